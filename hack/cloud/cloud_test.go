@@ -1,0 +1,570 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var errBoom = errors.New("boom")
+
+func login(t *testing.T, c *Cloud) *Session {
+	t.Helper()
+
+	s, err := c.NewSession(t.Context(), "")
+	if err != nil {
+		t.Fatalf("NewSession: %v", err)
+	}
+
+	return s
+}
+
+func create(t *testing.T, s *Session, req CreateRequest) Resource {
+	t.Helper()
+
+	r, err := s.Create(t.Context(), req)
+	if err != nil {
+		t.Fatalf("Create(%+v): %v", req, err)
+	}
+
+	return r
+}
+
+func TestLifecycle(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	clock := NewManualClock(start)
+	c := New(Options{
+		Clock:      clock,
+		IDPrefixes: map[string]string{"Database": "db"},
+		Defaults:   map[string]string{"region": "north"},
+		ReadyAfter: time.Minute,
+		GoneAfter:  time.Hour,
+	})
+	s := login(t, c)
+
+	want := Resource{
+		ID:         "db-0001",
+		Kind:       "Database",
+		Owner:      "me",
+		Endpoint:   "db-0001.cloud.example.org",
+		State:      StateCreating,
+		CreatedAt:  start,
+		Properties: map[string]string{"region": "north", "size": "1"},
+	}
+
+	created := create(t, s, CreateRequest{Kind: "Database", Owner: "me", Properties: map[string]string{"size": "1"}})
+	if diff := cmp.Diff(want, created); diff != "" {
+		t.Errorf("Create(): -want, +got:\n%s", diff)
+	}
+
+	created.Properties["size"] = "changed by the caller"
+
+	clock.Advance(time.Minute)
+
+	want.State = StateAvailable
+
+	got, err := s.Get(t.Context(), "db-0001")
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("Get() once it is ready: %v, -want, +got:\n%s", err, diff)
+	}
+
+	want.Properties = map[string]string{"region": "north", "size": "2"}
+
+	got, err = s.Update(t.Context(), "db-0001", map[string]string{"size": "2"})
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("Update(): %v, -want, +got:\n%s", err, diff)
+	}
+
+	for range 2 {
+		if err := s.Delete(t.Context(), "db-0001"); err != nil {
+			t.Errorf("Delete(): %v", err)
+		}
+
+		clock.Advance(30 * time.Minute)
+	}
+
+	if _, err := s.Get(t.Context(), "db-0001"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Get() an hour after the first of two deletes: want %v, got %v", ErrNotFound, err)
+	}
+
+	if diff := cmp.Diff(Stats{Existing: 0, Peak: 1, Created: 1}, c.Stats("me")); diff != "" {
+		t.Errorf("Stats(): -want, +got:\n%s", diff)
+	}
+
+	if diff := cmp.Diff(Counts{OpLogin: 1, OpCreate: 1, OpGet: 2, OpUpdate: 1, OpDelete: 2}, c.Counts()); diff != "" {
+		t.Errorf("Counts(): -want, +got:\n%s", diff)
+	}
+}
+
+func TestAsynchronousDelete(t *testing.T) {
+	clock := NewManualClock(time.Time{})
+	c := New(Options{Clock: clock, GoneAfter: time.Minute})
+	s := login(t, c)
+	r := create(t, s, CreateRequest{Kind: "Database", Name: "mine"})
+
+	if err := s.Delete(t.Context(), r.ID); err != nil {
+		t.Fatalf("Delete(): %v", err)
+	}
+
+	if got, err := s.Get(t.Context(), r.ID); err != nil || got.State != StateDeleting {
+		t.Errorf("Get(): want state %s, got %s and error %v", StateDeleting, got.State, err)
+	}
+
+	if _, err := s.Update(t.Context(), r.ID, nil); !errors.Is(err, ErrDeleting) {
+		t.Errorf("Update(): want %v, got %v", ErrDeleting, err)
+	}
+
+	if _, err := s.Create(t.Context(), CreateRequest{Kind: "Database", Name: "mine"}); !errors.Is(err, ErrAlreadyExists) {
+		t.Errorf("Create() of the same name: want %v, got %v", ErrAlreadyExists, err)
+	}
+
+	clock.Advance(time.Minute)
+	create(t, s, CreateRequest{Kind: "Database", Name: "mine"})
+}
+
+func TestEventualConsistency(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		opts   Options
+		// gets are the answers of Gets in a row, a minute apart.
+		created []error
+		deleted []error
+	}{
+		"Consistent": {
+			reason:  "Nothing lags unless it is asked for.",
+			created: []error{nil},
+			deleted: []error{ErrNotFound},
+		},
+		"ByTime": {
+			reason:  "A new resource shows after a delay, a deleted one goes after a delay.",
+			opts:    Options{VisibleAfter: 2 * time.Minute, GoneAfter: time.Minute},
+			created: []error{ErrNotFound, ErrNotFound, nil},
+			deleted: []error{nil, ErrNotFound},
+		},
+		"ByReads": {
+			reason:  "A new resource shows after some reads, a deleted one goes after some reads.",
+			opts:    Options{VisibleAfterReads: 1, GoneAfterReads: 2},
+			created: []error{ErrNotFound, nil, nil},
+			deleted: []error{nil, nil, ErrNotFound, ErrNotFound},
+		},
+		"ByBoth": {
+			reason:  "If both are asked for, both have to be over.",
+			opts:    Options{VisibleAfter: time.Minute, VisibleAfterReads: 3, GoneAfter: 3 * time.Minute, GoneAfterReads: 1},
+			created: []error{ErrNotFound, ErrNotFound, ErrNotFound, nil},
+			deleted: []error{nil, nil, nil, ErrNotFound},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			clock := NewManualClock(time.Time{})
+			tc.opts.Clock = clock
+			c := New(tc.opts)
+			s := login(t, c)
+			r := create(t, s, CreateRequest{Kind: "Database"})
+
+			if got := len(c.Inventory()); got != 1 {
+				t.Errorf("\n%s\nInventory(): want the resource whether it is visible or not, got %d", tc.reason, got)
+			}
+
+			observe := func(phase string, want []error) {
+				for i, want := range want {
+					listed, err := s.List(t.Context(), Filter{})
+					if err != nil {
+						t.Fatalf("\n%s\nList(): %v", tc.reason, err)
+					}
+
+					_, err = s.Get(t.Context(), r.ID)
+					if !errors.Is(err, want) {
+						t.Errorf("\n%s\n%s: Get() number %d: want error %v, got %v", tc.reason, phase, i+1, want, err)
+					}
+
+					if (len(listed) == 1) != (want == nil) {
+						t.Errorf("\n%s\n%s: List() number %d: want what Get() says, %v, got %v", tc.reason, phase, i+1, want, listed)
+					}
+
+					clock.Advance(time.Minute)
+				}
+			}
+
+			observe("created", tc.created)
+
+			if err := s.Delete(t.Context(), r.ID); err != nil {
+				t.Fatalf("\n%s\nDelete(): %v", tc.reason, err)
+			}
+
+			observe("deleted", tc.deleted)
+		})
+	}
+}
+
+func TestHooks(t *testing.T) {
+	fail := func(op Op) Hook {
+		return func(_ context.Context, c Call) error {
+			if c.Op == op {
+				return errBoom
+			}
+
+			return nil
+		}
+	}
+
+	cases := map[string]struct {
+		reason string
+		hooks  Hooks
+		do     func(ctx context.Context, s *Session) error
+		want   []string
+	}{
+		"CreateRefused": {
+			reason: "A create that fails before it takes effect makes nothing.",
+			hooks:  Hooks{Before: fail(OpCreate)},
+			do: func(ctx context.Context, s *Session) error {
+				_, err := s.Create(ctx, CreateRequest{Kind: "db"})
+				return err
+			},
+			want: []string{"db-0001 1"},
+		},
+		"CreateAnswerLost": {
+			reason: "A create whose answer is lost has made the resource.",
+			hooks:  Hooks{After: fail(OpCreate)},
+			do: func(ctx context.Context, s *Session) error {
+				_, err := s.Create(ctx, CreateRequest{Kind: "db"})
+				return err
+			},
+			want: []string{"db-0001 1", "db-0002 "},
+		},
+		"UpdateAnswerLost": {
+			reason: "An update whose answer is lost has changed the resource.",
+			hooks:  Hooks{After: fail(OpUpdate)},
+			do: func(ctx context.Context, s *Session) error {
+				_, err := s.Update(ctx, "db-0001", map[string]string{"size": "2"})
+				return err
+			},
+			want: []string{"db-0001 2"},
+		},
+		"DeleteRefused": {
+			reason: "A delete that fails before it takes effect deletes nothing.",
+			hooks:  Hooks{Before: fail(OpDelete)},
+			do:     func(ctx context.Context, s *Session) error { return s.Delete(ctx, "db-0001") },
+			want:   []string{"db-0001 1"},
+		},
+		"DeleteAnswerLost": {
+			reason: "A delete whose answer is lost has deleted the resource.",
+			hooks:  Hooks{After: fail(OpDelete)},
+			do:     func(ctx context.Context, s *Session) error { return s.Delete(ctx, "db-0001") },
+		},
+		"OneResourceOnly": {
+			reason: "The hook after a create knows the id that was assigned.",
+			hooks: Hooks{After: func(_ context.Context, c Call) error {
+				if diff := cmp.Diff(Call{Op: OpCreate, ID: "db-0002", Kind: "db", Owner: "me"}, c); diff != "" {
+					return errors.New(diff)
+				}
+
+				return errBoom
+			}},
+			do: func(ctx context.Context, s *Session) error {
+				_, err := s.Create(ctx, CreateRequest{Kind: "db", Owner: "me"})
+				return err
+			},
+			want: []string{"db-0001 1", "db-0002 "},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := New(Options{})
+			s := login(t, c)
+			create(t, s, CreateRequest{Kind: "db", Properties: map[string]string{"size": "1"}})
+			c.SetHooks(tc.hooks)
+
+			if err := tc.do(t.Context(), s); !errors.Is(err, errBoom) {
+				t.Errorf("\n%s\nwant error %v, got %v", tc.reason, errBoom, err)
+			}
+
+			var got []string
+			for _, r := range c.Inventory() {
+				got = append(got, r.ID+" "+r.Properties["size"])
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nInventory(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestLatencyHonoursContext(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		opts   Options
+		want   int
+	}{
+		"Request": {
+			reason: "A caller that gives up before the request arrives has changed nothing.",
+			opts:   Options{RequestLatency: time.Second},
+			want:   0,
+		},
+		"Response": {
+			reason: "A caller that gives up on the answer has created the resource.",
+			opts:   Options{ResponseLatency: time.Second},
+			want:   1,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			clock := NewManualClock(time.Time{})
+			tc.opts.Clock = clock
+			c := New(tc.opts)
+
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+
+			done := make(chan error, 1)
+			go func() {
+				_, err := (&Session{cloud: c}).Create(ctx, CreateRequest{Kind: "db"})
+				done <- err
+			}()
+
+			if err := clock.AwaitSleepers(ctx, 1); err != nil {
+				t.Fatalf("\n%s\nAwaitSleepers(): %v", tc.reason, err)
+			}
+
+			cancel()
+
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				t.Errorf("\n%s\nCreate(): want error %v, got %v", tc.reason, context.Canceled, err)
+			}
+
+			if got := len(c.Inventory()); got != tc.want {
+				t.Errorf("\n%s\nInventory(): want %d resources, got %d", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
+
+func TestCreateIdempotency(t *testing.T) {
+	type answer struct {
+		ID  string
+		Err error
+	}
+
+	first := CreateRequest{Kind: "db", Token: "t", Properties: map[string]string{"size": "1"}}
+
+	cases := map[string]struct {
+		reason string
+		reqs   []CreateRequest
+		want   []answer
+	}{
+		"NoToken": {
+			reason: "Without a token every request makes a resource.",
+			reqs:   []CreateRequest{{Kind: "db"}, {Kind: "db"}},
+			want:   []answer{{ID: "db-0001"}, {ID: "db-0002"}},
+		},
+		"SameToken": {
+			reason: "The same request with the same token gets the same resource.",
+			reqs:   []CreateRequest{first, first},
+			want:   []answer{{ID: "db-0001"}, {ID: "db-0001"}},
+		},
+		"TokenReused": {
+			reason: "Another request with the same token is refused.",
+			reqs:   []CreateRequest{first, {Kind: "db", Token: "t"}},
+			want:   []answer{{ID: "db-0001"}, {Err: ErrTokenReused}},
+		},
+		"SameName": {
+			reason: "A name is given once.",
+			reqs:   []CreateRequest{{Kind: "db", Name: "a"}, {Kind: "db", Name: "a"}},
+			want:   []answer{{ID: "a"}, {Err: ErrAlreadyExists}},
+		},
+		"NameLikeAnID": {
+			reason: "Ids that the cloud makes up avoid names that were asked for.",
+			reqs:   []CreateRequest{{Kind: "db", Name: "db-0001"}, {Kind: "db"}},
+			want:   []answer{{ID: "db-0001"}, {ID: "db-0002"}},
+		},
+		"NoKind": {
+			reason: "A resource without a kind makes no sense.",
+			reqs:   []CreateRequest{{}},
+			want:   []answer{{Err: ErrInvalid}},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := login(t, New(Options{}))
+
+			for i, req := range tc.reqs {
+				r, err := s.Create(t.Context(), req)
+				if !errors.Is(err, tc.want[i].Err) || r.ID != tc.want[i].ID {
+					t.Errorf("\n%s\nCreate() number %d: want %+v, got %q and error %v", tc.reason, i+1, tc.want[i], r.ID, err)
+				}
+			}
+		})
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	c := New(Options{Token: "good"})
+
+	if _, err := c.NewSession(t.Context(), "bad"); !errors.Is(err, ErrUnauthenticated) {
+		t.Errorf("NewSession() with a wrong token: want %v, got %v", ErrUnauthenticated, err)
+	}
+
+	s, err := c.NewSession(t.Context(), "good")
+	if err != nil {
+		t.Fatalf("NewSession(): %v", err)
+	}
+
+	c.SetToken("rotated")
+
+	if _, err := s.List(t.Context(), Filter{}); !errors.Is(err, ErrUnauthenticated) {
+		t.Errorf("List() after the token was rotated: want %v, got %v", ErrUnauthenticated, err)
+	}
+
+	c.SetToken("")
+
+	if _, err := s.List(t.Context(), Filter{}); err != nil {
+		t.Errorf("List() when no token is asked for: %v", err)
+	}
+}
+
+func TestSeed(t *testing.T) {
+	ids := func(seed uint64) []string {
+		s := login(t, New(Options{Seed: seed}))
+
+		return []string{create(t, s, CreateRequest{Kind: "db"}).ID, create(t, s, CreateRequest{Kind: "db"}).ID}
+	}
+
+	if diff := cmp.Diff([]string{"db-0001", "db-0002"}, ids(0)); diff != "" {
+		t.Errorf("without a seed: -want, +got:\n%s", diff)
+	}
+
+	if diff := cmp.Diff(ids(7), ids(7)); diff != "" {
+		t.Errorf("the same seed gives the same ids: -first, +second:\n%s", diff)
+	}
+
+	if cmp.Equal(ids(7), ids(8)) {
+		t.Errorf("another seed gives other ids, got %v twice", ids(7))
+	}
+}
+
+// TestRandomLives drives the cloud with random calls and compares its books with
+// a model of them.
+func TestRandomLives(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		clock := NewSkippingClock(time.Time{})
+		c := New(Options{
+			Clock:             clock,
+			RequestLatency:    time.Duration(rnd.IntN(3)) * time.Second,
+			VisibleAfterReads: rnd.IntN(3),
+			GoneAfterReads:    rnd.IntN(3),
+			GoneAfter:         time.Duration(rnd.IntN(20)) * time.Second,
+		})
+		s := login(t, c)
+
+		made := map[string]bool{}
+		deleted := map[string]bool{}
+
+		for range 60 {
+			id := fmt.Sprintf("db-%04d", 1+rnd.IntN(8))
+
+			switch rnd.IntN(4) {
+			case 0:
+				r, err := s.Create(t.Context(), CreateRequest{Kind: "db", Owner: "me"})
+				if err != nil || made[r.ID] {
+					t.Fatalf("seed %d: Create(): want a new id, got %q and error %v", seed, r.ID, err)
+				}
+
+				made[r.ID] = true
+			case 1:
+				if err := s.Delete(t.Context(), id); err == nil {
+					deleted[id] = true
+				} else if !errors.Is(err, ErrNotFound) {
+					t.Fatalf("seed %d: Delete(): %v", seed, err)
+				}
+			case 2:
+				r, err := s.Get(t.Context(), id)
+				if err != nil && !errors.Is(err, ErrNotFound) {
+					t.Fatalf("seed %d: Get(): %v", seed, err)
+				}
+
+				if err == nil && (!made[id] || (r.State == StateDeleting) != deleted[id]) {
+					t.Fatalf("seed %d: Get(%s): state %s, made %t, deleted %t", seed, id, r.State, made[id], deleted[id])
+				}
+			case 3:
+				clock.Advance(time.Duration(rnd.IntN(5)) * time.Second)
+			}
+
+			inventory := c.Inventory()
+			exists := map[string]bool{}
+
+			for _, r := range inventory {
+				exists[r.ID] = true
+			}
+
+			for id := range made {
+				if !exists[id] && !deleted[id] {
+					t.Fatalf("seed %d: %s is gone, and nobody deleted it", seed, id)
+				}
+			}
+
+			stats := c.Stats("me")
+			if stats.Existing != len(inventory) || stats.Created != len(made) || stats.Peak < stats.Existing || stats.Peak > stats.Created {
+				t.Fatalf("seed %d: Stats(): %+v with %d existing and %d made", seed, stats, len(inventory), len(made))
+			}
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	c := New(Options{GoneAfterReads: 1})
+	s := login(t, c)
+
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		seen = map[string]bool{}
+	)
+
+	for range 8 {
+		wg.Go(func() {
+			shared, err := s.Create(t.Context(), CreateRequest{Kind: "shared", Token: "one"})
+			if err != nil || shared.ID != "shared-0001" {
+				t.Errorf("Create() with a token: want shared-0001, got %q and error %v", shared.ID, err)
+			}
+
+			for range 20 {
+				r, err := s.Create(t.Context(), CreateRequest{Kind: "db", Owner: "me"})
+				if err != nil {
+					t.Errorf("Create(): %v", err)
+					return
+				}
+
+				mu.Lock()
+				if seen[r.ID] {
+					t.Errorf("Create(): %s was given twice", r.ID)
+				}
+				seen[r.ID] = true
+				mu.Unlock()
+
+				c.SetHooks(Hooks{})
+				_, _ = s.Update(t.Context(), r.ID, map[string]string{"size": "2"})
+				_, _ = s.List(t.Context(), Filter{Kind: "db"})
+				_ = s.Delete(t.Context(), r.ID)
+				_, _ = s.Get(t.Context(), r.ID)
+			}
+		})
+	}
+
+	wg.Wait()
+
+	if got := c.Stats("me"); got.Created != 160 || got.Existing != 0 {
+		t.Errorf("Stats(): want 160 created and none left, got %+v", got)
+	}
+}
