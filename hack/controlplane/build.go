@@ -1,0 +1,218 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+)
+
+const (
+	// progressInterval is how often a build says how long it has taken.
+	progressInterval = 10 * time.Second
+
+	// buildGrace is how long the go command may take to clean up after itself
+	// when it's told to stop.
+	buildGrace = 5 * time.Second
+)
+
+// build returns the cache's folder for the present recipe, having built those
+// of the named programs that it lacks.
+func (s source) build(ctx context.Context, names ...string) (string, error) {
+	root, err := s.cacheRoot()
+	if err != nil {
+		return "", err
+	}
+	r, err := s.recipe(ctx)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, r.key())
+	lacking, err := r.lacking(dir, names)
+	if err != nil || len(lacking) == 0 {
+		return dir, err
+	}
+
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("cannot keep the control plane's programs in %s, set %s to another folder: %w", root, cacheVariable, err)
+	}
+	lock, err := acquire(ctx, dir+".lock", s.clock, func() {
+		s.say("another process is building the control plane, waiting for it")
+	})
+	if err != nil {
+		return "", fmt.Errorf("cannot lock %s: %w", dir, err)
+	}
+	defer lock.release()
+
+	// Whoever had the lock before may have built them.
+	if lacking, err = r.lacking(dir, names); err != nil || len(lacking) == 0 {
+		return dir, err
+	}
+	if err := s.buildInto(ctx, dir, r, lacking, lock); err != nil {
+		return "", err
+	}
+	return dir, nil
+}
+
+// lacking returns the targets among names that dir has no program of. It is
+// none at all only if dir is ready to be used.
+func (r recipe) lacking(dir string, names []string) ([]target, error) {
+	var out []target
+	for _, t := range r.targets {
+		if !slices.Contains(names, t.name) {
+			continue
+		}
+		ok, err := isProgram(filepath.Join(dir, t.name))
+		if err != nil {
+			return nil, fmt.Errorf("cannot look for %s in the cache: %w", t.name, err)
+		}
+		if !ok {
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+// buildInto builds the targets and moves each to dir once it's whole. The
+// caller holds the lock.
+func (s source) buildInto(ctx context.Context, dir string, r recipe, targets []target, l *lock) (err error) {
+	// A machine that lost its power mid-build has left this.
+	tmp := dir + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("cannot clear away an interrupted build: %w", err)
+	}
+	if err := os.Mkdir(tmp, 0o755); err != nil {
+		return fmt.Errorf("cannot make a folder to build in: %w", err)
+	}
+	defer func() {
+		if rerr := os.RemoveAll(tmp); err == nil && rerr != nil {
+			err = fmt.Errorf("cannot clear away what the build left: %w", rerr)
+		}
+	}()
+
+	// First, because a folder counts as ready when its programs are there.
+	if err := os.WriteFile(filepath.Join(dir, kubectl), nil, 0o755); err != nil {
+		return fmt.Errorf("cannot write to the cache: %w", err)
+	}
+
+	// The guard keeps the lock too: if this process is killed, the next builder
+	// starts when the guard has cleaned up after this one, and not before.
+	g, err := startGuard(tmp, l.file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.release()) }()
+
+	s.say("building %d of a control plane's %d programs into %s", len(targets), len(programs()), dir)
+	s.say("the first build takes about ten minutes on two cores and 3 GB of disk, for Go's caches; later runs find the result")
+	for i, t := range targets {
+		prefix := fmt.Sprintf("%d of %d: %s %s", i+1, len(targets), t.name, t.version)
+		if err := s.buildOne(ctx, prefix, filepath.Join(tmp, t.name), r, t, g); err != nil {
+			return err
+		}
+		if err := os.Rename(filepath.Join(tmp, t.name), filepath.Join(dir, t.name)); err != nil {
+			return fmt.Errorf("cannot move %s into the cache: %w", t.name, err)
+		}
+	}
+	return nil
+}
+
+// buildOne builds one program to the file out.
+func (s source) buildOne(ctx context.Context, prefix, out string, r recipe, t target, g *guard) error {
+	goPath, err := exec.LookPath(s.goCommand)
+	if err != nil {
+		return explain("cannot build "+t.name, err, nil)
+	}
+	script, err := g.wrap("go", goPath)
+	if err != nil {
+		return err
+	}
+	// The output goes to a file, not a pipe, so that waiting for the go command
+	// is not waiting for whatever it has started.
+	output, err := os.Create(out + ".output")
+	if err != nil {
+		return fmt.Errorf("cannot keep the output of the build: %w", err)
+	}
+	defer output.Close()
+
+	cmd := exec.Command(script, "build", "-trimpath", "-buildvcs=false", "-o", out, "-ldflags="+t.ldflags, t.pkg)
+	cmd.Dir = filepath.Join(r.dir, t.module)
+	cmd.Env = buildEnv(cmd.Environ())
+	cmd.Stdout, cmd.Stderr = output, output
+	// A group of its own can be stopped with the compilers in it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+
+	s.say("%s: building", prefix)
+	began := s.clock.Now()
+	if err := cmd.Start(); err != nil {
+		return explain("cannot build "+t.name, err, nil)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+
+	ticker := s.clock.NewTicker(progressInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return explain("cannot build "+t.name, err, tail(output))
+			}
+			s.say("%s: built in %s", prefix, seconds(s.clock.Since(began)))
+			return nil
+		case <-ticker.C():
+			s.say("%s: %s", prefix, seconds(s.clock.Since(began)))
+		case <-ctx.Done():
+			s.stopBuild(cmd.Process.Pid, done)
+			return fmt.Errorf("building %s was stopped after %s: %w", t.name, seconds(s.clock.Since(began)), context.Cause(ctx))
+		}
+	}
+}
+
+// stopBuild ends the process group of a build and waits until its leader, whose
+// end done tells, is gone.
+func (s source) stopBuild(pgid int, done <-chan error) {
+	// An error of Kill says that the group is gone already. An interrupted go
+	// command removes its work folder; a killed one could not.
+	_ = syscall.Kill(-pgid, syscall.SIGINT)
+	grace := s.clock.NewTimer(buildGrace)
+	defer grace.Stop()
+	select {
+	case <-done:
+		_ = syscall.Kill(-pgid, syscall.SIGKILL)
+	case <-grace.C():
+		_ = syscall.Kill(-pgid, syscall.SIGKILL)
+		<-done
+	}
+}
+
+// say writes a line of progress. That it can't be written is no reason to fail.
+func (s source) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.progress, "control plane: "+format+"\n", args...)
+}
+
+// seconds formats a duration for somebody who waits.
+func seconds(d time.Duration) string { return d.Round(time.Second).String() }
+
+// tailSize is how much of a program's output is read to explain its failure.
+const tailSize = 32 << 10
+
+// tail returns the end of what has been written to f.
+func tail(f *os.File) []byte {
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	from := max(0, info.Size()-tailSize)
+	out, err := io.ReadAll(io.NewSectionReader(f, from, tailSize))
+	if err != nil {
+		return nil
+	}
+	return out
+}

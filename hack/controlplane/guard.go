@@ -1,0 +1,132 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// A guard ends processes and removes their folder when this process dies in a
+// way that leaves it no time for that: killed, a panic, the timeout of go test.
+// Etcd and kube-apiserver are in process groups of their own, so that not even
+// an interrupt from the terminal reaches them.
+//
+// It is a shell that waits on a pipe that only this process can write to. The
+// pipe's end is this process's end, on every Unix and whichever thread started
+// what; a parent-death signal is Linux's alone, depends on the thread, and can't
+// be set for processes that envtest starts.
+//
+// What is to be guarded is started through the script that wrap returns.
+type guard struct {
+	dir   string
+	shell *exec.Cmd
+	pipe  io.WriteCloser
+
+	once sync.Once
+	err  error
+}
+
+// guardScript waits for a line, which says that all is well, or for the pipe's
+// end. Then it renames the folder with the process ids, so that no wrapped
+// program can start any more, and kills those that have.
+const guardScript = `
+trap '' HUP INT TERM
+read -r line && exit 0
+cd /
+mv "$1/pids" "$1/dead"
+for f in "$1"/dead/*; do
+	read -r pid <"$f" && { kill -s KILL -- "-$pid" || kill -s KILL "$pid"; }
+done
+rm -rf "$1" || rm -rf "$1"
+`
+
+// wrapScript notes its process id and turns into the program.
+const wrapScript = `#!/bin/sh
+echo $$ >%s || exit 1
+exec %s "$@"
+`
+
+// startGuard starts a guard that removes dir, which exists, in the end. It keeps
+// the given files open for as long as it runs. Either release or kill must be
+// called.
+func startGuard(dir string, hold ...*os.File) (*guard, error) {
+	for _, sub := range []string{"pids", "run"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, fmt.Errorf("cannot guard processes: %w", err)
+		}
+	}
+	g := &guard{dir: dir, shell: exec.Command("/bin/sh", "-c", guardScript, "sh", dir)}
+	g.shell.ExtraFiles = hold
+	// What ends this process must not end the guard.
+	g.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if g.pipe, err = g.shell.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("cannot guard processes: %w", err)
+	}
+	if err := g.shell.Start(); err != nil {
+		return nil, fmt.Errorf("cannot guard processes: %w", err)
+	}
+	return g, nil
+}
+
+// wrap returns the path of a script that runs the program at path under guard.
+// The program should be started in a process group of its own, which is killed
+// with it.
+func (g *guard) wrap(name, path string) (string, error) {
+	script := filepath.Join(g.dir, "run", name)
+	text := fmt.Sprintf(wrapScript, quote(filepath.Join(g.dir, "pids", name)), quote(path))
+	if err := writeScript(script, text); err != nil {
+		return "", fmt.Errorf("cannot write a script to run %s: %w", name, err)
+	}
+	return script, nil
+}
+
+// release ends the guard without any harm done, to be called when the guarded
+// processes are gone.
+func (g *guard) release() error {
+	return g.end(func() error {
+		_, err := io.WriteString(g.pipe, "done\n")
+		return err
+	})
+}
+
+// kill ends the guarded processes and removes the folder.
+func (g *guard) kill() error {
+	return g.end(func() error { return nil })
+}
+
+// end tells the guard how to end and waits until it has. The first call decides
+// how; all return when it's over.
+func (g *guard) end(how func() error) error {
+	g.once.Do(func() {
+		err := errors.Join(how(), g.pipe.Close())
+		if err = errors.Join(err, g.shell.Wait()); err != nil {
+			g.err = fmt.Errorf("cannot end the guard of %s: %w", g.dir, err)
+		}
+	})
+	return g.err
+}
+
+// writeScript writes an executable file. A shell does the writing: if this
+// process did, a child that another goroutine forks at that moment would hold
+// the file open for writing, and nobody could execute it until that is gone.
+func writeScript(path, text string) error {
+	cmd := exec.Command("/bin/sh", "-c", `cat >"$1" && chmod 755 "$1"`, "sh", path)
+	cmd.Stdin = strings.NewReader(text)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// quote makes a shell take s as it is.
+func quote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
