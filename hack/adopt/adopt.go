@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Import paths.
+const (
+	upstreamModule  = "github.com/crossplane/crossplane-runtime/v2"
+	upstreamManaged = upstreamModule + "/pkg/reconciler/managed"
+
+	upstreamV1Module  = "github.com/crossplane/crossplane-runtime"
+	upstreamV1Managed = upstreamV1Module + "/pkg/reconciler/managed"
+
+	graftModule  = "github.com/crossplane-graft/graft"
+	graftManaged = graftModule + "/pkg/managed"
+)
+
+// What this release of Graft is built for.
+const (
+	builtForRuntime = "v2.4.0"
+	builtForGo      = "1.25.11"
+)
+
+type options struct {
+	dir     string // Root of the provider's module.
+	dryRun  bool
+	verbose bool
+	revert  bool
+
+	version    string // Of Graft, as asked for; may be empty.
+	ownVersion string // Of this command, if it is a released one; may be empty.
+	modCache   string // Where the source of other modules may be found.
+}
+
+// adopt plans all changes, then makes them unless it is a dry run. An error
+// means that nothing was changed.
+func adopt(o options) (*report, error) {
+	m, err := openModule(o.dir)
+	if err != nil {
+		return nil, err
+	}
+
+	r := &report{module: m.path, dryRun: o.dryRun, revert: o.revert, verbose: o.verbose}
+	p := &planner{module: m, report: r, from: upstreamManaged, to: graftManaged}
+	if o.revert {
+		p.from, p.to = p.to, p.from
+	} else {
+		p.sources = newSources(m, o.modCache)
+	}
+
+	m.walk(p.visit, r.leave)
+	p.nestedModules()
+	if !o.revert && p.uses {
+		if err := p.requireGraft(o); err != nil {
+			return nil, err
+		}
+		p.remarkVersions()
+	}
+	p.nextSteps()
+
+	if !o.dryRun {
+		r.edits = slices.DeleteFunc(r.edits, func(e edit) bool {
+			if err := write(m.file(e.path), e); err != nil {
+				r.leave(e.path, 0, fmt.Sprintf("not written: %v", err))
+				return true
+			}
+			return false
+		})
+	}
+	return r, nil
+}
+
+// A planner looks at one file of the module after the other, and records in its
+// report what is to change and what isn't.
+type planner struct {
+	module   *providerModule
+	report   *report
+	from, to string   // Import paths.
+	sources  *sources // Nil when going back to upstream.
+
+	uses   bool            // Whether some file imports Graft's package when all is done.
+	nested map[string]bool // Nested modules, by directory: whether they have the import.
+}
+
+// visit plans for one file.
+func (p *planner) visit(f treeFile) {
+	src, err := p.module.read(f)
+	if err != nil {
+		p.report.leave(f.path, 0, fmt.Sprintf("not read: %v", err))
+		return
+	}
+
+	isGo := path.Ext(f.path) == ".go"
+	switch {
+	case f.nested != "":
+		if isGo && hasImportString(src, p.from) {
+			if p.nested == nil {
+				p.nested = map[string]bool{}
+			}
+			p.nested[f.nested] = true
+		}
+	case isGo && !f.ignored:
+		p.visitGo(f, src)
+	case !p.report.revert:
+		p.mentionsInText(f, src)
+	}
+}
+
+// visitGo plans for a Go file of this module.
+func (p *planner) visitGo(f treeFile, src []byte) {
+	if !containsAny(src, upstreamManaged, upstreamV1Managed, graftManaged) {
+		return
+	}
+	g, err := parseGo(f.path, src)
+	if err != nil {
+		// Graft's path alone is no reason to complain: there is nothing to change.
+		if hasImportString(src, p.from) {
+			p.report.leave(f.path, syntaxErrorLine(err), "not changed, it doesn't parse: "+syntaxErrorText(err))
+		}
+		return
+	}
+
+	if !p.report.revert {
+		for _, s := range g.imports(upstreamV1Managed) {
+			p.report.leave(f.path, g.line(s), "imports crossplane-runtime v1; move the provider to "+upstreamModule+" first, then run adopt again")
+		}
+		p.mentionsInGo(f, g)
+	}
+
+	var from []*ast.ImportSpec
+	for _, s := range g.imports(p.from) {
+		if isKept(s) {
+			p.report.note(f.path, g.line(s), "import left, as its "+keepDirective+" comment asks")
+			continue
+		}
+		from = append(from, s)
+	}
+	to := g.imports(p.to)
+
+	switch {
+	case len(from) == 0:
+	case len(to) > 0:
+		p.report.note(f.path, g.line(from[0]), "left, since the file imports both packages; drop one when you can")
+	case f.mode.Perm()&0o200 == 0:
+		p.report.leave(f.path, 0, "not changed, the file is read-only")
+	default:
+		e := edit{path: f.path, mode: f.mode, before: g.src, after: g.replaceImport(p.from, p.to)}
+		e.generated = ast.IsGenerated(g.ast)
+		p.report.edits = append(p.report.edits, e)
+		p.uses = true
+	}
+
+	switch {
+	case p.report.revert:
+		p.upstreamCalls(f, g)
+	case len(to) > 0:
+		p.uses = true
+		p.crossings(f, g, graftManaged)
+	case len(from) > 0:
+		p.crossings(f, g, upstreamManaged)
+	}
+}
+
+// crossings reports where the types of which Graft has its own meet another
+// module's code. ours is the import by which the file gets those types.
+func (p *planner) crossings(f treeFile, g *goFile, ours string) {
+	for _, c := range crossings(g, ours, p.sources) {
+		p.report.leave(f.path, c.line, c.text)
+	}
+}
+
+// upstreamCalls reports calls of the one function that upstream doesn't have,
+// and that adopt tells people to use.
+func (p *planner) upstreamCalls(f treeFile, g *goFile) {
+	names := g.namesOf(graftManaged)
+	ast.Inspect(g.ast, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Upstream" {
+			if x, ok := s.X.(*ast.Ident); ok && names[x.Name] {
+				p.report.leave(f.path, g.line(s), x.Name+".Upstream isn't in crossplane-runtime; pass its arguments as they are")
+			}
+		}
+		return true
+	})
+}
+
+func (p *planner) nestedModules() {
+	dirs := make([]string, 0, len(p.nested))
+	for d := range p.nested {
+		dirs = append(dirs, d)
+	}
+	slices.Sort(dirs)
+	for _, d := range dirs {
+		p.report.note(d, 0, "a module of its own that has the import too; run adopt there, with -C "+d)
+	}
+}
+
+func (p *planner) nextSteps() {
+	if len(p.report.edits) == 0 && len(p.report.next) == 0 {
+		return
+	}
+	p.report.next = append(p.report.next, "go mod tidy")
+	if p.module.vendored {
+		p.report.next = append(p.report.next, "go mod vendor")
+	}
+	p.report.next = append(p.report.next, "go build ./...")
+}
+
+// hasImportString reports whether src has the path in quotes, as an import does.
+func hasImportString(src []byte, importPath string) bool {
+	return containsAny(src, `"`+importPath+`"`, "`"+importPath+"`")
+}
+
+func containsAny(src []byte, substrings ...string) bool {
+	return slices.ContainsFunc(substrings, func(s string) bool { return bytes.Contains(src, []byte(s)) })
+}
+
+// within reports whether an import path is a module's, or of a package in it.
+func within(importPath, modulePath string) bool {
+	rest, ok := strings.CutPrefix(importPath, modulePath)
+	return ok && (rest == "" || rest[0] == '/')
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+)
+
+// Exit statuses; doc.go says when.
+const (
+	exitDone   = 0
+	exitLeft   = 1
+	exitFailed = 2
+)
+
+const usage = `adopt moves a Crossplane provider to Graft: it replaces the import of
+crossplane-runtime's pkg/reconciler/managed by Graft's, in every Go file of a
+module, adds Graft to go.mod, and says what it left alone and why.
+It doesn't use the network.
+
+Usage:
+  adopt [-n] [-v] [-C dir] [-version v1.2.3] [-revert]
+
+Flags:
+  -C dir        the root of the provider's module (default ".")
+  -n            write nothing; print what would change, as a diff
+  -v            list every changed file, not only the first ones
+  -version v    the version of Graft to require in go.mod (default: the version
+                of this command, if it was installed or run as a released one)
+  -revert       go back: replace Graft's import by crossplane-runtime's
+
+Examples:
+  go run github.com/crossplane-graft/graft/hack/adopt@latest -n
+  go run github.com/crossplane-graft/graft/hack/adopt@latest
+  go run github.com/crossplane-graft/graft/hack/adopt@latest -C ../provider-x
+
+Exit status:
+  0  everything was done, or there was nothing to do
+  1  something is left for you; the rest was done
+  2  the command could not run (flags, go.mod)
+`
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process: it returns the exit status.
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("adopt", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+
+	var o options
+	flags.StringVar(&o.dir, "C", ".", "")
+	flags.BoolVar(&o.dryRun, "n", false, "")
+	flags.BoolVar(&o.verbose, "v", false, "")
+	flags.StringVar(&o.version, "version", "", "")
+	flags.BoolVar(&o.revert, "revert", false, "")
+
+	err := flags.Parse(args)
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q: give the module's directory with -C", flags.Arg(0))
+	}
+	if err == nil {
+		err = checkVersion(o.version)
+	}
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		return exitDone
+	case err != nil:
+		fmt.Fprintf(stderr, "adopt: %v\n\n%s", err, usage)
+		return exitFailed
+	}
+
+	if info, ok := debug.ReadBuildInfo(); ok {
+		o.ownVersion = releasedVersion(info)
+	}
+	o.modCache = defaultModCache()
+
+	r, err := adopt(o)
+	if err != nil {
+		fmt.Fprintf(stderr, "adopt: %v\n", err)
+		return exitFailed
+	}
+	if err := r.print(stdout); err != nil {
+		fmt.Fprintf(stderr, "adopt: cannot print the report: %v\n", err)
+		return exitFailed
+	}
+	if len(r.left) > 0 {
+		return exitLeft
+	}
+	return exitDone
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+)
+
+// listed is the number of changed files that a report names unless it is asked
+// for all.
+const listed = 20
+
+// A finding is something at a place in the module.
+type finding struct {
+	path string
+	line int // 0 if it concerns the whole file.
+	text string
+}
+
+func (f finding) place() string {
+	if f.line == 0 {
+		return f.path
+	}
+	return fmt.Sprintf("%s:%d", f.path, f.line)
+}
+
+// A report says what changed, and what didn't.
+type report struct {
+	module                  string // Module path.
+	dryRun, revert, verbose bool
+
+	edits []edit
+	left  []finding // For a person to do.
+	notes []finding // For a person to know.
+	next  []string  // Commands.
+}
+
+func (r *report) leave(path string, line int, text string) {
+	r.left = append(r.left, finding{path: path, line: line, text: text})
+}
+
+func (r *report) note(path string, line int, text string) {
+	r.notes = append(r.notes, finding{path: path, line: line, text: text})
+}
+
+// print writes the report as plain text.
+func (r *report) print(w io.Writer) error {
+	var out bytes.Buffer
+	if r.dryRun {
+		for _, e := range r.edits {
+			out.WriteString(unified(e.path, e.before, e.after))
+		}
+		if len(r.edits) > 0 {
+			out.WriteByte('\n')
+		}
+	}
+	fmt.Fprintf(&out, "%s: %s\n", r.module, r.summary())
+
+	r.printEdits(&out)
+	printFindings(&out, "left for you", r.left)
+	printFindings(&out, "good to know", r.notes)
+	if len(r.next) > 0 {
+		out.WriteString("\nnext\n")
+		for _, c := range r.next {
+			fmt.Fprintf(&out, "  %s\n", c)
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func (r *report) summary() string {
+	target := "Graft"
+	if r.revert {
+		target = "crossplane-runtime"
+	}
+	var files, generated int
+	for _, e := range r.edits {
+		if e.remark == "" {
+			files++
+		}
+		if e.generated {
+			generated++
+		}
+	}
+	if len(r.edits) == 0 {
+		return "nothing to change"
+	}
+	verb := "moved to"
+	if r.dryRun {
+		verb = "would move to"
+	}
+	s := fmt.Sprintf("%s %s %s", count(files, "Go file"), verb, target)
+	if generated > 0 {
+		s += fmt.Sprintf(", %d of them generated", generated)
+	}
+	return s
+}
+
+func (r *report) printEdits(out *bytes.Buffer) {
+	if len(r.edits) == 0 {
+		return
+	}
+	// go.mod first, then what people wrote, then what programs wrote.
+	edits := slices.Clone(r.edits)
+	rank := func(e edit) int {
+		switch {
+		case e.remark != "":
+			return 0
+		case !e.generated:
+			return 1
+		default:
+			return 2
+		}
+	}
+	slices.SortStableFunc(edits, func(a, b edit) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.path, b.path))
+	})
+
+	heading := "changed"
+	if r.dryRun {
+		heading = "would change"
+	}
+	fmt.Fprintf(out, "\n%s\n", heading)
+	shown := len(edits)
+	if !r.verbose {
+		shown = min(shown, listed)
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, e := range edits[:shown] {
+		remark := e.remark
+		if e.generated {
+			remark = "generated"
+		}
+		if remark == "" {
+			fmt.Fprintf(table, "  %s\n", e.path)
+			continue
+		}
+		fmt.Fprintf(table, "  %s\t%s\n", e.path, remark)
+	}
+	_ = table.Flush() // Into memory.
+	if rest := len(edits) - shown; rest > 0 {
+		fmt.Fprintf(out, "  and %d more; -v lists all\n", rest)
+	}
+	if slices.ContainsFunc(edits, func(e edit) bool { return e.generated }) && !r.revert {
+		out.WriteString("\n  Generated files come back with upstream's import when they are generated\n" +
+			"  again. Change the generator's template (upjet's controller template), or run\n" +
+			"  adopt as the last step of your make generate.\n")
+	}
+}
+
+func printFindings(out *bytes.Buffer, heading string, findings []finding) {
+	if len(findings) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n%s\n", heading)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, f := range findings {
+		fmt.Fprintf(table, "  %s\t%s\n", f.place(), f.text)
+	}
+	_ = table.Flush() // Into memory.
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

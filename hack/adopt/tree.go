@@ -1,0 +1,150 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+)
+
+// A providerModule is the module that adopt works on.
+type providerModule struct {
+	root     string // Its directory.
+	path     string // Its module path.
+	vendored bool
+
+	gomod     *modfile.File
+	gomodSrc  []byte
+	gomodMode fs.FileMode
+}
+
+// openModule reads the go.mod of the module whose root is dir.
+func openModule(dir string) (*providerModule, error) {
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot find %s: %w", dir, err)
+	}
+	name := filepath.Join(root, "go.mod")
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		hint := "run adopt in the root of the provider's module, or give it with -C"
+		if parent := moduleAbove(root); parent != "" {
+			hint = "the module's root is " + parent + "; give it with -C"
+		}
+		return nil, fmt.Errorf("no go.mod in %s: %s", root, hint)
+	}
+	if err != nil {
+		return nil, err
+	}
+	src, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := modfile.Parse(name, src, nil)
+	if err != nil {
+		return nil, fmt.Errorf("cannot parse go.mod: %w", err)
+	}
+	if f.Module == nil {
+		return nil, fmt.Errorf("%s names no module", name)
+	}
+	if within(f.Module.Mod.Path, graftModule) {
+		return nil, fmt.Errorf("%s is Graft itself, which has to import upstream's package", root)
+	}
+
+	vendor, err := os.Stat(filepath.Join(root, "vendor"))
+	return &providerModule{
+		root:      root,
+		path:      f.Module.Mod.Path,
+		vendored:  err == nil && vendor.IsDir(),
+		gomod:     f,
+		gomodSrc:  src,
+		gomodMode: info.Mode(),
+	}, nil
+}
+
+// moduleAbove returns the nearest parent of dir that has a go.mod.
+func moduleAbove(dir string) string {
+	for {
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return ""
+		}
+		if _, err := os.Stat(filepath.Join(parent, "go.mod")); err == nil {
+			return parent
+		}
+		dir = parent
+	}
+}
+
+// file returns the name, on this system, of a file in the module.
+func (m *providerModule) file(rel string) string {
+	return filepath.Join(m.root, filepath.FromSlash(rel))
+}
+
+func (m *providerModule) read(f treeFile) ([]byte, error) {
+	return os.ReadFile(m.file(f.path))
+}
+
+// A treeFile is a regular file below the module's root.
+type treeFile struct {
+	path    string // From the root, with slashes.
+	mode    fs.FileMode
+	nested  string // The nested module that it is in, if any.
+	ignored bool   // The go command ignores its directory.
+}
+
+// walk calls visit for the regular files that adopt looks at, in lexical order,
+// and failed for what it can't read.
+func (m *providerModule) walk(visit func(treeFile), failed func(path string, line int, text string)) {
+	nested := map[string]string{} // By directory.
+	ignored := map[string]bool{}  // By directory.
+
+	// The error is always nil: the function below returns none but SkipDir.
+	_ = filepath.WalkDir(m.root, func(name string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(m.root, name) // Both are absolute and one is below the other.
+		rel = filepath.ToSlash(rel)
+		if err != nil {
+			failed(rel, 0, fmt.Sprintf("not read: %v", err))
+			return nil
+		}
+		parent := path.Dir(rel)
+
+		if d.IsDir() {
+			if rel == "." {
+				return nil
+			}
+			if skipped(rel) {
+				return fs.SkipDir
+			}
+			nested[rel] = nested[parent]
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
+				nested[rel] = rel
+			}
+			ignored[rel] = ignored[parent] || d.Name() == "testdata"
+			return nil
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			failed(rel, 0, fmt.Sprintf("not read: %v", err))
+			return nil
+		}
+		visit(treeFile{path: rel, mode: info.Mode(), nested: nested[parent], ignored: ignored[parent]})
+		return nil
+	})
+}
+
+// skipped reports whether adopt doesn't even look into a directory: other
+// people's source, and what the go command ignores by its name, which is where
+// build systems keep their caches and output.
+func skipped(dir string) bool {
+	name := path.Base(dir)
+	return dir == "vendor" || name == "node_modules" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
+}
