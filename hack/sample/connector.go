@@ -1,0 +1,98 @@
+package sample
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
+)
+
+type settings struct {
+	token              string
+	createTokens       bool
+	deterministicNames bool
+	background         bool
+}
+
+// An Option configures a connector.
+type Option func(*settings)
+
+// WithToken gives the connector the token to log in to the cloud with.
+func WithToken(token string) Option { return func(s *settings) { s.token = token } }
+
+// WithCreateTokens makes every create carry the managed resource's UID as
+// idempotency token.
+func WithCreateTokens() Option { return func(s *settings) { s.createTokens = true } }
+
+// WithDeterministicNames makes a create ask for the external name as id, if one
+// is set. It is for reconcilers whose initializers set one.
+func WithDeterministicNames() Option { return func(s *settings) { s.deterministicNames = true } }
+
+// WithBackground makes an Async connector run its operations in goroutines, which
+// Async.Wait waits for. Without it they run in Async.Finish. It does nothing to a
+// Sync connector.
+func WithBackground() Option { return func(s *settings) { s.background = true } }
+
+func newSettings(o []Option) settings {
+	s := settings{}
+	for _, fn := range o {
+		fn(&s)
+	}
+
+	return s
+}
+
+// Calls count how often a connector was used. They are safe for concurrent use.
+type Calls struct {
+	connects    atomic.Int64
+	disconnects atomic.Int64
+}
+
+// Connects returns how many clients the connector has made.
+func (c *Calls) Connects() int { return int(c.connects.Load()) }
+
+// Disconnects returns how many of the connector's clients were disconnected.
+func (c *Calls) Disconnects() int { return int(c.disconnects.Load()) }
+
+// connect logs in and checks that the managed resource is one of ours.
+func (s settings) connect(ctx context.Context, c *cloud.Cloud, calls *Calls, mg resource.Managed) (*cloud.Session, error) {
+	if _, err := instance(mg); err != nil {
+		return nil, err
+	}
+
+	session, err := c.NewSession(ctx, s.token)
+	if err != nil {
+		return nil, fmt.Errorf("cannot log in to the cloud: %w", err)
+	}
+
+	calls.connects.Add(1)
+
+	return session, nil
+}
+
+// A ConnectDisconnector is a connector that has a Disconnect itself, beside the
+// one of its clients.
+type ConnectDisconnector[M resource.Managed] struct {
+	managed.TypedExternalConnector[M]
+
+	disconnects atomic.Int64
+}
+
+// WithDisconnect gives a connector a Disconnect that counts its calls.
+func WithDisconnect[M resource.Managed](c managed.TypedExternalConnector[M]) *ConnectDisconnector[M] {
+	return &ConnectDisconnector[M]{TypedExternalConnector: c}
+}
+
+// Disconnect counts. It never returns an error.
+func (c *ConnectDisconnector[M]) Disconnect(context.Context) error {
+	c.disconnects.Add(1)
+
+	return nil
+}
+
+// ConnectorDisconnects returns how often Disconnect was called.
+func (c *ConnectDisconnector[M]) ConnectorDisconnects() int { return int(c.disconnects.Load()) }

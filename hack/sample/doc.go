@@ -1,0 +1,22 @@
+// Package sample is a provider as provider authors write them by hand: two kinds
+// of managed resources and external clients for the simulated cloud of
+// hack/cloud.
+//
+// Database is cluster scoped and has a deletion policy, the legacy shape. Bucket
+// is namespaced, the modern shape. Both come with Go types, CRDs and a scheme.
+//
+// The connectors come in two styles. Sync does everything while it is called.
+// Async has the shape of providers generated with upjet: Create and Delete return
+// at once, the operation ends later in memory, and the next Observe learns what
+// came of it. Both serve as managed.ExternalConnector and, typed, as
+// managed.TypedExternalConnector; WithDisconnect gives them a Disconnect.
+//
+// The package knows only the interfaces of crossplane-runtime. The very same code
+// runs under crossplane-runtime's managed reconciler and under Graft's.
+//
+// A connector is a process: what it remembers is lost with it. To restart the
+// provider make a new one.
+//
+// Limits: provider configs exist only as references. The connector is given the
+// cloud and its token when it is made.
+package sample

@@ -1,0 +1,49 @@
+package sample
+
+import (
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Group and version of the sample's API.
+const (
+	Group   = "sample.graft.crossplane.io"
+	Version = "v1alpha1"
+)
+
+// Kinds of the sample's API.
+const (
+	DatabaseKind = "Database"
+	BucketKind   = "Bucket"
+)
+
+// What the CRDs default a provider config reference to.
+const (
+	defaultProviderConfig     = "default"
+	defaultProviderConfigKind = "ClusterProviderConfig"
+)
+
+// GroupVersion returns the sample's API group and version.
+func GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: Group, Version: Version}
+}
+
+// DatabaseManagedKind returns the kind to give to NewReconciler for Databases.
+func DatabaseManagedKind() resource.ManagedKind {
+	return resource.ManagedKind(GroupVersion().WithKind(DatabaseKind))
+}
+
+// BucketManagedKind returns the kind to give to NewReconciler for Buckets.
+func BucketManagedKind() resource.ManagedKind {
+	return resource.ManagedKind(GroupVersion().WithKind(BucketKind))
+}
+
+// AddToScheme adds the sample's types to a scheme. It never returns an error.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion(), &Database{}, &DatabaseList{}, &Bucket{}, &BucketList{})
+	metav1.AddToGroupVersion(s, GroupVersion())
+
+	return nil
+}
