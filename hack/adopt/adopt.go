@@ -56,7 +56,7 @@ func adopt(o options) (*report, error) {
 
 	m.walk(p.visit, r.leave)
 	p.nestedModules()
-	if !o.revert && p.uses {
+	if !o.revert && p.report.uses {
 		if err := p.requireGraft(o); err != nil {
 			return nil, err
 		}
@@ -84,7 +84,6 @@ type planner struct {
 	from, to string   // Import paths.
 	sources  *sources // Nil when going back to upstream.
 
-	uses   bool            // Whether some file imports Graft's package when all is done.
 	nested map[string]bool // Nested modules, by directory: whether they have the import.
 }
 
@@ -153,14 +152,16 @@ func (p *planner) visitGo(f treeFile, src []byte) {
 		e := edit{path: f.path, mode: f.mode, before: g.src, after: g.replaceImport(p.from, p.to)}
 		e.generated = ast.IsGenerated(g.ast)
 		p.report.edits = append(p.report.edits, e)
-		p.uses = true
+		p.report.uses = true
 	}
 
+	if len(to) > 0 {
+		p.report.uses = true
+	}
 	switch {
 	case p.report.revert:
 		p.upstreamCalls(f, g)
 	case len(to) > 0:
-		p.uses = true
 		p.crossings(f, g, graftManaged)
 	case len(from) > 0:
 		p.crossings(f, g, upstreamManaged)

@@ -32,6 +32,7 @@ type report struct {
 	module                  string // Module path.
 	dryRun, revert, verbose bool
 
+	uses  bool // Whether some file imports the package that is moved to, when all is done.
 	edits []edit
 	left  []finding // For a person to do.
 	notes []finding // For a person to know.
@@ -86,8 +87,13 @@ func (r *report) summary() string {
 			generated++
 		}
 	}
-	if len(r.edits) == 0 {
-		return "nothing to change"
+	switch {
+	case files == 0 && len(r.edits) > 0:
+		return "only go.mod is to change"
+	case len(r.edits) == 0 && r.uses:
+		return "nothing to change, it imports " + target + "'s package already"
+	case len(r.edits) == 0:
+		return "nothing changed, for want of an import that can be replaced"
 	}
 	verb := "moved to"
 	if r.dryRun {
