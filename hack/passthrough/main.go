@@ -46,7 +46,7 @@ func run(dir string) error {
 		return err
 	}
 
-	return os.WriteFile(filepath.Join(dir, generatedFile), src, 0o644) //nolint:gosec // Source code is for everyone to read.
+	return os.WriteFile(filepath.Join(dir, generatedFile), src, 0o644)
 }
 
 // generateFor returns the content of the pass-through file of the package in

@@ -1,0 +1,69 @@
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The modules whose code is ours. The others under hack/ only pin programs.
+MODULES := . hack hack/adopt
+
+# The race detector needs a C compiler. Without one tests still run.
+RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+# What to run of the benchmarks, and further arguments for the demo.
+BENCH ?= .
+ARGS ?=
+
+.PHONY: help
+help: ## Say what there is to make (the default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Show each failure with upstream and with Graft; CONTROL_PLANE=real on a real API server
+	@cd hack && go run ./demo $(ARGS)
+
+.PHONY: test
+test: race ## Run the unit tests of all modules
+	@set -e; for m in $(MODULES); do \
+		echo "go test $(RACE) ./... (in $$m)"; \
+		(cd $$m && go test $(RACE) ./...); \
+	done
+
+.PHONY: integration
+integration: race controlplane ## Run the tests that need a real control plane (built once, about ten minutes)
+	cd hack && go test $(RACE) -tags integration -count=1 -timeout 30m ./...
+
+.PHONY: generate
+generate: ## Write the pass-through of upstream's API anew
+	cd hack && go run ./passthrough
+
+.PHONY: lint
+lint: tools ## Run the linters, and look for known vulnerabilities
+	@set -e; for m in $(MODULES); do \
+		echo "lint $$m"; \
+		(cd $$m && go mod tidy -diff && go vet -tags integration ./... && \
+			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" ./...); \
+	done
+	@hack/tools/vulncheck.sh "$(CURDIR)/bin/govulncheck" $(MODULES)
+
+.PHONY: fmt
+fmt: tools ## Format all code as lint wants it
+	@set -e; for m in $(MODULES); do \
+		(cd $$m && "$(CURDIR)/bin/golangci-lint" fmt --config "$(CURDIR)/.golangci.yml"); \
+	done
+
+.PHONY: bench
+bench: ## Run the benchmarks (BENCH=regexp for some of them)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./pkg/...
+
+# Helpers without a line in help.
+
+.PHONY: controlplane
+controlplane:
+	@cd hack && go run ./controlplane/cmd/controlplane build
+
+# The go command knows best whether these are up to date.
+.PHONY: tools
+tools:
+	@mkdir -p bin && cd hack/tools && go build -o ../../bin/ tool
+
+.PHONY: race
+race:
+	@$(if $(RACE),:,echo "No C compiler was found: tests run without the race detector.")
