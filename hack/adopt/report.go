@@ -101,7 +101,7 @@ func (r *report) summary() string {
 	}
 	s := fmt.Sprintf("%s %s %s", count(files, "Go file"), verb, target)
 	if generated > 0 {
-		s += fmt.Sprintf(", %d of them generated", generated)
+		s += fmt.Sprintf(" (%d generated)", generated)
 	}
 	return s
 }
