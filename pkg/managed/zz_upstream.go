@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/apis/changelogs/proto/v1alpha1"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -301,55 +299,9 @@ func WithCreationGracePeriod(d time.Duration) ReconcilerOption {
 	return fromUpstream(upstream.WithCreationGracePeriod(d))
 }
 
-// WithCriticalAnnotationUpdater is the option [upstream.WithCriticalAnnotationUpdater].
-func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption {
-	return fromUpstream(upstream.WithCriticalAnnotationUpdater(u))
-}
-
 // WithDeterministicExternalName is the option [upstream.WithDeterministicExternalName].
 func WithDeterministicExternalName(b bool) ReconcilerOption {
 	return fromUpstream(upstream.WithDeterministicExternalName(b))
-}
-
-// WithExternalConnectDisconnecter is the option [upstream.WithExternalConnectDisconnecter].
-//
-// Deprecated: upstream points to [ExternalClient] in its place.
-func WithExternalConnectDisconnecter(c ExternalConnectDisconnector) ReconcilerOption {
-	return fromUpstream(upstream.WithExternalConnectDisconnecter(c))
-}
-
-// WithExternalConnectDisconnector is the option [upstream.WithExternalConnectDisconnector].
-//
-// Deprecated: upstream points to [ExternalClient] in its place.
-func WithExternalConnectDisconnector(c ExternalConnectDisconnector) ReconcilerOption {
-	return fromUpstream(upstream.WithExternalConnectDisconnector(c))
-}
-
-// WithExternalConnecter is the option [upstream.WithExternalConnecter].
-//
-// Deprecated: upstream points to [WithExternalConnector] in its place.
-func WithExternalConnecter(c ExternalConnector) ReconcilerOption {
-	return fromUpstream(upstream.WithExternalConnecter(c))
-}
-
-// WithExternalConnector is the option [upstream.WithExternalConnector].
-func WithExternalConnector(c ExternalConnector) ReconcilerOption {
-	return fromUpstream(upstream.WithExternalConnector(c))
-}
-
-// WithFinalizer is the option [upstream.WithFinalizer].
-func WithFinalizer(f resource.Finalizer) ReconcilerOption {
-	return fromUpstream(upstream.WithFinalizer(f))
-}
-
-// WithInitializers is the option [upstream.WithInitializers].
-func WithInitializers(i ...Initializer) ReconcilerOption {
-	return fromUpstream(upstream.WithInitializers(i...))
-}
-
-// WithLogger is the option [upstream.WithLogger].
-func WithLogger(l logging.Logger) ReconcilerOption {
-	return fromUpstream(upstream.WithLogger(l))
 }
 
 // WithManagementPolicies is the option [upstream.WithManagementPolicies].
@@ -392,11 +344,6 @@ func WithReconcilerSupportedManagementPolicies(supported []sets.Set[xpv2.Managem
 	return fromUpstream(upstream.WithReconcilerSupportedManagementPolicies(supported))
 }
 
-// WithRecorder is the option [upstream.WithRecorder].
-func WithRecorder(er event.Recorder) ReconcilerOption {
-	return fromUpstream(upstream.WithRecorder(er))
-}
-
 // WithReferenceResolver is the option [upstream.WithReferenceResolver].
 func WithReferenceResolver(rr ReferenceResolver) ReconcilerOption {
 	return fromUpstream(upstream.WithReferenceResolver(rr))
@@ -415,23 +362,4 @@ func WithSupportedManagementPolicies(supportedManagementPolicies []sets.Set[xpv2
 // WithTimeout is the option [upstream.WithTimeout].
 func WithTimeout(duration time.Duration) ReconcilerOption {
 	return fromUpstream(upstream.WithTimeout(duration))
-}
-
-// WithTypedExternalConnectDisconnecter is the option [upstream.WithTypedExternalConnectDisconnecter].
-//
-// Deprecated: upstream points to [ExternalClient] in its place.
-func WithTypedExternalConnectDisconnecter[managed resource.Managed](c TypedExternalConnectDisconnector[managed]) ReconcilerOption {
-	return fromUpstream(upstream.WithTypedExternalConnectDisconnecter[managed](c))
-}
-
-// WithTypedExternalConnectDisconnector is the option [upstream.WithTypedExternalConnectDisconnector].
-//
-// Deprecated: upstream points to [ExternalClient] in its place.
-func WithTypedExternalConnectDisconnector[managed resource.Managed](c TypedExternalConnectDisconnector[managed]) ReconcilerOption {
-	return fromUpstream(upstream.WithTypedExternalConnectDisconnector[managed](c))
-}
-
-// WithTypedExternalConnector is the option [upstream.WithTypedExternalConnector].
-func WithTypedExternalConnector[managed resource.Managed](c TypedExternalConnector[managed]) ReconcilerOption {
-	return fromUpstream(upstream.WithTypedExternalConnector[managed](c))
 }

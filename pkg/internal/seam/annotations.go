@@ -1,0 +1,301 @@
+package seam
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
+)
+
+const (
+	// storeTimeout bounds all the work of storing annotations once. It has a
+	// context of its own: the caller's may be cancelled exactly because the
+	// call that learned the external name took too long.
+	storeTimeout = 30 * time.Second
+
+	firstStoreDelay = 50 * time.Millisecond
+	lastStoreDelay  = 5 * time.Second
+
+	// storeAttempts is how often storing is tried if the next reconcile will
+	// try again; storeAttemptsPatient if there may be none.
+	storeAttempts        = 4
+	storeAttemptsPatient = 12
+)
+
+// A Change is an annotation that was set, or set to something else.
+type Change struct {
+	Key   string
+	Value string
+
+	// Was is what the annotation said before, if it was there.
+	Was     string
+	Existed bool
+}
+
+// Changes are sorted by key.
+type Changes []Change
+
+// StoreOptions say how annotations are stored.
+type StoreOptions struct {
+	// Insist makes what is in memory win over what somebody else wrote under
+	// the same key meanwhile. It is for what is known only once: the result of
+	// a create.
+	Insist bool
+
+	// Patient tries for longer. It is for when trying again later may be too
+	// late, since it is only in memory.
+	Patient bool
+
+	// Overwrote is called for each value of somebody else's that gave way.
+	Overwrote func(key, theirs, ours string)
+}
+
+// ChangedAnnotations returns the annotations of o that were set since the
+// session last knew them to be stored. Annotations that were removed, and an
+// external name that was emptied, are not among them: nothing that was stored
+// is ever taken away.
+func (s *Session) ChangedAnnotations(o client.Object) Changes {
+	if !s.Tracks(o) {
+		return nil
+	}
+
+	var cs Changes
+
+	for k, v := range o.GetAnnotations() {
+		was, existed := s.stored[k]
+		if existed && was == v || k == meta.AnnotationKeyExternalName && v == "" {
+			continue
+		}
+
+		cs = append(cs, Change{Key: k, Value: v, Was: was, Existed: existed})
+	}
+
+	slices.SortFunc(cs, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
+
+	return cs
+}
+
+// StoreAnnotations puts exactly these annotations on the API server, whatever
+// has become of ctx. o keeps what is in memory; its resource version follows if
+// nobody else wrote in between, and else stays, so that the next write made from
+// o meets a conflict.
+//
+// An object that is gone needs nothing stored, which is no error. What could not
+// be stored is remembered, and stored before the next reconcile of the object
+// does anything else. A conflict (errors.IsConflict) means that somebody else
+// set one of the annotations to another value.
+func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Changes, so StoreOptions) error {
+	if len(cs) == 0 || s.gone {
+		return nil
+	}
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+
+	current := s.base
+	if o.GetResourceVersion() != current.GetResourceVersion() {
+		// Not what we know: let the API server judge by o's version.
+		current = clone(o)
+	}
+
+	server, followed, err := s.store(ctx, current, cs, so)
+	if kerrors.IsConflict(err) && !so.Insist {
+		return err
+	}
+
+	if err != nil {
+		s.memory.update(s.base, func(e *entry) {
+			e.pending = merged(e.pending, cs)
+			e.insist = e.insist || so.Insist
+		})
+
+		return err
+	}
+
+	s.memory.update(s.base, func(e *entry) { e.pending, e.insist = nil, false })
+
+	if server == nil {
+		s.gone = true
+		s.memory.forget(s.key)
+
+		return nil
+	}
+
+	for _, c := range cs {
+		if s.stored != nil {
+			s.stored[c.Key] = c.Value
+		}
+	}
+
+	exact := s.exact && followed && current == s.base
+	if followed {
+		o.SetResourceVersion(server.GetResourceVersion())
+	}
+
+	s.wrote(server, exact)
+
+	return nil
+}
+
+// store returns the object as the API server then has it, or nil if it is gone;
+// and whether nothing but the annotations changed since current.
+func (s *Session) store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
+	attempts, delay := storeAttempts, firstStoreDelay
+	if so.Patient {
+		attempts = storeAttemptsPatient
+	}
+
+	followed = true
+
+	for {
+		server, err = s.patchAnnotations(ctx, current, cs)
+
+		switch {
+		case err == nil:
+			return server, followed, nil
+		case kerrors.IsConflict(err), kerrors.IsNotFound(err), kerrors.IsInvalid(err):
+			// What we know of the object is not what the API server has.
+			followed = false
+
+			live, lerr := s.live(ctx)
+			if lerr == nil && live == nil {
+				return nil, false, nil
+			}
+
+			if lerr == nil {
+				if kerrors.IsInvalid(err) && live.GetResourceVersion() == current.GetResourceVersion() {
+					return nil, false, errors.Wrap(err, "cannot store annotations")
+				}
+
+				left, rerr := reconcileChanges(live, cs, so)
+				if rerr != nil {
+					return nil, false, rerr
+				}
+
+				if len(left) == 0 {
+					return live, false, nil
+				}
+
+				current, cs = live, left
+			}
+		case Permanent(err):
+			return nil, false, errors.Wrap(err, "cannot store annotations")
+		}
+
+		if attempts--; attempts == 0 {
+			return nil, false, errors.Wrap(err, "cannot store annotations")
+		}
+
+		if werr := s.options.Wait(ctx, delay); werr != nil {
+			return nil, false, errors.Wrap(err, "cannot store annotations")
+		}
+
+		delay = min(2*delay, lastStoreDelay)
+	}
+}
+
+func (s *Session) patchAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
+	set := make(map[string]any, len(cs))
+	for _, c := range cs {
+		set[c.Key] = c.Value
+	}
+
+	p, err := guarded(current, map[string]any{"metadata": map[string]any{"annotations": set}})
+	if err != nil {
+		return nil, err
+	}
+
+	o := empty(current)
+
+	return o, s.client.Patch(ctx, o, p)
+}
+
+// reconcileChanges returns the changes that live still lacks.
+func reconcileChanges(live client.Object, cs Changes, so StoreOptions) (Changes, error) {
+	var left Changes
+
+	for _, c := range cs {
+		theirs, exists := live.GetAnnotations()[c.Key]
+
+		switch {
+		case exists && theirs == c.Value:
+			continue
+		case exists == c.Existed && theirs == c.Was, !exists:
+		case so.Insist:
+			if so.Overwrote != nil {
+				so.Overwrote(c.Key, theirs, c.Value)
+			}
+		default:
+			return nil, kerrors.NewConflict(schema.GroupResource{Group: live.GetObjectKind().GroupVersionKind().Group, Resource: live.GetObjectKind().GroupVersionKind().Kind},
+				live.GetName(), errors.Errorf("annotation %q was set by somebody else meanwhile", c.Key))
+		}
+
+		left = append(left, c)
+	}
+
+	return left, nil
+}
+
+// merged returns both, later ones replacing earlier ones of the same key.
+func merged(earlier, later Changes) Changes {
+	out := slices.Clone(later)
+
+	for _, e := range earlier {
+		if !slices.ContainsFunc(later, func(l Change) bool { return l.Key == e.Key }) {
+			out = append(out, e)
+		}
+	}
+
+	slices.SortFunc(out, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
+
+	return out
+}
+
+// PendingAnnotations is the patch that stores what an earlier reconcile could
+// not store, before the inner reconciler sees the object: without the external
+// name it might create a second external resource.
+func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string)) Patch {
+	return Patch{Open: func(ctx context.Context, s *Session, o client.Object) error {
+		e := s.memory.get(o)
+		if len(e.pending) == 0 {
+			return nil
+		}
+
+		err := s.StoreAnnotations(ctx, o, e.pending, StoreOptions{Insist: e.insist, Overwrote: func(key, theirs, ours string) {
+			overwrote(o, key, theirs, ours)
+		}})
+
+		switch {
+		case kerrors.IsConflict(err) && !e.insist:
+			// Somebody else decided meanwhile, and what we had can be learned
+			// again.
+			s.memory.update(o, func(e *entry) { e.pending = nil })
+			return err
+		case err != nil:
+			return errors.Wrap(err, "cannot store annotations left over from an earlier reconcile")
+		case s.gone:
+			return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
+		}
+
+		s.Refresh(o)
+
+		return nil
+	}}
+}
+
+// Refresh gives o, with which nothing has been done yet, the newest known state.
+func (s *Session) Refresh(o client.Object) {
+	if o.GetResourceVersion() == s.base.GetResourceVersion() {
+		return
+	}
+
+	move(o, clone(s.base))
+	s.exact = true
+}

@@ -1,0 +1,133 @@
+package seam
+
+import (
+	"context"
+	"maps"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// A Client is the client seam: the client that an inner reconciler is built
+// with. It changes only what a reconcile does with its own object:
+//
+//   - the first Get opens the session, and a later one is never older than the
+//     session's own writes;
+//   - status that is in memory survives an Update, which the API server answers
+//     with the status it has;
+//   - a status write carries what the patches add, and is not made if it would
+//     change nothing.
+//
+// Everything else goes to the client below, untouched. A Client is safe for
+// concurrent use if the client below is.
+type Client struct {
+	client.Client
+}
+
+// NewClient returns a client seam over c.
+func NewClient(c client.Client) *Client { return &Client{Client: c} }
+
+// Get reads an object.
+func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	s := From(ctx)
+	if !s.tracksKey(key, o) {
+		return c.Client.Get(ctx, key, o, opts...)
+	}
+
+	if err := c.Client.Get(ctx, key, o, opts...); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			s.memory.forget(key)
+		}
+
+		return err
+	}
+
+	if s.base == nil {
+		return s.open(ctx, o)
+	}
+
+	switch {
+	case o.GetUID() != s.base.GetUID(), o.GetResourceVersion() == s.base.GetResourceVersion():
+	case olderThan(o.GetResourceVersion(), s.base.GetResourceVersion()):
+		move(o, clone(s.base))
+	default:
+		s.rebase(clone(o), false)
+	}
+
+	return nil
+}
+
+// Update writes an object without its status.
+func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	s := From(ctx)
+	if !s.Tracks(o) || o.GetResourceVersion() == "" {
+		return c.Client.Update(ctx, o, opts...)
+	}
+
+	kept, before := clone(o), o.GetResourceVersion()
+
+	if err := c.Client.Update(ctx, o, opts...); err != nil {
+		return err
+	}
+
+	if o.GetResourceVersion() == before {
+		// Nothing changed, or nothing was meant to (a dry run).
+		s.kind.moveStatus(o, kept)
+		return nil
+	}
+
+	// The API server accepted this under a resource version, so the status it
+	// has is still the one that the object in memory started from.
+	server := clone(o)
+	exact := s.exact && before == s.base.GetResourceVersion()
+
+	if exact {
+		s.kind.moveStatus(server, clone(s.base))
+	}
+
+	s.kind.moveStatus(o, kept)
+	s.wrote(server, exact)
+
+	if s.stored != nil {
+		s.stored = maps.Clone(server.GetAnnotations())
+	}
+
+	return nil
+}
+
+// Patch patches an object.
+func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	s := From(ctx)
+	if !s.Tracks(o) {
+		return c.Client.Patch(ctx, o, p, opts...)
+	}
+
+	if err := c.Client.Patch(ctx, o, p, opts...); err != nil {
+		return err
+	}
+
+	s.Written(o)
+
+	return nil
+}
+
+// Status returns a writer for status.
+func (c *Client) Status() client.SubResourceWriter {
+	return &statusWriter{SubResourceWriter: c.Client.Status()}
+}
+
+// SubResource returns a client for a subresource.
+func (c *Client) SubResource(name string) client.SubResourceClient {
+	sc := c.Client.SubResource(name)
+	if name != "status" {
+		return sc
+	}
+
+	return &statusClient{SubResourceReader: sc, statusWriter: statusWriter{SubResourceWriter: sc}}
+}
+
+// wrote notes that a write of ours led to o. o must not be used by anybody else
+// afterwards.
+func (s *Session) wrote(o client.Object, exact bool) {
+	s.memory.wrote(o)
+	s.rebase(o, exact)
+}

@@ -1,0 +1,46 @@
+package seam
+
+import (
+	"encoding/json"
+
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pkg/errors"
+)
+
+// guarded returns a merge patch of body that the API server refuses unless the
+// object is still the one that o is, at o's resource version.
+func guarded(o client.Object, body map[string]any) (client.Patch, error) {
+	md, _ := body["metadata"].(map[string]any)
+	if md == nil {
+		md = map[string]any{}
+	}
+
+	// Objects without these come from tests' fakes only.
+	if uid := o.GetUID(); uid != "" {
+		md["uid"] = string(uid)
+	}
+
+	if v := o.GetResourceVersion(); v != "" {
+		md["resourceVersion"] = v
+	}
+
+	body["metadata"] = md
+
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, errors.Wrap(err, "cannot marshal patch")
+	}
+
+	return client.RawPatch(types.MergePatchType, data), nil
+}
+
+// Permanent tells whether the same request would fail the same way again.
+func Permanent(err error) bool {
+	return errors.Is(err, ErrNoStatus) || kerrors.IsNotFound(err) || kerrors.IsInvalid(err) || kerrors.IsForbidden(err) ||
+		kerrors.IsBadRequest(err) || kerrors.IsMethodNotSupported(err) ||
+		kerrors.IsRequestEntityTooLargeError(err) || kerrors.IsUnsupportedMediaType(err) ||
+		kerrors.IsNotAcceptable(err)
+}

@@ -1,0 +1,144 @@
+package seam
+
+import (
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// noStatus is the field index of a type that has no status at its top level.
+const noStatus = -1
+
+// A Kind recognises objects of the reconciled kind, and reads and writes their
+// status whatever their Go type is.
+type Kind struct {
+	gvk    schema.GroupVersionKind
+	goType reflect.Type
+	status int
+}
+
+// NewKind returns the Kind of gvk. If the scheme knows a Go type for it,
+// objects of that type are recognised; unstructured objects of the kind always
+// are.
+func NewKind(gvk schema.GroupVersionKind, s *runtime.Scheme) Kind {
+	k := Kind{gvk: gvk, status: noStatus}
+
+	o, err := s.New(gvk)
+	if err != nil {
+		return k
+	}
+
+	k.goType = reflect.TypeOf(o)
+
+	st := k.goType.Elem()
+	for i := range st.NumField() {
+		if name, _, _ := strings.Cut(st.Field(i).Tag.Get("json"), ","); name == "status" {
+			k.status = i
+		}
+	}
+
+	return k
+}
+
+// Has tells whether o is of this kind, in a form that carries the whole object.
+func (k Kind) Has(o client.Object) bool {
+	if _, ok := o.(runtime.Unstructured); ok {
+		return o.GetObjectKind().GroupVersionKind() == k.gvk
+	}
+
+	return k.goType != nil && reflect.TypeOf(o) == k.goType
+}
+
+// statusOf returns a pointer to the status of o, or a value to the same effect,
+// for comparison. It is false if objects of this type have no status.
+func (k Kind) statusOf(o client.Object) (any, bool) {
+	if u, ok := o.(runtime.Unstructured); ok {
+		return u.UnstructuredContent()["status"], true
+	}
+
+	if k.status == noStatus {
+		return nil, false
+	}
+
+	return reflect.ValueOf(o).Elem().Field(k.status).Addr().Interface(), true
+}
+
+// statusEqual tells whether a and b are known to have the same status. Empty
+// and absent lists and maps are the same; it is false if there is no status to
+// compare.
+func (k Kind) statusEqual(a, b client.Object) bool {
+	as, ok := k.statusOf(a)
+	if !ok {
+		return false
+	}
+
+	bs, ok := k.statusOf(b)
+
+	return ok && equality.Semantic.DeepEqual(as, bs)
+}
+
+// moveStatus sets the status of dst to that of src, which must not be used
+// afterwards: they share memory.
+func (k Kind) moveStatus(dst, src client.Object) {
+	if d, ok := dst.(runtime.Unstructured); ok {
+		s, ok := src.(runtime.Unstructured)
+		if !ok {
+			return
+		}
+
+		content := d.UnstructuredContent()
+		if v, ok := s.UnstructuredContent()["status"]; ok {
+			content["status"] = v
+		} else {
+			delete(content, "status")
+		}
+
+		d.SetUnstructuredContent(content)
+
+		return
+	}
+
+	if k.status != noStatus {
+		reflect.ValueOf(dst).Elem().Field(k.status).Set(reflect.ValueOf(src).Elem().Field(k.status))
+	}
+}
+
+// move replaces the whole of dst by src, which must not be used afterwards:
+// they share memory.
+func move(dst, src client.Object) {
+	if d, ok := dst.(runtime.Unstructured); ok {
+		if s, ok := src.(runtime.Unstructured); ok {
+			d.SetUnstructuredContent(s.UnstructuredContent())
+		}
+
+		return
+	}
+
+	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
+}
+
+// empty returns a new object of o's type that has nothing but o's name and
+// namespace (and its kind, where the Go type doesn't say it).
+func empty(o client.Object) client.Object {
+	e, _ := reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
+
+	if u, ok := e.(runtime.Unstructured); ok {
+		u.SetUnstructuredContent(map[string]any{})
+		e.GetObjectKind().SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
+	}
+
+	e.SetName(o.GetName())
+	e.SetNamespace(o.GetNamespace())
+
+	return e
+}
+
+// clone returns a deep copy of o.
+func clone(o client.Object) client.Object {
+	c, _ := o.DeepCopyObject().(client.Object)
+	return c
+}

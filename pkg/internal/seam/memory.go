@@ -1,0 +1,113 @@
+package seam
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Memory is what the seams know about objects between reconciles. Nothing in
+// it is needed for correctness after a restart: it says how fresh a cached read
+// must be, and what could not be stored yet.
+//
+// There is an entry for an object that was written through the seams, until
+// it is read as not found or under another UID. Memory is safe for concurrent
+// use.
+type Memory struct {
+	mu      sync.Mutex
+	entries map[client.ObjectKey]entry
+}
+
+type entry struct {
+	uid types.UID
+
+	// version is the newest resourceVersion that one of our writes led to.
+	version string
+
+	// pending are annotations that could not be stored; insist, that they are
+	// to win over what somebody else wrote meanwhile.
+	pending Changes
+	insist  bool
+
+	// failures counts the reconciles in a row that could not store the
+	// deletion status.
+	failures int
+}
+
+// NewMemory returns an empty Memory.
+func NewMemory() *Memory {
+	return &Memory{entries: make(map[client.ObjectKey]entry)}
+}
+
+// Len returns the number of objects that are remembered.
+func (m *Memory) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	return len(m.entries)
+}
+
+func (m *Memory) get(o client.Object) entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	e, ok := m.entries[client.ObjectKeyFromObject(o)]
+	if !ok || e.uid != o.GetUID() {
+		return entry{uid: o.GetUID()}
+	}
+
+	return e
+}
+
+func (m *Memory) update(o client.Object, fn func(e *entry)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	k := client.ObjectKeyFromObject(o)
+
+	e := m.entries[k]
+	if e.uid != o.GetUID() {
+		e = entry{uid: o.GetUID()}
+	}
+
+	fn(&e)
+
+	m.entries[k] = e
+}
+
+func (m *Memory) forget(k client.ObjectKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	delete(m.entries, k)
+}
+
+// wrote remembers that a write of ours led to o's resource version.
+func (m *Memory) wrote(o client.Object) {
+	m.update(o, func(e *entry) {
+		if !olderThan(o.GetResourceVersion(), e.version) {
+			e.version = o.GetResourceVersion()
+		}
+	})
+}
+
+// failed counts a reconcile that could not store the deletion status of o, and
+// returns how many there were in a row.
+func (m *Memory) failed(o client.Object) int {
+	n := 0
+
+	m.update(o, func(e *entry) {
+		e.failures++
+		n = e.failures
+	})
+
+	return n
+}
+
+// succeeded ends the count that failed began.
+func (m *Memory) succeeded(o client.Object) {
+	if m.get(o).failures > 0 {
+		m.update(o, func(e *entry) { e.failures = 0 })
+	}
+}

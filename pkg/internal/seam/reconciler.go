@@ -1,0 +1,148 @@
+package seam
+
+import (
+	"context"
+	"time"
+
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// A Patch is one change to what an inner reconciler does. Its functions are
+// called by the goroutine of the reconcile; those that are nil do nothing.
+type Patch struct {
+	// Open is called with the object as it was first read, before the inner
+	// reconciler sees it. An error is returned from that read.
+	Open func(ctx context.Context, s *Session, o client.Object) error
+
+	// Status is called with the object before its status is written.
+	Status func(s *Session, o client.Object)
+
+	// Close is called when the inner reconciler has returned. Its error is the
+	// reconcile's, if that has none.
+	Close func(ctx context.Context, s *Session) error
+}
+
+// Options of the seams. The zero value is made usable by NewReconciler.
+type Options struct {
+	// Live reads from the API server itself. The client, if nil.
+	Live client.Reader
+
+	// WriteUnchangedStatus makes every status write, also those that change
+	// nothing.
+	WriteUnchangedStatus bool
+
+	// Now returns the time. time.Now, if nil.
+	Now func() time.Time
+
+	// Wait waits, or returns the context's error. A timer, if nil.
+	Wait func(ctx context.Context, d time.Duration) error
+}
+
+// A Reconciler is the reconcile seam. It is safe for concurrent use if the
+// inner reconciler is.
+type Reconciler struct {
+	inner   reconcile.Reconciler
+	client  client.Client
+	kind    Kind
+	memory  *Memory
+	patches []Patch
+	options Options
+}
+
+// NewReconciler returns a reconcile seam over the reconciler that build returns
+// for a client seam over c. Patches are applied in the order given.
+func NewReconciler(c client.Client, k Kind, build func(c client.Client) reconcile.Reconciler, o Options, p ...Patch) *Reconciler {
+	if o.Live == nil {
+		o.Live = c
+	}
+
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+
+	if o.Wait == nil {
+		o.Wait = wait
+	}
+
+	return &Reconciler{
+		inner:   build(NewClient(c)),
+		client:  c,
+		kind:    k,
+		memory:  NewMemory(),
+		patches: p,
+		options: o,
+	}
+}
+
+// Memory returns what is remembered between reconciles.
+func (r *Reconciler) Memory() *Memory { return r.memory }
+
+// Reconcile the object that req names.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	s := &Session{
+		key:     req.NamespacedName,
+		kind:    r.kind,
+		options: r.options,
+		client:  r.client,
+		memory:  r.memory,
+		patches: r.patches,
+	}
+
+	ctx = with(ctx, s)
+
+	result, err := r.inner.Reconcile(ctx, req)
+
+	for _, p := range r.patches {
+		if p.Close == nil || s.base == nil || s.gone {
+			continue
+		}
+
+		cerr := p.Close(ctx, s)
+
+		switch {
+		case kerrors.IsConflict(cerr):
+			// Somebody else wrote first. That is no failure worth reporting.
+			s.requeue = true
+		case err == nil:
+			err = cerr
+		}
+	}
+
+	if err == nil && s.requeue {
+		return reconcile.Result{Requeue: true}, nil //nolint:staticcheck // Upstream requeues with backoff this way too.
+	}
+
+	return result, err
+}
+
+// open starts the session with o as it was first read.
+func (s *Session) open(ctx context.Context, o client.Object) error {
+	wrote := s.memory.get(o).version
+	s.rebase(clone(o), wrote == "" || asFreshAs(o.GetResourceVersion(), wrote))
+
+	for _, p := range s.patches {
+		if p.Open == nil {
+			continue
+		}
+
+		if err := p.Open(ctx, s, o); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,218 @@
+package seam
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// A Session is what the seams and the patches know about one reconcile of one
+// object. It is used by the goroutine of that reconcile alone.
+type Session struct {
+	// Phase says how far the reconcile has come.
+	Phase Phase
+
+	// Reported is the reason that the Deleting condition gave when the object
+	// was first read.
+	Reported xpv2.ConditionReason
+
+	key     client.ObjectKey
+	kind    Kind
+	options Options
+	client  client.Client
+	memory  *Memory
+	patches []Patch
+
+	// base is the newest state of the object that we know the API server to
+	// have had. It is never handed out, and nothing in memory shares its
+	// memory.
+	base client.Object
+
+	// exact is true while base is all that the API server has at its
+	// resourceVersion, and that version is not older than our own last write.
+	exact bool
+
+	// stored are the annotations that need no storing: what the object had
+	// when the provider was connected to, and what was stored since.
+	stored map[string]string
+
+	statusWritten bool
+	gone          bool
+	requeue       bool
+}
+
+// A Phase is how far the reconcile of a managed resource has come.
+type Phase int
+
+// The phases, in the order in which a reconcile passes through them.
+const (
+	PhaseStart Phase = iota
+	PhaseInitializeFailed
+	PhaseConnectFailed
+	PhaseObserveFailed
+	PhaseObservedAbsent
+	PhaseObservedPresent
+	PhaseDeleteFailed
+	PhaseDeleteRequested
+	PhaseFinalizerRemoved
+)
+
+type sessionKey struct{}
+
+// From returns the session of the reconcile that ctx belongs to, or nil.
+func From(ctx context.Context) *Session {
+	s, _ := ctx.Value(sessionKey{}).(*Session)
+	return s
+}
+
+func with(ctx context.Context, s *Session) context.Context {
+	return context.WithValue(ctx, sessionKey{}, s)
+}
+
+// Tracks tells whether o is the object that this session is about, in a form
+// that carries the whole object, and was read.
+func (s *Session) Tracks(o client.Object) bool {
+	return s != nil && s.base != nil &&
+		o.GetName() == s.key.Name && o.GetNamespace() == s.key.Namespace &&
+		o.GetUID() == s.base.GetUID() && s.kind.Has(o)
+}
+
+// Reached notes how far the reconcile has come.
+func (s *Session) Reached(p Phase) {
+	if s != nil {
+		s.Phase = p
+	}
+}
+
+// Base returns the newest state of the object that the API server is known to
+// have had, or nil if the object has not been read. It must not be changed.
+func (s *Session) Base() client.Object { return s.base }
+
+// Gone tells whether the object is known not to exist any more.
+func (s *Session) Gone() bool { return s.gone }
+
+// StatusWritten tells whether the inner reconciler wrote, or would have written,
+// the object's status.
+func (s *Session) StatusWritten() bool { return s.statusWritten }
+
+// Requeue makes the reconcile end with a request to be run again, with backoff,
+// unless it ends with an error anyway.
+func (s *Session) Requeue() { s.requeue = true }
+
+// Now returns the time.
+func (s *Session) Now() time.Time { return s.options.Now() }
+
+// rebase makes o the newest known state. o must not be used by anybody else
+// afterwards.
+func (s *Session) rebase(o client.Object, exact bool) {
+	s.base = o
+	s.exact = exact
+}
+
+// Connecting tells the session about o as it is in memory before an external
+// client sees it.
+func (s *Session) Connecting(o client.Object) {
+	if s.Tracks(o) {
+		s.Written(o)
+		s.stored = maps.Clone(o.GetAnnotations())
+	}
+}
+
+// Written notices that o was written past the client seam, by an initializer or
+// a finalizer with a client of its own for example.
+func (s *Session) Written(o client.Object) {
+	if s.Tracks(o) && o.GetResourceVersion() != s.base.GetResourceVersion() {
+		s.wrote(clone(o), false)
+	}
+}
+
+// KeepStatus calls fn, which may write o past the client seam, and keeps the
+// status that is in memory: whatever client fn has, it decodes the API server's
+// answer into o.
+//
+// If the answer shows that somebody else wrote status meanwhile, what they wrote
+// is kept instead, and the reconcile is run again to observe anew.
+func (s *Session) KeepStatus(o client.Object, fn func() error) error {
+	if !s.Tracks(o) || s.kind.status == noStatus {
+		return fn()
+	}
+
+	before, kept := o.GetResourceVersion(), empty(o)
+	s.kind.moveStatus(kept, o)
+	s.kind.moveStatus(o, clone(s.base))
+
+	err := fn()
+
+	switch {
+	case o.GetResourceVersion() == before:
+		s.kind.moveStatus(o, kept)
+	case s.kind.statusEqual(o, s.base):
+		server := clone(o)
+		s.kind.moveStatus(o, kept)
+		s.wrote(server, s.exact)
+	default:
+		s.wrote(clone(o), false)
+		s.Requeue()
+	}
+
+	return err
+}
+
+// OnlyAnnotationsDiffer tells whether o is known to differ from what the API
+// server has in nothing but annotations that were set, and status.
+func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
+	if !s.Tracks(o) {
+		return false
+	}
+
+	if _, ok := s.kind.statusOf(o); !ok {
+		return false
+	}
+
+	for k := range s.base.GetAnnotations() {
+		if _, ok := o.GetAnnotations()[k]; !ok {
+			return false
+		}
+	}
+
+	want := clone(s.base)
+	want.SetAnnotations(o.GetAnnotations())
+	want.SetResourceVersion(o.GetResourceVersion())
+	want.SetGeneration(o.GetGeneration())
+	want.SetManagedFields(o.GetManagedFields())
+
+	got := clone(o)
+	s.kind.moveStatus(got, clone(want))
+
+	return equality.Semantic.DeepEqual(want, got)
+}
+
+// tracksKey tells whether a read of key into o is a read of this session's
+// object.
+func (s *Session) tracksKey(key client.ObjectKey, o client.Object) bool {
+	return s != nil && key == s.key && s.kind.Has(o)
+}
+
+// live reads the object from the API server itself. It returns nil if the
+// object this session is about does not exist any more.
+func (s *Session) live(ctx context.Context) (client.Object, error) {
+	o := empty(s.base)
+
+	if err := s.options.Live.Get(ctx, s.key, o); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
+		}
+
+		return nil, err
+	}
+
+	if o.GetUID() != s.base.GetUID() {
+		return nil, nil //nolint:nilnil // As above: another object has the name now.
+	}
+
+	return o, nil
+}

@@ -1,0 +1,71 @@
+package managed
+
+import (
+	"context"
+
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// overwritten is told of a value of somebody else's that had to give way.
+type overwritten func(o client.Object, key, theirs, ours string)
+
+// criticalAnnotationsFor returns how critical annotations are stored, or nil for
+// upstream's default.
+func (c *config) criticalAnnotationsFor(cl client.Client) CriticalAnnotationUpdater {
+	if u := c.criticalAnnotation; u != nil {
+		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+			return seam.From(ctx).KeepStatus(o, func() error { return u.UpdateCriticalAnnotations(ctx, o) })
+		})
+	}
+
+	if c.withoutExternalNamePersistence {
+		return nil
+	}
+
+	return &criticalAnnotations{client: cl, whole: upstream.NewRetryingCriticalAnnotationUpdater(cl), overwritten: c.recordOverwritten}
+}
+
+// criticalAnnotations stores the annotations that record how a create went, by
+// the same small patch that stores an external name: it keeps what else is in
+// memory, and what can't be stored now is stored before the next reconcile.
+type criticalAnnotations struct {
+	client      client.Client
+	whole       CriticalAnnotationUpdater
+	overwritten overwritten
+}
+
+// UpdateCriticalAnnotations of the supplied object.
+func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o client.Object) error {
+	s := seam.From(ctx)
+	if !s.Tracks(o) {
+		return u.whole.UpdateCriticalAnnotations(ctx, o)
+	}
+
+	err := s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.StoreOptions{
+		Insist:    true,
+		Patient:   true,
+		Overwrote: func(key, theirs, ours string) { u.overwritten(o, key, theirs, ours) },
+	})
+	if kerrors.IsForbidden(err) {
+		// We may not patch. Upstream's way needs nothing but update.
+		return u.whole.UpdateCriticalAnnotations(ctx, o)
+	}
+
+	if err != nil || s.Gone() || s.OnlyAnnotationsDiffer(o) {
+		return err
+	}
+
+	// Upstream would have written the whole object, and with it what else
+	// Create changed. It gives that up on a conflict, and so do we.
+	if err := u.client.Update(ctx, o); err != nil && !kerrors.IsConflict(err) {
+		return errors.Wrap(err, "cannot update managed resource after creating the external resource")
+	}
+
+	return nil
+}

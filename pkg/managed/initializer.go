@@ -1,0 +1,30 @@
+package managed
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// initializerFor returns the configured initializer, or upstream's default. The
+// deletion report wants to know when it fails.
+func (c *config) initializerFor(cl client.Client) Initializer {
+	inner := c.initializer
+	if inner == nil {
+		inner = upstream.NewNameAsExternalName(cl)
+	}
+
+	return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+		err := inner.Initialize(ctx, mg)
+		if err != nil {
+			reached(seam.From(ctx), seam.PhaseInitializeFailed, err)
+		}
+
+		return err
+	})
+}

@@ -1,0 +1,168 @@
+package managed
+
+import (
+	"context"
+	"reflect"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// A Reconciler reconciles managed resources with upstream's reconciler, changed
+// at its seams. It is safe for concurrent use.
+type Reconciler struct {
+	seam   *seam.Reconciler
+	config config
+}
+
+// NewReconciler returns a Reconciler of managed resources of the supplied kind.
+// It takes what upstream's NewReconciler takes and, by default, does what that
+// does, and also:
+//
+//   - puts Ready=False/Deleting and the reason why the managed resource is still
+//     there on the API server before the external client is connected to, and
+//     keeps them true (WithoutDeletionStatus);
+//   - stores the external name, and any other annotation that the external
+//     client set, as soon as the call that set it returns, whatever the
+//     management policies say (WithoutExternalNamePersistence);
+//   - adds no finalizer to a managed resource that is paused or being deleted
+//     (WithoutFinalizerGuard);
+//   - writes status only when it changed (WithUnchangedStatusWrites).
+//
+// NewReconciler panics, with an error that says what to do, if it can't work as
+// configured: a manager without a client or a scheme, a kind that the scheme
+// doesn't know, a kind that is no managed resource or doesn't keep its
+// conditions, a connector that is nil or for another kind, and options that
+// exclude each other.
+func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOption) *Reconciler {
+	mustBeUsable(m)
+
+	mg := mustCreateManaged(schema.GroupVersionKind(of), m.GetScheme())
+
+	r := &Reconciler{config: config{
+		log:    logging.NewNopLogger(),
+		record: event.NewNopRecorder(),
+	}}
+
+	for _, ro := range o {
+		ro(r)
+	}
+
+	r.config.mustSuit(mg)
+
+	// The order of the patches is fixed here. What an earlier reconcile could
+	// not store comes first: everything else depends on it.
+	var patches []seam.Patch
+
+	ext := &external{config: &r.config}
+
+	if !r.config.withoutExternalNamePersistence {
+		patches = append(patches, seam.PendingAnnotations(r.config.recordOverwritten))
+	}
+
+	if !r.config.withoutDeletionStatus {
+		ext.deletion = &deletion{log: r.config.log, record: r.config.record}
+		patches = append(patches, ext.deletion.patch())
+	}
+
+	build := func(c client.Client) reconcile.Reconciler {
+		return upstream.NewReconciler(&seamManager{Manager: m, client: c}, of, r.config.upstreamOptions(c, ext)...)
+	}
+
+	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(schema.GroupVersionKind(of), m.GetScheme()), build, seam.Options{
+		Live:                 liveReader(m),
+		WriteUnchangedStatus: r.config.unchangedStatusWrites,
+	}, patches...)
+
+	return r
+}
+
+// Reconcile a managed resource with an external resource.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	return r.seam.Reconcile(ctx, req)
+}
+
+// A seamManager is a manager whose client is the client seam. Upstream builds
+// all its defaults with the manager's client.
+type seamManager struct {
+	manager.Manager
+
+	client client.Client
+}
+
+func (m *seamManager) GetClient() client.Client { return m.client }
+
+// liveReader returns a reader that asks the API server itself, if the manager
+// has one. Managers made for tests often embed a nil interface.
+func liveReader(m manager.Manager) (r client.Reader) {
+	defer func() {
+		if recover() != nil {
+			r = m.GetClient()
+		}
+	}()
+
+	if r = m.GetAPIReader(); r == nil {
+		return m.GetClient()
+	}
+
+	return r
+}
+
+func mustBeUsable(m manager.Manager) {
+	switch {
+	case isNil(m):
+		panic(errors.New("cannot create a managed resource reconciler without a manager: pass the one that the controller is added to"))
+	case isNil(m.GetClient()):
+		panic(errors.New("cannot create a managed resource reconciler: the manager has no client; create it with ctrl.NewManager, or give the test's manager a client"))
+	case m.GetScheme() == nil:
+		panic(errors.New("cannot create a managed resource reconciler: the manager has no scheme; create it with ctrl.NewManager, or give the test's manager a scheme"))
+	}
+}
+
+// mustCreateManaged returns a new managed resource of the supplied kind.
+func mustCreateManaged(of schema.GroupVersionKind, s *runtime.Scheme) resource.Managed {
+	o, err := s.New(of)
+	if err != nil {
+		panic(errors.Wrapf(err, "cannot create a reconciler of %s: add its API package to the manager's scheme with AddToScheme", of))
+	}
+
+	mg, ok := o.(resource.Managed)
+	if !ok {
+		panic(errors.Errorf("cannot create a reconciler of %s: %T is not a managed resource; generate its methods with angryjet, or implement resource.Managed", of, o))
+	}
+
+	const probe xpv2.ConditionType = "GraftProbe"
+
+	mg.SetConditions(xpv2.Condition{Type: probe, Status: corev1.ConditionTrue})
+
+	if mg.GetCondition(probe).Status != corev1.ConditionTrue {
+		panic(errors.Errorf("cannot create a reconciler of %s: %T does not keep the conditions that are set on it; its status must embed ResourceStatus", of, o))
+	}
+
+	return mg
+}
+
+// isNil tells whether v is nil, or an interface to something that is.
+func isNil(v any) bool {
+	switch rv := reflect.ValueOf(v); rv.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Chan, reflect.Func, reflect.Interface, reflect.Map, reflect.Pointer, reflect.Slice:
+		return rv.IsNil()
+	default:
+		return false
+	}
+}

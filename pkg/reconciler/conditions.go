@@ -1,0 +1,81 @@
+package reconciler
+
+import (
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"time"
+)
+
+// TypeDeleting is the type of the condition that says why an object that is
+// being deleted is still there. Its status is always True; an object that is not
+// being deleted does not have it.
+const TypeDeleting xpv2.ConditionType = "Deleting"
+
+// Reasons of the Deleting condition.
+const (
+	// ReasonDeletionRequested means that the object is to be deleted, and that
+	// nothing is known yet to keep it.
+	ReasonDeletionRequested xpv2.ConditionReason = "DeletionRequested"
+
+	// ReasonBlockedByPause means that reconciliation is paused, by annotation
+	// or by management policy, and the deletion with it.
+	ReasonBlockedByPause xpv2.ConditionReason = "BlockedByPause"
+
+	// ReasonWaitingForFinalizers means that finalizers of others hold the
+	// object. The message names them.
+	ReasonWaitingForFinalizers xpv2.ConditionReason = "WaitingForFinalizers"
+
+	// ReasonInitializeFailed means that the managed resource could not be
+	// initialized. The Synced condition says why.
+	ReasonInitializeFailed xpv2.ConditionReason = "InitializeFailed"
+
+	// ReasonConnectFailed means that the provider could not be connected to.
+	// The Synced condition says why.
+	ReasonConnectFailed xpv2.ConditionReason = "ConnectFailed"
+
+	// ReasonObserveFailed means that the external resource could not be
+	// observed. The Synced condition says why.
+	ReasonObserveFailed xpv2.ConditionReason = "ObserveFailed"
+
+	// ReasonCreateResultUnknown means that nobody knows whether the external
+	// resource was created. The message says what to do.
+	ReasonCreateResultUnknown xpv2.ConditionReason = "CreateResultUnknown"
+
+	// ReasonConfirmingAbsence means that the external resource was not found
+	// so soon after its creation that this has to be confirmed.
+	ReasonConfirmingAbsence xpv2.ConditionReason = "ConfirmingAbsence"
+
+	// ReasonExternalDeleteRequested means that the external system was asked to
+	// delete the external resource.
+	ReasonExternalDeleteRequested xpv2.ConditionReason = "ExternalDeleteRequested"
+
+	// ReasonExternalDeleteFailed means that the external system did not accept
+	// the deletion of the external resource. The Synced condition says why.
+	ReasonExternalDeleteFailed xpv2.ConditionReason = "ExternalDeleteFailed"
+
+	// ReasonWaitingForExternalResource means that the external resource still
+	// exists although its deletion was requested.
+	ReasonWaitingForExternalResource xpv2.ConditionReason = "WaitingForExternalResource"
+
+	// ReasonReconcileFailed means that something else stands in the way. The
+	// Synced condition says what.
+	ReasonReconcileFailed xpv2.ConditionReason = "ReconcileFailed"
+)
+
+// Deleting returns the conditions of an object that is being deleted: Ready,
+// which is False for the reason Deleting, and Deleting, which says why the
+// object is still there. Both carry the message, since tools that show only
+// Ready are what most people look at.
+func Deleting(at time.Time, reason xpv2.ConditionReason, message string) []xpv2.Condition {
+	ready := xpv2.Deleting().WithMessage(message)
+	ready.LastTransitionTime = metav1.NewTime(at)
+
+	return []xpv2.Condition{ready, {
+		Type:               TypeDeleting,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(at),
+		Reason:             reason,
+		Message:            message,
+	}}
+}

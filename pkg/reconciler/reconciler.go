@@ -1,0 +1,121 @@
+package reconciler
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+const reasonCannotReportDeletion event.Reason = "CannotReportDeletion"
+
+// A Reconciler reconciles objects of one kind with an inner reconciler, changed
+// at its seams. It is safe for concurrent use if the inner reconciler is.
+type Reconciler struct {
+	seam *seam.Reconciler
+	log  logging.Logger
+	rec  event.Recorder
+	opts seam.Options
+}
+
+// An Option configures a Reconciler.
+type Option func(*Reconciler)
+
+// WithLogger sets where debug messages go. By default they go nowhere.
+func WithLogger(l logging.Logger) Option { return func(r *Reconciler) { r.log = l } }
+
+// WithRecorder sets where events go. By default they go nowhere.
+func WithRecorder(er event.Recorder) Option { return func(r *Reconciler) { r.rec = er } }
+
+// WithLiveReader sets what reads from the API server itself, such as the
+// manager's GetAPIReader. It is used to resolve conflicts. By default that is
+// the client, which may read from a cache: conflicts are then resolved when the
+// cache has caught up.
+func WithLiveReader(c client.Reader) Option { return func(r *Reconciler) { r.opts.Live = c } }
+
+// WithUnchangedStatusWrites makes every status write of the inner reconciler,
+// also those that are known to change nothing.
+func WithUnchangedStatusWrites() Option {
+	return func(r *Reconciler) { r.opts.WriteUnchangedStatus = true }
+}
+
+// New returns a Reconciler of objects of the supplied kind. The inner reconciler
+// is what build returns, and must use the client that build is given, at least
+// to read the object and to write its status.
+//
+// Objects may be read as the Go type that the client's scheme has for the kind,
+// or as unstructured ones of any type.
+//
+// Before the inner reconciler sees that an object is being deleted,
+// Ready=False/Deleting is on the API server. That takes one write a deletion,
+// and none if it is there already. An object without conditions is left alone.
+//
+// New panics, with an error that says what to do, if the client, the kind or
+// build is missing, or build returns nil.
+func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) reconcile.Reconciler, o ...Option) *Reconciler {
+	switch {
+	case c == nil:
+		panic(errors.New("cannot create a reconciler without a client: pass the manager's"))
+	case of.Empty() || of.Kind == "":
+		panic(errors.New("cannot create a reconciler without a kind: pass the group, version and kind that it reconciles"))
+	case build == nil:
+		panic(errors.Errorf("cannot create a reconciler of %s without an inner reconciler: pass a function that returns one", of))
+	}
+
+	r := &Reconciler{log: logging.NewNopLogger(), rec: event.NewNopRecorder()}
+	for _, ro := range o {
+		ro(r)
+	}
+
+	checked := func(c client.Client) reconcile.Reconciler {
+		inner := build(c)
+		if inner == nil {
+			panic(errors.Errorf("cannot create a reconciler of %s: the function that builds the inner reconciler returned nil", of))
+		}
+
+		return inner
+	}
+
+	r.seam = seam.NewReconciler(c, seam.NewKind(of, c.Scheme()), checked, r.opts, seam.Patch{Open: r.open})
+
+	return r
+}
+
+// Reconcile an object.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	return r.seam.Reconcile(ctx, req)
+}
+
+// open says that the object is being deleted, if it is and nobody has said so.
+func (r *Reconciler) open(ctx context.Context, s *seam.Session, o client.Object) error {
+	if !meta.WasDeleted(o) {
+		return nil
+	}
+
+	c, ok := seam.Conditioned(o)
+	if !ok {
+		return nil
+	}
+
+	if ready := c.GetCondition(xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
+		return nil
+	}
+
+	return s.Announce(ctx, o, r.failed, Deleting(s.Now(), ReasonDeletionRequested, "Deletion was requested.")...)
+}
+
+func (r *Reconciler) failed(o client.Object, err error) {
+	r.log.Info("Cannot report deletion", "uid", o.GetUID(), "error", err)
+	r.rec.Event(o, event.Warning(reasonCannotReportDeletion, err))
+}
