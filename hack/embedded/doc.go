@@ -1,0 +1,34 @@
+// Package embedded is an API server in memory: controller-runtime's fake client,
+// corrected where the fake is kinder than a kube-apiserver, a manager to build
+// reconcilers with, and a driver that runs them step by step.
+//
+// What it adds to the fake, as a kube-apiserver does it for custom resources:
+//
+//   - UID, creationTimestamp, generation and resourceVersion are the server's. An
+//     object that is created again has another UID and a resourceVersion that was
+//     never used. The generation grows with the spec and with a deletion.
+//   - A write that changes nothing leaves the resourceVersion alone and tells no
+//     watch.
+//   - An Update, of status too, is refused with 409 Conflict if it carries another
+//     UID. A patch that would change the UID is refused with 422 Invalid, but a
+//     patch of status isn't: there everything but status is dropped, the UID too.
+//     Preconditions of a Delete are checked. A patch that carries another
+//     resourceVersion is refused with 409 Conflict (by the fake).
+//   - Nobody adds a finalizer to an object that is being deleted: 422 Invalid.
+//     A second Delete doesn't move the deletionTimestamp.
+//   - Create drops status, and fills in the defaults of the CRD's schema.
+//   - After a write the caller's object is what the server stored, with times of
+//     whole seconds.
+//
+// Requests are counted by verb, subresource and kind.
+//
+// Limits. There is no cache: a read sees the last write. Nothing is validated but
+// metadata, unknown fields aren't pruned, a dry run does nothing at all. There is
+// no admission and no authorization, namespaces needn't exist, nothing is garbage
+// collected and propagation policies are ignored. A patch that touches the
+// deletionTimestamp fails with an error that has no API status, where a server
+// ignores the change. Lists have no resourceVersion. Server-side apply takes every
+// list as atomic, and one that changes only who owns a field leaves the
+// resourceVersion alone. One write is done at a time, and each costs some JSON: don't
+// benchmark with it.
+package embedded

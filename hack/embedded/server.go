@@ -1,0 +1,162 @@
+package embedded
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// Options configure a Server.
+type Options struct {
+	// Scheme of the types that the clients use. Required. The Server may add
+	// kinds that are only used unstructured.
+	Scheme *runtime.Scheme
+
+	// CRDs of the custom resources. Their kinds have to be in the scheme. Kinds
+	// of the scheme without a CRD are served as namespaced and without any
+	// defaults.
+	CRDs []*extv1.CustomResourceDefinition
+
+	// Now tells the time for metadata. time.Now if nil.
+	Now func() time.Time
+}
+
+// A Server holds the objects. It is safe for concurrent use.
+type Server struct {
+	scheme *runtime.Scheme
+	mapper meta.RESTMapper
+	kinds  map[schema.GroupVersionKind]kind
+
+	// base is the fake client over our tracker, admin adds what needs more than
+	// the tracker sees, client counts.
+	base    client.WithWatch
+	admin   client.WithWatch
+	client  client.WithWatch
+	counter counter
+
+	// writing makes a write and the reading of its result one step.
+	writing sync.Mutex
+}
+
+// kind is what a CRD says about one of its versions.
+type kind struct {
+	namespaced bool
+	status     bool
+	schema     *extv1.JSONSchemaProps
+}
+
+// New returns an empty server. It returns an error if there is no scheme or if
+// the kind of a CRD isn't in it.
+func New(o Options) (*Server, error) {
+	if o.Scheme == nil {
+		return nil, fmt.Errorf("embedded: an API server needs a scheme")
+	}
+
+	kinds := kindsOf(o.CRDs)
+	builder := fake.NewClientBuilder().WithScheme(o.Scheme)
+
+	for gvk, k := range kinds {
+		obj, err := o.Scheme.New(gvk)
+		if err != nil {
+			return nil, fmt.Errorf("embedded: add the types of a CRD to the scheme first: %w", err)
+		}
+
+		co, ok := obj.(client.Object)
+		if !ok {
+			return nil, fmt.Errorf("embedded: %s is registered as %T, which has no metadata", gvk, obj)
+		}
+
+		if k.status {
+			builder.WithStatusSubresource(co)
+		}
+	}
+
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+
+	s := &Server{scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds}
+	s.base = builder.
+		WithRESTMapper(s.mapper).
+		WithObjectTracker(&tracker{
+			ObjectTracker: testing.NewFieldManagedObjectTracker(
+				o.Scheme,
+				serializer.NewCodecFactory(o.Scheme).UniversalDecoder(),
+				managedfields.NewDeducedTypeConverter(),
+			),
+			scheme: o.Scheme,
+			kinds:  kinds,
+			now:    o.Now,
+		}).
+		Build()
+	s.admin = interceptor.NewClient(s.base, s.serving())
+	s.client = interceptor.NewClient(s.admin, s.counting())
+
+	return s, nil
+}
+
+// Client returns the client to give to what is under test. Its requests are
+// counted. Wrap it with an interceptor to make requests fail or reads stale.
+func (s *Server) Client() client.WithWatch { return s.client }
+
+// Admin returns a client for the test itself. Its requests aren't counted.
+func (s *Server) Admin() client.WithWatch { return s.admin }
+
+// Scheme returns the server's scheme.
+func (s *Server) Scheme() *runtime.Scheme { return s.scheme }
+
+// Counts returns the requests since the last ResetCounts.
+func (s *Server) Counts() Counts { return s.counter.get() }
+
+// ResetCounts forgets the requests so far.
+func (s *Server) ResetCounts() { s.counter.reset() }
+
+func kindsOf(crds []*extv1.CustomResourceDefinition) map[schema.GroupVersionKind]kind {
+	out := map[schema.GroupVersionKind]kind{}
+
+	for _, crd := range crds {
+		for _, v := range crd.Spec.Versions {
+			k := kind{
+				namespaced: crd.Spec.Scope == extv1.NamespaceScoped,
+				status:     v.Subresources != nil && v.Subresources.Status != nil,
+			}
+			if v.Schema != nil {
+				k.schema = v.Schema.OpenAPIV3Schema
+			}
+
+			out[schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind}] = k
+		}
+	}
+
+	return out
+}
+
+func restMapper(s *runtime.Scheme, kinds map[schema.GroupVersionKind]kind) meta.RESTMapper {
+	// Kinds that have no CRD are Kubernetes' own.
+	clusterScoped := []string{"Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+	mapper := meta.NewDefaultRESTMapper(s.PrioritizedVersionsAllGroups())
+
+	for gvk := range s.AllKnownTypes() {
+		scope := meta.RESTScopeNamespace
+
+		if k, ok := kinds[gvk]; (ok && !k.namespaced) || (!ok && slices.Contains(clusterScoped, gvk.Kind)) {
+			scope = meta.RESTScopeRoot
+		}
+
+		mapper.Add(gvk, scope)
+	}
+
+	return mapper
+}

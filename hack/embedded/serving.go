@@ -1,0 +1,261 @@
+package embedded
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// serving returns what a server does to writes before and after they reach the
+// tracker.
+func (s *Server) serving() interceptor.Funcs {
+	return interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			dry := len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0
+
+			return s.write(ctx, o, dry, s.checkCreate, func() error { return c.Create(ctx, o, opts...) })
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			dry := len((&client.UpdateOptions{}).ApplyOptions(opts).DryRun) > 0
+
+			return s.write(ctx, o, dry, s.checkUpdate, func() error { return c.Update(ctx, o, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			dry := len((&client.PatchOptions{}).ApplyOptions(opts).DryRun) > 0
+
+			check := func(ctx context.Context, o client.Object) error { return s.checkPatch(ctx, o, p) }
+
+			return s.write(ctx, o, dry, check, func() error { return asRefused(p, c.Patch(ctx, o, p, opts...)) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			s.writing.Lock()
+			defer s.writing.Unlock()
+
+			if err := s.checkDelete(ctx, o, (&client.DeleteOptions{}).ApplyOptions(opts)); err != nil {
+				return err
+			}
+
+			return c.Delete(ctx, o, opts...)
+		},
+		DeleteAllOf: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption) error {
+			s.writing.Lock()
+			defer s.writing.Unlock()
+
+			return c.DeleteAllOf(ctx, o, opts...)
+		},
+		Apply: func(ctx context.Context, c client.WithWatch, ac runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			s.writing.Lock()
+			defer s.writing.Unlock()
+
+			return c.Apply(ctx, ac, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			so := (&client.SubResourceUpdateOptions{}).ApplyOptions(opts)
+			// With a body the object only names what to update.
+			dry := len(so.DryRun) > 0 || so.SubResourceBody != nil
+
+			return s.write(ctx, o, dry, s.checkUpdate, func() error { return c.SubResource(name).Update(ctx, o, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, name string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			so := (&client.SubResourcePatchOptions{}).ApplyOptions(opts)
+			dry := len(so.DryRun) > 0 || so.SubResourceBody != nil
+
+			return s.write(ctx, o, dry, nil, func() error { return asRefused(p, c.SubResource(name).Patch(ctx, o, p, opts...)) })
+		},
+		SubResourceApply: func(ctx context.Context, c client.Client, name string, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+			s.writing.Lock()
+			defer s.writing.Unlock()
+
+			return c.SubResource(name).Apply(ctx, ac, opts...)
+		},
+	}
+}
+
+// write checks a write, does it and reads into o what came of it. A dry write is
+// only passed on.
+func (s *Server) write(ctx context.Context, o client.Object, dry bool, check func(context.Context, client.Object) error, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+
+	if dry {
+		return do()
+	}
+
+	s.writing.Lock()
+	defer s.writing.Unlock()
+
+	if check != nil {
+		if err := check(ctx, o); err != nil {
+			return err
+		}
+	}
+
+	if err := do(); err != nil {
+		return err
+	}
+
+	// The object is gone if its last finalizer was removed. What the write left
+	// in o is then the last that is known of it, as it is with a real server.
+	key := client.ObjectKeyFromObject(o)
+	stored, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("embedded: a copy of %T has no metadata", o)
+	}
+
+	if err := s.base.Get(ctx, key, stored); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+
+	return s.base.Get(ctx, key, o)
+}
+
+func (s *Server) checkCreate(_ context.Context, o client.Object) error {
+	gvk, err := s.base.GroupVersionKindFor(o)
+	if err != nil {
+		return err
+	}
+
+	if k, ok := s.kinds[gvk]; ok && k.namespaced && o.GetNamespace() == "" {
+		return kerrors.NewBadRequest("an empty namespace may not be set during creation")
+	}
+
+	return nil
+}
+
+// checkUpdate refuses an update of another object of the same name. The tracker
+// can't: for status it sees the stored object's metadata.
+func (s *Server) checkUpdate(ctx context.Context, o client.Object) error {
+	gvk, err := s.base.GroupVersionKindFor(o)
+	if err != nil {
+		return err
+	}
+
+	current, err := s.current(ctx, gvk, o)
+	if err != nil {
+		return err
+	}
+
+	if o.GetUID() != "" && o.GetUID() != current.GetUID() {
+		return kerrors.NewConflict(s.resource(gvk), o.GetName(), fmt.Errorf(
+			"Precondition failed: UID in precondition: %s, UID in object meta: %s", o.GetUID(), current.GetUID()))
+	}
+
+	if _, custom := s.kinds[gvk]; custom && o.GetResourceVersion() == "" {
+		return kerrors.NewInvalid(gvk.GroupKind(), o.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), "", "must be specified for an update"),
+		})
+	}
+
+	return nil
+}
+
+// checkPatch refuses a patch that would change the UID. The tracker would too, but
+// isn't asked if the patch removes the last finalizer.
+func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch) error {
+	if p.Type() != types.MergePatchType && p.Type() != types.StrategicMergePatchType {
+		return nil
+	}
+
+	data, err := p.Data(o)
+	if err != nil {
+		return err
+	}
+
+	var body struct {
+		Metadata struct {
+			UID types.UID `json:"uid"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(data, &body); err != nil {
+		return kerrors.NewBadRequest(err.Error())
+	}
+
+	if body.Metadata.UID == "" {
+		return nil
+	}
+
+	gvk, err := s.base.GroupVersionKindFor(o)
+	if err != nil {
+		return err
+	}
+
+	current, err := s.current(ctx, gvk, o)
+	if err != nil {
+		return err
+	}
+
+	errs := validation.ValidateImmutableField(body.Metadata.UID, current.GetUID(), field.NewPath("metadata", "uid"))
+	if len(errs) > 0 {
+		return kerrors.NewInvalid(gvk.GroupKind(), o.GetName(), errs)
+	}
+
+	return nil
+}
+
+// asRefused gives the error of a JSON patch that doesn't apply, be it for its test,
+// the status that a server answers with.
+func asRefused(p client.Patch, err error) error {
+	var status kerrors.APIStatus
+	if err == nil || p.Type() != types.JSONPatchType || errors.As(err, &status) {
+		return err
+	}
+
+	return kerrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+}
+
+func (s *Server) checkDelete(ctx context.Context, o client.Object, opts *client.DeleteOptions) error {
+	if opts.Preconditions == nil || opts.Preconditions.UID == nil {
+		return nil
+	}
+
+	gvk, err := s.base.GroupVersionKindFor(o)
+	if err != nil {
+		return err
+	}
+
+	current, err := s.current(ctx, gvk, o)
+	if err != nil {
+		return err
+	}
+
+	if want := *opts.Preconditions.UID; want != current.GetUID() {
+		return kerrors.NewConflict(s.resource(gvk), o.GetName(), fmt.Errorf(
+			"Precondition failed: UID in precondition: %s, UID in object meta: %s", want, current.GetUID()))
+	}
+
+	return nil
+}
+
+func (s *Server) current(ctx context.Context, gvk schema.GroupVersionKind, o client.Object) (client.Object, error) {
+	current, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("embedded: a copy of %s has no metadata", gvk)
+	}
+
+	if err := s.base.Get(ctx, client.ObjectKeyFromObject(o), current); err != nil {
+		return nil, err
+	}
+
+	return current, nil
+}
+
+func (s *Server) resource(gvk schema.GroupVersionKind) schema.GroupResource {
+	m, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}
+	}
+
+	return m.Resource.GroupResource()
+}
