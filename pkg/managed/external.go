@@ -3,11 +3,10 @@ package managed
 import (
 	"context"
 
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )

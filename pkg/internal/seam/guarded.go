@@ -3,11 +3,10 @@ package seam
 import (
 	"encoding/json"
 
+	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/pkg/errors"
 )
 
 // guarded returns a merge patch of body that the API server refuses unless the

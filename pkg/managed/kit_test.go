@@ -1,0 +1,134 @@
+package managed
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// bucket returns a managed resource as a user creates it.
+func bucket(mod ...func(b *testkit.Bucket)) *testkit.Bucket {
+	b := &testkit.Bucket{
+		ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"},
+		Spec: testkit.BucketSpec{ManagedResourceSpec: xpv2.ManagedResourceSpec{
+			ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll},
+		}},
+	}
+	for _, m := range mod {
+		m(b)
+	}
+
+	return b
+}
+
+func named(name string) func(b *testkit.Bucket) {
+	return func(b *testkit.Bucket) { meta.SetExternalName(b, name) }
+}
+
+func annotated(k, v string) func(b *testkit.Bucket) {
+	return func(b *testkit.Bucket) { meta.AddAnnotations(b, map[string]string{k: v}) }
+}
+
+func finalizers(f ...string) func(b *testkit.Bucket) {
+	return func(b *testkit.Bucket) { b.SetFinalizers(f) }
+}
+
+func deleting(b *testkit.Bucket) {
+	b.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+}
+
+func policies(p ...xpv2.ManagementAction) func(b *testkit.Bucket) {
+	return func(b *testkit.Bucket) { b.Spec.ManagementPolicies = p }
+}
+
+func conditions(c ...xpv2.Condition) func(b *testkit.Bucket) {
+	return func(b *testkit.Bucket) { b.SetConditions(c...) }
+}
+
+// exists is an external client's Observe of a resource that is as it should be.
+func exists(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+	if b, ok := mg.(*testkit.Bucket); ok {
+		b.Status.AtProvider.ID = "id-1"
+	}
+
+	mg.SetConditions(xpv2.Available())
+
+	return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+}
+
+// absent is an external client's Observe of a resource that is not there.
+func absent(context.Context, resource.Managed) (ExternalObservation, error) {
+	return ExternalObservation{}, nil
+}
+
+// clientOf returns an external client. Functions that are nil do nothing.
+func clientOf(fns upstream.ExternalClientFns) upstream.ExternalClientFns {
+	if fns.ObserveFn == nil {
+		fns.ObserveFn = exists
+	}
+
+	if fns.CreateFn == nil {
+		fns.CreateFn = func(context.Context, resource.Managed) (ExternalCreation, error) { return ExternalCreation{}, nil }
+	}
+
+	if fns.UpdateFn == nil {
+		fns.UpdateFn = func(context.Context, resource.Managed) (ExternalUpdate, error) { return ExternalUpdate{}, nil }
+	}
+
+	if fns.DeleteFn == nil {
+		fns.DeleteFn = func(context.Context, resource.Managed) (ExternalDelete, error) { return ExternalDelete{}, nil }
+	}
+
+	if fns.DisconnectFn == nil {
+		fns.DisconnectFn = func(context.Context) error { return nil }
+	}
+
+	return fns
+}
+
+// connects returns an option for a connector to an external client.
+func connects(fns upstream.ExternalClientFns) ReconcilerOption {
+	return WithExternalConnector(connectorTo(fns))
+}
+
+func connectorTo(fns upstream.ExternalClientFns) ExternalConnector {
+	return ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
+		c := clientOf(fns)
+		return &c, nil
+	})
+}
+
+func newBucketReconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
+	return NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), append([]ReconcilerOption{
+		WithManagementPolicies(),
+		WithCreationGracePeriod(0),
+		// Names are the external system's to give.
+		WithInitializers(),
+	}, o...)...)
+}
+
+func request() reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "b"}}
+}
+
+func get(t *testing.T, a *testkit.API) *testkit.Bucket {
+	t.Helper()
+
+	b := &testkit.Bucket{}
+	if err := a.Server().Get(context.Background(), request().NamespacedName, b); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+
+	return b
+}
