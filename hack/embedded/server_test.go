@@ -25,7 +25,12 @@ import (
 	"github.com/crossplane-graft/graft/hack/sample"
 )
 
-const finalizer = "example.org/finalizer"
+const (
+	finalizer = "example.org/finalizer"
+
+	// anotherVersion is a resourceVersion that no object of these tests has.
+	anotherVersion = "99999999"
+)
 
 func serve(t *testing.T) *embedded.Server {
 	t.Helper()
@@ -149,22 +154,74 @@ func TestRecreated(t *testing.T) {
 	must(t, "Delete() of the new UID", c.Delete(ctx, old.DeepCopy(), client.Preconditions{UID: &current.UID}))
 }
 
+// A state is what a write leaves of a Database of size 1 that has a finalizer.
+type state struct {
+	Version    bool // the resourceVersion changed
+	Generation int64
+	Size       int64
+	ID         string
+	Finalizers []string
+}
+
+// A writeCase is a write that a kube-apiserver answers as the case says.
+type writeCase struct {
+	reason   string
+	deleting bool
+	write    func(ctx context.Context, c client.Client, d *sample.Database) error
+	refused  func(error) bool
+	want     state
+}
+
 func TestWrites(t *testing.T) {
-	type state struct {
-		Version    bool // the resourceVersion changed
-		Generation int64
-		Size       int64
-		ID         string
-		Finalizers []string
+	for name, tc := range writeCases() {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t)
+			tc.run(t, s.Admin(), s.Client())
+		})
+	}
+}
+
+func (tc writeCase) run(t *testing.T, admin, c client.Client) {
+	t.Helper()
+
+	ctx := t.Context()
+
+	d := sample.NewDatabase("one")
+	d.SetFinalizers([]string{finalizer})
+	must(t, "Create()", admin.Create(ctx, d))
+	must(t, "Status().Update()", admin.Status().Update(ctx, d))
+
+	if tc.deleting {
+		must(t, "Delete()", admin.Delete(ctx, d))
+		must(t, "Get()", admin.Get(ctx, client.ObjectKeyFromObject(d), d))
 	}
 
-	cases := map[string]struct {
-		reason   string
-		deleting bool
-		write    func(ctx context.Context, c client.Client, d *sample.Database) error
-		refused  func(error) bool
-		want     state
-	}{
+	version := d.ResourceVersion
+
+	err := tc.write(ctx, c, d)
+	if tc.refused == nil {
+		must(t, tc.reason, err)
+	} else if !tc.refused(err) {
+		t.Errorf("\n%s\nwant it refused, got error %v", tc.reason, err)
+	}
+
+	stored := &sample.Database{}
+	must(t, "Get()", admin.Get(ctx, types.NamespacedName{Name: "one"}, stored))
+
+	got := state{
+		Version:    stored.ResourceVersion != version,
+		Generation: stored.Generation,
+		Size:       stored.Spec.ForProvider.Size,
+		ID:         stored.Status.AtProvider.ID,
+		Finalizers: stored.Finalizers,
+	}
+	if diff := cmp.Diff(tc.want, got); diff != "" {
+		t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+	}
+}
+
+func writeCases() map[string]writeCase { //nolint:funlen // A table.
+	return map[string]writeCase{
 		"SpecUpdate": {
 			reason: "A new spec is a new generation.",
 			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
@@ -225,7 +282,7 @@ func TestWrites(t *testing.T) {
 		"StaleUpdate": {
 			reason: "An update of an old version is refused.",
 			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
-				d.ResourceVersion = "0"
+				d.ResourceVersion = anotherVersion
 				return c.Update(ctx, d)
 			},
 			refused: kerrors.IsConflict,
@@ -258,7 +315,7 @@ func TestWrites(t *testing.T) {
 		"PatchOfAnotherVersion": {
 			reason: "A patch that names another version is refused.",
 			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
-				return c.Patch(ctx, d, mergePatch(`{"metadata":{"resourceVersion":"0"},"spec":{"forProvider":{"size":2}}}`))
+				return c.Patch(ctx, d, mergePatch(`{"metadata":{"resourceVersion":%q},"spec":{"forProvider":{"size":2}}}`, anotherVersion))
 			},
 			refused: kerrors.IsConflict,
 			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
@@ -273,7 +330,7 @@ func TestWrites(t *testing.T) {
 		"StatusPatchOfAnotherVersion": {
 			reason: "The version counts for a patch of status too.",
 			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
-				return c.Status().Patch(ctx, d, mergePatch(`{"metadata":{"resourceVersion":"0"},"status":{"atProvider":{"id":"x"}}}`))
+				return c.Status().Patch(ctx, d, mergePatch(`{"metadata":{"resourceVersion":%q},"status":{"atProvider":{"id":"x"}}}`, anotherVersion))
 			},
 			refused: kerrors.IsConflict,
 			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
@@ -341,45 +398,6 @@ func TestWrites(t *testing.T) {
 			},
 			want: state{Version: true, Generation: 2, Size: 2, Finalizers: []string{finalizer}},
 		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s := serve(t)
-			ctx := t.Context()
-
-			d := sample.NewDatabase("one")
-			d.SetFinalizers([]string{finalizer})
-			must(t, "Create()", s.Admin().Create(ctx, d))
-
-			if tc.deleting {
-				must(t, "Delete()", s.Admin().Delete(ctx, d))
-				must(t, "Get()", s.Admin().Get(ctx, client.ObjectKeyFromObject(d), d))
-			}
-
-			version := d.ResourceVersion
-
-			err := tc.write(ctx, s.Client(), d)
-			if tc.refused == nil {
-				must(t, tc.reason, err)
-			} else if !tc.refused(err) {
-				t.Errorf("\n%s\nwant it refused, got error %v", tc.reason, err)
-			}
-
-			stored := &sample.Database{}
-			must(t, "Get()", s.Admin().Get(ctx, types.NamespacedName{Name: "one"}, stored))
-
-			got := state{
-				Version:    stored.ResourceVersion != version,
-				Generation: stored.Generation,
-				Size:       stored.Spec.ForProvider.Size,
-				ID:         stored.Status.AtProvider.ID,
-				Finalizers: stored.Finalizers,
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-		})
 	}
 }
 
