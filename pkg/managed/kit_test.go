@@ -115,8 +115,17 @@ func newBucketReconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
 		WithCreationGracePeriod(0),
 		// Names are the external system's to give.
 		WithInitializers(),
+		waits(noWait),
 	}, o...)...)
 }
+
+// waits returns an option that makes the seams wait with fn.
+func waits(fn func(ctx context.Context, d time.Duration) error) ReconcilerOption {
+	return func(r *Reconciler) { r.config.seams.Wait = fn }
+}
+
+// noWait returns as soon as it is called.
+func noWait(context.Context, time.Duration) error { return nil }
 
 func request() reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "b"}}

@@ -10,6 +10,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // A ReconcilerOption configures a Reconciler. As upstream has it, of an option
@@ -31,7 +33,9 @@ type config struct {
 	withoutDeletionStatus          bool
 	withoutExternalNamePersistence bool
 	withoutFinalizerGuard          bool
-	unchangedStatusWrites          bool
+
+	// seams are the options of the seams. Tests inject time here.
+	seams seam.Options
 }
 
 // fromUpstream returns an option that hands o to upstream.
@@ -64,7 +68,7 @@ func WithoutFinalizerGuard() ReconcilerOption {
 // WithUnchangedStatusWrites writes status at the end of every reconcile, as
 // upstream does, even if nothing changed.
 func WithUnchangedStatusWrites() ReconcilerOption {
-	return func(r *Reconciler) { r.config.unchangedStatusWrites = true }
+	return func(r *Reconciler) { r.config.seams.WriteUnchangedStatus = true }
 }
 
 // WithFinalizer sets how finalizers are added and removed. As upstream, but a

@@ -81,10 +81,8 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		return upstream.NewReconciler(&seamManager{Manager: m, client: c}, of, r.config.upstreamOptions(c, ext)...)
 	}
 
-	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(schema.GroupVersionKind(of), m.GetScheme()), build, seam.Options{
-		Live:                 liveReader(m),
-		WriteUnchangedStatus: r.config.unchangedStatusWrites,
-	}, patches...)
+	r.config.seams.Live = liveReader(m)
+	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(schema.GroupVersionKind(of), m.GetScheme()), build, r.config.seams, patches...)
 
 	return r
 }
