@@ -561,7 +561,7 @@ func TestManager(t *testing.T) {
 
 	// More events than any channel would hold.
 	for range 1000 {
-		m.GetEventRecorderFor("test").Event(sample.NewDatabase("one"), corev1.EventTypeNormal, "Reason", "message")
+		m.GetEventRecorder("test").Eventf(sample.NewDatabase("one"), nil, corev1.EventTypeNormal, "Reason", "Action", "note")
 	}
 
 	namespaced, err := s.Client().IsObjectNamespaced(&sample.Bucket{})

@@ -148,8 +148,7 @@ func (s *Server) checkUpdate(ctx context.Context, o client.Object) error {
 	}
 
 	if o.GetUID() != "" && o.GetUID() != current.GetUID() {
-		return kerrors.NewConflict(s.resource(gvk), o.GetName(), fmt.Errorf(
-			"Precondition failed: UID in precondition: %s, UID in object meta: %s", o.GetUID(), current.GetUID()))
+		return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherUID(o.GetUID(), current.GetUID()))
 	}
 
 	if _, custom := s.kinds[gvk]; custom && o.GetResourceVersion() == "" {
@@ -231,11 +230,14 @@ func (s *Server) checkDelete(ctx context.Context, o client.Object, opts *client.
 	}
 
 	if want := *opts.Preconditions.UID; want != current.GetUID() {
-		return kerrors.NewConflict(s.resource(gvk), o.GetName(), fmt.Errorf(
-			"Precondition failed: UID in precondition: %s, UID in object meta: %s", want, current.GetUID()))
+		return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherUID(want, current.GetUID()))
 	}
 
 	return nil
+}
+
+func anotherUID(want, got types.UID) error {
+	return fmt.Errorf("the request is for UID %s, the object has UID %s", want, got)
 }
 
 func (s *Server) current(ctx context.Context, gvk schema.GroupVersionKind, o client.Object) (client.Object, error) {

@@ -219,7 +219,9 @@ func (t *tracker) prepare(gvr schema.GroupVersionResource, obj runtime.Object, n
 	m.SetGeneration(t.generation(gvk, oldMeta, before, after))
 
 	if deleted {
-		return true, t.markDeleted(m, gvk)
+		t.markDeleted(m, gvk)
+
+		return true, nil
 	}
 
 	if errs := validation.ValidateObjectMetaAccessorUpdate(m, oldMeta, field.NewPath("metadata")); len(errs) > 0 {
@@ -242,7 +244,7 @@ func (t *tracker) prepare(gvr schema.GroupVersionResource, obj runtime.Object, n
 	return true, nil
 }
 
-func (t *tracker) markDeleted(m metav1.Object, gvk schema.GroupVersionKind) error {
+func (t *tracker) markDeleted(m metav1.Object, gvk schema.GroupVersionKind) {
 	now := metav1.NewTime(t.now()).Rfc3339Copy()
 	m.SetDeletionTimestamp(&now)
 	m.SetDeletionGracePeriodSeconds(ptr.To[int64](0))
@@ -252,8 +254,6 @@ func (t *tracker) markDeleted(m metav1.Object, gvk schema.GroupVersionKind) erro
 	}
 
 	m.SetResourceVersion(t.nextVersion())
-
-	return nil
 }
 
 // generation of an object whose stored content was before and will be after.

@@ -65,7 +65,7 @@ func TestDisconnect(t *testing.T) {
 	s := serve(t)
 	inner := sample.NewSync[resource.Managed](cloud.New(cloud.Options{}))
 	c := sample.WithDisconnect(inner)
-	r := managed.NewReconciler(s.Manager(), sample.DatabaseManagedKind(), options(managed.WithExternalConnectDisconnector(c))...)
+	r := managed.NewReconciler(s.Manager(), sample.DatabaseManagedKind(), options(managed.WithExternalConnectDisconnector(c))...) //nolint:staticcheck // Providers still use it.
 
 	d := sample.NewDatabase("one")
 	must(t, "Create()", s.Admin().Create(t.Context(), d))

@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	_ resource.LegacyManaged         = &Database{}
+	_ resource.LegacyManaged         = &Database{} //nolint:staticcheck // The legacy shape is the point.
 	_ resource.ConnectionSecretOwner = &Database{}
 	_ resource.ManagedList           = &DatabaseList{}
 )

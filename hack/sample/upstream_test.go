@@ -67,10 +67,10 @@ func must(t *testing.T, what string, err error) {
 	}
 }
 
-func settle(t *testing.T, s *embedded.Server, r reconcile.Reconciler, mg client.Object) {
+func settle(ctx context.Context, t *testing.T, s *embedded.Server, r reconcile.Reconciler, mg client.Object) {
 	t.Helper()
 
-	trace, err := s.Settle(t.Context(), r, mg, 20)
+	trace, err := s.Settle(ctx, r, mg, 20)
 	must(t, "Settle()", errors.Join(err, trace.Err()))
 }
 
@@ -137,9 +137,9 @@ func TestUpstreamLosesExternalName(t *testing.T) {
 				c := sample.NewAsync[resource.Managed](world)
 				r := databases(s, c)
 
-				settle(t, s, r, d)
+				settle(t.Context(), t, s, r, d)
 				must(t, "Finish()", c.Finish(t.Context()))
-				settle(t, s, r, d)
+				settle(t.Context(), t, s, r, d)
 
 				if got := ready(read(t, s, d)); got != "True/Available" {
 					t.Errorf("\n%s\nReady: want True/Available, got %s", tc.reason, got)
@@ -165,7 +165,7 @@ func TestUpstreamDeletesSilently(t *testing.T) {
 	d := sample.NewDatabase("one")
 	d.SetFinalizers([]string{otherFinalizer})
 	must(t, "Create()", s.Admin().Create(t.Context(), d))
-	settle(t, s, r, d)
+	settle(t.Context(), t, s, r, d)
 	must(t, "Delete()", s.Admin().Delete(t.Context(), d))
 
 	trace := embedded.Drive(t.Context(), r, request(d), 10, nil)
@@ -183,7 +183,7 @@ func TestUpstreamWritesStatusAlways(t *testing.T) {
 
 	d := sample.NewDatabase("one")
 	must(t, "Create()", s.Admin().Create(t.Context(), d))
-	settle(t, s, r, d)
+	settle(t.Context(), t, s, r, d)
 
 	version := read(t, s, d).GetResourceVersion()
 	s.ResetCounts()
@@ -286,9 +286,9 @@ func TestLives(t *testing.T) {
 
 			rest := func() {
 				t.Helper()
-				settle(t, s, p.r, tc.mg)
+				settle(ctx, t, s, p.r, tc.mg)
 				must(t, tc.reason, p.finish(ctx))
-				settle(t, s, p.r, tc.mg)
+				settle(ctx, t, s, p.r, tc.mg)
 			}
 
 			must(t, "Create()", s.Admin().Create(ctx, tc.mg))
