@@ -78,7 +78,7 @@ func (k Kind) statusEqual(a, b client.Object) bool {
 
 	bs, ok := k.statusOf(b)
 
-	return ok && equality.Semantic.DeepEqual(as, bs)
+	return ok && (same(reflect.ValueOf(as), reflect.ValueOf(bs)) || equality.Semantic.DeepEqual(as, bs))
 }
 
 // moveStatus sets the status of dst to that of src, which must not be used
