@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"k8s.io/utils/clock"
 )
@@ -100,7 +101,7 @@ func (s source) cacheRoot() (string, error) {
 func isProgram(path string) (bool, error) {
 	info, err := os.Stat(path)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return false, nil
 	case err != nil:
 		return false, err

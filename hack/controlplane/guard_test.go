@@ -1,0 +1,113 @@
+package controlplane
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// guardedVariable turns the test binary into a program that starts a guarded
+// process, in the folder that the variable names, and waits to be killed.
+const guardedVariable = "GRAFT_TEST_GUARDED"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(guardedVariable); dir != "" {
+		if err := runGuarded(dir); err != nil {
+			panic(err)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func runGuarded(dir string) error {
+	g, err := startGuard(filepath.Join(dir, "guarded"))
+	if err != nil {
+		return err
+	}
+	script, err := g.wrap("it's", filepath.Join(dir, "program"))
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd.Run()
+}
+
+// The program writes a line to the fifo and has a child that keeps it open.
+func guardedProgram(t *testing.T) (dir, fifo string) {
+	t.Helper()
+	dir = t.TempDir()
+	fifo = filepath.Join(dir, "fifo")
+	mkfifo(t, fifo)
+	script(t, filepath.Join(dir, "program"), `
+exec 4>`+quote(fifo)+`
+sleep 1000 &
+echo started >&4
+wait`)
+	if err := os.Mkdir(filepath.Join(dir, "guarded"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir, fifo
+}
+
+func TestGuardOutlivesItsProcess(t *testing.T) {
+	dir, fifo := guardedProgram(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), guardedVariable+"="+dir)
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitForEnd := waitForLine(t, fifo)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+
+	waitForEnd()
+	until(t, func() bool {
+		_, err := os.Stat(filepath.Join(dir, "guarded"))
+		return os.IsNotExist(err)
+	})
+}
+
+func TestGuardRelease(t *testing.T) {
+	dir, fifo := guardedProgram(t)
+	g, err := startGuard(filepath.Join(dir, "guarded"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := g.wrap("program", filepath.Join(dir, "program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitForEnd := waitForLine(t, fifo)
+
+	if err := g.release(); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	if err := g.kill(); err != nil {
+		t.Errorf("The first end of a guard decides; a later one is no error, got: %v", err)
+	}
+	if diff := cmp.Diff([]string{"pids", "run"}, list(t, filepath.Join(dir, "guarded"))); diff != "" {
+		t.Errorf("A released guard leaves the folder: -want, +got:\n%s", diff)
+	}
+	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("A released guard leaves the process: %v", err)
+	}
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	waitForEnd()
+}

@@ -1,0 +1,142 @@
+package controlplane
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/utils/clock"
+)
+
+// A fixture is a checkout, a cache and a go command, none of them real.
+type fixture struct {
+	source   source
+	checkout string
+	cache    string
+	env      map[string]string
+	calls    string // file with the arguments of each call of the go command
+	progress *output
+}
+
+// output is a writer that may be read while it's written to.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// buildOK is what a go command does that has nothing to complain of.
+const buildOK = `printf '#!/bin/sh\n' >"$out" && chmod 755 "$out"`
+
+// newFixture returns a fixture whose go command runs the given shell commands to
+// build the file $out.
+func newFixture(t *testing.T, build string) *fixture {
+	t.Helper()
+	root := t.TempDir()
+	f := &fixture{
+		checkout: filepath.Join(root, "checkout"),
+		cache:    filepath.Join(root, "cache"),
+		calls:    filepath.Join(root, "calls"),
+		progress: &output{},
+	}
+	f.env = map[string]string{cacheVariable: f.cache}
+	for path, content := range map[string]string{
+		"etcd/go.mod":       "module example.org/etcd\n\nrequire go.etcd.io/etcd/server/v3 v3.6.5\n",
+		"etcd/go.sum":       "sums of etcd\n",
+		"kubernetes/go.mod": "module example.org/kubernetes\n\nrequire k8s.io/kubernetes v1.35.4\n",
+		"kubernetes/go.sum": "sums of kubernetes\n",
+	} {
+		path = filepath.Join(f.checkout, "hack", "controlplane", path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	goCommand := filepath.Join(root, "go")
+	script(t, goCommand, `
+echo "$*" >>`+quote(f.calls)+`
+if [ "$1" = env ]; then echo go1.26.8; exit; fi
+while [ "$1" != -o ]; do shift; done
+out=$2
+`+build)
+	f.source = source{
+		getenv:    func(name string) string { return f.env[name] },
+		getwd:     func() (string, error) { return f.checkout, nil },
+		goCommand: goCommand,
+		clock:     clock.RealClock{},
+		progress:  f.progress,
+	}
+	return f
+}
+
+// built returns the names of the programs that the go command was asked to
+// build, in order.
+func (f *fixture) built(t *testing.T) []string {
+	t.Helper()
+	content, err := os.ReadFile(f.calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for line := range strings.Lines(string(content)) {
+		fields := strings.Fields(line)
+		if fields[0] != "build" {
+			continue
+		}
+		for i, field := range fields {
+			if field == "-o" {
+				out = append(out, filepath.Base(fields[i+1]))
+			}
+		}
+	}
+	return out
+}
+
+// script writes a shell script.
+func script(t *testing.T, path, text string) {
+	t.Helper()
+	if err := writeScript(path, "#!/bin/sh\n"+text+"\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// folder makes a folder of executable files of the given names.
+func folder(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		script(t, filepath.Join(dir, name), "")
+	}
+	return dir
+}
+
+// list returns the names of what is in dir, or nothing if it doesn't exist.
+func list(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
