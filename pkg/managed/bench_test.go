@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -17,64 +18,123 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
 
-// BenchmarkSteadyState measures a reconcile in which nothing is to be done, by
-// upstream's reconciler and by Graft's, from the same options.
+// A subject is a reconciler that is measured, on an API of its own.
+type subject struct {
+	reconcile.Reconciler
+
+	requests func() requests
+}
+
+// reconcile once.
+func (s subject) reconcile(tb testing.TB) {
+	tb.Helper()
+
+	if _, err := s.Reconcile(context.Background(), request()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// benchmark its reconciles.
+func (s subject) benchmark(b *testing.B) {
+	before := s.requests()
+
+	b.ReportAllocs()
+
+	for b.Loop() {
+		s.reconcile(b)
+	}
+
+	after := s.requests()
+	b.ReportMetric(float64(after.reads-before.reads)/float64(b.N), "reads/op")
+	b.ReportMetric(float64(after.writes-before.writes)/float64(b.N), "writes/op")
+}
+
+// subjects returns upstream's reconciler and Graft's, made of the same options,
+// each with an API that newAPI returns (or one that costs nothing), and with
+// nothing left to do.
+func subjects(tb testing.TB, newAPI func() *testkit.API) (up, graft subject) {
+	tb.Helper()
+
+	kind := resource.ManagedKind(testkit.BucketKind())
+
+	m := &xpfake.Manager{Scheme: testkit.Scheme()}
+	up.requests = newCounter(newAPI, m)
+	up.Reconciler = upstream.NewReconciler(m, kind, upstream.WithManagementPolicies(), upstream.WithExternalConnector(connectorTo(steady())))
+
+	m = &xpfake.Manager{Scheme: testkit.Scheme()}
+	graft.requests = newCounter(newAPI, m)
+	graft.Reconciler = NewReconciler(m, kind, WithManagementPolicies(), WithExternalConnector(connectorTo(steady())))
+
+	for range 2 {
+		up.reconcile(tb)
+		graft.reconcile(tb)
+	}
+
+	return up, graft
+}
+
+// apis are what a steady state is measured on:
 //
 //   - free: API calls cost nothing, so that what is left is the reconcilers' own
 //     work;
 //   - fake: controller-runtime's fake client, where a write costs what it costs
 //     to serve it.
+func apis() []api {
+	return []api{
+		{name: "free"},
+		{name: "fake", start: func() *testkit.API { return testkit.NewAPI(settled()) }},
+	}
+}
+
+type api struct {
+	name  string
+	start func() *testkit.API
+}
+
+// BenchmarkSteadyState measures a reconcile in which nothing is to be done.
 func BenchmarkSteadyState(b *testing.B) {
-	for _, api := range []struct {
-		name string
-		new  func() *testkit.API
-	}{
-		{name: "free", new: nil},
-		{name: "fake", new: func() *testkit.API { return testkit.NewAPI(settled()) }},
-	} {
-		for _, of := range []struct {
-			name string
-			new  func(m *xpfake.Manager) reconcile.Reconciler
-		}{
-			{name: "upstream", new: func(m *xpfake.Manager) reconcile.Reconciler {
-				return upstream.NewReconciler(m, resource.ManagedKind(testkit.BucketKind()), upstream.WithManagementPolicies(), upstream.WithExternalConnector(connectorTo(steady())))
-			}},
-			{name: "graft", new: func(m *xpfake.Manager) reconcile.Reconciler {
-				return NewReconciler(m, resource.ManagedKind(testkit.BucketKind()), WithManagementPolicies(), WithExternalConnector(connectorTo(steady())))
-			}},
-		} {
-			b.Run(api.name+"/"+of.name, func(b *testing.B) {
-				m := &xpfake.Manager{Scheme: testkit.Scheme()}
-				requests := newCounter(api.new, m)
-				r := of.new(m)
-				ctx := context.Background()
+	for _, on := range apis() {
+		up, graft := subjects(b, on.start)
 
-				// The first one or two settle what the fake client's object
-				// lacks, such as observed generations.
-				for range 2 {
-					if _, err := r.Reconcile(ctx, request()); err != nil {
-						b.Fatal(err)
-					}
-				}
+		b.Run(on.name+"/upstream", up.benchmark)
+		b.Run(on.name+"/graft", graft.benchmark)
 
-				before := requests()
+		// Both in turn, so that whatever else the machine does slows both.
+		b.Run(on.name+"/graft:upstream", func(b *testing.B) {
+			var spentUp, spentGraft time.Duration
 
-				b.ReportAllocs()
-				b.ResetTimer()
+			for b.Loop() {
+				start := time.Now()
+				up.reconcile(b)
 
-				for b.Loop() {
-					if _, err := r.Reconcile(ctx, request()); err != nil {
-						b.Fatal(err)
-					}
-				}
+				half := time.Now()
+				graft.reconcile(b)
 
-				b.StopTimer()
+				spentUp += half.Sub(start)
+				spentGraft += time.Since(half)
+			}
 
-				after := requests()
-				b.ReportMetric(float64(after.reads-before.reads)/float64(b.N), "reads/op")
-				b.ReportMetric(float64(after.writes-before.writes)/float64(b.N), "writes/op")
-			})
-		}
+			b.ReportMetric(float64(spentGraft)/float64(spentUp), "graft:upstream")
+			b.ReportMetric(float64((spentGraft-spentUp).Nanoseconds())/float64(b.N), "more-ns/op")
+		})
+	}
+}
+
+// What a steady state may cost more than upstream's where API calls cost
+// nothing: maxMoreAllocs allocations, and no request.
+func TestSteadyStateBudget(t *testing.T) {
+	const maxMoreAllocs = 40
+
+	up, graft := subjects(t, nil)
+	before := graft.requests()
+
+	more := testing.AllocsPerRun(100, func() { graft.reconcile(t) }) - testing.AllocsPerRun(100, func() { up.reconcile(t) })
+	if more > maxMoreAllocs {
+		t.Errorf("allocations more than upstream: want at most %d, got %v", maxMoreAllocs, more)
+	}
+
+	if n := graft.requests().writes - before.writes; n != 0 {
+		t.Errorf("writes: want 0, got %d", n)
 	}
 }
 
