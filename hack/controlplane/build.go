@@ -139,7 +139,7 @@ func (s source) buildOne(ctx context.Context, prefix, out string, r recipe, t ta
 	if err != nil {
 		return fmt.Errorf("cannot keep the output of the build: %w", err)
 	}
-	defer output.Close()
+	defer func() { _ = output.Close() }()
 
 	cmd := exec.Command(script, "build", "-trimpath", "-buildvcs=false", "-o", out, "-ldflags="+t.ldflags, t.pkg)
 	cmd.Dir = filepath.Join(r.dir, t.module)

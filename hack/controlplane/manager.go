@@ -170,6 +170,6 @@ func (m *manager) lastWords() string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return quoteOutput(controllerManager, tail(f))
 }

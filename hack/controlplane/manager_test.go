@@ -22,7 +22,7 @@ func fakeManager(t *testing.T, text string) *manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	m, err := startManager(exec.Command(filepath.Join(dir, controllerManager)), log)
 	if err != nil {
 		t.Fatal(err)
