@@ -182,7 +182,11 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 		},
 		MockStatusUpdate: func(_ context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
 			n.writes++
-			stored.Status = o.(*testkit.Bucket).Status //nolint:forcetypeassert // There is nothing else.
+
+			if b, ok := o.(*testkit.Bucket); ok {
+				stored.Status = b.Status
+			}
+
 			return nil
 		},
 	}

@@ -26,7 +26,7 @@ func WithExternalConnector(c ExternalConnector) ReconcilerOption {
 
 // WithExternalConnecter is WithExternalConnector.
 //
-// Deprecated: Please use WithExternalConnector.
+// Deprecated: Use WithExternalConnector.
 func WithExternalConnecter(c ExternalConnector) ReconcilerOption {
 	return WithExternalConnector(c)
 }
@@ -34,6 +34,8 @@ func WithExternalConnecter(c ExternalConnector) ReconcilerOption {
 // WithExternalConnectDisconnector sets how the external client of a managed
 // resource is made, and what is called when the reconcile is done with it. It
 // panics if c is nil.
+//
+// Deprecated: Disconnect in the external client's own Disconnect.
 func WithExternalConnectDisconnector(c ExternalConnectDisconnector) ReconcilerOption {
 	mustBeConnector(c, "WithExternalConnectDisconnector")
 	return withConnector(untyped(c))
@@ -41,7 +43,7 @@ func WithExternalConnectDisconnector(c ExternalConnectDisconnector) ReconcilerOp
 
 // WithExternalConnectDisconnecter is WithExternalConnectDisconnector.
 //
-// Deprecated: Please use WithExternalConnectDisconnector.
+// Deprecated: Disconnect in the external client's own Disconnect.
 func WithExternalConnectDisconnecter(c ExternalConnectDisconnector) ReconcilerOption {
 	return WithExternalConnectDisconnector(c)
 }
@@ -56,6 +58,8 @@ func WithTypedExternalConnector[managed resource.Managed](c TypedExternalConnect
 // WithTypedExternalConnectDisconnector is WithExternalConnectDisconnector for a
 // connector of one type of managed resource. NewReconciler panics if the kind's
 // type is another.
+//
+// Deprecated: Disconnect in the external client's own Disconnect.
 func WithTypedExternalConnectDisconnector[managed resource.Managed](c TypedExternalConnectDisconnector[managed]) ReconcilerOption {
 	mustBeConnector(c, "WithTypedExternalConnectDisconnector")
 	return withConnector(typed(c))
@@ -63,7 +67,7 @@ func WithTypedExternalConnectDisconnector[managed resource.Managed](c TypedExter
 
 // WithTypedExternalConnectDisconnecter is WithTypedExternalConnectDisconnector.
 //
-// Deprecated: Please use WithTypedExternalConnectDisconnector.
+// Deprecated: Disconnect in the external client's own Disconnect.
 func WithTypedExternalConnectDisconnecter[managed resource.Managed](c TypedExternalConnectDisconnector[managed]) ReconcilerOption {
 	return WithTypedExternalConnectDisconnector(c)
 }
@@ -73,6 +77,7 @@ func untyped(c ExternalConnectDisconnector) *connection {
 		of:      "any managed resource",
 		accepts: func(resource.Managed) bool { return true },
 		option: func(e *external) upstream.ReconcilerOption {
+			//nolint:staticcheck // Deprecated for providers. It is the one that takes all they can give.
 			return upstream.WithExternalConnectDisconnector(&connector[resource.Managed]{inner: c, external: e})
 		},
 	}
@@ -87,6 +92,7 @@ func typed[managed resource.Managed](c TypedExternalConnectDisconnector[managed]
 			return ok
 		},
 		option: func(e *external) upstream.ReconcilerOption {
+			//nolint:staticcheck // As above.
 			return upstream.WithTypedExternalConnectDisconnector(&connector[managed]{inner: c, external: e})
 		},
 	}

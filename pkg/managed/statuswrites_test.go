@@ -18,7 +18,10 @@ import (
 func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 	lateInit := func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 		o, err := exists(ctx, mg)
-		mg.(*testkit.Bucket).Spec.ForProvider.Region = "eu"
+		if b, ok := mg.(*testkit.Bucket); ok {
+			b.Spec.ForProvider.Region = "eu"
+		}
+
 		o.ResourceLateInitialized = true
 
 		return o, err
