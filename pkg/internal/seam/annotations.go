@@ -133,12 +133,11 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 		}
 	}
 
-	exact := s.exact && followed && current == s.base
 	if followed {
 		o.SetResourceVersion(server.GetResourceVersion())
 	}
 
-	s.wrote(server, exact)
+	s.wrote(server, true)
 
 	return nil
 }
@@ -236,7 +235,8 @@ func reconcileChanges(live client.Object, cs Changes, so StoreOptions) (Changes,
 				live.GetName(), errors.Errorf("annotation %q was set by somebody else meanwhile", c.Key))
 		}
 
-		left = append(left, c)
+		// Should live change again, it is compared with what it says now.
+		left = append(left, Change{Key: c.Key, Value: c.Value, Was: theirs, Existed: exists})
 	}
 
 	return left, nil
@@ -283,18 +283,18 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
 		}
 
+		// StoreAnnotations leaves alone what is in memory, which here is the
+		// object without the annotations.
 		s.Refresh(o)
 
 		return nil
 	}}
 }
 
-// Refresh gives o, with which nothing has been done yet, the newest known state.
+// Refresh gives o, with which nothing has been done yet, the newest known state,
+// which must be what a write or a live read returned. That o has the resource
+// version of that state already does not mean that it has the state.
 func (s *Session) Refresh(o client.Object) {
-	if o.GetResourceVersion() == s.base.GetResourceVersion() {
-		return
-	}
-
 	move(o, clone(s.base))
 	s.exact = true
 }

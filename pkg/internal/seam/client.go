@@ -60,7 +60,12 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	s := From(ctx)
 	if !s.Tracks(o) || o.GetResourceVersion() == "" {
-		return c.Client.Update(ctx, o, opts...)
+		err := c.Client.Update(ctx, o, opts...)
+		if err == nil {
+			s.passed(o)
+		}
+
+		return err
 	}
 
 	kept, before := clone(o), o.GetResourceVersion()
@@ -98,7 +103,12 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 	s := From(ctx)
 	if !s.Tracks(o) {
-		return c.Client.Patch(ctx, o, p, opts...)
+		err := c.Client.Patch(ctx, o, p, opts...)
+		if err == nil {
+			s.passed(o)
+		}
+
+		return err
 	}
 
 	if err := c.Client.Patch(ctx, o, p, opts...); err != nil {
@@ -125,9 +135,10 @@ func (c *Client) SubResource(name string) client.SubResourceClient {
 	return &statusClient{SubResourceReader: sc, statusWriter: statusWriter{SubResourceWriter: sc}}
 }
 
-// wrote notes that a write of ours led to o. o must not be used by anybody else
-// afterwards.
-func (s *Session) wrote(o client.Object, exact bool) {
+// wrote notes that a write of ours led to o, or that we then found it to have led
+// to o. whole says that o is all that the API server has. o must not be used by
+// anybody else afterwards.
+func (s *Session) wrote(o client.Object, whole bool) {
 	s.memory.wrote(o)
-	s.rebase(o, exact)
+	s.rebase(o, whole && s.memory.get(o).fresh(o.GetResourceVersion()))
 }

@@ -118,7 +118,21 @@ func move(dst, src client.Object) {
 		return
 	}
 
+	kind := dst.GetObjectKind().GroupVersionKind()
+
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
+
+	// A cache says of which kind typed objects are, an API server doesn't.
+	dst.GetObjectKind().SetGroupVersionKind(kind)
+}
+
+// sameForm tells whether a and b, which are of the same kind, carry it in the
+// same way.
+func sameForm(a, b client.Object) bool {
+	_, au := a.(runtime.Unstructured)
+	_, bu := b.(runtime.Unstructured)
+
+	return au == bu
 }
 
 // empty returns a new object of o's type that has nothing but o's name and

@@ -1,6 +1,7 @@
 package seam
 
 import (
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,10 @@ type entry struct {
 
 	// version is the newest resourceVersion that one of our writes led to.
 	version string
+
+	// doubt is the resourceVersion that the object had before a status write of
+	// ours whose outcome is not known. A read that is not newer may lack it.
+	doubt string
 
 	// pending are annotations that could not be stored; insist, that they are
 	// to win over what somebody else wrote meanwhile.
@@ -83,11 +88,33 @@ func (m *Memory) forget(k client.ObjectKey) {
 	delete(m.entries, k)
 }
 
-// wrote remembers that a write of ours led to o's resource version.
+// fresh tells whether a read of resource version v is known to have all that
+// was written through the seams.
+func (e entry) fresh(v string) bool {
+	return (e.version == "" || asFreshAs(v, e.version)) && (e.doubt == "" || olderThan(e.doubt, v))
+}
+
+// wrote remembers that the API server answered a write of ours with o.
 func (m *Memory) wrote(o client.Object) {
 	m.update(o, func(e *entry) {
 		if !olderThan(o.GetResourceVersion(), e.version) {
-			e.version = o.GetResourceVersion()
+			e.version, e.doubt = o.GetResourceVersion(), ""
+		}
+
+		// However they got there.
+		e.pending = slices.DeleteFunc(slices.Clone(e.pending), func(c Change) bool {
+			v, ok := o.GetAnnotations()[c.Key]
+			return ok && v == c.Value
+		})
+	})
+}
+
+// doubted remembers that nobody knows whether the API server did a status write
+// of ours to an object that had o's resource version.
+func (m *Memory) doubted(o client.Object) {
+	m.update(o, func(e *entry) {
+		if !olderThan(o.GetResourceVersion(), e.doubt) {
+			e.doubt = o.GetResourceVersion()
 		}
 	})
 }

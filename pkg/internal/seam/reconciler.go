@@ -7,6 +7,8 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 )
 
 // A Patch is one change to what an inner reconciler does. Its functions are
@@ -110,8 +112,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 	}
 
+	if s.base != nil && meta.WasDeleted(s.base) && len(s.base.GetFinalizers()) == 0 {
+		// Nothing holds it any more, so there will be nothing to remember.
+		r.memory.forget(s.key)
+	}
+
 	if err == nil && s.requeue {
-		return reconcile.Result{Requeue: true}, nil //nolint:staticcheck // Upstream requeues with backoff this way too.
+		return reconcile.Result{Requeue: true}, nil
 	}
 
 	return result, err
@@ -119,8 +126,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // open starts the session with o as it was first read.
 func (s *Session) open(ctx context.Context, o client.Object) error {
-	wrote := s.memory.get(o).version
-	s.rebase(clone(o), wrote == "" || asFreshAs(o.GetResourceVersion(), wrote))
+	s.rebase(clone(o), s.memory.get(o).fresh(o.GetResourceVersion()))
 
 	for _, p := range s.patches {
 		if p.Open == nil {

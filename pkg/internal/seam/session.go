@@ -7,6 +7,7 @@ import (
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/api/equality"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -52,6 +53,7 @@ type Phase int
 const (
 	PhaseStart Phase = iota
 	PhaseInitializeFailed
+	PhaseInitialized
 	PhaseConnectFailed
 	PhaseObserveFailed
 	PhaseObservedAbsent
@@ -73,12 +75,12 @@ func with(ctx context.Context, s *Session) context.Context {
 	return context.WithValue(ctx, sessionKey{}, s)
 }
 
-// Tracks tells whether o is the object that this session is about, in a form
-// that carries the whole object, and was read.
+// Tracks tells whether o is the object that this session is about, in the form
+// in which it was first read.
 func (s *Session) Tracks(o client.Object) bool {
 	return s != nil && s.base != nil &&
 		o.GetName() == s.key.Name && o.GetNamespace() == s.key.Namespace &&
-		o.GetUID() == s.base.GetUID() && s.kind.Has(o)
+		o.GetUID() == s.base.GetUID() && s.kind.Has(o) && sameForm(o, s.base)
 }
 
 // Reached notes how far the reconcile has come.
@@ -130,6 +132,29 @@ func (s *Session) Written(o client.Object) {
 	}
 }
 
+// passed notices a write that was not ours to change, of what may be the
+// session's object in another form.
+func (s *Session) passed(o client.Object) {
+	if s == nil || s.base == nil || o.GetUID() == "" || o.GetUID() != s.base.GetUID() || o.GetResourceVersion() == s.base.GetResourceVersion() {
+		return
+	}
+
+	s.exact = false
+	s.memory.wrote(o)
+}
+
+// doubt notices a write of the session's object's status that failed. Unless the
+// API server is known to have refused it, it may have been done nevertheless:
+// the status that we know, or will read next from a cache, may be out of date.
+func (s *Session) doubt(o client.Object, err error) {
+	if err == nil || kerrors.IsConflict(err) || kerrors.IsTooManyRequests(err) || Permanent(err) {
+		return
+	}
+
+	s.exact = false
+	s.memory.doubted(o)
+}
+
 // KeepStatus calls fn, which may write o past the client seam, and keeps the
 // status that is in memory: whatever client fn has, it decodes the API server's
 // answer into o.
@@ -146,6 +171,10 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	s.kind.moveStatus(o, clone(s.base))
 
 	err := fn()
+
+	if err == nil && s.stored != nil {
+		s.stored = maps.Clone(o.GetAnnotations())
+	}
 
 	switch {
 	case o.GetResourceVersion() == before:
@@ -184,6 +213,8 @@ func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 	want.SetResourceVersion(o.GetResourceVersion())
 	want.SetGeneration(o.GetGeneration())
 	want.SetManagedFields(o.GetManagedFields())
+	// A cache says of which kind typed objects are, an API server doesn't.
+	want.GetObjectKind().SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
 
 	got := clone(o)
 	s.kind.moveStatus(got, clone(want))
@@ -194,7 +225,7 @@ func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 // tracksKey tells whether a read of key into o is a read of this session's
 // object.
 func (s *Session) tracksKey(key client.ObjectKey, o client.Object) bool {
-	return s != nil && key == s.key && s.kind.Has(o)
+	return s != nil && key == s.key && s.kind.Has(o) && (s.base == nil || sameForm(o, s.base))
 }
 
 // live reads the object from the API server itself. It returns nil if the

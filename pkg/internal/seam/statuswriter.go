@@ -22,7 +22,12 @@ type statusClient struct {
 func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
 	s := From(ctx)
 	if !s.Tracks(o) || len(opts) > 0 {
-		return w.SubResourceWriter.Update(ctx, o, opts...)
+		err := w.SubResourceWriter.Update(ctx, o, opts...)
+		if err == nil {
+			s.passed(o)
+		}
+
+		return err
 	}
 
 	s.statusWritten = true
@@ -40,6 +45,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	exact := s.exact && o.GetResourceVersion() == s.base.GetResourceVersion()
 
 	if err := w.SubResourceWriter.Update(ctx, o); err != nil {
+		s.doubt(s.base, err)
 		return err
 	}
 
@@ -62,10 +68,16 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 	s := From(ctx)
 	if !s.Tracks(o) {
-		return w.SubResourceWriter.Patch(ctx, o, p, opts...)
+		err := w.SubResourceWriter.Patch(ctx, o, p, opts...)
+		if err == nil {
+			s.passed(o)
+		}
+
+		return err
 	}
 
 	if err := w.SubResourceWriter.Patch(ctx, o, p, opts...); err != nil {
+		s.doubt(s.base, err)
 		return err
 	}
 

@@ -9,8 +9,12 @@ import (
 
 	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -58,18 +62,33 @@ type API struct {
 
 // NewAPI returns an API that has the supplied objects, each with a UID.
 func NewAPI(objs ...client.Object) *API {
+	return newAPI(fake.NewClientBuilder().WithStatusSubresource(&Bucket{}, &Database{}), true, objs)
+}
+
+// NewAPIWithoutStatus returns an API whose kinds have no status subresource.
+func NewAPIWithoutStatus(objs ...client.Object) *API {
+	return newAPI(fake.NewClientBuilder(), false, objs)
+}
+
+func newAPI(b *fake.ClientBuilder, subresource bool, objs []client.Object) *API {
 	a := &API{frozen: map[client.ObjectKey]client.Object{}}
 
 	for _, o := range objs {
 		a.assignUID(o)
 	}
 
-	a.server = fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objs...).WithStatusSubresource(&Bucket{}, &Database{}).Build()
+	s := Scheme()
+	tracker := clienttesting.NewObjectTracker(s, serializer.NewCodecFactory(s).UniversalDecoder())
+	srv := &server{tracker: tracker, assignUID: a.assignUID, subresource: subresource}
+	a.server = srv.over(b.WithScheme(s).WithObjectTracker(tracker).WithObjects(objs...).Build())
 
 	return a
 }
 
 func (a *API) assignUID(o client.Object) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
 	if o.GetUID() == "" {
 		a.uids++
 		o.SetUID(types.UID(fmt.Sprintf("uid-%d", a.uids)))
@@ -190,21 +209,28 @@ func (a *API) client(get string) client.Client {
 				f := a.frozen[key]
 				a.mu.Unlock()
 
-				if get == LiveGet || f == nil {
+				if get == LiveGet {
 					return c.Get(ctx, key, o, opts...)
 				}
 
-				return into(f, o)
+				if f == nil {
+					if err := c.Get(ctx, key, o, opts...); err != nil {
+						return err
+					}
+				} else if err := into(f, o); err != nil {
+					return err
+				}
+
+				// A cache says of which kind an object is, an API server
+				// doesn't say it of a typed one.
+				gvk, err := apiutil.GVKForObject(o, a.server.Scheme())
+				o.GetObjectKind().SetGroupVersionKind(gvk)
+
+				return err
 			})
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return a.do(ctx, Request{Verb: Create, Object: o}, func() error {
-				a.mu.Lock()
-				a.assignUID(o)
-				a.mu.Unlock()
-
-				return c.Create(ctx, o, opts...)
-			})
+			return a.do(ctx, Request{Verb: Create, Object: o}, func() error { return c.Create(ctx, o, opts...) })
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			return a.do(ctx, Request{Verb: Update, Object: o}, func() error { return c.Update(ctx, o, opts...) })
@@ -234,7 +260,18 @@ func into(from, to client.Object) error {
 		return err
 	}
 
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(u, to)
+	if o, ok := to.(runtime.Unstructured); ok {
+		o.SetUnstructuredContent(u)
+		return nil
+	}
+
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u, to); err != nil {
+		return err
+	}
+
+	to.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+
+	return nil
 }
 
 func body(o client.Object, p client.Patch) string {

@@ -13,7 +13,7 @@ import (
 
 var (
 	_ resource.ModernManaged = &Bucket{}
-	_ resource.LegacyManaged = &Database{}
+	_ resource.LegacyManaged = &Database{} //nolint:staticcheck // Deprecated, and what most providers have.
 )
 
 // Parameters are what a user may want of an external resource.
@@ -97,6 +97,12 @@ func (b *Bucket) GetWriteConnectionSecretToReference() *xpv2.LocalSecretReferenc
 func (b *Bucket) SetWriteConnectionSecretToReference(r *xpv2.LocalSecretReference) {
 	b.Spec.WriteConnectionSecretToReference = r
 }
+
+// GetLastHandledReconcileAt of this Bucket.
+func (b *Bucket) GetLastHandledReconcileAt() string { return b.Status.GetLastHandledReconcileAt() }
+
+// SetLastHandledReconcileAt of this Bucket.
+func (b *Bucket) SetLastHandledReconcileAt(token string) { b.Status.SetLastHandledReconcileAt(token) }
 
 // A BucketList is a list of Buckets.
 type BucketList struct {
