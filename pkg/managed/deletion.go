@@ -45,13 +45,22 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 		return nil
 	}
 
-	if c := deletingCondition(o); c.Status == corev1.ConditionTrue {
-		s.Reported = c.Reason
-		return nil
+	say := func(server client.Object) []xpv2.Condition {
+		c := deletingCondition(server)
+
+		switch {
+		case c.Status != corev1.ConditionTrue:
+			reason, message := first(server)
+			return reconciler.Deleting(s.Now(), reason, message)
+		case conditionOf(server, xpv2.TypeReady).Reason != xpv2.ReasonDeleting:
+			// Somebody who knows nothing of deletions wrote Ready.
+			return reconciler.Deleting(s.Now(), c.Reason, c.Message)
+		default:
+			return nil
+		}
 	}
 
-	reason, message := first(o)
-	if err := s.Announce(ctx, o, d.failed, reconciler.Deleting(s.Now(), reason, message)...); err != nil {
+	if err := s.Announce(ctx, o, d.failed, say); err != nil {
 		return err
 	}
 
@@ -75,12 +84,16 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 		return
 	}
 
-	switch deletingCondition(s.Base()).Reason {
-	case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed, reconciler.ReasonWaitingForExternalResource:
-		return
+	say := func(server client.Object) []xpv2.Condition {
+		switch deletingCondition(server).Reason {
+		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed, reconciler.ReasonWaitingForExternalResource:
+			return nil
+		default:
+			return reconciler.Deleting(s.Now(), reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
+		}
 	}
 
-	if err := s.WriteConditions(ctx, o, reconciler.Deleting(s.Now(), reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)...); err != nil {
+	if err := s.WriteConditions(ctx, o, say); err != nil {
 		d.failed(o, err)
 	}
 }
@@ -95,9 +108,10 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 		return nil
 	}
 
-	reason, message := report(s, o)
-
-	err := s.WriteConditions(ctx, nil, reconciler.Deleting(s.Now(), reason, message)...)
+	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
+		reason, message := report(s, server)
+		return reconciler.Deleting(s.Now(), reason, message)
+	})
 	if seam.Permanent(err) {
 		d.failed(o, err)
 		return nil
@@ -143,7 +157,7 @@ func first(o client.Object) (xpv2.ConditionReason, string) {
 
 // report says why o is still there when the reconcile has come as far as it did.
 func report(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
-	if c, ok := seam.Conditioned(o); ok && c.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused && s.Phase == seam.PhaseStart {
+	if s.Phase == seam.PhaseStart && conditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
 		return reconciler.ReasonBlockedByPause, messagePaused
 	}
 
@@ -166,11 +180,11 @@ func report(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
 		return reconciler.ReasonExternalDeleteRequested, messageDeleteRequested
 	case seam.PhaseFinalizerRemoved:
 		return reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer + list(o.GetFinalizers())
+	case seam.PhaseInitialized:
+		if meta.ExternalCreateIncomplete(o) {
+			return reconciler.ReasonCreateResultUnknown, messageCreateUnknown
+		}
 	case seam.PhaseStart:
-	}
-
-	if meta.ExternalCreateIncomplete(o) {
-		return reconciler.ReasonCreateResultUnknown, messageCreateUnknown
 	}
 
 	return reconciler.ReasonReconcileFailed, messageReconcileFailed
@@ -179,23 +193,36 @@ func report(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
 // observed says why o is still there when the external resource was observed
 // and nothing came of it.
 func observed(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
-	switch fs := blockingFinalizers(o); {
-	case s.StatusWritten():
+	absent := s.Phase == seam.PhaseObservedAbsent
+
+	if s.StatusWritten() {
 		// Something went wrong on the way, or upstream would have written
-		// nothing.
-		return reconciler.ReasonReconcileFailed, messageGone
-	case len(fs) > 0:
-		return reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer + list(fs)
-	case s.Phase == seam.PhaseObservedAbsent:
-		return reconciler.ReasonConfirmingAbsence, messageConfirming
-	default:
-		return reconciler.ReasonReconcileFailed, messageReconcileFailed
+		// nothing; unless the deletion began while it was on the way to
+		// something else.
+		switch {
+		case conditionOf(o, xpv2.TypeSynced).Status != corev1.ConditionFalse:
+			return first(o)
+		case absent:
+			return reconciler.ReasonReconcileFailed, messageGone
+		default:
+			return reconciler.ReasonReconcileFailed, messageReconcileFailed
+		}
 	}
+
+	if absent && len(blockingFinalizers(o)) == 0 {
+		return reconciler.ReasonConfirmingAbsence, messageConfirming
+	}
+
+	return first(o)
 }
 
 func deletingCondition(o client.Object) xpv2.Condition {
+	return conditionOf(o, reconciler.TypeDeleting)
+}
+
+func conditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
 	if c, ok := seam.Conditioned(o); ok {
-		return c.GetCondition(reconciler.TypeDeleting)
+		return c.GetCondition(t)
 	}
 
 	return xpv2.Condition{}

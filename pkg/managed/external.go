@@ -32,7 +32,7 @@ func (c *connector[managed]) Connect(ctx context.Context, mg managed) (TypedExte
 	s.Connecting(mg)
 
 	ec, err := c.inner.Connect(ctx, mg)
-	if err == nil && isNil(ec) {
+	if err == nil && ec == nil {
 		err = errors.New("the external connector returned neither a client nor an error")
 	}
 

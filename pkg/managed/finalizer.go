@@ -5,6 +5,9 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -29,9 +32,12 @@ func (c *config) finalizerFor(cl client.Client) resource.Finalizer {
 }
 
 // AddFinalizer to the managed resource, unless it is paused or being deleted.
+// Upstream has seen neither, so one of them came up since, in the answer to a
+// write. It must not go on and create something that no finalizer protects: it
+// gets a conflict, which makes it start again.
 func (f *finalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
 	if f.guarded && (meta.WasDeleted(o) || meta.IsPaused(o)) {
-		return nil
+		return kerrors.NewConflict(schema.GroupResource{Resource: "managed resource"}, o.GetName(), errors.New("it was paused or deleted meanwhile: no finalizer is added"))
 	}
 
 	if !f.past {
@@ -43,11 +49,17 @@ func (f *finalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
 
 // RemoveFinalizer from the managed resource.
 func (f *finalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	s := seam.From(ctx)
+
 	if err := f.inner.RemoveFinalizer(ctx, o); err != nil {
+		if kerrors.IsConflict(err) {
+			// Upstream will quietly run the reconcile again.
+			s.Reached(seam.PhaseStart)
+		}
+
 		return err
 	}
 
-	s := seam.From(ctx)
 	s.Written(o)
 	s.Reached(seam.PhaseFinalizerRemoved)
 

@@ -19,11 +19,15 @@ func (c *config) initializerFor(cl client.Client) Initializer {
 	}
 
 	return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-		err := inner.Initialize(ctx, mg)
-		if err != nil {
-			reached(seam.From(ctx), seam.PhaseInitializeFailed, err)
+		s := seam.From(ctx)
+
+		if err := inner.Initialize(ctx, mg); err != nil {
+			reached(s, seam.PhaseInitializeFailed, err)
+			return err
 		}
 
-		return err
+		s.Reached(seam.PhaseInitialized)
+
+		return nil
 	})
 }

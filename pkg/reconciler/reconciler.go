@@ -101,16 +101,18 @@ func (r *Reconciler) open(ctx context.Context, s *seam.Session, o client.Object)
 		return nil
 	}
 
-	c, ok := seam.Conditioned(o)
-	if !ok {
-		return nil
-	}
+	return s.Announce(ctx, o, r.failed, func(server client.Object) []xpv2.Condition {
+		c, ok := seam.Conditioned(server)
+		if !ok {
+			return nil
+		}
 
-	if ready := c.GetCondition(xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
-		return nil
-	}
+		if ready := c.GetCondition(xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
+			return nil
+		}
 
-	return s.Announce(ctx, o, r.failed, Deleting(s.Now(), ReasonDeletionRequested, "Deletion was requested.")...)
+		return Deleting(s.Now(), ReasonDeletionRequested, "Deletion was requested.")
+	})
 }
 
 func (r *Reconciler) failed(o client.Object, err error) {

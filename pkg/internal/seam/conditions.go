@@ -73,25 +73,30 @@ func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
 	}
 }
 
+// Say returns the conditions that an object is to have, given what the API
+// server has, or none to leave it alone. It may be called more than once: what
+// was read first may turn out to be old.
+type Say func(server client.Object) []xpv2.Condition
+
 // WriteConditions puts conditions on the API server, and nothing else. It does
 // nothing if they are there. Conflicts are resolved by reading the object from
 // the API server itself; an object that is gone needs no conditions, which is no
 // error.
 //
 // If o is not nil, o's resource version follows if nobody else wrote in between.
-func (s *Session) WriteConditions(ctx context.Context, o client.Object, cs ...xpv2.Condition) error {
-	followed := s.exact && (o == nil || o.GetResourceVersion() == s.base.GetResourceVersion())
+func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say) error {
+	followed := o != nil && o.GetResourceVersion() == s.base.GetResourceVersion()
 
 	for attempt := 1; ; attempt++ {
-		server, err := s.patchConditions(ctx, cs)
+		server, err := s.patchConditions(ctx, say(s.base))
 
 		switch {
 		case err == nil && server == nil:
 			return nil
 		case err == nil:
-			s.wrote(server, followed)
+			s.wrote(server, true)
 
-			if o != nil && followed {
+			if followed {
 				o.SetResourceVersion(server.GetResourceVersion())
 			}
 
@@ -121,7 +126,7 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, cs ...xp
 		}
 
 		followed = false
-		s.rebase(live, false)
+		s.rebase(live, s.memory.get(live).fresh(live.GetResourceVersion()))
 
 		if werr := s.options.Wait(ctx, firstConditionDelay<<attempt); werr != nil {
 			return errors.Wrap(werr, "cannot write conditions")
@@ -135,15 +140,18 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, cs ...xp
 // If that fails in a way that may pass, the error is returned, so that the
 // reconcile is tried again; but not for ever. After that, or if it can't ever
 // work, failed is told, and the reconcile goes on.
-func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o client.Object, err error), cs ...xpv2.Condition) error {
-	err := s.WriteConditions(ctx, nil, cs...)
+func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o client.Object, err error), say Say) error {
+	err := s.WriteConditions(ctx, nil, say)
 
 	switch {
 	case s.gone:
 		return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
 	case err == nil:
 		s.memory.succeeded(o)
-		s.Refresh(o)
+
+		if o.GetResourceVersion() != s.base.GetResourceVersion() {
+			s.Refresh(o)
+		}
 
 		return nil
 	case !Permanent(err) && s.memory.failed(o) <= maxAnnounceFailures:
@@ -158,6 +166,10 @@ func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o c
 // patchConditions returns the object as the API server then has it, or nil if
 // there was nothing to write.
 func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (client.Object, error) {
+	if len(cs) == 0 {
+		return nil, nil //nolint:nilnil // As below.
+	}
+
 	want := clone(s.base)
 	s.SetConditions(want, cs...)
 
@@ -182,5 +194,8 @@ func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (cli
 
 	o := empty(s.base)
 
-	return o, s.client.Status().Patch(ctx, o, p)
+	err = s.client.Status().Patch(ctx, o, p)
+	s.doubt(s.base, err)
+
+	return o, err
 }
