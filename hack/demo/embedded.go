@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/hack/embedded"
+	"github.com/crossplane-graft/graft/hack/sample"
+)
+
+// inMemory is the environment with an API server in memory. Nothing runs in it by
+// itself: a reconcile takes place when a story waits for it, so that every telling
+// is the same.
+type inMemory struct{}
+
+func (inMemory) describe() string {
+	return "an API server in memory, one managed resource at a time"
+}
+
+func (inMemory) replicas() int { return 1 }
+
+func (inMemory) close() error { return nil }
+
+func (inMemory) stage(_ string, r *recorder) (stage, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+
+	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: sample.CRDs()})
+	if err != nil {
+		return nil, err
+	}
+
+	return &inMemoryStage{server: server, recorder: r}, nil
+}
+
+type inMemoryStage struct {
+	server   *embedded.Server
+	recorder *recorder
+}
+
+func (s *inMemoryStage) user() client.Client { return s.server.Admin() }
+
+func (s *inMemoryStage) place(o client.Object, i int) { placed(o, "example", i) }
+
+func (s *inMemoryStage) start(_ context.Context, p provider) (process, error) {
+	m := s.server.ManagerFor(interceptor.NewClient(s.server.Client(), s.recorder.writes()))
+
+	return &inMemoryProcess{server: s.server, reconciler: s.recorder.reconciles(p.build(m))}, nil
+}
+
+type inMemoryProcess struct {
+	server     *embedded.Server
+	reconciler reconcile.Reconciler
+}
+
+func (p *inMemoryProcess) first(ctx context.Context, objs []sample.Instance) error {
+	return p.reconcile(ctx, 1, objs)
+}
+
+// reconcile goes on after errors, as a work queue does.
+func (p *inMemoryProcess) reconcile(ctx context.Context, n int, objs []sample.Instance) error {
+	for _, o := range objs {
+		embedded.Drive(ctx, p.reconciler, requestFor(o), n, nil)
+	}
+
+	return ctx.Err()
+}
+
+func (p *inMemoryProcess) settle(ctx context.Context, objs []sample.Instance) error {
+	for _, o := range objs {
+		if _, err := p.server.Settle(ctx, p.reconciler, o, maxRounds); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+func (p *inMemoryProcess) stop() error { return nil }

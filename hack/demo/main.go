@@ -1,0 +1,124 @@
+// Command demo shows what goes wrong with crossplane-runtime's reconciler of
+// managed resources, and that it doesn't with Graft: stories, each told with the
+// same provider on both.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+const usage = `Usage: demo [FLAGS]
+
+Tells stories of what goes wrong with crossplane-runtime's reconciler of managed
+resources, beside the same provider with Graft. All that is shown is measured.
+
+Flags:
+  -story NAME   Tell this story only. What is before a slash names all variants.
+  -v            Show step by step what happens to the first managed resource.
+  -h            Print this.
+
+Stories:
+  %s
+
+Environment:
+  CONTROL_PLANE   "real" tells the stories on a real control plane, which takes
+                  about ten minutes to build the first time. Otherwise they are
+                  told on an API server in memory.
+  NO_COLOR        Anything but empty means no colours.
+
+The exit status is 1 if Graft fails in a story, or if upstream doesn't any more.
+`
+
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	// After the first signal the second one has its usual effect again.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(command(ctx, os.Args[1:], os.Getenv, bothSides(), os.Stdout, os.Stderr))
+}
+
+// command does what the arguments and the environment say, and returns the exit
+// status.
+func command(ctx context.Context, args []string, getenv func(string) string, sd sides, stdout, stderr io.Writer) int {
+	help := fmt.Sprintf(usage, strings.Join(names(), "\n  "))
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+
+	name := flags.String("story", "", "")
+	verbose := flags.Bool("v", false, "")
+
+	misused := func(format string, a ...any) int {
+		fmt.Fprintf(stderr, "demo: "+format+"\n\n%s", append(a, help)...)
+		return exitUsage
+	}
+
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, help)
+		return exitOK
+	case err != nil:
+		return misused("%v", err)
+	case flags.NArg() > 0:
+		return misused("there is no argument %q", flags.Arg(0))
+	}
+
+	ss := selected(*name)
+	if len(ss) == 0 {
+		return misused("there is no story %q", *name)
+	}
+
+	start, ok := environments(stderr)[getenv("CONTROL_PLANE")]
+	if !ok {
+		return misused("CONTROL_PLANE is %q: set it to \"real\", or not at all", getenv("CONTROL_PLANE"))
+	}
+
+	if err := play(ctx, start, ss, &demo{
+		sides:   sd,
+		out:     printer{w: stdout, style: styleOf(stdout, getenv)},
+		verbose: *verbose,
+	}); err != nil {
+		fmt.Fprintf(stderr, "demo: %v\n", err)
+		return exitFailed
+	}
+
+	return exitOK
+}
+
+// environments returns how each is started, by its name.
+func environments(progress io.Writer) map[string]func(context.Context) (environment, error) {
+	memory := func(context.Context) (environment, error) { return inMemory{}, nil }
+
+	return map[string]func(context.Context) (environment, error){
+		"":         memory,
+		"embedded": memory,
+		"real": func(ctx context.Context) (environment, error) {
+			fmt.Fprintln(progress, "demo: starting a real control plane")
+			return startReal(ctx, progress)
+		},
+	}
+}
+
+// play tells the stories in an environment that is started for them.
+func play(ctx context.Context, start func(context.Context) (environment, error), ss []story, d *demo) error {
+	env, err := start(ctx)
+	if err != nil {
+		return err
+	}
+
+	d.env = env
+
+	return errors.Join(d.run(ctx, ss), env.close())
+}

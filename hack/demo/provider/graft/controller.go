@@ -1,0 +1,33 @@
+// Package controller sets up the controllers of the sample provider, as provider
+// authors do it. It exists twice, once for upstream and once for Graft: the two
+// differ in one import, and in nothing else.
+package controller
+
+import (
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/managed"
+)
+
+const (
+	// creationGracePeriod is over at once: a story goes on when it would be.
+	creationGracePeriod = time.Nanosecond
+
+	// pollInterval is longer than any story. Where one needs a poll it says so.
+	pollInterval = time.Hour
+)
+
+// New returns a reconciler of managed resources whose ids the cloud assigns.
+func New(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler {
+	return managed.NewReconciler(m, of,
+		managed.WithExternalConnector(c),
+		managed.WithManagementPolicies(),
+		managed.WithInitializers(),
+		managed.WithCreationGracePeriod(creationGracePeriod),
+		managed.WithPollInterval(pollInterval),
+	)
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"runtime/debug"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	graft "github.com/crossplane-graft/graft/hack/demo/provider/graft"
+	upstream "github.com/crossplane-graft/graft/hack/demo/provider/upstream"
+)
+
+// A side is one column: who reconciles.
+type side struct {
+	// key names the side where a word has to do, title in the table.
+	key, title string
+
+	newReconciler func(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler
+}
+
+// sides are the two columns.
+type sides struct{ upstream, graft side }
+
+func bothSides() sides {
+	return sides{
+		upstream: side{key: "upstream", title: "upstream " + upstreamVersion(), newReconciler: upstream.New},
+		graft:    side{key: "graft", title: "Graft", newReconciler: graft.New},
+	}
+}
+
+// upstreamVersion is the version of crossplane-runtime that is compared with.
+func upstreamVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+
+	for _, m := range info.Deps {
+		if m.Path == "github.com/crossplane/crossplane-runtime/v2" {
+			return m.Version
+		}
+	}
+
+	return ""
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/crossplane-graft/graft/hack/sample"
+)
+
+// steadyState: nothing changes. Upstream writes the same status at every poll.
+func steadyState() story {
+	const reconciles = 100
+
+	return story{
+		name: "steady-state-writes",
+		about: fmt.Sprintf("Nothing changes, neither in the cluster nor in the cloud. Polls cause %d reconciles.",
+			reconciles),
+		moral: "What hasn't changed isn't written.",
+		tell: func(ctx context.Context, s *scene) ([]finding, error) {
+			return tellSteadyState(ctx, s, reconciles)
+		},
+	}
+}
+
+func tellSteadyState(ctx context.Context, s *scene, reconciles int) ([]finding, error) {
+	if err := s.create(ctx, newDatabase); err != nil {
+		return nil, err
+	}
+
+	p, err := s.start(ctx, sample.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	if err != nil {
+		return nil, err
+	}
+
+	if err := p.settle(ctx, s.objs); err != nil {
+		return nil, err
+	}
+
+	s.recorder.reset()
+
+	if err := p.reconcile(ctx, reconciles/len(s.objs), s.objs); err != nil {
+		return nil, err
+	}
+
+	n := s.recorder.reset()
+
+	vs, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	number := func(where string, n, want int) finding {
+		return finding{where: where, seen: fmt.Sprint(n), good: n == want}
+	}
+
+	return []finding{
+		number("reconciles", n.reconciles, reconciles),
+		number("status writes", n.statusWrites, 0).knownToFail(),
+		number("other writes", n.otherWrites, 0),
+		ready("READY", vs, corev1.ConditionTrue, xpv2.ReasonAvailable),
+	}, nil
+}

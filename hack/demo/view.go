@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/hack/sample"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// A view is a managed resource as a user sees it, and what the cloud has of it.
+type view struct {
+	sample.Instance
+
+	// found is false if there is no such object any more.
+	found bool
+
+	// external are the resources that were created for it and exist.
+	external []cloud.Resource
+}
+
+// condition as kubectl shows it: status and, in brackets, reason.
+func (v view) condition(t xpv2.ConditionType) string {
+	switch c := v.GetCondition(t); {
+	case !v.found:
+		return "the object is gone"
+	case c.Status == corev1.ConditionUnknown && c.Reason == "":
+		return "not set"
+	default:
+		return fmt.Sprintf("%s (%s)", c.Status, c.Reason)
+	}
+}
+
+func (v view) has(t xpv2.ConditionType, s corev1.ConditionStatus, r xpv2.ConditionReason) bool {
+	c := v.GetCondition(t)
+	return v.found && c.Status == s && c.Reason == r
+}
+
+// why the object is still there although it is being deleted, as far as
+// conditions say so.
+func (v view) why() string {
+	if !v.found {
+		return "the object is gone"
+	}
+
+	if c := v.GetCondition(reconciler.TypeDeleting); c.Status == corev1.ConditionTrue {
+		return fmt.Sprintf("%s\n%s", c.Reason, c.Message)
+	}
+
+	if c := v.GetCondition(xpv2.TypeReady); c.Reason == xpv2.ReasonDeleting && c.Message != "" {
+		return c.Message
+	}
+
+	return "no condition says why"
+}
+
+// says tells whether the object names a reason of its deletion's state, both
+// where it belongs and where most tools look.
+func (v view) says(r xpv2.ConditionReason, words string) bool {
+	d, ready := v.GetCondition(reconciler.TypeDeleting), v.GetCondition(xpv2.TypeReady)
+
+	return v.has(reconciler.TypeDeleting, corev1.ConditionTrue, r) &&
+		strings.Contains(d.Message, words) && ready.Message == d.Message
+}
+
+// storedName tells what the external-name annotation is worth.
+func (v view) storedName() string {
+	switch name := meta.GetExternalName(v); {
+	case name == "":
+		return "empty"
+	case slices.ContainsFunc(v.external, func(r cloud.Resource) bool { return r.ID == name }):
+		return "stored"
+	default:
+		return "not the name of its external resource"
+	}
+}
+
+// conditions in one line, in the order in which they are stored.
+func conditions(o resource.Conditioned) string {
+	var out []string
+
+	for _, t := range []xpv2.ConditionType{xpv2.TypeReady, xpv2.TypeSynced, sample.TypeLastAsyncOperation, reconciler.TypeDeleting} {
+		if c := o.GetCondition(t); c.Reason != "" {
+			out = append(out, fmt.Sprintf("%s=%s/%s", t, c.Status, c.Reason))
+		}
+	}
+
+	if len(out) == 0 {
+		return "no conditions"
+	}
+
+	return strings.Join(out, " ")
+}
+
+// found makes a finding of what is to be seen in all views, and good if it is in
+// each of them.
+func found(where string, vs []view, show func(view) string, good func(view) bool) finding {
+	f := finding{where: where, good: true}
+	count := map[string]int{}
+
+	var order []string
+
+	for _, v := range vs {
+		seen := show(v)
+		if count[seen] == 0 {
+			order = append(order, seen)
+		}
+
+		count[seen]++
+		f.good = f.good && good(v)
+	}
+
+	switch {
+	case len(vs) == 1:
+		f.seen = order[0]
+	case len(order) == 1:
+		f.seen = fmt.Sprintf("%s, all %d", order[0], len(vs))
+	default:
+		for i, seen := range order {
+			order[i] = fmt.Sprintf("%s, %d of %d", seen, count[seen], len(vs))
+		}
+
+		f.seen = strings.Join(order, "; ")
+	}
+
+	return f
+}
+
+// ready finds what the Ready condition says.
+func ready(where string, vs []view, s corev1.ConditionStatus, r xpv2.ConditionReason) finding {
+	return found(where, vs,
+		func(v view) string { return v.condition(xpv2.TypeReady) },
+		func(v view) bool { return v.has(xpv2.TypeReady, s, r) })
+}
+
+// inCloud finds how many external resources there are.
+func inCloud(where string, vs []view, each int) finding {
+	f := finding{where: where, good: true}
+	n := 0
+
+	for _, v := range vs {
+		n += len(v.external)
+		f.good = f.good && len(v.external) == each
+	}
+
+	f.seen = fmt.Sprintf("%d for %s", n, plurals(len(vs), "managed resource", "managed resources"))
+
+	return f
+}
+
+func plurals(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// knownToFail marks what upstream is known to get wrong.
+func (f finding) knownToFail() finding {
+	f.broken = true
+	return f
+}
