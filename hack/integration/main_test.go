@@ -1,0 +1,55 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/crossplane-graft/graft/hack/controlplane"
+	"github.com/crossplane-graft/graft/hack/sample"
+)
+
+// plane is the control plane that all tests share.
+var plane *controlplane.ControlPlane
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "integration:", err)
+
+		code = max(code, 1)
+	}
+
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctrl.SetLogger(logr.Discard())
+
+	// The first start builds everything.
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	defer cancel()
+
+	crds := append(sample.CRDs(), withoutStatus())
+
+	if plane, err = controlplane.Start(ctx, controlplane.Options{CRDs: crds, Progress: os.Stderr}); err != nil {
+		return 1, err
+	}
+
+	code = m.Run()
+
+	err = plane.Stop()
+
+	// The last connections end with the API server, so only now nothing may be
+	// left.
+	return code, errors.Join(err, goleak.Find())
+}

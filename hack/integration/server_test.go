@@ -1,0 +1,265 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/hack/sample"
+)
+
+const (
+	namespace = "default"
+
+	otherFinalizer = "example.org/somebody-else"
+
+	// patience bounds every wait. What is waited for usually takes a second or
+	// two.
+	patience = time.Minute
+
+	// lookEvery leaves most of the API server to the provider.
+	lookEvery = 100 * time.Millisecond
+)
+
+// A server is the API server as a user sees it: without a cache.
+type server struct{ client.Client }
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+
+	s := runtime.NewScheme()
+	must(t, "AddToScheme()", errors.Join(sample.AddToScheme(s), corev1.AddToScheme(s)))
+
+	return s
+}
+
+// newServer returns the API server, without any managed resources. What the test
+// leaves is removed at its end.
+func newServer(t *testing.T) server {
+	t.Helper()
+
+	c, err := client.New(plane.Config(), client.Options{Scheme: newScheme(t)})
+	must(t, "client.New()", err)
+
+	s := server{c}
+	t.Cleanup(func() { s.purge(t) })
+
+	return s
+}
+
+// purge removes all managed resources, whatever holds them.
+func (s server) purge(t *testing.T) {
+	t.Helper()
+
+	// The test's own context has ended when its cleanup runs.
+	ctx := context.WithoutCancel(t.Context())
+
+	left := s.list(ctx, t)
+	for _, mg := range left {
+		must(t, "cannot clean up", client.IgnoreNotFound(s.Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+		must(t, "cannot clean up", client.IgnoreNotFound(s.Delete(ctx, mg)))
+	}
+}
+
+// list returns all managed resources, by UID.
+func (s server) list(ctx context.Context, t *testing.T) map[types.UID]sample.Instance {
+	t.Helper()
+
+	out := map[types.UID]sample.Instance{}
+
+	for _, l := range []interface {
+		client.ObjectList
+		resource.ManagedList
+	}{&sample.DatabaseList{}, &sample.BucketList{}} {
+		must(t, "List()", s.List(ctx, l))
+
+		for _, mg := range l.GetItems() {
+			i, ok := mg.(sample.Instance)
+			if !ok {
+				t.Fatalf("%T is not the sample's", mg)
+			}
+
+			out[mg.GetUID()] = i
+		}
+	}
+
+	return out
+}
+
+// read returns the object as the API server has it.
+func read[O client.Object](t *testing.T, s server, o O) O {
+	t.Helper()
+
+	out, ok := o.DeepCopyObject().(O)
+	if !ok {
+		t.Fatalf("a copy of %T is of another type", o)
+	}
+
+	must(t, "Get()", s.Get(t.Context(), client.ObjectKeyFromObject(o), out))
+
+	return out
+}
+
+// create the objects, all at the same time.
+func (s server) create(t *testing.T, fleet ...sample.Instance) {
+	t.Helper()
+	s.all(t, "Create()", fleet, func(mg sample.Instance) error { return s.Create(t.Context(), mg) })
+}
+
+// remove the objects, all at the same time.
+func (s server) remove(t *testing.T, fleet ...sample.Instance) {
+	t.Helper()
+	s.all(t, "Delete()", fleet, func(mg sample.Instance) error { return s.Delete(t.Context(), mg) })
+}
+
+// merge a JSON merge patch into each object.
+func (s server) merge(t *testing.T, patch string, fleet ...sample.Instance) {
+	t.Helper()
+	s.all(t, "Patch()", fleet, func(mg sample.Instance) error {
+		return s.Patch(t.Context(), mg, client.RawPatch(types.MergePatchType, []byte(patch)))
+	})
+}
+
+// annotate each object.
+func (s server) annotate(t *testing.T, key, value string, fleet ...sample.Instance) {
+	t.Helper()
+	s.merge(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value), fleet...)
+}
+
+func (s server) all(t *testing.T, what string, fleet []sample.Instance, fn func(mg sample.Instance) error) {
+	t.Helper()
+
+	errs := make([]error, len(fleet))
+
+	var wg sync.WaitGroup
+	for i, mg := range fleet {
+		wg.Go(func() { errs[i] = fn(mg) })
+	}
+
+	wg.Wait()
+	must(t, what, errors.Join(errs...))
+}
+
+// until waits until a condition holds for every object of the fleet.
+func (s server) until(t *testing.T, what string, fleet []sample.Instance, holds func(mg sample.Instance) bool) {
+	t.Helper()
+
+	eventually(t, what, func() (bool, string) {
+		all := s.list(t.Context(), t)
+
+		for n, mg := range fleet {
+			got, ok := all[mg.GetUID()]
+			if !ok {
+				return false, fmt.Sprintf("%s is gone", mg.GetName())
+			}
+
+			if !holds(got) {
+				return false, fmt.Sprintf("%d of %d do, not %s: Ready %s, Synced %s, annotations %v", n, len(fleet), got.GetName(), condition(got, xpv2.TypeReady), condition(got, xpv2.TypeSynced), got.GetAnnotations())
+			}
+		}
+
+		return true, ""
+	})
+}
+
+// untilGone waits until there is no managed resource any more.
+func (s server) untilGone(t *testing.T) {
+	t.Helper()
+
+	eventually(t, "all managed resources are gone", func() (bool, string) {
+		for _, mg := range s.list(t.Context(), t) {
+			return false, fmt.Sprintf("%s is there: finalizers %v, Ready %s, Synced %s", mg.GetName(), mg.GetFinalizers(), condition(mg, xpv2.TypeReady), condition(mg, xpv2.TypeSynced))
+		}
+
+		return true, ""
+	})
+}
+
+// eventually waits until a condition holds. It says how far off it is as long as
+// it doesn't.
+func eventually(t *testing.T, what string, holds func() (ok bool, state string)) {
+	t.Helper()
+
+	state := ""
+
+	err := wait.PollUntilContextTimeout(t.Context(), lookEvery, patience, true, func(context.Context) (ok bool, err error) {
+		ok, state = holds()
+		return ok, nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for: %s: %v: %s", what, err, state)
+	}
+}
+
+func must(t *testing.T, what string, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// fleet returns n Databases and as many Buckets.
+func fleet(name string, n int, change ...func(mg sample.Instance)) []sample.Instance {
+	out := make([]sample.Instance, 0, 2*n)
+
+	for i := range n {
+		out = append(out,
+			sample.NewDatabase(fmt.Sprintf("%s-%d", name, i)),
+			sample.NewBucket(namespace, fmt.Sprintf("%s-%d", name, i)))
+	}
+
+	for _, mg := range out {
+		for _, fn := range change {
+			fn(mg)
+		}
+	}
+
+	return out
+}
+
+// condition in the way in which kubectl's columns and a describe would show it.
+func condition(mg resource.Conditioned, ct xpv2.ConditionType) string {
+	c := mg.GetCondition(ct)
+	if c.Status == corev1.ConditionUnknown && c.Reason == "" {
+		return "-"
+	}
+
+	return string(c.Status) + "/" + string(c.Reason)
+}
+
+func isAvailable(mg sample.Instance) bool {
+	return condition(mg, xpv2.TypeReady) == "True/Available" && condition(mg, xpv2.TypeSynced) == "True/ReconcileSuccess"
+}
+
+func externalName(o client.Object) string { return meta.GetExternalName(o) }
+
+// names of the fleet's objects for which a condition holds.
+func which(all map[types.UID]sample.Instance, holds func(mg sample.Instance) bool) []string {
+	out := []string{}
+
+	for _, mg := range all {
+		if holds(mg) {
+			out = append(out, fmt.Sprintf("%T %s", mg, mg.GetName()))
+		}
+	}
+
+	slices.Sort(out)
+
+	return out
+}
