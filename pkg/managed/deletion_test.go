@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -471,4 +472,608 @@ func verbs(a *testkit.API) []string {
 	}
 
 	return out
+}
+
+// While a delete takes long, the server says that it was asked for.
+func TestSlowDelete(t *testing.T) {
+	for name, f := range flavours() {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(f.object())
+
+			var during []status
+
+			r := f.reconciler(a, f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+				during = append(during, statusOf(f.get(t, a)))
+				return ExternalDelete{}, nil
+			}}}, func(resource.Managed) {}))
+
+			for range 2 {
+				res, err := r.Reconcile(context.Background(), f.request())
+				if err != nil || !res.Requeue { //nolint:staticcheck // Upstream requeues with backoff this way.
+					t.Fatalf("Reconcile: %+v, %v", res, err)
+				}
+			}
+
+			want := []status{
+				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
+				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
+			}
+			if diff := cmp.Diff(want, during); diff != "" {
+				t.Errorf("while Delete ran: -want, +got:\n%s", diff)
+			}
+
+			if c := f.get(t, a).GetCondition(xpv2.TypeSynced); c.Status != corev1.ConditionTrue {
+				t.Errorf("the status that upstream wrote after Delete should not have met a conflict: %+v", c)
+			}
+		})
+	}
+}
+
+// server returns the error of an API server that is having a bad day.
+func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
+
+// A deletion is reported through faults, and does not depend on whether it can
+// be.
+func TestDeletionUnderFaults(t *testing.T) {
+	foreign := xpv2.Condition{Type: "Foreign", Status: "True", Reason: "Somebody", Message: "else"}
+
+	type run struct {
+		a *testkit.API
+		r *Reconciler
+
+		f       flavour
+		rec     *recorder
+		deletes int
+		ready   []status
+	}
+
+	// somebodyWrites makes somebody else write before the n-th request of verb.
+	somebodyWrites := func(t *testing.T, x *run, verb string, n int) {
+		t.Helper()
+
+		x.a.Before = func(ctx context.Context, r testkit.Request) error {
+			if r.Verb != verb {
+				return nil
+			}
+
+			if n--; n == 0 {
+				mg := x.f.get(t, x.a)
+				mg.SetConditions(foreign)
+
+				return x.a.Server().Status().Update(ctx, mg)
+			}
+
+			return nil
+		}
+	}
+
+	reconciles := func(t *testing.T, x *run, n int) {
+		t.Helper()
+
+		for i := range n {
+			if _, err := x.r.Reconcile(context.Background(), x.f.request()); err != nil {
+				t.Fatalf("Reconcile %d: %v", i+1, err)
+			}
+		}
+	}
+
+	cases := map[string]struct {
+		reason string
+		mods   []func(resource.Managed)
+		api    func(o ...client.Object) *testkit.API
+		run    func(t *testing.T, x *run)
+
+		// deletes is how often the external resource was deleted.
+		deletes int
+
+		// ready is what the server said while the provider was connected to.
+		ready []status
+
+		// warnings is how many events said that a deletion can't be reported.
+		warnings int
+	}{
+		"SomebodyWritesBeforeTheFirstReport": {
+			reason: "A conflict should be resolved, and somebody else's condition survive.",
+			run: func(t *testing.T, x *run) {
+				somebodyWrites(t, x, testkit.StatusPatch, 1)
+				reconciles(t, x, 1)
+
+				if diff := cmp.Diff(foreign, x.f.get(t, x.a).GetCondition("Foreign")); diff != "" {
+					t.Errorf("foreign condition: -want, +got:\n%s", diff)
+				}
+			},
+			deletes: 1,
+			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+		},
+		"SomebodyWritesBeforeTheDeleteIsReported": {
+			reason: "A conflict right before Delete should be resolved, and somebody else's condition survive, also the next status write.",
+			run: func(t *testing.T, x *run) {
+				somebodyWrites(t, x, testkit.StatusPatch, 2)
+				reconciles(t, x, 2)
+
+				if diff := cmp.Diff(foreign, x.f.get(t, x.a).GetCondition("Foreign")); diff != "" {
+					t.Errorf("foreign condition: -want, +got:\n%s", diff)
+				}
+
+				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists), statusOf(x.f.get(t, x.a))); diff != "" {
+					t.Errorf("status: -want, +got:\n%s", diff)
+				}
+			},
+			deletes: 2,
+			ready: []status{
+				deletes(reconciler.ReasonDeletionRequested, messageRequested),
+				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
+			},
+		},
+		"SomebodyWritesBeforeTheLastReport": {
+			reason: "A conflict after upstream returned should be resolved.",
+			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a", "example.org/b"), said(deletes(reconciler.ReasonDeletionRequested, messageRequested).Ready, deletes(reconciler.ReasonDeletionRequested, messageRequested).Deleting)},
+			run: func(t *testing.T, x *run) {
+				somebodyWrites(t, x, testkit.StatusPatch, 1)
+				reconciles(t, x, 1)
+
+				if diff := cmp.Diff(foreign, x.f.get(t, x.a).GetCondition("Foreign")); diff != "" {
+					t.Errorf("foreign condition: -want, +got:\n%s", diff)
+				}
+
+				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a, example.org/b"), statusOf(x.f.get(t, x.a))); diff != "" {
+					t.Errorf("status: -want, +got:\n%s", diff)
+				}
+			},
+			ready: []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+		},
+		"StaleCache": {
+			reason: "A cache that lags should lead to no error, and not take back what was reported.",
+			run: func(t *testing.T, x *run) {
+				if err := x.a.Freeze(context.Background(), x.f.object()); err != nil {
+					t.Fatal(err)
+				}
+
+				reconciles(t, x, 1)
+
+				v := x.f.get(t, x.a).GetResourceVersion()
+
+				x.a.After = func(_ context.Context, r testkit.Request) error {
+					if statusWrite(r) {
+						if got := statusOf(x.f.get(t, x.a)).Deleting.Reason; got != reconciler.ReasonWaitingForExternalResource {
+							t.Errorf("a stale read led to reason %s", got)
+						}
+					}
+
+					return nil
+				}
+
+				reconciles(t, x, 1)
+
+				if v == x.f.get(t, x.a).GetResourceVersion() {
+					t.Errorf("the second pass should have reported that the external resource still exists")
+				}
+
+				v = x.f.get(t, x.a).GetResourceVersion()
+				reconciles(t, x, 3)
+
+				if got := x.f.get(t, x.a).GetResourceVersion(); got != v {
+					t.Errorf("resource version: want %s, got %s: stale reads should change nothing", v, got)
+				}
+			},
+			deletes: 5,
+			ready: []status{
+				deletes(reconciler.ReasonDeletionRequested, messageRequested),
+				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
+				deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists),
+				deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists),
+				deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists),
+			},
+		},
+		"CacheStaleByOneReport": {
+			reason: "A cache that shows an earlier report should not take back a later one before Delete.",
+			run: func(t *testing.T, x *run) {
+				frozen := false
+				x.a.After = func(ctx context.Context, r testkit.Request) error {
+					if r.Verb == testkit.StatusPatch && !frozen {
+						frozen = true
+						return x.a.Freeze(ctx, x.f.object())
+					}
+
+					return nil
+				}
+
+				reconciles(t, x, 3)
+
+				if diff := cmp.Diff(deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested), statusOf(x.f.get(t, x.a))); diff != "" {
+					t.Errorf("status: -want, +got:\n%s", diff)
+				}
+			},
+			deletes: 3,
+			ready: []status{
+				deletes(reconciler.ReasonDeletionRequested, messageRequested),
+				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
+				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
+			},
+		},
+		"GoneBeforeTheFirstReport": {
+			reason: "An object that is gone needs no report, and that is no error.",
+			run: func(t *testing.T, x *run) {
+				x.a.Before = func(ctx context.Context, r testkit.Request) error {
+					if r.Verb == testkit.StatusPatch {
+						mg := x.f.get(t, x.a)
+						mg.SetFinalizers(nil)
+
+						return x.a.Server().Update(ctx, mg)
+					}
+
+					return nil
+				}
+				reconciles(t, x, 1)
+			},
+		},
+		"GoneBeforeTheLastReport": {
+			reason: "An object that goes while it is reconciled needs no report, and that is no error.",
+			mods:   []func(resource.Managed){held("example.org/a"), said(deletes(reconciler.ReasonDeletionRequested, messageRequested).Ready, deletes(reconciler.ReasonDeletionRequested, messageRequested).Deleting)},
+			run: func(t *testing.T, x *run) {
+				x.r = x.f.reconciler(x.a, x.f.connector(provider{client: upstream.ExternalClientFns{ObserveFn: absent}}, func(resource.Managed) {}))
+				x.a.Before = func(ctx context.Context, r testkit.Request) error {
+					if r.Verb == testkit.StatusPatch {
+						mg := x.f.get(t, x.a)
+						mg.SetFinalizers(nil)
+
+						return x.a.Server().Update(ctx, mg)
+					}
+
+					return nil
+				}
+				reconciles(t, x, 1)
+			},
+		},
+		"ServerErrorsForAWhile": {
+			reason: "A server that is back soon should get the report before the provider is connected to.",
+			run: func(t *testing.T, x *run) {
+				n := 0
+				x.a.Before = func(_ context.Context, r testkit.Request) error {
+					if n++; statusWrite(r) && n <= 4 {
+						return serverError()
+					}
+
+					return nil
+				}
+
+				errs := 0
+				for range 3 {
+					if _, err := x.r.Reconcile(context.Background(), x.f.request()); err != nil {
+						errs++
+					}
+				}
+
+				if errs != 2 {
+					t.Errorf("reconciles that failed: want 2, got %d", errs)
+				}
+			},
+			deletes: 1,
+			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+		},
+		"ServerErrorsForLong": {
+			reason: "A report that doesn't succeed should not hold up a deletion for ever.",
+			run: func(t *testing.T, x *run) {
+				x.a.Before = func(_ context.Context, r testkit.Request) error {
+					if statusWrite(r) {
+						return serverError()
+					}
+
+					return nil
+				}
+
+				for i := range 5 {
+					if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
+						t.Errorf("reconcile %d should have failed", i+1)
+					}
+				}
+
+				if x.deletes > 0 {
+					t.Errorf("the external resource should not have been deleted yet")
+				}
+
+				// Upstream can't write status either.
+				if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
+					t.Errorf("upstream's status write should have failed")
+				}
+			},
+			deletes:  1,
+			ready:    []status{{}},
+			warnings: 2,
+		},
+		"Forbidden": {
+			reason: "A report that is not allowed should hold up nothing.",
+			run: func(t *testing.T, x *run) {
+				x.a.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.StatusPatch {
+						return kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no patch"))
+					}
+
+					return nil
+				}
+				reconciles(t, x, 1)
+			},
+			deletes:  1,
+			ready:    []status{{}},
+			warnings: 2,
+		},
+		"ForbiddenAtTheEnd": {
+			reason: "A report that is not allowed should not make a reconcile fail that did not.",
+			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a")},
+			run: func(t *testing.T, x *run) {
+				x.a.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.StatusPatch {
+						return kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no patch"))
+					}
+
+					return nil
+				}
+				reconciles(t, x, 1)
+			},
+			ready:    []status{{}},
+			warnings: 2,
+		},
+		"NoStatusSubresource": {
+			reason: "A kind without the status subresource should be deleted all the same.",
+			api:    testkit.NewAPIWithoutStatus,
+			run: func(t *testing.T, x *run) {
+				if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
+					t.Errorf("upstream can't write status either, and says so")
+				}
+			},
+			deletes:  1,
+			ready:    []status{{}},
+			warnings: 2,
+		},
+		"Cancelled": {
+			reason: "A context that is done should end the reconcile with its error.",
+			run: func(t *testing.T, x *run) {
+				ctx, cancel := context.WithCancel(context.Background())
+				x.a.Before = func(_ context.Context, r testkit.Request) error {
+					if statusWrite(r) {
+						cancel()
+						return ctx.Err()
+					}
+
+					return nil
+				}
+
+				if _, err := x.r.Reconcile(ctx, x.f.request()); !errors.Is(err, context.Canceled) {
+					t.Errorf("error: want %v, got %v", context.Canceled, err)
+				}
+			},
+		},
+		"Recreated": {
+			reason: "An object that has taken the name of the one that was read should not be written.",
+			run: func(t *testing.T, x *run) {
+				var fresh resource.Managed
+
+				x.a.Before = func(ctx context.Context, r testkit.Request) error {
+					if r.Verb != testkit.StatusPatch || fresh != nil {
+						return nil
+					}
+
+					old := x.f.get(t, x.a)
+					old.SetFinalizers(nil)
+
+					if err := x.a.Server().Update(ctx, old); err != nil {
+						return err
+					}
+
+					fresh = x.f.object(func(mg resource.Managed) {
+						mg.SetDeletionTimestamp(nil)
+						mg.SetUID("another")
+					})
+
+					return x.a.Server().Create(ctx, fresh)
+				}
+
+				reconciles(t, x, 1)
+
+				if diff := cmp.Diff(fresh.GetResourceVersion(), x.f.get(t, x.a).GetResourceVersion()); diff != "" {
+					t.Errorf("resource version of the new object: -want, +got:\n%s", diff)
+				}
+			},
+		},
+		"RecreatedBeforeTheLastReport": {
+			reason: "An object that takes the name while the old one is reconciled should not be written.",
+			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), said(deletes(reconciler.ReasonDeletionRequested, messageRequested).Ready, deletes(reconciler.ReasonDeletionRequested, messageRequested).Deleting)},
+			run: func(t *testing.T, x *run) {
+				var fresh resource.Managed
+
+				x.a.Before = func(ctx context.Context, r testkit.Request) error {
+					if r.Verb != testkit.StatusPatch || fresh != nil {
+						return nil
+					}
+
+					old := x.f.get(t, x.a)
+					old.SetFinalizers(nil)
+
+					if err := x.a.Server().Update(ctx, old); err != nil {
+						return err
+					}
+
+					fresh = x.f.object(func(mg resource.Managed) {
+						mg.SetDeletionTimestamp(nil)
+						mg.SetUID("another")
+					})
+
+					return x.a.Server().Create(ctx, fresh)
+				}
+
+				reconciles(t, x, 1)
+
+				if diff := cmp.Diff(fresh.GetResourceVersion(), x.f.get(t, x.a).GetResourceVersion()); diff != "" {
+					t.Errorf("resource version of the new object: -want, +got:\n%s", diff)
+				}
+			},
+			ready: []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+		},
+		"FinalizerConflict": {
+			reason: "A conflict while the finalizer goes says nothing about the deletion.",
+			run: func(t *testing.T, x *run) {
+				x.r = x.f.reconciler(x.a, x.f.connector(provider{client: upstream.ExternalClientFns{ObserveFn: absent}}, func(resource.Managed) {}))
+				somebodyWrites(t, x, testkit.Update, 1)
+				reconciles(t, x, 1)
+
+				if diff := cmp.Diff(deletes(reconciler.ReasonDeletionRequested, messageRequested), statusOf(x.f.get(t, x.a))); diff != "" {
+					t.Errorf("status: -want, +got:\n%s", diff)
+				}
+
+				reconciles(t, x, 1)
+
+				if mg := x.f.get(t, x.a); mg != nil {
+					t.Errorf("the managed resource should be gone: %+v", mg)
+				}
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		for fname, f := range flavours() {
+			t.Run(name+"/"+fname, func(t *testing.T) {
+				newAPI := testkit.NewAPI
+				if tc.api != nil {
+					newAPI = tc.api
+				}
+
+				x := &run{f: f, rec: &recorder{}, a: newAPI(f.object(tc.mods...))}
+				x.r = f.reconciler(x.a, WithRecorder(x.rec), f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+					x.deletes++
+					return ExternalDelete{}, nil
+				}}}, func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(t, x.a))) }))
+
+				tc.run(t, x)
+
+				if x.deletes != tc.deletes {
+					t.Errorf("\n%s\nexternal deletes: want %d, got %d", tc.reason, tc.deletes, x.deletes)
+				}
+
+				for i := range tc.ready {
+					if tc.ready[i] == (status{}) {
+						tc.ready[i] = status{Ready: xpv2.Condition{Type: "Ready", Status: "Unknown"}, Deleting: xpv2.Condition{Type: "Deleting", Status: "Unknown"}}
+					}
+				}
+
+				if diff := cmp.Diff(tc.ready, x.ready); diff != "" {
+					t.Errorf("\n%s\nwhile connecting: -want, +got:\n%s", tc.reason, diff)
+				}
+
+				if got := len(x.rec.of(reasonCannotReportDeletion)); got != tc.warnings {
+					t.Errorf("\n%s\nwarnings: want %d, got %d: %v", tc.reason, tc.warnings, got, x.rec.events)
+				}
+			})
+		}
+	}
+}
+
+// A deletion that begins while a reconcile is on its way to something else is
+// not blamed on what it was on its way to.
+func TestDeletionBeginsMeanwhile(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		observe ExternalObservation
+		err     error
+		mods    []func(resource.Managed)
+		want    status
+	}{
+		"Updated": {
+			reason:  "After an update that succeeded the deletion was merely requested.",
+			observe: ExternalObservation{ResourceExists: true},
+			want:    deletes(reconciler.ReasonDeletionRequested, messageRequested),
+		},
+		"UpdatedAndHeld": {
+			reason:  "Finalizers of others should be named.",
+			observe: ExternalObservation{ResourceExists: true},
+			mods:    []func(resource.Managed){held(FinalizerName, "example.org/a")},
+			want:    deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a"),
+		},
+		"UpdateFailed": {
+			reason:  "It should not be said of an external resource that exists that it doesn't.",
+			observe: ExternalObservation{ResourceExists: true},
+			err:     errProvider,
+			want:    deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed),
+		},
+		"Created": {
+			reason: "It should not be said of an external resource that was created that it doesn't exist.",
+			want:   deletes(reconciler.ReasonDeletionRequested, messageRequested),
+		},
+	}
+
+	for name, tc := range cases {
+		for fname, f := range flavours() {
+			t.Run(name+"/"+fname, func(t *testing.T) {
+				a := testkit.NewAPI(f.object(append(tc.mods, func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) })...))
+
+				deleted := func(ctx context.Context, mg resource.Managed) error {
+					if err := a.Server().Delete(ctx, mg); err != nil {
+						return err
+					}
+
+					if err := a.Server().Get(ctx, f.request().NamespacedName, mg); err != nil {
+						return err
+					}
+
+					return tc.err
+				}
+
+				r := f.reconciler(a, f.connector(provider{client: upstream.ExternalClientFns{
+					ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) { return tc.observe, nil },
+					CreateFn: func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+						return ExternalCreation{}, deleted(ctx, mg)
+					},
+					UpdateFn: func(ctx context.Context, mg resource.Managed) (ExternalUpdate, error) {
+						return ExternalUpdate{}, deleted(ctx, mg)
+					},
+				}}, func(resource.Managed) {}))
+
+				if _, err := r.Reconcile(context.Background(), f.request()); err != nil {
+					t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+				}
+
+				got := statusOf(f.get(t, a))
+				got.Ready.ObservedGeneration, got.Deleting.ObservedGeneration = 3, 3
+
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		}
+	}
+}
+
+// What is paused or being deleted gets no finalizer.
+func TestNoFinalizerAdded(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		mods   []func(resource.Managed)
+	}{
+		"Paused":         {reason: "What is paused gets none.", mods: []func(resource.Managed){func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }, held(), noted(meta.AnnotationKeyReconciliationPaused, "true")}},
+		"PausedByPolicy": {reason: "What is paused by policy gets none.", mods: []func(resource.Managed){func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }, held(), allowed()}},
+		"Deleting":       {reason: "What is being deleted gets none.", mods: []func(resource.Managed){held("example.org/a")}},
+	}
+
+	for name, tc := range cases {
+		for fname, f := range flavours() {
+			t.Run(name+"/"+fname, func(t *testing.T) {
+				a := testkit.NewAPI(f.object(tc.mods...))
+				want := f.get(t, a).GetFinalizers()
+
+				r := f.reconciler(a, f.connector(provider{}, func(resource.Managed) {}))
+				for range 3 {
+					if _, err := r.Reconcile(context.Background(), f.request()); err != nil {
+						t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+					}
+				}
+
+				if diff := cmp.Diff(want, f.get(t, a).GetFinalizers()); diff != "" {
+					t.Errorf("\n%s\nfinalizers: -want, +got:\n%s", tc.reason, diff)
+				}
+
+				if n := a.Count(testkit.Update, testkit.Patch); n != 0 {
+					t.Errorf("\n%s\nwrites to metadata: want 0, got %d", tc.reason, n)
+				}
+			})
+		}
+	}
 }
