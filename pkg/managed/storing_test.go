@@ -1,0 +1,587 @@
+package managed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+const (
+	keptKey    = "example.org/kept"
+	removedKey = "example.org/removed"
+	changedKey = "example.org/changed"
+	addedKey   = "example.org/added"
+)
+
+// A subjectKind is a kind of managed resource, and a way to connect to its
+// external system.
+type subjectKind struct {
+	new       func() resource.Managed
+	namespace string
+	connects  func(fns upstream.ExternalClientFns) ReconcilerOption
+}
+
+func typedClientOf[M resource.Managed](fns upstream.ExternalClientFns) TypedExternalConnectorFn[M] {
+	return func(context.Context, M) (TypedExternalClient[M], error) {
+		c := clientOf(fns)
+
+		return &TypedExternalClientFns[M]{
+			ObserveFn:    func(ctx context.Context, mg M) (ExternalObservation, error) { return c.Observe(ctx, mg) },
+			CreateFn:     func(ctx context.Context, mg M) (ExternalCreation, error) { return c.Create(ctx, mg) },
+			UpdateFn:     func(ctx context.Context, mg M) (ExternalUpdate, error) { return c.Update(ctx, mg) },
+			DeleteFn:     func(ctx context.Context, mg M) (ExternalDelete, error) { return c.Delete(ctx, mg) },
+			DisconnectFn: c.Disconnect,
+		}, nil
+	}
+}
+
+func subjectKinds() map[string]subjectKind {
+	newBucket := func() resource.Managed { return &testkit.Bucket{} }
+	newDatabase := func() resource.Managed { return &testkit.Database{} }
+
+	return map[string]subjectKind{
+		"Bucket": {new: newBucket, namespace: "default", connects: connects},
+		"TypedBucket": {new: newBucket, namespace: "default", connects: func(fns upstream.ExternalClientFns) ReconcilerOption {
+			return WithTypedExternalConnector(typedClientOf[*testkit.Bucket](fns))
+		}},
+		"Database": {new: newDatabase, connects: connects},
+		"TypedDatabase": {new: newDatabase, connects: func(fns upstream.ExternalClientFns) ReconcilerOption {
+			return WithTypedExternalConnector(typedClientOf[*testkit.Database](fns))
+		}},
+	}
+}
+
+func (k subjectKind) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: k.namespace, Name: "b"}
+}
+
+func (k subjectKind) reconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
+	gvk := testkit.BucketKind()
+	if k.namespace == "" {
+		gvk = testkit.DatabaseKind()
+	}
+
+	return NewReconciler(a.Manager(), resource.ManagedKind(gvk), append([]ReconcilerOption{
+		WithManagementPolicies(), WithCreationGracePeriod(0), WithInitializers(), waits(noWait),
+	}, o...)...)
+}
+
+// Whatever call learns an annotation, however the call ends, and whatever the
+// management policies allow: exactly what was set is stored.
+func TestAnnotationsStoredAfterEachCall(t *testing.T) {
+	learn := func(mg resource.Managed) {
+		as := maps.Clone(mg.GetAnnotations())
+		as[meta.AnnotationKeyExternalName] = "id-1"
+		as[changedKey] = "after"
+		as[addedKey] = "new"
+		delete(as, removedKey)
+		mg.SetAnnotations(as)
+	}
+
+	calls := map[string]struct {
+		deleted bool
+		client  func(end func(mg resource.Managed) error) upstream.ExternalClientFns
+	}{
+		"Observe": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
+			return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				o, _ := exists(ctx, mg)
+				return o, end(mg)
+			}}
+		}},
+		"ObserveLateInitialized": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
+			return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				o, _ := exists(ctx, mg)
+				o.ResourceLateInitialized = true
+
+				return o, end(mg)
+			}}
+		}},
+		"Create": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
+			return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+				return ExternalCreation{}, end(mg)
+			}}
+		}},
+		"Update": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
+			return upstream.ExternalClientFns{
+				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+					return ExternalObservation{ResourceExists: true}, nil
+				},
+				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
+					return ExternalUpdate{}, end(mg)
+				},
+			}
+		}},
+		"Delete": {deleted: true, client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
+			return upstream.ExternalClientFns{DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
+				return ExternalDelete{}, end(mg)
+			}}
+		}},
+	}
+
+	ends := map[string]func(resource.Managed) error{
+		"Succeeds": func(mg resource.Managed) error { learn(mg); return nil },
+		"Fails":    func(mg resource.Managed) error { learn(mg); return errors.New("boom") },
+		"Panics":   func(mg resource.Managed) error { learn(mg); panic("boom") },
+	}
+
+	allowed := map[string]xpv2.ManagementPolicies{
+		"All":               {xpv2.ManagementActionAll},
+		"NoLateInitialize":  {xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve},
+		"ObserveOnly":       {xpv2.ManagementActionObserve},
+		"ObserveAndInitial": {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
+	}
+
+	for kindName, kind := range subjectKinds() {
+		for callName, call := range calls {
+			for endName, end := range ends {
+				for policyName, policy := range allowed {
+					if policyName[0] == 'O' && !strings.HasPrefix(callName, "Observe") {
+						continue // There is no such call under these policies.
+					}
+
+					t.Run(strings.Join([]string{kindName, callName, endName, policyName}, "/"), func(t *testing.T) {
+						const reason = "Exactly the annotations that were set should be stored."
+
+						mg := kind.new()
+						mg.SetName("b")
+						mg.SetNamespace(kind.namespace)
+						mg.SetManagementPolicies(policy)
+						mg.SetFinalizers([]string{FinalizerName})
+						mg.SetAnnotations(map[string]string{keptKey: "kept", removedKey: "removed", changedKey: "before"})
+
+						if l, ok := mg.(resource.LegacyManaged); ok {
+							l.SetDeletionPolicy(xpv2.DeletionDelete)
+						}
+
+						if call.deleted {
+							now := metav1.Now()
+							mg.SetDeletionTimestamp(&now)
+						}
+
+						a := testkit.NewAPI(mg)
+
+						var version string
+
+						called := 0
+						client := call.client(func(mg resource.Managed) error {
+							called++
+							version = mg.GetResourceVersion()
+
+							return end(mg)
+						})
+
+						reconcileRecovering(kind.reconciler(a, kind.connects(client)), reconcile.Request{NamespacedName: kind.key()})
+
+						if called != 1 {
+							t.Fatalf("\n%s\ncalls: want 1, got %d", reason, called)
+						}
+
+						want := map[string]any{"metadata": map[string]any{
+							"annotations":     map[string]any{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"},
+							"uid":             string(mg.GetUID()),
+							"resourceVersion": version,
+						}}
+						if diff := cmp.Diff(want, firstPatch(t, a)); diff != "" {
+							t.Errorf("\n%s\npatch: -want, +got:\n%s", reason, diff)
+						}
+
+						for _, r := range a.Requests() {
+							if r.Verb == testkit.Patch && (strings.Contains(r.Body, "null") || strings.Contains(r.Body, removedKey) || strings.Contains(r.Body, keptKey)) {
+								t.Errorf("\n%s\na patch says what it shouldn't: %s", reason, r.Body)
+							}
+						}
+
+						got := kind.new()
+						if err := a.Server().Get(context.Background(), kind.key(), got); err != nil {
+							t.Fatal(err)
+						}
+
+						for k, v := range map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", keptKey: "kept"} {
+							if got.GetAnnotations()[k] != v {
+								t.Errorf("\n%s\nannotation %s: want %q, got %q", reason, k, v, got.GetAnnotations()[k])
+							}
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// reconcileRecovering reconciles as a controller does, which survives panics.
+func reconcileRecovering(r reconcile.Reconciler, req reconcile.Request) {
+	defer func() { _ = recover() }()
+
+	_, _ = r.Reconcile(context.Background(), req)
+}
+
+func firstPatch(t *testing.T, a *testkit.API) map[string]any {
+	t.Helper()
+
+	for _, r := range a.Requests() {
+		if r.Verb != testkit.Patch {
+			continue
+		}
+
+		body := map[string]any{}
+		if err := json.Unmarshal([]byte(r.Body), &body); err != nil {
+			t.Fatal(err)
+		}
+
+		return body
+	}
+
+	return nil
+}
+
+func TestNothingToStore(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		observe func(mg resource.Managed)
+	}{
+		"Nothing":     {reason: "What did not change should not be stored.", observe: func(resource.Managed) {}},
+		"SameName":    {reason: "A name that is stored should not be stored again.", observe: func(mg resource.Managed) { meta.SetExternalName(mg, "id-1") }},
+		"EmptiedName": {reason: "A name that was emptied should stay stored.", observe: func(mg resource.Managed) { meta.SetExternalName(mg, "") }},
+		"RemovedName": {reason: "A name that was removed should stay stored.", observe: func(mg resource.Managed) {
+			meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalName)
+		}},
+		"RemovedAll": {reason: "Annotations that were removed should stay stored.", observe: func(mg resource.Managed) { mg.SetAnnotations(nil) }},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := bucket(named("id-1"), annotated(keptKey, "kept"), finalizers(FinalizerName))
+			a := testkit.NewAPI(b)
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				tc.observe(mg)
+				return exists(ctx, mg)
+			}}))
+
+			for range 2 {
+				if _, err := r.Reconcile(context.Background(), request()); err != nil {
+					t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+				}
+			}
+
+			if diff := cmp.Diff([]int{0, 0, 1}, []int{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate)}); diff != "" {
+				t.Errorf("\n%s\npatches, updates, status updates: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if diff := cmp.Diff(map[string]string{meta.AnnotationKeyExternalName: "id-1", keptKey: "kept"}, get(t, a).GetAnnotations()); diff != "" {
+				t.Errorf("\n%s\nannotations: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestWithoutExternalNamePersistence(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		o      []ReconcilerOption
+		want   string
+	}{
+		"On":  {reason: "By default a name that Observe found is stored.", want: "id-1"},
+		"Off": {reason: "It is not if that is turned off.", o: []ReconcilerOption{WithoutExternalNamePersistence()}, want: ""},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(finalizers(FinalizerName), policies(xpv2.ManagementActionObserve)))
+			r := newBucketReconciler(a, append(tc.o, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				meta.SetExternalName(mg, "id-1")
+
+				o, err := exists(ctx, mg)
+				o.ResourceLateInitialized = true
+
+				return o, err
+			}}))...)
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatal(err)
+			}
+
+			if got := meta.GetExternalName(get(t, a)); got != tc.want {
+				t.Errorf("\n%s\nexternal name: want %q, got %q", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
+
+// That a client says ResourceLateInitialized must lead to an update of the whole
+// object if, and only if, there is more to it than annotations.
+func TestLateInitialized(t *testing.T) {
+	region := func(mg resource.Managed) { mg.(*testkit.Bucket).Spec.ForProvider.Region = "eu" }
+	name := func(mg resource.Managed) { meta.SetExternalName(mg, "id-1") }
+	label := func(mg resource.Managed) { mg.SetLabels(map[string]string{"a": "b"}) }
+	status := func(mg resource.Managed) { mg.(*testkit.Bucket).Status.AtProvider.Facts = map[string]string{"a": "b"} }
+	notAllowed := []xpv2.ManagementAction{xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve}
+
+	cases := map[string]struct {
+		reason  string
+		observe []func(resource.Managed)
+		without bool
+		updates int
+		region  string
+	}{
+		"Nothing":                 {reason: "Nothing changed, so nothing should be updated.", observe: nil},
+		"Status":                  {reason: "Status is not late-initialized.", observe: []func(resource.Managed){status}},
+		"Name":                    {reason: "A name is stored by itself.", observe: []func(resource.Managed){name}},
+		"NameAndStatus":           {reason: "A name is stored by itself, and status too.", observe: []func(resource.Managed){name, status}},
+		"Spec":                    {reason: "Spec should be late-initialized.", observe: []func(resource.Managed){region}, updates: 1, region: "eu"},
+		"NameAndSpec":             {reason: "Both should be stored.", observe: []func(resource.Managed){name, region, status}, updates: 1, region: "eu"},
+		"Label":                   {reason: "Labels are not annotations.", observe: []func(resource.Managed){label}, updates: 1},
+		"SpecWithoutPolicy":       {reason: "Spec should be left alone without a policy.", observe: []func(resource.Managed){region}, without: true},
+		"NameAndSpecWithoutPolic": {reason: "The name should be stored, and spec left alone.", observe: []func(resource.Managed){name, region}, without: true},
+	}
+
+	for n, tc := range cases {
+		t.Run(n, func(t *testing.T) {
+			b := bucket(finalizers(FinalizerName))
+			if tc.without {
+				b.Spec.ManagementPolicies = notAllowed
+			}
+
+			a := testkit.NewAPI(b)
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				o, err := exists(ctx, mg)
+				o.ResourceLateInitialized = true
+
+				for _, fn := range tc.observe {
+					fn(mg)
+				}
+
+				return o, err
+			}}))
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+			}
+
+			got := get(t, a)
+
+			if diff := cmp.Diff([]any{tc.updates, tc.region, "id-1"}, []any{a.Count(testkit.Update), got.Spec.ForProvider.Region, got.Status.AtProvider.ID}); diff != "" {
+				t.Errorf("\n%s\nupdates, region, status: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// What somebody else wrote under the same key meanwhile stays if what we have
+// can be learned again, and gives way if it can't.
+func TestSomebodyElseSetTheName(t *testing.T) {
+	theirs := func(t *testing.T, a *testkit.API) {
+		t.Helper()
+
+		b := get(t, a)
+		meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalName: "theirs", "example.org/secret": "hunter2"})
+
+		if err := a.Server().Update(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	cases := map[string]struct {
+		reason string
+		client func(t *testing.T, a *testkit.API) upstream.ExternalClientFns
+		want   string
+		events []string
+	}{
+		"Observe": {
+			reason: "After Observe the user's name stays, and the reconcile quietly runs again.",
+			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					meta.SetExternalName(mg, "ours")
+					theirs(t, a)
+
+					return exists(ctx, mg)
+				}}
+			},
+			want: "theirs",
+		},
+		"ObserveAgrees": {
+			reason: "If both say the same there is nothing to decide.",
+			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					meta.SetExternalName(mg, "theirs")
+					theirs(t, a)
+
+					return exists(ctx, mg)
+				}}
+			},
+			want: "theirs",
+		},
+		"Update": {
+			reason: "After Update the user's name stays, and the reconcile runs again.",
+			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{
+					ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+						return ExternalObservation{ResourceExists: true}, nil
+					},
+					UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
+						meta.SetExternalName(mg, "ours")
+						theirs(t, a)
+
+						return ExternalUpdate{}, nil
+					},
+				}
+			},
+			want: "theirs",
+		},
+		"Create": {
+			reason: "After Create our name wins, and the user is told once.",
+			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalName: "ours", "example.org/secret": "sesame"})
+					theirs(t, a)
+
+					return ExternalCreation{}, nil
+				}}
+			},
+			want: "ours",
+			events: []string{
+				"another value of annotation crossplane.io/external-name was replaced by the one that came of creating the external resource: \"ours\", not \"theirs\", is its external name",
+				"another value of annotation example.org/secret was replaced by the one that came of creating the external resource",
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		for _, lost := range []int{0, 1, 2} {
+			t.Run(fmt.Sprintf("%s/%dLost", name, lost), func(t *testing.T) {
+				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &heard{}
+				a.Before = func(_ context.Context, r testkit.Request) error {
+					// Somebody writes something else right before our patches.
+					if r.Verb != testkit.Patch || lost == 0 || meta.GetExternalName(get(t, a)) == "first" {
+						return nil
+					}
+
+					lost--
+					b := get(t, a)
+					meta.AddAnnotations(b, map[string]string{"example.org/busy": fmt.Sprint(lost)})
+
+					return a.Server().Update(context.Background(), b)
+				}
+
+				r := newBucketReconciler(a, connects(tc.client(t, a)), WithRecorder(h))
+
+				result, err := r.Reconcile(context.Background(), request())
+				//nolint:staticcheck // Upstream asks for a requeue this way.
+				if err != nil || (name != "ObserveAgrees" && !result.Requeue) {
+					t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
+				}
+
+				if diff := cmp.Diff([]any{tc.want, tc.events}, []any{meta.GetExternalName(get(t, a)), h.of(reasonOverwroteAnnotation)}); diff != "" {
+					t.Errorf("\n%s\nexternal name, events: -want, +got:\n%s", tc.reason, diff)
+				}
+
+				if ms := h.of(reasonCannotStoreAnnotations); len(ms) > 0 {
+					t.Errorf("\n%s\nevents: want none of a failure, got %v", tc.reason, ms)
+				}
+			})
+		}
+	}
+}
+
+// Annotations may hold secrets. Nobody but the API server is told what they say,
+// the external name excepted.
+func TestNothingIsTold(t *testing.T) {
+	const secret = "hunter2"
+
+	fails := map[string]func(r testkit.Request) error{
+		"Nothing":  func(testkit.Request) error { return nil },
+		"Broken":   broken,
+		"Conflict": lostRace,
+		"Forbidden": func(testkit.Request) error {
+			return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no"))
+		},
+		"Invalid": func(testkit.Request) error { return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil) },
+	}
+
+	for failName, fail := range fails {
+		for _, callFails := range []bool{false, true} {
+			for _, theyWrite := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%t/%t", failName, callFails, theyWrite), func(t *testing.T) {
+					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &heard{}
+					a.Before = func(_ context.Context, r testkit.Request) error {
+						if r.Verb == testkit.Patch {
+							return fail(r)
+						}
+
+						return nil
+					}
+
+					var log strings.Builder
+
+					learn := func(mg resource.Managed) error {
+						meta.AddAnnotations(mg, map[string]string{"example.org/token": secret, "example.org/old": secret + "-new"})
+
+						if theyWrite {
+							b := get(t, a)
+							meta.AddAnnotations(b, map[string]string{"example.org/token": secret + "-theirs"})
+
+							if err := a.Server().Update(context.Background(), b); err != nil {
+								t.Fatal(err)
+							}
+						}
+
+						if callFails {
+							return errors.New("boom")
+						}
+
+						return nil
+					}
+
+					r := newBucketReconciler(a, WithRecorder(h), WithLogger(logging.NewLogrLogger(funcr.New(func(_, args string) {
+						log.WriteString(args + "\n")
+					}, funcr.Options{Verbosity: 10}))), connects(upstream.ExternalClientFns{
+						ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+							return ExternalObservation{ConnectionDetails: ConnectionDetails{"password": []byte(secret)}}, nil
+						},
+						CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+							return ExternalCreation{ConnectionDetails: ConnectionDetails{"password": []byte(secret)}}, learn(mg)
+						},
+					}))
+
+					var said []string
+
+					for range 3 {
+						if _, err := r.Reconcile(context.Background(), request()); err != nil {
+							said = append(said, err.Error())
+						}
+					}
+
+					for _, e := range h.events {
+						said = append(said, e.Message)
+					}
+
+					for _, c := range get(t, a).Status.Conditions {
+						said = append(said, c.Message)
+					}
+
+					if all := strings.Join(said, "\n") + log.String(); strings.Contains(all, secret) {
+						t.Errorf("\nWhat annotations say is nobody's business.\nsaid: %s", all)
+					}
+				})
+			}
+		}
+	}
+}
