@@ -56,7 +56,11 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		record: event.NewNopRecorder(),
 	}}
 
-	for _, ro := range o {
+	for i, ro := range o {
+		if ro == nil {
+			panic(errors.Errorf("cannot create a managed resource reconciler: option %d is nil; leave it out", i+1))
+		}
+
 		ro(r)
 	}
 

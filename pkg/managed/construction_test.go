@@ -1,0 +1,170 @@
+package managed
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// says checks that fn panics with an error that contains a part of a sentence.
+func says(t *testing.T, reason, part string, fn func()) {
+	t.Helper()
+
+	defer func() {
+		t.Helper()
+
+		r := recover()
+
+		err, ok := r.(error)
+		if !ok {
+			t.Fatalf("\n%s\nwant a panic with an error that says %q, got %v", reason, part, r)
+		}
+
+		if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "nil pointer") {
+			t.Errorf("\n%s\nwant a panic with an error that says %q, got %v", reason, part, err)
+		}
+	}()
+
+	fn()
+}
+
+// A forgetful managed resource doesn't keep conditions.
+type forgetful struct{ testkit.Bucket }
+
+func (*forgetful) GetCondition(xpv2.ConditionType) xpv2.Condition { return xpv2.Condition{} }
+func (*forgetful) SetConditions(...xpv2.Condition)                {}
+
+func (f *forgetful) DeepCopyObject() runtime.Object { return &forgetful{} }
+
+func TestNewReconcilerRefuses(t *testing.T) {
+	var (
+		nilManager     *xpfake.Manager
+		nilClient      client.Client
+		nilLogger      *nilLog
+		nilFinalizer   *resource.APIFinalizer
+		nilInitializer *upstream.NameAsExternalName
+		nilUpdater     upstream.CriticalAnnotationUpdateFn
+		nilRecorder    *event.APIRecorder
+		nilConnector   *upstream.NopConnector
+		nilFn          ExternalConnectorFn
+		nilTypedFn     TypedExternalConnectorFn[*testkit.Bucket]
+	)
+
+	a := testkit.NewAPI()
+	kind := resource.ManagedKind(testkit.BucketKind())
+	other := func(k string) resource.ManagedKind {
+		return resource.ManagedKind(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: k})
+	}
+
+	scheme := testkit.Scheme()
+	scheme.AddKnownTypeWithName(schema.GroupVersionKind(other("Claim")), &xpfake.CompositeClaim{})
+	scheme.AddKnownTypeWithName(schema.GroupVersionKind(other("Forgetful")), &forgetful{})
+
+	m := &xpfake.Manager{Client: a.Client(), Scheme: scheme}
+
+	// with returns what creates a reconciler with options.
+	with := func(o func() ReconcilerOption) func() {
+		return func() { NewReconciler(a.Manager(), kind, WithManagementPolicies(), o()) }
+	}
+
+	databases := connect[*testkit.Database](provider{}, nil)
+	buckets := connect[*testkit.Bucket](provider{}, nil)
+
+	cases := map[string]struct {
+		reason string
+		part   string
+		fn     func()
+	}{
+		"NoManager":         {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nil, kind) }},
+		"NilManager":        {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nilManager, kind) }},
+		"NoClient":          {"There is nothing to read with.", "has no client", func() { NewReconciler(&xpfake.Manager{Scheme: scheme}, kind) }},
+		"NilClient":         {"There is nothing to read with.", "has no client", func() { NewReconciler(&xpfake.Manager{Scheme: scheme, Client: nilClient}, kind) }},
+		"NoScheme":          {"No kind can be known.", "has no scheme", func() { NewReconciler(&xpfake.Manager{Client: a.Client()}, kind) }},
+		"UnknownKind":       {"Upstream panics, too.", "add its API package to the manager's scheme", func() { NewReconciler(m, other("Unknown")) }},
+		"NotManaged":        {"Upstream panics, too.", "is not a managed resource", func() { NewReconciler(m, other("Claim")) }},
+		"WithoutConditions": {"It would fail in the queue.", "does not keep the conditions", func() { NewReconciler(m, other("Forgetful")) }},
+		"NilOption":         {"It can't be applied.", "leave it out", with(func() ReconcilerOption { return nil })},
+
+		"NilConnector":              {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nil) })},
+		"NilConnectorPointer":       {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nilConnector) })},
+		"NilConnectorFn":            {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nilFn) })},
+		"NilConnecter":              {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnecter(nil) })}, //nolint:staticcheck // Providers use it.
+		"NilConnectDisconnector":    {"There is nothing to connect with.", "WithExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnector(nil) })},
+		"NilConnectDisconnecter":    {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnecter(nil) })}, //nolint:staticcheck // Providers use it.
+		"NilTyped":                  {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector[*testkit.Bucket](nil) })},
+		"NilTypedFn":                {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector(nilTypedFn) })},
+		"NilTypedConnectDisconnect": {"There is nothing to connect with.", "WithTypedExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnector[*testkit.Bucket](nil) })},
+		"NilTypedDisconnecter":      {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*testkit.Bucket](nil) })}, //nolint:staticcheck // Providers use it.
+
+		"ConnectorOfAnotherKind": {"Every reconcile would fail.", "*testkit.Database", with(func() ReconcilerOption { return WithTypedExternalConnector(databases) })},
+		"TypedAndUntyped": {"They exclude each other.", "exclude each other", func() {
+			NewReconciler(a.Manager(), kind, WithTypedExternalConnector(buckets), connects(upstream.ExternalClientFns{}))
+		}},
+		"UntypedAndTyped": {"They exclude each other.", "exclude each other", func() {
+			NewReconciler(a.Manager(), kind, connects(upstream.ExternalClientFns{}), WithTypedExternalConnector(buckets))
+		}},
+
+		"NilFinalizer":          {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nil) })},
+		"NilFinalizerPointer":   {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nilFinalizer) })},
+		"NilInitializer":        {"It would fail in the queue.", "WithInitializers (argument 2) was given nil", with(func() ReconcilerOption { return WithInitializers(upstream.InitializerChain{}, nil) })},
+		"NilInitializerPointer": {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(nilInitializer) })},
+		"NilLogger":             {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nil) })},
+		"NilLoggerPointer":      {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nilLogger) })},
+		"NilRecorder":           {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nil) })},
+		"NilRecorderPointer":    {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nilRecorder) })},
+		"NilUpdater":            {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nil) })},
+		"NilUpdaterFn":          {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nilUpdater) })},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.part, tc.fn) })
+	}
+}
+
+type nilLog struct{ logging.Logger }
+
+// What upstream takes is taken.
+func TestNewReconcilerAccepts(t *testing.T) {
+	a := testkit.NewAPI()
+	kind := resource.ManagedKind(testkit.BucketKind())
+
+	cases := map[string]struct {
+		reason string
+		m      manager.Manager
+		opts   []ReconcilerOption
+	}{
+		"NoOptions":            {reason: "Upstream's defaults do nothing."},
+		"NoLiveReader":         {reason: "Managers made for tests often can't read live.", m: &xpfake.Manager{Client: a.Client(), Scheme: testkit.Scheme()}},
+		"LastConnectorWins":    {reason: "As upstream has it.", opts: []ReconcilerOption{connects(upstream.ExternalClientFns{}), connects(upstream.ExternalClientFns{})}},
+		"ConnectorOfInterface": {reason: "A typed connector may be one for an interface.", opts: []ReconcilerOption{WithTypedExternalConnector(connect[resource.ModernManaged](provider{}, func(resource.Managed) {}))}},
+		"NoInitializers":       {reason: "No initializers is a choice.", opts: []ReconcilerOption{WithInitializers()}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := tc.m
+			if m == nil {
+				m = a.Manager()
+			}
+
+			r := NewReconciler(m, kind, tc.opts...)
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Errorf("\n%s\nReconcile of what doesn't exist: %v", tc.reason, err)
+			}
+		})
+	}
+}
