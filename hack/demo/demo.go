@@ -29,7 +29,7 @@ type demo struct {
 func (d *demo) run(ctx context.Context, ss []story) error {
 	began, failed := time.Now(), 0
 
-	d.out.text("", "The same provider twice, on "+d.env.describe()+". The two columns differ in one import.")
+	d.out.text("", "The same provider twice: the columns differ in one import. On "+d.env.describe()+".")
 	fmt.Fprintln(d.out.w)
 
 	for _, s := range ss {
@@ -140,14 +140,14 @@ func judge(upstream, graft []finding) []string {
 
 	for i, u := range upstream {
 		if g := graft[i]; !g.good {
-			out = append(out, fmt.Sprintf("Graft fails: %s: %s.", g.where, g.seen))
+			out = append(out, fmt.Sprintf("Graft fails at %s", g))
 		}
 
 		switch {
 		case u.broken && u.good:
-			out = append(out, fmt.Sprintf("Upstream fixed this: update the story. %s: %s.", u.where, u.seen))
+			out = append(out, fmt.Sprintf("Upstream fixed this: update the story at %s", u))
 		case !u.broken && !u.good:
-			out = append(out, fmt.Sprintf("Upstream fails here, which the story doesn't know: update it. %s: %s.", u.where, u.seen))
+			out = append(out, fmt.Sprintf("Upstream fails where it didn't: update the story at %s", u))
 		}
 	}
 

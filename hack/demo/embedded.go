@@ -17,7 +17,7 @@ import (
 type inMemory struct{}
 
 func (inMemory) describe() string {
-	return "an API server in memory, one managed resource at a time"
+	return "an API server in memory"
 }
 
 func (inMemory) replicas() int { return 1 }

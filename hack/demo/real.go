@@ -108,8 +108,8 @@ func (e *realPlane) connect() error {
 }
 
 func (e *realPlane) describe() string {
-	return fmt.Sprintf("kube-apiserver %s, a manager with a cache and %d workers, %d managed resources at once",
-		e.version, realWorkers, realReplicas)
+	return fmt.Sprintf("kube-apiserver %s: %d managed resources at once, reconciled by a manager with a cache and %d workers. "+
+		"A cell speaks for all of them, or counts", e.version, realReplicas, realWorkers)
 }
 
 func (e *realPlane) replicas() int { return realReplicas }
@@ -203,26 +203,24 @@ type realProcess struct {
 	polls chan<- event.GenericEvent
 
 	cancel context.CancelFunc
-	ended  context.Context //nolint:containedctx // It's a signal that carries what the manager ended with.
+
+	// ended is closed when the manager has ended, with err.
+	ended chan struct{}
+	err   error
 }
 
-// errStopped is what a process has ended with that was asked to.
-var errStopped = errors.New("the manager was stopped")
+var errEnded = errors.New("the manager has ended")
 
 func run(ctx context.Context, m manager.Manager, s *realStage, polls chan<- event.GenericEvent) (*realProcess, error) {
-	running, cancel := context.WithCancel(ctx)
-	ended, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancel(ctx)
+	p := &realProcess{stage: s, cache: m.GetCache(), polls: polls, cancel: cancel, ended: make(chan struct{})}
 
 	go func() {
-		err := m.Start(running)
-		if err == nil {
-			err = errStopped
-		}
+		defer close(p.ended)
+		defer cancel()
 
-		end(err)
+		p.err = m.Start(ctx)
 	}()
-
-	p := &realProcess{stage: s, cache: m.GetCache(), polls: polls, cancel: cancel, ended: ended}
 
 	if !p.cache.WaitForCacheSync(ctx) {
 		return nil, errors.Join(errors.New("the manager's cache doesn't sync"), p.stop())
@@ -233,10 +231,10 @@ func run(ctx context.Context, m manager.Manager, s *realStage, polls chan<- even
 
 func (p *realProcess) stop() error {
 	p.cancel()
-	<-p.ended.Done()
+	<-p.ended
 
-	if err := context.Cause(p.ended); !errors.Is(err, errStopped) {
-		return fmt.Errorf("the manager has failed: %w", err)
+	if p.err != nil {
+		return fmt.Errorf("the manager has failed: %w", p.err)
 	}
 
 	return nil
@@ -300,8 +298,8 @@ func (p *realProcess) round(ctx context.Context, objs []sample.Instance) error {
 		case p.polls <- event.GenericEvent{Object: o}:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-p.ended.Done():
-			return context.Cause(p.ended)
+		case <-p.ended:
+			return errEnded
 		}
 	}
 
@@ -322,8 +320,8 @@ func (p *realProcess) until(ctx context.Context, objs []sample.Instance, done fu
 			case <-changed:
 			case <-ctx.Done():
 				return fmt.Errorf("waiting for %s to be reconciled: %w", o.GetName(), ctx.Err())
-			case <-p.ended.Done():
-				return context.Cause(p.ended)
+			case <-p.ended:
+				return errEnded
 			}
 		}
 	}

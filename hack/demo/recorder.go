@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -174,11 +175,10 @@ func (r *recorder) write(verb, sub string, o client.Object, err error) error {
 
 	what := strings.TrimSpace(verb + " " + sub)
 
-	switch mg, ok := o.(resource.Conditioned); {
-	case err != nil:
+	if err != nil {
 		what += ", refused: " + err.Error()
-	case ok:
-		what += ": " + conditions(mg)
+	} else if mg, ok := o.(resource.Managed); ok {
+		what += ": " + brief(mg)
 	}
 
 	r.journal.add(o.GetName(), "API write", what)
@@ -188,7 +188,7 @@ func (r *recorder) write(verb, sub string, o client.Object, err error) error {
 
 // call records a call of the cloud's API for an object.
 func (r *recorder) call(name string, c cloud.Call) {
-	r.journal.add(name, "cloud", strings.TrimSpace(string(c.Op)+" "+c.ID))
+	r.journal.add(name, "cloud", strings.TrimSpace(string(c.Op)+" "+cmp.Or(c.ID, c.Kind)))
 }
 
 // A journal is what happened to one object, in order. It is safe for concurrent

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/crossplane-graft/graft/hack/cloud"
@@ -41,6 +42,10 @@ type finding struct {
 	// broken says that upstream is known to fail here. It is the same for both
 	// sides.
 	broken bool
+}
+
+func (f finding) String() string {
+	return fmt.Sprintf("%q: %s", f.where, strings.ReplaceAll(f.seen, "\n", ", "))
 }
 
 func stories() []story {

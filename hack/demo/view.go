@@ -82,25 +82,33 @@ func (v view) storedName() string {
 	}
 }
 
-// conditions in one line, in the order in which they are stored.
-func conditions(o resource.Conditioned) string {
+// brief says in one line what matters of a managed resource here.
+func brief(mg resource.Managed) string {
 	var out []string
 
+	if name := meta.GetExternalName(mg); name != "" {
+		out = append(out, "external-name="+name)
+	}
+
+	if n := len(mg.GetFinalizers()); n > 0 {
+		out = append(out, fmt.Sprintf("finalizers=%d", n))
+	}
+
 	for _, t := range []xpv2.ConditionType{xpv2.TypeReady, xpv2.TypeSynced, sample.TypeLastAsyncOperation, reconciler.TypeDeleting} {
-		if c := o.GetCondition(t); c.Reason != "" {
+		if c := mg.GetCondition(t); c.Reason != "" {
 			out = append(out, fmt.Sprintf("%s=%s/%s", t, c.Status, c.Reason))
 		}
 	}
 
 	if len(out) == 0 {
-		return "no conditions"
+		return "no external name, finalizers or conditions"
 	}
 
 	return strings.Join(out, " ")
 }
 
-// found makes a finding of what is to be seen in all views, and good if it is in
-// each of them.
+// found makes a finding of what is to be seen in all views: once if it's the same
+// in all, else counted. It is good if it is in each of them.
 func found(where string, vs []view, show func(view) string, good func(view) bool) finding {
 	f := finding{where: where, good: true}
 	count := map[string]int{}
@@ -117,18 +125,13 @@ func found(where string, vs []view, show func(view) string, good func(view) bool
 		f.good = f.good && good(v)
 	}
 
-	switch {
-	case len(vs) == 1:
-		f.seen = order[0]
-	case len(order) == 1:
-		f.seen = fmt.Sprintf("%s, all %d", order[0], len(vs))
-	default:
+	if len(order) > 1 {
 		for i, seen := range order {
-			order[i] = fmt.Sprintf("%s, %d of %d", seen, count[seen], len(vs))
+			order[i] = fmt.Sprintf("%d of %d: %s", count[seen], len(vs), seen)
 		}
-
-		f.seen = strings.Join(order, "; ")
 	}
+
+	f.seen = strings.Join(order, "\n")
 
 	return f
 }

@@ -1,0 +1,464 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
+)
+
+// seen is what a finding is compared by.
+type seen struct {
+	Where string
+	Seen  string
+	Good  bool
+}
+
+// TestStories holds what is measured on both sides. If upstream's column changes
+// here, the story and the README have to change too.
+func TestStories(t *testing.T) {
+	const (
+		available = "True (Available)"
+		deleting  = "False (Deleting)"
+		silent    = "no condition says why"
+		gone      = "gone, from the cloud too"
+	)
+
+	cases := map[string]struct {
+		reason   string
+		upstream []seen
+		graft    []seen
+	}{
+		"lost-external-name": {
+			reason: "Upstream doesn't store the name, creates a second resource after the restart, and leaves the first one behind.",
+			upstream: []seen{
+				{"external resources", "2 for 1 managed resource", false},
+				{"external-name annotation", "empty", false},
+				{"READY", available, true},
+				{"left in the cloud after deletion", "1 for 1 managed resource", false},
+			},
+			graft: []seen{
+				{"external resources", "1 for 1 managed resource", true},
+				{"external-name annotation", "stored", true},
+				{"READY", available, true},
+				{"left in the cloud after deletion", "0 for 1 managed resource", true},
+			},
+		},
+		"silent-deletion/slow-delete": {
+			reason: "Upstream says nothing before the delete call has returned, and never why.",
+			upstream: []seen{
+				{"READY while the delete call runs", available, false},
+				{whyRow, silent, false},
+				{"READY while the resource goes", deleting, true},
+				{whyRow, silent, false},
+				{"in the end", gone, true},
+			},
+			graft: []seen{
+				{"READY while the delete call runs", deleting, true},
+				{whyRow, "ExternalDeleteRequested\nThe external resource is being deleted.", true},
+				{"READY while the resource goes", deleting, true},
+				{whyRow, "WaitingForExternalResource\nThe external resource still exists after its deletion was requested.", true},
+				{"in the end", gone, true},
+			},
+		},
+		"silent-deletion/other-finalizer": {
+			reason: "Upstream says nothing at all while another finalizer is there.",
+			upstream: []seen{
+				{"READY after 10 reconciles", available, false},
+				{whyRow, silent, false},
+				{"in the end", gone, true},
+			},
+			graft: []seen{
+				{"READY after 10 reconciles", deleting, true},
+				{whyRow, "WaitingForFinalizers\nWaiting for others to remove their finalizers: example.org/backup", true},
+				{"in the end", gone, true},
+			},
+		},
+		"silent-deletion/broken-credentials": {
+			reason: "Upstream sets only Synced.",
+			upstream: []seen{
+				{"READY", available, false},
+				{"SYNCED", "False (ReconcileError)", true},
+				{whyRow, silent, false},
+				{"in the end", gone, true},
+			},
+			graft: []seen{
+				{"READY", deleting, true},
+				{"SYNCED", "False (ReconcileError)", true},
+				{whyRow, "ConnectFailed\nThe provider could not be connected to: see the Synced condition. The external resource was not touched.", true},
+				{"in the end", gone, true},
+			},
+		},
+		"steady-state-writes": {
+			reason: "Upstream writes in every reconcile.",
+			upstream: []seen{
+				{"reconciles", "100", true},
+				{"status writes", "100", false},
+				{"other writes", "0", true},
+				{"READY", available, true},
+			},
+			graft: []seen{
+				{"reconciles", "100", true},
+				{"status writes", "0", true},
+				{"other writes", "0", true},
+				{"READY", available, true},
+			},
+		},
+		"first-status": {
+			reason: "Upstream loses what it observed when it adds the finalizer.",
+			upstream: []seen{
+				{"READY after the first reconcile", "not set", false},
+				{"status.atProvider", "empty", false},
+				{"READY after the next poll", available, true},
+			},
+			graft: []seen{
+				{"READY after the first reconcile", available, true},
+				{"status.atProvider", "id, endpoint and state", true},
+				{"READY after the next poll", available, true},
+			},
+		},
+	}
+
+	for _, s := range stories() {
+		t.Run(s.name, func(t *testing.T) {
+			tc, ok := cases[s.name]
+			if !ok {
+				t.Fatal("nothing holds what is measured in this story")
+			}
+
+			d := &demo{env: inMemory{}, sides: bothSides(), out: printer{w: io.Discard}}
+
+			upstream, err := d.tell(t.Context(), s, d.sides.upstream)
+			if diff := cmp.Diff(tc.upstream, measured(upstream)); diff != "" || err != nil {
+				t.Errorf("\n%s\nupstream: error %v, -want, +got:\n%s", tc.reason, err, diff)
+			}
+
+			graft, err := d.tell(t.Context(), s, d.sides.graft)
+			if diff := cmp.Diff(tc.graft, measured(graft)); diff != "" || err != nil {
+				t.Errorf("\n%s\nGraft: error %v, -want, +got:\n%s", tc.reason, err, diff)
+			}
+
+			if complaints := judge(upstream, graft); len(complaints) > 0 {
+				t.Errorf("\n%s\nthe story isn't as it should be: %q", tc.reason, complaints)
+			}
+		})
+	}
+}
+
+func measured(fs []finding) []seen {
+	out := make([]seen, 0, len(fs))
+	for _, f := range fs {
+		out = append(out, seen{Where: f.where, Seen: f.seen, Good: f.good})
+	}
+
+	return out
+}
+
+// TestSameProvider holds what the demo claims: that its columns differ in one
+// import.
+func TestSameProvider(t *testing.T) {
+	read := func(side string) (imports, rest string) {
+		b, err := os.ReadFile(filepath.Join("provider", side, "controller.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for line := range strings.Lines(string(b)) {
+			switch trimmed := strings.TrimSpace(line); {
+			case strings.HasSuffix(trimmed, `/managed"`):
+				imports += trimmed
+			case trimmed != "": // Groups of imports are set apart by empty lines.
+				rest += line
+			}
+		}
+
+		return imports, rest
+	}
+
+	upstreamImports, upstream := read("upstream")
+	graftImports, graft := read("graft")
+
+	if diff := cmp.Diff(upstream, graft); diff != "" {
+		t.Errorf("the providers differ, -upstream, +Graft:\n%s", diff)
+	}
+
+	if want := `"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`; upstreamImports != want {
+		t.Errorf("upstream's provider imports %s, want %s", upstreamImports, want)
+	}
+
+	if want := `"github.com/crossplane-graft/graft/pkg/managed"`; graftImports != want {
+		t.Errorf("Graft's provider imports %s, want %s", graftImports, want)
+	}
+}
+
+type newReconcilerFn = func(manager.Manager, resource.ManagedKind, managed.ExternalConnector) reconcile.Reconciler
+
+// broken returns what makes reconcilers that do as fn does.
+func broken(fn reconcile.Func) newReconcilerFn {
+	return func(manager.Manager, resource.ManagedKind, managed.ExternalConnector) reconcile.Reconciler { return fn }
+}
+
+func TestCommand(t *testing.T) {
+	upstream, graft := bothSides().upstream, bothSides().graft
+
+	cases := map[string]struct {
+		reason   string
+		args     []string
+		env      map[string]string
+		upstream newReconcilerFn
+		graft    newReconcilerFn
+		want     int
+		stdout   []string
+		stderr   []string
+	}{
+		"All": {
+			reason: "All stories are told, and are as they should be.",
+			stdout: append(names(), "+ 6 stories: upstream fails, Graft holds."),
+		},
+		"OneStory": {
+			reason: "A story is selected by its name.",
+			args:   []string{"-story", "steady-state-writes"},
+			stdout: []string{"steady-state-writes", "+ 1 story: upstream fails, Graft holds."},
+		},
+		"Family": {
+			reason: "What is before the slash selects all variants.",
+			args:   []string{"-story", "silent-deletion"},
+			stdout: []string{"+ 3 stories: upstream fails, Graft holds."},
+		},
+		"UTF8": {
+			reason: "Marks are beyond ASCII where the locale has such characters.",
+			args:   []string{"-story", "steady-state-writes"},
+			env:    map[string]string{"LANG": "en_US.UTF-8"},
+			stdout: []string{"✓ 1 story", "status writes      ✗ 100                         ✓ 0\n"},
+		},
+		"Verbose": {
+			reason: "What happens is shown in order.",
+			args:   []string{"-story", "lost-external-name", "-v"},
+			stdout: []string{
+				"user       creates the managed resource\n  reconcile  number 1 begins\n  API write",
+				"API write  patch: external-name=database-0001",
+				"user       deletes the managed resource",
+				"cloud      Delete database-0001",
+			},
+		},
+		"GraftFails": {
+			reason: "A Graft that is no better than upstream fails the demo, by name of what failed.",
+			args:   []string{"-story", "steady-state-writes"},
+			graft:  upstream.newReconciler,
+			want:   exitFailed,
+			stdout: []string{"x Graft fails at \"status writes\": 100", "Not as it should be: 1 of 1 story."},
+			stderr: []string{errFailed.Error()},
+		},
+		"GraftDoesNothing": {
+			reason: "A Graft that does nothing fails the demo, and the others are told all the same.",
+			graft:  broken(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }),
+			want:   exitFailed,
+			stdout: []string{"Graft fails at \"external resources\": 0 for 1 managed", "the cloud wasn't asked", "Not as it should be: 6 of 6 stories."},
+			stderr: []string{errFailed.Error()},
+		},
+		"GraftErrors": {
+			reason: "A story that doesn't come to its end fails the demo, and says why.",
+			args:   []string{"-story", "lost-external-name"},
+			graft: broken(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Result{}, errors.New("boom")
+			}),
+			want:   exitFailed,
+			stdout: []string{"x Graft: the story doesn't come to its end", "boom"},
+			stderr: []string{errFailed.Error()},
+		},
+		"UpstreamFixed": {
+			reason:   "A story that isn't true of upstream any more fails the demo, and says which and what to do.",
+			args:     []string{"-story", "lost-external-name"},
+			upstream: graft.newReconciler,
+			want:     exitFailed,
+			stdout:   []string{"x Upstream fixed this: update the story at \"external-name annotation\":"},
+			stderr:   []string{errFailed.Error()},
+		},
+		"Help": {
+			reason: "The help names the stories.",
+			args:   []string{"-h"},
+			stdout: append(names(), "Usage: demo [FLAGS]", "CONTROL_PLANE"),
+		},
+		"UnknownStory": {
+			reason: "A story that isn't there is a mistake of who asks.",
+			args:   []string{"-story", "once-upon-a-time"},
+			want:   exitUsage,
+			stderr: []string{`there is no story "once-upon-a-time"`, "lost-external-name"},
+		},
+		"UnknownFlag": {
+			reason: "A flag that isn't there is a mistake of who asks.",
+			args:   []string{"-fast"},
+			want:   exitUsage,
+			stderr: []string{"not defined: -fast"},
+		},
+		"Argument": {
+			reason: "There are no arguments.",
+			args:   []string{"lost-external-name"},
+			want:   exitUsage,
+			stderr: []string{`there is no argument "lost-external-name"`},
+		},
+		"UnknownControlPlane": {
+			reason: "A typing error must not pass for the default.",
+			env:    map[string]string{"CONTROL_PLANE": "rael"},
+			want:   exitUsage,
+			stderr: []string{`CONTROL_PLANE is "rael"`},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			sd := bothSides()
+			if tc.upstream != nil {
+				sd.upstream.newReconciler = tc.upstream
+			}
+
+			if tc.graft != nil {
+				sd.graft.newReconciler = tc.graft
+			}
+
+			var stdout, stderr bytes.Buffer
+
+			got := command(t.Context(), tc.args, func(k string) string { return tc.env[k] }, sd, &stdout, &stderr)
+			if got != tc.want {
+				t.Errorf("\n%s\nexit status: want %d, got %d\n%s%s", tc.reason, tc.want, got, &stdout, &stderr)
+			}
+
+			for _, want := range tc.stdout {
+				if !strings.Contains(stdout.String(), want) {
+					t.Errorf("\n%s\nwant %q in the output:\n%s", tc.reason, want, &stdout)
+				}
+			}
+
+			for _, want := range tc.stderr {
+				if !strings.Contains(stderr.String(), want) {
+					t.Errorf("\n%s\nwant %q among the errors:\n%s", tc.reason, want, &stderr)
+				}
+			}
+
+			// Help is set by hand, the rest wrapped.
+			checkLayout(t, stdout.String(), tc.env["LANG"] == "")
+		})
+	}
+}
+
+// TestInterrupted checks that the end of the context ends the demo.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+
+	sd := bothSides()
+	sd.graft.newReconciler = broken(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		cancel()
+		return reconcile.Result{}, nil
+	})
+
+	var stdout, stderr bytes.Buffer
+	if got := command(ctx, nil, func(string) string { return "" }, sd, &stdout, &stderr); got != exitFailed {
+		t.Errorf("exit status: want %d, got %d", exitFailed, got)
+	}
+
+	if got := strings.Count(stdout.String(), "A user deletes"); got != 0 {
+		t.Errorf("no further story is told, got:\n%s", &stdout)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		upstream finding
+		graft    finding
+		want     []string
+	}{
+		"AsKnown": {
+			reason:   "Upstream fails where it is known to, Graft doesn't.",
+			upstream: finding{broken: true},
+			graft:    finding{broken: true, good: true},
+		},
+		"BothGood": {
+			reason:   "Not everything is broken.",
+			upstream: finding{good: true},
+			graft:    finding{good: true},
+		},
+		"GraftFails": {
+			reason:   "Graft may never fail, wherever upstream does.",
+			upstream: finding{broken: true},
+			graft:    finding{where: "here", seen: "nothing", broken: true},
+			want:     []string{"Graft fails at \"here\": nothing"},
+		},
+		"UpstreamFixed": {
+			reason:   "A failure that is gone is not to be told of.",
+			upstream: finding{where: "here", seen: "all", broken: true, good: true},
+			graft:    finding{broken: true, good: true},
+			want:     []string{"Upstream fixed this: update the story at \"here\": all"},
+		},
+		"UpstreamWorse": {
+			reason:   "A new failure has to be told of.",
+			upstream: finding{where: "here", seen: "nothing"},
+			graft:    finding{good: true},
+			want:     []string{"Upstream fails where it didn't: update the story at \"here\": nothing"},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, judge([]finding{tc.upstream}, []finding{tc.graft})); diff != "" {
+				t.Errorf("\n%s\njudge(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestFound(t *testing.T) {
+	with := func(ids ...string) view {
+		v := view{found: true}
+		for _, id := range ids {
+			v.external = append(v.external, cloud.Resource{ID: id})
+		}
+
+		return v
+	}
+	show := func(v view) string { return plurals(len(v.external), "resource", "resources") }
+	good := func(v view) bool { return len(v.external) == 1 }
+
+	cases := map[string]struct {
+		reason string
+		views  []view
+		want   seen
+	}{
+		"One": {
+			reason: "What one says is said as it is.",
+			views:  []view{with("a")},
+			want:   seen{"here", "1 resource", true},
+		},
+		"Same": {
+			reason: "What all say is said once.",
+			views:  []view{with("a"), with("b")},
+			want:   seen{"here", "1 resource", true},
+		},
+		"Different": {
+			reason: "One that is bad makes it bad, and what differs is counted.",
+			views:  []view{with("a"), with("b", "c"), with("d")},
+			want:   seen{"here", "2 of 3: 1 resource\n1 of 3: 2 resources", false},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := measured([]finding{found("here", tc.views, show, good)})[0]
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nfound(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
