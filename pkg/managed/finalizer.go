@@ -44,7 +44,35 @@ func (f *finalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
 		return f.inner.AddFinalizer(ctx, o)
 	}
 
-	return seam.From(ctx).KeepStatus(o, func() error { return f.inner.AddFinalizer(ctx, o) })
+	observed := identityOf(o)
+
+	if err := seam.From(ctx).KeepStatus(o, func() error { return f.inner.AddFinalizer(ctx, o) }); err != nil {
+		return err
+	}
+
+	if identityOf(o) != observed {
+		return kerrors.NewConflict(schema.GroupResource{Resource: "managed resource"}, o.GetName(), errors.New("it is not the one that was observed any more"))
+	}
+
+	return nil
+}
+
+// An identity is what of a managed resource says which external resource it
+// has. A finalizer that writes whatever the resource version is turns what was
+// read into what the API server has now. If that has another identity, because
+// the read was older than a create of ours for example, then what was observed
+// means nothing, and the next write would not meet the conflict that says so.
+type identity [4]string
+
+func identityOf(o client.Object) identity {
+	as := o.GetAnnotations()
+
+	return identity{
+		as[meta.AnnotationKeyExternalName],
+		as[meta.AnnotationKeyExternalCreatePending],
+		as[meta.AnnotationKeyExternalCreateSucceeded],
+		as[meta.AnnotationKeyExternalCreateFailed],
+	}
 }
 
 // RemoveFinalizer from the managed resource.
