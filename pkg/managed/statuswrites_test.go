@@ -2,12 +2,15 @@ package managed
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
@@ -139,6 +142,230 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 
 			if n := a.Writes(); n != 0 {
 				t.Errorf("\n%s\nwrites in 10 more reconciles: want 0, got %d: %+v", tc.reason, n, a.Requests())
+			}
+		})
+	}
+}
+
+// A condition that somebody else writes, at whatever moment, must never be
+// overwritten.
+func TestForeignConditionsAreKept(t *testing.T) {
+	const most = 12
+
+	for wayName, w := range ways() {
+		for _, moment := range []string{"Before", "After"} {
+			for k := 1; k <= most; k++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", wayName, moment, k), func(t *testing.T) {
+					a, x := testkit.NewAPI(bucket()), newOutside()
+					foreign := xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because", Message: "of somebody else"}
+					write := on(k, func(testkit.Request) bool { return true }, func(testkit.Request) error {
+						b := get(t, a)
+						b.SetConditions(foreign)
+
+						return a.Server().Status().Update(context.Background(), b)
+					})
+
+					if moment == "Before" {
+						a.Before = write
+					} else {
+						a.After = write
+					}
+
+					r := newBucketReconciler(a, append(w.opts(a), connects(x.client()))...)
+
+					for range most {
+						if _, err := r.Reconcile(context.Background(), request()); err != nil {
+							t.Errorf("\n%s\nReconcile: %v", w.reason, err)
+						}
+					}
+
+					drive(t, r, a)
+					settledAs(t, w.reason, a, x)
+
+					if diff := cmp.Diff(foreign, get(t, a).GetCondition("Foreign")); diff != "" {
+						t.Errorf("\n%s\ncondition of somebody else: -want, +got:\n%s", w.reason, diff)
+					}
+				})
+			}
+		}
+	}
+}
+
+// The same of a managed resource that exists already: what was observed must be
+// stored too.
+func TestForeignConditionsDuringFirstReconcile(t *testing.T) {
+	for wayName, w := range ways() {
+		for k := 1; k <= 6; k++ {
+			t.Run(fmt.Sprintf("%s/%d", wayName, k), func(t *testing.T) {
+				a := testkit.NewAPI(bucket())
+				foreign := xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because"}
+				a.Before = on(k, func(testkit.Request) bool { return true }, func(testkit.Request) error {
+					b := get(t, a)
+					b.SetConditions(foreign)
+
+					return a.Server().Status().Update(context.Background(), b)
+				})
+
+				r := newBucketReconciler(a, append(w.opts(a), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					meta.SetExternalName(mg, "id-1")
+					mg.(*testkit.Bucket).Spec.ForProvider.Region = "eu"
+
+					o, err := exists(ctx, mg)
+					o.ResourceLateInitialized = true
+
+					return o, err
+				}}))...)
+
+				drive(t, r, a)
+
+				b := get(t, a)
+				got := []any{b.GetCondition("Foreign"), b.GetCondition(xpv2.TypeReady).Status, b.Status.AtProvider.ID, b.Spec.ForProvider.Region, meta.GetExternalName(b)}
+
+				if diff := cmp.Diff([]any{foreign, corev1.ConditionTrue, "id-1", "eu", "id-1"}, got); diff != "" {
+					t.Errorf("\n%s\nforeign condition, ready, atProvider, spec, name: -want, +got:\n%s", w.reason, diff)
+				}
+			})
+		}
+	}
+}
+
+func TestStatusWrites(t *testing.T) {
+	const reconciles = 100
+
+	steady := func(int) upstream.ExternalClientFns { return upstream.ExternalClientFns{} }
+
+	cases := map[string]struct {
+		reason string
+		object *testkit.Bucket
+		opts   []ReconcilerOption
+
+		// client returns the external client of the n-th reconcile.
+		client func(n int) upstream.ExternalClientFns
+
+		// between is done before the n-th reconcile.
+		between func(n int, b *testkit.Bucket) bool
+		want    int
+	}{
+		"Unchanged": {
+			reason: "A status that does not change is not written.",
+			object: bucket(named("id-1")),
+			client: steady,
+		},
+		"UnchangedWanted": {
+			reason: "It is if that is wanted.",
+			object: bucket(named("id-1")),
+			opts:   []ReconcilerOption{WithUnchangedStatusWrites()},
+			client: steady,
+			want:   reconciles,
+		},
+		"EmptyLists": {
+			reason: "An empty map is no map.",
+			object: bucket(named("id-1")),
+			client: func(n int) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					o, err := exists(ctx, mg)
+					if n%2 == 0 {
+						mg.(*testkit.Bucket).Status.AtProvider.Facts = map[string]string{}
+					}
+
+					return o, err
+				}}
+			},
+		},
+		"Changing": {
+			reason: "A status that changes each time is written each time.",
+			object: bucket(named("id-1")),
+			client: func(n int) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					o, err := exists(ctx, mg)
+					mg.(*testkit.Bucket).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
+
+					return o, err
+				}}
+			},
+			want: reconciles,
+		},
+		"Failing": {
+			reason: "The same failure each time is written once.",
+			object: bucket(named("id-1")),
+			client: func(int) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+					return ExternalObservation{}, errors.New("boom")
+				}}
+			},
+		},
+		"Paused": {
+			reason: "What is paused says so once.",
+			object: bucket(named("id-1"), annotated(meta.AnnotationKeyReconciliationPaused, "true")),
+			client: steady,
+		},
+		"PausedByPolicy": {
+			reason: "What is paused by policy says so once.",
+			object: bucket(named("id-1"), policies()),
+			client: steady,
+		},
+		"ReconcileRequested": {
+			reason: "A request to reconcile is acknowledged, though nothing else changed.",
+			object: bucket(named("id-1")),
+			client: steady,
+			between: func(n int, b *testkit.Bucket) bool {
+				if n%50 != 0 {
+					return false
+				}
+
+				meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconcileRequestedAt: fmt.Sprint("token-", n)})
+
+				return true
+			},
+			want: 2,
+		},
+		"ForeignAnnotations": {
+			reason: "That others write what is not status is no reason to write status.",
+			object: bucket(named("id-1")),
+			client: steady,
+			between: func(n int, b *testkit.Bucket) bool {
+				meta.AddAnnotations(b, map[string]string{"example.org/n": fmt.Sprint(n)})
+				return true
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(tc.object)
+			n := 0
+			r := newBucketReconciler(a, append(tc.opts, WithExternalConnector(ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
+				c := clientOf(tc.client(n))
+				return &c, nil
+			})))...)
+
+			for range 3 {
+				if _, err := r.Reconcile(context.Background(), request()); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			a.Forget()
+
+			for n = 1; n <= reconciles; n++ {
+				if b := get(t, a); tc.between != nil && tc.between(n, b) {
+					if err := a.Server().Update(context.Background(), b); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				if _, err := r.Reconcile(context.Background(), request()); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			if diff := cmp.Diff([]int{tc.want, tc.want}, []int{a.Count(testkit.StatusUpdate), a.Writes()}); diff != "" {
+				t.Errorf("\n%s\nstatus updates, writes in %d reconciles: -want, +got:\n%s", tc.reason, reconciles, diff)
+			}
+
+			b := get(t, a)
+			if token := b.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]; b.GetLastHandledReconcileAt() != token {
+				t.Errorf("\n%s\nlast handled request: want %q, got %q", tc.reason, token, b.GetLastHandledReconcileAt())
 			}
 		})
 	}

@@ -167,6 +167,10 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	}
 
 	before, kept := o.GetResourceVersion(), empty(o)
+	// What is in memory can be told from what somebody else wrote only if it
+	// came of what we know the API server to have.
+	known := before == s.base.GetResourceVersion()
+
 	s.kind.moveStatus(kept, o)
 	s.kind.moveStatus(o, clone(s.base))
 
@@ -179,7 +183,7 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	switch {
 	case o.GetResourceVersion() == before:
 		s.kind.moveStatus(o, kept)
-	case s.kind.statusEqual(o, s.base):
+	case known && s.kind.statusEqual(o, s.base):
 		server := clone(o)
 		s.kind.moveStatus(o, kept)
 		s.wrote(server, s.exact)
