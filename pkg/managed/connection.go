@@ -7,6 +7,8 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // A connection is a connector of whatever type of managed resource.
@@ -109,7 +111,7 @@ func withConnector(c *connection) ReconcilerOption {
 }
 
 func mustBeConnector(c any, option string) {
-	if isNil(c) {
+	if seam.IsNil(c) {
 		panic(errors.Errorf("managed.%s was given a nil connector: pass what connects to the external system", option))
 	}
 }

@@ -121,7 +121,7 @@ func WithRecorder(er event.Recorder) ReconcilerOption {
 }
 
 func mustNotBeNil(v any, option string) {
-	if isNil(v) {
+	if seam.IsNil(v) {
 		panic(errors.Errorf("managed.%s was given nil: leave the option out to get the default", option))
 	}
 }

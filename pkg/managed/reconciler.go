@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"reflect"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -124,9 +123,9 @@ func liveReader(m manager.Manager) (r client.Reader) {
 
 func mustBeUsable(m manager.Manager) {
 	switch {
-	case isNil(m):
+	case seam.IsNil(m):
 		panic(errors.New("cannot create a managed resource reconciler without a manager: pass the one that the controller is added to"))
-	case isNil(m.GetClient()):
+	case seam.IsNil(m.GetClient()):
 		panic(errors.New("cannot create a managed resource reconciler: the manager has no client; create it with ctrl.NewManager, or give the test's manager a client"))
 	case m.GetScheme() == nil:
 		panic(errors.New("cannot create a managed resource reconciler: the manager has no scheme; create it with ctrl.NewManager, or give the test's manager a scheme"))
@@ -154,16 +153,4 @@ func mustCreateManaged(of schema.GroupVersionKind, s *runtime.Scheme) resource.M
 	}
 
 	return mg
-}
-
-// isNil tells whether v is nil, or an interface to something that is.
-func isNil(v any) bool {
-	switch rv := reflect.ValueOf(v); rv.Kind() {
-	case reflect.Invalid:
-		return true
-	case reflect.Chan, reflect.Func, reflect.Interface, reflect.Map, reflect.Pointer, reflect.Slice:
-		return rv.IsNil()
-	default:
-		return false
-	}
 }

@@ -30,17 +30,28 @@ type Reconciler struct {
 // An Option configures a Reconciler.
 type Option func(*Reconciler)
 
-// WithLogger sets where debug messages go. By default they go nowhere.
-func WithLogger(l logging.Logger) Option { return func(r *Reconciler) { r.log = l } }
+// WithLogger sets where debug messages go. By default they go nowhere. It panics
+// if l is nil.
+func WithLogger(l logging.Logger) Option {
+	mustNotBeNil(l, "WithLogger")
+	return func(r *Reconciler) { r.log = l }
+}
 
-// WithRecorder sets where events go. By default they go nowhere.
-func WithRecorder(er event.Recorder) Option { return func(r *Reconciler) { r.rec = er } }
+// WithRecorder sets where events go. By default they go nowhere. It panics if er
+// is nil.
+func WithRecorder(er event.Recorder) Option {
+	mustNotBeNil(er, "WithRecorder")
+	return func(r *Reconciler) { r.rec = er }
+}
 
 // WithLiveReader sets what reads from the API server itself, such as the
 // manager's GetAPIReader. It is used to resolve conflicts. By default that is
 // the client, which may read from a cache: conflicts are then resolved when the
-// cache has caught up.
-func WithLiveReader(c client.Reader) Option { return func(r *Reconciler) { r.opts.Live = c } }
+// cache has caught up. It panics if c is nil.
+func WithLiveReader(c client.Reader) Option {
+	mustNotBeNil(c, "WithLiveReader")
+	return func(r *Reconciler) { r.opts.Live = c }
+}
 
 // WithUnchangedStatusWrites makes every status write of the inner reconciler,
 // also those that are known to change nothing.
@@ -59,12 +70,14 @@ func WithUnchangedStatusWrites() Option {
 // Ready=False/Deleting is on the API server. That takes one write a deletion,
 // and none if it is there already. An object without conditions is left alone.
 //
-// New panics, with an error that says what to do, if the client, the kind or
-// build is missing, or build returns nil.
+// New panics, with an error that says what to do, if the client, its scheme, the
+// kind or build is missing, build returns nil, or an option is nil.
 func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) reconcile.Reconciler, o ...Option) *Reconciler {
 	switch {
-	case c == nil:
+	case seam.IsNil(c):
 		panic(errors.New("cannot create a reconciler without a client: pass the manager's"))
+	case c.Scheme() == nil:
+		panic(errors.New("cannot create a reconciler: the client has no scheme; pass the manager's client"))
 	case of.Empty() || of.Kind == "":
 		panic(errors.New("cannot create a reconciler without a kind: pass the group, version and kind that it reconciles"))
 	case build == nil:
@@ -72,13 +85,17 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 	}
 
 	r := &Reconciler{log: logging.NewNopLogger(), rec: event.NewNopRecorder()}
-	for _, ro := range o {
+	for i, ro := range o {
+		if ro == nil {
+			panic(errors.Errorf("cannot create a reconciler of %s: option %d is nil; leave it out", of, i+1))
+		}
+
 		ro(r)
 	}
 
 	checked := func(c client.Client) reconcile.Reconciler {
 		inner := build(c)
-		if inner == nil {
+		if seam.IsNil(inner) {
 			panic(errors.Errorf("cannot create a reconciler of %s: the function that builds the inner reconciler returned nil", of))
 		}
 
@@ -113,6 +130,12 @@ func (r *Reconciler) open(ctx context.Context, s *seam.Session, o client.Object)
 
 		return Deleting(s.Now(), ReasonDeletionRequested, "Deletion was requested.")
 	})
+}
+
+func mustNotBeNil(v any, option string) {
+	if seam.IsNil(v) {
+		panic(errors.Errorf("reconciler.%s was given nil: leave the option out to get the default", option))
+	}
 }
 
 func (r *Reconciler) failed(o client.Object, err error) {
