@@ -1,0 +1,15 @@
+// Package watchtest is an API server for tests of watches. It has no clock, no
+// socket and no randomness of its own: it answers in memory, and its tests say
+// when it hangs, refuses, forgets a kind or brings it back.
+//
+// An [API] serves discovery, custom resource definitions, and get, list, watch
+// (with and without streamed lists), create, update and delete of the kinds it
+// is told to define. Real clients, caches, informers and REST mappers talk to
+// it: hand them [API.Config].
+//
+// Everything waits on channels and contexts, never on a lock, so that an API and
+// its clients can live in a testing/synctest bubble. Time then moves only while
+// everything waits, and a second of backoff costs nothing. It also means that
+// whoever holds a lock while somebody waits for it makes the bubble stand still,
+// which a test can take as a verdict.
+package watchtest

@@ -1,0 +1,169 @@
+package watchtest
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A Verb says what a request wants.
+type Verb string
+
+// The verbs that an API knows.
+const (
+	Discover Verb = "discover"
+	Get      Verb = "get"
+	List     Verb = "list"
+	Watch    Verb = "watch"
+	Create   Verb = "create"
+	Update   Verb = "update"
+	Delete   Verb = "delete"
+)
+
+// A Request is what an API was asked.
+type Request struct {
+	Verb Verb
+
+	// GVR is the resource that was asked for. Of a discovery request only the
+	// group and version are set; of one for the groups that exist, nothing.
+	GVR schema.GroupVersionResource
+
+	// Namespace and Name are those in the path, if any.
+	Namespace, Name string
+
+	// At is when the request arrived.
+	At time.Time
+}
+
+// A Match picks requests.
+type Match func(r Request) bool
+
+// Everything matches all requests.
+func Everything() Match { return func(Request) bool { return true } }
+
+// Of matches requests for objects of a kind, by the resource it is served as.
+func Of(k Kind) Match {
+	gvr := k.GVR()
+	return func(r Request) bool { return r.Verb != Discover && r.GVR == gvr }
+}
+
+// DiscoveryOf matches requests for the resources in a kind's group and version.
+func DiscoveryOf(k Kind) Match {
+	gv := k.GVK.GroupVersion()
+	return func(r Request) bool { return r.Verb == Discover && r.GVR.GroupVersion() == gv }
+}
+
+// Only matches what m matches if it has one of the verbs.
+func (m Match) Only(verbs ...Verb) Match {
+	return func(r Request) bool { return slices.Contains(verbs, r.Verb) && m(r) }
+}
+
+// Or matches what either matches.
+func (m Match) Or(o Match) Match {
+	return func(r Request) bool { return m(r) || o(r) }
+}
+
+// A Fault is what happens to a request instead of, or before, its answer.
+type Fault struct {
+	// status to answer with, if not zero.
+	status int
+
+	// retryAfter in seconds to name in the answer, if not zero.
+	retryAfter int
+
+	// refuse the connection.
+	refuse bool
+
+	// hang until the request is given up or the fault is lifted.
+	hang bool
+
+	// delay before the answer.
+	delay time.Duration
+}
+
+// Hang answers nothing until the fault is lifted. Open watches that match stay
+// open and silent, as those of a stopped server do.
+func Hang() Fault { return Fault{hang: true} }
+
+// Refuse refuses the connection.
+func Refuse() Fault { return Fault{refuse: true} }
+
+// Delay answers later than usual.
+func Delay(d time.Duration) Fault { return Fault{delay: d} }
+
+// Status answers with an HTTP status.
+func Status(code int) Fault { return Fault{status: code} }
+
+// TooManyRequests answers with 429, and asks to come back after some seconds.
+func TooManyRequests(retryAfter int) Fault {
+	return Fault{status: http.StatusTooManyRequests, retryAfter: retryAfter}
+}
+
+// An injected fault is one that an API applies until it is lifted.
+type injected struct {
+	match  Match
+	fault  Fault
+	lifted chan struct{}
+}
+
+// Inject makes matching requests suffer the fault until lift is called. Of
+// several faults that match a request the last injected counts. lift may be
+// called more than once.
+func (a *API) Inject(m Match, f Fault) (lift func()) {
+	i := &injected{match: m, fault: f, lifted: make(chan struct{})}
+
+	a.mu.Lock()
+	a.faults = append(a.faults, i)
+	a.change()
+	a.mu.Unlock()
+
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+
+		n := slices.Index(a.faults, i)
+		if n < 0 {
+			return
+		}
+
+		a.faults = slices.Delete(a.faults, n, n+1)
+		close(i.lifted)
+		a.change()
+	}
+}
+
+// Down refuses all connections and cuts the open ones until up is called.
+func (a *API) Down() (up func()) {
+	lift := a.Inject(Everything(), Refuse())
+	a.Disconnect(Everything())
+
+	return lift
+}
+
+// Freeze answers nothing, and keeps open watches silent, until thaw is called.
+func (a *API) Freeze() (thaw func()) { return a.Inject(Everything(), Hang()) }
+
+// Disconnect ends the open watches that match.
+func (a *API) Disconnect(m Match) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	for s := range a.streams {
+		if m(s.req) {
+			s.cut()
+		}
+	}
+}
+
+// faultFor returns what a request suffers, if anything. The lock must be held.
+func (a *API) faultFor(r Request) *injected {
+	for _, i := range slices.Backward(a.faults) {
+		if i.match(r) {
+			return i
+		}
+	}
+
+	return nil
+}

@@ -1,0 +1,152 @@
+package watchtest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// Config returns how to reach the API without a network.
+func (a *API) Config() *rest.Config {
+	return &rest.Config{
+		Host:          "http://api.example.org",
+		Transport:     &transport{handler: a},
+		QPS:           -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	}
+}
+
+// Serve serves the API on a loopback address until the test ends, and returns
+// how to reach it. Refused connections are closed ones there.
+func (a *API) Serve(t testing.TB) *rest.Config {
+	t.Helper()
+
+	s := httptest.NewServer(a)
+
+	t.Cleanup(func() {
+		// Close waits for open requests, and watches are open for ever.
+		s.CloseClientConnections()
+		s.Close()
+	})
+
+	return &rest.Config{
+		Host:          s.URL,
+		QPS:           -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	}
+}
+
+// A transport hands requests to a handler in memory.
+type transport struct{ handler http.Handler }
+
+// RoundTrip returns as soon as the handler has written a header.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
+
+	in := r.Clone(ctx)
+	if r.Body == nil {
+		in.Body = http.NoBody
+	} else {
+		body, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+
+		in.Body = io.NopCloser(bytes.NewReader(body))
+	}
+
+	pr, pw := io.Pipe()
+	w := &response{header: make(http.Header), body: pw, ready: make(chan struct{})}
+
+	go func() {
+		defer w.end()
+
+		t.handler.ServeHTTP(w, in)
+	}()
+
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		cancel()
+		_ = pr.Close()
+
+		return nil, r.Context().Err()
+	}
+
+	if w.refused {
+		cancel()
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	}
+
+	// A request that is cancelled ends the body, as it does on a connection.
+	stop := context.AfterFunc(ctx, func() { _ = pw.CloseWithError(context.Cause(ctx)) })
+
+	return &http.Response{
+		Status: http.StatusText(w.code), StatusCode: w.code,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: w.header, Request: r, ContentLength: -1,
+		Body: &body{PipeReader: pr, done: func() { stop(); cancel() }},
+	}, nil
+}
+
+// A body tells the handler when its reader is done.
+type body struct {
+	*io.PipeReader
+
+	done func()
+}
+
+func (b *body) Close() error {
+	err := b.PipeReader.Close()
+	b.done()
+
+	return err
+}
+
+// A response is the writer that handlers get.
+type response struct {
+	header  http.Header
+	body    *io.PipeWriter
+	once    sync.Once
+	ready   chan struct{}
+	code    int
+	refused bool
+}
+
+func (w *response) Header() http.Header { return w.header }
+
+func (w *response) WriteHeader(code int) {
+	w.once.Do(func() {
+		w.code = code
+		close(w.ready)
+	})
+}
+
+func (w *response) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return w.body.Write(b)
+}
+
+func (w *response) refuse() {
+	w.once.Do(func() {
+		w.refused = true
+		close(w.ready)
+	})
+}
+
+func (w *response) end() {
+	w.WriteHeader(http.StatusOK)
+	_ = w.body.Close()
+}
