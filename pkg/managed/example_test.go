@@ -1,0 +1,153 @@
+package managed_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+
+	// Was github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed.
+	"github.com/crossplane-graft/graft/pkg/managed"
+)
+
+// A cloud names its buckets itself, some time after it was asked for one.
+type cloud struct{ asked bool }
+
+func (c *cloud) Connect(context.Context, resource.Managed) (managed.ExternalClient, error) {
+	return c, nil
+}
+
+func (c *cloud) Observe(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+	if !c.asked {
+		return managed.ExternalObservation{}, nil
+	}
+
+	// The cloud has a name for it by now.
+	meta.SetExternalName(mg, "bucket-42")
+	mg.SetConditions(xpv2.Available())
+
+	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil
+}
+
+func (c *cloud) Create(context.Context, resource.Managed) (managed.ExternalCreation, error) {
+	c.asked = true
+	return managed.ExternalCreation{}, nil
+}
+
+func (c *cloud) Update(context.Context, resource.Managed) (managed.ExternalUpdate, error) {
+	return managed.ExternalUpdate{}, nil
+}
+
+func (c *cloud) Delete(context.Context, resource.Managed) (managed.ExternalDelete, error) {
+	return managed.ExternalDelete{}, nil
+}
+
+func (c *cloud) Disconnect(context.Context) error { return nil }
+
+// newBucket returns a managed resource whose policies don't let a provider
+// late-initialize it, so that upstream would never store its name.
+func newBucket() *testkit.Bucket {
+	b := &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
+	b.SetManagementPolicies(xpv2.ManagementPolicies{
+		xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
+	})
+
+	return b
+}
+
+// A provider: its code is what it was, but for the import.
+func ExampleNewReconciler() {
+	ctx := context.Background()
+	photos := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "photos"}}
+
+	// An API server in memory. A provider passes its controller manager.
+	api := testkit.NewAPI(newBucket())
+
+	r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
+		managed.WithExternalConnector(&cloud{}),
+		managed.WithInitializers(),
+		managed.WithManagementPolicies(),
+		managed.WithPollInterval(time.Minute),
+	)
+
+	reconcileOnce := func() *testkit.Bucket {
+		if _, err := r.Reconcile(ctx, photos); err != nil {
+			fmt.Println(err)
+		}
+
+		b := &testkit.Bucket{}
+		if err := api.Server().Get(ctx, photos.NamespacedName, b); err != nil {
+			fmt.Println(err)
+		}
+
+		return b
+	}
+
+	b := reconcileOnce()
+	fmt.Printf("asked for:    name %q\n", meta.GetExternalName(b))
+
+	b = reconcileOnce()
+	fmt.Printf("observed:     name %q, Ready %s\n", meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Status)
+
+	api.Forget()
+	reconcileOnce()
+	fmt.Printf("steady state: %d writes\n", api.Writes())
+
+	// Somebody else holds the bucket when it is deleted.
+	meta.AddFinalizer(b, "example.org/backup")
+
+	if err := api.Server().Update(ctx, b); err != nil {
+		fmt.Println(err)
+	}
+
+	if err := api.Server().Delete(ctx, b); err != nil {
+		fmt.Println(err)
+	}
+
+	ready := reconcileOnce().GetCondition(xpv2.TypeReady)
+	fmt.Printf("deleted:      Ready %s, %s: %s\n", ready.Status, ready.Reason, ready.Message)
+
+	// Output:
+	// asked for:    name ""
+	// observed:     name "bucket-42", Ready True
+	// steady state: 0 writes
+	// deleted:      Ready False, Deleting: Waiting for others to remove their finalizers: example.org/backup
+}
+
+// Options that some library returns are of upstream's type. Those that set what
+// Graft wraps are refused with a sentence.
+func ExampleUpstream() {
+	fromLibrary := []upstream.ReconcilerOption{
+		upstream.WithPollInterval(10 * time.Minute),
+		upstream.WithTimeout(time.Minute),
+	}
+
+	b := newBucket()
+	meta.SetExternalName(b, "bucket-42")
+
+	r := managed.NewReconciler(testkit.NewAPI(b).Manager(), resource.ManagedKind(testkit.BucketKind()),
+		managed.WithExternalConnector(&cloud{asked: true}),
+		managed.WithManagementPolicies(),
+		managed.Upstream(fromLibrary...),
+	)
+
+	res, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "photos"}})
+	fmt.Println(res.RequeueAfter, err)
+
+	defer func() { fmt.Println(recover()) }()
+
+	managed.Upstream(upstream.WithExternalConnector(&cloud{}))
+
+	// Output:
+	// 10m0s <nil>
+	// managed.Upstream was given an option that sets external.ExternalConnectDisconnector: use WithExternalConnector, or one of its siblings, of Graft's package managed, which wraps it
+}
