@@ -229,6 +229,11 @@ func broken(testkit.Request) error { return kerrors.NewInternalError(errors.New(
 // A way is one of those in which a reconciler may be configured.
 type way struct {
 	reason string
+
+	// clobbers means that an annotation that somebody else changes may be set
+	// back.
+	clobbers bool
+
 	opts   func(a *testkit.API) []ReconcilerOption
 }
 
@@ -270,7 +275,8 @@ func ways() map[string]way {
 			},
 		},
 		"UpstreamCriticalAnnotations": {
-			reason: "Upstream's way to store critical annotations, past the seam.",
+			reason:   "Upstream's way to store critical annotations, past the seam.",
+			clobbers: true,
 			opts: func(a *testkit.API) []ReconcilerOption {
 				return []ReconcilerOption{WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))}
 			},

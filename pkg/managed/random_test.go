@@ -135,6 +135,10 @@ func (s *schedule) somebody() {
 		s.foreign[c.Type] = c.Message
 	case 1:
 		k, v := fmt.Sprintf("example.org/note%d", s.rand.IntN(3)), fmt.Sprint(s.rand.IntN(1000))
+		if s.way.clobbers {
+			k = fmt.Sprintf("example.org/note%d", len(s.notes))
+		}
+
 		s.note("  foreign annotation %s=%s", k, v)
 		meta.AddAnnotations(b, map[string]string{k: v})
 		err = s.api.Server().Update(context.Background(), b)

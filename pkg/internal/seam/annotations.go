@@ -128,9 +128,7 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	}
 
 	for _, c := range cs {
-		if s.stored != nil {
-			s.stored[c.Key] = c.Value
-		}
+		s.stored[c.Key] = c.Value
 	}
 
 	if followed {

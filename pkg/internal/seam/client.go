@@ -2,7 +2,6 @@ package seam
 
 import (
 	"context"
-	"maps"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -91,10 +90,7 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 
 	s.kind.moveStatus(o, kept)
 	s.wrote(server, exact)
-
-	if s.stored != nil {
-		s.stored = maps.Clone(server.GetAnnotations())
-	}
+	s.nothingToStore(server)
 
 	return nil
 }

@@ -65,7 +65,7 @@ func NewReconciler(c client.Client, k Kind, build func(c client.Client) reconcil
 	}
 
 	if o.Wait == nil {
-		o.Wait = wait
+		o.Wait = Wait
 	}
 
 	return &Reconciler{
@@ -127,6 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // open starts the session with o as it was first read.
 func (s *Session) open(ctx context.Context, o client.Object) error {
 	s.rebase(clone(o), s.memory.get(o).fresh(o.GetResourceVersion()))
+	s.nothingToStore(o)
 
 	for _, p := range s.patches {
 		if p.Open == nil {
@@ -141,7 +142,8 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 	return nil
 }
 
-func wait(ctx context.Context, d time.Duration) error {
+// Wait for d, or until ctx is done, whose error it then returns.
+func Wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 

@@ -38,7 +38,8 @@ type Session struct {
 	exact bool
 
 	// stored are the annotations that need no storing: what the object had
-	// when the provider was connected to, and what was stored since.
+	// when the provider was connected to, and what was stored since. It is
+	// never nil once the object was read.
 	stored map[string]string
 
 	statusWritten bool
@@ -120,7 +121,15 @@ func (s *Session) rebase(o client.Object, exact bool) {
 func (s *Session) Connecting(o client.Object) {
 	if s.Tracks(o) {
 		s.Written(o)
-		s.stored = maps.Clone(o.GetAnnotations())
+		s.nothingToStore(o)
+	}
+}
+
+// nothingToStore notes that o's annotations are stored, or not to be.
+func (s *Session) nothingToStore(o client.Object) {
+	s.stored = maps.Clone(o.GetAnnotations())
+	if s.stored == nil {
+		s.stored = map[string]string{}
 	}
 }
 
@@ -176,8 +185,8 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 
 	err := fn()
 
-	if err == nil && s.stored != nil {
-		s.stored = maps.Clone(o.GetAnnotations())
+	if err == nil && o.GetResourceVersion() != before {
+		s.nothingToStore(o)
 	}
 
 	switch {

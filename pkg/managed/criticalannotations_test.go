@@ -1,0 +1,137 @@
+package managed
+
+import (
+	"context"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// What is in memory when a create returns survives that its annotations are
+// stored, however they are.
+func TestCriticalAnnotationsKeepMemory(t *testing.T) {
+	merge := func(a *testkit.API) CriticalAnnotationUpdater {
+		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+			was := &testkit.Bucket{}
+			if err := a.Client().Get(ctx, client.ObjectKeyFromObject(o), was); err != nil {
+				return err
+			}
+
+			want := was.DeepCopyObject().(*testkit.Bucket)
+			meta.AddAnnotations(want, o.GetAnnotations())
+
+			data, err := client.MergeFrom(was).Data(want)
+			if err != nil {
+				return err
+			}
+
+			return a.Client().Patch(ctx, o, client.RawPatch("application/merge-patch+json", data))
+		})
+	}
+
+	updaters := map[string]func(a *testkit.API) []ReconcilerOption{
+		"Default": func(*testkit.API) []ReconcilerOption { return nil },
+		"WithoutPersistence": func(*testkit.API) []ReconcilerOption {
+			return []ReconcilerOption{WithoutExternalNamePersistence()}
+		},
+		"Upstream": func(a *testkit.API) []ReconcilerOption {
+			return []ReconcilerOption{WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))}
+		},
+		"Custom": func(a *testkit.API) []ReconcilerOption {
+			return []ReconcilerOption{WithCriticalAnnotationUpdater(merge(a))}
+		},
+	}
+
+	for updaterName, updater := range updaters {
+		for outcome, err := range map[string]error{"Succeeds": nil, "Fails": errors.New("boom")} {
+			t.Run(updaterName+"/"+outcome, func(t *testing.T) {
+				const reason = "Status that Create set should be stored in the same reconcile."
+
+				a := testkit.NewAPI(bucket(annotated(keptKey, "kept")))
+				r := newBucketReconciler(a, append(updater(a), connects(upstream.ExternalClientFns{
+					ObserveFn: absent,
+					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+						meta.SetExternalName(mg, "id-1")
+						mg.(*testkit.Bucket).Status.AtProvider.ID = "id-1"
+
+						return ExternalCreation{}, err
+					},
+				}))...)
+
+				if _, err := r.Reconcile(context.Background(), request()); err != nil {
+					t.Fatalf("\n%s\nReconcile: %v", reason, err)
+				}
+
+				b := get(t, a)
+				want := []any{"id-1", "id-1", "kept", false, xpv2.ReasonCreating, false}
+				got := []any{
+					meta.GetExternalName(b), b.Status.AtProvider.ID, b.GetAnnotations()[keptKey], meta.ExternalCreateIncomplete(b),
+					b.GetCondition(xpv2.TypeReady).Reason, (meta.GetExternalCreateSucceeded(b).IsZero()) != (err != nil),
+				}
+
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("\n%s\nname, status, others' annotation, incomplete, ready, result: -want, +got:\n%s", reason, diff)
+				}
+			})
+		}
+	}
+}
+
+// The default stores nothing but annotations, in patches; unless Create changed
+// more than that.
+func TestDefaultCriticalAnnotations(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		create  func(a *testkit.API, mg resource.Managed)
+		patches int
+		updates int
+		region  string
+	}{
+		"Nothing": {reason: "A result is stored by a patch.", create: func(*testkit.API, resource.Managed) {}, patches: 1, updates: 2},
+		"Name":    {reason: "So is a name.", create: func(_ *testkit.API, mg resource.Managed) { meta.SetExternalName(mg, "id-1") }, patches: 2, updates: 2},
+		"SpecToo": {reason: "As upstream has it, what else changed is stored too.", create: func(_ *testkit.API, mg resource.Managed) { mg.(*testkit.Bucket).Spec.ForProvider.Region = "eu" }, patches: 1, updates: 3, region: "eu"},
+		"LostARace": {
+			reason: "As upstream has it, what else changed is given up in a conflict.",
+			create: func(a *testkit.API, mg resource.Managed) {
+				mg.(*testkit.Bucket).Spec.ForProvider.Region = "eu"
+
+				b := &testkit.Bucket{}
+				_ = a.Server().Get(context.Background(), client.ObjectKeyFromObject(mg), b)
+				meta.AddAnnotations(b, map[string]string{"a": "b"})
+				_ = a.Server().Update(context.Background(), b)
+			},
+			patches: 2,
+			updates: 3,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket())
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+				ObserveFn: absent,
+				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					tc.create(a, mg)
+					return ExternalCreation{}, nil
+				},
+			}))
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+			}
+
+			b := get(t, a)
+			if diff := cmp.Diff([]any{tc.patches, tc.updates, tc.region, false}, []any{a.Count(testkit.Patch), a.Count(testkit.Update), b.Spec.ForProvider.Region, meta.ExternalCreateIncomplete(b)}); diff != "" {
+				t.Errorf("\n%s\npatches, updates, region, incomplete: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
