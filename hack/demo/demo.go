@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -80,12 +81,7 @@ func (d *demo) story(ctx context.Context, s story) ([]string, error) {
 	d.out.text("", s.about)
 	fmt.Fprintln(d.out.w)
 
-	upstream, err := d.tell(ctx, s, d.sides.upstream)
-	if err != nil {
-		return nil, err
-	}
-
-	graft, err := d.tell(ctx, s, d.sides.graft)
+	upstream, graft, err := d.tellBoth(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -105,12 +101,31 @@ func (d *demo) story(ctx context.Context, s story) ([]string, error) {
 	return judge(upstream, graft), nil
 }
 
+// tellBoth tells a story on both sides at once. They share nothing but what the
+// API server of the environment does for both.
+func (d *demo) tellBoth(ctx context.Context, s story) (upstream, graft []finding, err error) {
+	var (
+		both             sync.WaitGroup
+		upErr, graftErr  error
+		upSteps, grSteps = newRecorder(), newRecorder()
+	)
+
+	both.Go(func() { upstream, upErr = d.tell(ctx, s, d.sides.upstream, upSteps) })
+	both.Go(func() { graft, graftErr = d.tell(ctx, s, d.sides.graft, grSteps) })
+	both.Wait()
+
+	if d.verbose {
+		d.out.entries("What happened with "+d.sides.upstream.title+", to the first managed resource:", upSteps.journal.read())
+		d.out.entries("What happened with "+d.sides.graft.title+", to the first managed resource:", grSteps.journal.read())
+	}
+
+	return upstream, graft, errors.Join(upErr, graftErr)
+}
+
 // tell a story on one side.
-func (d *demo) tell(ctx context.Context, s story, sd side) ([]finding, error) {
+func (d *demo) tell(ctx context.Context, s story, sd side, r *recorder) ([]finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, tellingTimeout)
 	defer cancel()
-
-	r := newRecorder()
 
 	st, err := d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r)
 	if err != nil {
@@ -121,11 +136,6 @@ func (d *demo) tell(ctx context.Context, s story, sd side) ([]finding, error) {
 
 	findings, err := s.tell(ctx, sc)
 	err = errors.Join(err, sc.end())
-
-	if d.verbose {
-		d.out.entries("What happened with "+sd.title+", to the first managed resource:", r.journal.read())
-	}
-
 	if err != nil {
 		return nil, fmt.Errorf("%s: the story doesn't come to its end: %w", sd.title, err)
 	}

@@ -140,12 +140,12 @@ func TestStories(t *testing.T) {
 
 			d := &demo{env: inMemory{}, sides: bothSides(), out: printer{w: io.Discard}}
 
-			upstream, err := d.tell(t.Context(), s, d.sides.upstream)
+			upstream, err := d.tell(t.Context(), s, d.sides.upstream, newRecorder())
 			if diff := cmp.Diff(tc.upstream, measured(upstream)); diff != "" || err != nil {
 				t.Errorf("\n%s\nupstream: error %v, -want, +got:\n%s", tc.reason, err, diff)
 			}
 
-			graft, err := d.tell(t.Context(), s, d.sides.graft)
+			graft, err := d.tell(t.Context(), s, d.sides.graft, newRecorder())
 			if diff := cmp.Diff(tc.graft, measured(graft)); diff != "" || err != nil {
 				t.Errorf("\n%s\nGraft: error %v, -want, +got:\n%s", tc.reason, err, diff)
 			}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -66,7 +65,6 @@ type realPlane struct {
 func startReal(ctx context.Context, w io.Writer) (*realPlane, error) {
 	// What a manager logs while it is stopped on purpose tells nobody anything.
 	ctrl.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
 
 	scheme, err := newScheme()
 	if err != nil {

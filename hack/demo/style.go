@@ -51,7 +51,7 @@ func hasUTF8(getenv func(string) string) bool {
 }
 
 func (s style) paint(how, text string) string {
-	if !s.colour || text == "" {
+	if !s.colour || how == "" || text == "" {
 		return text
 	}
 
