@@ -65,7 +65,7 @@ func TestStress(t *testing.T) {
 
 	s.create(t, all...)
 
-	others := newOthers(s, all, seed)
+	others := newOthers(t, s, all, seed)
 	others.write(t)
 	phase("written to during creation")
 
@@ -229,8 +229,17 @@ type others struct {
 	wrote map[types.UID]map[string]string
 }
 
-func newOthers(s server, fleet []sample.Instance, seed uint64) *others {
-	return &others{server: s, fleet: fleet, seed: seed, wrote: map[types.UID]map[string]string{}}
+func newOthers(t *testing.T, s server, fleet []sample.Instance, seed uint64) *others {
+	t.Helper()
+
+	o := &others{server: s, seed: seed, wrote: map[types.UID]map[string]string{}}
+
+	// The test goes on using its own.
+	for _, mg := range fleet {
+		o.fleet = append(o.fleet, read(t, s, mg))
+	}
+
+	return o
 }
 
 // check that everything that others wrote last is there.
