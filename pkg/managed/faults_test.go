@@ -234,7 +234,7 @@ type way struct {
 	// back.
 	clobbers bool
 
-	opts   func(a *testkit.API) []ReconcilerOption
+	opts func(a *testkit.API) []ReconcilerOption
 }
 
 func ways() map[string]way {

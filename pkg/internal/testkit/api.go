@@ -213,6 +213,11 @@ func (a *API) client(get string) client.Client {
 					return c.Get(ctx, key, o, opts...)
 				}
 
+				gvk, err := apiutil.GVKForObject(o, a.server.Scheme())
+				if err != nil {
+					return err
+				}
+
 				if f == nil {
 					if err := c.Get(ctx, key, o, opts...); err != nil {
 						return err
@@ -223,10 +228,9 @@ func (a *API) client(get string) client.Client {
 
 				// A cache says of which kind an object is, an API server
 				// doesn't say it of a typed one.
-				gvk, err := apiutil.GVKForObject(o, a.server.Scheme())
 				o.GetObjectKind().SetGroupVersionKind(gvk)
 
-				return err
+				return nil
 			})
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -255,7 +259,7 @@ func (a *API) client(get string) client.Client {
 // into decodes one object into another, as a cache does: nothing of what was in
 // it remains.
 func into(from, to client.Object) error {
-	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from.DeepCopyObject())
 	if err != nil {
 		return err
 	}

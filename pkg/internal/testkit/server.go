@@ -226,7 +226,7 @@ func current(ctx context.Context, c client.Client, o client.Object) (client.Obje
 }
 
 func content(o client.Object) (map[string]any, error) {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.DeepCopyObject())
 	delete(m, "apiVersion")
 	delete(m, "kind")
 

@@ -1,0 +1,88 @@
+package seam
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// A read is fresh only if it is known to be. Versions that can't be compared are
+// known to be nothing.
+func TestFresh(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		entry  entry
+		read   string
+		want   bool
+	}{
+		"NothingWritten":       {reason: "Nothing was written.", read: "7", want: true},
+		"Same":                 {reason: "It is what was written.", entry: entry{version: "7"}, read: "7", want: true},
+		"Newer":                {reason: "It is newer.", entry: entry{version: "9"}, read: "10", want: true},
+		"Older":                {reason: "It is older.", entry: entry{version: "10"}, read: "9"},
+		"UnparseableRead":      {reason: "It can't be compared.", entry: entry{version: "9"}, read: "z10"},
+		"UnparseableWrite":     {reason: "It can't be compared.", entry: entry{version: "x9"}, read: "10"},
+		"UnparseableSame":      {reason: "What is the same needs no comparing.", entry: entry{version: "x9"}, read: "x9", want: true},
+		"LeadingZero":          {reason: "That is no version.", entry: entry{version: "9"}, read: "010"},
+		"Doubtful":             {reason: "It may lack what was written last.", entry: entry{version: "5", doubt: "7"}, read: "7"},
+		"DoubtfulAlone":        {reason: "It may lack what was written first.", entry: entry{doubt: "7"}, read: "7"},
+		"PastDoubt":            {reason: "It has it, if it was done.", entry: entry{version: "5", doubt: "7"}, read: "8", want: true},
+		"DoubtfulUnparseable":  {reason: "It can't be compared.", entry: entry{doubt: "x7"}, read: "8"},
+		"PastDoubtButTooOld":   {reason: "Both must hold.", entry: entry{version: "9", doubt: "7"}, read: "8"},
+		"LongerVersionIsNewer": {reason: "Versions are numbers.", entry: entry{version: "999"}, read: "1000", want: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.entry.fresh(tc.read); got != tc.want {
+				t.Errorf("\n%s\nfresh(%q): want %t, got %t", tc.reason, tc.read, tc.want, got)
+			}
+		})
+	}
+}
+
+func TestMemory(t *testing.T) {
+	object := func(uid types.UID, version string, annotations map[string]string) *testkit.Bucket {
+		b := &testkit.Bucket{}
+		b.SetName("b")
+		b.SetUID(uid)
+		b.SetResourceVersion(version)
+		b.SetAnnotations(annotations)
+
+		return b
+	}
+
+	m := NewMemory()
+	m.doubted(object("1", "4", nil))
+	m.wrote(object("1", "5", nil))
+
+	if e := m.get(object("1", "", nil)); e.version != "5" || e.doubt != "" {
+		t.Errorf("An answer ends doubt: got %+v", e)
+	}
+
+	m.wrote(object("1", "3", nil))
+
+	if e := m.get(object("1", "", nil)); e.version != "5" {
+		t.Errorf("The newest write counts: got %+v", e)
+	}
+
+	m.update(object("1", "", nil), func(e *entry) {
+		e.pending = Changes{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}, {Key: "c", Value: ""}}
+	})
+	m.wrote(object("1", "6", map[string]string{"a": "1", "b": "other"}))
+
+	if e := m.get(object("1", "", nil)); len(e.pending) != 2 || e.pending[0].Key != "b" || e.pending[1].Key != "c" {
+		t.Errorf("What was stored is not left over, what was not is: got %+v", e.pending)
+	}
+
+	if e := m.get(object("2", "", nil)); e.version != "" || len(e.pending) != 0 {
+		t.Errorf("Another object of the name has nothing to remember: got %+v", e)
+	}
+
+	m.wrote(object("2", "9", nil))
+
+	if e := m.get(object("2", "", nil)); e.version != "9" || len(e.pending) != 0 || m.Len() != 1 {
+		t.Errorf("The new object replaces the old: got %+v, %d", e, m.Len())
+	}
+}
