@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -34,6 +35,9 @@ type scene struct {
 	// objs are the managed resources, as they were created. That is before the
 	// first provider starts.
 	objs []sample.Instance
+
+	// owners are managed resources by the ids of their external resources.
+	owners sync.Map
 
 	started []process
 
@@ -70,6 +74,12 @@ func (s *scene) called(ctx context.Context, c cloud.Call) error {
 // ownerOf returns the managed resource that a call is about, nil if that can't be
 // told.
 func (s *scene) ownerOf(c cloud.Call) sample.Instance {
+	// The id says it also when the resource is gone.
+	if o, ok := s.owners.Load(c.ID); ok {
+		owner, _ := o.(sample.Instance)
+		return owner
+	}
+
 	uid := c.Owner
 
 	for _, r := range s.cloud.Inventory() {
@@ -80,6 +90,10 @@ func (s *scene) ownerOf(c cloud.Call) sample.Instance {
 
 	for _, o := range s.objs {
 		if uid != "" && string(o.GetUID()) == uid || c.ID != "" && meta.GetExternalName(o) == c.ID {
+			if c.ID != "" {
+				s.owners.Store(c.ID, o)
+			}
+
 			return o
 		}
 	}
