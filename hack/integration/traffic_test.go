@@ -61,6 +61,9 @@ type traffic struct {
 	// use. No request fails if it is nil.
 	fault func(c call, body []byte) fault
 
+	// watches hold back events, if it isn't nil.
+	watches *floodgate
+
 	mu     sync.Mutex
 	counts counts
 }
@@ -93,6 +96,15 @@ func (t *traffic) wrap(next http.RoundTripper) http.RoundTripper {
 
 		t.counts[c]++
 		t.mu.Unlock()
+
+		if t.watches != nil && r.URL.Query().Get("watch") == "true" {
+			response, err := next.RoundTrip(r)
+			if err != nil {
+				return nil, err
+			}
+
+			return t.watches.through(r, response), nil
+		}
 
 		if t.fault == nil || r.Body == nil {
 			return next.RoundTrip(r)
