@@ -73,14 +73,10 @@ func TestStoppedDuringCreate(t *testing.T) {
 			})
 
 			got := outcome{Resources: len(world.Inventory())}
-			owners := map[string]string{}
-
-			for _, r := range world.Inventory() {
-				owners[r.Owner] = r.ID
-			}
+			owners := idsByOwner(world)
 
 			for uid, mg := range s.list(t.Context(), t) {
-				if externalName(mg) == owners[string(uid)] {
+				if externalName(mg) == owners[uid] {
 					got.Named++
 				}
 
@@ -138,13 +134,10 @@ func TestReplacedDuringCreate(t *testing.T) {
 
 	s.until(t, "all successors show Available", successors, isAvailable)
 
-	owners := map[string]string{}
-	for _, r := range world.Inventory() {
-		owners[r.Owner] = r.ID
-	}
+	owners := idsByOwner(world)
 
 	for uid, mg := range s.list(t.Context(), t) {
-		if want := owners[string(uid)]; want == "" || externalName(mg) != want {
+		if want := owners[uid]; want == "" || externalName(mg) != want {
 			t.Errorf("%T %s: want the name of its own external resource, %q, got %q", mg, mg.GetName(), want, externalName(mg))
 		}
 

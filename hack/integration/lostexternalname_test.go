@@ -58,15 +58,11 @@ func TestLostExternalName(t *testing.T) {
 			p.stop()
 
 			got.First = len(world.Inventory())
-			owners := map[string]string{}
-
-			for _, r := range world.Inventory() {
-				owners[r.Owner] = r.ID
-			}
+			owners := idsByOwner(world)
 
 			for uid, mg := range s.list(t.Context(), t) {
 				switch name := externalName(mg); name {
-				case owners[string(uid)]:
+				case owners[uid]:
 				case "":
 					got.Nameless++
 				default:

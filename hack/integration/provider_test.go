@@ -12,6 +12,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -104,6 +105,9 @@ type setup struct {
 	// traffic sees the provider's requests, if it isn't nil.
 	traffic *traffic
 
+	// impersonate is somebody who may do everything if it is zero.
+	impersonate rest.ImpersonationConfig
+
 	// scheme and kinds are the sample's if they are nil.
 	scheme *runtime.Scheme
 	kinds  []resource.ManagedKind
@@ -133,6 +137,8 @@ func start(t *testing.T, f flavour, s setup) *provider {
 	t.Helper()
 
 	cfg := plane.Config()
+	cfg.Impersonate = s.impersonate
+
 	if s.traffic != nil {
 		cfg.Wrap(s.traffic.wrap)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/hack/cloud"
 	"github.com/crossplane-graft/graft/hack/sample"
 )
 
@@ -249,17 +249,13 @@ func isAvailable(mg sample.Instance) bool {
 
 func externalName(o client.Object) string { return meta.GetExternalName(o) }
 
-// names of the fleet's objects for which a condition holds.
-func which(all map[types.UID]sample.Instance, holds func(mg sample.Instance) bool) []string {
-	out := []string{}
-
-	for _, mg := range all {
-		if holds(mg) {
-			out = append(out, fmt.Sprintf("%T %s", mg, mg.GetName()))
-		}
+// idsByOwner returns the ids of the external resources by the UIDs of the managed
+// resources that they were created for.
+func idsByOwner(world *cloud.Cloud) map[types.UID]string {
+	out := map[types.UID]string{}
+	for _, r := range world.Inventory() {
+		out[types.UID(r.Owner)] = r.ID
 	}
-
-	slices.Sort(out)
 
 	return out
 }

@@ -75,20 +75,16 @@ func TestStress(t *testing.T) {
 
 	phase("created")
 
-	owners := map[string]string{}
-	for _, r := range world.Inventory() {
-		owners[r.Owner] = r.ID
-	}
+	owners := idsByOwner(world)
 
 	if len(world.Inventory()) != stressObjects || len(owners) != stressObjects {
 		t.Errorf("want %d external resources of as many owners, got %d of %d", stressObjects, len(world.Inventory()), len(owners))
 	}
 
 	for uid, mg := range s.list(t.Context(), t) {
-		if want := owners[string(uid)]; externalName(mg) != want {
+		if want := owners[uid]; externalName(mg) != want {
 			t.Errorf("%s: want external name %q, got %q", mg.GetName(), want, externalName(mg))
 		}
-
 	}
 
 	others.check(t)
@@ -291,7 +287,8 @@ func (o *others) write(t *testing.T) {
 			wg.Go(func() {
 				for range stressWrites {
 					mg := o.fleet[pick.IntN(len(o.fleet))]
-					if err := write(t.Context(), mg, w, 1+pick.Int64N(1e6)); client.IgnoreNotFound(err) != nil {
+					err := client.IgnoreNotFound(write(t.Context(), mg, w, 1+pick.Int64N(1e6)))
+					if err != nil {
 						t.Errorf("cannot write to %s: %v", mg.GetName(), err)
 						return
 					}

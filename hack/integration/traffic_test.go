@@ -68,14 +68,6 @@ type traffic struct {
 	counts counts
 }
 
-// forget what was counted.
-func (t *traffic) forget() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	t.counts = nil
-}
-
 // counted returns the requests so far.
 func (t *traffic) counted() counts {
 	t.mu.Lock()
