@@ -1,0 +1,71 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+
+	authv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
+)
+
+// IsAuthorizedFor reports whether we may do with a kind what a controller does, in
+// a namespace, or in all if it is empty. If not, the error is a
+// SubjectAccessReviewError that says what is missing.
+func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.GroupVersionKind, namespace string) (bool, error) {
+	r, err := NewDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
+	if err != nil {
+		return false, err
+	}
+	m, err := r.Resolve(ctx, gvk)
+	if err != nil {
+		return false, errors.Wrapf(err, "no resource found for %q", gvk)
+	}
+
+	// Who may do anything needs one answer only.
+	all, err := e.allowed(ctx, m.Resource, namespace, "*")
+	if err != nil || all {
+		return all, err
+	}
+
+	var denied []string
+	for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete"} {
+		ok, err := e.allowed(ctx, m.Resource, namespace, verb)
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			denied = append(denied, verb)
+		}
+	}
+	if len(denied) > 0 {
+		return false, SubjectAccessReviewError{
+			User:        fmt.Sprintf("system:serviceaccount:%s:%s", e.namespace, e.serviceAccount),
+			Resource:    m.Resource,
+			Namespace:   namespace,
+			DeniedVerbs: denied,
+		}
+	}
+	return true, nil
+}
+
+func (e *ControllerEngine) allowed(ctx context.Context, gvr schema.GroupVersionResource, namespace, verb string) (bool, error) {
+	review := &authv1.SelfSubjectAccessReview{
+		ObjectMeta: metav1.ObjectMeta{},
+		Spec: authv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authv1.ResourceAttributes{
+				Namespace: namespace,
+				Verb:      verb,
+				Group:     gvr.Group,
+				Version:   gvr.Version,
+				Resource:  gvr.Resource,
+			},
+		},
+	}
+	if err := e.uncached.Create(ctx, review); err != nil {
+		return false, errors.Wrap(err, "cannot create self access review")
+	}
+	return review.Status.Allowed, nil
+}

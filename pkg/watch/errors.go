@@ -1,0 +1,191 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// What can be wrong with a kind. Match with errors.Is against the error of any
+// call that needs a kind's informer: StartWatches, Get, List, GetInformer and
+// IndexField.
+var (
+	// ErrNoSuchKind means that the API server doesn't serve the kind.
+	ErrNoSuchKind = errors.New("no such kind")
+
+	// ErrNotWatchable means that the API server serves the kind, but not list
+	// and watch.
+	ErrNotWatchable = errors.New("kind can't be listed and watched")
+
+	// ErrForbidden means that we may not list or watch the kind.
+	ErrForbidden = errors.New("forbidden")
+
+	// ErrNotSynced means that the informer didn't sync in the time that the
+	// call had, and that nothing is known to be wrong with it.
+	ErrNotSynced = errors.New("informer isn't synced")
+
+	// ErrUnreachable means that the API server can't be reached, or doesn't
+	// give a usable answer.
+	ErrUnreachable = errors.New("API server can't be reached")
+)
+
+// What can be wrong with a call.
+var (
+	// ErrNotRunning is matched by the error of a call for a controller that
+	// isn't running, or from a reconcile of an earlier controller of the same
+	// name.
+	ErrNotRunning = errors.New("controller is not running")
+
+	// ErrNotDrained is matched by the error of a Stop or StopWatches that gave
+	// up waiting for a handler or a reconcile. What it stopped is stopped all
+	// the same: nothing new is delivered.
+	ErrNotDrained = errors.New("gave up waiting for what was running")
+
+	// ErrInvalidWatch is matched by the error for a watch without an object or
+	// without a handler.
+	ErrInvalidWatch = errors.New("invalid watch")
+
+	// ErrConflictingWatch is matched by the error for a watch that is already
+	// there for another representation (typed, unstructured, metadata) of the
+	// same kind.
+	ErrConflictingWatch = errors.New("conflicting watch")
+
+	// ErrShutDown is matched by the error of a call after the cache or the
+	// engine was shut down.
+	ErrShutDown = errors.New("shut down")
+)
+
+// A KindError says why a kind can't be watched or read. It matches one of
+// ErrNoSuchKind, ErrNotWatchable, ErrForbidden, ErrNotSynced and ErrUnreachable,
+// and whatever the error that caused it matches.
+type KindError struct {
+	// GVK that can't be watched or read.
+	GVK schema.GroupVersionKind
+
+	// Reason is one of the errors above.
+	Reason error
+
+	// Err that was met; nil if there is nothing to add to the reason.
+	Err error
+}
+
+// Error says which kind, what is wrong, and what was met.
+func (e *KindError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("%s: %s", e.GVK, e.Reason)
+	}
+	return fmt.Sprintf("%s: %s: %s", e.GVK, e.Reason, e.Err)
+}
+
+// Unwrap returns the reason and the error that was met.
+func (e *KindError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Reason}
+	}
+	return []error{e.Reason, e.Err}
+}
+
+// notRunningError has the text that callers of upstream's engine know.
+type notRunningError struct {
+	name string
+}
+
+func (e *notRunningError) Error() string {
+	return fmt.Sprintf("controller %q is not running", e.name)
+}
+
+func (e *notRunningError) Is(target error) bool {
+	return target == ErrNotRunning
+}
+
+// classify says what an error that was met on the way to an informer means.
+func classify(gvk schema.GroupVersionKind, err error) *KindError {
+	var ke *KindError
+	if errors.As(err, &ke) {
+		return ke
+	}
+	return &KindError{GVK: gvk, Reason: reasonFor(err), Err: err}
+}
+
+func reasonFor(err error) error {
+	switch {
+	case meta.IsNoMatchError(err), kerrors.IsNotFound(err):
+		return ErrNoSuchKind
+	case kerrors.IsMethodNotSupported(err):
+		return ErrNotWatchable
+	case kerrors.IsForbidden(err), kerrors.IsUnauthorized(err):
+		return ErrForbidden
+	case errors.Is(err, context.Canceled):
+		return ErrNotSynced
+	default:
+		return ErrUnreachable
+	}
+}
+
+// passing reports whether an error is part of an informer's normal life: a watch
+// that was closed, a resource version that is too old, or a server that doesn't
+// stream lists. The informer deals with it at once.
+func passing(err error) bool {
+	return errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.Canceled) ||
+		kerrors.IsResourceExpired(err) ||
+		kerrors.IsGone(err) ||
+		kerrors.IsInvalid(err)
+}
+
+// verdict reports whether trying again soon is no use: somebody has to create
+// the kind or to grant access first.
+func (e *KindError) verdict() bool {
+	return errors.Is(e.Reason, ErrNoSuchKind) || errors.Is(e.Reason, ErrForbidden) || errors.Is(e.Reason, ErrNotWatchable)
+}
+
+// A SubjectAccessReviewError says what an identity is not allowed to do.
+type SubjectAccessReviewError struct {
+	// User who wants to act on the resource. A service account is written as
+	// "system:serviceaccount:{namespace}:{name}".
+	User string
+
+	// Resource that the user wants to act on.
+	Resource schema.GroupVersionResource
+
+	// Namespace of the resource; empty if it is cluster scoped.
+	Namespace string
+
+	// DeniedVerbs that the user needs and doesn't have.
+	DeniedVerbs []string
+
+	// Err is wrapped, if set.
+	Err error
+}
+
+// Error says who is not allowed to do what.
+func (e SubjectAccessReviewError) Error() string {
+	resource := e.Resource.Resource
+	if e.Resource.Group == "" {
+		// The core group has no name to put a dot before.
+		resource += "/" + e.Resource.Version
+	} else {
+		resource += "." + e.Resource.GroupVersion().String()
+	}
+
+	text := fmt.Sprintf("%s is not allowed to [%s] resource %s", e.User, strings.Join(e.DeniedVerbs, ", "), resource)
+	if e.Namespace != "" {
+		text += " in namespace " + e.Namespace
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns the wrapped error, if there is one.
+func (e SubjectAccessReviewError) Unwrap() error {
+	return e.Err
+}
