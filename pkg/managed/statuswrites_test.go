@@ -199,9 +199,12 @@ func TestForeignConditionsDuringFirstReconcile(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", wayName, k), func(t *testing.T) {
 				a := testkit.NewAPI(bucket())
 				foreign := xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because"}
+				written := false
 				a.Before = on(k, func(testkit.Request) bool { return true }, func(testkit.Request) error {
 					b := get(t, a)
 					b.SetConditions(foreign)
+
+					written = true
 
 					return a.Server().Status().Update(context.Background(), b)
 				})
@@ -216,7 +219,22 @@ func TestForeignConditionsDuringFirstReconcile(t *testing.T) {
 					return o, err
 				}}))...)
 
-				drive(t, r, a)
+				// A reconcile that asks for no other must have stored it all.
+				for n := 0; ; n++ {
+					result, err := r.Reconcile(context.Background(), request())
+					if err != nil || n > 10 {
+						t.Fatalf("\n%s\nReconcile: no end, %v", w.reason, err)
+					}
+
+					//nolint:staticcheck // Upstream asks for a requeue this way.
+					if !result.Requeue {
+						break
+					}
+				}
+
+				if !written {
+					foreign = xpv2.Condition{Type: "Foreign", Status: corev1.ConditionUnknown}
+				}
 
 				b := get(t, a)
 				got := []any{b.GetCondition("Foreign"), b.GetCondition(xpv2.TypeReady).Status, b.Status.AtProvider.ID, b.Spec.ForProvider.Region, meta.GetExternalName(b)}

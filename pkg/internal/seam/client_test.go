@@ -316,6 +316,26 @@ func TestUnchangedStatus(t *testing.T) {
 	}
 }
 
+// An update writes the status of a kind that has no status subresource. That
+// must not hide that a status write fails.
+func TestNoStatusSubresource(t *testing.T) {
+	a := testkit.NewAPIWithoutStatus(newBucket())
+
+	err := run(t, over(a, func(ctx context.Context, c client.Client) error {
+		b := newBucket()
+		read(ctx, t, c, b)
+
+		b.Status.AtProvider.ID = "x"
+		b.SetLabels(map[string]string{"a": "b"})
+		must(t, "Update", c.Update(ctx, b))
+
+		return c.Status().Update(ctx, b)
+	}))
+	if !kerrors.IsNotFound(err) {
+		t.Errorf("Status().Update(...): want NotFound, got %v", err)
+	}
+}
+
 // A read in the next reconcile may be older than what this one wrote, in
 // whatever form and with whatever options.
 func TestStaleReadOfNextReconcile(t *testing.T) {

@@ -3,6 +3,7 @@ package seam
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -180,6 +181,7 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	// came of what we know the API server to have.
 	known := before == s.base.GetResourceVersion()
 
+	memory := clone(o)
 	s.kind.moveStatus(kept, o)
 	s.kind.moveStatus(o, clone(s.base))
 
@@ -194,7 +196,17 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 		s.kind.moveStatus(o, kept)
 	case known && s.kind.statusEqual(o, s.base):
 		server := clone(o)
-		s.kind.moveStatus(o, kept)
+
+		if onlyFinalizersDiffer(server, s.base) {
+			// The answer to a patch, which knows nothing of what else is in
+			// memory.
+			move(o, memory)
+			bookkeeping(o, server)
+			o.SetFinalizers(slices.Clone(server.GetFinalizers()))
+		} else {
+			s.kind.moveStatus(o, kept)
+		}
+
 		s.wrote(server, s.exact)
 	default:
 		s.wrote(clone(o), false)
@@ -202,6 +214,31 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	}
 
 	return err
+}
+
+// onlyFinalizersDiffer tells whether a and b, which have the same status, differ
+// in nothing but finalizers, and what the API server counts.
+func onlyFinalizersDiffer(a, b client.Object) bool {
+	want := clone(b)
+	bookkeeping(want, a)
+	want.SetFinalizers(a.GetFinalizers())
+
+	return sameButKind(want, a)
+}
+
+// bookkeeping gives dst what the API server counts of src.
+func bookkeeping(dst, src client.Object) {
+	dst.SetResourceVersion(src.GetResourceVersion())
+	dst.SetGeneration(src.GetGeneration())
+	dst.SetManagedFields(slices.Clone(src.GetManagedFields()))
+}
+
+// sameButKind tells whether a and b are the same. Of which kind typed objects
+// are is said by a cache, but not by an API server: a gets b's.
+func sameButKind(a, b client.Object) bool {
+	a.GetObjectKind().SetGroupVersionKind(b.GetObjectKind().GroupVersionKind())
+
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 // OnlyAnnotationsDiffer tells whether o is known to differ from what the API
@@ -223,16 +260,12 @@ func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 
 	want := clone(s.base)
 	want.SetAnnotations(o.GetAnnotations())
-	want.SetResourceVersion(o.GetResourceVersion())
-	want.SetGeneration(o.GetGeneration())
-	want.SetManagedFields(o.GetManagedFields())
-	// A cache says of which kind typed objects are, an API server doesn't.
-	want.GetObjectKind().SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
+	bookkeeping(want, o)
 
 	got := clone(o)
 	s.kind.moveStatus(got, clone(want))
 
-	return equality.Semantic.DeepEqual(want, got)
+	return sameButKind(want, got)
 }
 
 // tracksKey tells whether a read of key into o is a read of this session's
