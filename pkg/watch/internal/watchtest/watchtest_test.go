@@ -3,6 +3,7 @@ package watchtest_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"syscall"
 	"testing"
@@ -14,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	kcache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -23,7 +26,15 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+
+	// These remember when they were called last, in whichever bubble, and wait.
+	utilruntime.ErrorHandlers = nil //nolint:reassign // It's what it is there for.
+
+	goleak.VerifyTestMain(m)
+}
 
 // clients of an API, as a program has them.
 type clients struct {
@@ -119,7 +130,7 @@ func life(t *testing.T, api *watchtest.API, cfg *rest.Config) {
 	version := func(o any) string { return o.(client.Object).GetResourceVersion() } //nolint:forcetypeassert // As above.
 
 	_, err = inf.AddEventHandler(kcache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { seen <- "add " + name(o) },
+		AddFunc: func(o any) { seen <- "add " + name(o) },
 		UpdateFunc: func(old, o any) {
 			// A new list tells of all objects again.
 			if version(old) != version(o) {

@@ -1,0 +1,350 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kcache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+)
+
+// A baselineEngine is an engine of the shape that ours replaces. It is written
+// to have the faults that this package ends, in the places where they were
+// found, so that a test can show the same schedule with and without them.
+type baselineEngine struct {
+	mgr     manager.Manager
+	infs    watch.TrackingInformers
+	metrics watch.Metrics
+	newLock func() rwLock
+
+	lock        rwLock
+	controllers map[string]*baselineController
+}
+
+type baselineController struct {
+	ctrl   kcontroller.Controller
+	cancel context.CancelFunc
+
+	lock    rwLock
+	sources map[watch.WatchID]*baselineSource
+}
+
+func newBaselineEngine(mgr manager.Manager, infs watch.TrackingInformers, m watch.Metrics, newLock func() rwLock) *baselineEngine {
+	return &baselineEngine{
+		mgr: mgr, infs: infs, metrics: m,
+		newLock: newLock, lock: newLock(),
+		controllers: make(map[string]*baselineController),
+	}
+}
+
+func (e *baselineEngine) find(name string) (*baselineController, error) {
+	e.lock.RLock()
+	defer e.lock.RUnlock()
+
+	if c := e.controllers[name]; c != nil {
+		return c, nil
+	}
+
+	return nil, fmt.Errorf("controller %q is not running", name)
+}
+
+func (e *baselineEngine) Start(name string, o startOptions) error {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+
+	if e.controllers[name] != nil {
+		return nil
+	}
+
+	create := kcontroller.NewUnmanaged
+	if o.newController != nil {
+		create = o.newController
+	}
+
+	ko := o.runtime
+	ko.SkipNameValidation = ptr.To(true)
+
+	ctrl, err := create(name, ko)
+	if err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+
+	// Waits for election even when the controller was stopped meanwhile.
+	go func() {
+		<-e.mgr.Elected()
+		e.metrics.ControllerStarted(name)
+
+		if err := ctrl.Start(ctx); err != nil {
+			// Stops whoever has the name by now, and counts nothing.
+			_ = e.Stop(ctx, name)
+			return
+		}
+
+		e.metrics.ControllerStopped(name)
+	}()
+
+	if o.gc != nil {
+		go func() {
+			<-e.mgr.Elected()
+			o.gc.GarbageCollectWatches(ctx, time.Minute)
+		}()
+	}
+
+	e.controllers[name] = &baselineController{
+		ctrl: ctrl, cancel: cancel,
+		lock: e.newLock(), sources: make(map[watch.WatchID]*baselineSource),
+	}
+
+	return nil
+}
+
+// Stop holds the engine's lock while it waits for the controller's, gives up at
+// the first error, and waits for nothing that runs.
+func (e *baselineEngine) Stop(ctx context.Context, name string) error {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+
+	c := e.controllers[name]
+	if c == nil {
+		return nil
+	}
+
+	c.lock.Lock()
+	defer c.lock.Unlock()
+
+	for id, src := range c.sources {
+		if err := src.Stop(ctx); err != nil {
+			return fmt.Errorf("cannot stop watch for %q: %w", id.GVK, err)
+		}
+
+		delete(c.sources, id)
+	}
+
+	c.cancel()
+	delete(e.controllers, name)
+
+	return nil
+}
+
+func (e *baselineEngine) IsRunning(name string) bool {
+	_, err := e.find(name)
+	return err == nil
+}
+
+// StartWatches holds the controller's lock while it waits for informers, and
+// gives up at the first error.
+func (e *baselineEngine) StartWatches(ctx context.Context, name string, ws ...spec) error {
+	c, err := e.find(name)
+	if err != nil {
+		return err
+	}
+
+	ids := make([]watch.WatchID, len(ws))
+
+	for i, w := range ws {
+		gvk, err := apiutil.GVKForObject(w.kind, e.mgr.GetScheme())
+		if err != nil {
+			return err
+		}
+
+		ids[i] = watch.WatchID{Type: w.typ, GVK: gvk}
+	}
+
+	c.lock.RLock()
+	missing := e.missing(c, ids)
+	c.lock.RUnlock()
+
+	if !missing {
+		return nil
+	}
+
+	c.lock.Lock()
+	defer c.lock.Unlock()
+
+	for i, w := range ws {
+		if !e.missing(c, ids[i:i+1]) {
+			continue
+		}
+
+		inf, err := e.infs.GetInformer(ctx, w.kind, cache.BlockUntilSynced(true))
+		if err != nil {
+			return fmt.Errorf("cannot get informer for %q: %w", ids[i].GVK, err)
+		}
+
+		src := &baselineSource{inf: inf, spec: w}
+		if err := c.ctrl.Watch(src); err != nil {
+			return err
+		}
+
+		c.sources[ids[i]] = src
+		e.metrics.WatchStarted(name, w.typ)
+	}
+
+	return nil
+}
+
+// missing reports whether there is a watch to start. The controller's lock must
+// be held. That a kind is active is all it asks of its informer.
+func (e *baselineEngine) missing(c *baselineController, ids []watch.WatchID) bool {
+	active := make(map[schema.GroupVersionKind]bool)
+	for _, gvk := range e.infs.ActiveInformers() {
+		active[gvk] = true
+	}
+
+	for _, id := range ids {
+		if c.sources[id] == nil || !active[id.GVK] {
+			return true
+		}
+	}
+
+	return false
+}
+
+func (e *baselineEngine) GetWatches(name string) ([]watch.WatchID, error) {
+	c, err := e.find(name)
+	if err != nil {
+		return nil, err
+	}
+
+	c.lock.RLock()
+	defer c.lock.RUnlock()
+
+	out := make([]watch.WatchID, 0, len(c.sources))
+	for id := range c.sources {
+		out = append(out, id)
+	}
+
+	return out, nil
+}
+
+func (e *baselineEngine) StopWatches(ctx context.Context, name string, ids ...watch.WatchID) (int, error) {
+	c, err := e.find(name)
+	if err != nil {
+		return 0, err
+	}
+
+	c.lock.Lock()
+	defer c.lock.Unlock()
+
+	n := 0
+
+	for _, id := range ids {
+		src := c.sources[id]
+		if src == nil {
+			continue
+		}
+
+		if err := src.Stop(ctx); err != nil {
+			return n, err
+		}
+
+		delete(c.sources, id)
+		e.metrics.WatchStopped(name, id.Type)
+
+		n++
+	}
+
+	return n, nil
+}
+
+// GarbageCollectCustomResourceInformers knows deleted definitions only, and
+// unstructured informers only.
+func (e *baselineEngine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
+	inf, err := e.infs.GetInformer(ctx, &extv1.CustomResourceDefinition{})
+	if err != nil {
+		return err
+	}
+
+	_, err = inf.AddEventHandler(kcache.ResourceEventHandlerFuncs{
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(kcache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+
+			crd, ok := obj.(*extv1.CustomResourceDefinition)
+			if !ok {
+				return
+			}
+
+			for _, v := range crd.Spec.Versions {
+				u := &unstructured.Unstructured{}
+				u.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind})
+				_ = e.infs.RemoveInformer(ctx, u)
+			}
+		},
+	})
+
+	return err
+}
+
+// A baselineSource is a source that can be stopped. That Start writes what Stop
+// reads is a data race that it is meant to have; see TestFact10.
+type baselineSource struct {
+	inf  cache.Informer
+	spec spec
+	reg  kcache.ResourceEventHandlerRegistration
+}
+
+func (s *baselineSource) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	reg, err := s.inf.AddEventHandler(kcache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if o, ok := obj.(client.Object); ok {
+				s.spec.handler.Create(ctx, event.CreateEvent{Object: o}, q)
+			}
+		},
+		UpdateFunc: func(was, is any) {
+			o, ok := was.(client.Object)
+			n, okn := is.(client.Object)
+
+			if ok && okn {
+				s.spec.handler.Update(ctx, event.UpdateEvent{ObjectOld: o, ObjectNew: n}, q)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(kcache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+
+			if o, ok := obj.(client.Object); ok {
+				s.spec.handler.Delete(ctx, event.DeleteEvent{Object: o}, q)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+
+	s.reg = reg
+
+	return nil
+}
+
+func (s *baselineSource) Stop(context.Context) error {
+	if s.reg == nil || s.inf.IsStopped() {
+		return nil
+	}
+
+	if err := s.inf.RemoveEventHandler(s.reg); err != nil {
+		return err
+	}
+
+	s.reg = nil
+
+	return nil
+}

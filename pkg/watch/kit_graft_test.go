@@ -1,0 +1,105 @@
+package watch_test
+
+import (
+	"context"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// graft makes a rig with our engine and cache.
+func graft(t *testing.T, api *watchtest.API) *rig {
+	t.Helper()
+
+	return newGraft(t, api, api.Config(), nil)
+}
+
+func newGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []watch.CacheOption, eo ...watch.ControllerEngineOption) *rig {
+	t.Helper()
+
+	r := unstartedGraft(t, api, cfg, co, eo...)
+	startCache(t, r.cache)
+
+	if !r.cache.WaitForCacheSync(t.Context()) {
+		t.Fatal("the cache doesn't start")
+	}
+
+	return r
+}
+
+// unstartedGraft is a rig whose cache isn't started.
+func unstartedGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []watch.CacheOption, eo ...watch.ControllerEngineOption) *rig {
+	t.Helper()
+
+	h, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(h.CloseIdleConnections)
+
+	ca, err := watch.NewCache(cfg, cache.Options{HTTPClient: h, Scheme: scheme()}, co...)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	live, err := client.New(cfg, client.Options{HTTPClient: h, Scheme: scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cached, err := client.New(cfg, client.Options{
+		HTTPClient: h, Scheme: scheme(), Mapper: live.RESTMapper(),
+		Cache: &client.CacheOptions{Reader: ca, Unstructured: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	r := &rig{
+		t: t, api: api, infs: ca, reader: ca, cache: ca, live: live,
+		mgr:     &schemeHook{Manager: watchtest.NewManager(cfg, scheme())},
+		metrics: &counts{},
+	}
+	r.ours = watch.New(r.mgr, ca, cached, live, append([]watch.ControllerEngineOption{watch.WithMetrics(r.metrics)}, eo...)...)
+	r.engine = graftEngine{r.ours}
+
+	t.Cleanup(func() {
+		if err := r.ours.Shutdown(context.Background()); err != nil {
+			t.Errorf("Shutdown(...): %v", err)
+		}
+	})
+
+	return r
+}
+
+// A graftEngine is our engine in the terms that it shares with the baseline.
+type graftEngine struct{ *watch.ControllerEngine }
+
+func (e graftEngine) Start(name string, o startOptions) error {
+	opts := []watch.ControllerOption{watch.WithRuntimeOptions(o.runtime)}
+
+	if o.newController != nil {
+		opts = append(opts, watch.WithNewControllerFn(o.newController))
+	}
+
+	if o.gc != nil {
+		opts = append(opts, watch.WithWatchGarbageCollector(o.gc))
+	}
+
+	return e.ControllerEngine.Start(name, opts...)
+}
+
+func (e graftEngine) StartWatches(ctx context.Context, name string, ws ...spec) error {
+	out := make([]watch.Watch, len(ws))
+	for i, w := range ws {
+		out[i] = watch.WatchFor(w.kind, w.typ, w.handler, w.preds...)
+	}
+
+	return e.ControllerEngine.StartWatches(ctx, name, out...)
+}

@@ -1,0 +1,119 @@
+package watch_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// A maker makes a rig around an API.
+type maker func(t *testing.T, api *watchtest.API) *rig
+
+// baseline makes a rig with an engine of the shape that ours replaces, on
+// controller-runtime's own cache.
+func baseline(t *testing.T, api *watchtest.API) *rig {
+	t.Helper()
+
+	return newBaseline(t, api, api.Config(), func() rwLock { return &waitLock{} })
+}
+
+// realBaseline is baseline with the locks of package sync, for tests outside of
+// a bubble.
+func realBaseline(t *testing.T, api *watchtest.API) *rig {
+	t.Helper()
+
+	return newBaseline(t, api, api.Config(), func() rwLock { return &sync.RWMutex{} })
+}
+
+func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock func() rwLock) *rig {
+	t.Helper()
+
+	ca := plainCache(t, cfg)
+	startCache(t, ca)
+
+	if !ca.WaitForCacheSync(t.Context()) {
+		t.Fatal("the cache doesn't start")
+	}
+
+	infs := newBaselineCache(ca, scheme(), newLock())
+	r := &rig{
+		t: t, api: api, infs: infs, reader: infs,
+		mgr:     &schemeHook{Manager: watchtest.NewManager(cfg, scheme())},
+		metrics: &counts{},
+	}
+	r.engine = newBaselineEngine(r.mgr, infs, r.metrics, newLock)
+
+	// Controllers that wait for an election would wait for ever.
+	t.Cleanup(r.mgr.Elect)
+
+	return r
+}
+
+// plainCache is controller-runtime's cache with its own mapper.
+func plainCache(t *testing.T, cfg *rest.Config) cache.Cache {
+	t.Helper()
+
+	h, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(h.CloseIdleConnections)
+
+	m, err := apiutil.NewDynamicRESTMapper(cfg, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return ca
+}
+
+// start a controller, and stop it when the test ends.
+func (r *rig) start(name string, o startOptions) {
+	r.t.Helper()
+
+	if err := r.Start(name, o); err != nil {
+		r.t.Fatalf("Start(%q): %v", name, err)
+	}
+
+	r.t.Cleanup(func() {
+		// The baseline may fail to, or have nothing to stop. Its controllers end
+		// all the same, since their queues do.
+		_ = r.Stop(context.Background(), name)
+	})
+}
+
+// read a kind, so that it has a synced informer.
+func (r *rig) read(ctx context.Context, k watchtest.Kind, name string) error {
+	return r.reader.Get(ctx, k.Key(name), k.New())
+}
+
+// list a kind.
+func (r *rig) list(ctx context.Context, k watchtest.Kind) (int, error) {
+	l := k.NewList()
+	err := r.reader.List(ctx, l, client.InNamespace(""))
+
+	return len(l.Items), err
+}
+
+// informers returns the cache that keeps the informers: controller-runtime's, or
+// ours.
+func (r *rig) informers() cache.Informers {
+	if c, ok := r.infs.(*baselineCache); ok {
+		return c.Cache
+	}
+
+	return r.infs
+}
