@@ -293,6 +293,49 @@ func TestNothingToStore(t *testing.T) {
 	}
 }
 
+// What an initializer wrote, by whatever client, or left in memory, is not what
+// the external client set.
+func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		init   func(ctx context.Context, a *testkit.API, mg resource.Managed) error
+	}{
+		"Written": {reason: "It was written past the seam.", init: func(ctx context.Context, a *testkit.API, mg resource.Managed) error {
+			meta.AddAnnotations(mg, map[string]string{addedKey: "initial"})
+			return a.Client().Update(ctx, mg)
+		}},
+		"InMemory": {reason: "It is in memory only.", init: func(_ context.Context, _ *testkit.API, mg resource.Managed) error {
+			meta.AddAnnotations(mg, map[string]string{addedKey: "initial"})
+			return nil
+		}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
+			r := newBucketReconciler(a, WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+				return tc.init(ctx, a, mg)
+			})), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				meta.SetExternalName(mg, "id-1")
+				return exists(ctx, mg)
+			}}))
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatal(err)
+			}
+
+			md, _ := firstPatch(t, a)["metadata"].(map[string]any)
+			if diff := cmp.Diff(map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"]); diff != "" {
+				t.Errorf("\n%s\npatched annotations: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if b := get(t, a); b.Status.AtProvider.ID != "id-1" {
+				t.Errorf("\n%s\nstatus: want id-1, got %+v", tc.reason, b.Status)
+			}
+		})
+	}
+}
+
 func TestWithoutExternalNamePersistence(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -349,13 +392,14 @@ func TestLateInitialized(t *testing.T) {
 		"Spec":                    {reason: "Spec should be late-initialized.", observe: []func(resource.Managed){region}, updates: 1, region: "eu"},
 		"NameAndSpec":             {reason: "Both should be stored.", observe: []func(resource.Managed){name, region, status}, updates: 1, region: "eu"},
 		"Label":                   {reason: "Labels are not annotations.", observe: []func(resource.Managed){label}, updates: 1},
+		"RemovedAnnotation":       {reason: "As upstream has it, an annotation can be removed by a whole update.", observe: []func(resource.Managed){func(mg resource.Managed) { mg.SetAnnotations(nil) }}, updates: 1},
 		"SpecWithoutPolicy":       {reason: "Spec should be left alone without a policy.", observe: []func(resource.Managed){region}, without: true},
 		"NameAndSpecWithoutPolic": {reason: "The name should be stored, and spec left alone.", observe: []func(resource.Managed){name, region}, without: true},
 	}
 
 	for n, tc := range cases {
 		t.Run(n, func(t *testing.T) {
-			b := bucket(finalizers(FinalizerName))
+			b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"))
 			if tc.without {
 				b.Spec.ManagementPolicies = notAllowed
 			}

@@ -269,6 +269,15 @@ func TestUnchangedStatus(t *testing.T) {
 			writes: 2,
 			fails:  true,
 		},
+		"AnotherVersion": {
+			reason: "What is in memory came of another version than the one that is known.",
+			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+				b.SetResourceVersion("1")
+				return write(ctx, c, b)
+			},
+			writes: 1,
+			fails:  true,
+		},
 		"WrittenWithOptions": {
 			reason: "A write with options is made.",
 			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {

@@ -94,11 +94,19 @@ func (s *server) update(ctx context.Context, c client.WithWatch, o client.Object
 		}
 
 		if s.subresource {
-			want["status"] = is["status"]
+			delete(want, "status")
+
+			if v, ok := is["status"]; ok {
+				want["status"] = v
+			}
 		}
 
 		for _, k := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
-			inMetadata(want)[k] = inMetadata(is)[k]
+			delete(inMetadata(want), k)
+
+			if v, ok := inMetadata(is)[k]; ok {
+				inMetadata(want)[k] = v
+			}
 		}
 
 		if same(want, is) {
