@@ -56,15 +56,19 @@ func said(c ...xpv2.Condition) func(resource.Managed) {
 	return func(mg resource.Managed) { mg.SetConditions(c...) }
 }
 
+// A condition that is compared field by field: an xpv2.Condition has an Equal of
+// its own, which ignores times, and generations if one is zero.
+type condition xpv2.Condition
+
 // status of the conditions that tell about a deletion.
 type status struct {
-	Ready    xpv2.Condition
-	Deleting xpv2.Condition
+	Ready    condition
+	Deleting condition
 }
 
 // statusOf mg, without times.
 func statusOf(mg resource.Managed) status {
-	s := status{Ready: mg.GetCondition(xpv2.TypeReady), Deleting: mg.GetCondition(reconciler.TypeDeleting)}
+	s := status{Ready: condition(mg.GetCondition(xpv2.TypeReady)), Deleting: condition(mg.GetCondition(reconciler.TypeDeleting))}
 	s.Ready.LastTransitionTime.Reset()
 	s.Deleting.LastTransitionTime.Reset()
 
@@ -74,9 +78,13 @@ func statusOf(mg resource.Managed) status {
 // deletes returns what the status of an object of generation 3 is to be.
 func deletes(r xpv2.ConditionReason, message string) status {
 	return status{
-		Ready:    xpv2.Condition{Type: "Ready", Status: corev1.ConditionFalse, Reason: "Deleting", Message: message, ObservedGeneration: 3},
-		Deleting: xpv2.Condition{Type: "Deleting", Status: corev1.ConditionTrue, Reason: r, Message: message, ObservedGeneration: 3},
+		Ready:    condition{Type: "Ready", Status: corev1.ConditionFalse, Reason: "Deleting", Message: message, ObservedGeneration: 3},
+		Deleting: condition{Type: "Deleting", Status: corev1.ConditionTrue, Reason: r, Message: message, ObservedGeneration: 3},
 	}
+}
+
+func reported(s status) func(resource.Managed) {
+	return said(xpv2.Condition(s.Ready), xpv2.Condition(s.Deleting))
 }
 
 // A managed resource that is being deleted says so, and why it is still there,
@@ -263,9 +271,33 @@ func TestDeletionReported(t *testing.T) {
 				said(xpv2.ReconcilePaused()),
 			},
 			provider:   provider{client: upstream.ExternalClientFns{ObserveFn: fails}},
-			connecting: status{Ready: xpv2.Deleting().WithMessage(messagePaused), Deleting: xpv2.Condition{Type: "Deleting", Status: "True", Reason: reconciler.ReasonBlockedByPause, Message: messagePaused}},
+			connecting: status{Ready: condition(xpv2.Deleting().WithMessage(messagePaused)), Deleting: condition{Type: "Deleting", Status: "True", Reason: reconciler.ReasonBlockedByPause, Message: messagePaused}},
 			after:      []status{deletes(reconciler.ReasonObserveFailed, messageObserveFailed)},
 			writes:     1,
+		},
+		"PauseEndedWhileHeld": {
+			reason: "After a pause it should not be blamed any more where upstream writes no status, either.",
+			mods: []func(resource.Managed){
+				held(FinalizerName, "example.org/a"),
+				said(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, messagePaused)...),
+				said(xpv2.ReconcilePaused()),
+			},
+			connecting: status{Ready: condition(xpv2.Deleting().WithMessage(messagePaused)), Deleting: condition{Type: "Deleting", Status: "True", Reason: reconciler.ReasonBlockedByPause, Message: messagePaused}},
+			after:      []status{waitingFor("example.org/a")},
+			writes:     1,
+			silent:     true,
+		},
+		"CreationGracePeriodWhileHeld": {
+			reason:   "Others who hold the object should be named, also while absence is being confirmed.",
+			mods:     []func(resource.Managed){held(FinalizerName, "example.org/a"), noted(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Format(time.RFC3339))},
+			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
+			opts: func(*testkit.API) []ReconcilerOption {
+				return []ReconcilerOption{WithCreationGracePeriod(time.Hour)}
+			},
+			connecting: waitingFor("example.org/a"),
+			after:      []status{waitingFor("example.org/a")},
+			writes:     1,
+			silent:     true,
 		},
 		"InvalidPolicies": {
 			reason: "Management policies that are not supported should be reported.",
@@ -371,17 +403,17 @@ func TestDeletionReported(t *testing.T) {
 		},
 		"ReportedBefore": {
 			reason:     "What is on the server already should not be written again before Connect.",
-			mods:       []func(resource.Managed){said(requested.Ready, requested.Deleting)},
+			mods:       []func(resource.Managed){reported(requested)},
 			provider:   provider{connectErr: errProvider},
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonConnectFailed, messageConnectFailed)},
 			writes:     1,
 		},
 		"ReadyAgainThoughReportedBefore": {
-			reason:     "If somebody made a deleting object Ready again, that should end before Connect.",
-			mods:       []func(resource.Managed){said(requested.Deleting, xpv2.Available())},
+			reason:     "If somebody made a deleting object Ready again, that should end before Connect, with the reason that was reported.",
+			mods:       []func(resource.Managed){reported(deletes(reconciler.ReasonObserveFailed, messageObserveFailed)), said(xpv2.Available())},
 			provider:   provider{connectErr: errProvider},
-			connecting: requested,
+			connecting: deletes(reconciler.ReasonObserveFailed, messageObserveFailed),
 			after:      []status{deletes(reconciler.ReasonConnectFailed, messageConnectFailed)},
 			writes:     2,
 		},
@@ -407,6 +439,8 @@ func TestDeletionReported(t *testing.T) {
 
 				writes := func() int { return a.Count(testkit.StatusUpdate, testkit.StatusPatch) }
 
+				before := f.get(t, a)
+
 				for i := range 2 + len(tc.after) {
 					if _, err := r.Reconcile(context.Background(), f.request()); err != nil {
 						t.Fatalf("\n%s\nReconcile %d: %v", tc.reason, i+1, err)
@@ -415,6 +449,16 @@ func TestDeletionReported(t *testing.T) {
 					if diff := cmp.Diff(tc.after[min(i, len(tc.after)-1)], statusOf(f.get(t, a))); diff != "" {
 						t.Fatalf("\n%s\nafter reconcile %d: -want, +got:\n%s", tc.reason, i+1, diff)
 					}
+
+					now := f.get(t, a)
+					for _, c := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
+						was, is := before.GetCondition(c), now.GetCondition(c)
+						if was.Equal(is) != was.LastTransitionTime.Equal(&is.LastTransitionTime) {
+							t.Errorf("\n%s\nthe time of %s should move if it changed, and only then: %+v, %+v", tc.reason, c, was, is)
+						}
+					}
+
+					before = now
 				}
 
 				var want []status
@@ -607,7 +651,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		},
 		"SomebodyWritesBeforeTheLastReport": {
 			reason: "A conflict after upstream returned should be resolved.",
-			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a", "example.org/b"), said(deletes(reconciler.ReasonDeletionRequested, messageRequested).Ready, deletes(reconciler.ReasonDeletionRequested, messageRequested).Deleting)},
+			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a", "example.org/b"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
 			run: func(t *testing.T, x *run) {
 				somebodyWrites(t, x, testkit.StatusPatch, 1)
 				reconciles(t, x, 1)
@@ -709,7 +753,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		},
 		"GoneBeforeTheLastReport": {
 			reason: "An object that goes while it is reconciled needs no report, and that is no error.",
-			mods:   []func(resource.Managed){held("example.org/a"), said(deletes(reconciler.ReasonDeletionRequested, messageRequested).Ready, deletes(reconciler.ReasonDeletionRequested, messageRequested).Deleting)},
+			mods:   []func(resource.Managed){held("example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
 			run: func(t *testing.T, x *run) {
 				x.r = x.f.reconciler(x.a, x.f.connector(provider{client: upstream.ExternalClientFns{ObserveFn: absent}}, func(resource.Managed) {}))
 				x.a.Before = func(ctx context.Context, r testkit.Request) error {
@@ -820,6 +864,10 @@ func TestDeletionUnderFaults(t *testing.T) {
 				if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
 					t.Errorf("upstream can't write status either, and says so")
 				}
+
+				if n := x.a.Count(testkit.StatusPatch); n != 2 {
+					t.Errorf("patches of status, where trying again is of no use: want 2, got %d", n)
+				}
 			},
 			deletes:  1,
 			ready:    []status{{}},
@@ -877,7 +925,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		},
 		"RecreatedBeforeTheLastReport": {
 			reason: "An object that takes the name while the old one is reconciled should not be written.",
-			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), said(deletes(reconciler.ReasonDeletionRequested, messageRequested).Ready, deletes(reconciler.ReasonDeletionRequested, messageRequested).Deleting)},
+			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
 			run: func(t *testing.T, x *run) {
 				var fresh resource.Managed
 
@@ -925,6 +973,11 @@ func TestDeletionUnderFaults(t *testing.T) {
 				if mg := x.f.get(t, x.a); mg != nil {
 					t.Errorf("the managed resource should be gone: %+v", mg)
 				}
+
+				// The last one is what made it go.
+				if diff := cmp.Diff([]string{testkit.StatusPatch, testkit.Update, testkit.Update}, verbs(x.a)); diff != "" {
+					t.Errorf("requests: -want, +got:\n%s", diff)
+				}
 			},
 		},
 	}
@@ -951,7 +1004,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 				for i := range tc.ready {
 					if tc.ready[i] == (status{}) {
-						tc.ready[i] = status{Ready: xpv2.Condition{Type: "Ready", Status: "Unknown"}, Deleting: xpv2.Condition{Type: "Deleting", Status: "Unknown"}}
+						tc.ready[i] = status{Ready: condition{Type: "Ready", Status: "Unknown"}, Deleting: condition{Type: "Deleting", Status: "Unknown"}}
 					}
 				}
 
@@ -1072,6 +1125,43 @@ func TestNoFinalizerAdded(t *testing.T) {
 
 				if n := a.Count(testkit.Update, testkit.Patch); n != 0 {
 					t.Errorf("\n%s\nwrites to metadata: want 0, got %d", tc.reason, n)
+				}
+			})
+		}
+	}
+}
+
+// What is not being deleted has no Deleting condition, whatever upstream leaves
+// unsaid.
+func TestNotDeleted(t *testing.T) {
+	alive := func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }
+
+	cases := map[string]struct {
+		reason   string
+		mods     []func(resource.Managed)
+		provider provider
+	}{
+		"Steady":              {reason: "There is nothing to say."},
+		"Paused":              {reason: "A pause is no deletion.", mods: []func(resource.Managed){noted(meta.AnnotationKeyReconciliationPaused, "true")}},
+		"ConnectFails":        {reason: "An error is no deletion.", provider: provider{connectErr: errProvider}},
+		"CreationGracePeriod": {reason: "Waiting is no deletion.", mods: []func(resource.Managed){noted(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Format(time.RFC3339))}, provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}}},
+	}
+
+	for name, tc := range cases {
+		for fname, f := range flavours() {
+			t.Run(name+"/"+fname, func(t *testing.T) {
+				a := testkit.NewAPI(f.object(append(tc.mods, alive)...))
+				r := f.reconciler(a, WithCreationGracePeriod(time.Hour), f.connector(tc.provider, func(resource.Managed) {}))
+
+				for range 2 {
+					if _, err := r.Reconcile(context.Background(), f.request()); err != nil {
+						t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+					}
+				}
+
+				want := xpv2.Condition{Type: reconciler.TypeDeleting, Status: corev1.ConditionUnknown}
+				if diff := cmp.Diff(want, f.get(t, a).GetCondition(reconciler.TypeDeleting)); diff != "" {
+					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 				}
 			})
 		}
