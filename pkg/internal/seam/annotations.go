@@ -210,7 +210,44 @@ func (s *Session) patchAnnotations(ctx context.Context, current client.Object, c
 
 	o := empty(current)
 
-	return o, s.client.Patch(ctx, o, p)
+	err = s.client.Patch(ctx, o, p)
+	if kerrors.IsForbidden(err) {
+		// Upstream needs no permission to patch, so we may not have it.
+		return s.updateAnnotations(ctx, current, cs)
+	}
+
+	return o, err
+}
+
+// updateAnnotations does what patchAnnotations does by writing the whole object.
+// It starts from what the API server has: current may have more in memory.
+func (s *Session) updateAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
+	o, err := s.live(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	if o == nil {
+		return nil, kerrors.NewNotFound(schema.GroupResource{}, current.GetName())
+	}
+
+	if o.GetResourceVersion() != current.GetResourceVersion() {
+		return nil, kerrors.NewConflict(schema.GroupResource{}, current.GetName(), errors.New("the object has changed since it was read"))
+	}
+
+	cs.apply(o)
+
+	return o, s.client.Update(ctx, o)
+}
+
+// apply the changes to an object in memory.
+func (cs Changes) apply(o client.Object) {
+	set := make(map[string]string, len(cs))
+	for _, c := range cs {
+		set[c.Key] = c.Value
+	}
+
+	meta.AddAnnotations(o, set)
 }
 
 // reconcileChanges returns the changes that live still lacks.
@@ -275,6 +312,13 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			// again.
 			s.memory.update(o, func(e *entry) { e.pending = nil })
 			return err
+		case Permanent(err):
+			// Waiting doesn't help. With the annotations in memory nothing is
+			// created again, the reconcile can say what is wrong, and the object
+			// can be deleted.
+			e.pending.apply(o)
+
+			return nil
 		case err != nil:
 			return errors.Wrap(err, "cannot store annotations left over from an earlier reconcile")
 		case s.gone:

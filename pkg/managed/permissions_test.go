@@ -1,0 +1,119 @@
+package managed
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/google/go-cmp/cmp"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// The API server refuses to store what an external client set, for good.
+func TestAnnotationsRefused(t *testing.T) {
+	forbidden := kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no"))
+	invalid := kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+
+	type outcome struct {
+		Name             string
+		Creates, Deletes int
+		Gone             bool
+	}
+
+	cases := map[string]struct {
+		reason string
+		refuse func(r testkit.Request) error
+		want   outcome
+	}{
+		"Patches": {
+			reason: "Without permission to patch, the whole object should be updated.",
+			refuse: func(r testkit.Request) error {
+				if r.Verb == testkit.Patch || r.Verb == testkit.StatusPatch {
+					return forbidden
+				}
+
+				return nil
+			},
+			want: outcome{Name: "id-1", Creates: 1, Deletes: 1, Gone: true},
+		},
+		"TheName": {
+			reason: "If the name can't be stored at all, nothing should be created again, and deletion should not be held up.",
+			refuse: func(r testkit.Request) error {
+				if r.Verb == testkit.Patch || r.Verb == testkit.Update && meta.GetExternalName(r.Object) != "" && !meta.WasDeleted(r.Object) {
+					return invalid
+				}
+
+				return nil
+			},
+			want: outcome{Creates: 1, Deletes: 1, Gone: true},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket())
+			a.Before = func(_ context.Context, r testkit.Request) error { return tc.refuse(r) }
+
+			got := outcome{}
+			external := false
+
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					if !external || meta.GetExternalName(mg) == "" {
+						return absent(ctx, mg)
+					}
+
+					return exists(ctx, mg)
+				},
+				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					got.Creates++
+					external = true
+					meta.SetExternalName(mg, "id-1")
+
+					return ExternalCreation{}, nil
+				},
+				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+					got.Deletes++
+					external = false
+
+					return ExternalDelete{}, nil
+				},
+			}))
+
+			reconcile := func() {
+				for range 5 {
+					// What is refused is an error, and may be.
+					_, _ = r.Reconcile(context.Background(), request())
+				}
+			}
+
+			reconcile()
+
+			got.Name = meta.GetExternalName(get(t, a))
+
+			if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
+				t.Fatal(err)
+			}
+
+			reconcile()
+
+			err := a.Server().Get(context.Background(), request().NamespacedName, &testkit.Bucket{})
+			got.Gone = kerrors.IsNotFound(err)
+
+			if client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
