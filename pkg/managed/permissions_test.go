@@ -30,8 +30,22 @@ func TestAnnotationsRefused(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		refuse func(r testkit.Request) error
-		want   outcome
+		// async external clients learn the name when they observe.
+		async bool
+		want  outcome
 	}{
+		"PatchesOfAsync": {
+			reason: "Without permission to patch, a name that Observe learned should be stored as well.",
+			async:  true,
+			refuse: func(r testkit.Request) error {
+				if r.Verb == testkit.Patch || r.Verb == testkit.StatusPatch {
+					return forbidden
+				}
+
+				return nil
+			},
+			want: outcome{Name: "id-1", Creates: 1, Deletes: 1, Gone: true},
+		},
 		"Patches": {
 			reason: "Without permission to patch, the whole object should be updated.",
 			refuse: func(r testkit.Request) error {
@@ -66,6 +80,10 @@ func TestAnnotationsRefused(t *testing.T) {
 
 			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					if external && tc.async {
+						meta.SetExternalName(mg, "id-1")
+					}
+
 					if !external || meta.GetExternalName(mg) == "" {
 						return absent(ctx, mg)
 					}
@@ -75,7 +93,10 @@ func TestAnnotationsRefused(t *testing.T) {
 				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 					got.Creates++
 					external = true
-					meta.SetExternalName(mg, "id-1")
+
+					if !tc.async {
+						meta.SetExternalName(mg, "id-1")
+					}
 
 					return ExternalCreation{}, nil
 				},
