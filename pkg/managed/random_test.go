@@ -20,7 +20,7 @@ import (
 
 var (
 	seedFlag      = flag.Uint64("seed", 0, "replay the random schedule of this seed alone")
-	schedulesFlag = flag.Int("schedules", 300, "how many random schedules to run")
+	schedulesFlag = flag.Int("schedules", 100, "how many random schedules to run")
 )
 
 // A schedule is a managed resource to which all that can happen happens, in an
