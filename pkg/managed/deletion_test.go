@@ -825,6 +825,52 @@ func TestDeletionUnderFaults(t *testing.T) {
 			ready:    []status{{}},
 			warnings: 2,
 		},
+		"ServerErrorsTwice": {
+			reason: "A server that has come back once should be waited for as long the next time.",
+			run: func(t *testing.T, x *run) {
+				down := true
+				x.a.Before = func(_ context.Context, r testkit.Request) error {
+					if down && statusWrite(r) {
+						return serverError()
+					}
+
+					return nil
+				}
+
+				for _, down = range []bool{true, true, true, true, false, true, true} {
+					mg := x.f.get(t, x.a)
+					mg.SetConditions(xpv2.Available())
+
+					if err := x.a.Server().Status().Update(context.Background(), mg); err != nil {
+						t.Fatal(err)
+					}
+
+					if _, err := x.r.Reconcile(context.Background(), x.f.request()); (err != nil) != down {
+						t.Errorf("Reconcile, with a server that is down (%t): %v", down, err)
+					}
+				}
+			},
+			deletes: 1,
+			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+		},
+		"ServerErrorAtTheEnd": {
+			reason: "A report that doesn't succeed after upstream returned should be tried again.",
+			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
+			run: func(t *testing.T, x *run) {
+				x.a.Before = func(_ context.Context, r testkit.Request) error {
+					if statusWrite(r) {
+						return serverError()
+					}
+
+					return nil
+				}
+
+				if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
+					t.Errorf("the reconcile should have failed")
+				}
+			},
+			ready: []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+		},
 		"Forbidden": {
 			reason: "A report that is not allowed should hold up nothing.",
 			run: func(t *testing.T, x *run) {
