@@ -3,12 +3,14 @@
 package integration
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/hack/cloud"
 	"github.com/crossplane-graft/graft/hack/sample"
@@ -28,12 +30,16 @@ func TestWithoutPermissionToPatch(t *testing.T) {
 		{APIGroups: []string{sample.Group}, Resources: []string{"buckets", "databases"}, Verbs: []string{"get", "list", "watch", "update"}},
 		{APIGroups: []string{sample.Group}, Resources: []string{"buckets/status", "databases/status"}, Verbs: []string{"update"}},
 	}}
-	must(t, "Create()", s.Create(t.Context(), role))
-	must(t, "Create()", s.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
-	}))
+	}
+
+	for _, o := range []client.Object{role, binding} {
+		must(t, "Create()", s.Create(t.Context(), o))
+		t.Cleanup(func() { must(t, "Delete()", s.Delete(context.WithoutCancel(t.Context()), o)) })
+	}
 
 	styles := map[string]func(world *cloud.Cloud) connectors{
 		"Sync":  func(world *cloud.Cloud) connectors { return syncConnectors(world) },

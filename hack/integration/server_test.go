@@ -30,7 +30,7 @@ const (
 
 	// patience bounds every wait. What is waited for usually takes a second or
 	// two.
-	patience = time.Minute
+	patience = 2 * time.Minute
 
 	// lookEvery leaves most of the API server to the provider.
 	lookEvery = 100 * time.Millisecond

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/hack/cloud"
@@ -35,6 +36,10 @@ func TestStaleCache(t *testing.T) {
 		s.create(t, b)
 		start(t, graft, setup{connectors: syncConnectors(world), traffic: &traffic{watches: watches}})
 		s.until(t, "it shows Available", []sample.Instance{b}, isAvailable)
+
+		// What was queued before is done when this is.
+		s.annotate(t, meta.AnnotationKeyReconcileRequestedAt, "now", b)
+		s.until(t, "it is at rest", []sample.Instance{b}, func(mg sample.Instance) bool { return lastHandled(t, mg) == "now" })
 
 		var gets atomic.Int32
 
