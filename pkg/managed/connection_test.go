@@ -54,7 +54,7 @@ func TestConnectors(t *testing.T) {
 		},
 		"WithExternalConnectDisconnector": func(c *calls, err error) options {
 			u, _ := fns(c, err)
-			return options{WithExternalConnectDisconnector(u), upstream.WithExternalConnectDisconnector(u)}
+			return options{WithExternalConnectDisconnector(u), upstream.WithExternalConnectDisconnector(u)} //nolint:staticcheck // Providers use it.
 		},
 		"WithExternalConnectDisconnecter": func(c *calls, err error) options {
 			u, _ := fns(c, err)
@@ -68,7 +68,7 @@ func TestConnectors(t *testing.T) {
 		},
 		"WithTypedExternalConnectDisconnector": func(c *calls, err error) options {
 			_, ty := fns(c, err)
-			return options{WithTypedExternalConnectDisconnector(ty), upstream.WithTypedExternalConnectDisconnector(ty)}
+			return options{WithTypedExternalConnectDisconnector(ty), upstream.WithTypedExternalConnectDisconnector(ty)} //nolint:staticcheck // Providers use it.
 		},
 		"WithTypedExternalConnectDisconnecter": func(c *calls, err error) options {
 			_, ty := fns(c, err)

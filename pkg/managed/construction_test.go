@@ -101,13 +101,13 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		"NilConnector":              {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nil) })},
 		"NilConnectorPointer":       {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nilConnector) })},
 		"NilConnectorFn":            {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nilFn) })},
-		"NilConnecter":              {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnecter(nil) })}, //nolint:staticcheck // Providers use it.
+		"NilConnecter":              {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnecter(nil) })},
 		"NilConnectDisconnector":    {"There is nothing to connect with.", "WithExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnector(nil) })},
-		"NilConnectDisconnecter":    {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnecter(nil) })}, //nolint:staticcheck // Providers use it.
+		"NilConnectDisconnecter":    {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnecter(nil) })},
 		"NilTyped":                  {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector[*testkit.Bucket](nil) })},
 		"NilTypedFn":                {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector(nilTypedFn) })},
 		"NilTypedConnectDisconnect": {"There is nothing to connect with.", "WithTypedExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnector[*testkit.Bucket](nil) })},
-		"NilTypedDisconnecter":      {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*testkit.Bucket](nil) })}, //nolint:staticcheck // Providers use it.
+		"NilTypedDisconnecter":      {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*testkit.Bucket](nil) })},
 
 		"ConnectorOfAnotherKind": {"Every reconcile would fail.", "*testkit.Database", with(func() ReconcilerOption { return WithTypedExternalConnector(databases) })},
 		"TypedAndUntyped": {"They exclude each other.", "exclude each other", func() {

@@ -429,7 +429,7 @@ func TestDeletionReported(t *testing.T) {
 				var connecting []status
 
 				opts := []ReconcilerOption{WithRecorder(rec), f.connector(tc.provider, func(resource.Managed) {
-					connecting = append(connecting, statusOf(f.get(t, a)))
+					connecting = append(connecting, statusOf(f.get(context.Background(), t, a)))
 				})}
 				if tc.opts != nil {
 					opts = append(opts, tc.opts(a)...)
@@ -439,18 +439,18 @@ func TestDeletionReported(t *testing.T) {
 
 				writes := func() int { return a.Count(testkit.StatusUpdate, testkit.StatusPatch) }
 
-				before := f.get(t, a)
+				before := f.get(context.Background(), t, a)
 
 				for i := range 2 + len(tc.after) {
 					if _, err := r.Reconcile(context.Background(), f.request()); err != nil {
 						t.Fatalf("\n%s\nReconcile %d: %v", tc.reason, i+1, err)
 					}
 
-					if diff := cmp.Diff(tc.after[min(i, len(tc.after)-1)], statusOf(f.get(t, a))); diff != "" {
+					if diff := cmp.Diff(tc.after[min(i, len(tc.after)-1)], statusOf(f.get(context.Background(), t, a))); diff != "" {
 						t.Fatalf("\n%s\nafter reconcile %d: -want, +got:\n%s", tc.reason, i+1, diff)
 					}
 
-					now := f.get(t, a)
+					now := f.get(context.Background(), t, a)
 					for _, c := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
 						was, is := before.GetCondition(c), now.GetCondition(c)
 						if was.Equal(is) != was.LastTransitionTime.Equal(&is.LastTransitionTime) {
@@ -475,7 +475,7 @@ func TestDeletionReported(t *testing.T) {
 					t.Errorf("\n%s\nstatus writes until it settled: want %d, got %d: %v", tc.reason, tc.writes, got, verbs(a))
 				}
 
-				settled := f.get(t, a)
+				settled := f.get(context.Background(), t, a)
 
 				a.Forget()
 
@@ -489,7 +489,7 @@ func TestDeletionReported(t *testing.T) {
 					t.Errorf("\n%s\nstatus writes in 10 more reconciles: want 0, got %d", tc.reason, got)
 				}
 
-				if diff := cmp.Diff(settled, f.get(t, a)); diff != "" {
+				if diff := cmp.Diff(settled, f.get(context.Background(), t, a)); diff != "" {
 					t.Errorf("\n%s\n10 reconciles later: -want, +got:\n%s", tc.reason, diff)
 				}
 
@@ -526,8 +526,8 @@ func TestSlowDelete(t *testing.T) {
 
 			var during []status
 
-			r := f.reconciler(a, f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-				during = append(during, statusOf(f.get(t, a)))
+			r := f.reconciler(a, f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: func(ctx context.Context, _ resource.Managed) (ExternalDelete, error) {
+				during = append(during, statusOf(f.get(ctx, t, a)))
 				return ExternalDelete{}, nil
 			}}}, func(resource.Managed) {}))
 
@@ -546,7 +546,7 @@ func TestSlowDelete(t *testing.T) {
 				t.Errorf("while Delete ran: -want, +got:\n%s", diff)
 			}
 
-			if c := f.get(t, a).GetCondition(xpv2.TypeSynced); c.Status != corev1.ConditionTrue {
+			if c := f.get(context.Background(), t, a).GetCondition(xpv2.TypeSynced); c.Status != corev1.ConditionTrue {
 				t.Errorf("the status that upstream wrote after Delete should not have met a conflict: %+v", c)
 			}
 		})
@@ -581,7 +581,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 			}
 
 			if n--; n == 0 {
-				mg := x.f.get(t, x.a)
+				mg := x.f.get(ctx, t, x.a)
 				mg.SetConditions(foreign)
 
 				return x.a.Server().Status().Update(ctx, mg)
@@ -622,7 +622,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 				somebodyWrites(t, x, testkit.StatusPatch, 1)
 				reconciles(t, x, 1)
 
-				if diff := cmp.Diff(foreign, x.f.get(t, x.a).GetCondition("Foreign")); diff != "" {
+				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
 					t.Errorf("foreign condition: -want, +got:\n%s", diff)
 				}
 			},
@@ -635,11 +635,11 @@ func TestDeletionUnderFaults(t *testing.T) {
 				somebodyWrites(t, x, testkit.StatusPatch, 2)
 				reconciles(t, x, 2)
 
-				if diff := cmp.Diff(foreign, x.f.get(t, x.a).GetCondition("Foreign")); diff != "" {
+				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
 					t.Errorf("foreign condition: -want, +got:\n%s", diff)
 				}
 
-				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists), statusOf(x.f.get(t, x.a))); diff != "" {
+				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
 					t.Errorf("status: -want, +got:\n%s", diff)
 				}
 			},
@@ -656,11 +656,11 @@ func TestDeletionUnderFaults(t *testing.T) {
 				somebodyWrites(t, x, testkit.StatusPatch, 1)
 				reconciles(t, x, 1)
 
-				if diff := cmp.Diff(foreign, x.f.get(t, x.a).GetCondition("Foreign")); diff != "" {
+				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
 					t.Errorf("foreign condition: -want, +got:\n%s", diff)
 				}
 
-				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a, example.org/b"), statusOf(x.f.get(t, x.a))); diff != "" {
+				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a, example.org/b"), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
 					t.Errorf("status: -want, +got:\n%s", diff)
 				}
 			},
@@ -675,11 +675,11 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 				reconciles(t, x, 1)
 
-				v := x.f.get(t, x.a).GetResourceVersion()
+				v := x.f.get(context.Background(), t, x.a).GetResourceVersion()
 
-				x.a.After = func(_ context.Context, r testkit.Request) error {
+				x.a.After = func(ctx context.Context, r testkit.Request) error {
 					if statusWrite(r) {
-						if got := statusOf(x.f.get(t, x.a)).Deleting.Reason; got != reconciler.ReasonWaitingForExternalResource {
+						if got := statusOf(x.f.get(ctx, t, x.a)).Deleting.Reason; got != reconciler.ReasonWaitingForExternalResource {
 							t.Errorf("a stale read led to reason %s", got)
 						}
 					}
@@ -689,14 +689,14 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 				reconciles(t, x, 1)
 
-				if v == x.f.get(t, x.a).GetResourceVersion() {
+				if v == x.f.get(context.Background(), t, x.a).GetResourceVersion() {
 					t.Errorf("the second pass should have reported that the external resource still exists")
 				}
 
-				v = x.f.get(t, x.a).GetResourceVersion()
+				v = x.f.get(context.Background(), t, x.a).GetResourceVersion()
 				reconciles(t, x, 3)
 
-				if got := x.f.get(t, x.a).GetResourceVersion(); got != v {
+				if got := x.f.get(context.Background(), t, x.a).GetResourceVersion(); got != v {
 					t.Errorf("resource version: want %s, got %s: stale reads should change nothing", v, got)
 				}
 			},
@@ -724,7 +724,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 				reconciles(t, x, 3)
 
-				if diff := cmp.Diff(deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested), statusOf(x.f.get(t, x.a))); diff != "" {
+				if diff := cmp.Diff(deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
 					t.Errorf("status: -want, +got:\n%s", diff)
 				}
 			},
@@ -740,7 +740,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 			run: func(t *testing.T, x *run) {
 				x.a.Before = func(ctx context.Context, r testkit.Request) error {
 					if r.Verb == testkit.StatusPatch {
-						mg := x.f.get(t, x.a)
+						mg := x.f.get(ctx, t, x.a)
 						mg.SetFinalizers(nil)
 
 						return x.a.Server().Update(ctx, mg)
@@ -758,7 +758,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 				x.r = x.f.reconciler(x.a, x.f.connector(provider{client: upstream.ExternalClientFns{ObserveFn: absent}}, func(resource.Managed) {}))
 				x.a.Before = func(ctx context.Context, r testkit.Request) error {
 					if r.Verb == testkit.StatusPatch {
-						mg := x.f.get(t, x.a)
+						mg := x.f.get(ctx, t, x.a)
 						mg.SetFinalizers(nil)
 
 						return x.a.Server().Update(ctx, mg)
@@ -838,7 +838,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 				}
 
 				for _, down = range []bool{true, true, true, true, false, true, true} {
-					mg := x.f.get(t, x.a)
+					mg := x.f.get(context.Background(), t, x.a)
 					mg.SetConditions(xpv2.Available())
 
 					if err := x.a.Server().Status().Update(context.Background(), mg); err != nil {
@@ -947,7 +947,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 						return nil
 					}
 
-					old := x.f.get(t, x.a)
+					old := x.f.get(ctx, t, x.a)
 					old.SetFinalizers(nil)
 
 					if err := x.a.Server().Update(ctx, old); err != nil {
@@ -964,7 +964,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 				reconciles(t, x, 1)
 
-				if diff := cmp.Diff(fresh.GetResourceVersion(), x.f.get(t, x.a).GetResourceVersion()); diff != "" {
+				if diff := cmp.Diff(fresh.GetResourceVersion(), x.f.get(context.Background(), t, x.a).GetResourceVersion()); diff != "" {
 					t.Errorf("resource version of the new object: -want, +got:\n%s", diff)
 				}
 			},
@@ -980,7 +980,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 						return nil
 					}
 
-					old := x.f.get(t, x.a)
+					old := x.f.get(ctx, t, x.a)
 					old.SetFinalizers(nil)
 
 					if err := x.a.Server().Update(ctx, old); err != nil {
@@ -997,7 +997,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 				reconciles(t, x, 1)
 
-				if diff := cmp.Diff(fresh.GetResourceVersion(), x.f.get(t, x.a).GetResourceVersion()); diff != "" {
+				if diff := cmp.Diff(fresh.GetResourceVersion(), x.f.get(context.Background(), t, x.a).GetResourceVersion()); diff != "" {
 					t.Errorf("resource version of the new object: -want, +got:\n%s", diff)
 				}
 			},
@@ -1010,13 +1010,13 @@ func TestDeletionUnderFaults(t *testing.T) {
 				somebodyWrites(t, x, testkit.Update, 1)
 				reconciles(t, x, 1)
 
-				if diff := cmp.Diff(deletes(reconciler.ReasonDeletionRequested, messageRequested), statusOf(x.f.get(t, x.a))); diff != "" {
+				if diff := cmp.Diff(deletes(reconciler.ReasonDeletionRequested, messageRequested), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
 					t.Errorf("status: -want, +got:\n%s", diff)
 				}
 
 				reconciles(t, x, 1)
 
-				if mg := x.f.get(t, x.a); mg != nil {
+				if mg := x.f.get(context.Background(), t, x.a); mg != nil {
 					t.Errorf("the managed resource should be gone: %+v", mg)
 				}
 
@@ -1040,7 +1040,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 				x.r = f.reconciler(x.a, WithRecorder(x.rec), f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
 					x.deletes++
 					return ExternalDelete{}, nil
-				}}}, func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(t, x.a))) }))
+				}}}, func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(context.Background(), t, x.a))) }))
 
 				tc.run(t, x)
 
@@ -1130,7 +1130,7 @@ func TestDeletionBeginsMeanwhile(t *testing.T) {
 					t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
 				}
 
-				got := statusOf(f.get(t, a))
+				got := statusOf(f.get(context.Background(), t, a))
 				got.Ready.ObservedGeneration, got.Deleting.ObservedGeneration = 3, 3
 
 				if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -1156,7 +1156,7 @@ func TestNoFinalizerAdded(t *testing.T) {
 		for fname, f := range flavours() {
 			t.Run(name+"/"+fname, func(t *testing.T) {
 				a := testkit.NewAPI(f.object(tc.mods...))
-				want := f.get(t, a).GetFinalizers()
+				want := f.get(context.Background(), t, a).GetFinalizers()
 
 				r := f.reconciler(a, f.connector(provider{}, func(resource.Managed) {}))
 				for range 3 {
@@ -1165,7 +1165,7 @@ func TestNoFinalizerAdded(t *testing.T) {
 					}
 				}
 
-				if diff := cmp.Diff(want, f.get(t, a).GetFinalizers()); diff != "" {
+				if diff := cmp.Diff(want, f.get(context.Background(), t, a).GetFinalizers()); diff != "" {
 					t.Errorf("\n%s\nfinalizers: -want, +got:\n%s", tc.reason, diff)
 				}
 
@@ -1206,7 +1206,7 @@ func TestNotDeleted(t *testing.T) {
 				}
 
 				want := xpv2.Condition{Type: reconciler.TypeDeleting, Status: corev1.ConditionUnknown}
-				if diff := cmp.Diff(want, f.get(t, a).GetCondition(reconciler.TypeDeleting)); diff != "" {
+				if diff := cmp.Diff(want, f.get(context.Background(), t, a).GetCondition(reconciler.TypeDeleting)); diff != "" {
 					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 				}
 			})

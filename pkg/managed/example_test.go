@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
-
 	// Was github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed.
 	"github.com/crossplane-graft/graft/pkg/managed"
 )

@@ -111,7 +111,7 @@ func (f flavour) object(mod ...func(mg resource.Managed)) resource.Managed {
 		b.Status.AtProvider.ID = "id-1"
 	}
 
-	if l, ok := mg.(resource.LegacyManaged); ok {
+	if l, ok := mg.(resource.LegacyManaged); ok { //nolint:staticcheck // Deprecated, and what most providers have.
 		// As the API server defaults it.
 		l.SetDeletionPolicy(xpv2.DeletionDelete)
 	}
@@ -128,11 +128,11 @@ func (f flavour) request() reconcile.Request {
 }
 
 // get what the server has, or nil.
-func (f flavour) get(t *testing.T, a *testkit.API) resource.Managed {
+func (f flavour) get(ctx context.Context, t *testing.T, a *testkit.API) resource.Managed {
 	t.Helper()
 
 	mg := f.empty()
-	if err := a.Server().Get(context.Background(), f.request().NamespacedName, mg); err != nil {
+	if err := a.Server().Get(ctx, f.request().NamespacedName, mg); err != nil {
 		if client.IgnoreNotFound(err) != nil {
 			t.Fatal(err)
 		}

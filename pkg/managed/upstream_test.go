@@ -354,10 +354,10 @@ func TestUpstream(t *testing.T) {
 	}{
 		"WithExternalConnector":                {upstream.WithExternalConnector(&upstream.NopConnector{}), "WithExternalConnector"},
 		"WithExternalConnecter":                {upstream.WithExternalConnecter(&upstream.NopConnector{}), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
-		"WithExternalConnectDisconnector":      {upstream.WithExternalConnectDisconnector(nop), "WithExternalConnector"},
-		"WithExternalConnectDisconnecter":      {upstream.WithExternalConnectDisconnecter(nop), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
+		"WithExternalConnectDisconnector":      {upstream.WithExternalConnectDisconnector(nop), "WithExternalConnector"},            //nolint:staticcheck // Providers use it.
+		"WithExternalConnectDisconnecter":      {upstream.WithExternalConnectDisconnecter(nop), "WithExternalConnector"},            //nolint:staticcheck // Providers use it.
 		"WithTypedExternalConnector":           {upstream.WithTypedExternalConnector(connect[*testkit.Bucket](provider{}, nil)), "WithExternalConnector"},
-		"WithTypedExternalConnectDisconnector": {upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(connect[*testkit.Bucket](provider{}, nil))), "WithExternalConnector"},
+		"WithTypedExternalConnectDisconnector": {upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(connect[*testkit.Bucket](provider{}, nil))), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
 		"WithTypedExternalConnectDisconnecter": {upstream.WithTypedExternalConnectDisconnecter(upstream.NewTypedNopDisconnector(connect[*testkit.Bucket](provider{}, nil))), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
 		"WithFinalizer":                        {upstream.WithFinalizer(resource.FinalizerFns{}), "WithFinalizer"},
 		"WithInitializers":                     {upstream.WithInitializers(), "WithInitializers"},

@@ -32,8 +32,8 @@ import (
 )
 
 var (
-	kind    = schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "App"}            //nolint:gochecknoglobals // A constant.
-	request = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: "a"}} //nolint:gochecknoglobals // A constant.
+	kind    = schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "App"}
+	request = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: "a"}}
 )
 
 // An api is an API server that has one object of kind, and counts writes of
@@ -120,7 +120,7 @@ func plain(cs ...xpv2.Condition) []condition {
 }
 
 func conditionsOf(u *claim.Unstructured) any {
-	cs, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions") //nolint:errcheck // None is an answer.
+	cs, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	return cs
 }
 
@@ -175,7 +175,7 @@ func conditionedForm(o client.Object) conditioned {
 		return c
 	}
 
-	u, _ := o.(*unstructured.Unstructured) //nolint:errcheck // There is no other form.
+	u, _ := o.(*unstructured.Unstructured)
 
 	return &claim.Unstructured{Unstructured: *u}
 }
@@ -314,7 +314,7 @@ func TestReconcile(t *testing.T) {
 					t.Fatal(err)
 				}
 
-				st, _, _ := unstructured.NestedMap(u.Object, "status") //nolint:errcheck // It is compared.
+				st, _, _ := unstructured.NestedMap(u.Object, "status")
 				delete(st, "conditions")
 
 				if diff := cmp.Diff(map[string]any{"phase": "fine", "replicas": int64(3)}, st); diff != "" {
