@@ -30,6 +30,7 @@ type ControllerOptions struct {
 	runtime kcontroller.Options
 	nc      NewControllerFn
 	gc      WatchGarbageCollector
+	restore RestoreFn
 }
 
 // A ControllerOption configures a controller.
@@ -134,10 +135,10 @@ type handling struct {
 // sinkKey finds, in a context, the watch whose handler it was given to.
 type sinkKey struct{}
 
-func newWatch(c *controller, id WatchID, w *Watch, now time.Time) *watch {
+func newWatch(c *controller, id WatchID, w *Watch, now time.Time, total *atomic.Uint64) *watch {
 	out := &watch{id: id, since: now}
 	out.ctx = context.WithValue(c.ctx, sinkKey{}, out)
-	out.sub = newSubscription(out, &c.handlers)
+	out.sub = newSubscription(out, &c.handlers, total)
 	out.handle(w)
 	return out
 }
@@ -187,22 +188,6 @@ func (w *watch) stop() <-chan struct{} {
 	return running
 }
 
-// state returns how far the watch has come.
-func (w *watch) state() State {
-	w.mu.Lock()
-	stopped, queue := w.stopped, w.queue
-	w.mu.Unlock()
-	switch {
-	case stopped:
-		return StateStopped
-	case queue == nil:
-		return StatePending
-	}
-	w.kind.mu.Lock()
-	defer w.kind.mu.Unlock()
-	return w.kind.state
-}
-
 // Start a controller. It runs once the manager is elected, and, if there was one
 // of that name, once that has ended. Start does nothing if the controller runs.
 func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
@@ -216,7 +201,7 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	}
 	co.runtime.SkipNameValidation = ptr.To(true)
 
-	ctrl, err := co.nc(name, co.runtime)
+	ctrl, err := co.nc(name, withQueue(co.runtime))
 	if err != nil {
 		return errors.Wrap(err, "cannot create new controller")
 	}
@@ -262,6 +247,7 @@ func (e *ControllerEngine) run(c *controller, co *ControllerOptions) {
 	if c.ctx.Err() != nil {
 		return // Both were true.
 	}
+	e.restoreWatches(c, co.restore)
 
 	e.log.Debug("Starting new controller", "controller", c.name)
 	e.metrics.ControllerStarted(c.name)
@@ -313,6 +299,7 @@ func (e *ControllerEngine) stopWatches(c *controller) {
 	for _, w := range ws {
 		e.stopWatch(c, w)
 	}
+	e.changed()
 }
 
 func (e *ControllerEngine) stopWatch(c *controller, w *watch) <-chan struct{} {

@@ -26,7 +26,7 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 	}
 
 	w := &crdWatcher{set: e.set}
-	sub := newSubscription(w, &e.set.handlers)
+	sub := newSubscription(w, &e.set.handlers, &e.set.delivered)
 	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd, sub)
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")

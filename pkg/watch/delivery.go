@@ -40,6 +40,7 @@ type sink interface {
 type subscription struct {
 	sink      sink
 	group     *sync.WaitGroup // Of goroutines that deliver.
+	total     *atomic.Uint64  // Of all subscriptions.
 	delivered atomic.Uint64
 	synced    atomic.Bool
 	stopped   atomic.Bool
@@ -49,8 +50,8 @@ type subscription struct {
 	running chan struct{} // Closed when the goroutine ends; nil if there is none.
 }
 
-func newSubscription(s sink, group *sync.WaitGroup) *subscription {
-	return &subscription{sink: s, group: group}
+func newSubscription(s sink, group *sync.WaitGroup, total *atomic.Uint64) *subscription {
+	return &subscription{sink: s, group: group, total: total}
 }
 
 func (s *subscription) enqueue(ds ...delivery) {
@@ -89,6 +90,7 @@ func (s *subscription) dispatch() {
 			}
 			s.sink.deliver(d)
 			s.delivered.Add(1)
+			s.total.Add(1)
 		}
 	}
 }

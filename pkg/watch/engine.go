@@ -41,7 +41,15 @@ type ControllerEngine struct {
 	// requests counts calls to StartWatches: see watch.requested.
 	requests atomic.Uint64
 
-	wg sync.WaitGroup
+	wg sync.WaitGroup // Of controllers.
+
+	// ctx ends, and what runs in the background with it, when the engine is shut
+	// down.
+	ctx         context.Context //nolint:containedctx // It is the engine's life.
+	cancel      context.CancelFunc
+	background  sync.WaitGroup
+	saver       saver
+	storeErrors storeErrors
 
 	mu          sync.RWMutex
 	controllers map[string]*controller
@@ -92,6 +100,9 @@ func WithSyncTimeout(d time.Duration) ControllerEngineOption {
 // client c, and with nc where the cache may be too old. The informers should come
 // from NewCache, and be what c reads from. Others work, with what they bring: see
 // TrackInformers.
+//
+// The engine has no goroutine of its own but while it has controllers, or changes
+// to save. It doesn't have to be shut down if all controllers are stopped.
 func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client.Client, o ...ControllerEngineOption) *ControllerEngine {
 	e := &ControllerEngine{
 		mgr:            mgr,
@@ -108,6 +119,7 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		controllers:    make(map[string]*controller),
 		ending:         make(map[string]chan struct{}),
 	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
 	for _, fn := range o {
 		fn(e)
 	}
@@ -156,10 +168,7 @@ func (e *ControllerEngine) running(ctx context.Context, name string) (*controlle
 
 	from := caller(ctx)
 	if !ok || (from != nil && from.name == name && from != c) {
-		if shutDown {
-			return nil, errors.Join(&notRunningError{name: name}, ErrShutDown)
-		}
-		return nil, &notRunningError{name: name}
+		return nil, &notRunningError{name: name, shutDown: shutDown}
 	}
 	return c, nil
 }
@@ -201,6 +210,8 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	if e.nothingToStart(c, seq, ws) {
 		return nil
 	}
+
+	defer e.changed()
 
 	var errs []error
 	started := make([]*watch, 0, len(ws))
@@ -304,7 +315,7 @@ func (e *ControllerEngine) addWatch(c *controller, id WatchID, seq uint64, r *Wa
 		return w, false, nil
 	}
 
-	w = newWatch(c, id, r, e.clock.Now())
+	w = newWatch(c, id, r, e.clock.Now(), &e.set.delivered)
 	w.requested.Store(seq)
 	if w.kind, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.kind, w.sub); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
@@ -337,6 +348,10 @@ func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids
 		}
 	}
 	c.mu.Unlock()
+	if len(ws) == 0 {
+		return 0, nil
+	}
+	e.changed()
 
 	from, _ := ctx.Value(sinkKey{}).(*watch)
 	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
@@ -359,10 +374,12 @@ func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids
 }
 
 // Shutdown stops all controllers, for good: none can be started afterwards. It
-// waits for them as Stop does, for all at once.
+// waits for them as Stop does, for all at once. A state store keeps the watches
+// that there were.
 func (e *ControllerEngine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	e.shutDown = true
+	e.cancel()
 	names := make([]string, 0, len(e.controllers))
 	for name := range e.controllers {
 		names = append(names, name)
@@ -381,6 +398,7 @@ func (e *ControllerEngine) Shutdown(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		e.wg.Wait()
+		e.background.Wait()
 	}()
 	errs = append(errs, errors.Wrap(e.drain(ctx, done), "cannot wait for controllers"))
 	return join(errs)

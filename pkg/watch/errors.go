@@ -93,7 +93,8 @@ func (e *KindError) Unwrap() []error {
 
 // notRunningError has the text that callers of upstream's engine know.
 type notRunningError struct {
-	name string
+	name     string
+	shutDown bool
 }
 
 func (e *notRunningError) Error() string {
@@ -101,7 +102,7 @@ func (e *notRunningError) Error() string {
 }
 
 func (e *notRunningError) Is(target error) bool {
-	return target == ErrNotRunning
+	return target == ErrNotRunning || e.shutDown && target == ErrShutDown
 }
 
 // classify says what an error that was met on the way to an informer means.

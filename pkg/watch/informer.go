@@ -27,7 +27,7 @@ func (i *informer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Resour
 	if isNil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
-	r := &registration{sub: newSubscription(&handlerSink{handler: h}, &i.set.handlers)}
+	r := &registration{sub: newSubscription(&handlerSink{handler: h}, &i.set.handlers, &i.set.delivered)}
 	k, err := i.set.acquire(i.id, i.obj, r.sub)
 	if err != nil {
 		return nil, err

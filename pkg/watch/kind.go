@@ -59,7 +59,6 @@ type kind struct {
 	lastRead atomic.Int64
 
 	wake chan struct{} // Pokes run.
-	done chan struct{} // Closed when run has returned.
 
 	mu         sync.Mutex
 	state      State
@@ -71,7 +70,6 @@ type kind struct {
 	indexes    []*index
 	owners     map[any]struct{}
 	idleSince  time.Time // When the last owner went.
-	retired    bool      // No longer in the set.
 
 	// Backoff.
 	failures int
@@ -83,6 +81,11 @@ type kind struct {
 	opening   *opened  // Not yet synced.
 	unstarted bool     // Won't sync until somebody else starts it.
 	seen      sighting // Of the CRD.
+
+	// While run looks up the mapping and opens an informer it can't be told
+	// anything. What should have been is done right afterwards.
+	busy  bool
+	after order
 }
 
 // An order is what run must do with the informer that it has.
@@ -108,7 +111,6 @@ func newKind(s *kindSet, id kindID, obj client.Object) *kind {
 		obj:       obj,
 		fan:       newFan(),
 		wake:      make(chan struct{}, 1),
-		done:      make(chan struct{}),
 		state:     StatePending,
 		since:     s.clock.Now(),
 		idleSince: s.clock.Now(),
@@ -163,9 +165,14 @@ func (k *kind) wait(ctx context.Context) (*opened, error) {
 		}
 		k.mu.Lock()
 		changed, err, state, unstarted, isOpening := k.changed, k.err, k.state, k.unstarted, k.opening != nil
+		o := k.current.Load()
 		k.mu.Unlock()
 
 		switch {
+		case o != nil:
+			// It synced between the two looks, and the change that said so is
+			// over: nobody would wake us.
+			return o, nil
 		case k.set.ctx.Err() != nil:
 			return nil, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ErrShutDown}
 		case state == StateStopped:
@@ -199,7 +206,6 @@ func (k *kind) late(ctx context.Context) error {
 
 // run drives the kind until it is retired or the set ends.
 func (k *kind) run() {
-	defer close(k.done)
 	defer k.end()
 
 	ctx := k.set.ctx
@@ -212,6 +218,7 @@ func (k *kind) run() {
 			continue
 		}
 
+		k.begin()
 		rctx, cancel := context.WithTimeout(ctx, k.set.resolveTimeout)
 		m, err := k.set.backend.resolve(rctx, k.id.GroupVersionKind)
 		cancel()
@@ -223,6 +230,27 @@ func (k *kind) run() {
 		}
 		k.session(ctx, m)
 	}
+}
+
+// begin to look up the mapping and to open an informer.
+func (k *kind) begin() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.busy = true
+	k.after = carryOn
+}
+
+// finish what began. It returns whether to carry on: if not, something happened
+// meanwhile that makes the outcome old news. The mutex must be held.
+func (k *kind) finish() bool {
+	k.busy = false
+	if k.after == carryOn {
+		return true
+	}
+	k.order = k.after
+	k.after = carryOn
+	k.obey()
+	return false
 }
 
 // end says that nothing will happen any more.
@@ -285,17 +313,21 @@ func (k *kind) failed(err *KindError) {
 	}
 
 	k.mu.Lock()
-	news := k.failLocked(err)
+	// What we were told meanwhile is newer than the failure.
+	news := k.finish() && k.failLocked(err)
 	k.mu.Unlock()
 	k.logFailure(err, news)
 }
 
 // failLocked returns whether this is news. The mutex must be held.
 func (k *kind) failLocked(err *KindError) bool {
+	k.set.failures.add(err)
 	news := k.state != stateFor(err)
 	k.opening = nil
 	k.failures++
-	k.nextTry = k.set.clock.Now().Add(k.set.backoff(k.failures, errors.Is(err.Reason, ErrNoSuchKind)))
+	// A kind that isn't served although its CRD says so soon will be.
+	gone := errors.Is(err.Reason, ErrNoSuchKind) && k.seen.uid == ""
+	k.nextTry = k.set.clock.Now().Add(k.set.backoff(k.failures, gone))
 	k.move(stateFor(err), err)
 	return news
 }
@@ -356,8 +388,14 @@ func (k *kind) session(ctx context.Context, m *meta.RESTMapping) {
 		return
 	}
 	k.mu.Lock()
-	k.opening = o
+	carryOn := k.finish()
+	if carryOn {
+		k.opening = o
+	}
 	k.mu.Unlock()
+	if !carryOn {
+		return
+	}
 
 	o.start()
 	if !k.sync(ctx, o, reg, generation) {
@@ -532,6 +570,9 @@ func (k *kind) decide(o *opened) (bool, *KindError) {
 
 	// The informer tries again by itself, with a backoff of its own.
 	news := k.state != StateDegraded
+	if news {
+		k.set.failures.add(err)
+	}
 	if news || k.err == nil || !errors.Is(k.err.Reason, err.Reason) {
 		k.move(StateDegraded, err)
 	}
@@ -551,7 +592,7 @@ func (k *kind) obey() {
 	switch k.order {
 	case sleep:
 		k.fan.clear()
-		k.failures = 1
+		k.failures = maxFailures
 		k.nextTry = k.set.clock.Now().Add(k.set.backoff(maxFailures, true))
 		k.move(StateDormant, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNoSuchKind})
 	case carryOn, reopen:
@@ -568,6 +609,10 @@ func (k *kind) command(o order) {
 }
 
 func (k *kind) commandLocked(o order) {
+	if k.busy {
+		k.after = o
+		return
+	}
 	k.order = o
 	if k.current.Load() == nil && k.opening == nil {
 		// There is no informer that must go.
@@ -587,7 +632,8 @@ func (k *kind) sighted(s sighting) {
 	moved := has && k.mapping != nil && (k.mapping.Resource.Resource != s.resource || k.mapping.Scope.Name() != s.scope)
 	replaced := before.uid != "" && before.uid != s.uid
 	switch {
-	case moved, replaced:
+	case moved, replaced, k.busy, k.order == sleep:
+		// One that was told to sleep, and hasn't yet, would sleep through it.
 		k.commandLocked(reopen)
 	case !has && k.state != StatePending:
 		// No need to wait: it is there now.
@@ -604,6 +650,10 @@ func (k *kind) vanished(s sighting) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.seen.uid != "" && k.seen.uid != s.uid {
+		return
+	}
+	if k.current.Load() != nil && k.mapping.Resource.Resource != s.resource {
+		// It was found to be elsewhere before anybody told us.
 		return
 	}
 	k.seen = sighting{}

@@ -68,9 +68,12 @@ const (
 	firstBackoff = time.Second
 	lastBackoff  = time.Minute
 
-	// With CRDs watched, a kind that is gone is looked up only in case that an
-	// event was lost, or that it isn't defined by a CRD.
+	// With CRDs watched, a kind that isn't there is looked up only in case that
+	// it isn't defined by a CRD.
 	goneBackoff = 10 * time.Minute
+
+	// A kind whose CRD went is looked up only in case that we missed its return.
+	vanishedBackoff = time.Hour
 
 	// Enough to be at the last backoff.
 	maxFailures = 32
@@ -94,6 +97,9 @@ type kindSet struct {
 
 	// handlers of GetInformer's callers that run.
 	handlers sync.WaitGroup
+
+	delivered atomic.Uint64 // Events.
+	failures  failureCounts
 
 	// How many watch CRDs for the set.
 	crdsWatched atomic.Int32
@@ -208,9 +214,6 @@ func (s *kindSet) retire(k *kind) bool {
 
 // forget a kind. The mutex must be held.
 func (s *kindSet) forget(k *kind) {
-	k.mu.Lock()
-	k.retired = true
-	k.mu.Unlock()
 	if s.kinds[k.id] == k {
 		delete(s.kinds, k.id)
 	}

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,10 +26,15 @@ type wrappedInformers struct {
 
 	// run a function in a goroutine that is waited for.
 	run func(func())
+
+	// removals that are under way. An informer that was got before one ended
+	// would be removed by it.
+	mu       sync.Mutex
+	removals map[kindID]chan struct{}
 }
 
 func newWrappedSet(infs cache.Informers, r client.Reader) *kindSet {
-	w := &wrappedInformers{infs: infs, reader: r}
+	w := &wrappedInformers{infs: infs, reader: r, removals: make(map[kindID]chan struct{})}
 	set := newKindSet(w)
 	w.run = set.wg.Go
 	return set
@@ -43,6 +49,13 @@ func (w *wrappedInformers) open(ctx context.Context, o opening) (*opened, error)
 		inf cache.Informer
 		err error
 	}
+	w.mu.Lock()
+	removal := w.removals[o.id]
+	w.mu.Unlock()
+	if err := await(ctx, removal); err != nil {
+		return nil, err
+	}
+
 	// Discovery inside a cache knows no context.
 	ch := make(chan answer, 1)
 	w.run(func() {
@@ -80,17 +93,36 @@ func (w *wrappedInformers) open(ctx context.Context, o opening) (*opened, error)
 				}
 			})
 		},
-		close: func() {
-			w.run(func() {
-				// To ask after the informer was removed would make another one.
-				// The answer comes when the informer's context ends, if not before.
-				if asked != nil {
-					<-asked
-				}
-				// All that it does is to take a lock and to close a channel, but
-				// the lock may be held while another kind is discovered.
-				_ = w.infs.RemoveInformer(context.WithoutCancel(o.run), o.obj)
-			})
-		},
+		close: func() { w.remove(o, inf, asked) },
 	}, nil
+}
+
+// remove an informer, unless somebody else did.
+func (w *wrappedInformers) remove(o opening, inf cache.Informer, asked <-chan struct{}) {
+	if inf.IsStopped() {
+		return
+	}
+	removed := make(chan struct{})
+	w.mu.Lock()
+	w.removals[o.id] = removed
+	w.mu.Unlock()
+
+	w.run(func() {
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.removals[o.id] == removed {
+				delete(w.removals, o.id)
+			}
+			close(removed)
+		}()
+		// To ask after the informer was removed would make another one. The
+		// answer comes when the informer's context ends, if not before.
+		if asked != nil {
+			<-asked
+		}
+		// All that it does is to take a lock and to close a channel, but the
+		// lock may be held while another kind is discovered.
+		_ = w.infs.RemoveInformer(context.WithoutCancel(o.run), o.obj)
+	})
 }

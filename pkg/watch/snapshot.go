@@ -1,0 +1,219 @@
+package watch
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A Snapshot is what an engine does at a time. It is a copy: it doesn't change,
+// and may be changed.
+type Snapshot struct {
+	// Taken at.
+	Taken time.Time `json:"taken"`
+
+	// Elected says whether the manager is elected. Until then no controller
+	// reconciles.
+	Elected bool `json:"elected"`
+
+	// Controllers that were started and not stopped, by name.
+	Controllers []ControllerSnapshot `json:"controllers"`
+
+	// Ending are the names of controllers that were stopped, and of which
+	// something still runs: a reconcile or a handler that doesn't heed its
+	// context.
+	Ending []string `json:"ending,omitempty"`
+
+	// Kinds that the cache has, by name.
+	Kinds []KindSnapshot `json:"kinds"`
+}
+
+// A ControllerSnapshot is what a controller does.
+type ControllerSnapshot struct {
+	Name string `json:"name"`
+
+	// Running says whether it reconciles. If not, it waits for the manager to be
+	// elected, or for the controller before it to end.
+	Running bool `json:"running"`
+
+	// Started at.
+	Started time.Time `json:"started"`
+
+	// Watches by kind and type.
+	Watches []WatchSnapshot `json:"watches"`
+}
+
+// A WatchSnapshot is how a watch does.
+type WatchSnapshot struct {
+	Type WatchType               `json:"type"`
+	GVK  schema.GroupVersionKind `json:"gvk"`
+
+	// State since.
+	State State     `json:"state"`
+	Since time.Time `json:"since"`
+
+	// Error that the kind met last, unless it was overcome.
+	Error string `json:"error,omitempty"`
+
+	// Generation counts the kind's informers.
+	Generation uint64 `json:"generation"`
+
+	// Delivered counts events that reached the handler or were held back by a
+	// predicate.
+	Delivered uint64 `json:"delivered"`
+}
+
+// A KindSnapshot is how a kind does: one informer, as its owners see it.
+type KindSnapshot struct {
+	GVK schema.GroupVersionKind `json:"gvk"`
+
+	// Representation of its objects: typed, unstructured or metadata.
+	Representation string `json:"representation"`
+
+	// Resource that it is served as, and whether in namespaces. Empty if it
+	// wasn't found yet.
+	Resource   string `json:"resource,omitempty"`
+	Namespaced bool   `json:"namespaced"`
+
+	// State since.
+	State State     `json:"state"`
+	Since time.Time `json:"since"`
+
+	// Error that was met last, unless it was overcome.
+	Error string `json:"error,omitempty"`
+
+	// Failures in a row, and when to try again.
+	Failures int        `json:"failures,omitempty"`
+	NextTry  *time.Time `json:"nextTry,omitempty"`
+
+	// Generation counts informers.
+	Generation uint64 `json:"generation"`
+
+	// Owners are watches, handlers and indexes.
+	Owners int `json:"owners"`
+
+	// LastRead at. Nil if it wasn't.
+	LastRead *time.Time `json:"lastRead,omitempty"`
+
+	// Objects that are known.
+	Objects int `json:"objects"`
+}
+
+// Snapshot returns what the engine does now. Its parts are taken one after the
+// other.
+func (e *ControllerEngine) Snapshot() Snapshot {
+	s := Snapshot{Taken: e.clock.Now(), Elected: e.elected(), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
+
+	e.mu.RLock()
+	cs := make([]*controller, 0, len(e.controllers))
+	for _, c := range e.controllers {
+		cs = append(cs, c)
+	}
+	for name := range e.ending {
+		s.Ending = append(s.Ending, name)
+	}
+	e.mu.RUnlock()
+	slices.Sort(s.Ending)
+
+	for _, c := range cs {
+		s.Controllers = append(s.Controllers, c.snapshot())
+	}
+	slices.SortFunc(s.Controllers, func(a, b ControllerSnapshot) int { return strings.Compare(a.Name, b.Name) })
+
+	for _, k := range e.set.all() {
+		s.Kinds = append(s.Kinds, k.snapshot())
+	}
+	slices.SortFunc(s.Kinds, func(a, b KindSnapshot) int {
+		return cmp.Or(compareGVK(a.GVK, b.GVK), strings.Compare(a.Representation, b.Representation))
+	})
+	return s
+}
+
+func (c *controller) snapshot() ControllerSnapshot {
+	s := ControllerSnapshot{Name: c.name, Running: c.running.Load(), Started: c.started, Watches: []WatchSnapshot{}}
+	c.mu.RLock()
+	ws := make([]*watch, 0, len(c.watches))
+	for _, w := range c.watches {
+		ws = append(ws, w)
+	}
+	c.mu.RUnlock()
+
+	for _, w := range ws {
+		s.Watches = append(s.Watches, w.snapshot())
+	}
+	slices.SortFunc(s.Watches, func(a, b WatchSnapshot) int {
+		return cmp.Or(compareGVK(a.GVK, b.GVK), strings.Compare(string(a.Type), string(b.Type)))
+	})
+	return s
+}
+
+func (w *watch) snapshot() WatchSnapshot {
+	k := w.kind.snapshot()
+	s := WatchSnapshot{
+		Type:       w.id.Type,
+		GVK:        w.id.GVK,
+		State:      k.State,
+		Since:      k.Since,
+		Error:      k.Error,
+		Generation: k.Generation,
+		Delivered:  w.sub.delivered.Load(),
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since.After(s.Since) {
+		s.Since = w.since
+	}
+	switch {
+	case w.stopped:
+		s.State = StateStopped
+	case w.queue == nil:
+		// The controller doesn't run yet.
+		s.State, s.Since = StatePending, w.since
+	}
+	return s
+}
+
+func (k *kind) snapshot() KindSnapshot {
+	objects := k.fan.objects()
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := KindSnapshot{
+		GVK:            k.id.GroupVersionKind,
+		Representation: string(k.id.as),
+		State:          k.state,
+		Since:          k.since,
+		Failures:       k.failures,
+		Generation:     k.generation,
+		Owners:         len(k.owners),
+		Objects:        objects,
+	}
+	if k.mapping != nil {
+		s.Resource = k.mapping.Resource.Resource
+		s.Namespaced = k.mapping.Scope.Name() == "namespace"
+	}
+	if k.err != nil {
+		s.Error = k.err.Error()
+	}
+	if k.failures > 0 {
+		t := k.nextTry
+		s.NextTry = &t
+	}
+	if n := k.lastRead.Load(); n != 0 {
+		t := time.Unix(0, n)
+		s.LastRead = &t
+	}
+	return s
+}
+
+func compareGVK(a, b schema.GroupVersionKind) int {
+	return cmp.Or(
+		strings.Compare(a.Group, b.Group),
+		strings.Compare(a.Kind, b.Kind),
+		strings.Compare(a.Version, b.Version),
+	)
+}
