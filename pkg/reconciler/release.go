@@ -1,0 +1,246 @@
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	kmeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// Delays between tries. The first one stands as long as somebody else's writes
+// are what is in the way: they don't get fewer by waiting.
+const (
+	firstReleaseDelay = 10 * time.Millisecond
+	lastReleaseDelay  = time.Second
+)
+
+var (
+	errGone   = errors.New("the object does not exist any more")
+	errUndone = errors.New("somebody ended the pause, or allowed the external resource to be deleted")
+
+	errOrphaning = errors.Errorf("the garbage collector has not removed its finalizer %q yet", metav1.FinalizerOrphanDependents)
+)
+
+// Released says what became of an object that was released.
+type Released struct {
+	// Gone means that the object does not exist any more.
+	Gone bool
+
+	// Holding are the finalizers that the object still has. Nobody can add to
+	// them, since the object is being deleted. It may be empty though the object
+	// is not gone, if its kind is one that is deleted with a grace period.
+	//
+	// Together with an error it is what was seen last, and the object may not be
+	// being deleted yet.
+	Holding []string
+}
+
+// A ReleaseOption configures Release.
+type ReleaseOption func(*release)
+
+// ReleaseWithPropagation sets what the garbage collector does with objects that
+// the released one owns. The default is metav1.DeletePropagationOrphan: it leaves
+// them alone. Anything else deletes them, and what they stand for.
+func ReleaseWithPropagation(p metav1.DeletionPropagation) ReleaseOption {
+	return func(r *release) { r.propagation = p }
+}
+
+// Release takes an object out of the hands of those who hold it by the supplied
+// finalizers, without letting them act on its deletion. It is for those who move
+// an object elsewhere, or orphan what it stands for.
+//
+// It pauses the object, sees to it that deleting a managed resource does not
+// delete its external resource, deletes it, and then removes the finalizers. The
+// order is what makes it safe: once an object is being deleted, the API server
+// lets nobody add a finalizer. A controller that adds its finalizer back as fast
+// as it can doesn't get to.
+//
+// Exactly the supplied finalizers are removed, by a patch that the API server
+// refuses if the list is not what it was read to be. Everybody else's, and all
+// annotations but the pause, stay as they are. What still holds the object is
+// returned, whether or not it had one of the supplied finalizers. Such an object
+// stays paused, and keeps its changed policies.
+//
+// To rule out external deletion, a spec.deletionPolicy of Delete becomes Orphan,
+// and spec.managementPolicies lose Delete, of any object that has them. It is
+// deleted at exactly the version at which that and the pause were seen, so that
+// nobody can undo them in between. Nobody is kept from it later. Whoever writes
+// the object's spec, a composite for one, should be released first.
+//
+// Copy the object before: afterwards it may be gone. In the copy leave out what
+// Release changed, if it was released before.
+//
+// o says which object: its kind, namespace, name and UID, which must be set. Of a
+// typed object, the client's scheme must know the kind. An object that has the
+// name but another UID is never touched. The client may read from a cache;
+// whatever that serves, nothing is done or reported that the API server has not
+// confirmed. It needs permission to get, patch and delete the object.
+//
+// Release tries again after conflicts and while the API server is unavailable.
+// It waits for the garbage collector, if nothing else holds the object. Both end
+// with ctx, whose error is then in the one returned. Give it a deadline. Called
+// again, Release goes on where it stopped, and writes nothing that is done
+// already. It is safe for concurrent use, for the same object too.
+//
+// An error is returned at once if trying again is of no use: the API server
+// forbids a request, does not know the kind, finds the object invalid, or a
+// webhook refuses. The garbage collector's own finalizers can't be supplied, use
+// ReleaseWithPropagation.
+func Release(ctx context.Context, c client.Client, o client.Object, finalizers []string, opts ...ReleaseOption) (Released, error) {
+	if o.GetUID() == "" {
+		return Released{}, errors.New("cannot release an object without a UID: read it from the API server first")
+	}
+
+	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
+		if slices.Contains(finalizers, f) {
+			return Released{}, errors.Errorf("cannot release an object from %q: without it the garbage collector deletes what the object owns; use ReleaseWithPropagation", f)
+		}
+	}
+
+	gvk, err := apiutil.GVKForObject(o, c.Scheme())
+	if err != nil {
+		return Released{}, errors.Wrap(err, "cannot tell the kind of the object to release")
+	}
+
+	r := &release{
+		client:      c,
+		kind:        gvk,
+		key:         client.ObjectKeyFromObject(o),
+		uid:         o.GetUID(),
+		finalizers:  finalizers,
+		propagation: metav1.DeletePropagationOrphan,
+		wait:        seam.Wait,
+	}
+
+	for _, opt := range opts {
+		opt(r)
+	}
+
+	out, err := r.run(ctx)
+
+	return out, errors.Wrapf(err, "cannot release %s %s", gvk.Kind, r.key)
+}
+
+type release struct {
+	client      client.Client
+	kind        schema.GroupVersionKind
+	key         client.ObjectKey
+	uid         types.UID
+	finalizers  []string
+	propagation metav1.DeletionPropagation
+	wait        func(ctx context.Context, d time.Duration) error
+
+	// live makes the next read go past any cache.
+	live bool
+
+	// version is the resource version of what was read last, and refused the one
+	// at which the API server found a write invalid, if it did.
+	version string
+	refused *string
+}
+
+func (r *release) run(ctx context.Context) (Released, error) {
+	delay := firstReleaseDelay
+
+	for {
+		out, err := r.step(ctx)
+
+		switch {
+		case errors.Is(err, errGone):
+			return Released{Gone: true}, nil
+		case err == nil, r.permanent(err):
+			return out, err
+		}
+
+		d := firstReleaseDelay
+
+		if outdated(err) {
+			r.live = true
+		} else {
+			d, delay = delay, min(2*delay, lastReleaseDelay)
+		}
+
+		if werr := r.wait(ctx, d); werr != nil {
+			return out, fmt.Errorf("%w: %w", werr, err)
+		}
+	}
+}
+
+// step does what is to be done next. It is called again after an error that is
+// not permanent.
+func (r *release) step(ctx context.Context) (Released, error) {
+	o, err := r.read(ctx)
+	if err != nil {
+		return Released{}, errors.Wrap(err, "cannot read it")
+	}
+
+	// Pausing comes first, and whoever else writes: then its controller stops,
+	// and what follows has fewer to compete with.
+	for _, write := range []func(context.Context, *object) (*object, error){r.pause, r.keepExternal, r.delete, r.removeFinalizers} {
+		r.version = o.GetResourceVersion()
+
+		next, err := write(ctx, o)
+		if err != nil {
+			return Released{Holding: o.GetFinalizers()}, err
+		}
+
+		o = next
+	}
+
+	out := Released{Holding: o.GetFinalizers()}
+
+	switch {
+	case slices.Equal(out.Holding, []string{metav1.FinalizerOrphanDependents}):
+		// It was put there by the deletion, and goes by itself.
+		return out, errOrphaning
+	case len(out.Holding) == 0 && meta.WasDeleted(o) && graceless(o):
+		return out, errGone
+	default:
+		return out, nil
+	}
+}
+
+// graceless tells whether the object goes with its last finalizer.
+func graceless(o *object) bool {
+	s := o.GetDeletionGracePeriodSeconds()
+	return s == nil || *s == 0
+}
+
+// outdated tells whether the object is not what it was read to be.
+func outdated(err error) bool {
+	return errors.Is(err, errUndone) || kerrors.IsConflict(err) || kerrors.IsInvalid(err) || kerrors.IsNotFound(err)
+}
+
+// permanent tells whether trying again is of no use.
+func (r *release) permanent(err error) bool {
+	switch {
+	case kerrors.IsNotFound(err):
+		return false
+	case kerrors.IsInvalid(err):
+		// If the object has changed since it was read, that is the reason: a
+		// test in a patch did not hold. If not, it is refused for good.
+		at := r.version
+		again := r.refused != nil && *r.refused == at
+		r.refused = &at
+
+		return again
+	case kerrors.IsConflict(err):
+		// The answer of a webhook may have the code, but not the reason. One of
+		// Crossplane's refuses deletion of what a Usage protects this way.
+		return kerrors.ReasonForError(err) != metav1.StatusReasonConflict
+	default:
+		return seam.Permanent(err) || kmeta.IsNoMatchError(err)
+	}
+}

@@ -1,0 +1,215 @@
+package reconciler
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// An object of any kind: the one that is released.
+type object = unstructured.Unstructured
+
+// An operation of a JSON patch. Those of the same patch happen all or none.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// read returns the object.
+func (r *release) read(ctx context.Context) (*object, error) {
+	if r.live {
+		return r.readLive(ctx)
+	}
+
+	o := r.named()
+
+	switch err := r.client.Get(ctx, r.key, o); {
+	case kerrors.IsNotFound(err), err == nil && o.GetUID() != r.uid:
+		// A cache may not have seen it yet.
+		return r.readLive(ctx)
+	default:
+		return o, err
+	}
+}
+
+// readLive returns the object as it is, whatever the client reads from, by a
+// patch that changes nothing: such a patch is answered by the API server with the
+// object, and writes nothing.
+func (r *release) readLive(ctx context.Context) (*object, error) {
+	r.live = false
+
+	o, err := r.merge(ctx, map[string]any{})
+
+	switch {
+	case kerrors.IsNotFound(err):
+		return nil, errGone
+	case kerrors.IsInvalid(err) && concerns(err, "metadata.uid"):
+		return nil, errGone
+	default:
+		return o, err
+	}
+}
+
+// concerns tells whether the API server found that field invalid.
+func concerns(err error, field string) bool {
+	s := kerrors.APIStatus(nil)
+	if !errors.As(err, &s) || s.Status().Details == nil {
+		return false
+	}
+
+	return slices.ContainsFunc(s.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == field })
+}
+
+// pause the object, so that its controller leaves it alone.
+func (r *release) pause(ctx context.Context, o *object) (*object, error) {
+	if meta.IsPaused(o) {
+		return o, nil
+	}
+
+	// Nobody who writes all the time can keep this from succeeding: no resource
+	// version is named.
+	o, err := r.merge(ctx, map[string]any{"annotations": map[string]any{meta.AnnotationKeyReconciliationPaused: "true"}})
+
+	return o, errors.Wrap(err, "cannot pause it")
+}
+
+// keepExternal rules out that the deletion of a managed resource deletes its
+// external resource, should somebody end the pause.
+func (r *release) keepExternal(ctx context.Context, o *object) (*object, error) {
+	ops := orphaning(o)
+	if len(ops) == 0 {
+		return o, nil
+	}
+
+	o, err := r.patch(ctx, ops)
+
+	return o, errors.Wrap(err, "cannot rule out that its external resource is deleted")
+}
+
+// orphaning returns what has to be done to the object so that its deletion does
+// not delete its external resource. A policy that is changed is still what it was
+// read to be: somebody else's new one may allow less than what this would set.
+func orphaning(o *object) []operation {
+	var ops []operation
+
+	if p, _, err := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); err == nil && p == string(xpv2.DeletionDelete) {
+		ops = append(ops, exchange("/spec/deletionPolicy", p, xpv2.DeletionOrphan)...)
+	}
+
+	if p, _, err := unstructured.NestedStringSlice(o.Object, "spec", "managementPolicies"); err == nil && allowDelete(p) {
+		ops = append(ops, exchange("/spec/managementPolicies", p, withoutDelete(p))...)
+	}
+
+	return ops
+}
+
+func allowDelete(policies []string) bool {
+	return slices.Contains(policies, string(xpv2.ManagementActionAll)) || slices.Contains(policies, string(xpv2.ManagementActionDelete))
+}
+
+// withoutDelete returns the policies that allow everything else that the supplied
+// ones do.
+func withoutDelete(policies []string) []string {
+	if slices.Contains(policies, string(xpv2.ManagementActionAll)) {
+		return []string{
+			string(xpv2.ManagementActionObserve),
+			string(xpv2.ManagementActionCreate),
+			string(xpv2.ManagementActionUpdate),
+			string(xpv2.ManagementActionLateInitialize),
+		}
+	}
+
+	return slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == string(xpv2.ManagementActionDelete) })
+}
+
+// delete the object, if nobody has.
+func (r *release) delete(ctx context.Context, o *object) (*object, error) {
+	// A second deletion changes the mind of the garbage collector.
+	collected := r.propagation == metav1.DeletePropagationOrphan && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
+
+	if meta.WasDeleted(o) && !collected {
+		return o, nil
+	}
+
+	// Answers to what was just written hold what others wrote in between.
+	if !meta.IsPaused(o) || len(orphaning(o)) > 0 {
+		return nil, errUndone
+	}
+
+	// At this version it is paused, and its external resource is safe. Somebody
+	// may have undone that meanwhile.
+	at := o.GetResourceVersion()
+
+	err := r.client.Delete(ctx, r.named(), client.Preconditions{UID: &r.uid, ResourceVersion: &at}, client.PropagationPolicy(r.propagation))
+	if err != nil {
+		return nil, errors.Wrap(err, "cannot delete it")
+	}
+
+	o, err = r.readLive(ctx)
+
+	return o, errors.Wrap(err, "cannot read it after its deletion")
+}
+
+// removeFinalizers removes the supplied finalizers, if the object is still the
+// same one, and has the finalizers that it was read to have. What else is written
+// to it meanwhile doesn't matter, so that nobody can keep this from succeeding.
+func (r *release) removeFinalizers(ctx context.Context, o *object) (*object, error) {
+	had := o.GetFinalizers()
+
+	left := slices.DeleteFunc(slices.Clone(had), func(f string) bool { return slices.Contains(r.finalizers, f) })
+	if len(left) == len(had) {
+		return o, nil
+	}
+
+	o, err := r.patch(ctx, exchange("/metadata/finalizers", had, left))
+
+	return o, errors.Wrap(err, "cannot remove finalizers")
+}
+
+// exchange a value, if it is the one supplied.
+func exchange(path string, from, to any) []operation {
+	return []operation{{Op: "test", Path: path, Value: from}, {Op: "replace", Path: path, Value: to}}
+}
+
+// patch the object, if it is still the same one.
+func (r *release) patch(ctx context.Context, ops []operation) (*object, error) {
+	return r.send(ctx, types.JSONPatchType, append([]operation{{Op: "test", Path: "/metadata/uid", Value: r.uid}}, ops...))
+}
+
+// merge into the object's metadata, if it is still the same one.
+func (r *release) merge(ctx context.Context, metadata map[string]any) (*object, error) {
+	metadata["uid"] = r.uid
+	return r.send(ctx, types.MergePatchType, map[string]any{"metadata": metadata})
+}
+
+// send a patch, and return what it made of the object.
+func (r *release) send(ctx context.Context, t types.PatchType, body any) (*object, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, errors.Wrap(err, "cannot marshal patch")
+	}
+
+	o := r.named()
+	err = r.client.Patch(ctx, o, client.RawPatch(t, data))
+
+	return o, err
+}
+
+func (r *release) named() *object {
+	o := &object{}
+	o.SetGroupVersionKind(r.kind)
+	o.SetNamespace(r.key.Namespace)
+	o.SetName(r.key.Name)
+
+	return o
+}

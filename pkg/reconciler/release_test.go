@@ -1,0 +1,866 @@
+package reconciler_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	kmeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+const (
+	ours     = "finalizer.managedresource.crossplane.io"
+	alsoOurs = "example.org/ours-too"
+	foreign  = "example.org/foreign"
+	orphan   = metav1.FinalizerOrphanDependents
+
+	pausePatch     = `patch {"metadata":{"annotations":{"crossplane.io/paused":"true"},"uid":"uid-1"}}`
+	livePatch      = `patch {"metadata":{"uid":"uid-1"}}`
+	deleteOrphan   = `delete Orphan`
+	deletionPatch  = `{"op":"test","path":"/spec/deletionPolicy","value":"Delete"},{"op":"replace","path":"/spec/deletionPolicy","value":"Orphan"}`
+	finalizerPatch = `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},{"op":"test","path":"/metadata/finalizers","value":[%s]},{"op":"replace","path":"/metadata/finalizers","value":[%s]}]`
+)
+
+// removal is the patch that removes finalizers.
+func removal(from, to []string) string {
+	q := func(l []string) string {
+		if len(l) == 0 {
+			return ""
+		}
+
+		return `"` + strings.Join(l, `","`) + `"`
+	}
+
+	return fmt.Sprintf(finalizerPatch, q(from), q(to))
+}
+
+// exchanged is the patch that exchanges management policies.
+func exchanged(from, to, more string) string {
+	return fmt.Sprintf(`patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},%s{"op":"test","path":"/spec/managementPolicies","value":[%s]},{"op":"replace","path":"/spec/managementPolicies","value":[%s]}]`, more, from, to)
+}
+
+// thing returns an object of no kind in particular.
+func thing(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind)
+	o.SetNamespace("default")
+	o.SetName("a")
+	o.SetAnnotations(map[string]string{"example.org/theirs": "kept"})
+	o.SetFinalizers([]string{ours})
+
+	for _, mod := range mods {
+		mod(o)
+	}
+
+	return o
+}
+
+func heldBy(fs ...string) func(o *unstructured.Unstructured) {
+	return func(o *unstructured.Unstructured) { o.SetFinalizers(fs) }
+}
+
+func withAnnotation(k, v string) func(o *unstructured.Unstructured) {
+	return func(o *unstructured.Unstructured) { meta.AddAnnotations(o, map[string]string{k: v}) }
+}
+
+func withPolicies(ps ...any) func(o *unstructured.Unstructured) {
+	return func(o *unstructured.Unstructured) {
+		_ = unstructured.SetNestedSlice(o.Object, ps, "spec", "managementPolicies") //nolint:errcheck // Spec is a map.
+	}
+}
+
+func withDeletionPolicy(p string) func(o *unstructured.Unstructured) {
+	return func(o *unstructured.Unstructured) {
+		_ = unstructured.SetNestedField(o.Object, p, "spec", "deletionPolicy") //nolint:errcheck // Spec is a map.
+	}
+}
+
+func beingDeleted(o *unstructured.Unstructured) {
+	o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+}
+
+// patiently waits for nothing, collects garbage, and gives up at a limit that no
+// release comes near.
+func (r *registry) patiently(ctx context.Context, _ time.Duration) error {
+	if len(r.requests) > 100 {
+		return errors.New("too many requests")
+	}
+
+	r.collect()
+
+	return ctx.Err()
+}
+
+func (r *registry) release(ctx context.Context, o client.Object, opts ...reconciler.ReleaseOption) (reconciler.Released, error) {
+	opts = append([]reconciler.ReleaseOption{reconciler.ReleaseWithWait(r.patiently)}, opts...)
+
+	return reconciler.Release(ctx, r, o, r.released, opts...)
+}
+
+// check that nothing happened that may never happen.
+func (r *registry) check(t *testing.T, reason string) {
+	t.Helper()
+
+	if len(r.broken) > 0 {
+		t.Errorf("\n%s\nIt does what it may not:\n%s", reason, strings.Join(r.broken, "\n"))
+	}
+}
+
+func TestRelease(t *testing.T) {
+	type want struct {
+		released reconciler.Released
+		requests []string
+		// left is what is left of the object.
+		left *unstructured.Unstructured
+	}
+
+	paused := withAnnotation(meta.AnnotationKeyReconciliationPaused, "true")
+
+	cases := map[string]struct {
+		reason   string
+		object   *unstructured.Unstructured
+		released []string
+		opts     []reconciler.ReleaseOption
+		setup    func(r *registry)
+		want     want
+	}{
+		"Unmanaged": {
+			reason:   "An object without policies should be paused, deleted, and only then lose its finalizer.",
+			object:   thing(),
+			released: []string{ours},
+			want: want{
+				released: reconciler.Released{Gone: true},
+				requests: []string{"get", pausePatch, deleteOrphan, livePatch, removal([]string{ours, orphan}, []string{orphan}), "get", livePatch},
+			},
+		},
+		"Legacy": {
+			reason:   "Both policies of a legacy managed resource should rule out external deletion, whichever its provider heeds.",
+			object:   thing(withDeletionPolicy("Delete"), withPolicies("*")),
+			released: []string{ours},
+			opts:     []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)},
+			want: want{
+				released: reconciler.Released{Gone: true},
+				requests: []string{
+					"get", pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
+					"delete Background", livePatch, removal([]string{ours}, nil),
+				},
+			},
+		},
+		"LegacyThatOrphans": {
+			reason:   "A legacy managed resource that orphans, but whose explicit policies delete, deletes. That should be ruled out.",
+			object:   thing(withDeletionPolicy("Orphan"), withPolicies("Observe", "Delete"), heldBy(ours, foreign)),
+			released: []string{ours},
+			want: want{
+				released: reconciler.Released{Holding: []string{foreign, orphan}},
+				requests: []string{
+					"get", pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""),
+					deleteOrphan, livePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan}),
+				},
+				left: thing(withDeletionPolicy("Orphan"), withPolicies("Observe"), heldBy(foreign, orphan), paused, beingDeleted),
+			},
+		},
+		"Harmless": {
+			reason:   "Policies that don't delete, and a pause that is there, should not be written again.",
+			object:   thing(withPolicies("Observe"), paused),
+			released: []string{ours},
+			opts:     []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)},
+			want: want{
+				released: reconciler.Released{Gone: true},
+				requests: []string{"get", "delete Background", livePatch, removal([]string{ours}, nil)},
+			},
+		},
+		"PausedByPolicy": {
+			reason:   "No policies at all are a pause, and should stay.",
+			object:   thing(withPolicies()),
+			released: nil,
+			want: want{
+				released: reconciler.Released{Holding: []string{ours, orphan}},
+				requests: []string{"get", pausePatch, deleteOrphan, livePatch},
+				left:     thing(withPolicies(), paused, heldBy(ours, orphan), beingDeleted),
+			},
+		},
+		"ExplicitlyNotPaused": {
+			reason:   "A pause that is turned off should be turned on.",
+			object:   thing(withAnnotation(meta.AnnotationKeyReconciliationPaused, "false"), heldBy(foreign)),
+			released: []string{ours},
+			want: want{
+				released: reconciler.Released{Holding: []string{foreign, orphan}},
+				requests: []string{"get", pausePatch, deleteOrphan, livePatch},
+				left:     thing(paused, heldBy(foreign, orphan), beingDeleted),
+			},
+		},
+		"ExactlyTheGiven": {
+			reason:   "All the supplied finalizers, and no other, should be removed at once.",
+			object:   thing(heldBy(foreign, ours, "example.org/b", alsoOurs)),
+			released: []string{alsoOurs, ours, "example.org/absent"},
+			want: want{
+				released: reconciler.Released{Holding: []string{foreign, "example.org/b", orphan}},
+				requests: []string{"get", pausePatch, deleteOrphan, livePatch, removal([]string{foreign, ours, "example.org/b", alsoOurs, orphan}, []string{foreign, "example.org/b", orphan})},
+				left:     thing(heldBy(foreign, "example.org/b", orphan), paused, beingDeleted),
+			},
+		},
+		"HeldByNobody": {
+			reason:   "An object without finalizers should be deleted all the same.",
+			object:   thing(heldBy()),
+			released: []string{ours},
+			opts:     []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)},
+			want: want{
+				released: reconciler.Released{Gone: true},
+				requests: []string{"get", pausePatch, "delete Background", livePatch},
+			},
+		},
+		"DeletedAlready": {
+			reason:   "The release of an object that is being deleted should rule out external deletion too, and go on from there.",
+			object:   thing(withDeletionPolicy("Delete"), heldBy(ours, foreign), beingDeleted),
+			released: []string{ours},
+			want: want{
+				released: reconciler.Released{Holding: []string{foreign}},
+				requests: []string{
+					"get", pausePatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`,
+					removal([]string{ours, foreign}, []string{foreign}),
+				},
+				left: thing(withDeletionPolicy("Orphan"), heldBy(foreign), paused, beingDeleted),
+			},
+		},
+		"ReleasedAlready": {
+			reason:   "Nothing should be written for an object that was released before.",
+			object:   thing(withDeletionPolicy("Orphan"), withPolicies("Observe"), heldBy(foreign), paused, beingDeleted),
+			released: []string{ours},
+			want: want{
+				released: reconciler.Released{Holding: []string{foreign}},
+				requests: []string{"get"},
+				left:     thing(withDeletionPolicy("Orphan"), withPolicies("Observe"), heldBy(foreign), paused, beingDeleted),
+			},
+		},
+		"BeingCollected": {
+			reason:   "The garbage collector should be told to leave alone what the object owns, though somebody told it to delete that.",
+			object:   thing(heldBy(ours, metav1.FinalizerDeleteDependents), paused, beingDeleted),
+			released: []string{ours},
+			want: want{
+				released: reconciler.Released{Gone: true},
+				requests: []string{"get", deleteOrphan, livePatch, removal([]string{ours, orphan}, []string{orphan}), "get", livePatch},
+			},
+		},
+		"Foreground": {
+			reason:   "The garbage collector should not be waited for if it has to delete what the object owns: that may take for ever.",
+			object:   thing(),
+			released: []string{ours},
+			opts:     []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationForeground)},
+			want: want{
+				released: reconciler.Released{Holding: []string{metav1.FinalizerDeleteDependents}},
+				requests: []string{"get", pausePatch, "delete Foreground", livePatch, removal([]string{ours, metav1.FinalizerDeleteDependents}, []string{metav1.FinalizerDeleteDependents})},
+				left:     thing(heldBy(metav1.FinalizerDeleteDependents), paused, beingDeleted),
+			},
+		},
+		"GracePeriod": {
+			reason: "An object that is deleted with a grace period should not be said to be gone.",
+			object: thing(paused, beingDeleted, func(o *unstructured.Unstructured) {
+				s := int64(30)
+				o.SetDeletionGracePeriodSeconds(&s)
+			}),
+			released: []string{ours},
+			want: want{
+				released: reconciler.Released{},
+				requests: []string{"get", removal([]string{ours}, nil)},
+				left: thing(heldBy(), paused, beingDeleted, func(o *unstructured.Unstructured) {
+					s := int64(30)
+					o.SetDeletionGracePeriodSeconds(&s)
+				}),
+			},
+		},
+		"Gone": {
+			reason:   "An object that is gone should be said to be, which the API server has to confirm.",
+			object:   thing(),
+			released: []string{ours},
+			setup:    func(r *registry) { r.object = nil },
+			want: want{
+				released: reconciler.Released{Gone: true},
+				requests: []string{"get", livePatch},
+			},
+		},
+		"Successor": {
+			reason:   "An object that has the name but another UID should be left alone.",
+			object:   thing(),
+			released: []string{ours},
+			setup: func(r *registry) {
+				r.object = nil
+				r.create(thing())
+			},
+			want: want{
+				released: reconciler.Released{Gone: true},
+				requests: []string{"get", livePatch},
+				left:     thing(),
+			},
+		},
+		"NotInCacheYet": {
+			reason:   "An object that the cache has not seen yet should not be taken to be gone.",
+			object:   thing(heldBy(ours, foreign)),
+			released: []string{ours},
+			setup:    func(r *registry) { r.cache = &unstructured.Unstructured{} },
+			want: want{
+				released: reconciler.Released{Holding: []string{foreign, orphan}},
+				requests: []string{"get", livePatch, pausePatch, deleteOrphan, livePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan})},
+				left:     thing(heldBy(foreign, orphan), paused, beingDeleted),
+			},
+		},
+		"PredecessorInCache": {
+			reason:   "Nor should one of whose name the cache still has another object.",
+			object:   thing(heldBy(ours, foreign)),
+			released: []string{ours},
+			setup: func(r *registry) {
+				r.cache = thing(heldBy(ours))
+				r.cache.SetUID("another")
+			},
+			want: want{
+				released: reconciler.Released{Holding: []string{foreign, orphan}},
+				requests: []string{"get", livePatch, pausePatch, deleteOrphan, livePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan})},
+				left:     thing(heldBy(foreign, orphan), paused, beingDeleted),
+			},
+		},
+		"StaleCache": {
+			reason:   "A cache that is behind should cost a try, and no harm: the object was written to, after it was paused.",
+			object:   thing(heldBy(ours), paused),
+			released: []string{ours},
+			setup: func(r *registry) {
+				r.cache = r.object
+				r.change(heldBy(foreign, ours))
+			},
+			want: want{
+				released: reconciler.Released{Holding: []string{foreign, orphan}},
+				requests: []string{"get", deleteOrphan, livePatch, deleteOrphan, livePatch, removal([]string{foreign, ours, orphan}, []string{foreign, orphan})},
+				left:     thing(heldBy(foreign, orphan), paused, beingDeleted),
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRegistry(tc.object, tc.released...)
+
+			o := tc.object.DeepCopy()
+			o.SetUID(r.target)
+
+			if tc.setup != nil {
+				tc.setup(r)
+			}
+
+			released, err := r.release(t.Context(), o, tc.opts...)
+			if err != nil {
+				t.Fatalf("\n%s\nr.Release(...): %v", tc.reason, err)
+			}
+
+			got := want{released: released, requests: r.requests}
+
+			if r.object != nil {
+				got.left = r.object.DeepCopy()
+				got.left.SetUID("")
+				got.left.SetResourceVersion("")
+			}
+
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
+				t.Errorf("\n%s\nr.Release(...): -want, +got:\n%s", tc.reason, diff)
+			}
+
+			r.check(t, tc.reason)
+		})
+	}
+}
+
+// Objects of a Go type are released like others.
+func TestReleaseTyped(t *testing.T) {
+	bucket := &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Finalizers: []string{ours, foreign}}}
+	bucket.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+
+	database := &testkit.Database{ObjectMeta: metav1.ObjectMeta{Name: "a", Finalizers: []string{ours, foreign}}}
+	database.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+	database.SetDeletionPolicy(xpv2.DeletionDelete)
+
+	noDelete := xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionLateInitialize}
+
+	type outcome struct {
+		Released   reconciler.Released
+		Finalizers []string
+		Deleted    bool
+		Paused     bool
+		Policies   xpv2.ManagementPolicies
+		Deletion   xpv2.DeletionPolicy
+	}
+
+	cases := map[string]struct {
+		reason string
+		object client.Object
+		want   xpv2.DeletionPolicy
+	}{
+		"Modern": {reason: "A modern managed resource has no deletion policy, and should get none.", object: bucket},
+		"Legacy": {reason: "A legacy one should orphan.", object: database, want: xpv2.DeletionOrphan},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(tc.object)
+
+			released, err := reconciler.Release(t.Context(), api.Live(), tc.object, []string{ours})
+			if err != nil {
+				t.Fatalf("\n%s\nRelease(...): %v", tc.reason, err)
+			}
+
+			o, _ := tc.object.DeepCopyObject().(interface { //nolint:errcheck // Both are.
+				client.Object
+				GetManagementPolicies() xpv2.ManagementPolicies
+			})
+			if err := api.Server().Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+				t.Fatal(err)
+			}
+
+			got := outcome{Released: released, Finalizers: o.GetFinalizers(), Deleted: meta.WasDeleted(o), Paused: meta.IsPaused(o), Policies: o.GetManagementPolicies()}
+			if l, ok := o.(*testkit.Database); ok {
+				got.Deletion = l.GetDeletionPolicy()
+			}
+
+			want := outcome{Released: reconciler.Released{Holding: []string{foreign}}, Finalizers: []string{foreign}, Deleted: true, Paused: true, Policies: noDelete, Deletion: tc.want}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("\n%s\nRelease(...): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestReleaseErrors(t *testing.T) {
+	read := func(o *unstructured.Unstructured) *unstructured.Unstructured {
+		o.SetUID("uid-1")
+		return o
+	}
+
+	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))
+	invalid := kerrors.NewInvalid(schema.GroupKind{}, "a", nil)
+	unavailable := kerrors.NewServiceUnavailable("not now")
+
+	cases := map[string]struct {
+		reason   string
+		object   client.Object
+		released []string
+		// answer to the requests whose description starts with the prefix.
+		prefix string
+		answer error
+		want   error
+		text   string
+		// tries of the request that fails.
+		tries int
+	}{
+		"NoUID":      {reason: "An object without UID may be any.", object: thing(), text: "read it from the API server first"},
+		"NoKind":     {reason: "An object of an unknown type can't be released.", object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"}}, text: "cannot tell the kind"},
+		"Orphan":     {reason: "Taking this finalizer away makes orphans garbage.", object: read(thing()), released: []string{orphan}, text: "use ReleaseWithPropagation"},
+		"Foreground": {reason: "So does this one.", object: read(thing()), released: []string{ours, "foregroundDeletion"}, text: "use ReleaseWithPropagation"},
+		"CannotGet": {
+			reason: "What is forbidden should be reported at once.", object: read(thing()), released: []string{ours},
+			prefix: "get", answer: forbidden, want: forbidden, text: "cannot release App default/a: cannot read it: ", tries: 1,
+		},
+		"NoSuchKind": {
+			reason: "So should an unknown kind.", object: read(thing()), released: []string{ours},
+			prefix: "get", answer: &kmeta.NoKindMatchError{}, text: "cannot read it: ", tries: 1,
+		},
+		"CannotPause": {
+			reason: "An object that can't be paused must not be deleted.", object: read(thing()), released: []string{ours},
+			prefix: pausePatch, answer: forbidden, want: forbidden, text: "cannot pause it", tries: 1,
+		},
+		"InvalidForGood": {
+			reason: "What is refused although nothing changed should be reported.", object: read(thing()), released: []string{ours},
+			prefix: pausePatch, answer: invalid, want: invalid, text: "cannot pause it", tries: 2,
+		},
+		"CannotKeepExternal": {
+			reason: "Nor may it be deleted if its policy can't be changed.", object: read(thing(withDeletionPolicy("Delete"))), released: []string{ours},
+			prefix: "patch [", answer: invalid, want: invalid, text: "cannot rule out", tries: 2,
+		},
+		"Protected": {
+			reason: "A webhook that refuses because of a Usage answers with a conflict that is none, and should be reported.", object: read(thing()), released: []string{ours},
+			prefix: "delete", text: "in-use by 1 usage(s)", tries: 1,
+			answer: &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: "This resource is in-use by 1 usage(s)", Message: "admission webhook denied the request: This resource is in-use by 1 usage(s)"}},
+		},
+		"CannotRemove": {
+			reason: "That finalizers can't be removed should be reported.", object: read(thing()), released: []string{ours},
+			prefix: "patch [", answer: forbidden, want: forbidden, text: "cannot remove finalizers", tries: 1,
+		},
+		"Unavailable": {
+			reason: "An API server that doesn't come back should be tried until the context ends, whose error should be known.", object: read(thing()), released: []string{ours},
+			prefix: "delete", answer: unavailable, want: context.Canceled, text: "cannot delete it: not now", tries: 5,
+		},
+		"Conflicts": {
+			reason: "So should one that always knows of a conflict.", object: read(thing()), released: []string{ours},
+			prefix: "delete", answer: kerrors.NewConflict(schema.GroupResource{}, "a", nil), want: context.Canceled, text: "cannot delete it", tries: 5,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o, ok := tc.object.(*unstructured.Unstructured)
+			if !ok {
+				o = thing()
+			}
+
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+
+			r := newRegistry(o, tc.released...)
+			tries := 0
+
+			r.before = func(n int) error {
+				if tc.answer == nil || !strings.HasPrefix(r.requests[n], tc.prefix) {
+					return nil
+				}
+
+				if tries++; tries == 5 {
+					cancel()
+				}
+
+				return tc.answer
+			}
+
+			_, err := r.release(ctx, tc.object)
+
+			switch {
+			case err == nil:
+				t.Fatalf("\n%s\nRelease(...): want an error", tc.reason)
+			case tc.want != nil && !errors.Is(err, tc.want), !strings.Contains(err.Error(), tc.text):
+				t.Errorf("\n%s\nRelease(...): want error %v with %q, got %v", tc.reason, tc.want, tc.text, err)
+			case tries != tc.tries:
+				t.Errorf("\n%s\nRelease(...): want %d tries, got %d", tc.reason, tc.tries, tries)
+			}
+
+			r.check(t, tc.reason)
+		})
+	}
+}
+
+// The garbage collector doesn't come: the release ends with the context, and says
+// what it waits for. It waits longer each time.
+func TestReleaseWaitsForGarbageCollector(t *testing.T) {
+	r := newRegistry(thing(), ours)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	var delays []time.Duration
+
+	got, err := r.release(ctx, r.object.DeepCopy(), reconciler.ReleaseWithWait(func(ctx context.Context, d time.Duration) error {
+		if delays = append(delays, d); len(delays) == 9 {
+			cancel()
+		}
+
+		return ctx.Err()
+	}))
+
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `the garbage collector has not removed its finalizer "orphan" yet`) {
+		t.Errorf("Release(...): want the end of the context, and why it was waited for, got %v", err)
+	}
+
+	if diff := cmp.Diff(reconciler.Released{Holding: []string{orphan}}, got); diff != "" {
+		t.Errorf("Release(...): -want, +got:\n%s", diff)
+	}
+
+	ms := time.Millisecond
+	if diff := cmp.Diff([]time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}, delays); diff != "" {
+		t.Errorf("delays: -want, +got:\n%s", diff)
+	}
+}
+
+// A deed is what somebody else does to the object between two requests.
+type deed struct {
+	name string
+	do   func(r *registry)
+}
+
+// The deeds of all those who may interfere: those who know no better, and those
+// who do it on purpose.
+func deeds(o *unstructured.Unstructured) []deed {
+	add := func(f string) func(o *unstructured.Unstructured) {
+		return func(o *unstructured.Unstructured) { meta.AddFinalizer(o, f) }
+	}
+	drop := func(fs ...string) func(o *unstructured.Unstructured) {
+		return func(o *unstructured.Unstructured) { o.SetFinalizers(without(o.GetFinalizers(), fs...)) }
+	}
+	change := func(fns ...func(o *unstructured.Unstructured)) func(r *registry) {
+		return func(r *registry) {
+			for _, fn := range fns {
+				r.change(fn)
+			}
+		}
+	}
+	unpause := func(o *unstructured.Unstructured) { meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused) }
+
+	return []deed{
+		{"adds the finalizer", change(add(ours))},
+		{"removes the finalizer", change(drop(ours))},
+		{"removes and adds the finalizer", change(drop(ours), add(ours))},
+		{"adds another finalizer", change(add("example.org/new"))},
+		{"removes the foreign finalizer", change(drop(foreign))},
+		{"annotates", change(withAnnotation("example.org/new", "yes"))},
+		{"removes all annotations", change(func(o *unstructured.Unstructured) { o.SetAnnotations(nil) })},
+		{"changes spec", change(func(o *unstructured.Unstructured) {
+			_ = unstructured.SetNestedField(o.Object, "new", "spec", "forProvider", "size") //nolint:errcheck // Spec is a map.
+		})},
+		{"ends the pause", change(unpause)},
+		{"applies its policies", change(withDeletionPolicy("Delete"), withPolicies("*"))},
+		{"ends the pause and applies its policies", change(unpause, withDeletionPolicy("Delete"), withPolicies("Observe", "Create", "Delete"))},
+		{"allows less", change(withPolicies("Observe"))},
+		{"deletes", func(r *registry) { r.remove(metav1.DeletePropagationBackground) }},
+		{"deletes in the foreground", func(r *registry) { r.remove(metav1.DeletePropagationForeground) }},
+		{"collects garbage", (*registry).collect},
+		{"tears it out", func(r *registry) { r.object = nil }},
+		{"replaces it", func(r *registry) {
+			r.object = nil
+			r.create(o)
+		}},
+		{"replaces it by one that is being deleted", func(r *registry) {
+			r.object = nil
+			r.create(o)
+			r.remove(metav1.DeletePropagationOrphan)
+		}},
+	}
+}
+
+// Somebody else acts before any one request, or two, whatever they do: nothing
+// happens that may never happen, the release ends, and what it says is true.
+func TestReleaseSchedules(t *testing.T) {
+	managed := []func(o *unstructured.Unstructured){withDeletionPolicy("Delete"), withPolicies("*")}
+
+	starts := map[string]struct {
+		object *unstructured.Unstructured
+		// pairs of deeds, not just one.
+		pairs bool
+		// cache returns what is read. Nil means the object.
+		cache func(o *unstructured.Unstructured) *unstructured.Unstructured
+	}{
+		"Held":           {object: thing(managed...)},
+		"HeldByAnother":  {object: thing(append(managed, heldBy(ours, foreign))...), pairs: true},
+		"NotHeld":        {object: thing(append(managed, heldBy(foreign))...)},
+		"WithoutPolicy":  {object: thing()},
+		"BeingDeleted":   {object: thing(append(managed, heldBy(ours, foreign), beingDeleted)...), pairs: true},
+		"CachedForEver":  {object: thing(append(managed, heldBy(ours, foreign))...), cache: (*unstructured.Unstructured).DeepCopy},
+		"NeverCached":    {object: thing(managed...), cache: func(*unstructured.Unstructured) *unstructured.Unstructured { return &unstructured.Unstructured{} }},
+		"WithoutChanges": {object: thing(heldBy(ours, foreign), withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"))},
+	}
+
+	for name, start := range starts {
+		t.Run(name, func(t *testing.T) {
+			all := deeds(start.object)
+
+			// run returns how many requests were made.
+			run := func(schedule map[int][]deed) int {
+				r := newRegistry(start.object, ours)
+				o := r.object.DeepCopy()
+
+				if start.cache != nil {
+					r.cache = start.cache(o)
+				}
+
+				r.before = func(n int) error {
+					for _, d := range schedule[n] {
+						d.do(r)
+					}
+
+					return nil
+				}
+
+				got, err := r.release(t.Context(), o)
+
+				want := reconciler.Released{Gone: true}
+				released := true
+
+				if r.object != nil && r.object.GetUID() == r.target {
+					want = reconciler.Released{Holding: r.object.GetFinalizers()}
+					released = meta.WasDeleted(r.object) && !slices.Contains(want.Holding, ours)
+				}
+
+				// Most of the time goes into saying what nobody reads.
+				if err == nil && released && len(r.broken) == 0 && reflect.DeepEqual(want, got) {
+					return len(r.requests)
+				}
+
+				reason := fmt.Sprintf("requests:\n%s\nbefore:", strings.Join(r.requests, "\n"))
+				for n, ds := range schedule {
+					for _, d := range ds {
+						reason += fmt.Sprintf("\n%d: somebody %s", n, d.name)
+					}
+				}
+
+				r.check(t, reason)
+				t.Fatalf("%s\nRelease(...): %v, is released: %t: -want, +got:\n%s", reason, err, released, cmp.Diff(want, got))
+
+				return 0
+			}
+
+			runs := 0
+
+			for _, a := range all {
+				for i, n := 0, 1; i < n; i++ {
+					n = run(map[int][]deed{i: {a}})
+					runs++
+
+					if !start.pairs {
+						continue
+					}
+
+					for _, b := range all {
+						for j, m := i, i+1; j < m; j++ {
+							s := map[int][]deed{i: {a}}
+							s[j] = append(s[j], b)
+							m = run(s)
+							runs++
+						}
+					}
+				}
+			}
+
+			t.Logf("%d schedules", runs)
+		})
+	}
+}
+
+// Somebody adds the finalizer before each request: it is of no use.
+func TestReleaseAgainstOneThatNeverTires(t *testing.T) {
+	r := newRegistry(thing(heldBy()), ours)
+	o := r.object.DeepCopy()
+	added := 0
+
+	r.before = func(int) error {
+		r.change(func(o *unstructured.Unstructured) {
+			added++
+			meta.AddFinalizer(o, ours)
+		})
+
+		return nil
+	}
+
+	got, err := r.release(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff(reconciler.Released{Gone: true}, got); diff != "" || r.object != nil {
+		t.Errorf("Release(...): -want, +got:\n%s", diff)
+	}
+
+	r.check(t, "")
+}
+
+// Any one request fails, or two, is refused, or is served without an answer: the
+// release takes longer, and ends the same.
+func TestReleaseFaults(t *testing.T) {
+	type fault struct {
+		name   string
+		served bool
+		err    error
+	}
+
+	faults := []fault{
+		{name: "conflict", err: kerrors.NewConflict(schema.GroupResource{}, "a", nil)},
+		{name: "invalid", err: kerrors.NewInvalid(schema.GroupKind{}, "a", nil)},
+		{name: "internal error", err: kerrors.NewInternalError(errors.New("boom"))},
+		{name: "too many requests", err: kerrors.NewTooManyRequests("later", 1)},
+		{name: "lost answer", served: true, err: errors.New("connection reset by peer")},
+	}
+
+	run := func(at map[int]fault) int {
+		r := newRegistry(thing(withDeletionPolicy("Delete"), withPolicies("*"), heldBy(ours, foreign)), ours)
+		o := r.object.DeepCopy()
+
+		r.before = func(n int) error {
+			if f := at[n]; !f.served {
+				return f.err
+			}
+
+			return nil
+		}
+		r.after = func(n int) error { return at[n].err }
+
+		got, err := r.release(t.Context(), o)
+
+		for n, f := range at {
+			// Nobody else changes the object, so being refused twice at the same
+			// step is for good.
+			if kerrors.IsInvalid(f.err) && kerrors.IsInvalid(err) && len(at) == 2 {
+				return len(r.requests)
+			}
+
+			if err != nil || len(got.Holding) == 0 || got.Holding[0] != foreign || len(got.Holding) > 2 || r.object == nil {
+				t.Fatalf("%d: %s: Release(...): want it held by %s, got %+v, %v\n%s", n, f.name, foreign, got, err, strings.Join(r.requests, "\n"))
+			}
+		}
+
+		r.check(t, fmt.Sprint(at))
+
+		return len(r.requests)
+	}
+
+	for _, f := range faults {
+		for i, n := 0, 1; i < n; i++ {
+			n = run(map[int]fault{i: f})
+
+			for _, g := range faults {
+				for j, m := i+1, i+2; j < m; j++ {
+					m = run(map[int]fault{i: f, j: g})
+				}
+			}
+		}
+	}
+}
+
+// The context ends at any request, served or not: nothing has happened that may
+// not, and called again the release goes on.
+func TestReleaseInterrupted(t *testing.T) {
+	for _, served := range []bool{false, true} {
+		for i, more := 0, true; more; i++ {
+			r := newRegistry(thing(withDeletionPolicy("Delete"), withPolicies("*")), ours)
+			o := r.object.DeepCopy()
+
+			ctx, cancel := context.WithCancel(t.Context())
+			interrupt := func(n int) error {
+				if n == i {
+					cancel()
+				}
+
+				return nil
+			}
+
+			if served {
+				r.after = interrupt
+			} else {
+				r.before = interrupt
+			}
+
+			_, err := r.release(ctx, o)
+			more = ctx.Err() != nil
+			cancel()
+
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("interrupted at %d: Release(...): want the end of the context, got %v", i, err)
+			}
+
+			r.before, r.after = nil, nil
+
+			got, err := r.release(t.Context(), o)
+			if err != nil || !got.Gone || r.object != nil {
+				t.Errorf("interrupted at %d: second Release(...): want it gone, got %+v, %v", i, got, err)
+			}
+
+			r.check(t, fmt.Sprintf("interrupted at %d", i))
+		}
+	}
+}
