@@ -132,7 +132,8 @@ const (
 	messageConnectFailed    = "The provider could not be connected to: see the Synced condition. The external resource was not touched."
 	messageObserveFailed    = "The external resource could not be observed: see the Synced condition."
 	messageCreateUnknown    = "Nobody knows whether the external resource was created, so it can't be deleted safely. Look for it in the external system. " +
-		"If it exists, set the annotation " + meta.AnnotationKeyExternalName + " to its name. Then remove the annotation " + meta.AnnotationKeyExternalCreatePending + "."
+		"If it exists, set the annotation " + meta.AnnotationKeyExternalName + " to its name. Then remove the annotation " + meta.AnnotationKeyExternalCreatePending +
+		", and set " + meta.AnnotationKeyReconcileRequestedAt + " to anything new: removing alone wakes nobody."
 	messageConfirming       = "The external resource was created moments ago and is not found. Its absence is being confirmed."
 	messageDeleteRequested  = "The external resource is being deleted."
 	messageDeleteFailed     = "The external resource could not be deleted: see the Synced condition."

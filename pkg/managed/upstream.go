@@ -21,7 +21,9 @@ func reserved() [][2]string {
 
 // Upstream returns an option that applies options of upstream's own type, for
 // those who are handed them by a library that knows nothing of Graft. They are
-// applied where Upstream stands among the other options.
+// applied where Upstream stands among the other options. A recorder or logger
+// among them is upstream's alone: Graft's own events and messages go to those of
+// WithRecorder and WithLogger of this package.
 //
 // It panics if one of them sets what Graft must see to do its work: the external
 // connector, the finalizer, the initializers or the critical annotation updater.
