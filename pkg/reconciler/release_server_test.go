@@ -318,8 +318,18 @@ func policies(o *unstructured.Unstructured) []string {
 	return out
 }
 
+// without returns the rest of the list, which is nil if nothing is left: so are
+// finalizers.
 func without(list []string, drop ...string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(f string) bool { return slices.Contains(drop, f) })
+	var out []string
+
+	for _, s := range list {
+		if !slices.Contains(drop, s) {
+			out = append(out, s)
+		}
+	}
+
+	return out
 }
 
 func notFound(o client.Object) error {
