@@ -629,3 +629,53 @@ func TestNothingIsTold(t *testing.T) {
 		}
 	}
 }
+
+// What may pass is tried again in the same reconcile, and what can't isn't.
+func TestStoringIsTriedAgain(t *testing.T) {
+	invalid := func(testkit.Request) error { return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil) }
+
+	cases := map[string]struct {
+		reason string
+		fail   func(testkit.Request) error
+		times  int
+		want   int
+		name   string
+	}{
+		"Once":        {reason: "It passes.", fail: broken, times: 1, want: 2, name: "id-1"},
+		"ThreeTimes":  {reason: "It passes.", fail: broken, times: 3, want: 4, name: "id-1"},
+		"TooOften":    {reason: "The next reconcile will try again.", fail: broken, times: 100, want: 4},
+		"Conflict":    {reason: "It passes.", fail: lostRace, times: 1, want: 2, name: "id-1"},
+		"ForAlways":   {reason: "The same patch would be refused again.", fail: invalid, times: 100, want: 1},
+		"NotAtAll":    {reason: "Nothing fails.", want: 1, name: "id-1"},
+		"AnswerOfAll": {reason: "Conflicts end too.", fail: lostRace, times: 100, want: 4},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
+			left := tc.times
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if r.Verb != testkit.Patch || left == 0 {
+					return nil
+				}
+
+				left--
+
+				return tc.fail(r)
+			}
+
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				meta.SetExternalName(mg, "id-1")
+				return exists(ctx, mg)
+			}}))
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+			}
+
+			if diff := cmp.Diff([]any{tc.want, tc.name}, []any{a.Count(testkit.Patch), meta.GetExternalName(get(t, a))}); diff != "" {
+				t.Errorf("\n%s\npatches, external name: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
