@@ -69,7 +69,7 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 	return nil
 }
 
-func (d *deletion) status(s *seam.Session, o client.Object) {
+func (d *deletion) status(_ context.Context, s *seam.Session, o client.Object) {
 	if !meta.WasDeleted(o) {
 		return
 	}

@@ -19,6 +19,22 @@ const (
 	// nothing is known yet to keep it.
 	ReasonDeletionRequested xpv2.ConditionReason = "DeletionRequested"
 
+	// ReasonWaitingForDependents means that objects have to go first that are
+	// still there. The message counts them, and says why some of them are.
+	ReasonWaitingForDependents xpv2.ConditionReason = "WaitingForDependents"
+
+	// ReasonBlockedByProtection means that an object that has to go first is
+	// protected by a Usage or ClusterUsage, whose webhook refuses its deletion.
+	ReasonBlockedByProtection xpv2.ConditionReason = "BlockedByProtection"
+
+	// ReasonDeadlineExceeded means that the deletion takes longer than its
+	// deadline. The message says why, too.
+	ReasonDeadlineExceeded xpv2.ConditionReason = "DeadlineExceeded"
+
+	// ReasonForceOrphaned means that an operator asked for finalizers to be
+	// removed, whatever they wait for.
+	ReasonForceOrphaned xpv2.ConditionReason = "ForceOrphaned"
+
 	// ReasonBlockedByPause means that reconciliation is paused, by annotation
 	// or by management policy, and the deletion with it.
 	ReasonBlockedByPause xpv2.ConditionReason = "BlockedByPause"

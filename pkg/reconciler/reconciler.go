@@ -2,13 +2,11 @@ package reconciler
 
 import (
 	"context"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -16,15 +14,12 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-const reasonCannotReportDeletion event.Reason = "CannotReportDeletion"
-
 // A Reconciler reconciles objects of one kind with an inner reconciler, changed
 // at its seams. It is safe for concurrent use if the inner reconciler is.
 type Reconciler struct {
-	seam *seam.Reconciler
-	log  logging.Logger
-	rec  event.Recorder
-	opts seam.Options
+	seam     *seam.Reconciler
+	deletion *deletion
+	opts     seam.Options
 }
 
 // An Option configures a Reconciler.
@@ -34,14 +29,14 @@ type Option func(*Reconciler)
 // if l is nil.
 func WithLogger(l logging.Logger) Option {
 	mustNotBeNil(l, "WithLogger")
-	return func(r *Reconciler) { r.log = l }
+	return func(r *Reconciler) { r.deletion.log = l }
 }
 
 // WithRecorder sets where events go. By default they go nowhere. It panics if er
 // is nil.
 func WithRecorder(er event.Recorder) Option {
 	mustNotBeNil(er, "WithRecorder")
-	return func(r *Reconciler) { r.rec = er }
+	return func(r *Reconciler) { r.deletion.record = er }
 }
 
 // WithLiveReader sets what reads from the API server itself, such as the
@@ -57,6 +52,56 @@ func WithLiveReader(c client.Reader) Option {
 // also those that are known to change nothing.
 func WithUnchangedStatusWrites() Option {
 	return func(r *Reconciler) { r.opts.WriteUnchangedStatus = true }
+}
+
+// WithDependents sets what lists the objects that have to go before the object
+// can. The Deleting condition then counts them, and says why they are still
+// there. They are read with the reconciler's client, from its cache, in every
+// reconcile of an object that is being deleted. It panics if l is nil.
+func WithDependents(l DependentLister) Option {
+	mustNotBeNil(l, "WithDependents")
+	return func(r *Reconciler) { r.deletion.dependents = l }
+}
+
+// WithOwnFinalizers names the finalizers that the inner reconciler itself removes
+// in the end. When there is nothing else to wait for, the Deleting condition then
+// names the others. By default it names none.
+func WithOwnFinalizers(f ...string) Option {
+	return func(r *Reconciler) { r.deletion.own = f }
+}
+
+// WithDeletionDeadline sets how long a deletion may take. Past it, the reason of
+// the Deleting condition is DeadlineExceeded, and there is one warning event; then
+// exceeded is called, if it is not nil, with the object, which it must not change.
+// It runs in the reconcile: it should be quick, and not panic. Nothing else
+// happens: a deadline never deletes or orphans anything. By default there is none.
+// It panics if d is not positive.
+func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o client.Object)) Option {
+	if d <= 0 {
+		panic(errors.Errorf("reconciler.WithDeletionDeadline was given %s: a deadline must be longer than nothing", d))
+	}
+
+	return func(r *Reconciler) { r.deletion.deadline, r.deletion.exceeded = d, exceeded }
+}
+
+// WithForceOrphan lets operators orphan an object that is being deleted and won't
+// go: if they set the annotation AnnotationKeyForceOrphan to the object's UID, the
+// supplied finalizers are removed, and no others. What the finalizers wait for,
+// an external resource for example, is left as it is. The condition, an event, a
+// metric and the log say so; before, the condition says what it would do. It
+// never happens by itself. It panics without finalizers.
+func WithForceOrphan(finalizers ...string) Option {
+	if len(finalizers) == 0 {
+		panic(errors.New("reconciler.WithForceOrphan was given no finalizers: name those that may be removed"))
+	}
+
+	return func(r *Reconciler) { r.deletion.orphan = finalizers }
+}
+
+// WithMetrics sets what counts deletions. It panics if m is nil.
+func WithMetrics(m *Metrics) Option {
+	mustNotBeNil(m, "WithMetrics")
+	return func(r *Reconciler) { r.deletion.metrics = m }
 }
 
 // New returns a Reconciler of objects of the supplied kind. The inner reconciler
@@ -84,7 +129,15 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		panic(errors.Errorf("cannot create a reconciler of %s without an inner reconciler: pass a function that returns one", of))
 	}
 
-	r := &Reconciler{log: logging.NewNopLogger(), rec: event.NewNopRecorder()}
+	r := &Reconciler{deletion: &deletion{
+		kind:    of,
+		log:     logging.NewNopLogger(),
+		record:  event.NewNopRecorder(),
+		metrics: NewMetrics(),
+		seen:    map[client.ObjectKey]int{},
+		client:  c,
+	}}
+
 	for i, ro := range o {
 		if ro == nil {
 			panic(errors.Errorf("cannot create a reconciler of %s: option %d is nil; leave it out", of, i+1))
@@ -102,7 +155,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		return inner
 	}
 
-	r.seam = seam.NewReconciler(c, seam.NewKind(of, c.Scheme()), checked, r.opts, seam.Patch{Open: r.open})
+	r.seam = seam.NewReconciler(c, seam.NewKind(of, c.Scheme()), checked, r.opts, r.deletion.patch())
 
 	return r
 }
@@ -112,33 +165,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return r.seam.Reconcile(ctx, req)
 }
 
-// open says that the object is being deleted, if it is and nobody has said so.
-func (r *Reconciler) open(ctx context.Context, s *seam.Session, o client.Object) error {
-	if !meta.WasDeleted(o) {
-		return nil
-	}
-
-	return s.Announce(ctx, o, r.failed, func(server client.Object) []xpv2.Condition {
-		c, ok := seam.Conditioned(server)
-		if !ok {
-			return nil
-		}
-
-		if ready := c.GetCondition(xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
-			return nil
-		}
-
-		return Deleting(s.Now(), ReasonDeletionRequested, "Deletion was requested.")
-	})
-}
-
 func mustNotBeNil(v any, option string) {
 	if seam.IsNil(v) {
 		panic(errors.Errorf("reconciler.%s was given nil: leave the option out to get the default", option))
 	}
-}
-
-func (r *Reconciler) failed(o client.Object, err error) {
-	r.log.Info("Cannot report deletion", "uid", o.GetUID(), "error", err)
-	r.rec.Event(o, event.Warning(reasonCannotReportDeletion, err))
 }

@@ -121,8 +121,7 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	s.memory.update(s.base, func(e *entry) { e.pending, e.insist = nil, false })
 
 	if server == nil {
-		s.gone = true
-		s.memory.forget(s.key)
+		s.ended()
 
 		return nil
 	}

@@ -111,8 +111,7 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 		}
 
 		if live == nil {
-			s.gone = true
-			s.memory.forget(s.key)
+			s.ended()
 
 			return nil
 		}
@@ -154,7 +153,11 @@ func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o c
 		}
 
 		return nil
-	case !Permanent(err) && s.memory.failed(o) <= maxAnnounceFailures:
+	}
+
+	s.unannounced = true
+
+	if !Permanent(err) && s.memory.failed(o) <= maxAnnounceFailures {
 		return err
 	}
 

@@ -19,11 +19,14 @@ type Patch struct {
 	Open func(ctx context.Context, s *Session, o client.Object) error
 
 	// Status is called with the object before its status is written.
-	Status func(s *Session, o client.Object)
+	Status func(ctx context.Context, s *Session, o client.Object)
 
 	// Close is called when the inner reconciler has returned. Its error is the
 	// reconcile's, if that has none.
 	Close func(ctx context.Context, s *Session) error
+
+	// Gone is called when the object is known not to exist any more.
+	Gone func(key client.ObjectKey)
 }
 
 // Options of the seams. The zero value is made usable by NewReconciler.
@@ -114,14 +117,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	if s.base != nil && meta.WasDeleted(s.base) && len(s.base.GetFinalizers()) == 0 {
 		// Nothing holds it any more, so there will be nothing to remember.
-		r.memory.forget(s.key)
+		s.ended()
 	}
 
-	if err == nil && s.requeue {
+	switch {
+	case err != nil:
+		return result, err
+	case s.requeue:
 		return reconcile.Result{Requeue: true}, nil
+	case s.within > 0 && !result.Requeue && (result.RequeueAfter == 0 || result.RequeueAfter > s.within):
+		return reconcile.Result{RequeueAfter: s.within}, nil
 	}
 
-	return result, err
+	return result, nil
 }
 
 // open starts the session with o as it was first read.

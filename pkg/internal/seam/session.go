@@ -44,8 +44,10 @@ type Session struct {
 	stored map[string]string
 
 	statusWritten bool
+	unannounced   bool
 	gone          bool
 	requeue       bool
+	within        time.Duration
 }
 
 // A Phase is how far the reconcile of a managed resource has come.
@@ -103,9 +105,33 @@ func (s *Session) Gone() bool { return s.gone }
 // the object's status.
 func (s *Session) StatusWritten() bool { return s.statusWritten }
 
+// Unannounced tells whether conditions could not be announced in this reconcile,
+// so that trying once more is of no use.
+func (s *Session) Unannounced() bool { return s.unannounced }
+
 // Requeue makes the reconcile end with a request to be run again, with backoff,
 // unless it ends with an error anyway.
 func (s *Session) Requeue() { s.requeue = true }
+
+// RequeueWithin makes the reconcile end with a request to be run again after d at
+// the latest, unless it ends with an error, or with backoff, anyway.
+func (s *Session) RequeueWithin(d time.Duration) {
+	if s.within == 0 || d < s.within {
+		s.within = d
+	}
+}
+
+// ended notes that the object does not exist any more.
+func (s *Session) ended() {
+	s.gone = true
+	s.memory.forget(s.key)
+
+	for _, p := range s.patches {
+		if p.Gone != nil {
+			p.Gone(s.key)
+		}
+	}
+}
 
 // Now returns the time.
 func (s *Session) Now() time.Time { return s.options.Now() }

@@ -34,7 +34,7 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 
 	for _, p := range s.patches {
 		if p.Status != nil {
-			p.Status(s, o)
+			p.Status(ctx, s, o)
 		}
 	}
 
