@@ -262,15 +262,26 @@ func TestReconcile(t *testing.T) {
 			reason: "A deletion should be on the server before the inner reconciler runs.",
 			object: object(deleted),
 			seen:   reported,
-			// The inner reconciler has its own idea of the message.
-			settled: []condition{silent[0], reported[1], reported[2]},
-			writes:  2,
+			// The inner reconciler writes no message. It gets ours.
+			settled: reported,
+			writes:  1,
 		},
 		"DeletedAndReported": {
-			reason:  "A deletion that is reported should not be reported again.",
+			reason: "A deletion that is reported should not be reported again.",
+			object: object(deleted, func(u *claim.Unstructured) {
+				for _, c := range reconciler.Deleting(time.Now(), reconciler.ReasonDeletionRequested, message) {
+					u.SetConditions(c.WithObservedGeneration(3))
+				}
+			}),
+			seen:    reported,
+			settled: reported,
+		},
+		"DeletedWithoutReport": {
+			reason:  "A deletion that the inner reconciler said itself should get a reason when that is done.",
 			object:  object(deleted, func(u *claim.Unstructured) { u.SetConditions(xpv2.Deleting().WithObservedGeneration(3)) }),
 			seen:    silent,
-			settled: silent,
+			settled: reported,
+			writes:  1,
 		},
 	}
 
