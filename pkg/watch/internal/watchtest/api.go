@@ -336,3 +336,11 @@ func (a *API) remove(s *storage, key types.NamespacedName) bool {
 
 	return true
 }
+
+// Forget which requests arrived. Those that are open stay open.
+func (a *API) Forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.log = nil
+}

@@ -97,6 +97,7 @@ func Delay(d time.Duration) Fault { return Fault{delay: d} }
 func Status(code int) Fault { return Fault{status: code} }
 
 // TooManyRequests answers with 429, and asks to come back after some seconds.
+// Without any, clients give up at once.
 func TooManyRequests(retryAfter int) Fault {
 	return Fault{status: http.StatusTooManyRequests, retryAfter: retryAfter}
 }

@@ -1,0 +1,233 @@
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// A needs is a Tracker that a test tells what is needed.
+type needs struct {
+	mu   sync.Mutex
+	gvks []schema.GroupVersionKind
+	err  error
+
+	// asked, if set, is called while the collector waits for the answer.
+	asked func()
+}
+
+func (n *needs) set(err error, ks ...watchtest.Kind) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	n.gvks, n.err = nil, err
+	for _, k := range ks {
+		n.gvks = append(n.gvks, k.GVK)
+	}
+}
+
+func (n *needs) Needed(context.Context) ([]schema.GroupVersionKind, error) {
+	n.mu.Lock()
+	gvks, err, asked := n.gvks, n.err, n.asked
+	n.mu.Unlock()
+
+	if asked != nil {
+		asked()
+	}
+
+	return gvks, err
+}
+
+// collecting is a rig with a controller that watches a composite kind and two
+// composed ones, whose watches are collected.
+func collecting(t *testing.T, n *needs) (r *rig, xr, a, b watchtest.Kind, recs map[string]*recorder) {
+	t.Helper()
+
+	xr, a, b = watchtest.NewKind("XR"), watchtest.NewKind("A"), watchtest.NewKind("B")
+	r = graft(t, watchtest.NewAPI(xr, a, b))
+	r.mgr.Elect()
+
+	o := idle()
+	o.gc = watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
+	r.start("c", o)
+
+	recs = map[string]*recorder{}
+	specs := []spec{}
+
+	for name, k := range map[string]watchtest.Kind{"XR": xr, "A": a, "B": b} {
+		recs[name] = &recorder{}
+		w := watchOf(k, recs[name])
+
+		if name == "XR" {
+			w.typ = watch.WatchTypeCompositeResource
+		}
+
+		specs = append(specs, w)
+	}
+
+	if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
+		t.Fatal(err)
+	}
+
+	return r, xr, a, b, recs
+}
+
+// W14: only types that opted in are collected, and only on the word of a tracker
+// that knows something.
+func TestW14CollectsOnlyWhatItMay(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		tell   func(n *needs, xr, a, b watchtest.Kind)
+		want   []string
+	}{
+		"NotNeeded": {
+			reason: "A kind that isn't needed goes; the composite's own never opted in.",
+			tell:   func(n *needs, _, a, _ watchtest.Kind) { n.set(nil, a) },
+			want:   []string{"XR", "A"},
+		},
+		"AllNeeded": {
+			reason: "What is needed stays.",
+			tell:   func(n *needs, _, a, b watchtest.Kind) { n.set(nil, a, b) },
+			want:   []string{"XR", "A", "B"},
+		},
+		"OnlyOthersNeeded": {
+			reason: "All that opted in may go.",
+			tell:   func(n *needs, xr, _, _ watchtest.Kind) { n.set(nil, xr) },
+			want:   []string{"XR"},
+		},
+		"Empty": {
+			reason: "A tracker that knows of nothing was just started.",
+			tell:   func(n *needs, _, _, _ watchtest.Kind) { n.set(nil) },
+			want:   []string{"XR", "A", "B"},
+		},
+		"Failing": {
+			reason: "One that fails says nothing, whatever else it returns.",
+			tell:   func(n *needs, _, a, _ watchtest.Kind) { n.set(errors.New("boom"), a) },
+			want:   []string{"XR", "A", "B"},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				n := &needs{}
+				r, xr, a, b, recs := collecting(t, n)
+				tc.tell(n, xr, a, b)
+
+				pass(5 * time.Minute)
+
+				for name, k := range map[string]watchtest.Kind{"XR": xr, "A": a, "B": b} {
+					r.api.Put(k.Object("one"), k)
+					pass(time.Second)
+
+					want := 0
+
+					for _, w := range tc.want {
+						if w == name {
+							want = 1
+						}
+					}
+
+					if got := recs[name].count("create", "one"); got != want {
+						t.Errorf("\n%s\nthe watch of %s got %d events, want %d", tc.reason, name, got, want)
+					}
+				}
+
+				ids, err := r.GetWatches("c")
+				if err != nil || len(ids) != len(tc.want) {
+					t.Errorf("\n%s\nGetWatches(...): %v, %v; want those of %v", tc.reason, ids, err, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// W13: a watch that was requested since the collector looked is never collected.
+func TestW13RequestedWatchesStay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := &needs{}
+		r, _, a, b, recs := collecting(t, n)
+		n.set(nil, a)
+
+		// While the collector asks what is needed, somebody needs b.
+		n.mu.Lock()
+		n.asked = func() {
+			if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
+				t.Errorf("StartWatches(...): %v", err)
+			}
+		}
+		n.mu.Unlock()
+
+		pass(5 * time.Minute)
+		r.api.Put(b.Object("one"), b)
+		pass(time.Second)
+
+		if got := recs["B"].count("create", "one"); got != 1 {
+			t.Errorf("the watch got %d events, want 1", got)
+		}
+
+		// Nobody does any more.
+		n.mu.Lock()
+		n.asked = nil
+		n.mu.Unlock()
+
+		pass(5 * time.Minute)
+		r.api.Put(b.Object("two"), b)
+		pass(time.Second)
+
+		if got := recs["B"].count("create", "two"); got != 0 {
+			t.Errorf("a watch that nobody needs got %d events", got)
+		}
+
+		// Until somebody does: then it delivers what is there.
+		if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(time.Second)
+
+		if got := recs["B"].count("create", "two"); got != 1 {
+			t.Errorf("a watch that was started again got %d events of an object, want 1", got)
+		}
+	})
+}
+
+// The collector ends with its controller, and with its engine.
+func TestCollectorEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := &needs{}
+		r, _, a, _, _ := collecting(t, n)
+
+		asked := make(chan struct{}, 100)
+
+		n.set(nil, a)
+		n.mu.Lock()
+		n.asked = func() { asked <- struct{}{} }
+		n.mu.Unlock()
+
+		<-asked
+
+		if err := r.Stop(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(time.Second)
+
+		for len(asked) > 0 {
+			<-asked
+		}
+
+		pass(time.Hour)
+
+		if len(asked) > 0 {
+			t.Error("the collector of a stopped controller asks what is needed")
+		}
+	})
+}

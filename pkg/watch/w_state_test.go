@@ -1,0 +1,375 @@
+package watch_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// stateOf returns how the only watch of a controller does.
+func stateOf(t *testing.T, r *rig, name string) watch.WatchSnapshot {
+	t.Helper()
+
+	for _, c := range r.ours.Snapshot().Controllers {
+		if c.Name == name && len(c.Watches) == 1 {
+			return c.Watches[0]
+		}
+	}
+
+	t.Fatalf("controller %q doesn't have one watch", name)
+
+	return watch.WatchSnapshot{}
+}
+
+// W8 and W19: a watch says how it does, and it is so.
+func TestW08StatesAreTrue(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+
+	cases := map[string]struct {
+		reason  string
+		trouble func(api *watchtest.API) (heal func())
+		want    watch.State
+
+		// Whether an object that comes now is delivered now.
+		delivers bool
+
+		// Whether it was asked for when the trouble was there already.
+		before bool
+	}{
+		"Healthy": {
+			reason:  "Nothing is wrong.",
+			trouble: func(*watchtest.API) func() { return func() {} },
+			want:    watch.StateActive, delivers: true,
+		},
+		"Gone": {
+			reason: "The definition is gone.",
+			trouble: func(api *watchtest.API) func() {
+				api.Undefine(k)
+				return func() { api.Define(k) }
+			},
+			want: watch.StateDormant,
+		},
+		"NeverThere": {
+			reason: "There never was a definition.",
+			trouble: func(api *watchtest.API) func() {
+				api.Undefine(k)
+				return func() { api.Define(k) }
+			},
+			want: watch.StateDormant, before: true,
+		},
+		"Hanging": {
+			reason:  "The list hangs.",
+			trouble: func(api *watchtest.API) func() { return api.Inject(watchtest.Of(k), watchtest.Hang()) },
+			want:    watch.StateSyncing, before: true,
+		},
+		"DiscoveryHangs": {
+			reason:  "Nobody says where the kind is, until the cache's own patience is over.",
+			trouble: func(api *watchtest.API) func() { return api.Inject(watchtest.DiscoveryOf(k), watchtest.Hang()) },
+			want:    watch.StateDegraded, before: true,
+		},
+		"Down": {
+			reason:  "The API server is away.",
+			trouble: (*watchtest.API).Down,
+			want:    watch.StateDegraded,
+		},
+		"DownBefore": {
+			reason:  "The API server was away when the watch was asked for.",
+			trouble: (*watchtest.API).Down,
+			want:    watch.StateDegraded, before: true,
+		},
+		"Forbidden": {
+			reason: "We may not list any more.",
+			trouble: func(api *watchtest.API) func() {
+				lift := api.Inject(watchtest.Of(k), watchtest.Status(http.StatusForbidden))
+				api.Disconnect(watchtest.Of(k))
+
+				return lift
+			},
+			want: watch.StateDegraded,
+		},
+		"ForbiddenBefore": {
+			reason: "We never might.",
+			trouble: func(api *watchtest.API) func() {
+				return api.Inject(watchtest.Of(k), watchtest.Status(http.StatusForbidden))
+			},
+			want: watch.StateDegraded, before: true,
+		},
+		"Throttled": {
+			reason: "The API server has too much to do. No error handler of client-go is called for that.",
+			trouble: func(api *watchtest.API) func() {
+				lift := api.Inject(watchtest.Of(k), watchtest.TooManyRequests(0))
+				api.Disconnect(watchtest.Of(k))
+
+				return lift
+			},
+			want: watch.StateDegraded,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				api := watchtest.NewAPI(k)
+				r := graft(t, api)
+				r.mgr.Elect()
+
+				if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+
+				r.start("c", idle())
+
+				heal := func() {}
+				if tc.before {
+					heal = tc.trouble(api)
+				}
+
+				rec := &recorder{}
+
+				_ = limited(t, time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
+
+				if !tc.before {
+					heal = tc.trouble(api)
+				}
+
+				defer func() { heal() }()
+
+				pass(time.Minute)
+
+				s := stateOf(t, r, "c")
+				if s.State != tc.want {
+					t.Errorf("\n%s\nstate: got %s (%s), want %s", tc.reason, s.State, s.Error, tc.want)
+				}
+
+				if bad := tc.want == watch.StateDormant || tc.want == watch.StateDegraded; bad != (s.Error != "") {
+					t.Errorf("\n%s\nin state %s the error is %q", tc.reason, s.State, s.Error)
+				}
+
+				active := false
+				for _, gvk := range r.infs.ActiveInformers() {
+					active = active || gvk == k.GVK
+				}
+
+				if tc.want == watch.StateActive && !active || tc.want == watch.StateDormant && active {
+					t.Errorf("\n%s\nin state %s the informer is active: %t", tc.reason, s.State, active)
+				}
+
+				if tc.delivers {
+					api.Put(k.Object("now"), k)
+					pass(time.Second)
+
+					if n := rec.count("create", "now"); n != 1 {
+						t.Errorf("\n%s\nin state %s an event was delivered %d times", tc.reason, s.State, n)
+					}
+				}
+
+				heal()
+				pass(2 * time.Minute)
+
+				if s := stateOf(t, r, "c"); s.State != watch.StateActive || s.Error != "" {
+					t.Errorf("\n%s\nwhen all is well again: got %s (%s), want %s", tc.reason, s.State, s.Error, watch.StateActive)
+				}
+
+				before := stateOf(t, r, "c").Delivered
+				api.Put(k.Object("then"), k)
+				pass(time.Second)
+
+				if n := rec.count("create", "then"); n != 1 {
+					t.Errorf("\n%s\nwhen all is well again an event was delivered %d times", tc.reason, n)
+				}
+
+				if n := stateOf(t, r, "c").Delivered - before; n != 1 {
+					t.Errorf("\n%s\n%d events are counted, want 1", tc.reason, n)
+				}
+			})
+		})
+	}
+}
+
+// W19: a generation is an informer.
+func TestW19GenerationsCountInformers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		r, _ := watching(t, k, true)
+		first := stateOf(t, r, "c")
+
+		r.api.Disconnect(watchtest.Of(k))
+		pass(time.Minute)
+
+		if s := stateOf(t, r, "c"); s.Generation != first.Generation || !s.Since.Equal(first.Since) {
+			t.Errorf("a watch that was cut is another generation: got %d since %s, want %d since %s", s.Generation, s.Since, first.Generation, first.Since)
+		}
+
+		r.api.Undefine(k)
+		pass(time.Minute)
+
+		gone := stateOf(t, r, "c")
+		if gone.State != watch.StateDormant || time.Since(gone.Since) > time.Minute {
+			t.Errorf("got %s since %s, want %s for a minute", gone.State, gone.Since, watch.StateDormant)
+		}
+
+		r.api.Define(k)
+		pass(time.Minute)
+
+		if s := stateOf(t, r, "c"); s.State != watch.StateActive || s.Generation <= first.Generation {
+			t.Errorf("got %s in generation %d, want %s in a later one than %d", s.State, s.Generation, watch.StateActive, first.Generation)
+		}
+	})
+}
+
+// W19: the page shows to a person and to a program what the snapshot has.
+func TestW19DebugPage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		r, _ := watching(t, k, true)
+		r.start("other", idle())
+
+		gone := watchtest.NewKind("Gone")
+		_ = limited(t, time.Second, func(ctx context.Context) error {
+			return r.StartWatches(ctx, "other", watchOf(gone, &recorder{}))
+		})
+
+		get := func(accept string) string {
+			t.Helper()
+
+			req := httptest.NewRequest(http.MethodGet, "/debug/watches", nil)
+			req.Header.Set("Accept", accept)
+
+			w := httptest.NewRecorder()
+			r.ours.DebugHandler().ServeHTTP(w, req)
+
+			b, err := io.ReadAll(w.Result().Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			return string(b)
+		}
+
+		var got watch.Snapshot
+		if err := json.Unmarshal([]byte(get("application/json")), &got); err != nil {
+			t.Fatal(err)
+		}
+
+		if diff := cmp.Diff(r.ours.Snapshot(), got); diff != "" {
+			t.Errorf("-snapshot, +page:\n%s", diff)
+		}
+
+		text := get("text/plain")
+		for _, want := range []string{"Widget", "Gone", "Dormant", "Active", "other"} {
+			if !contains(text, want) {
+				t.Errorf("the page doesn't say %q:\n%s", want, text)
+			}
+		}
+	})
+}
+
+// W18 and W19: gauges say what runs; of started and stopped the difference does.
+func TestW18MetricsMatchWhatRuns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		api := watchtest.NewAPI()
+		r := graft(t, api)
+		r.mgr.Elect()
+
+		reg := prometheus.NewPedanticRegistry()
+		reg.MustRegister(r.ours.Collector())
+
+		gauge := func(name, label, value string) float64 {
+			t.Helper()
+
+			all, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			sum := 0.0
+
+			for _, f := range all {
+				if f.GetName() != name {
+					continue
+				}
+
+				for _, m := range f.GetMetric() {
+					for _, l := range m.GetLabel() {
+						if l.GetName() == label && l.GetValue() == value {
+							sum += m.GetGauge().GetValue()
+						}
+					}
+				}
+			}
+
+			return sum
+		}
+
+		check := func(when string, controllers, watches int) {
+			t.Helper()
+			pass(time.Second)
+
+			if c, w := r.metrics.running(); c != controllers || w != watches {
+				t.Errorf("%s: started minus stopped: %d controllers, %d watches; want %d, %d", when, c, w, controllers, watches)
+			}
+
+			if c, w := gauge("graft_watch_controllers", "state", "Running"), gauge("graft_watch_watches", "state", "Active"); int(c) != controllers || int(w) != watches {
+				t.Errorf("%s: gauges: %v controllers, %v watches; want %d, %d", when, c, w, controllers, watches)
+			}
+		}
+
+		check("at first", 0, 0)
+
+		for i := range 3 {
+			name := fmt.Sprintf("c%d", i)
+			r.start(name, idle())
+
+			for j := range 4 {
+				k := watchtest.NewKind(fmt.Sprintf("Widget%d", j))
+				api.Define(k)
+
+				for range 2 { // Once is all that counts.
+					if err := r.StartWatches(t.Context(), name, watchOf(k, &recorder{})); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+
+		check("when all run", 3, 12)
+
+		if _, err := r.StopWatches(t.Context(), "c0", idOf(watchtest.NewKind("Widget0")), idOf(watchtest.NewKind("Widget0")), idOf(watchtest.NewKind("None"))); err != nil {
+			t.Fatal(err)
+		}
+
+		check("when a watch is stopped", 3, 11)
+
+		if err := r.Stop(t.Context(), "c1"); err != nil {
+			t.Fatal(err)
+		}
+
+		check("when a controller is stopped", 2, 7)
+
+		// A watch that waits for its kind is a watch.
+		_ = limited(t, time.Second, func(ctx context.Context) error {
+			return r.StartWatches(ctx, "c2", watchOf(watchtest.NewKind("None"), &recorder{}))
+		})
+
+		if _, w := r.metrics.running(); w != 8 {
+			t.Errorf("with one that waits: %d watches, want 8", w)
+		}
+
+		if err := r.ours.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+
+		check("at last", 0, 0)
+	})
+}

@@ -1,0 +1,356 @@
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// W4: what stops needs nothing from the API server, and asks it for nothing.
+func TestW04StopNeedsNoAPIServer(t *testing.T) {
+	const n = 200
+
+	troubles := map[string]struct {
+		reason  string
+		trouble func(api *watchtest.API) (heal func())
+	}{
+		"Healthy":  {"It need not be in trouble.", func(*watchtest.API) func() { return func() {} }},
+		"Refusing": {"Nobody listens.", (*watchtest.API).Down},
+		"Hanging":  {"Nobody answers.", (*watchtest.API).Freeze},
+		"HangingAndCut": {"Nobody answers, and all that was open is cut.", func(api *watchtest.API) func() {
+			thaw := api.Freeze()
+			api.Disconnect(watchtest.Everything())
+
+			return thaw
+		}},
+	}
+
+	stops := map[string]func(t *testing.T, r *rig, ids []watch.WatchID) error{
+		"Stop": func(t *testing.T, r *rig, _ []watch.WatchID) error {
+			t.Helper()
+			return r.Stop(t.Context(), "c")
+		},
+		"StopWatches": func(t *testing.T, r *rig, ids []watch.WatchID) error {
+			t.Helper()
+
+			stopped, err := r.StopWatches(t.Context(), "c", ids...)
+			if stopped != n {
+				t.Errorf("StopWatches(...): %d, want %d", stopped, n)
+			}
+
+			return err
+		},
+		"Shutdown": func(t *testing.T, r *rig, _ []watch.WatchID) error {
+			t.Helper()
+			return r.ours.Shutdown(t.Context())
+		},
+	}
+
+	for name, tc := range troubles {
+		for how, stop := range stops {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					api := watchtest.NewAPI()
+					specs := make([]spec, n)
+					ids := make([]watch.WatchID, n)
+
+					for i := range specs {
+						k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+						api.Define(k)
+						specs[i], ids[i] = watchOf(k, &recorder{}), idOf(k)
+					}
+
+					r := graft(t, api)
+					r.mgr.Elect()
+					r.start("c", idle())
+
+					if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
+						t.Fatal(err)
+					}
+
+					heal := tc.trouble(api)
+					defer heal()
+
+					pass(time.Minute)
+
+					before := len(api.Requests(watchtest.Everything()))
+
+					if took, err := timed(func() error { return stop(t, r, ids) }); err != nil || took > time.Second {
+						t.Errorf("\n%s\nstopping %d watches: %v after %s", tc.reason, n, err, took)
+					}
+
+					if after := len(api.Requests(watchtest.Everything())); after > before {
+						t.Errorf("\n%s\nstopping sent %d requests", tc.reason, after-before)
+					}
+
+					if c, w := r.metrics.running(); w != 0 || c != 0 && how != "StopWatches" {
+						t.Errorf("\n%s\nafterwards %d controllers and %d watches are counted", tc.reason, c, w)
+					}
+
+					// The informers linger, and then go, also without an answer.
+					pass(time.Hour)
+
+					before = len(api.Requests(watchtest.Everything()))
+
+					pass(time.Hour)
+
+					if after := len(api.Requests(watchtest.Everything())); after > before {
+						t.Errorf("\n%s\n%d requests between one and two hours later", tc.reason, after-before)
+					}
+
+					if open := api.Open(watchtest.Everything()); open > 0 {
+						t.Errorf("\n%s\n%d requests are open two hours later", tc.reason, open)
+					}
+				})
+			})
+		}
+	}
+}
+
+// W5: Stop attempts everything, joins errors, always ends not running, and may be
+// called again.
+func TestW05StopAlwaysStops(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		api := watchtest.NewAPI()
+		r := graft(t, api)
+		r.mgr.Elect()
+
+		release := make(chan struct{})
+		defer close(release)
+
+		stuck := func() *recorder { return &recorder{before: func() { <-release }} }
+		a, b, c := watchtest.NewKind("A"), watchtest.NewKind("B"), watchtest.NewKind("C")
+		fine := &recorder{}
+
+		for _, k := range []watchtest.Kind{a, b, c} {
+			api.Define(k)
+			api.Put(k.Object("one"), k)
+		}
+
+		r.start("c", idle())
+
+		if err := r.StartWatches(t.Context(), "c", watchOf(a, stuck()), watchOf(b, stuck()), watchOf(c, fine)); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(time.Second)
+
+		var n int
+
+		err := limited(t, time.Second, func(ctx context.Context) (err error) {
+			n, err = r.StopWatches(ctx, "c", idOf(a), idOf(b), idOf(c), idOf(a))
+			return err
+		})
+		if n != 3 || !errors.Is(err, watch.ErrNotDrained) {
+			t.Errorf("StopWatches(...): %d, %v; want 3, %v", n, err, watch.ErrNotDrained)
+		}
+
+		for _, k := range []watchtest.Kind{a, b} {
+			if err == nil || !contains(err.Error(), k.GVK.String()) {
+				t.Errorf("StopWatches(...): the error doesn't name %s: %v", k.GVK, err)
+			}
+		}
+
+		if ids, err := r.GetWatches("c"); len(ids) != 0 || err != nil {
+			t.Errorf("GetWatches(...): %v, %v; want none", ids, err)
+		}
+
+		if err := r.StartWatches(t.Context(), "c", watchOf(a, stuck()), watchOf(c, fine)); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(time.Second)
+
+		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
+			t.Errorf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
+		}
+
+		if r.IsRunning("c") {
+			t.Error("IsRunning(...) is true after Stop")
+		}
+
+		if err := r.Stop(t.Context(), "c"); err != nil {
+			t.Errorf("Stop(...) again: %v", err)
+		}
+
+		got := len(fine.all())
+		api.Put(c.Object("two"), c)
+		pass(time.Minute)
+
+		if n := len(fine.all()); n > got {
+			t.Errorf("after Stop a handler got %d events", n-got)
+		}
+	})
+}
+
+// W6 and W16: when Stop has returned, nothing of the incarnation runs, and none
+// of its handlers begins to.
+func TestW06NothingRunsAfterStop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		r := graft(t, api)
+		r.mgr.Elect()
+
+		for i := range 50 {
+			api.Put(k.Object(fmt.Sprintf("w%d", i)), k)
+		}
+
+		var handlers, reconciles atomic.Int64
+
+		slow := func(n *atomic.Int64) func() {
+			return func() {
+				n.Add(1)
+				defer n.Add(-1)
+
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+
+		for round := range 20 {
+			rec := &recorder{before: slow(&handlers)}
+			run := slow(&reconciles)
+
+			r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				run()
+				return reconcile.Result{}, nil
+			}))
+
+			if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
+				t.Fatal(err)
+			}
+
+			// Somewhere in the middle of it.
+			time.Sleep(time.Duration(round) * 7 * time.Millisecond)
+
+			if err := r.Stop(t.Context(), "c"); err != nil {
+				t.Fatalf("Stop(...): %v", err)
+			}
+
+			if h, c := handlers.Load(), reconciles.Load(); h != 0 || c != 0 {
+				t.Errorf("after Stop %d handlers and %d reconciles run", h, c)
+			}
+
+			before := len(rec.all())
+
+			for i := range 50 {
+				api.Put(k.Object(fmt.Sprintf("w%d", i)), k)
+			}
+
+			pass(time.Second)
+
+			if n := len(rec.all()); n != before {
+				t.Errorf("after Stop a handler got %d events", n-before)
+			}
+		}
+	})
+}
+
+// A controller may be stopped by its own reconcile, or by its own handler.
+func TestStopFromWithin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		api.Put(k.Object("one"), k)
+
+		r := graft(t, api)
+		r.mgr.Elect()
+
+		stopped := make(chan error, 1)
+
+		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			took, err := timed(func() error { return r.Stop(ctx, "c") })
+			if took > quick {
+				err = errors.Join(err, fmt.Errorf("took %s", took))
+			}
+
+			stopped <- err
+
+			return reconcile.Result{}, nil
+		}))
+
+		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil && !errors.Is(err, watch.ErrNotRunning) {
+			t.Fatal(err)
+		}
+
+		if err := <-stopped; err != nil {
+			t.Errorf("Stop(...) from within: %v", err)
+		}
+
+		// It can be started again, and runs.
+		again := make(chan struct{}, 10)
+
+		r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			again <- struct{}{}
+			return reconcile.Result{}, nil
+		}))
+
+		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
+			t.Fatal(err)
+		}
+
+		<-again
+	})
+}
+
+// W7: stopped before the election, while it happens, or after: the same is left.
+func TestW07StopAroundElection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		api.Put(k.Object("one"), k)
+
+		r := graft(t, api)
+		rec := &recorder{}
+
+		const n = 100
+		for i := range n {
+			name := fmt.Sprintf("c%d", i)
+			r.start(name, idle())
+
+			if err := r.StartWatches(t.Context(), name, watchOf(k, rec)); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		if e := len(rec.all()); e != 0 {
+			t.Errorf("before the election handlers got %d events", e)
+		}
+
+		done := make(chan error, n)
+
+		for i := range n {
+			if i == n/2 {
+				go r.mgr.Elect()
+			}
+
+			go func() { done <- r.Stop(t.Context(), fmt.Sprintf("c%d", i)) }()
+		}
+
+		for range n {
+			if err := <-done; err != nil {
+				t.Errorf("Stop(...): %v", err)
+			}
+		}
+
+		before := len(rec.all())
+		api.Put(k.Object("two"), k)
+		pass(time.Minute)
+
+		if after := len(rec.all()); after != before {
+			t.Errorf("handlers of stopped controllers got %d events", after-before)
+		}
+
+		if c, w := r.metrics.running(); c != 0 || w != 0 {
+			t.Errorf("started minus stopped: %d controllers, %d watches", c, w)
+		}
+	})
+}
