@@ -11,35 +11,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // A finalizer is the external seam over a resource.Finalizer.
 type finalizer struct {
-	inner   resource.Finalizer
-	guarded bool
+	inner resource.Finalizer
 
 	// past means that inner may write past the client seam.
 	past bool
 }
 
 func (c *config) finalizerFor(cl client.Client) resource.Finalizer {
-	f := &finalizer{inner: c.finalizer, guarded: !c.withoutFinalizerGuard, past: true}
+	f := &finalizer{inner: c.finalizer, past: true}
 	if f.inner == nil {
 		f.inner, f.past = resource.NewAPIFinalizer(cl, FinalizerName), false
+	}
+
+	if !c.withoutFinalizerGuard {
+		// Upstream has seen neither a pause nor a deletion if it adds the
+		// finalizer. One that came up since was in the answer to a write.
+		f.inner = reconciler.GuardFinalizer(f.inner)
 	}
 
 	return f
 }
 
 // AddFinalizer to the managed resource, unless it is paused or being deleted.
-// Upstream has seen neither, so one of them came up since, in the answer to a
-// write. It must not go on and create something that no finalizer protects: it
-// gets a conflict, which makes it start again.
 func (f *finalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
-	if f.guarded && (meta.WasDeleted(o) || meta.IsPaused(o)) {
-		return kerrors.NewConflict(schema.GroupResource{Resource: "managed resource"}, o.GetName(), errors.New("it was paused or deleted meanwhile: no finalizer is added"))
-	}
-
 	if !f.past {
 		return f.inner.AddFinalizer(ctx, o)
 	}

@@ -1,0 +1,41 @@
+package reconciler
+
+import (
+	"context"
+
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+)
+
+// GuardFinalizer returns a finalizer that adds what f adds, but never to an object
+// that is paused or being deleted. Those get a conflict (IsConflict) that makes
+// the reconcile start again, rather than go on and create something that no
+// finalizer protects.
+//
+// What the object in memory says may be old. f must therefore write it under its
+// resource version, as crossplane-runtime's APIFinalizer does. It is safe for
+// concurrent use if f is.
+func GuardFinalizer(f resource.Finalizer) resource.Finalizer {
+	return resource.FinalizerFns{
+		AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
+			switch {
+			case meta.WasDeleted(o):
+				return refused(o, "it is being deleted")
+			case meta.IsPaused(o):
+				return refused(o, "it is paused")
+			}
+
+			return f.AddFinalizer(ctx, o)
+		},
+		RemoveFinalizerFn: f.RemoveFinalizer,
+	}
+}
+
+func refused(o resource.Object, why string) error {
+	return kerrors.NewConflict(schema.GroupResource{Group: o.GetObjectKind().GroupVersionKind().Group, Resource: o.GetObjectKind().GroupVersionKind().Kind},
+		o.GetName(), errors.Errorf("no finalizer is added: %s", why))
+}
