@@ -138,11 +138,9 @@ func (f *fan) attach(s *subscription) {
 
 	replay := make([]delivery, 0, len(f.known)+1)
 	for _, k := range f.known {
-		// What an earlier informer told us may be gone: the current one will
-		// say. Not to be told that it went is right for a newcomer.
-		if k.generation == f.generation {
-			replay = append(replay, delivery{op: created, object: k.object, initial: true})
-		}
+		// Some may be gone, if an informer is being replaced. Then the next one
+		// tells, and the newcomer is told as all others are.
+		replay = append(replay, delivery{op: created, object: k.object, initial: true})
 	}
 	if f.settled {
 		replay = append(replay, delivery{op: synced})

@@ -207,7 +207,7 @@ func (e *ControllerEngine) load(ctx context.Context) error {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept = kept
+	s.kept = maps.Clone(kept)
 	close(s.loaded)
 	return nil
 }
