@@ -78,6 +78,10 @@ func (e *baselineEngine) Start(name string, o startOptions) error {
 	ko := o.runtime
 	ko.SkipNameValidation = ptr.To(true)
 
+	// A priority queue that is shut down while it hands out a key may leave a
+	// goroutine behind, which isn't the fault of an engine.
+	ko.UsePriorityQueue = ptr.To(false)
+
 	ctrl, err := create(name, ko)
 	if err != nil {
 		return err

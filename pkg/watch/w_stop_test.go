@@ -16,8 +16,6 @@ import (
 
 // W4: what stops needs nothing from the API server, and asks it for nothing.
 func TestW04StopNeedsNoAPIServer(t *testing.T) {
-	const n = 200
-
 	troubles := map[string]struct {
 		reason  string
 		trouble func(api *watchtest.API) (heal func())
@@ -33,25 +31,28 @@ func TestW04StopNeedsNoAPIServer(t *testing.T) {
 		}},
 	}
 
-	stops := map[string]func(t *testing.T, r *rig, ids []watch.WatchID) error{
-		"Stop": func(t *testing.T, r *rig, _ []watch.WatchID) error {
+	stops := map[string]struct {
+		watches int
+		stop    func(t *testing.T, r *rig, ids []watch.WatchID) error
+	}{
+		"Stop": {watches: 200, stop: func(t *testing.T, r *rig, _ []watch.WatchID) error {
 			t.Helper()
 			return r.Stop(t.Context(), "c")
-		},
-		"StopWatches": func(t *testing.T, r *rig, ids []watch.WatchID) error {
+		}},
+		"StopWatches": {watches: 30, stop: func(t *testing.T, r *rig, ids []watch.WatchID) error {
 			t.Helper()
 
 			stopped, err := r.StopWatches(t.Context(), "c", ids...)
-			if stopped != n {
-				t.Errorf("StopWatches(...): %d, want %d", stopped, n)
+			if stopped != len(ids) {
+				t.Errorf("StopWatches(...): %d, want %d", stopped, len(ids))
 			}
 
 			return err
-		},
-		"Shutdown": func(t *testing.T, r *rig, _ []watch.WatchID) error {
+		}},
+		"Shutdown": {watches: 30, stop: func(t *testing.T, r *rig, _ []watch.WatchID) error {
 			t.Helper()
 			return r.ours.Shutdown(t.Context())
-		},
+		}},
 	}
 
 	for name, tc := range troubles {
@@ -59,8 +60,8 @@ func TestW04StopNeedsNoAPIServer(t *testing.T) {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					api := watchtest.NewAPI()
-					specs := make([]spec, n)
-					ids := make([]watch.WatchID, n)
+					specs := make([]spec, stop.watches)
+					ids := make([]watch.WatchID, stop.watches)
 
 					for i := range specs {
 						k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
@@ -83,8 +84,8 @@ func TestW04StopNeedsNoAPIServer(t *testing.T) {
 
 					before := len(api.Requests(watchtest.Everything()))
 
-					if took, err := timed(func() error { return stop(t, r, ids) }); err != nil || took > time.Second {
-						t.Errorf("\n%s\nstopping %d watches: %v after %s", tc.reason, n, err, took)
+					if took, err := timed(func() error { return stop.stop(t, r, ids) }); err != nil || took > time.Second {
+						t.Errorf("\n%s\nstopping %d watches: %v after %s", tc.reason, len(ids), err, took)
 					}
 
 					if after := len(api.Requests(watchtest.Everything())); after > before {
