@@ -673,6 +673,10 @@ func TestGoneMeanwhile(t *testing.T) {
 						t.Errorf("\nThat the object is gone is no failure to store.\nevents: %v", ms)
 					}
 
+					if n := a.Count(testkit.Patch); n > 1 {
+						t.Errorf("\nWhat is known to be gone is not patched again.\npatches: want 1, got %d", n)
+					}
+
 					if n := r.seam.Memory().Len(); n != 0 {
 						t.Errorf("\nNothing should be remembered of what is gone.\nMemory.Len: want 0, got %d", n)
 					}

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -634,6 +635,8 @@ func TestNothingIsTold(t *testing.T) {
 func TestStoringIsTriedAgain(t *testing.T) {
 	invalid := func(testkit.Request) error { return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil) }
 
+	bad := func(testkit.Request) error { return kerrors.NewBadRequest("no") }
+
 	cases := map[string]struct {
 		reason string
 		fail   func(testkit.Request) error
@@ -646,6 +649,7 @@ func TestStoringIsTriedAgain(t *testing.T) {
 		"TooOften":    {reason: "The next reconcile will try again.", fail: broken, times: 100, want: 4},
 		"Conflict":    {reason: "It passes.", fail: lostRace, times: 1, want: 2, name: "id-1"},
 		"ForAlways":   {reason: "The same patch would be refused again.", fail: invalid, times: 100, want: 1},
+		"ForGood":     {reason: "So would be a bad request.", fail: bad, times: 100, want: 1},
 		"NotAtAll":    {reason: "Nothing fails.", want: 1, name: "id-1"},
 		"AnswerOfAll": {reason: "Conflicts end too.", fail: lostRace, times: 100, want: 4},
 	}
@@ -676,6 +680,134 @@ func TestStoringIsTriedAgain(t *testing.T) {
 			if diff := cmp.Diff([]any{tc.want, tc.name}, []any{a.Count(testkit.Patch), meta.GetExternalName(get(t, a))}); diff != "" {
 				t.Errorf("\n%s\npatches, external name: -want, +got:\n%s", tc.reason, diff)
 			}
+
+			// A conflict is not reported: the reconcile quietly runs again.
+			synced := get(t, a).GetCondition(xpv2.TypeSynced).Status
+			if failed := tc.name == "" && name != "AnswerOfAll"; failed != (synced == corev1.ConditionFalse) {
+				t.Errorf("\n%s\nsynced: %s", tc.reason, synced)
+			}
 		})
+	}
+}
+
+// What could not be stored is stored before the next reconcile does anything,
+// and that reconcile sees it. If somebody else decided meanwhile, they win.
+func TestLeftOvers(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		fail   func(testkit.Request) error
+		theirs string
+		want   string
+	}{
+		"Seen":      {reason: "The external client must see the name, or it would create another one.", fail: broken, want: "id-1"},
+		"Contended": {reason: "A conflict about the version of the object is no decision.", fail: lostRace, want: "id-1"},
+		"Overruled": {reason: "Somebody else decided.", fail: broken, theirs: "theirs", want: "theirs"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
+			down, found, creates := true, true, 0
+
+			var seen []string
+
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if down && r.Verb == testkit.Patch {
+					return tc.fail(r)
+				}
+
+				return nil
+			}
+
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					if found {
+						// As a provider does that learns it once, from an
+						// operation that ended.
+						found = false
+						meta.SetExternalName(mg, "id-1")
+
+						return exists(ctx, mg)
+					}
+
+					seen = append(seen, meta.GetExternalName(mg))
+					if meta.GetExternalName(mg) == "" {
+						return absent(ctx, mg)
+					}
+
+					return exists(ctx, mg)
+				},
+				CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+					creates++
+					return ExternalCreation{}, nil
+				},
+			}))
+
+			_, _ = r.Reconcile(context.Background(), request())
+			down = false
+
+			if tc.theirs != "" {
+				b := get(t, a)
+				meta.SetExternalName(b, tc.theirs)
+
+				if err := a.Server().Update(context.Background(), b); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			drive(t, r, a)
+
+			for _, s := range seen {
+				if s != tc.want {
+					t.Errorf("\n%s\nnames that the client saw: %q", tc.reason, seen)
+					break
+				}
+			}
+
+			if diff := cmp.Diff([]any{tc.want, 0, true}, []any{meta.GetExternalName(get(t, a)), creates, len(seen) > 0}); diff != "" {
+				t.Errorf("\n%s\nname, creates, seen: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// That the name could not be stored at once does not make a create that
+// succeeded one that failed.
+func TestCreateSucceededThoughStoringFailed(t *testing.T) {
+	a, x, h := testkit.NewAPI(bucket()), newOutside(), &heard{}
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if r.Verb == testkit.Patch && !strings.Contains(r.Body, meta.AnnotationKeyExternalCreateSucceeded) {
+			return kerrors.NewBadRequest("no")
+		}
+
+		return nil
+	}
+
+	drive(t, newBucketReconciler(a, connects(x.client()), WithRecorder(h)), a)
+	settledAs(t, "The create succeeded.", a, x)
+
+	if !meta.GetExternalCreateFailed(get(t, a)).IsZero() {
+		t.Error("want no failed create")
+	}
+
+	if n := len(h.of(reasonCannotStoreAnnotations)); n != 1 {
+		t.Errorf("want one event of what could not be stored, got %d", n)
+	}
+}
+
+// What one call learned is not stored again after the next.
+func TestStoredOnce(t *testing.T) {
+	a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
+	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+		meta.SetExternalName(mg, "id-1")
+		return ExternalObservation{ResourceExists: true}, nil
+	}}))
+
+	if _, err := r.Reconcile(context.Background(), request()); err != nil {
+		t.Fatal(err)
+	}
+
+	if n := a.Count(testkit.Patch); n != 1 {
+		t.Errorf("patches: want 1, got %d", n)
 	}
 }

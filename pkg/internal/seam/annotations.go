@@ -105,7 +105,7 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	}
 
 	server, followed, err := s.store(ctx, current, cs, so)
-	if kerrors.IsConflict(err) && !so.Insist {
+	if isOverruled(err) {
 		return err
 	}
 
@@ -265,8 +265,8 @@ func reconcileChanges(live client.Object, cs Changes, so StoreOptions) (Changes,
 				so.Overwrote(c.Key, theirs, c.Value)
 			}
 		default:
-			return nil, kerrors.NewConflict(schema.GroupResource{Group: live.GetObjectKind().GroupVersionKind().Group, Resource: live.GetObjectKind().GroupVersionKind().Kind},
-				live.GetName(), errors.Errorf("annotation %q was set by somebody else meanwhile", c.Key))
+			return nil, overruled{kerrors.NewConflict(schema.GroupResource{Group: live.GetObjectKind().GroupVersionKind().Group, Resource: live.GetObjectKind().GroupVersionKind().Kind},
+				live.GetName(), errors.Errorf("annotation %q was set by somebody else meanwhile", c.Key))}
 		}
 
 		// Should live change again, it is compared with what it says now.
@@ -274,6 +274,17 @@ func reconcileChanges(live client.Object, cs Changes, so StoreOptions) (Changes,
 	}
 
 	return left, nil
+}
+
+// overruled is the conflict that is not about the version of the object, but
+// about what an annotation should say. To try again is no way out of it.
+type overruled struct{ error }
+
+func (o overruled) Unwrap() error { return o.error }
+
+func isOverruled(err error) bool {
+	var o overruled
+	return errors.As(err, &o)
 }
 
 // merged returns both, later ones replacing earlier ones of the same key.
@@ -301,12 +312,28 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			return nil
 		}
 
-		err := s.StoreAnnotations(ctx, o, e.pending, StoreOptions{Insist: e.insist, Overwrote: func(key, theirs, ours string) {
-			overwrote(o, key, theirs, ours)
-		}})
+		so := StoreOptions{Insist: e.insist, Overwrote: func(key, theirs, ours string) { overwrote(o, key, theirs, ours) }}
+		left := e.pending
+
+		var err error
+
+		// Somebody may have written since. If o is known to be older than our
+		// own writes that proves nothing, and the patch will meet a conflict.
+		if s.exact {
+			left, err = reconcileChanges(o, left, so)
+		}
+
+		if len(left) == 0 && err == nil {
+			s.memory.update(o, func(e *entry) { e.pending, e.insist = nil, false })
+			return nil
+		}
+
+		if err == nil {
+			err = s.StoreAnnotations(ctx, o, left, so)
+		}
 
 		switch {
-		case kerrors.IsConflict(err) && !e.insist:
+		case isOverruled(err):
 			// Somebody else decided meanwhile, and what we had can be learned
 			// again.
 			s.memory.update(o, func(e *entry) { e.pending = nil })
