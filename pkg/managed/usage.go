@@ -1,0 +1,83 @@
+package managed
+
+import (
+	"context"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// NewProviderConfigUsageTracker returns what the function of the same name in
+// crossplane-runtime's package resource returns, but for one thing: a managed
+// resource that is being deleted is not kept from connecting because its
+// namespace is being deleted too. The API server creates nothing in such a
+// namespace, so the usage can't be recorded, and with upstream's tracker the
+// managed resource would never be deleted, nor would the namespace.
+//
+// Any other error, and that one for a managed resource that is not being
+// deleted, is returned as upstream returns it. The tracker is safe for
+// concurrent use if c is.
+func NewProviderConfigUsageTracker(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker {
+	return resource.NewProviderConfigUsageTracker(&usageClient{Client: c}, of)
+}
+
+// NewLegacyProviderConfigUsageTracker is NewProviderConfigUsageTracker for
+// legacy managed resources.
+func NewLegacyProviderConfigUsageTracker(c client.Client, of resource.LegacyProviderConfigUsage) *resource.LegacyProviderConfigUsageTracker {
+	return resource.NewLegacyProviderConfigUsageTracker(&usageClient{Client: c}, of)
+}
+
+// A usageClient is the client of a usage tracker. It takes it for a success if
+// the usage of a managed resource that is being deleted can't be created for
+// want of a namespace that lives on.
+type usageClient struct {
+	client.Client
+}
+
+// Create a usage.
+func (c *usageClient) Create(ctx context.Context, usage client.Object, opts ...client.CreateOption) error {
+	err := c.Client.Create(ctx, usage, opts...)
+	if kerrors.IsForbidden(err) && kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && c.userIsDeleted(ctx, usage) {
+		return nil
+	}
+
+	return err
+}
+
+// userIsDeleted tells whether the managed resource that controls a usage is known
+// to be being deleted. Trackers don't hand it down, so it is read once more, from
+// the cache that the reconcile read it from.
+func (c *usageClient) userIsDeleted(ctx context.Context, usage client.Object) bool {
+	user := metav1.GetControllerOf(usage)
+	if user == nil {
+		return false
+	}
+
+	mg := c.empty(schema.FromAPIVersionAndKind(user.APIVersion, user.Kind))
+	if err := c.Get(ctx, client.ObjectKey{Namespace: usage.GetNamespace(), Name: user.Name}, mg); err != nil {
+		return false
+	}
+
+	return mg.GetUID() == user.UID && meta.WasDeleted(mg)
+}
+
+// empty returns an object of a kind in the form in which the controller reads
+// it: another form would be another cache.
+func (c *usageClient) empty(gvk schema.GroupVersionKind) client.Object {
+	if o, err := c.Scheme().New(gvk); err == nil {
+		if co, ok := o.(client.Object); ok {
+			return co
+		}
+	}
+
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+
+	return u
+}
