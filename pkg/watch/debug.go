@@ -33,7 +33,7 @@ func (e *ControllerEngine) DebugHandler() http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_ = s.WriteText(w)
+		_, _ = io.WriteString(w, s.String())
 	})
 }
 
@@ -44,8 +44,8 @@ func wantsJSON(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "application/json")
 }
 
-// WriteText writes the snapshot for a person.
-func (s Snapshot) WriteText(out io.Writer) error {
+// String returns the snapshot as a text for a person.
+func (s Snapshot) String() string {
 	w := &strings.Builder{}
 
 	count := make(map[State]int)
@@ -91,9 +91,7 @@ func (s Snapshot) WriteText(out io.Writer) error {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\n", name, watch.Type, gvkText(watch.GVK), watch.State, s.age(watch.Since), watch.Generation, watch.Delivered)
 		}
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	_ = t.Flush() // A builder doesn't fail.
 
 	fmt.Fprintln(w, "\nKINDS")
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -108,12 +106,9 @@ func (s Snapshot) WriteText(out io.Writer) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", gvkText(k.GVK), k.Representation, k.State, s.age(k.Since), k.Owners, read, k.Objects, next, k.Error)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	_ = t.Flush()
 
-	_, err := io.WriteString(out, w.String())
-	return err
+	return w.String()
 }
 
 func (s Snapshot) age(t time.Time) string {

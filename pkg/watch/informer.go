@@ -161,16 +161,10 @@ func (s *kindSet) remove(id kindID) {
 		return
 	}
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.lastRead.Store(0)
-	owned := len(k.owners) > 0
-	if !owned {
+	if len(k.owners) == 0 {
 		k.idleSince = k.set.clock.Now().Add(-s.linger)
 	}
-	k.mu.Unlock()
-	if owned {
-		k.command(reopen)
-		return
-	}
-	k.current.Store(nil)
-	k.poke()
+	k.command(reopen)
 }

@@ -601,14 +601,9 @@ func (k *kind) obey() {
 	k.order = carryOn
 }
 
-// command run to do something about its informer.
+// command makes run do something about its informer. The mutex must be
+// held.
 func (k *kind) command(o order) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.commandLocked(o)
-}
-
-func (k *kind) commandLocked(o order) {
 	if k.busy {
 		k.after = o
 		return
@@ -634,7 +629,7 @@ func (k *kind) sighted(s sighting) {
 	switch {
 	case moved, replaced, k.busy, k.order == sleep:
 		// One that was told to sleep, and hasn't yet, would sleep through it.
-		k.commandLocked(reopen)
+		k.command(reopen)
 	case !has && k.state != StatePending:
 		// No need to wait: it is there now.
 		k.failures = 0
@@ -657,5 +652,5 @@ func (k *kind) vanished(s sighting) {
 		return
 	}
 	k.seen = sighting{}
-	k.commandLocked(sleep)
+	k.command(sleep)
 }
