@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -141,8 +142,10 @@ func (m *schemeHook) onScheme(fn func()) {
 
 func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	if err := extv1.AddToScheme(s); err != nil {
-		panic(err)
+	for _, add := range []func(*runtime.Scheme) error{extv1.AddToScheme, corev1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err)
+		}
 	}
 
 	return s
