@@ -1,12 +1,12 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -26,10 +27,12 @@ const (
 	// Its deletion is refused by a webhook, so it has no deletionTimestamp.
 	labelInUse = "crossplane.io/in-use"
 
-	// maxBlockersNamed is how many blockers a message names, and maxReasonLength
-	// how long what it says of each may be.
+	// maxBlockersNamed is how many blockers a message names.
 	maxBlockersNamed = 3
-	maxReasonLength  = 200
+
+	// observeTimeout bounds the time to read all dependents. A cache that has
+	// to start watching a kind blocks the read, for ever if it is forbidden.
+	observeTimeout = 5 * time.Second
 )
 
 // dependents is what became of an object's dependents.
@@ -52,24 +55,48 @@ type blocker struct {
 	// that somebody waits for a dependent.
 	reason xpv2.ConditionReason
 
+	// urgency says how soon it is named: few are.
+	urgency urgency
+
+	// since is when its deletion was requested. It is not when its situation
+	// last changed, which would change this object's with it.
 	since time.Time
 }
+
+// urgency is lower for what needs somebody to act.
+type urgency int
+
+const (
+	urgencyProtected urgency = iota
+	urgencyStuck
+	urgencyDeleting
+	urgencyNotRequested
+)
 
 // observe o's dependents. It never fails: what can't be known is part of what it
 // returns.
 func observe(ctx context.Context, c client.Reader, l DependentLister, o client.Object) dependents {
-	if l == nil {
-		return dependents{}
-	}
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
 
 	list, err := l.ListDependents(ctx, c, o)
 
-	out := dependents{total: len(list)}
+	out := dependents{}
 	if err != nil {
 		out.unknown = why(err)
 	}
 
+	seen := make(map[Dependent]bool, len(list))
+
 	for _, d := range list {
+		key := Dependent{GroupVersionKind: d.GroupVersionKind, NamespacedName: d.NamespacedName}
+		if seen[key] {
+			continue
+		}
+
+		seen[key] = true
+		out.total++
+
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(d.GroupVersionKind)
 
@@ -78,17 +105,22 @@ func observe(ctx context.Context, c client.Reader, l DependentLister, o client.O
 		switch {
 		case kerrors.IsNotFound(err):
 		case err != nil:
-			out.blockers = append(out.blockers, blocker{Dependent: d, why: "unknown: " + why(err)})
+			out.blockers = append(out.blockers, blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck})
 		case d.takenOver(u):
 		default:
 			out.blockers = append(out.blockers, blockerOf(d, u))
 		}
 	}
 
-	slices.SortStableFunc(out.blockers, func(a, b blocker) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortStableFunc(out.blockers, func(a, b blocker) int {
+		return cmp.Or(cmp.Compare(a.urgency, b.urgency), strings.Compare(a.String(), b.String()), strings.Compare(a.Group, b.Group))
+	})
 
 	return out
 }
+
+// waiting tells whether there are dependents left, or may be.
+func (d dependents) waiting() bool { return len(d.blockers) > 0 || d.unknown != "" }
 
 // takenOver tells whether the name belongs to an object of somebody else's.
 func (d Dependent) takenOver(u *unstructured.Unstructured) bool {
@@ -98,9 +130,9 @@ func (d Dependent) takenOver(u *unstructured.Unstructured) bool {
 
 // String names the dependent as kubectl does.
 func (d Dependent) String() string {
-	n := d.Kind + "/" + d.Name
+	n := cut(d.Kind, maxKindLength) + "/" + cut(d.Name, maxNameLength)
 	if d.Namespace != "" {
-		n += " in " + d.Namespace
+		n += " in " + cut(d.Namespace, maxKindLength)
 	}
 
 	return n
@@ -114,7 +146,7 @@ func why(err error) string {
 		return "forbidden"
 	case kmeta.IsNoMatchError(err):
 		return "no such kind"
-	case kerrors.IsTimeout(err), kerrors.IsServerTimeout(err), kerrors.IsServiceUnavailable(err), kerrors.IsInternalError(err):
+	case errors.Is(err, context.DeadlineExceeded), kerrors.IsTimeout(err), kerrors.IsServerTimeout(err), kerrors.IsServiceUnavailable(err), kerrors.IsInternalError(err), kerrors.IsTooManyRequests(err):
 		return "the API server did not answer"
 	default:
 		return "cannot be read"
@@ -123,13 +155,13 @@ func why(err error) string {
 
 // blockerOf says why u is still there.
 func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
-	b := blocker{Dependent: d}
+	b := blocker{Dependent: d, urgency: urgencyDeleting}
 
 	if !meta.WasDeleted(u) {
-		b.why = "its deletion was not requested yet"
+		b.why, b.urgency = "its deletion was not requested yet", urgencyNotRequested
 
 		if u.GetLabels()[labelInUse] == "true" {
-			b.why, b.reason = "protected by a Usage", ReasonBlockedByProtection
+			b.why, b.reason, b.urgency = "protected by a Usage", ReasonBlockedByProtection, urgencyProtected
 		}
 
 		return b
@@ -137,45 +169,66 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 
 	b.since = u.GetDeletionTimestamp().Time
 
-	if c := conditionOf(u, TypeDeleting); c.Status == corev1.ConditionTrue {
-		b.why, b.reason, b.since = string(c.Reason), c.Reason, c.LastTransitionTime.Time
-		if c.Message != "" {
-			b.why += ": " + c.Message
-		}
+	deleting, synced := conditionOf(u, TypeDeleting), conditionOf(u, xpv2.TypeSynced)
 
-		return b
+	switch {
+	case deleting.Status == corev1.ConditionTrue:
+		b.why, b.reason, b.urgency = string(deleting.Reason), deleting.Reason, urgencyOf(deleting.Reason)
+
+		// How to orphan it is its own matter.
+		if m, _, _ := strings.Cut(deleting.Message, orphanHint); m != "" {
+			b.why += ": " + m
+		}
+	case meta.IsPaused(u):
+		b.why, b.reason, b.urgency = "its reconciliation is paused", ReasonBlockedByPause, urgencyStuck
+	case len(u.GetFinalizers()) == 0:
+		b.why = "nothing holds it any more"
+	default:
+		b.why = "held by " + names(u.GetFinalizers())
 	}
 
-	if meta.IsPaused(u) {
-		b.why, b.reason = "its reconciliation is paused", ReasonBlockedByPause
-		return b
-	}
-
-	b.why = "held by " + strings.Join(slices.Sorted(slices.Values(u.GetFinalizers())), ", ")
-
-	if c := conditionOf(u, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
-		b.why += "; " + string(c.Reason)
-		if c.Message != "" {
-			b.why += ": " + c.Message
-		}
+	if saysMore(deleting, synced) && !meta.IsPaused(u) {
+		b.why = cutMiddle(b.why, maxReasonLength/2) + "; " + string(synced.Reason) + ": " + synced.Message
+		b.urgency = min(b.urgency, urgencyStuck)
 	}
 
 	return b
 }
 
+// saysMore tells whether the Synced condition says what the Deleting condition
+// doesn't: errors are only there.
+func saysMore(deleting, synced xpv2.Condition) bool {
+	if synced.Status != corev1.ConditionFalse || synced.Message == "" {
+		return false
+	}
+
+	// What it waits for is said of its dependents.
+	return deleting.Reason != ReasonWaitingForDependents && deleting.Reason != ReasonBlockedByProtection
+}
+
+// urgencyOf says how soon a dependent is named that gives the supplied reason.
+func urgencyOf(r xpv2.ConditionReason) urgency {
+	switch r {
+	case ReasonBlockedByProtection:
+		return urgencyProtected
+	case ReasonDeletionRequested, ReasonWaitingForDependents, ReasonExternalDeleteRequested, ReasonWaitingForExternalResource, ReasonConfirmingAbsence, ReasonForceOrphaned:
+		return urgencyDeleting
+	default:
+		return urgencyStuck
+	}
+}
+
 // summary says how far the deletion of the dependents is, and what is in the
 // way.
 func (d dependents) summary() string {
-	gone := d.total - len(d.blockers)
-
 	var s strings.Builder
 
-	if d.total > 0 {
+	switch gone := d.total - len(d.blockers); {
+	case d.unknown != "":
+		// Counting what is not known to be there would tell a tale.
+		fmt.Fprintf(&s, "Some dependents may be unknown: %s.", d.unknown)
+	case d.total > 0:
 		fmt.Fprintf(&s, "%d of %d dependents deleted, %d%%.", gone, d.total, 100*gone/d.total)
-	}
-
-	if d.unknown != "" {
-		fmt.Fprintf(&s, " Some may be unknown: %s.", d.unknown)
 	}
 
 	for i, b := range d.blockers {
@@ -190,7 +243,7 @@ func (d dependents) summary() string {
 			fmt.Fprintf(&s, " since %s", b.since.UTC().Format(time.RFC3339))
 		}
 
-		fmt.Fprintf(&s, ": %s.", strings.TrimSuffix(cut(b.why, maxReasonLength), "."))
+		fmt.Fprintf(&s, ": %s.", strings.TrimSuffix(cutMiddle(oneLine(b.why), maxReasonLength), "."))
 	}
 
 	return strings.TrimSpace(s.String())
@@ -206,20 +259,6 @@ func (d dependents) reason() xpv2.ConditionReason {
 	}
 
 	return ReasonWaitingForDependents
-}
-
-// cut s to at most n bytes, at the end of a rune.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-
-	n -= len("…")
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-
-	return s[:n] + "…"
 }
 
 func conditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -26,12 +26,16 @@ const (
 	reasonCannotReportDeletion event.Reason = "CannotReportDeletion"
 	reasonDeadlineExceeded     event.Reason = "DeletionDeadlineExceeded"
 	reasonForceOrphaned        event.Reason = "ForceOrphaned"
+	reasonCannotForceOrphan    event.Reason = "CannotForceOrphan"
 )
+
+const messageRequested = "Deletion was requested."
 
 // deletion is the patch that says that an object is being deleted, and what it
 // waits for:
 //
-//   - before the inner reconciler runs, if it is not said yet;
+//   - before the inner reconciler runs, if it is not said yet, or if the deadline
+//     has passed meanwhile;
 //   - with every status write of the inner reconciler;
 //   - when the inner reconciler is done, if it wrote no status.
 //
@@ -41,6 +45,7 @@ type deletion struct {
 	kind       schema.GroupVersionKind
 	client     client.Client
 	dependents DependentLister
+	interval   time.Duration
 	deadline   time.Duration
 	exceeded   func(ctx context.Context, o client.Object)
 	orphan     []string
@@ -48,11 +53,7 @@ type deletion struct {
 	log        logging.Logger
 	record     event.Recorder
 	metrics    *Metrics
-
-	// seen is how many dependents an object was seen to have: a lister may not
-	// know of those that are gone. Nothing is kept of objects that are gone.
-	mu   sync.Mutex
-	seen map[client.ObjectKey]int
+	memory     memory
 }
 
 func (d *deletion) patch() seam.Patch {
@@ -60,156 +61,73 @@ func (d *deletion) patch() seam.Patch {
 }
 
 func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) error {
+	// The object that had the name before went unseen.
+	d.forget(s, o.GetUID())
+
 	if !meta.WasDeleted(o) {
 		return nil
 	}
 
-	if _, ok := seam.Conditioned(o); !ok {
-		return d.forceOrphan(ctx, s, o)
-	}
+	d.memory.remember(o)
 
-	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
-		if ready := conditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
-			return nil
+	if _, ok := seam.Conditioned(o); ok {
+		if err := d.announce(ctx, s, o); err != nil {
+			return err
 		}
-
-		return Deleting(s.Now(), ReasonDeletionRequested, d.message("Deletion was requested.", server))
-	})
-	if err != nil {
-		return err
-	}
-
-	if err := d.announceDeadline(ctx, s, o); err != nil {
-		return err
 	}
 
 	return d.forceOrphan(ctx, s, o)
 }
 
-func (d *deletion) status(ctx context.Context, s *seam.Session, o client.Object) {
-	if meta.WasDeleted(o) {
-		s.SetConditions(o, d.report(ctx, s, o)...)
-	}
+// announce puts on the API server what can be said without looking, and tells,
+// once, that the deadline has passed. What was said before stays.
+func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Object) error {
+	tell := false
+
+	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
+		reason, message := ReasonDeletionRequested, d.message(messageRequested, server)
+		if c := conditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
+			reason, message = c.Reason, c.Message
+		}
+
+		if tell = d.pastDeadline(s, server) && reason != ReasonDeadlineExceeded && reason != ReasonForceOrphaned; tell {
+			return Deleting(s.Now(), ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength))
+		}
+
+		if ready := conditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
+			return nil
+		}
+
+		return Deleting(s.Now(), reason, message)
+	})
+
+	return d.tellDeadline(ctx, o, tell, err)
 }
 
-func (d *deletion) close(ctx context.Context, s *seam.Session) error {
-	o := s.Base()
+// tellDeadline tells that the deadline has passed if that is news: if saying so
+// changed what the API server has, or if an earlier try may have done so. Without
+// permission to say so it is told once a process.
+func (d *deletion) tellDeadline(ctx context.Context, o client.Object, news bool, err error) error {
+	r, ok := d.memory.get(o)
 
-	if !meta.WasDeleted(o) {
-		return nil
-	}
+	switch {
+	case !ok, r.told == hasBeenTold, !news && r.told == notTold:
+		return err
+	case err != nil:
+		if news {
+			d.memory.update(o, func(r *remembered) { r.told = tellingInDoubt })
+		}
 
-	if len(o.GetFinalizers()) == 0 {
-		d.metrics.let(d.object(o), s.Now().Sub(o.GetDeletionTimestamp().Time))
-		return nil
-	}
-
-	if left := d.deadlineOf(o).Sub(s.Now()); d.deadline > 0 && left > 0 {
-		s.RequeueWithin(left)
-	}
-
-	if _, ok := seam.Conditioned(o); !ok || s.StatusWritten() || s.Unannounced() {
-		return nil
-	}
-
-	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition { return d.report(ctx, s, server) })
-	if seam.Permanent(err) {
-		d.failed(o, err)
-		return nil
-	}
-
-	return errors.Wrap(err, "cannot report deletion")
-}
-
-func (d *deletion) gone(key client.ObjectKey) {
-	d.mu.Lock()
-	delete(d.seen, key)
-	d.mu.Unlock()
-
-	d.metrics.gone(deleted{kind: d.kind.Kind, key: key})
-}
-
-// report says why o is still there.
-func (d *deletion) report(ctx context.Context, s *seam.Session, o client.Object) []xpv2.Condition {
-	reason, message := d.reason(ctx, o)
-
-	if at := d.deadlineOf(o); d.deadline > 0 && !s.Now().Before(at) {
-		reason = ReasonDeadlineExceeded
-		message = fmt.Sprintf("The deadline for the deletion was %s. %s", at.UTC().Format(time.RFC3339), message)
-	}
-
-	d.metrics.reported(d.object(o), reason)
-
-	return Deleting(s.Now(), reason, d.message(message, o))
-}
-
-func (d *deletion) reason(ctx context.Context, o client.Object) (xpv2.ConditionReason, string) {
-	if meta.IsPaused(o) {
-		return ReasonBlockedByPause, "Reconciliation is paused, and deletion with it. Remove the annotation " + meta.AnnotationKeyReconciliationPaused + " to go on."
-	}
-
-	on := observe(ctx, d.client, d.dependents, o)
-	on.total = d.atLeast(client.ObjectKeyFromObject(o), on.total)
-
-	if len(on.blockers) > 0 || on.unknown != "" {
-		return on.reason(), on.summary()
-	}
-
-	if c := conditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
-		return ReasonReconcileFailed, strings.TrimSpace(on.summary() + " It could not be reconciled: see the Synced condition.")
-	}
-
-	if others := d.others(o); len(others) > 0 {
-		return ReasonWaitingForFinalizers, strings.TrimSpace(on.summary() + " Waiting for others to remove their finalizers: " + strings.Join(others, ", ") + ".")
-	}
-
-	return ReasonDeletionRequested, strings.TrimSpace(on.summary() + " Deletion was requested.")
-}
-
-// atLeast returns the largest number of dependents that o was seen to have.
-func (d *deletion) atLeast(key client.ObjectKey, n int) int {
-	if n == 0 && d.dependents == nil {
-		return 0
-	}
-
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	d.seen[key] = max(d.seen[key], n)
-
-	return d.seen[key]
-}
-
-// others returns the finalizers that the inner reconciler does not remove.
-func (d *deletion) others(o client.Object) []string {
-	if len(d.own) == 0 {
-		return nil
-	}
-
-	fs := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(d.own, f) })
-	slices.Sort(fs)
-
-	return fs
-}
-
-func (d *deletion) deadlineOf(o client.Object) time.Time {
-	return o.GetDeletionTimestamp().Add(d.deadline)
-}
-
-// announceDeadline tells, once, that a deletion takes longer than it should.
-func (d *deletion) announceDeadline(ctx context.Context, s *seam.Session, o client.Object) error {
-	if d.deadline == 0 || s.Now().Before(d.deadlineOf(o)) || conditionOf(o, TypeDeleting).Reason == ReasonDeadlineExceeded {
-		return nil
-	}
-
-	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition { return d.report(ctx, s, server) })
-	if err != nil || conditionOf(o, TypeDeleting).Reason != ReasonDeadlineExceeded {
 		return err
 	}
 
+	d.memory.update(o, func(r *remembered) { r.told = hasBeenTold })
+
+	message := cut(d.late(o, "It is still there: see the Deleting condition."), maxEventLength)
+
 	d.log.Info("Deletion takes longer than its deadline", "uid", o.GetUID(), "deadline", d.deadline)
-	d.record.Event(o, event.Warning(reasonDeadlineExceeded, errors.New(conditionOf(o, TypeDeleting).Message)))
-	d.metrics.deadlines.WithLabelValues(d.kind.Kind).Inc()
+	d.record.Event(o, event.Warning(reasonDeadlineExceeded, errors.New(message)))
+	d.metrics.deadlines.WithLabelValues(d.kind.String()).Inc()
 
 	if d.exceeded != nil {
 		d.exceeded(ctx, o)
@@ -218,8 +136,146 @@ func (d *deletion) announceDeadline(ctx context.Context, s *seam.Session, o clie
 	return nil
 }
 
-func (d *deletion) object(o client.Object) deleted {
-	return deleted{kind: d.kind.Kind, key: client.ObjectKeyFromObject(o)}
+func (d *deletion) status(ctx context.Context, s *seam.Session, o client.Object) {
+	if meta.WasDeleted(o) && len(o.GetFinalizers()) > 0 && !s.Gone() {
+		s.SetConditions(o, d.report(s, o, d.observe(ctx, o))...)
+	}
+}
+
+func (d *deletion) close(ctx context.Context, s *seam.Session) error {
+	o := s.Base()
+
+	if !meta.WasDeleted(o) || len(o.GetFinalizers()) == 0 {
+		return nil
+	}
+
+	if left := d.deadlineOf(o).Sub(s.Now()); d.deadline > 0 && left > 0 {
+		s.RequeueWithin(left)
+	}
+
+	err := d.write(ctx, s, o)
+
+	if r, _ := d.memory.get(o); r.waiting {
+		s.RequeueWithin(d.interval)
+	}
+
+	if seam.Permanent(err) {
+		d.failed(o, err)
+		return nil
+	}
+
+	return errors.Wrap(err, "cannot report deletion")
+}
+
+// write a report, unless the inner reconciler did.
+func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) error {
+	if _, ok := seam.Conditioned(o); !ok || s.StatusWritten() || s.Unannounced() {
+		return nil
+	}
+
+	// Conflicts are no reason to read all dependents again.
+	on := d.observe(ctx, o)
+
+	return s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
+		if len(server.GetFinalizers()) == 0 {
+			return nil
+		}
+
+		return d.report(s, server, on)
+	})
+}
+
+func (d *deletion) gone(s *seam.Session) { d.forget(s, "") }
+
+// forget the object that had the session's name, unless it has the supplied UID.
+func (d *deletion) forget(s *seam.Session, unless types.UID) {
+	r, ok := d.memory.forget(s.Key(), unless)
+	if !ok {
+		return
+	}
+
+	if r.orphaning != nil {
+		d.trail(r.orphaning)
+	}
+
+	d.metrics.gone(deleted{kind: d.kind, key: s.Key(), uid: r.uid}, s.Now().Sub(r.since))
+}
+
+// observe what o waits for. While it is paused, it waits for that alone.
+func (d *deletion) observe(ctx context.Context, o client.Object) dependents {
+	if d.dependents == nil || meta.IsPaused(o) {
+		return dependents{}
+	}
+
+	on := observe(ctx, d.client, d.dependents, o)
+
+	d.memory.update(o, func(r *remembered) {
+		r.dependents = max(r.dependents, on.total)
+		on.total = r.dependents
+	})
+
+	return on
+}
+
+// report says why o is still there.
+func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv2.Condition {
+	reason, message := d.reason(o, on)
+
+	switch {
+	case asked(o) && len(d.orphan) > 0 && len(d.orphanable(o)) == 0 && conditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
+		reason, message = ReasonForceOrphaned, "An operator asked to orphan it, and finalizers were removed. "+message
+	case d.pastDeadline(s, o):
+		reason, message = ReasonDeadlineExceeded, d.late(o, message)
+	}
+
+	d.memory.update(o, func(r *remembered) {
+		r.waiting = on.waiting()
+		d.metrics.reported(deleted{kind: d.kind, key: client.ObjectKeyFromObject(o), uid: o.GetUID()}, reason)
+	})
+
+	return Deleting(s.Now(), reason, d.message(message, o))
+}
+
+func (d *deletion) reason(o client.Object, on dependents) (xpv2.ConditionReason, string) {
+	if meta.IsPaused(o) {
+		return ReasonBlockedByPause, "Reconciliation is paused, and deletion with it. Remove the annotation " + meta.AnnotationKeyReconciliationPaused + " to go on."
+	}
+
+	if on.waiting() {
+		return on.reason(), on.summary()
+	}
+
+	if c := conditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
+		return ReasonReconcileFailed, strings.TrimSpace(on.summary() + " It could not be reconciled: see the Synced condition.")
+	}
+
+	if others := d.others(o); len(others) > 0 {
+		return ReasonWaitingForFinalizers, strings.TrimSpace(on.summary() + " Waiting for others to remove their finalizers: " + names(others) + ".")
+	}
+
+	return ReasonDeletionRequested, strings.TrimSpace(on.summary() + " " + messageRequested)
+}
+
+// others returns the finalizers that the inner reconciler does not remove.
+func (d *deletion) others(o client.Object) []string {
+	if len(d.own) == 0 {
+		return nil
+	}
+
+	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(d.own, f) })
+}
+
+func (d *deletion) deadlineOf(o client.Object) time.Time {
+	return o.GetDeletionTimestamp().Add(d.deadline)
+}
+
+func (d *deletion) pastDeadline(s *seam.Session, o client.Object) bool {
+	return d.deadline > 0 && !s.Now().Before(d.deadlineOf(o))
+}
+
+// late says that the deadline has passed, before what is to be said anyway.
+func (d *deletion) late(o client.Object, m string) string {
+	return fmt.Sprintf("The deadline for the deletion was %s. %s", d.deadlineOf(o).UTC().Format(time.RFC3339), m)
 }
 
 func (d *deletion) failed(o client.Object, err error) {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/fieldpath"
@@ -58,7 +59,7 @@ func ComposedResources() DependentLister {
 			if err := fieldpath.Pave(content).GetValueInto(path, &refs); fieldpath.IsNotFound(err) {
 				continue
 			} else if err != nil {
-				return nil, errors.Wrapf(err, "cannot read %s", path)
+				return out, errors.Wrapf(err, "cannot read %s", path)
 			}
 
 			for _, ref := range refs {
@@ -93,10 +94,14 @@ func CompositeOfClaim() DependentLister {
 		}
 
 		ref := corev1.ObjectReference{}
-		if err := fieldpath.Pave(content).GetValueInto("spec.resourceRef", &ref); fieldpath.IsNotFound(err) || ref.Name == "" {
+		if err := fieldpath.Pave(content).GetValueInto("spec.resourceRef", &ref); fieldpath.IsNotFound(err) {
 			return nil, nil
 		} else if err != nil {
 			return nil, errors.Wrap(err, "cannot read spec.resourceRef")
+		}
+
+		if ref.Name == "" {
+			return nil, nil
 		}
 
 		return []Dependent{dependentOf(ref.APIVersion, ref.Kind, "", ref.Name)}, nil
@@ -109,14 +114,18 @@ func CompositeOfClaim() DependentLister {
 // counts from those it saw first.
 func OwnedObjects(kinds ...schema.GroupVersionKind) DependentLister {
 	return DependentListerFn(func(ctx context.Context, c client.Reader, o client.Object) ([]Dependent, error) {
-		var out []Dependent
+		var (
+			out  []Dependent
+			errs []error
+		)
 
 		for _, gvk := range kinds {
 			l := &unstructured.UnstructuredList{}
 			l.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 
 			if err := c.List(ctx, l, client.InNamespace(o.GetNamespace())); err != nil {
-				return out, errors.Wrapf(err, "cannot list %s", gvk.Kind)
+				errs = append(errs, errors.Wrapf(err, "cannot list %s", gvk.Kind))
+				continue
 			}
 
 			for i := range l.Items {
@@ -129,7 +138,7 @@ func OwnedObjects(kinds ...schema.GroupVersionKind) DependentLister {
 			}
 		}
 
-		return out, nil
+		return out, kerrors.NewAggregate(errs)
 	})
 }
 

@@ -56,11 +56,26 @@ func WithUnchangedStatusWrites() Option {
 
 // WithDependents sets what lists the objects that have to go before the object
 // can. The Deleting condition then counts them, and says why they are still
-// there. They are read with the reconciler's client, from its cache, in every
-// reconcile of an object that is being deleted. It panics if l is nil.
+// there. They are read with the reconciler's client, from its cache, once for
+// every report on an object that is being deleted. While some are left, the object
+// is reconciled again after WithReportInterval at the latest. It panics if l is
+// nil.
 func WithDependents(l DependentLister) Option {
 	mustNotBeNil(l, "WithDependents")
 	return func(r *Reconciler) { r.deletion.dependents = l }
+}
+
+// WithReportInterval sets how soon the dependents of an object that is being
+// deleted are looked at again, if the inner reconciler doesn't ask for another
+// reconcile sooner. Crossplane's reconciler of composite resources asks for none,
+// and from then on hears nothing of its composed resources any more. By default
+// it is 10 seconds. It panics if d is not positive.
+func WithReportInterval(d time.Duration) Option {
+	if d <= 0 {
+		panic(errors.Errorf("reconciler.WithReportInterval was given %s: an interval must be longer than nothing", d))
+	}
+
+	return func(r *Reconciler) { r.deletion.interval = d }
 }
 
 // WithOwnFinalizers names the finalizers that the inner reconciler itself removes
@@ -74,7 +89,10 @@ func WithOwnFinalizers(f ...string) Option {
 // the Deleting condition is DeadlineExceeded, and there is one warning event; then
 // exceeded is called, if it is not nil, with the object, which it must not change.
 // It runs in the reconcile: it should be quick, and not panic. Nothing else
-// happens: a deadline never deletes or orphans anything. By default there is none.
+// happens: a deadline never deletes or orphans anything.
+//
+// Once means once: the condition is what says that it was told, also to the next
+// process. An object without conditions has no deadline. By default there is none.
 // It panics if d is not positive.
 func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o client.Object)) Option {
 	if d <= 0 {
@@ -89,7 +107,8 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 // supplied finalizers are removed, and no others. What the finalizers wait for,
 // an external resource for example, is left as it is. The condition, an event, a
 // metric and the log say so; before, the condition says what it would do. It
-// never happens by itself. It panics without finalizers.
+// never happens by itself. The reconciler must be allowed to patch the objects.
+// It panics without finalizers.
 func WithForceOrphan(finalizers ...string) Option {
 	if len(finalizers) == 0 {
 		panic(errors.New("reconciler.WithForceOrphan was given no finalizers: name those that may be removed"))
@@ -97,6 +116,9 @@ func WithForceOrphan(finalizers ...string) Option {
 
 	return func(r *Reconciler) { r.deletion.orphan = finalizers }
 }
+
+// defaultReportInterval is how soon dependents are looked at again.
+const defaultReportInterval = 10 * time.Second
 
 // WithMetrics sets what counts deletions. It panics if m is nil.
 func WithMetrics(m *Metrics) Option {
@@ -130,12 +152,13 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 	}
 
 	r := &Reconciler{deletion: &deletion{
-		kind:    of,
-		log:     logging.NewNopLogger(),
-		record:  event.NewNopRecorder(),
-		metrics: NewMetrics(),
-		seen:    map[client.ObjectKey]int{},
-		client:  c,
+		kind:     of,
+		log:      logging.NewNopLogger(),
+		record:   event.NewNopRecorder(),
+		metrics:  NewMetrics(),
+		memory:   memory{objects: map[client.ObjectKey]*remembered{}},
+		client:   c,
+		interval: defaultReportInterval,
 	}}
 
 	for i, ro := range o {

@@ -26,6 +26,10 @@ const (
 	lastReleaseDelay  = time.Second
 )
 
+// maxGuardedDeletes is how often a deletion may meet an object that was written
+// to since it was read.
+const maxGuardedDeletes = 5
+
 var (
 	errGone   = errors.New("the object does not exist any more")
 	errUndone = errors.New("somebody ended the pause, or allowed the external resource to be deleted")
@@ -76,17 +80,18 @@ func ReleaseWithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 // To rule out external deletion, a spec.deletionPolicy of Delete becomes Orphan,
 // and spec.managementPolicies lose Delete, of any object that has them. It is
 // deleted at exactly the version at which that and the pause were seen, so that
-// nobody can undo them in between. Nobody is kept from it later. Whoever writes
-// the object's spec, a composite for one, should be released first.
+// nobody can undo them in between; at whatever version, if it was written to
+// five times before it could be deleted. Nobody is kept from undoing them later.
+// Whoever writes the object's spec, a composite for one, should be released first.
 //
 // Copy the object before: afterwards it may be gone. In the copy leave out what
 // Release changed, if it was released before.
 //
 // o says which object: its kind, namespace, name and UID, which must be set. Of a
 // typed object, the client's scheme must know the kind. An object that has the
-// name but another UID is never touched. The client may read from a cache;
-// whatever that serves, nothing is done or reported that the API server has not
-// confirmed. It needs permission to get, patch and delete the object.
+// name but another UID is never touched, even if it takes the name right before
+// a request. Nothing is read through the client, so it may have a cache. It needs
+// permission to patch, delete and update the object.
 //
 // Release tries again after conflicts and while the API server is unavailable.
 // It waits for the garbage collector, if nothing else holds the object. Both end
@@ -142,13 +147,13 @@ type release struct {
 	propagation metav1.DeletionPropagation
 	wait        func(ctx context.Context, d time.Duration) error
 
-	// live makes the next read go past any cache.
-	live bool
-
 	// version is the resource version of what was read last, and refused the one
 	// at which the API server found a write invalid, if it did.
 	version string
 	refused *string
+
+	// deletes is how often the object was to be deleted.
+	deletes int
 }
 
 func (r *release) run(ctx context.Context) (Released, error) {
@@ -165,10 +170,7 @@ func (r *release) run(ctx context.Context) (Released, error) {
 		}
 
 		d := firstReleaseDelay
-
-		if outdated(err) {
-			r.live = true
-		} else {
+		if !outdated(err) {
 			d, delay = delay, min(2*delay, lastReleaseDelay)
 		}
 
@@ -181,16 +183,14 @@ func (r *release) run(ctx context.Context) (Released, error) {
 // step does what is to be done next. It is called again after an error that is
 // not permanent.
 func (r *release) step(ctx context.Context) (Released, error) {
-	o, err := r.read(ctx)
+	// Pausing comes first: then its controller stops, and what follows has fewer
+	// to compete with.
+	o, err := r.pause(ctx)
 	if err != nil {
-		return Released{}, errors.Wrap(err, "cannot read it")
+		return Released{}, err
 	}
 
-	// Pausing comes first, and whoever else writes: then its controller stops,
-	// and what follows has fewer to compete with.
-	for _, write := range []func(context.Context, *object) (*object, error){r.pause, r.keepExternal, r.delete, r.removeFinalizers} {
-		r.version = o.GetResourceVersion()
-
+	for _, write := range []func(context.Context, *object) (*object, error){r.keepExternal, r.delete, r.removeFinalizers} {
 		next, err := write(ctx, o)
 		if err != nil {
 			return Released{Holding: o.GetFinalizers()}, err

@@ -25,38 +25,23 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// read returns the object.
-func (r *release) read(ctx context.Context) (*object, error) {
-	if r.live {
-		return r.readLive(ctx)
-	}
-
-	o := r.named()
-
-	switch err := r.client.Get(ctx, r.key, o); {
-	case kerrors.IsNotFound(err), err == nil && o.GetUID() != r.uid:
-		// A cache may not have seen it yet.
-		return r.readLive(ctx)
-	default:
-		return o, err
-	}
-}
-
-// readLive returns the object as it is, whatever the client reads from, by a
-// patch that changes nothing: such a patch is answered by the API server with the
-// object, and writes nothing.
-func (r *release) readLive(ctx context.Context) (*object, error) {
-	r.live = false
-
-	o, err := r.merge(ctx, map[string]any{})
+// pause the object, so that its controller leaves it alone, and return it. If it
+// is paused, the API server answers with the object, and writes nothing. So this
+// is how the object is read, too: unlike a read, it never comes from a cache.
+//
+// Nobody who writes all the time can keep this from succeeding: no resource
+// version is named.
+func (r *release) pause(ctx context.Context) (*object, error) {
+	o, err := r.send(ctx, types.MergePatchType, map[string]any{"metadata": map[string]any{
+		"uid":         r.uid,
+		"annotations": map[string]any{meta.AnnotationKeyReconciliationPaused: "true"},
+	}})
 
 	switch {
-	case kerrors.IsNotFound(err):
-		return nil, errGone
-	case kerrors.IsInvalid(err) && concerns(err, "metadata.uid"):
+	case kerrors.IsNotFound(err), kerrors.IsInvalid(err) && concerns(err, "metadata.uid"):
 		return nil, errGone
 	default:
-		return o, err
+		return o, errors.Wrap(err, "cannot pause it")
 	}
 }
 
@@ -68,19 +53,6 @@ func concerns(err error, field string) bool {
 	}
 
 	return slices.ContainsFunc(s.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == field })
-}
-
-// pause the object, so that its controller leaves it alone.
-func (r *release) pause(ctx context.Context, o *object) (*object, error) {
-	if meta.IsPaused(o) {
-		return o, nil
-	}
-
-	// Nobody who writes all the time can keep this from succeeding: no resource
-	// version is named.
-	o, err := r.merge(ctx, map[string]any{"annotations": map[string]any{meta.AnnotationKeyReconciliationPaused: "true"}})
-
-	return o, errors.Wrap(err, "cannot pause it")
 }
 
 // keepExternal rules out that the deletion of a managed resource deletes its
@@ -132,7 +104,7 @@ func withoutDelete(policies []string) []string {
 	return slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == string(xpv2.ManagementActionDelete) })
 }
 
-// delete the object, if nobody has.
+// delete the object, if nobody has, and return it as it is then.
 func (r *release) delete(ctx context.Context, o *object) (*object, error) {
 	// A second deletion changes the mind of the garbage collector.
 	collected := r.propagation == metav1.DeletePropagationOrphan && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
@@ -146,23 +118,25 @@ func (r *release) delete(ctx context.Context, o *object) (*object, error) {
 		return nil, errUndone
 	}
 
-	// At this version it is paused, and its external resource is safe. Somebody
-	// may have undone that meanwhile.
-	at := o.GetResourceVersion()
+	guard := client.Preconditions{UID: &r.uid}
 
-	err := r.client.Delete(ctx, r.named(), client.Preconditions{UID: &r.uid, ResourceVersion: &at}, client.PropagationPolicy(r.propagation))
-	if err != nil {
+	// At this version it is paused, and its external resource is safe. Somebody
+	// may have undone that meanwhile. Who writes all the time must not keep it
+	// from being deleted, though.
+	if r.deletes++; r.deletes <= maxGuardedDeletes {
+		at := o.GetResourceVersion()
+		guard.ResourceVersion = &at
+	}
+
+	if err := r.client.Delete(ctx, r.named(), guard, client.PropagationPolicy(r.propagation)); err != nil {
 		return nil, errors.Wrap(err, "cannot delete it")
 	}
 
-	o, err = r.readLive(ctx)
-
-	return o, errors.Wrap(err, "cannot read it after its deletion")
+	return r.pause(ctx)
 }
 
 // removeFinalizers removes the supplied finalizers, if the object is still the
-// same one, and has the finalizers that it was read to have. What else is written
-// to it meanwhile doesn't matter, so that nobody can keep this from succeeding.
+// same one, and has the finalizers that it was read to have.
 func (r *release) removeFinalizers(ctx context.Context, o *object) (*object, error) {
 	had := o.GetFinalizers()
 
@@ -171,7 +145,20 @@ func (r *release) removeFinalizers(ctx context.Context, o *object) (*object, err
 		return o, nil
 	}
 
-	o, err := r.patch(ctx, exchange("/metadata/finalizers", had, left))
+	var err error
+
+	if len(left) > 0 {
+		// What else is written to it meanwhile doesn't matter, so that nobody
+		// can keep this from succeeding.
+		o, err = r.patch(ctx, exchange("/metadata/finalizers", had, left))
+	} else {
+		// The object goes with its last finalizer. After a patch the API server
+		// deletes what has the name by then, if somebody else's patch was faster
+		// and the name was given away. After an update it compares the UID.
+		o = o.DeepCopy()
+		o.SetFinalizers(nil)
+		err = r.client.Update(ctx, o)
+	}
 
 	return o, errors.Wrap(err, "cannot remove finalizers")
 }
@@ -186,12 +173,6 @@ func (r *release) patch(ctx context.Context, ops []operation) (*object, error) {
 	return r.send(ctx, types.JSONPatchType, append([]operation{{Op: "test", Path: "/metadata/uid", Value: r.uid}}, ops...))
 }
 
-// merge into the object's metadata, if it is still the same one.
-func (r *release) merge(ctx context.Context, metadata map[string]any) (*object, error) {
-	metadata["uid"] = r.uid
-	return r.send(ctx, types.MergePatchType, map[string]any{"metadata": metadata})
-}
-
 // send a patch, and return what it made of the object.
 func (r *release) send(ctx context.Context, t types.PatchType, body any) (*object, error) {
 	data, err := json.Marshal(body)
@@ -200,9 +181,13 @@ func (r *release) send(ctx context.Context, t types.PatchType, body any) (*objec
 	}
 
 	o := r.named()
-	err = r.client.Patch(ctx, o, client.RawPatch(t, data))
+	if err := r.client.Patch(ctx, o, client.RawPatch(t, data)); err != nil {
+		return nil, err
+	}
 
-	return o, err
+	r.version = o.GetResourceVersion()
+
+	return o, nil
 }
 
 func (r *release) named() *object {

@@ -25,21 +25,17 @@ import (
 // A registry is an API server with one name to give to an object, and with what
 // matters to a release: versions, preconditions, tests in patches, finalizers
 // that can't be added to an object that is being deleted, and finalizers that a
-// deletion adds for the garbage collector. It is a client, whose Get is served
-// from a cache if there is one.
+// deletion adds for the garbage collector. It is a client that can't read.
 //
 // Everything that a client does to the object is watched: what may never happen
 // is in broken.
 type registry struct {
-	client.Client // Of this, only what isn't below would be used.
+	client.Client // What isn't below must not be used.
 
 	object  *unstructured.Unstructured // Nil if there is none.
 	scheme  *runtime.Scheme
 	version int
 	uids    int
-
-	// cache serves Get, if it isn't nil. An empty object is not found.
-	cache *unstructured.Unstructured
 
 	// before is called before a request is served, with the number of those
 	// before it, and after is called after. What they return is the answer.
@@ -63,21 +59,6 @@ func newRegistry(o *unstructured.Unstructured, released ...string) *registry {
 }
 
 func (r *registry) Scheme() *runtime.Scheme { return r.scheme }
-
-func (r *registry) Get(ctx context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	return r.serve(ctx, "get", func() error {
-		from := r.object
-		if r.cache != nil {
-			from = r.cache
-		}
-
-		if from == nil || from.GetUID() == "" {
-			return notFound(o)
-		}
-
-		return decode(from, o)
-	})
-}
 
 func (r *registry) Patch(ctx context.Context, o client.Object, p client.Patch, _ ...client.PatchOption) error {
 	data, err := p.Data(o)
@@ -106,6 +87,37 @@ func (r *registry) Patch(ctx context.Context, o client.Object, p client.Patch, _
 					return kerrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 				}
 			}
+		}
+
+		if err := r.valid(next); err != nil {
+			return err
+		}
+
+		r.inspect(next)
+
+		if meta.WasDeleted(next) && len(next.GetFinalizers()) == 0 {
+			r.broken = append(r.broken, "a patch removes the last finalizer: the API server deletes whatever has the name then")
+		}
+
+		r.store(next)
+
+		return decode(next, o)
+	})
+}
+
+func (r *registry) Update(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
+	return r.serve(ctx, fmt.Sprintf("update finalizers to %q", o.GetFinalizers()), func() error {
+		if r.object == nil {
+			return notFound(o)
+		}
+
+		if o.GetUID() != r.object.GetUID() || o.GetResourceVersion() != r.object.GetResourceVersion() {
+			return kerrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("the object has been modified"))
+		}
+
+		next, ok := o.DeepCopyObject().(*unstructured.Unstructured)
+		if !ok {
+			return errors.Errorf("cannot store %T", o)
 		}
 
 		if err := r.valid(next); err != nil {

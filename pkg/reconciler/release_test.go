@@ -32,8 +32,8 @@ const (
 	orphan   = metav1.FinalizerOrphanDependents
 
 	pausePatch     = `patch {"metadata":{"annotations":{"crossplane.io/paused":"true"},"uid":"uid-1"}}`
-	livePatch      = `patch {"metadata":{"uid":"uid-1"}}`
 	deleteOrphan   = `delete Orphan`
+	removeAll      = `update finalizers to []`
 	deletionPatch  = `{"op":"test","path":"/spec/deletionPolicy","value":"Delete"},{"op":"replace","path":"/spec/deletionPolicy","value":"Orphan"}`
 	finalizerPatch = `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},{"op":"test","path":"/metadata/finalizers","value":[%s]},{"op":"replace","path":"/metadata/finalizers","value":[%s]}]`
 )
@@ -147,7 +147,7 @@ func TestRelease(t *testing.T) {
 			released: []string{ours},
 			want: want{
 				released: reconciler.Released{Gone: true},
-				requests: []string{"get", pausePatch, deleteOrphan, livePatch, removal([]string{ours, orphan}, []string{orphan}), "get", livePatch},
+				requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch},
 			},
 		},
 		"Legacy": {
@@ -158,8 +158,8 @@ func TestRelease(t *testing.T) {
 			want: want{
 				released: reconciler.Released{Gone: true},
 				requests: []string{
-					"get", pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
-					"delete Background", livePatch, removal([]string{ours}, nil),
+					pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
+					"delete Background", pausePatch, removeAll,
 				},
 			},
 		},
@@ -170,8 +170,8 @@ func TestRelease(t *testing.T) {
 			want: want{
 				released: reconciler.Released{Holding: []string{foreign, orphan}},
 				requests: []string{
-					"get", pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""),
-					deleteOrphan, livePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan}),
+					pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""),
+					deleteOrphan, pausePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan}),
 				},
 				left: thing(withDeletionPolicy("Orphan"), withPolicies("Observe"), heldBy(foreign, orphan), paused, beingDeleted),
 			},
@@ -183,7 +183,7 @@ func TestRelease(t *testing.T) {
 			opts:     []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)},
 			want: want{
 				released: reconciler.Released{Gone: true},
-				requests: []string{"get", "delete Background", livePatch, removal([]string{ours}, nil)},
+				requests: []string{pausePatch, "delete Background", pausePatch, removeAll},
 			},
 		},
 		"PausedByPolicy": {
@@ -192,7 +192,7 @@ func TestRelease(t *testing.T) {
 			released: nil,
 			want: want{
 				released: reconciler.Released{Holding: []string{ours, orphan}},
-				requests: []string{"get", pausePatch, deleteOrphan, livePatch},
+				requests: []string{pausePatch, deleteOrphan, pausePatch},
 				left:     thing(withPolicies(), paused, heldBy(ours, orphan), beingDeleted),
 			},
 		},
@@ -202,7 +202,7 @@ func TestRelease(t *testing.T) {
 			released: []string{ours},
 			want: want{
 				released: reconciler.Released{Holding: []string{foreign, orphan}},
-				requests: []string{"get", pausePatch, deleteOrphan, livePatch},
+				requests: []string{pausePatch, deleteOrphan, pausePatch},
 				left:     thing(paused, heldBy(foreign, orphan), beingDeleted),
 			},
 		},
@@ -212,7 +212,7 @@ func TestRelease(t *testing.T) {
 			released: []string{alsoOurs, ours, "example.org/absent"},
 			want: want{
 				released: reconciler.Released{Holding: []string{foreign, "example.org/b", orphan}},
-				requests: []string{"get", pausePatch, deleteOrphan, livePatch, removal([]string{foreign, ours, "example.org/b", alsoOurs, orphan}, []string{foreign, "example.org/b", orphan})},
+				requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{foreign, ours, "example.org/b", alsoOurs, orphan}, []string{foreign, "example.org/b", orphan})},
 				left:     thing(heldBy(foreign, "example.org/b", orphan), paused, beingDeleted),
 			},
 		},
@@ -223,7 +223,7 @@ func TestRelease(t *testing.T) {
 			opts:     []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)},
 			want: want{
 				released: reconciler.Released{Gone: true},
-				requests: []string{"get", pausePatch, "delete Background", livePatch},
+				requests: []string{pausePatch, "delete Background", pausePatch},
 			},
 		},
 		"DeletedAlready": {
@@ -233,7 +233,7 @@ func TestRelease(t *testing.T) {
 			want: want{
 				released: reconciler.Released{Holding: []string{foreign}},
 				requests: []string{
-					"get", pausePatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`,
+					pausePatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`,
 					removal([]string{ours, foreign}, []string{foreign}),
 				},
 				left: thing(withDeletionPolicy("Orphan"), heldBy(foreign), paused, beingDeleted),
@@ -245,7 +245,7 @@ func TestRelease(t *testing.T) {
 			released: []string{ours},
 			want: want{
 				released: reconciler.Released{Holding: []string{foreign}},
-				requests: []string{"get"},
+				requests: []string{pausePatch},
 				left:     thing(withDeletionPolicy("Orphan"), withPolicies("Observe"), heldBy(foreign), paused, beingDeleted),
 			},
 		},
@@ -255,7 +255,7 @@ func TestRelease(t *testing.T) {
 			released: []string{ours},
 			want: want{
 				released: reconciler.Released{Gone: true},
-				requests: []string{"get", deleteOrphan, livePatch, removal([]string{ours, orphan}, []string{orphan}), "get", livePatch},
+				requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch},
 			},
 		},
 		"Foreground": {
@@ -265,7 +265,7 @@ func TestRelease(t *testing.T) {
 			opts:     []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationForeground)},
 			want: want{
 				released: reconciler.Released{Holding: []string{metav1.FinalizerDeleteDependents}},
-				requests: []string{"get", pausePatch, "delete Foreground", livePatch, removal([]string{ours, metav1.FinalizerDeleteDependents}, []string{metav1.FinalizerDeleteDependents})},
+				requests: []string{pausePatch, "delete Foreground", pausePatch, removal([]string{ours, metav1.FinalizerDeleteDependents}, []string{metav1.FinalizerDeleteDependents})},
 				left:     thing(heldBy(metav1.FinalizerDeleteDependents), paused, beingDeleted),
 			},
 		},
@@ -278,7 +278,7 @@ func TestRelease(t *testing.T) {
 			released: []string{ours},
 			want: want{
 				released: reconciler.Released{},
-				requests: []string{"get", removal([]string{ours}, nil)},
+				requests: []string{pausePatch, removeAll},
 				left: thing(heldBy(), paused, beingDeleted, func(o *unstructured.Unstructured) {
 					s := int64(30)
 					o.SetDeletionGracePeriodSeconds(&s)
@@ -292,7 +292,7 @@ func TestRelease(t *testing.T) {
 			setup:    func(r *registry) { r.object = nil },
 			want: want{
 				released: reconciler.Released{Gone: true},
-				requests: []string{"get", livePatch},
+				requests: []string{pausePatch},
 			},
 		},
 		"Successor": {
@@ -305,47 +305,8 @@ func TestRelease(t *testing.T) {
 			},
 			want: want{
 				released: reconciler.Released{Gone: true},
-				requests: []string{"get", livePatch},
+				requests: []string{pausePatch},
 				left:     thing(),
-			},
-		},
-		"NotInCacheYet": {
-			reason:   "An object that the cache has not seen yet should not be taken to be gone.",
-			object:   thing(heldBy(ours, foreign)),
-			released: []string{ours},
-			setup:    func(r *registry) { r.cache = &unstructured.Unstructured{} },
-			want: want{
-				released: reconciler.Released{Holding: []string{foreign, orphan}},
-				requests: []string{"get", livePatch, pausePatch, deleteOrphan, livePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan})},
-				left:     thing(heldBy(foreign, orphan), paused, beingDeleted),
-			},
-		},
-		"PredecessorInCache": {
-			reason:   "Nor should one of whose name the cache still has another object.",
-			object:   thing(heldBy(ours, foreign)),
-			released: []string{ours},
-			setup: func(r *registry) {
-				r.cache = thing(heldBy(ours))
-				r.cache.SetUID("another")
-			},
-			want: want{
-				released: reconciler.Released{Holding: []string{foreign, orphan}},
-				requests: []string{"get", livePatch, pausePatch, deleteOrphan, livePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan})},
-				left:     thing(heldBy(foreign, orphan), paused, beingDeleted),
-			},
-		},
-		"StaleCache": {
-			reason:   "A cache that is behind should cost a try, and no harm: the object was written to, after it was paused.",
-			object:   thing(heldBy(ours), paused),
-			released: []string{ours},
-			setup: func(r *registry) {
-				r.cache = r.object
-				r.change(heldBy(foreign, ours))
-			},
-			want: want{
-				released: reconciler.Released{Holding: []string{foreign, orphan}},
-				requests: []string{"get", deleteOrphan, livePatch, deleteOrphan, livePatch, removal([]string{foreign, ours, orphan}, []string{foreign, orphan})},
-				left:     thing(heldBy(foreign, orphan), paused, beingDeleted),
 			},
 		},
 	}
@@ -468,13 +429,9 @@ func TestReleaseErrors(t *testing.T) {
 		"NoKind":     {reason: "An object of an unknown type can't be released.", object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"}}, text: "cannot tell the kind"},
 		"Orphan":     {reason: "Taking this finalizer away makes orphans garbage.", object: read(thing()), released: []string{orphan}, text: "use ReleaseWithPropagation"},
 		"Foreground": {reason: "So does this one.", object: read(thing()), released: []string{ours, "foregroundDeletion"}, text: "use ReleaseWithPropagation"},
-		"CannotGet": {
-			reason: "What is forbidden should be reported at once.", object: read(thing()), released: []string{ours},
-			prefix: "get", answer: forbidden, want: forbidden, text: "cannot release App default/a: cannot read it: ", tries: 1,
-		},
 		"NoSuchKind": {
-			reason: "So should an unknown kind.", object: read(thing()), released: []string{ours},
-			prefix: "get", answer: &kmeta.NoKindMatchError{}, text: "cannot read it: ", tries: 1,
+			reason: "An unknown kind should be reported at once.", object: read(thing()), released: []string{ours},
+			prefix: pausePatch, answer: &kmeta.NoKindMatchError{}, text: "cannot release App default/a: cannot pause it: ", tries: 1,
 		},
 		"CannotPause": {
 			reason: "An object that can't be paused must not be deleted.", object: read(thing()), released: []string{ours},
@@ -494,8 +451,12 @@ func TestReleaseErrors(t *testing.T) {
 			answer: &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: "This resource is in-use by 1 usage(s)", Message: "admission webhook denied the request: This resource is in-use by 1 usage(s)"}},
 		},
 		"CannotRemove": {
-			reason: "That finalizers can't be removed should be reported.", object: read(thing()), released: []string{ours},
+			reason: "That finalizers can't be removed should be reported.", object: read(thing(heldBy(ours, foreign))), released: []string{ours},
 			prefix: "patch [", answer: forbidden, want: forbidden, text: "cannot remove finalizers", tries: 1,
+		},
+		"CannotRemoveLast": {
+			reason: "That the last one can't be removed, too.", object: read(thing(beingDeleted)), released: []string{ours},
+			prefix: "update", answer: forbidden, want: forbidden, text: "cannot remove finalizers", tries: 1,
 		},
 		"Unavailable": {
 			reason: "An API server that doesn't come back should be tried until the context ends, whose error should be known.", object: read(thing()), released: []string{ours},
@@ -640,20 +601,20 @@ func deeds(o *unstructured.Unstructured) []deed {
 func TestReleaseSchedules(t *testing.T) {
 	managed := []func(o *unstructured.Unstructured){withDeletionPolicy("Delete"), withPolicies("*")}
 
+	collected := []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)}
+
 	starts := map[string]struct {
 		object *unstructured.Unstructured
+		opts   []reconciler.ReleaseOption
 		// pairs of deeds, not just one.
 		pairs bool
-		// cache returns what is read. Nil means the object.
-		cache func(o *unstructured.Unstructured) *unstructured.Unstructured
 	}{
 		"Held":           {object: thing(managed...)},
 		"HeldByAnother":  {object: thing(append(managed, heldBy(ours, foreign))...), pairs: true},
+		"Collected":      {object: thing(managed...), opts: collected, pairs: true},
 		"NotHeld":        {object: thing(append(managed, heldBy(foreign))...)},
 		"WithoutPolicy":  {object: thing()},
 		"BeingDeleted":   {object: thing(append(managed, heldBy(ours, foreign), beingDeleted)...), pairs: true},
-		"CachedForEver":  {object: thing(append(managed, heldBy(ours, foreign))...), cache: (*unstructured.Unstructured).DeepCopy},
-		"NeverCached":    {object: thing(managed...), cache: func(*unstructured.Unstructured) *unstructured.Unstructured { return &unstructured.Unstructured{} }},
 		"WithoutChanges": {object: thing(heldBy(ours, foreign), withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"))},
 	}
 
@@ -666,10 +627,6 @@ func TestReleaseSchedules(t *testing.T) {
 				r := newRegistry(start.object, ours)
 				o := r.object.DeepCopy()
 
-				if start.cache != nil {
-					r.cache = start.cache(o)
-				}
-
 				r.before = func(n int) error {
 					for _, d := range schedule[n] {
 						d.do(r)
@@ -678,7 +635,7 @@ func TestReleaseSchedules(t *testing.T) {
 					return nil
 				}
 
-				got, err := r.release(t.Context(), o)
+				got, err := r.release(t.Context(), o, start.opts...)
 
 				want := reconciler.Released{Gone: true}
 				released := true
@@ -733,31 +690,59 @@ func TestReleaseSchedules(t *testing.T) {
 	}
 }
 
-// Somebody adds the finalizer before each request: it is of no use.
-func TestReleaseAgainstOneThatNeverTires(t *testing.T) {
-	r := newRegistry(thing(heldBy()), ours)
-	o := r.object.DeepCopy()
-	added := 0
+// Somebody does the same before each request: it is of no use.
+func TestReleaseAgainstThoseWhoNeverTire(t *testing.T) {
+	n := 0
 
-	r.before = func(int) error {
-		r.change(func(o *unstructured.Unstructured) {
-			added++
-			meta.AddFinalizer(o, ours)
+	cases := map[string]struct {
+		reason string
+		change func(o *unstructured.Unstructured)
+		want   []string
+	}{
+		"AddsFinalizer": {
+			reason: "Adding the finalizer should not keep it.",
+			change: func(o *unstructured.Unstructured) { meta.AddFinalizer(o, ours) },
+			want:   []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch},
+		},
+		"Annotates": {
+			reason: "Writing something else all the time should not keep it from being deleted.",
+			change: func(o *unstructured.Unstructured) {
+				n++
+				meta.AddAnnotations(o, map[string]string{"example.org/beat": fmt.Sprint(n)})
+			},
+			want: []string{
+				pausePatch, deleteOrphan, pausePatch, deleteOrphan, pausePatch, deleteOrphan, pausePatch, deleteOrphan, pausePatch, deleteOrphan, pausePatch,
+				deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch,
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRegistry(thing(), ours)
+			o := r.object.DeepCopy()
+
+			r.before = func(int) error {
+				r.change(tc.change)
+				return nil
+			}
+
+			got, err := r.release(t.Context(), o)
+			if err != nil {
+				t.Fatalf("\n%s\nRelease(...): %v", tc.reason, err)
+			}
+
+			if diff := cmp.Diff(reconciler.Released{Gone: true}, got); diff != "" || r.object != nil {
+				t.Errorf("\n%s\nRelease(...): -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if diff := cmp.Diff(tc.want, r.requests); diff != "" {
+				t.Errorf("\n%s\nrequests: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			r.check(t, tc.reason)
 		})
-
-		return nil
 	}
-
-	got, err := r.release(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if diff := cmp.Diff(reconciler.Released{Gone: true}, got); diff != "" || r.object != nil {
-		t.Errorf("Release(...): -want, +got:\n%s", diff)
-	}
-
-	r.check(t, "")
 }
 
 // Any one request fails, or two, is refused, or is served without an answer: the

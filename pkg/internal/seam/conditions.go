@@ -11,6 +11,7 @@ import (
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -30,23 +31,77 @@ const (
 var ErrNoStatus = errors.New("the kind has no status subresource: its CRD must declare one")
 
 // Conditioned returns o's conditions, at the place where Crossplane puts them.
-// It is false for an object that has none.
+// It is false for an object that has none, and for one that has something else
+// there, which setting a condition would destroy.
 func Conditioned(o client.Object) (resource.Conditioned, bool) {
+	found := false
+
+	if u, ok := o.(runtime.Unstructured); ok {
+		if found, ok = hasConditions(u.UnstructuredContent()); !ok {
+			return nil, false
+		}
+	}
+
 	if c, ok := o.(resource.Conditioned); ok {
 		return c, true
 	}
 
 	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return nil, false
-	}
-
-	if _, found, err := unstructured.NestedSlice(u.Object, "status", "conditions"); err != nil || !found {
+	if !ok || !found {
 		return nil, false
 	}
 
 	// It shares u's content.
 	return &composed.Unstructured{Unstructured: *u}, true
+}
+
+// hasConditions tells whether there are conditions, and whether what there is
+// has their shape.
+func hasConditions(content map[string]any) (found, ok bool) {
+	v, found, err := unstructured.NestedFieldNoCopy(content, "status", "conditions")
+
+	switch {
+	case err != nil:
+		return false, false
+	case !found || v == nil:
+		return false, true
+	}
+
+	list, ok := v.([]any)
+	if !ok {
+		return false, false
+	}
+
+	for _, c := range list {
+		if !isCondition(c) {
+			return false, false
+		}
+	}
+
+	return true, true
+}
+
+// isCondition tells whether v can be decoded as a condition.
+func isCondition(v any) bool {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return false
+	}
+
+	for _, k := range []string{"type", "status", "reason", "message", "lastTransitionTime"} {
+		switch m[k].(type) {
+		case nil, string:
+		default:
+			return false
+		}
+	}
+
+	switch m["observedGeneration"].(type) {
+	case nil, int64, float64:
+		return true
+	default:
+		return false
+	}
 }
 
 // SetConditions sets conditions on o as upstream does, with the generation they

@@ -25,8 +25,9 @@ type Patch struct {
 	// reconcile's, if that has none.
 	Close func(ctx context.Context, s *Session) error
 
-	// Gone is called when the object is known not to exist any more.
-	Gone func(key client.ObjectKey)
+	// Gone is called when the object is known not to exist any more, which may
+	// be before it was ever read.
+	Gone func(s *Session)
 }
 
 // Options of the seams. The zero value is made usable by NewReconciler.
@@ -124,12 +125,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case err != nil:
 		return result, err
 	case s.requeue:
-		return reconcile.Result{Requeue: true}, nil
-	case s.within > 0 && !result.Requeue && (result.RequeueAfter == 0 || result.RequeueAfter > s.within):
-		return reconcile.Result{RequeueAfter: s.within}, nil
+		return reconcile.Result{Requeue: true, Priority: result.Priority}, nil
+	case s.within > 0 && later(result, s.within):
+		return reconcile.Result{RequeueAfter: s.within, Priority: result.Priority}, nil
 	}
 
 	return result, nil
+}
+
+// later tells whether r asks for another reconcile after d, or for none at all.
+// One with backoff is not known to be later. A duration goes before backoff.
+func later(r reconcile.Result, d time.Duration) bool {
+	return r.RequeueAfter > d || r.RequeueAfter <= 0 && !r.Requeue
 }
 
 // open starts the session with o as it was first read.

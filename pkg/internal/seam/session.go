@@ -94,6 +94,9 @@ func (s *Session) Reached(p Phase) {
 	}
 }
 
+// Key returns the name of the object.
+func (s *Session) Key() client.ObjectKey { return s.key }
+
 // Base returns the newest state of the object that the API server is known to
 // have had, or nil if the object has not been read. It must not be changed.
 func (s *Session) Base() client.Object { return s.base }
@@ -128,7 +131,7 @@ func (s *Session) ended() {
 
 	for _, p := range s.patches {
 		if p.Gone != nil {
-			p.Gone(s.key)
+			p.Gone(s)
 		}
 	}
 }

@@ -1,0 +1,84 @@
+package reconciler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// What texts may be as long as, in bytes. The API server takes more, but people
+// don't, and a message travels from a dependent to what depends on it.
+const (
+	maxMessageLength = 4096
+	maxHintLength    = 1024
+	maxEventLength   = 1024
+
+	// maxReasonLength is how long what a message says of one blocker may be, and
+	// maxNamed how many finalizers a message names.
+	maxReasonLength = 240
+	maxNamed        = 5
+	maxNameLength   = 253
+	maxKindLength   = 63
+
+	ellipsis = "…"
+)
+
+// names lists names in an order that doesn't change.
+func names(list []string) string {
+	sorted := slices.Sorted(slices.Values(list))
+
+	rest := ""
+	if n := len(sorted); n > maxNamed {
+		sorted, rest = sorted[:maxNamed], fmt.Sprintf(" and %d more", n-maxNamed)
+	}
+
+	for i := range sorted {
+		sorted[i] = cut(sorted[i], maxNameLength)
+	}
+
+	return strings.Join(sorted, ", ") + rest
+}
+
+// oneLine returns s without line breaks, or anything else that JSON or a terminal
+// would turn into something else.
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(strings.ToValidUTF8(s, "�")), " ")
+}
+
+// cut s at its end to at most n bytes.
+func cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "�")
+	if len(s) <= n {
+		return s
+	}
+
+	return start(s, n-len(ellipsis)) + ellipsis
+}
+
+// cutMiddle cuts s in its middle to at most n bytes. What a deletion waits for in
+// the end is at the end of what is said of it.
+func cutMiddle(s string, n int) string {
+	s = strings.ToValidUTF8(s, "�")
+	if len(s) <= n {
+		return s
+	}
+
+	head := n / 3
+	tail := len(s) - (n - head - len(ellipsis))
+
+	for tail < len(s) && !utf8.RuneStart(s[tail]) {
+		tail++
+	}
+
+	return start(s, head) + ellipsis + s[tail:]
+}
+
+// start returns at most n bytes of s.
+func start(s string, n int) string {
+	for n = max(n, 0); n > 0 && !utf8.RuneStart(s[n]); {
+		n--
+	}
+
+	return s[:n]
+}
