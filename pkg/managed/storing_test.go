@@ -811,3 +811,54 @@ func TestStoredOnce(t *testing.T) {
 		t.Errorf("patches: want 1, got %d", n)
 	}
 }
+
+// The name that a create returned wins over one that somebody set while it could
+// not be stored, whenever it then is.
+func TestCreatedNameWinsLater(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+
+		// fails tells whether a patch fails.
+		fails func(body string, reconciles int) bool
+	}{
+		"WithTheResult": {reason: "It is stored with the result of the create.", fails: func(body string, _ int) bool {
+			return !strings.Contains(body, meta.AnnotationKeyExternalCreateSucceeded)
+		}},
+		"InTheNextReconcile": {reason: "It is stored before the next reconcile.", fails: func(_ string, reconciles int) bool { return reconciles == 1 }},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, x, h := testkit.NewAPI(bucket()), newOutside(), &heard{}
+			reconciles, theirs := 1, false
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if r.Verb != testkit.Patch || !tc.fails(r.Body, reconciles) {
+					return nil
+				}
+
+				if !theirs {
+					theirs = true
+					b := get(t, a)
+					meta.SetExternalName(b, "theirs")
+
+					if err := a.Server().Update(context.Background(), b); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				return kerrors.NewBadRequest("no")
+			}
+
+			r := newBucketReconciler(a, connects(x.client()), WithRecorder(h))
+			_, _ = r.Reconcile(context.Background(), request())
+			reconciles++
+
+			drive(t, r, a)
+			settledAs(t, tc.reason, a, x)
+
+			if ms := h.of(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
+				t.Errorf("\n%s\nwant the user told once, got %q", tc.reason, ms)
+			}
+		})
+	}
+}
