@@ -135,6 +135,7 @@ const (
 		"If it exists, set the annotation " + meta.AnnotationKeyExternalName + " to its name. Then remove the annotation " + meta.AnnotationKeyExternalCreatePending +
 		", and set " + meta.AnnotationKeyReconcileRequestedAt + " to anything new: removing alone wakes nobody."
 	messageConfirming       = "The external resource was created moments ago and is not found. Its absence is being confirmed."
+	messageAbsent           = "The external resource is not found. It is looked for again, to be sure, before the finalizer goes."
 	messageDeleteRequested  = "The external resource is being deleted."
 	messageDeleteFailed     = "The external resource could not be deleted: see the Synced condition."
 	messageStillExists      = "The external resource still exists after its deletion was requested."
@@ -171,6 +172,8 @@ func report(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
 		return reconciler.ReasonObserveFailed, messageObserveFailed
 	case seam.PhaseObservedPresent, seam.PhaseObservedAbsent:
 		return observed(s, o)
+	case seam.PhaseConfirmingAbsence:
+		return reconciler.ReasonConfirmingAbsence, messageAbsent
 	case seam.PhaseDeleteFailed:
 		return reconciler.ReasonExternalDeleteFailed, messageDeleteFailed
 	case seam.PhaseDeleteRequested:

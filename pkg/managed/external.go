@@ -66,14 +66,19 @@ func (c *externalClient[managed]) Observe(ctx context.Context, mg managed) (Exte
 		return err
 	})
 	if err != nil {
+		c.external.config.confirmation.present(mg, false)
 		reached(s, seam.PhaseObserveFailed, err)
+
 		return o, err
 	}
 
 	s.Reached(seam.PhaseObservedAbsent)
 
 	if o.ResourceExists {
+		c.external.config.confirmation.present(mg, true)
 		s.Reached(seam.PhaseObservedPresent)
+	} else if err := c.external.config.confirmation.absent(s, mg); err != nil {
+		return o, err
 	}
 
 	// Annotations are stored by now. If they were all there was to say, then
@@ -130,6 +135,7 @@ func (c *externalClient[managed]) Delete(ctx context.Context, mg managed) (Exter
 		return o, err
 	}
 
+	c.external.config.confirmation.deleted(mg)
 	s.Reached(seam.PhaseDeleteRequested)
 
 	return o, nil

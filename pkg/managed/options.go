@@ -30,6 +30,8 @@ type config struct {
 	log    logging.Logger
 	record event.Recorder
 
+	confirmation *confirmation
+
 	withoutDeletionStatus          bool
 	withoutExternalNamePersistence bool
 	withoutFinalizerGuard          bool
@@ -156,6 +158,8 @@ const (
 	reasonCannotStoreAnnotations event.Reason = "CannotStoreAnnotations"
 	reasonOverwroteAnnotation    event.Reason = "OverwroteAnnotation"
 	reasonCannotReportDeletion   event.Reason = "CannotReportDeletion"
+	reasonConfirmingAbsence      event.Reason = "ConfirmingAbsence"
+	reasonFoundAfterAll          event.Reason = "FoundAfterAll"
 )
 
 // recordOverwritten tells the user that what somebody else wrote had to give way

@@ -80,6 +80,10 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		patches = append(patches, ext.deletion.patch())
 	}
 
+	if c := r.config.confirmation; c != nil {
+		patches = append(patches, c.patch())
+	}
+
 	build := func(c client.Client) reconcile.Reconciler {
 		return upstream.NewReconciler(&seamManager{Manager: m, client: c}, of, r.config.upstreamOptions(c, ext)...)
 	}

@@ -29,6 +29,8 @@ func NewProviderConfigUsageTracker(c client.Client, of resource.TypedProviderCon
 
 // NewLegacyProviderConfigUsageTracker is NewProviderConfigUsageTracker for
 // legacy managed resources.
+//
+//nolint:staticcheck // Deprecated, and what most providers have.
 func NewLegacyProviderConfigUsageTracker(c client.Client, of resource.LegacyProviderConfigUsage) *resource.LegacyProviderConfigUsageTracker {
 	return resource.NewLegacyProviderConfigUsageTracker(&usageClient{Client: c}, of)
 }

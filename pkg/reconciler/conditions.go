@@ -59,8 +59,9 @@ const (
 	// resource was created. The message says what to do.
 	ReasonCreateResultUnknown xpv2.ConditionReason = "CreateResultUnknown"
 
-	// ReasonConfirmingAbsence means that the external resource was not found
-	// so soon after its creation that this has to be confirmed.
+	// ReasonConfirmingAbsence means that the external resource was not found,
+	// and that this has to be confirmed: it was created moments ago, or the
+	// provider wants to be sure.
 	ReasonConfirmingAbsence xpv2.ConditionReason = "ConfirmingAbsence"
 
 	// ReasonExternalDeleteRequested means that the external system was asked to

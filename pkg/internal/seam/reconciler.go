@@ -126,6 +126,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return result, err
 	case s.requeue:
 		return reconcile.Result{Requeue: true, Priority: result.Priority}, nil
+	case s.after > 0 && result.Requeue: //nolint:staticcheck // Upstream asks for a requeue this way.
+		return reconcile.Result{RequeueAfter: s.after, Priority: result.Priority}, nil
 	case s.within > 0 && later(result, s.within):
 		return reconcile.Result{RequeueAfter: s.within, Priority: result.Priority}, nil
 	}

@@ -48,6 +48,7 @@ type Session struct {
 	gone          bool
 	requeue       bool
 	within        time.Duration
+	after         time.Duration
 }
 
 // A Phase is how far the reconcile of a managed resource has come.
@@ -61,6 +62,7 @@ const (
 	PhaseConnectFailed
 	PhaseObserveFailed
 	PhaseObservedAbsent
+	PhaseConfirmingAbsence
 	PhaseObservedPresent
 	PhaseDeleteFailed
 	PhaseDeleteRequested
@@ -123,6 +125,11 @@ func (s *Session) RequeueWithin(d time.Duration) {
 		s.within = d
 	}
 }
+
+// RequeueAfter makes the reconcile end with a request to be run again after d,
+// which is more than nothing, where it would have ended with one to be run again
+// with backoff; unless it ends with an error, or with a conflict of a patch.
+func (s *Session) RequeueAfter(d time.Duration) { s.after = d }
 
 // ended notes that the object does not exist any more.
 func (s *Session) ended() {

@@ -1,0 +1,347 @@
+package managed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+const interval = 10 * time.Second
+
+// A clock stands still until it is moved.
+type clock struct{ now time.Time }
+
+func newClock() *clock { return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
+
+func (c *clock) option() ReconcilerOption {
+	return func(r *Reconciler) { r.config.seams.Now = func() time.Time { return c.now } }
+}
+
+// observes returns an Observe that answers as the word says: found, absent, or
+// fails. After the last word it is absent.
+func observes(words string) func(context.Context, resource.Managed) (ExternalObservation, error) {
+	answers := strings.Fields(words)
+
+	return func(context.Context, resource.Managed) (ExternalObservation, error) {
+		answer := "absent"
+		if len(answers) > 0 {
+			answer, answers = answers[0], answers[1:]
+		}
+
+		if answer == "fails" {
+			return ExternalObservation{}, errors.New("boom")
+		}
+
+		return ExternalObservation{ResourceExists: answer == "found", ResourceUpToDate: true}, nil
+	}
+}
+
+func TestDeletionConfirmation(t *testing.T) {
+	fails := func(context.Context, resource.Managed) (ExternalDelete, error) {
+		return ExternalDelete{}, errors.New("boom")
+	}
+
+	cases := map[string]struct {
+		reason   string
+		object   *testkit.Bucket
+		n        int
+		observes string
+		delete   func(context.Context, resource.Managed) (ExternalDelete, error)
+		// every is how far apart reconciles are, interval if zero.
+		every time.Duration
+		// want is how many reconciles it takes until the object is gone.
+		want    int
+		deletes int
+		again   int
+	}{
+		"Confirmed": {
+			reason: "An external resource that is never found is gone after the third time.",
+			n:      3,
+			want:   3,
+		},
+		"Once": {
+			reason: "Once is what upstream does.",
+			n:      1,
+			want:   1,
+		},
+		"OneWrongNotFound": {
+			reason:   "One wrong not-found among the observations doesn't remove the finalizer, and the external resource is deleted.",
+			n:        3,
+			observes: "absent found absent",
+			want:     3,
+			deletes:  1,
+			again:    1,
+		},
+		"WrongTwice": {
+			reason:   "What was found begins the count anew, also if it can't be deleted.",
+			n:        3,
+			observes: "absent absent found absent absent absent",
+			delete:   fails,
+			want:     6,
+			deletes:  1,
+			again:    1,
+		},
+		"FailedBetween": {
+			reason:   "So does an observation that failed: in a row means nothing else in between.",
+			n:        3,
+			observes: "absent absent fails absent absent absent",
+			want:     6,
+		},
+		"SawDelete": {
+			reason:   "After a Delete that we saw succeed the first not-found counts.",
+			n:        3,
+			observes: "found absent",
+			want:     2,
+			deletes:  1,
+		},
+		"SawDeleteThatTakesLong": {
+			reason:   "It does if the external system took its time.",
+			n:        3,
+			observes: "found found found absent",
+			want:     4,
+			deletes:  3,
+		},
+		"TooSoon": {
+			reason: "Not found twice in less than the interval is not found once.",
+			n:      2,
+			every:  interval / 4,
+			want:   5,
+		},
+		"Orphan": {
+			reason: "What is deleted without its external resource is not observed, and goes at once.",
+			object: bucket(deleting, finalizers(FinalizerName), policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)),
+			n:      3,
+			want:   1,
+		},
+	}
+
+	for name, tc := range cases {
+		for _, without := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/WithoutDeletionStatus=%t", name, without), func(t *testing.T) {
+				if tc.object == nil {
+					tc.object = bucket(deleting, finalizers(FinalizerName))
+				}
+
+				o, _ := tc.object.DeepCopyObject().(*testkit.Bucket)
+				a, c, rec, deletes := testkit.NewAPI(o), newClock(), &recorder{}, 0
+
+				if tc.every == 0 {
+					tc.every = interval
+				}
+
+				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), connects(upstream.ExternalClientFns{
+					ObserveFn: observes(tc.observes),
+					DeleteFn: func(ctx context.Context, mg resource.Managed) (ExternalDelete, error) {
+						deletes++
+						if tc.delete != nil {
+							return tc.delete(ctx, mg)
+						}
+
+						return ExternalDelete{}, nil
+					},
+				})}
+				if without {
+					opts = append(opts, WithoutDeletionStatus())
+				}
+
+				r, n := newBucketReconciler(a, opts...), 0
+
+				for get(t, a).GetName() != "" && n < 20 {
+					if _, err := r.Reconcile(context.Background(), request()); err != nil {
+						t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+					}
+
+					c.now = c.now.Add(tc.every)
+					n++
+				}
+
+				got := []any{n, deletes, len(rec.of(reasonFoundAfterAll)), len(r.config.confirmation.absences)}
+				if diff := cmp.Diff([]any{tc.want, tc.deletes, tc.again, 0}, got); diff != "" {
+					t.Errorf("\n%s\nreconciles, deletes, found after all, remembered: -want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		}
+	}
+}
+
+// While absence is being confirmed the reconcile comes back when the next
+// observation counts, says so once, and writes nothing more.
+func TestDeletionConfirmationIsQuiet(t *testing.T) {
+	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), &recorder{}
+	unpublished := 0
+
+	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(upstream.ExternalClientFns{ObserveFn: absent}),
+		withUnpublisher(func() error { unpublished++; return nil }))
+
+	var after []time.Duration
+
+	for _, step := range []time.Duration{0, time.Second, time.Second, interval - 2*time.Second, 3 * time.Second} {
+		c.now = c.now.Add(step)
+
+		result, err := r.Reconcile(context.Background(), request())
+		//nolint:staticcheck // Upstream asks for a requeue this way.
+		if err != nil || result.Requeue {
+			t.Fatalf("Reconcile: want no error and no backoff, got %v, %v", result, err)
+		}
+
+		after = append(after, result.RequeueAfter)
+	}
+
+	want := []time.Duration{interval, interval - time.Second, interval - 2*time.Second, interval, interval - 3*time.Second}
+	if diff := cmp.Diff(want, after); diff != "" {
+		t.Errorf("RequeueAfter: -want, +got:\n%s", diff)
+	}
+
+	b := get(t, a)
+	said := []any{b.GetCondition(reconciler.TypeDeleting).Reason, b.GetCondition(xpv2.TypeReady).Reason, b.GetCondition(xpv2.TypeReady).Message, b.GetFinalizers()}
+
+	if diff := cmp.Diff([]any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName}}, said); diff != "" {
+		t.Errorf("reason, Ready, message, finalizers: -want, +got:\n%s", diff)
+	}
+
+	// Deleting is said at once, then why.
+	if diff := cmp.Diff([]any{2, 1, 0}, []any{a.Writes(), len(rec.of(reasonConfirmingAbsence)), unpublished}); diff != "" {
+		t.Errorf("writes, events, unpublished: -want, +got:\n%s", diff)
+	}
+}
+
+// A count is of one object, and of one process.
+func TestDeletionConfirmationBeginsAnew(t *testing.T) {
+	start := func() (*testkit.API, *clock, func(a *testkit.API, c *clock) *Reconciler) {
+		return testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), func(a *testkit.API, c *clock) *Reconciler {
+			return newBucketReconciler(a, c.option(), WithDeletionConfirmation(3, interval), connects(upstream.ExternalClientFns{ObserveFn: absent}))
+		}
+	}
+
+	reconciles := func(t *testing.T, r reconcile.Reconciler, c *clock, n int) {
+		t.Helper()
+
+		for range n {
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatal(err)
+			}
+
+			c.now = c.now.Add(interval)
+		}
+	}
+
+	t.Run("Restart", func(t *testing.T) {
+		a, c, build := start()
+		reconciles(t, build(a, c), c, 2)
+		reconciles(t, build(a, c), c, 2)
+
+		if get(t, a).GetName() == "" {
+			t.Error("the object went after two observations of this process")
+		}
+	})
+
+	t.Run("AnotherOfTheName", func(t *testing.T) {
+		a, c, build := start()
+		r := build(a, c)
+		reconciles(t, r, c, 2)
+
+		b := get(t, a)
+		b.SetFinalizers(nil)
+
+		if err := a.Server().Update(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+
+		b = bucket(finalizers(FinalizerName))
+		if err := a.Server().Create(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := a.Server().Delete(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+
+		reconciles(t, r, c, 2)
+
+		if get(t, a).GetName() == "" {
+			t.Error("the new object went after two observations")
+		}
+
+		reconciles(t, r, c, 1)
+
+		if get(t, a).GetName() != "" {
+			t.Error("the new object is there after three observations")
+		}
+	})
+
+	t.Run("GoneOtherwise", func(t *testing.T) {
+		a, c, build := start()
+		r := build(a, c)
+		reconciles(t, r, c, 1)
+
+		b := get(t, a)
+		b.SetFinalizers(nil)
+
+		if err := a.Server().Update(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+
+		reconciles(t, r, c, 1)
+
+		if n := len(r.config.confirmation.absences); n != 0 {
+			t.Errorf("remembered: want 0, got %d", n)
+		}
+	})
+}
+
+// While others hold the object nothing is counted: upstream waits for them, and
+// looks again after that.
+func TestDeletionConfirmationWaitsForOthers(t *testing.T) {
+	a, c := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName, "other"))), newClock()
+	r := newBucketReconciler(a, c.option(), WithDeletionConfirmation(2, interval), connects(upstream.ExternalClientFns{ObserveFn: absent}))
+
+	for range 3 {
+		if _, err := r.Reconcile(context.Background(), request()); err != nil {
+			t.Fatal(err)
+		}
+
+		c.now = c.now.Add(interval)
+	}
+
+	got := []any{len(r.config.confirmation.absences), get(t, a).GetCondition(reconciler.TypeDeleting).Reason}
+	if diff := cmp.Diff([]any{0, reconciler.ReasonWaitingForFinalizers}, got); diff != "" {
+		t.Errorf("remembered, reason: -want, +got:\n%s", diff)
+	}
+}
+
+func TestDeletionConfirmationOfNothing(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		n        int
+		interval time.Duration
+		want     string
+	}{
+		"NoTimes":          {reason: "Never found never ends.", n: 0, interval: interval, want: "n = 0"},
+		"NoInterval":       {reason: "Without an interval the API would be asked without a pause.", n: 1, want: "interval of 0s"},
+		"NegativeInterval": {reason: "As above.", n: 1, interval: -time.Second, want: "interval of -1s"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.Contains(got, tc.want) {
+					t.Errorf("\n%s\nWithDeletionConfirmation: want a panic about %q, got %q", tc.reason, tc.want, got)
+				}
+			}()
+
+			WithDeletionConfirmation(tc.n, tc.interval)
+		})
+	}
+}
