@@ -324,7 +324,7 @@ func TestFact08KeysAreReconciledOnceAtATime(t *testing.T) {
 		}
 
 		start()
-		eventually(t, "a reconcile runs", func() bool { _, running, _ := o.result(); return running > 0 })
+		eventually(t, "a reconcile runs", func() bool { _, running := o.result(); return running > 0 })
 
 		took, err := timed(func() error {
 			return limited(t, patience, func(ctx context.Context) error { return r.Stop(ctx, "c") })
@@ -337,7 +337,7 @@ func TestFact08KeysAreReconciledOnceAtATime(t *testing.T) {
 
 		pass(time.Minute)
 
-		if most, _, _ := o.result(); most > 1 {
+		if most, _ := o.result(); most > 1 {
 			return fmt.Sprintf("a key was reconciled %d times at once, with one worker", most)
 		}
 

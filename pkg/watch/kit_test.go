@@ -231,10 +231,10 @@ const patience = 20 * time.Second
 
 func watchdog(name string, over <-chan struct{}) {
 	t := time.NewTimer(patience)
-	defer t.Stop()
 
 	select {
 	case <-over:
+		t.Stop()
 	case <-t.C:
 		buf := make([]byte, 4<<20)
 		buf = buf[:gort.Stack(buf, true)]
@@ -358,7 +358,6 @@ type overlap struct {
 	mu   sync.Mutex
 	now  map[reconcile.Request]int
 	most int
-	done int
 }
 
 func (o *overlap) enter(r reconcile.Request) (leave func()) {
@@ -377,11 +376,10 @@ func (o *overlap) enter(r reconcile.Request) (leave func()) {
 		defer o.mu.Unlock()
 
 		o.now[r]--
-		o.done++
 	}
 }
 
-func (o *overlap) result() (most, running, done int) {
+func (o *overlap) result() (most, running int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -389,7 +387,7 @@ func (o *overlap) result() (most, running, done int) {
 		running += n
 	}
 
-	return o.most, running, o.done
+	return o.most, running
 }
 
 // startCache starts a cache, and stops it when the test ends.

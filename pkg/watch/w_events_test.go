@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	kcache "k8s.io/client-go/tools/cache"
-
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
@@ -203,8 +201,6 @@ func TestW15HandlersOfInformers(t *testing.T) {
 		if n := len(rec.all()); n != 0 {
 			t.Errorf("a handler that was removed got %d events", n)
 		}
-
-		var _ kcache.ResourceEventHandlerRegistration = reg
 	})
 }
 

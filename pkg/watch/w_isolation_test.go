@@ -64,8 +64,8 @@ func TestW01TroubleStaysWithItsKind(t *testing.T) {
 					fn   func() error
 				}{
 					{"Get", func() error { return r.read(t.Context(), healthy, "one") }},
-					{"List", func() error { _, err := r.list(t.Context(), healthy); return err }},
-					{"ListOfANewKind", func() error { _, err := r.list(t.Context(), fresh); return err }},
+					{"List", func() error { return r.list(t.Context(), healthy) }},
+					{"ListOfANewKind", func() error { return r.list(t.Context(), fresh) }},
 					{"StartWatches", func() error { return r.StartWatches(t.Context(), "healthy", watchOf(healthy, &recorder{})) }},
 					{"StartWatchesOfANewKind", func() error { return r.StartWatches(t.Context(), "troubled", watchOf(fresh, &recorder{})) }},
 					{"StopWatches", func() error { _, err := r.StopWatches(t.Context(), "healthy", idOf(healthy)); return err }},
@@ -112,7 +112,7 @@ func TestW02CallsEndWithTheirContext(t *testing.T) {
 			return r.GarbageCollectCustomResourceInformers(ctx)
 		},
 		"Get":         func(ctx context.Context, r *rig) error { return r.read(ctx, k, "one") },
-		"List":        func(ctx context.Context, r *rig) error { _, err := r.list(ctx, k); return err },
+		"List":        func(ctx context.Context, r *rig) error { return r.list(ctx, k) },
 		"GetInformer": func(ctx context.Context, r *rig) error { _, err := r.infs.GetInformer(ctx, k.New()); return err },
 		"GetInformerForKind": func(ctx context.Context, r *rig) error {
 			_, err := r.infs.GetInformerForKind(ctx, watchtest.CRD().GVK)

@@ -122,10 +122,7 @@ func TestW12InformersHaveOwners(t *testing.T) {
 				}
 
 				// It isn't missed.
-				if err := limited(t, time.Second, func(ctx context.Context) error {
-					_, err := r.list(ctx, k)
-					return err
-				}); err != nil {
+				if err := limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, k) }); err != nil {
 					t.Errorf("\n%s\nList(...) afterwards: %v", tc.reason, err)
 				}
 

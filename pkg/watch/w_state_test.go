@@ -17,17 +17,17 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// stateOf returns how the only watch of a controller does.
-func stateOf(t *testing.T, r *rig, name string) watch.WatchSnapshot {
+// stateOf returns how the only watch of controller c does.
+func stateOf(t *testing.T, r *rig) watch.WatchSnapshot {
 	t.Helper()
 
 	for _, c := range r.ours.Snapshot().Controllers {
-		if c.Name == name && len(c.Watches) == 1 {
+		if c.Name == "c" && len(c.Watches) == 1 {
 			return c.Watches[0]
 		}
 	}
 
-	t.Fatalf("controller %q doesn't have one watch", name)
+	t.Fatal("the controller doesn't have one watch")
 
 	return watch.WatchSnapshot{}
 }
@@ -147,7 +147,7 @@ func TestW08StatesAreTrue(t *testing.T) {
 
 				pass(time.Minute)
 
-				s := stateOf(t, r, "c")
+				s := stateOf(t, r)
 				if s.State != tc.want {
 					t.Errorf("\n%s\nstate: got %s (%s), want %s", tc.reason, s.State, s.Error, tc.want)
 				}
@@ -177,11 +177,11 @@ func TestW08StatesAreTrue(t *testing.T) {
 				heal()
 				pass(2 * time.Minute)
 
-				if s := stateOf(t, r, "c"); s.State != watch.StateActive || s.Error != "" {
+				if s := stateOf(t, r); s.State != watch.StateActive || s.Error != "" {
 					t.Errorf("\n%s\nwhen all is well again: got %s (%s), want %s", tc.reason, s.State, s.Error, watch.StateActive)
 				}
 
-				before := stateOf(t, r, "c").Delivered
+				before := stateOf(t, r).Delivered
 				api.Put(k.Object("then"), k)
 				pass(time.Second)
 
@@ -189,7 +189,7 @@ func TestW08StatesAreTrue(t *testing.T) {
 					t.Errorf("\n%s\nwhen all is well again an event was delivered %d times", tc.reason, n)
 				}
 
-				if n := stateOf(t, r, "c").Delivered - before; n != 1 {
+				if n := stateOf(t, r).Delivered - before; n != 1 {
 					t.Errorf("\n%s\n%d events are counted, want 1", tc.reason, n)
 				}
 			})
@@ -202,19 +202,19 @@ func TestW19GenerationsCountInformers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		r, _ := watching(t, k, true)
-		first := stateOf(t, r, "c")
+		first := stateOf(t, r)
 
 		r.api.Disconnect(watchtest.Of(k))
 		pass(time.Minute)
 
-		if s := stateOf(t, r, "c"); s.Generation != first.Generation || !s.Since.Equal(first.Since) {
+		if s := stateOf(t, r); s.Generation != first.Generation || !s.Since.Equal(first.Since) {
 			t.Errorf("a watch that was cut is another generation: got %d since %s, want %d since %s", s.Generation, s.Since, first.Generation, first.Since)
 		}
 
 		r.api.Undefine(k)
 		pass(time.Minute)
 
-		gone := stateOf(t, r, "c")
+		gone := stateOf(t, r)
 		if gone.State != watch.StateDormant || time.Since(gone.Since) > time.Minute {
 			t.Errorf("got %s since %s, want %s for a minute", gone.State, gone.Since, watch.StateDormant)
 		}
@@ -222,7 +222,7 @@ func TestW19GenerationsCountInformers(t *testing.T) {
 		r.api.Define(k)
 		pass(time.Minute)
 
-		if s := stateOf(t, r, "c"); s.State != watch.StateActive || s.Generation <= first.Generation {
+		if s := stateOf(t, r); s.State != watch.StateActive || s.Generation <= first.Generation {
 			t.Errorf("got %s in generation %d, want %s in a later one than %d", s.State, s.Generation, watch.StateActive, first.Generation)
 		}
 	})

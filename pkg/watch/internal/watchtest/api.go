@@ -6,8 +6,8 @@ import (
 	"maps"
 	"strconv"
 	"sync"
-	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,7 +82,7 @@ func (a *API) Announce(k Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.put(a.served[CRD().GVR()], k.definition(false))
+	a.put(a.served[CRD().GVR()], k.definition(false, true))
 }
 
 // Define stores the established definition of a kind, and serves it. A kind that
@@ -95,7 +95,7 @@ func (a *API) Define(k Kind) {
 		a.serve(k)
 	}
 
-	a.put(a.served[CRD().GVR()], k.definition(true))
+	a.put(a.served[CRD().GVR()], k.definition(true, true))
 }
 
 // Undefine deletes a kind with all its objects, and then its definition, as an
@@ -116,10 +116,7 @@ func (a *API) Unserve(k Kind) {
 
 	a.unserve(k)
 
-	d := k.definition(true)
-	v := d.Object["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any) //nolint:forcetypeassert // It's ours.
-	v["served"] = false
-	a.put(a.served[CRD().GVR()], d)
+	a.put(a.served[CRD().GVR()], k.definition(true, false))
 }
 
 // Replace deletes a kind and defines another in one step. A watch of definitions
@@ -302,8 +299,7 @@ func (a *API) put(s *storage, obj *unstructured.Unstructured) *unstructured.Unst
 		o.SetGeneration(1)
 
 		if ts := o.GetCreationTimestamp(); ts.IsZero() {
-			// An API server knows the time to the second.
-			o.Object["metadata"].(map[string]any)["creationTimestamp"] = time.Now().UTC().Format(time.RFC3339) //nolint:forcetypeassert // SetUID made it.
+			o.SetCreationTimestamp(metav1.Now())
 		}
 	} else {
 		o.SetUID(old.GetUID())
@@ -319,10 +315,10 @@ func (a *API) put(s *storage, obj *unstructured.Unstructured) *unstructured.Unst
 }
 
 // remove deletes an object. The lock must be held.
-func (a *API) remove(s *storage, key types.NamespacedName) bool {
+func (a *API) remove(s *storage, key types.NamespacedName) {
 	o := s.objects[key]
 	if o == nil {
-		return false
+		return
 	}
 
 	a.version++
@@ -333,8 +329,6 @@ func (a *API) remove(s *storage, key types.NamespacedName) bool {
 	delete(s.objects, key)
 	s.events = append(s.events, storedEvent{version: a.version, kind: apiwatch.Deleted, object: last})
 	a.change()
-
-	return true
 }
 
 // Forget which requests arrived. Those that are open stay open.

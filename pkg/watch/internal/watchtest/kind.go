@@ -102,7 +102,7 @@ func ConfigMap() Kind {
 
 // definition returns the definition of the kind, as an API server returns it
 // when it has accepted its names.
-func (k Kind) definition(established bool) *unstructured.Unstructured {
+func (k Kind) definition(established, served bool) *unstructured.Unstructured {
 	scope := "Namespaced"
 	if k.Cluster {
 		scope = "Cluster"
@@ -129,7 +129,7 @@ func (k Kind) definition(established bool) *unstructured.Unstructured {
 		"scope": scope,
 		"names": names(),
 		"versions": []any{map[string]any{
-			"name": k.GVK.Version, "served": true, "storage": true,
+			"name": k.GVK.Version, "served": served, "storage": true,
 			"schema": map[string]any{"openAPIV3Schema": map[string]any{
 				"type": "object", "x-kubernetes-preserve-unknown-fields": true,
 			}},

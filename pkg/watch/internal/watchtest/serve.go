@@ -153,15 +153,7 @@ func (a *API) suffer(ctx context.Context, w http.ResponseWriter, r Request) bool
 			// Over a real connection the closest thing is to close it.
 			panic(http.ErrAbortHandler)
 		case f.delay > 0:
-			t := time.NewTimer(f.delay)
-			defer t.Stop()
-
-			select {
-			case <-t.C:
-				return true
-			case <-ctx.Done():
-				return false
-			}
+			return sleep(ctx, f.delay)
 		default:
 			if f.retryAfter > 0 {
 				w.Header().Set("Retry-After", strconv.Itoa(f.retryAfter))
@@ -174,7 +166,21 @@ func (a *API) suffer(ctx context.Context, w http.ResponseWriter, r Request) bool
 	}
 }
 
-// reasons by HTTP status, for those that clients look at.
+// sleep returns whether the context let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// reasonFor returns the reason that goes with an HTTP status, for those that
+// clients look at.
 func reasonFor(status int) metav1.StatusReason {
 	switch status {
 	case http.StatusNotFound:

@@ -119,15 +119,25 @@ func life(t *testing.T, api *watchtest.API, cfg *rest.Config) {
 
 	seen := make(chan string, 10)
 
+	object := func(o any) client.Object {
+		c, ok := o.(client.Object)
+		if !ok {
+			t.Errorf("an informer delivered a %T", o)
+			return k.New()
+		}
+
+		return c
+	}
+
 	name := func(o any) string {
 		if u, ok := o.(kcache.DeletedFinalStateUnknown); ok {
 			o = u.Obj
 		}
 
-		return o.(client.Object).GetName() //nolint:forcetypeassert // Informers hold nothing else.
+		return object(o).GetName()
 	}
 
-	version := func(o any) string { return o.(client.Object).GetResourceVersion() } //nolint:forcetypeassert // As above.
+	version := func(o any) string { return object(o).GetResourceVersion() }
 
 	_, err = inf.AddEventHandler(kcache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { seen <- "add " + name(o) },
