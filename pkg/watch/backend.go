@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kunstructured "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,8 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-
-	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 )
 
 // representationOf says which informer an object is for.
@@ -89,7 +88,7 @@ func (b *cachePerKind) resolve(ctx context.Context, gvk schema.GroupVersionKind)
 	}
 }
 
-func (b *cachePerKind) open(_ context.Context, o opening) (*opened, error) {
+func (b *cachePerKind) open(_ context.Context, o opening) (*opened, error) { //nolint:contextcheck // What is opened outlives the call.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{o.id.GroupVersion()})
 	mapper.AddSpecific(o.id.GroupVersionKind, o.mapping.Resource, o.mapping.Resource, o.mapping.Scope)
 
@@ -137,7 +136,7 @@ func (b *cachePerKind) open(_ context.Context, o opening) (*opened, error) {
 	}
 
 	// Before the cache is started this neither sends nor waits for anything.
-	inf, err := c.GetInformer(o.run, o.obj, cache.BlockUntilSynced(false))
+	inf, err := c.GetInformer(o.run, o.obj, cache.BlockUntilSynced(false)) //nolint:contextcheck // As above.
 	if err != nil {
 		return nil, errors.Wrap(err, "cannot create informer")
 	}

@@ -6,19 +6,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 )
 
 // A WatchGarbageCollector stops watches that nobody needs, now and then, until
 // its context ends.
-type WatchGarbageCollector interface {
+type WatchGarbageCollector interface { //nolint:revive // It is the name that forks know.
 	GarbageCollectWatches(ctx context.Context, interval time.Duration)
 }
 

@@ -165,14 +165,6 @@ func (f *fan) detach(s *subscription) {
 	delete(f.subs, s)
 }
 
-// attached reports whether the subscription gets what the fan hands out.
-func (f *fan) attached(s *subscription) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, ok := f.subs[s]
-	return ok
-}
-
 // begin makes the fan listen to an informer's tap, and to no earlier one.
 func (f *fan) begin(generation uint64) kcache.ResourceEventHandler {
 	f.mu.Lock()

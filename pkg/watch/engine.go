@@ -6,12 +6,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-
-	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 )
 
 // Defaults of an engine.
@@ -226,7 +225,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 
 	ctx, cancel := context.WithTimeout(ctx, e.syncTimeout)
 	defer cancel()
-	defer context.AfterFunc(c.ctx, cancel)()
+	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
 	for _, w := range started {
 		if _, err := w.kind.wait(ctx); err != nil {
 			if c.ctx.Err() != nil {

@@ -453,10 +453,7 @@ func (k *kind) sync(ctx context.Context, o *opened, reg cache.ResourceEventHandl
 	poll := firstPoll
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
-	for {
-		if o.informer.HasSynced() && reg.HasSynced() {
-			break
-		}
+	for !o.informer.HasSynced() || !reg.HasSynced() {
 		if !k.proceed(o) || k.set.retire(k) {
 			return false
 		}
@@ -593,7 +590,7 @@ func (k *kind) obey() {
 	case sleep:
 		k.fan.clear()
 		k.failures = maxFailures
-		k.nextTry = k.set.clock.Now().Add(k.set.backoff(maxFailures, true))
+		k.nextTry = k.set.clock.Now().Add(vanishedBackoff)
 		k.move(StateDormant, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNoSuchKind})
 	case carryOn, reopen:
 		k.move(StatePending, nil)
@@ -601,8 +598,7 @@ func (k *kind) obey() {
 	k.order = carryOn
 }
 
-// command makes run do something about its informer. The mutex must be
-// held.
+// command makes run do something about its informer. The mutex must be held.
 func (k *kind) command(o order) {
 	if k.busy {
 		k.after = o
@@ -647,7 +643,7 @@ func (k *kind) vanished(s sighting) {
 	if k.seen.uid != "" && k.seen.uid != s.uid {
 		return
 	}
-	if k.current.Load() != nil && k.mapping.Resource.Resource != s.resource {
+	if k.current.Load() != nil && k.mapping != nil && k.mapping.Resource.Resource != s.resource {
 		// It was found to be elsewhere before anybody told us.
 		return
 	}

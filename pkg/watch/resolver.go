@@ -5,13 +5,12 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
-
-	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 )
 
 // A Resolver finds out under which resource, and in which scope, the API server

@@ -7,10 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // A RestoreFn makes a watch that a controller had before the process started
@@ -200,7 +199,7 @@ func (e *ControllerEngine) load(ctx context.Context) error {
 	// Whoever called may go, and others wait for the answer all the same.
 	lctx, cancel := context.WithTimeout(e.ctx, storeTimeout)
 	defer cancel()
-	kept, err := s.store.Load(lctx)
+	kept, err := s.store.Load(lctx) //nolint:contextcheck // Said above.
 	if err != nil {
 		e.storeFailed(&e.storeErrors.load, reasonCannotLoad, errors.Wrap(err, "cannot load watches; starting without"))
 	}

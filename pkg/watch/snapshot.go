@@ -47,7 +47,7 @@ type ControllerSnapshot struct {
 }
 
 // A WatchSnapshot is how a watch does.
-type WatchSnapshot struct {
+type WatchSnapshot struct { //nolint:revive // There is a Snapshot.
 	Type WatchType               `json:"type"`
 	GVK  schema.GroupVersionKind `json:"gvk"`
 

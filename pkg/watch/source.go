@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	kcache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -13,8 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
-
-	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 )
 
 var _ source.Source = &StoppableSource{}

@@ -3,20 +3,19 @@ package watch
 import (
 	"reflect"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-
-	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 )
 
 // A WatchType tells apart the watches that a controller has on one kind. There
 // is one watch for a type and kind: to handle the events of a kind in two ways,
 // use two types.
-type WatchType string
+type WatchType string //nolint:revive // It is the name that forks know.
 
 // Watch types that Crossplane uses.
 const (
@@ -40,7 +39,7 @@ type Watch struct {
 }
 
 // A WatchID identifies a watch of a controller.
-type WatchID struct {
+type WatchID struct { //nolint:revive // It is the name that forks know.
 	Type WatchType
 	GVK  schema.GroupVersionKind
 }
@@ -49,7 +48,7 @@ type WatchID struct {
 // representation: a typed object, an *unstructured.Unstructured, or a
 // *metav1.PartialObjectMetadata, which costs least memory. Events that pass all
 // predicates are handled by the handler, one at a time.
-func WatchFor(kind client.Object, wt WatchType, h handler.EventHandler, p ...predicate.Predicate) Watch {
+func WatchFor(kind client.Object, wt WatchType, h handler.EventHandler, p ...predicate.Predicate) Watch { //nolint:revive // It is the name that forks know.
 	return Watch{kind: kind, wt: wt, handler: h, predicates: p}
 }
 

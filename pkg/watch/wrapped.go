@@ -93,7 +93,7 @@ func (w *wrappedInformers) open(ctx context.Context, o opening) (*opened, error)
 				}
 			})
 		},
-		close: func() { w.remove(o, inf, asked) },
+		close: func() { w.remove(o, inf, asked) }, //nolint:contextcheck // The informer must go although its context ended.
 	}, nil
 }
 
