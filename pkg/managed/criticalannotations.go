@@ -51,11 +51,6 @@ func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o c
 		Patient:   true,
 		Overwrote: func(key, theirs, ours string) { u.overwritten(o, key, theirs, ours) },
 	})
-	if kerrors.IsForbidden(err) {
-		// We may not patch. Upstream's way needs nothing but update.
-		return u.whole.UpdateCriticalAnnotations(ctx, o)
-	}
-
 	if err != nil || s.Gone() || s.OnlyAnnotationsDiffer(o) {
 		return err
 	}
