@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
@@ -116,7 +117,9 @@ func (b *cachePerKind) open(_ context.Context, o opening) (*opened, error) { //n
 		newInformer = kcache.NewSharedIndexInformer
 	}
 	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-		return newInformer(&observedListerWatcher{lw: kcache.ToListerWatcherWithContext(lw), unwrapped: lw, report: o.report}, obj, resync, indexers)
+		return newInformer(&observedListerWatcher{
+			lw: kcache.ToListerWatcherWithContext(lw), unwrapped: lw, report: o.report, run: b.run,
+		}, obj, resync, indexers)
 	}
 	report := opts.DefaultWatchErrorHandler
 	opts.DefaultWatchErrorHandler = func(ctx context.Context, r *kcache.Reflector, err error) {
@@ -169,6 +172,9 @@ type observedListerWatcher struct {
 	lw        kcache.ListerWatcherWithContext
 	unwrapped kcache.ListerWatcher
 	report    func(error)
+
+	// run a function in a goroutine that is waited for.
+	run func(func())
 }
 
 // List is for callers without a context.
@@ -192,7 +198,31 @@ func (o *observedListerWatcher) ListWithContext(ctx context.Context, opts metav1
 func (o *observedListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 	w, err := o.lw.WatchWithContext(ctx, opts)
 	o.observe(ctx, err)
-	return w, err
+	if err != nil {
+		return nil, err
+	}
+	return &drainedWatch{Interface: w, run: o.run}, nil
+}
+
+// A drainedWatch takes what a watch has left to say when it is stopped. Watches of
+// metadata pass through a filter that hands on even the error of a request that
+// was given up, and that would wait for ever for somebody to take it.
+type drainedWatch struct {
+	apiwatch.Interface
+
+	run  func(func())
+	once sync.Once
+}
+
+// Stop the watch.
+func (w *drainedWatch) Stop() {
+	w.Interface.Stop()
+	w.once.Do(func() {
+		w.run(func() {
+			for range w.ResultChan() { //nolint:revive // There is nothing to do with it.
+			}
+		})
+	})
 }
 
 // IsWatchListSemanticsUnSupported passes on what the wrapped one says.
