@@ -3,6 +3,7 @@ package watch_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -32,6 +33,23 @@ func newGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []watch.Cac
 	return r
 }
 
+// around makes a rig with our engine around controller-runtime's cache.
+func around(t *testing.T, api *watchtest.API) *rig {
+	t.Helper()
+
+	plain := plainCache(t, api.Config())
+	startCache(t, plain)
+
+	if !plain.WaitForCacheSync(t.Context()) {
+		t.Fatal("the cache doesn't start")
+	}
+
+	// What is read lingers, and nobody tells that the cache has ended.
+	t.Cleanup(func() { pass(time.Hour) })
+
+	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme()))
+}
+
 // unstartedGraft is a rig whose cache isn't started.
 func unstartedGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []watch.CacheOption, eo ...watch.ControllerEngineOption) *rig {
 	t.Helper()
@@ -47,6 +65,20 @@ func unstartedGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []wat
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	return graftOn(t, api, cfg, ca, eo...)
+}
+
+// graftOn makes a rig with our engine on a cache.
+func graftOn(t *testing.T, api *watchtest.API, cfg *rest.Config, ca *watch.InformerTrackingCache, eo ...watch.ControllerEngineOption) *rig {
+	t.Helper()
+
+	h, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(h.CloseIdleConnections)
 
 	live, err := client.New(cfg, client.Options{HTTPClient: h, Scheme: scheme()})
 	if err != nil {
