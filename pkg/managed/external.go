@@ -65,6 +65,12 @@ func (c *externalClient[managed]) Observe(ctx context.Context, mg managed) (Exte
 		o, err = c.inner.Observe(ctx, mg)
 		return err
 	})
+
+	refused := false
+	if err == nil {
+		refused, err = c.external.config.preCreate.observed(mg, &o)
+	}
+
 	if err != nil {
 		c.external.config.confirmation.present(mg, false)
 		reached(s, seam.PhaseObserveFailed, err)
@@ -77,8 +83,10 @@ func (c *externalClient[managed]) Observe(ctx context.Context, mg managed) (Exte
 	if o.ResourceExists {
 		c.external.config.confirmation.present(mg, true)
 		s.Reached(seam.PhaseObservedPresent)
-	} else if err := c.external.config.confirmation.absent(s, mg); err != nil {
-		return o, err
+	} else if !refused {
+		if err := c.external.config.confirmation.absent(s, mg); err != nil {
+			return o, err
+		}
 	}
 
 	// Annotations are stored by now. If they were all there was to say, then
@@ -98,8 +106,14 @@ func (c *externalClient[managed]) Create(ctx context.Context, mg managed) (Exter
 	// The name that a create returns is known only once.
 	so := seam.StoreOptions{Insist: true, Patient: true}
 
-	err := c.external.around(ctx, mg, so, func() (err error) {
+	err := c.external.around(ctx, mg, so, func() error {
+		there, err := observePreCreate(ctx, c.external.config.preCreate, c.inner, mg)
+		if err != nil || there {
+			return err
+		}
+
 		o, err = c.inner.Create(ctx, mg)
+
 		return err
 	})
 

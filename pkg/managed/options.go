@@ -31,6 +31,7 @@ type config struct {
 	record event.Recorder
 
 	confirmation *confirmation
+	preCreate    *preCreate
 
 	withoutDeletionStatus          bool
 	withoutExternalNamePersistence bool
@@ -160,6 +161,7 @@ const (
 	reasonCannotReportDeletion   event.Reason = "CannotReportDeletion"
 	reasonConfirmingAbsence      event.Reason = "ConfirmingAbsence"
 	reasonFoundAfterAll          event.Reason = "FoundAfterAll"
+	reasonAdopted                event.Reason = "AdoptedExternalResource"
 )
 
 // recordOverwritten tells the user that what somebody else wrote had to give way

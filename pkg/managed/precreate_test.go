@@ -1,0 +1,291 @@
+package managed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// A bucketCloud is an external system in which somebody creates a bucket while
+// nobody looks.
+type bucketCloud struct {
+	// then is called before the n-th Observe, the first being 1.
+	then func(n int, c *bucketCloud)
+
+	there    bool
+	observes int
+	creates  int
+	updates  int
+	deletes  int
+	fails    error
+
+	// finds is the external name that Observe learns of what is there.
+	finds string
+}
+
+func (c *bucketCloud) client() upstream.ExternalClientFns {
+	return upstream.ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			c.observes++
+			if c.then != nil {
+				c.then(c.observes, c)
+			}
+
+			if c.there && c.finds != "" {
+				meta.SetExternalName(mg, c.finds)
+			}
+
+			if b, ok := mg.(*testkit.Bucket); ok && c.there {
+				// As a late-initialization does.
+				b.Spec.ForProvider.Region = "eu"
+			}
+
+			return ExternalObservation{ResourceExists: c.there}, c.fails
+		},
+		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+			c.creates++
+			c.there = true
+
+			return ExternalCreation{}, nil
+		},
+		UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) {
+			c.updates++
+			return ExternalUpdate{}, nil
+		},
+		DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+			c.deletes++
+			c.there = false
+
+			return ExternalDelete{}, nil
+		},
+	}
+}
+
+// second makes somebody else create the bucket before it is observed for the
+// second time.
+func second(n int, c *bucketCloud) {
+	if n == 2 {
+		c.there = true
+	}
+}
+
+func TestPreCreateObserve(t *testing.T) {
+	type want struct {
+		Observes, Creates, Updates int
+		Name, Refused, Region      string
+		Succeeded, Failed          bool
+		Synced                     string
+		Adopted                    int
+	}
+
+	cases := map[string]struct {
+		reason string
+		cloud  bucketCloud
+		opts   []PreCreateObserveOption
+		also   []ReconcilerOption
+		object *testkit.Bucket
+		want   want
+	}{
+		"Absent": {
+			reason: "What is still absent is created.",
+			want:   want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true},
+		},
+		"Refuse": {
+			reason: "What came up is not touched, and the condition says what to do.",
+			cloud:  bucketCloud{then: second},
+			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "remove the annotation " + AnnotationKeyCreateRefused},
+		},
+		"RefuseUnnamed": {
+			reason: "Nor is it if it has no name by which to tell it from others.",
+			cloud:  bucketCloud{then: second},
+			object: bucket(),
+			want:   want{Observes: 2, Refused: "uid-1", Failed: true, Synced: "was not created"},
+		},
+		"RefuseWithoutPersistence": {
+			reason: "It is remembered if annotations are stored by upstream.",
+			cloud:  bucketCloud{then: second},
+			also:   []ReconcilerOption{WithoutExternalNamePersistence()},
+			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
+		},
+		"Adopt": {
+			reason: "What came up is taken for what would have been created.",
+			cloud:  bucketCloud{then: second},
+			opts:   []PreCreateObserveOption{AdoptExisting()},
+			want:   want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1},
+		},
+		"AdoptWithName": {
+			reason: "Its name is stored if only now it is known.",
+			cloud:  bucketCloud{then: second, finds: "id-1"},
+			opts:   []PreCreateObserveOption{AdoptExisting()},
+			object: bucket(),
+			want:   want{Observes: 2, Name: "id-1", Succeeded: true, Adopted: 1},
+		},
+		"ObserveFails": {
+			reason: "Without knowing, nothing is created, and that is known.",
+			cloud: bucketCloud{then: func(n int, c *bucketCloud) {
+				if n == 2 {
+					c.fails = errors.New("boom")
+				}
+			}},
+			want: want{Observes: 2, Name: "mine", Failed: true, Synced: "once more before it is created: boom"},
+		},
+		"Exists": {
+			reason: "What exists is not observed twice. What Observe does to it is, as upstream has it, written with the finalizer.",
+			cloud:  bucketCloud{there: true},
+			want:   want{Observes: 1, Updates: 1, Name: "mine", Region: "eu"},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.object == nil {
+				tc.object = bucket(named("mine"))
+			}
+
+			a, rec := testkit.NewAPI(tc.object), &recorder{}
+			r := newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(tc.opts...), connects(tc.cloud.client()))...)
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+			}
+
+			b := get(t, a)
+			got := want{
+				Observes: tc.cloud.observes, Creates: tc.cloud.creates, Updates: tc.cloud.updates,
+				Name: meta.GetExternalName(b), Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
+				Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
+				Adopted: len(rec.of(reasonAdopted)),
+			}
+
+			if m := b.GetCondition(xpv2.TypeSynced).Message; strings.Contains(m, tc.want.Synced) && (m == "") == (tc.want.Synced == "") {
+				got.Synced = tc.want.Synced
+			} else {
+				got.Synced = m
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// To refuse means something only if the next reconcile, which finds the external
+// resource, does not take it for the managed resource's own.
+func TestRefusedStaysRefused(t *testing.T) {
+	forget := func(t *testing.T, a *testkit.API, fn func(b *testkit.Bucket)) {
+		t.Helper()
+
+		b := get(t, a)
+		fn(b)
+
+		if err := a.Server().Update(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	type want struct {
+		Creates, Updates, Deletes int
+		There, Gone               bool
+		Refused                   string
+	}
+
+	cases := map[string]struct {
+		reason string
+		then   func(t *testing.T, a *testkit.API, c *bucketCloud)
+		want   want
+	}{
+		"Nothing": {
+			reason: "It is refused as long as nobody does anything.",
+			then:   func(*testing.T, *testkit.API, *bucketCloud) {},
+			want:   want{There: true, Refused: "mine"},
+		},
+		"Deleted": {
+			reason: "A managed resource that is deleted leaves behind what never was its own.",
+			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
+				t.Helper()
+
+				if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: want{There: true, Gone: true},
+		},
+		"AnnotationRemoved": {
+			reason: "Somebody who looked may say that it is to be adopted.",
+			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
+				t.Helper()
+				forget(t, a, func(b *testkit.Bucket) { meta.RemoveAnnotations(b, AnnotationKeyCreateRefused) })
+			},
+			want: want{There: true, Updates: 3},
+		},
+		"OtherName": {
+			reason: "Another external resource has not been refused.",
+			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
+				t.Helper()
+				forget(t, a, named("another"))
+			},
+			want: want{There: true, Updates: 3, Refused: "mine"},
+		},
+		"WentAway": {
+			reason: "When what stood in the way is gone, ours is created, and is ours.",
+			then:   func(_ *testing.T, _ *testkit.API, c *bucketCloud) { c.there = false },
+			want:   want{There: true, Creates: 1, Updates: 2},
+		},
+	}
+
+	for name, tc := range cases {
+		for _, confirm := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/Confirmation=%t", name, confirm), func(t *testing.T) {
+				a, c := testkit.NewAPI(bucket(named("mine"))), &bucketCloud{then: second}
+
+				opts := []ReconcilerOption{WithPreCreateObserve(), connects(c.client())}
+				if confirm {
+					opts = append(opts, WithDeletionConfirmation(3, interval))
+				}
+
+				r := newBucketReconciler(a, opts...)
+
+				reconcile := func() {
+					if _, err := r.Reconcile(context.Background(), request()); err != nil {
+						t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+					}
+				}
+
+				reconcile()
+				tc.then(t, a, c)
+
+				for range 3 {
+					reconcile()
+				}
+
+				b := get(t, a)
+				got := want{Creates: c.creates, Updates: c.updates, Deletes: c.deletes, There: c.there, Gone: b.GetName() == "", Refused: b.GetAnnotations()[AnnotationKeyCreateRefused]}
+
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		}
+	}
+}
+
+func TestPreCreateObserveOfNothing(t *testing.T) {
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "argument 1") {
+			t.Errorf("WithPreCreateObserve: want a panic about argument 1, got %q", got)
+		}
+	}()
+
+	WithPreCreateObserve(nil)
+}
