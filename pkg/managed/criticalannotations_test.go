@@ -25,7 +25,7 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 				return err
 			}
 
-			want := was.DeepCopyObject().(*testkit.Bucket)
+			want, _ := was.DeepCopyObject().(*testkit.Bucket)
 			meta.AddAnnotations(want, o.GetAnnotations())
 
 			data, err := client.MergeFrom(was).Data(want)
@@ -60,7 +60,7 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 					ObserveFn: absent,
 					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 						meta.SetExternalName(mg, "id-1")
-						mg.(*testkit.Bucket).Status.AtProvider.ID = "id-1"
+						bucketOf(mg).Status.AtProvider.ID = "id-1"
 
 						return ExternalCreation{}, err
 					},
@@ -97,11 +97,11 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 	}{
 		"Nothing": {reason: "A result is stored by a patch.", create: func(*testkit.API, resource.Managed) {}, patches: 1, updates: 2},
 		"Name":    {reason: "So is a name.", create: func(_ *testkit.API, mg resource.Managed) { meta.SetExternalName(mg, "id-1") }, patches: 2, updates: 2},
-		"SpecToo": {reason: "As upstream has it, what else changed is stored too.", create: func(_ *testkit.API, mg resource.Managed) { mg.(*testkit.Bucket).Spec.ForProvider.Region = "eu" }, patches: 1, updates: 3, region: "eu"},
+		"SpecToo": {reason: "As upstream has it, what else changed is stored too.", create: func(_ *testkit.API, mg resource.Managed) { bucketOf(mg).Spec.ForProvider.Region = "eu" }, patches: 1, updates: 3, region: "eu"},
 		"LostARace": {
 			reason: "As upstream has it, what else changed is given up in a conflict.",
 			create: func(a *testkit.API, mg resource.Managed) {
-				mg.(*testkit.Bucket).Spec.ForProvider.Region = "eu"
+				bucketOf(mg).Spec.ForProvider.Region = "eu"
 
 				b := &testkit.Bucket{}
 				_ = a.Server().Get(context.Background(), client.ObjectKeyFromObject(mg), b)

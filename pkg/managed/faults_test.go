@@ -158,27 +158,21 @@ func (h *heard) of(r event.Reason) []string {
 	return ms
 }
 
-// A rest is how driving a reconciler ended.
-type rest struct {
-	reconciles int
-	err        error
-}
-
 // drive reconciles until nothing is left to do: no request to run again and no
 // write, twice in a row. It gives up in the end, as nothing takes that long.
-func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) rest {
+func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
 	t.Helper()
 
 	const enough = 40
 
 	quiet := 0
 
-	var last rest
+	var last error
 
-	for n := 1; n <= enough; n++ {
+	for range enough {
 		before := a.Writes()
 		result, err := r.Reconcile(context.Background(), request())
-		last = rest{reconciles: n, err: err}
+		last = err
 
 		//nolint:staticcheck // Upstream asks for a requeue this way.
 		if err == nil && !result.Requeue && a.Writes() == before {
@@ -188,13 +182,11 @@ func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) rest {
 		}
 
 		if quiet == 2 {
-			return last
+			return
 		}
 	}
 
-	t.Fatalf("no rest after %d reconciles: last error %v, status %+v", enough, last.err, get(t, a).Status)
-
-	return last
+	t.Fatalf("no rest after %d reconciles: last error %v, status %+v", enough, last, get(t, a).Status)
 }
 
 func isWrite(r testkit.Request) bool { return r.Verb != testkit.Get && r.Verb != testkit.LiveGet }

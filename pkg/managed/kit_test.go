@@ -52,8 +52,14 @@ func policies(p ...xpv2.ManagementAction) func(b *testkit.Bucket) {
 	return func(b *testkit.Bucket) { b.Spec.ManagementPolicies = p }
 }
 
-func conditions(c ...xpv2.Condition) func(b *testkit.Bucket) {
-	return func(b *testkit.Bucket) { b.SetConditions(c...) }
+// bucketOf returns mg, which is a Bucket in these tests.
+func bucketOf(mg resource.Managed) *testkit.Bucket {
+	b, ok := mg.(*testkit.Bucket)
+	if !ok {
+		panic("not a Bucket")
+	}
+
+	return b
 }
 
 // exists is an external client's Observe of a resource that is as it should be.

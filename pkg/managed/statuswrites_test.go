@@ -211,7 +211,7 @@ func TestForeignConditionsDuringFirstReconcile(t *testing.T) {
 
 				r := newBucketReconciler(a, append(w.opts(a), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					meta.SetExternalName(mg, "id-1")
-					mg.(*testkit.Bucket).Spec.ForProvider.Region = "eu"
+					bucketOf(mg).Spec.ForProvider.Region = "eu"
 
 					o, err := exists(ctx, mg)
 					o.ResourceLateInitialized = true
@@ -283,7 +283,7 @@ func TestStatusWrites(t *testing.T) {
 				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					o, err := exists(ctx, mg)
 					if n%2 == 0 {
-						mg.(*testkit.Bucket).Status.AtProvider.Facts = map[string]string{}
+						bucketOf(mg).Status.AtProvider.Facts = map[string]string{}
 					}
 
 					return o, err
@@ -296,7 +296,7 @@ func TestStatusWrites(t *testing.T) {
 			client: func(n int) upstream.ExternalClientFns {
 				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					o, err := exists(ctx, mg)
-					mg.(*testkit.Bucket).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
+					bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
 
 					return o, err
 				}}

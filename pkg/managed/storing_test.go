@@ -139,7 +139,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 	}
 
 	ends := map[string]func(resource.Managed) error{
-		"Succeeds": func(mg resource.Managed) error { learn(mg); return nil },
+		"Succeeds": func(mg resource.Managed) error { learn(mg); return nil }, //nolint:unparam // The others fail.
 		"Fails":    func(mg resource.Managed) error { learn(mg); return errors.New("boom") },
 		"Panics":   func(mg resource.Managed) error { learn(mg); panic("boom") },
 	}
@@ -169,7 +169,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 						mg.SetFinalizers([]string{FinalizerName})
 						mg.SetAnnotations(map[string]string{keptKey: "kept", removedKey: "removed", changedKey: "before"})
 
-						if l, ok := mg.(resource.LegacyManaged); ok {
+						if l, ok := mg.(resource.LegacyManaged); ok { //nolint:staticcheck // Deprecated, and what most providers have.
 							l.SetDeletionPolicy(xpv2.DeletionDelete)
 						}
 
@@ -373,10 +373,10 @@ func TestWithoutExternalNamePersistence(t *testing.T) {
 // That a client says ResourceLateInitialized must lead to an update of the whole
 // object if, and only if, there is more to it than annotations.
 func TestLateInitialized(t *testing.T) {
-	region := func(mg resource.Managed) { mg.(*testkit.Bucket).Spec.ForProvider.Region = "eu" }
+	region := func(mg resource.Managed) { bucketOf(mg).Spec.ForProvider.Region = "eu" }
 	name := func(mg resource.Managed) { meta.SetExternalName(mg, "id-1") }
 	label := func(mg resource.Managed) { mg.SetLabels(map[string]string{"a": "b"}) }
-	status := func(mg resource.Managed) { mg.(*testkit.Bucket).Status.AtProvider.Facts = map[string]string{"a": "b"} }
+	status := func(mg resource.Managed) { bucketOf(mg).Status.AtProvider.Facts = map[string]string{"a": "b"} }
 	notAllowed := []xpv2.ManagementAction{xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve}
 
 	cases := map[string]struct {

@@ -6,12 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/pkg/errors"
 )
 
 // FinalizersPatch leaves only some of o's finalizers, if the object is still the
