@@ -137,6 +137,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // later tells whether r asks for another reconcile after d, or for none at all.
 // One with backoff is not known to be later. A duration goes before backoff.
 func later(r reconcile.Result, d time.Duration) bool {
+	//nolint:staticcheck // Deprecated, and what upstream's reconcilers return.
 	return r.RequeueAfter > d || r.RequeueAfter <= 0 && !r.Requeue
 }
 

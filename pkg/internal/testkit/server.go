@@ -264,7 +264,9 @@ func decoded(o client.Object, p client.Patch) (map[string]any, error) {
 
 	b := map[string]any{}
 
-	return b, json.Unmarshal(data, &b)
+	err = json.Unmarshal(data, &b)
+
+	return b, err
 }
 
 func send(b map[string]any, patch func(client.Patch) error) error {
