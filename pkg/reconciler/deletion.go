@@ -169,12 +169,18 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 
 // write a report, unless the inner reconciler did.
 func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) error {
-	if _, ok := seam.Conditioned(o); !ok || s.StatusWritten() || s.Unannounced() {
+	if _, ok := seam.Conditioned(o); !ok || s.StatusWritten() {
 		return nil
 	}
 
 	// Conflicts are no reason to read all dependents again.
 	on := d.observe(ctx, o)
+
+	if s.Unannounced() {
+		// Nobody can be told, but counted it is.
+		d.report(s, o, on)
+		return nil
+	}
 
 	return s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
 		if len(server.GetFinalizers()) == 0 {
@@ -222,7 +228,9 @@ func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv
 	reason, message := d.reason(o, on)
 
 	switch {
-	case asked(o) && len(d.orphan) > 0 && len(d.orphanable(o)) == 0 && conditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
+	case len(d.toOrphan(o)) > 0:
+		reason, message = ReasonForceOrphaned, d.orphanMessage(o)
+	case asked(o) && len(d.orphan) > 0 && conditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
 		reason, message = ReasonForceOrphaned, "An operator asked to orphan it, and finalizers were removed. "+message
 	case d.pastDeadline(s, o):
 		reason, message = ReasonDeadlineExceeded, d.late(o, message)

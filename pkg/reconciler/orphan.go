@@ -97,12 +97,11 @@ func (d *deletion) announceOrphan(ctx context.Context, s *seam.Session, o client
 	}
 
 	return s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
-		remove := d.toOrphan(server)
-		if _, ok := seam.Conditioned(server); !ok || len(remove) == 0 {
+		if _, ok := seam.Conditioned(server); !ok || len(d.toOrphan(server)) == 0 {
 			return nil
 		}
 
-		return Deleting(s.Now(), ReasonForceOrphaned, fmt.Sprintf("An operator asked to orphan it: these finalizers are removed, whatever they wait for: %s.", names(remove)))
+		return Deleting(s.Now(), ReasonForceOrphaned, d.orphanMessage(server))
 	})
 }
 
@@ -152,10 +151,15 @@ func (d *deletion) orphanable(o client.Object) []string {
 	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return !slices.Contains(d.orphan, f) })
 }
 
+// orphanMessage says what is about to happen.
+func (d *deletion) orphanMessage(o client.Object) string {
+	return fmt.Sprintf("An operator asked to orphan it: these finalizers are removed, whatever they wait for: %s.", names(d.toOrphan(o)))
+}
+
 // message says what orphaning would do, after what is to be said anyway.
 func (d *deletion) message(m string, o client.Object) string {
 	hint := ""
-	if remove := d.orphanable(o); len(remove) > 0 {
+	if remove := d.orphanable(o); len(remove) > 0 && !asked(o) {
 		hint = cut(fmt.Sprintf("%s%s=%s: that removes %s, and deletes nothing.", orphanHint, AnnotationKeyForceOrphan, o.GetUID(), names(remove)), maxHintLength)
 	}
 

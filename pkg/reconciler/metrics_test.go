@@ -1,0 +1,276 @@
+package reconciler_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// exposed returns what Prometheus reads: lines, without comments.
+func exposed(t *testing.T, m *reconciler.Metrics) []string {
+	t.Helper()
+
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(m)
+
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+
+	var out []string
+
+	for l := range strings.Lines(w.Body.String()) {
+		if !strings.HasPrefix(l, "#") {
+			out = append(out, strings.TrimSpace(l))
+		}
+	}
+
+	return out
+}
+
+// counter returns the sum of a counter, over all kinds.
+func counter(t *testing.T, m *reconciler.Metrics, name string) int {
+	t.Helper()
+
+	sum := 0
+
+	for _, l := range exposed(t, m) {
+		if strings.HasPrefix(l, name+"{") || strings.HasPrefix(l, name+"_count{") {
+			sum += value(t, l)
+		}
+	}
+
+	return sum
+}
+
+func value(t *testing.T, line string) int {
+	t.Helper()
+
+	n, err := strconv.Atoi(line[strings.LastIndex(line, " ")+1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return n
+}
+
+var reasonLabel = regexp.MustCompile(`^graft_deletion_blocked{.*reason="([^"]*)"`)
+
+// blocked returns how many objects are blocked, by reason.
+func blocked(t *testing.T, m *reconciler.Metrics) map[string]int {
+	t.Helper()
+
+	out := map[string]int{}
+
+	for _, l := range exposed(t, m) {
+		if r := reasonLabel.FindStringSubmatch(l); r != nil && value(t, l) != 0 {
+			out[r[1]] += value(t, l)
+		}
+	}
+
+	return out
+}
+
+const duration = "graft_deletion_duration_seconds"
+
+// The metrics after each way in which an object may go.
+func TestMetrics(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		end    func(t *testing.T, r *rig, o *unstructured.Unstructured)
+		want   int
+		left   map[string]int
+	}{
+		"StillThere": {
+			reason: "As long as it is there it is counted as that.",
+			end:    func(*testing.T, *rig, *unstructured.Unstructured) {},
+			left:   map[string]int{"DeletionRequested": 1},
+		},
+		"SomebodyElseLetGo": {
+			reason: "An object that is read as not found is gone.",
+			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				t.Helper()
+				r.c.release(t, o, "example.org/f")
+				pass(t, r, o)
+				pass(t, r, o)
+			},
+			want: 1,
+		},
+		"StaleRead": {
+			reason: "An object that a cache has after it was seen to be gone is not counted again.",
+			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				t.Helper()
+				stale := r.c.read(t, o)
+				r.c.release(t, o, "example.org/f")
+				pass(t, r, o)
+				r.c.stale[client.ObjectKeyFromObject(o)] = stale
+				pass(t, r, o)
+				clear(r.c.stale)
+				pass(t, r, o)
+			},
+			want: 1,
+		},
+		"NameUsedAgain": {
+			reason: "An object whose name another one has is gone, too.",
+			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				t.Helper()
+				r.c.release(t, o, "example.org/f")
+
+				if err := r.c.server.Create(context.Background(), of(composites, "", o.GetName())); err != nil {
+					t.Fatal(err)
+				}
+
+				pass(t, r, o)
+			},
+			want: 1,
+		},
+		"Orphaned": {
+			reason: "An object that was orphaned is gone.",
+			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				t.Helper()
+				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
+				pass(t, r, o)
+			},
+			want: 1,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := xr()
+			r := newRig(newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
+			pass(t, r, o)
+			pass(t, r, o)
+
+			if diff := cmp.Diff(map[string]int{"DeletionRequested": 1}, blocked(t, r.metrics)); diff != "" {
+				t.Errorf("\nblocked before: -want, +got:\n%s", diff)
+			}
+
+			tc.end(t, r, o)
+
+			if n := counter(t, r.metrics, duration); n != tc.want {
+				t.Errorf("\n%s\ndurations: want %d, got %d", tc.reason, tc.want, n)
+			}
+
+			if tc.left == nil {
+				tc.left = map[string]int{}
+			}
+
+			if diff := cmp.Diff(tc.left, blocked(t, r.metrics)); diff != "" {
+				t.Errorf("\n%s\nblocked: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			rec, _ := r.Reconciler.(*reconciler.Reconciler)
+			if got := reconciler.Remembered(rec) + reconciler.Reported(r.metrics); tc.want == 1 && got != 0 {
+				t.Errorf("\nNothing should be kept of what is gone. Kept: %d", got)
+			}
+		})
+	}
+}
+
+// What is exposed, to the letter: people's alerts depend on it.
+func TestMetricsExposed(t *testing.T) {
+	o := xr()
+	r := newRig(newCluster(o), o)
+	r.opts = append(r.opts, r.deadline(30*time.Second))
+	r.restart()
+	pass(t, r, o)
+
+	want := []string{
+		`graft_deletion_blocked{gvk="example.org/v1, Kind=XApp",reason="DeadlineExceeded"} 1`,
+		`graft_deletion_deadline_exceeded_total{gvk="example.org/v1, Kind=XApp"} 1`,
+	}
+	if diff := cmp.Diff(want, exposed(t, r.metrics)); diff != "" {
+		t.Errorf("while it is there: -want, +got:\n%s", diff)
+	}
+
+	r.c.release(t, o, "example.org/f")
+	pass(t, r, o)
+
+	want = []string{
+		`graft_deletion_blocked{gvk="example.org/v1, Kind=XApp",reason="DeadlineExceeded"} 0`,
+		`graft_deletion_deadline_exceeded_total{gvk="example.org/v1, Kind=XApp"} 1`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="1"} 0`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="5"} 0`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="15"} 0`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="60"} 1`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="300"} 1`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="900"} 1`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="3600"} 1`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="21600"} 1`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="86400"} 1`,
+		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="+Inf"} 1`,
+		`graft_deletion_duration_seconds_sum{gvk="example.org/v1, Kind=XApp"} 60`,
+		`graft_deletion_duration_seconds_count{gvk="example.org/v1, Kind=XApp"} 1`,
+	}
+	if diff := cmp.Diff(want, exposed(t, r.metrics)); diff != "" {
+		t.Errorf("when it is gone: -want, +got:\n%s", diff)
+	}
+}
+
+// Reconcilers of two groups, whose kinds and objects have the same names, share
+// metrics, and reconcile at the same time.
+func TestMetricsShared(t *testing.T) {
+	m := reconciler.NewMetrics()
+
+	const each = 20
+
+	var wg sync.WaitGroup
+
+	for _, group := range []string{"example.org", "example.net"} {
+		gvk := composites
+		gvk.Group = group
+
+		var objs []*unstructured.Unstructured
+		for i := range each {
+			objs = append(objs, of(gvk, "", fmt.Sprintf("x%d", i), held("f"), dying, being(xpv2.Available())))
+		}
+
+		c := newCluster(objs...)
+		r := reconciler.New(c, gvk, func(c client.Client) reconcile.Reconciler {
+			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Result{}, client.IgnoreNotFound(c.Get(ctx, req.NamespacedName, of(gvk, "", "")))
+			})
+		}, reconciler.WithMetrics(m))
+
+		for i, o := range objs {
+			wg.Go(func() {
+				_, _ = r.Reconcile(context.Background(), requestFor(o))
+
+				if i%2 == 0 {
+					u := of(gvk, "", o.GetName())
+					_ = c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u)
+					u.SetFinalizers(nil)
+					_ = c.server.Update(context.Background(), u)
+					_, _ = r.Reconcile(context.Background(), requestFor(o))
+				}
+			})
+		}
+	}
+
+	wg.Wait()
+
+	if diff := cmp.Diff(map[string]int{"DeletionRequested": each}, blocked(t, m)); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+
+	if n := counter(t, m, duration); n != each {
+		t.Errorf("durations: want %d, got %d", each, n)
+	}
+}

@@ -1,0 +1,362 @@
+package reconciler_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+const (
+	orphaned = "graft_deletion_orphaned_total"
+	mine     = "example.org/mine"
+	theirs   = "example.org/theirs"
+)
+
+// A lines logger keeps what it is told.
+type lines struct {
+	logging.Logger
+
+	all *[]string
+}
+
+func (l lines) Info(msg string, kv ...any) { *l.all = append(*l.all, msg+" "+fmt.Sprint(kv...)) }
+
+func lostAnswers(verb string, n *int) func(string, client.Object, bool) error {
+	return func(v string, _ client.Object, after bool) error {
+		if v == verb && after && *n > 0 {
+			*n--
+			return kerrors.NewTimeoutError("lost", 1)
+		}
+
+		return nil
+	}
+}
+
+func TestForceOrphan(t *testing.T) {
+	wish := annotated(reconciler.AnnotationKeyForceOrphan, "uid-of-x")
+	alive := func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(nil) }
+	option := reconciler.WithForceOrphan(mine, "example.org/other")
+
+	type want struct {
+		// Finalizers that are left; Gone if the object is.
+		Finalizers []string
+		Gone       bool
+
+		// Trails is how many events and counts there are.
+		Trails int
+
+		// Passes is how often the inner reconciler saw the object, and Failures
+		// how many of the 3 reconciles failed.
+		Passes, Failures int
+
+		Reason string
+	}
+
+	cases := map[string]struct {
+		reason string
+		mod    []func(*unstructured.Unstructured)
+		opts   []reconciler.Option
+		fail   func(t *testing.T, c *cluster) func(string, client.Object, bool) error
+		want   want
+	}{
+		"All": {
+			reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.",
+			mod:    []func(*unstructured.Unstructured){wish},
+			opts:   []reconciler.Option{option},
+			want:   want{Gone: true, Trails: 1},
+		},
+		"NoConditions": {
+			reason: "An object without conditions can be orphaned too.",
+			mod:    []func(*unstructured.Unstructured){wish, func(u *unstructured.Unstructured) { u.Object["status"] = "odd" }},
+			opts:   []reconciler.Option{option},
+			want:   want{Gone: true, Trails: 1},
+		},
+		"Paused": {
+			reason: "So can one that is paused.",
+			mod:    []func(*unstructured.Unstructured){wish, annotated(meta.AnnotationKeyReconciliationPaused, "true")},
+			opts:   []reconciler.Option{option},
+			want:   want{Gone: true, Trails: 1},
+		},
+		"NoOption": {
+			reason: "Not without the option.",
+			mod:    []func(*unstructured.Unstructured){wish},
+			want:   want{Finalizers: []string{mine}, Passes: 3, Reason: "DeletionRequested"},
+		},
+		"NotDeleting": {
+			reason: "Not unless it is being deleted.",
+			mod:    []func(*unstructured.Unstructured){wish, alive},
+			opts:   []reconciler.Option{option},
+			want:   want{Finalizers: []string{mine}, Passes: 3},
+		},
+		"NoAnnotation": {
+			reason: "Not without being asked.",
+			opts:   []reconciler.Option{option},
+			want:   want{Finalizers: []string{mine}, Passes: 3, Reason: "DeletionRequested"},
+		},
+		"WrongUID": {
+			reason: "Not if another object was meant.",
+			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, "uid-of-y")},
+			opts:   []reconciler.Option{option},
+			want:   want{Finalizers: []string{mine}, Passes: 3, Reason: "DeletionRequested"},
+		},
+		"True": {
+			reason: "Not if just anything was written.",
+			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, "true")},
+			opts:   []reconciler.Option{option},
+			want:   want{Finalizers: []string{mine}, Passes: 3, Reason: "DeletionRequested"},
+		},
+		"NoUID": {
+			reason: "Not if there is no UID to compare.",
+			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, ""), func(u *unstructured.Unstructured) { u.SetUID("") }},
+			opts:   []reconciler.Option{option},
+			want:   want{Finalizers: []string{mine}, Passes: 3, Reason: "DeletionRequested"},
+		},
+		"NotListed": {
+			reason: "Not if none of the finalizers was listed.",
+			mod:    []func(*unstructured.Unstructured){wish, held(theirs)},
+			opts:   []reconciler.Option{option},
+			want:   want{Finalizers: []string{theirs}, Passes: 3, Reason: "DeletionRequested"},
+		},
+		"DeadlineAlone": {
+			reason: "Not because a deadline has passed.",
+			opts:   []reconciler.Option{option, reconciler.WithDeletionDeadline(time.Second, nil)},
+			want:   want{Finalizers: []string{mine}, Passes: 3, Reason: "DeadlineExceeded"},
+		},
+		"Foreign": {
+			reason: "Finalizers that were not listed stay, and the condition goes on to say what happened.",
+			mod:    []func(*unstructured.Unstructured){wish, held(theirs, mine)},
+			opts:   []reconciler.Option{option, reconciler.WithDeletionDeadline(time.Second, nil)},
+			want:   want{Finalizers: []string{theirs}, Trails: 1, Passes: 3, Reason: "ForceOrphaned"},
+		},
+		"FinalizersChange": {
+			reason: "If the finalizers change meanwhile nothing is removed that was not seen. It is tried again.",
+			mod:    []func(*unstructured.Unstructured){wish},
+			opts:   []reconciler.Option{option},
+			fail: func(t *testing.T, c *cluster) func(string, client.Object, bool) error {
+				t.Helper()
+
+				n := 0
+
+				return func(verb string, o client.Object, after bool) error {
+					if n++; verb == "patch" && !after && n < 10 {
+						n = 10
+						// No API server would allow to add one now, but may
+						// to remove one, which is the same to us.
+						c.change(t, of(composites, "", "x"), func(u *unstructured.Unstructured) { u.SetFinalizers([]string{mine, "example.org/other"}) })
+					}
+
+					return nil
+				}
+			},
+			want: want{Gone: true, Trails: 1, Failures: 1},
+		},
+		"WishWithdrawn": {
+			reason: "A wish that was withdrawn meanwhile is not fulfilled.",
+			mod:    []func(*unstructured.Unstructured){wish},
+			opts:   []reconciler.Option{option},
+			fail: func(t *testing.T, c *cluster) func(string, client.Object, bool) error {
+				t.Helper()
+
+				return func(verb string, _ client.Object, after bool) error {
+					if verb == "patch" && !after {
+						c.change(t, of(composites, "", "x"), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
+					}
+
+					return nil
+				}
+			},
+			want: want{Finalizers: []string{mine}, Passes: 2, Failures: 1, Reason: "DeletionRequested"},
+		},
+		"WishWithdrawnEarly": {
+			reason: "Neither is one that was withdrawn before it was announced.",
+			mod:    []func(*unstructured.Unstructured){wish},
+			opts:   []reconciler.Option{option},
+			fail: func(t *testing.T, c *cluster) func(string, client.Object, bool) error {
+				t.Helper()
+
+				withdrawn := false
+
+				return func(verb string, _ client.Object, after bool) error {
+					if verb == "status" && !after && !withdrawn {
+						withdrawn = true
+						c.change(t, of(composites, "", "x"), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
+					}
+
+					return nil
+				}
+			},
+			want: want{Finalizers: []string{mine}, Passes: 3, Reason: "DeletionRequested"},
+		},
+		"Forbidden": {
+			reason: "Without permission the deletion goes on.",
+			mod:    []func(*unstructured.Unstructured){wish},
+			opts:   []reconciler.Option{option},
+			fail: func(*testing.T, *cluster) func(string, client.Object, bool) error {
+				return func(verb string, _ client.Object, _ bool) error {
+					if verb == "patch" {
+						return kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
+					}
+
+					return nil
+				}
+			},
+			want: want{Finalizers: []string{mine}, Passes: 3, Reason: "ForceOrphaned"},
+		},
+		"ServerDown": {
+			reason: "What fails is tried again, and nothing is said to have happened.",
+			mod:    []func(*unstructured.Unstructured){wish},
+			opts:   []reconciler.Option{option},
+			fail: func(*testing.T, *cluster) func(string, client.Object, bool) error {
+				return func(verb string, _ client.Object, after bool) error {
+					if verb == "patch" && !after {
+						return kerrors.NewInternalError(errors.New("boom"))
+					}
+
+					return nil
+				}
+			},
+			want: want{Finalizers: []string{mine}, Failures: 3, Reason: "ForceOrphaned"},
+		},
+		"AnswerLost": {
+			reason: "The trail is left even if the answer was lost, and the object is gone.",
+			mod:    []func(*unstructured.Unstructured){wish},
+			opts:   []reconciler.Option{option},
+			fail: func(*testing.T, *cluster) func(string, client.Object, bool) error {
+				n := 1
+				return lostAnswers("patch", &n)
+			},
+			want: want{Gone: true, Trails: 1, Failures: 1},
+		},
+		"AnswerLostForeign": {
+			reason: "The trail is left even if the answer was lost, and others hold the object.",
+			mod:    []func(*unstructured.Unstructured){wish, held(mine, theirs)},
+			opts:   []reconciler.Option{option},
+			fail: func(*testing.T, *cluster) func(string, client.Object, bool) error {
+				n := 1
+				return lostAnswers("patch", &n)
+			},
+			want: want{Finalizers: []string{theirs}, Trails: 1, Failures: 1, Passes: 2, Reason: "ForceOrphaned"},
+		},
+		"GoneMeanwhile": {
+			reason: "What somebody else let go was not orphaned.",
+			mod:    []func(*unstructured.Unstructured){wish},
+			opts:   []reconciler.Option{option},
+			fail: func(t *testing.T, c *cluster) func(string, client.Object, bool) error {
+				t.Helper()
+
+				return func(verb string, o client.Object, after bool) error {
+					if verb == "patch" && !after {
+						c.release(t, of(composites, "", "x"), mine)
+					}
+
+					return nil
+				}
+			},
+			want: want{Gone: true},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := xr()
+			held(mine)(o)
+			annotated(meta.AnnotationKeyExternalName, "arn:of-x")(o)
+
+			for _, m := range tc.mod {
+				m(o)
+			}
+
+			var log []string
+
+			r := newRig(newCluster(o), xr(), append(tc.opts, reconciler.WithLogger(lines{Logger: logging.NewNopLogger(), all: &log}))...)
+			if tc.fail != nil {
+				r.c.fail = tc.fail(t, r.c)
+			}
+
+			got := want{}
+
+			for range 3 {
+				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
+					got.Failures++
+				}
+			}
+
+			got.Passes, got.Trails = r.passes, r.toldOf("ForceOrphaned")
+
+			if got.Gone = !r.c.has(o); !got.Gone {
+				got.Finalizers = r.c.read(t, o).GetFinalizers()
+				got.Reason = r.c.says(t, o, reconciler.TypeDeleting).Reason
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+
+			if n := r.c.count("status"); n > 3 {
+				t.Errorf("\n%s\nstatus writes: want 3 at most, got %d", tc.reason, n)
+			}
+
+			if n := counter(t, r.metrics, orphaned); n != tc.want.Trails {
+				t.Errorf("\n%s\nmetric: want %d, got %d", tc.reason, tc.want.Trails, n)
+			}
+
+			for _, e := range r.events.events {
+				if want := `An operator asked to orphan it (external name "arn:of-x"): removed the finalizers ` + mine; e.Reason == "ForceOrphaned" && e.Message != want && name != "FinalizersChange" {
+					t.Errorf("event: want %q, got %q", want, e.Message)
+				}
+			}
+
+			logged := slices.ContainsFunc(log, func(l string) bool {
+				return strings.HasPrefix(l, "Orphaned ") && strings.Contains(l, "arn:of-x") && strings.Contains(l, mine) && strings.Contains(l, string(o.GetUID()))
+			})
+			if logged != (tc.want.Trails > 0) {
+				t.Errorf("\n%s\nlog: %q", tc.reason, log)
+			}
+		})
+	}
+}
+
+// A cache that lags makes nobody orphan twice, or say so twice.
+func TestForceOrphanStaleCache(t *testing.T) {
+	o := xr()
+	held(mine, theirs)(o)
+	annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID()))(o)
+
+	r := newRig(newCluster(o), o, reconciler.WithForceOrphan(mine))
+	r.c.stale[client.ObjectKeyFromObject(o)] = r.c.read(t, o)
+
+	for range 3 {
+		_, _ = r.Reconcile(context.Background(), requestFor(o))
+	}
+
+	clear(r.c.stale)
+	pass(t, r, o)
+
+	if diff := cmp.Diff([]string{theirs}, r.c.read(t, o).GetFinalizers()); diff != "" {
+		t.Errorf("finalizers: -want, +got:\n%s", diff)
+	}
+
+	if n := r.toldOf("ForceOrphaned"); n != 1 {
+		t.Errorf("events: want 1, got %d", n)
+	}
+
+	want := said{"True", "ForceOrphaned", "An operator asked to orphan it, and finalizers were removed. Deletion was requested."}
+	if diff := cmp.Diff(want, r.c.says(t, o, reconciler.TypeDeleting)); diff != "" {
+		t.Errorf("Deleting: -want, +got:\n%s", diff)
+	}
+}

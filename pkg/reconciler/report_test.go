@@ -1,0 +1,639 @@
+package reconciler_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	kmeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// A reader is an inner reconciler that does nothing but read its object.
+func reader(read *int) func(c client.Client) reconcile.Reconciler {
+	return func(c client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			o := composite.New(composite.WithGroupVersionKind(composites))
+			if err := c.Get(ctx, req.NamespacedName, o); err != nil {
+				return reconcile.Result{}, client.IgnoreNotFound(err)
+			}
+
+			if read != nil {
+				*read++
+			}
+
+			return reconcile.Result{}, nil
+		})
+	}
+}
+
+func requestFor(o client.Object) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+}
+
+// pass reconciles an object once.
+func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Result {
+	t.Helper()
+
+	result, err := r.Reconcile(context.Background(), requestFor(o))
+	if err != nil {
+		t.Fatalf("Reconcile(%s): %v", o.GetName(), err)
+	}
+
+	return result
+}
+
+// xr returns a composite resource that is being deleted, and refers to objects.
+func xr(refs ...*unstructured.Unstructured) *unstructured.Unstructured {
+	list := []any{}
+	for _, o := range refs {
+		list = append(list, ref(o))
+	}
+
+	return of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), list), held("example.org/f"), dying, being(xpv2.Available()))
+}
+
+func TestReport(t *testing.T) {
+	thing := func(name string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
+		return of(things, "", name, append(mod, func(*unstructured.Unstructured) {})...)
+	}
+	because := func(r xpv2.ConditionReason, m string) func(*unstructured.Unstructured) {
+		return being(reconciler.Deleting(time.Now(), r, m)...)
+	}
+	gone := thing("gone")
+	many := func(n int, mod ...func(*unstructured.Unstructured)) []*unstructured.Unstructured {
+		var out []*unstructured.Unstructured
+		for i := range n {
+			out = append(out, thing(fmt.Sprintf("t%02d", i), mod...))
+		}
+
+		return out
+	}
+	failing := func(err error) func(string, client.Object, bool) error {
+		return func(verb string, o client.Object, _ bool) error {
+			if verb == "get" && o.GetName() == "a" {
+				return err
+			}
+
+			return nil
+		}
+	}
+
+	cases := map[string]struct {
+		reason string
+		object *unstructured.Unstructured
+		exists []*unstructured.Unstructured
+		fail   func(verb string, o client.Object, after bool) error
+		opts   []reconciler.Option
+		want   said
+	}{
+		"NotRequested": {
+			reason: "A dependent whose deletion nobody requested yet is said to be that.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a")},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet."},
+		},
+		"Protected": {
+			reason: "Protection is named first, and is the reason, whatever else is in the way.",
+			object: xr(thing("a"), thing("z")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f")), thing("z", labelled("crossplane.io/in-use", "true"))},
+			want:   said{"True", "BlockedByProtection", "0 of 2 dependents deleted, 0%. Thing/z: protected by a Usage. Thing/a since T: held by f."},
+		},
+		"ProtectedNoMore": {
+			reason: "What is being deleted is not protected any more.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), labelled("crossplane.io/in-use", "true"))},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."},
+		},
+		"Deleting": {
+			reason: "A dependent that says why it is still there is quoted, but not on how to orphan it.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("WaitingForExternalResource", "It still exists. To orphan it, set the annotation x=y: that removes f, and deletes nothing."))},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: WaitingForExternalResource: It still exists."},
+		},
+		"DeletingFailed": {
+			reason: "Errors are in the Synced condition, so that is quoted too.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("ExternalDeleteFailed", "See Synced."), being(xpv2.ReconcileError(errors.New("cannot delete:\n  bucket is\tnot empty"))))},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: ExternalDeleteFailed: See Synced.; ReconcileError: cannot delete: bucket is not empty."},
+		},
+		"DeletingProtected": {
+			reason: "Protection travels up.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("BlockedByProtection", "0 of 1 dependents deleted, 0%. Thing/b: protected by a Usage."))},
+			want:   said{"True", "BlockedByProtection", "0 of 1 dependents deleted, 0%. Thing/a since T: BlockedByProtection: 0 of 1 dependents deleted, 0%. Thing/b: protected by a Usage."},
+		},
+		"DeletingWithoutMessage": {
+			reason: "A reason may be all there is.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("Whatever", ""))},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: Whatever."},
+		},
+		"NotDeletingAnyMore": {
+			reason: "A Deleting condition that is not True is somebody else's.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), being(xpv2.Condition{Type: "Deleting", Status: corev1.ConditionFalse, Reason: "No"}))},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."},
+		},
+		"Paused": {
+			reason: "A pause is named, rather than what comes of it.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), annotated(meta.AnnotationKeyReconciliationPaused, "true"), being(xpv2.ReconcilePaused().WithMessage("paused")))},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: its reconciliation is paused."},
+		},
+		"Finalizers": {
+			reason: "Finalizers are named in order, a few of them.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("g", "f", "e", "d", "c", "b", "a"))},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by a, b, c, d, e and 2 more."},
+		},
+		"Synced": {
+			reason: "An error that a dependent reports is quoted, and its end is not what is cut.",
+			object: xr(thing("a")),
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), being(xpv2.ReconcileError(errors.New("cannot delete: "+strings.Repeat("very ", 100)+"sad."))))},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f; ReconcileError: cannot delete: very very very very very very very ver…ry " + strings.Repeat("very ", 30) + "sad."},
+		},
+		"Forbidden": {
+			reason: "What may not be read is said to be that, and the rest is read.",
+			object: xr(thing("a"), thing("b"), gone),
+			exists: []*unstructured.Unstructured{thing("a"), thing("b", dying, held("f"))},
+			fail:   failing(kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("secret detail"))),
+			want:   said{"True", "WaitingForDependents", "1 of 3 dependents deleted, 33%. Thing/a: unknown: forbidden. Thing/b since T: held by f."},
+		},
+		"NoSuchKind": {
+			reason: "So is what there is no kind for.",
+			object: xr(thing("a"), gone),
+			fail:   failing(errors.Wrap(&kmeta.NoKindMatchError{GroupKind: things.GroupKind()}, "cannot map")),
+			want:   said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/a: unknown: no such kind."},
+		},
+		"NoAnswer": {
+			reason: "So is what nobody answers for.",
+			object: xr(thing("a")),
+			fail:   failing(errors.Wrap(context.DeadlineExceeded, "cannot get")),
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: the API server did not answer."},
+		},
+		"Unreadable": {
+			reason: "What else goes wrong is not quoted: it may change with every try.",
+			object: xr(thing("a")),
+			fail:   failing(errors.New("at 12:03:04 something happened")),
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."},
+		},
+		"OddReference": {
+			reason: "A reference that can't be followed doesn't hide the rest.",
+			object: of(composites, "", "x", with(at("spec", "resourceRefs"), []any{map[string]any{"name": "n"}, map[string]any{"apiVersion": "a/b/c", "kind": "K", "name": "k"}, ref(thing("a"))}), held("f"), dying, being()),
+			exists: []*unstructured.Unstructured{thing("a")},
+			fail: func(verb string, o client.Object, _ bool) error {
+				if gvk := o.GetObjectKind().GroupVersionKind(); verb == "get" && gvk.Version == "" {
+					return errors.New("no version")
+				}
+
+				return nil
+			},
+			want: said{"True", "WaitingForDependents", "0 of 3 dependents deleted, 0%. /n: unknown: cannot be read. K/k: unknown: cannot be read. Thing/a: its deletion was not requested yet."},
+		},
+		"TakenOver": {
+			reason: "An object that somebody else controls is not what was deleted.",
+			object: xr(thing("a"), thing("b")),
+			exists: []*unstructured.Unstructured{thing("a", ownedBy(thing("somebody"))), thing("b", ownedBy(xr()))},
+			want:   said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/b: its deletion was not requested yet."},
+		},
+		"AllGone": {
+			reason: "When all are gone nothing is known to hold the object.",
+			object: xr(gone),
+			want:   said{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."},
+		},
+		"AllGoneButFinalizers": {
+			reason: "But for the finalizers that are not the reconciler's own.",
+			object: xr(gone),
+			opts:   []reconciler.Option{reconciler.WithOwnFinalizers("example.org/mine")},
+			want:   said{"True", "WaitingForFinalizers", "1 of 1 dependents deleted, 100%. Waiting for others to remove their finalizers: example.org/f."},
+		},
+		"AllGoneButError": {
+			reason: "But for the error that the reconciler reports.",
+			object: func() *unstructured.Unstructured {
+				u := xr(gone)
+				being(xpv2.ReconcileError(errors.New("boom")))(u)
+
+				return u
+			}(),
+			want: said{"True", "ReconcileFailed", "1 of 1 dependents deleted, 100%. It could not be reconciled: see the Synced condition."},
+		},
+		"NoDependents": {
+			reason: "An object without dependents counts none.",
+			object: xr(),
+			want:   said{"True", "DeletionRequested", "Deletion was requested."},
+		},
+		"PausedItself": {
+			reason: "What is paused waits for nothing else.",
+			object: func() *unstructured.Unstructured {
+				u := xr(thing("a"))
+				annotated(meta.AnnotationKeyReconciliationPaused, "true")(u)
+
+				return u
+			}(),
+			exists: []*unstructured.Unstructured{thing("a")},
+			want:   said{"True", "BlockedByPause", "Reconciliation is paused, and deletion with it. Remove the annotation crossplane.io/paused to go on."},
+		},
+		"Twice": {
+			reason: "An object that is referred to twice counts once.",
+			object: xr(thing("a"), thing("a")),
+			exists: []*unstructured.Unstructured{thing("a")},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet."},
+		},
+		"Many": {
+			reason: "A few are named, and the rest counted.",
+			object: xr(many(20)...),
+			exists: many(13, dying, held("f")),
+			want:   said{"True", "WaitingForDependents", "7 of 20 dependents deleted, 35%. Thing/t00 since T: held by f. Thing/t01 since T: held by f. Thing/t02 since T: held by f. And 10 more."},
+		},
+		"ManyAndOneStuck": {
+			reason: "Those that need somebody to act are among the few.",
+			object: xr(append(many(9), thing("z"))...),
+			exists: append(many(9, dying, held("f"), because("ExternalDeleteRequested", "")), thing("z", dying, held("f"), because("ConnectFailed", "No."))),
+			want:   said{"True", "WaitingForDependents", "0 of 10 dependents deleted, 0%. Thing/z since T: ConnectFailed: No. Thing/t00 since T: ExternalDeleteRequested. Thing/t01 since T: ExternalDeleteRequested. And 7 more."},
+		},
+		"ListFailed": {
+			reason: "Without knowing all nothing is counted.",
+			object: of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), []any{ref(thing("a")), ref(gone)}), with(at("spec", "resourceRefs"), "odd"), held("f"), dying, being()),
+			exists: []*unstructured.Unstructured{thing("a")},
+			want:   said{"True", "WaitingForDependents", "Some dependents may be unknown: cannot be read. Thing/a: its deletion was not requested yet."},
+		},
+		"OddConditions": {
+			reason: "A dependent whose conditions are odd is described by the rest of it.",
+			object: xr(thing("a"), thing("b"), thing("c")),
+			exists: []*unstructured.Unstructured{
+				thing("a", dying, held("f"), with(at("status", "conditions"), "none")),
+				thing("b", dying, held("f"), with(at("status", "conditions"), []any{"none", int64(3)})),
+				thing("c", dying, held("f"), with(at("status"), "none")),
+			},
+			want: said{"True", "WaitingForDependents", "0 of 3 dependents deleted, 0%. Thing/a since T: held by f. Thing/b since T: held by f. Thing/c since T: held by f."},
+		},
+		"Secret": {
+			reason: "Nothing of a secret is in a message.",
+			object: xr(of(secrets, "default", "s")),
+			exists: []*unstructured.Unstructured{of(secrets, "default", "s", dying, held("f"), with(at("data"), map[string]any{"password": "aHVudGVyMg=="}), with(at("stringData"), map[string]any{"password": "hunter2"}))},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Secret/s in default since T: held by f."},
+		},
+		"Hint": {
+			reason: "What orphaning would do is said beforehand.",
+			object: xr(),
+			opts:   []reconciler.Option{reconciler.WithForceOrphan("example.org/f", "example.org/other")},
+			want:   said{"True", "DeletionRequested", "Deletion was requested. To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-of-x: that removes example.org/f, and deletes nothing."},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(append(tc.exists, tc.object.DeepCopy())...)
+			c.fail = tc.fail
+
+			r := reconciler.New(c, composites, reader(nil), append([]reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}, tc.opts...)...)
+			pass(t, r, tc.object)
+
+			got := c.says(t, tc.object, reconciler.TypeDeleting)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nDeleting: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if diff := cmp.Diff(said{"False", "Deleting", got.Message}, c.says(t, tc.object, xpv2.TypeReady)); diff != "" {
+				t.Errorf("\nReady should say the same: -want, +got:\n%s", diff)
+			}
+
+			c.forget()
+
+			for range 20 {
+				pass(t, r, tc.object)
+			}
+
+			if n := c.writes(); n != 0 {
+				t.Errorf("\nwrites in 20 more reconciles of the same situation: want 0, got %d", n)
+			}
+		})
+	}
+}
+
+// An error of a lister is in the report, not in the reconcile. Dependents that it
+// doesn't list any more are gone.
+func TestForgetfulLister(t *testing.T) {
+	var (
+		list []reconciler.Dependent
+		err  error
+	)
+
+	o := xr()
+	a := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "a"}}
+	b := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "b"}}
+
+	c := newCluster(o, of(things, "", "a", dying, held("f")), of(things, "", "b", dying, held("f")))
+	r := reconciler.New(c, composites, reader(nil), reconciler.WithDependents(reconciler.DependentListerFn(func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) {
+		return list, err
+	})))
+
+	steps := []struct {
+		reason string
+		list   []reconciler.Dependent
+		err    error
+		want   said
+	}{
+		{"Both are there.", []reconciler.Dependent{a, b}, nil, said{"True", "WaitingForDependents", "0 of 2 dependents deleted, 0%. Thing/a since T: held by f. Thing/b since T: held by f."}},
+		{"One is not listed any more.", []reconciler.Dependent{b}, nil, said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/b since T: held by f."}},
+		{"Nobody knows.", nil, errors.New("boom"), said{"True", "WaitingForDependents", "Some dependents may be unknown: cannot be read."}},
+		{"None is listed any more.", nil, nil, said{"True", "DeletionRequested", "2 of 2 dependents deleted, 100%. Deletion was requested."}},
+	}
+
+	for _, s := range steps {
+		list, err = s.list, s.err
+		pass(t, r, o)
+
+		if diff := cmp.Diff(s.want, c.says(t, o, reconciler.TypeDeleting)); diff != "" {
+			t.Errorf("\n%s\n-want, +got:\n%s", s.reason, diff)
+		}
+	}
+}
+
+// Reading dependents costs one read each, whatever they are, once a reconcile; and
+// an object that has dependents is looked at again.
+func TestReportCosts(t *testing.T) {
+	for _, n := range []int{0, 1, 50} {
+		var refs, exists []*unstructured.Unstructured
+		for i := range n {
+			o := of(things, "", fmt.Sprintf("t%d", i), dying, held("f"))
+			refs, exists = append(refs, o), append(exists, o)
+		}
+
+		for name, inner := range map[string]func(c client.Client) reconcile.Reconciler{"Silent": reader(nil), "Writing": compositeShaped} {
+			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
+				o := xr(refs...)
+				c := newCluster(append(exists, o)...)
+				r := reconciler.New(c, composites, inner, reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithReportInterval(time.Minute), reconciler.WithoutWait())
+
+				// Somebody else writes in between.
+				conflicts := 2
+				c.fail = func(verb string, u client.Object, after bool) error {
+					if verb == "status" && !after && name == "Silent" && conflicts > 0 {
+						conflicts--
+						c.change(t, o, annotated("n", fmt.Sprint(conflicts)))
+					}
+
+					return nil
+				}
+
+				for i := range 2 {
+					c.forget()
+
+					result := pass(t, r, o)
+
+					if got := c.count("get Thing"); got != n {
+						t.Errorf("reads of dependents in reconcile %d: want %d, got %d", i, n, got)
+					}
+
+					want := reconcile.Result{}
+					if n > 0 {
+						want.RequeueAfter = time.Minute
+					}
+
+					if diff := cmp.Diff(want, result); diff != "" {
+						t.Errorf("result of reconcile %d: -want, +got:\n%s", i, diff)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What the inner reconciler asks for is kept, unless it is later than what a
+// report needs.
+func TestResult(t *testing.T) {
+	five := 5
+	dep := of(things, "", "a", dying, held("f"))
+
+	cases := map[string]struct {
+		reason string
+		inner  reconcile.Result
+		err    error
+		opts   []reconciler.Option
+		want   reconcile.Result
+	}{
+		"Nothing":        {reason: "Nothing more is asked for without need.", inner: reconcile.Result{Priority: &five}, want: reconcile.Result{Priority: &five}},
+		"Backoff":        {reason: "Backoff is kept.", inner: reconcile.Result{Requeue: true}, opts: []reconciler.Option{reconciler.WithDeletionDeadline(time.Hour, nil)}, want: reconcile.Result{Requeue: true}},
+		"Deadline":       {reason: "A deadline is not missed.", inner: reconcile.Result{Priority: &five}, opts: []reconciler.Option{reconciler.WithDeletionDeadline(time.Hour, nil)}, want: reconcile.Result{RequeueAfter: time.Hour - time.Minute, Priority: &five}},
+		"DeadlineSooner": {reason: "A deadline is not missed because of a later wish.", inner: reconcile.Result{RequeueAfter: 2 * time.Hour}, opts: []reconciler.Option{reconciler.WithDeletionDeadline(time.Hour, nil)}, want: reconcile.Result{RequeueAfter: time.Hour - time.Minute}},
+		"DurationWins":   {reason: "Of a duration and backoff, the duration counts.", inner: reconcile.Result{Requeue: true, RequeueAfter: 2 * time.Hour}, opts: []reconciler.Option{reconciler.WithDeletionDeadline(time.Hour, nil)}, want: reconcile.Result{RequeueAfter: time.Hour - time.Minute}},
+		"InnerSooner":    {reason: "An earlier wish is kept.", inner: reconcile.Result{RequeueAfter: time.Second}, opts: []reconciler.Option{reconciler.WithDeletionDeadline(time.Hour, nil)}, want: reconcile.Result{RequeueAfter: time.Second}},
+		"DeadlinePassed": {reason: "A deadline that has passed asks for nothing.", opts: []reconciler.Option{reconciler.WithDeletionDeadline(time.Second, nil)}},
+		"Dependents":     {reason: "Dependents are looked at again.", opts: []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}, want: reconcile.Result{RequeueAfter: 10 * time.Second}},
+		"Both":           {reason: "What comes first counts.", opts: []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithDeletionDeadline(time.Minute+time.Second, nil)}, want: reconcile.Result{RequeueAfter: time.Second}},
+		"Error":          {reason: "An error is kept.", err: errors.New("boom"), opts: []reconciler.Option{reconciler.WithDeletionDeadline(time.Hour, nil)}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := xr(dep)
+			c := newCluster(o, dep)
+			now := o.GetDeletionTimestamp().Add(time.Minute)
+
+			r := reconciler.New(c, composites, func(c client.Client) reconcile.Reconciler {
+				in := reader(nil)(c)
+
+				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+					if _, err := in.Reconcile(ctx, req); err != nil {
+						return reconcile.Result{}, err
+					}
+
+					return tc.inner, tc.err
+				})
+			}, append(tc.opts, reconciler.WithClock(func() time.Time { return now }))...)
+
+			got, err := r.Reconcile(context.Background(), requestFor(o))
+			if !errors.Is(err, tc.err) {
+				t.Errorf("\n%s\nerror: want %v, got %v", tc.reason, tc.err, err)
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// The cause at the bottom of a deep tree is in the message at its top, which is
+// not longer for it.
+func TestReportTravelsUp(t *testing.T) {
+	leaf := of(things, "", "leaf", held("example.org/f"), dying, being(xpv2.ReconcileError(errors.New("cannot delete external resource: access denied"))))
+	objs := []*unstructured.Unstructured{leaf}
+
+	const levels = 10
+
+	below := leaf
+	for i := range levels {
+		u := of(composites, "", fmt.Sprintf("level-%d", levels-i), with(at("spec", "crossplane", "resourceRefs"), []any{ref(below)}), held("example.org/f"), dying, being())
+		objs, below = append(objs, u), u
+	}
+
+	c := newCluster(objs...)
+	r := reconciler.New(c, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
+
+	for _, o := range objs[1:] {
+		pass(t, r, o)
+	}
+
+	got := c.says(t, below, reconciler.TypeDeleting)
+	if got.Reason != "WaitingForDependents" || !strings.HasPrefix(got.Message, "0 of 1 dependents deleted, 0%. XApp/level-2 since T: ") || !strings.HasSuffix(got.Message, "access denied.") {
+		t.Errorf("want a message that names the dependent and ends with the cause, got %+v", got)
+	}
+
+	if n := len(got.Message); n > 400 {
+		t.Errorf("want a short message, got %d bytes", n)
+	}
+
+	// Somebody protects the leaf's sibling: that is what everybody is told.
+	c.change(t, objs[1], with(at("spec", "crossplane", "resourceRefs"), []any{ref(leaf), ref(of(secrets, "default", "kept"))}))
+
+	if err := c.server.Create(context.Background(), of(secrets, "default", "kept", labelled("crossplane.io/in-use", "true"))); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, o := range objs[1:] {
+		pass(t, r, o)
+	}
+
+	if got := c.says(t, below, reconciler.TypeDeleting); got.Reason != "BlockedByProtection" {
+		t.Errorf("want protection to be the reason at the top, got %+v", got)
+	}
+}
+
+// What keeps conditions in another shape than Crossplane's is left alone, and
+// hinders nobody.
+func TestOddConditions(t *testing.T) {
+	for name, status := range map[string]any{
+		"StatusIsText":       "fine",
+		"ConditionsAreText":  map[string]any{"conditions": "none"},
+		"ConditionsAreMap":   map[string]any{"conditions": map[string]any{"Ready": "True"}},
+		"ItemsAreText":       map[string]any{"conditions": []any{"Ready"}},
+		"ItemsAreMixed":      map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}, nil}},
+		"FieldsAreNumbers":   map[string]any{"conditions": []any{map[string]any{"type": int64(1)}}},
+		"GenerationIsText":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "observedGeneration": "1"}}},
+		"MessageIsAnObject":  map[string]any{"conditions": []any{map[string]any{"type": "Ready", "message": map[string]any{}}}},
+		"TransitionIsNumber": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "lastTransitionTime": 1.5}}},
+	} {
+		for fname, form := range forms() {
+			t.Run(name+"/"+fname, func(t *testing.T) {
+				o := of(claims, "default", "a", held("f"), dying, with(at("status"), status))
+				c := newCluster(o)
+				passes := 0
+
+				r := reconciler.New(c, claims, func(c client.Client) reconcile.Reconciler {
+					return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+						passes++
+						return reconcile.Result{}, c.Get(ctx, req.NamespacedName, form())
+					})
+				}, reconciler.WithDependents(reconciler.CompositeOfClaim()), reconciler.WithDeletionDeadline(time.Second, nil))
+
+				pass(t, r, o)
+				pass(t, r, o)
+
+				if passes != 2 || c.writes() != 0 {
+					t.Errorf("want 2 passes and no write, got %d and %d", passes, c.writes())
+				}
+
+				if diff := cmp.Diff(status, c.read(t, o).Object["status"]); diff != "" {
+					t.Errorf("status: -want, +got:\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// When Ready is overwritten by somebody who knows nothing of deletions it is
+// corrected without forgetting what was known.
+func TestReadyOverwritten(t *testing.T) {
+	dep := of(things, "", "a", dying, held("f"))
+	o := xr(dep)
+	c := newCluster(o, dep)
+	r := reconciler.New(c, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
+	pass(t, r, o)
+
+	want := c.says(t, o, xpv2.TypeReady)
+
+	u := c.read(t, o)
+	being(xpv2.Available())(u)
+
+	if err := c.server.Status().Update(context.Background(), u); err != nil {
+		t.Fatal(err)
+	}
+
+	c.forget()
+	pass(t, r, o)
+
+	if diff := cmp.Diff(want, c.says(t, o, xpv2.TypeReady)); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+
+	if n := c.writes(); n != 1 {
+		t.Errorf("writes: want 1, got %d", n)
+	}
+}
+
+func BenchmarkReport(b *testing.B) {
+	for _, n := range []int{5, 500} {
+		b.Run(fmt.Sprintf("%d", n), func(b *testing.B) {
+			read := &cached{objects: map[types.NamespacedName]*unstructured.Unstructured{}}
+			refs := []any{}
+
+			for i := range n {
+				o := of(things, "", fmt.Sprintf("t%d", i), dying, held("f"), being(reconciler.Deleting(time.Now(), reconciler.ReasonExternalDeleteRequested, "The external resource is being deleted.")...))
+				read.objects[client.ObjectKeyFromObject(o)] = o
+				refs = append(refs, ref(o))
+			}
+
+			o := of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), refs), held("f"), dying, being(xpv2.Available()))
+			c := newCluster(o)
+			read.Client = c
+			r := reconciler.New(read, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
+
+			b.ReportAllocs()
+
+			for b.Loop() {
+				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// cached is a client that has things in memory, and copies what it returns, as a
+// cache does.
+type cached struct {
+	client.Client
+
+	objects map[types.NamespacedName]*unstructured.Unstructured
+}
+
+func (c *cached) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	have, ok := c.objects[key]
+	u, isU := o.(*unstructured.Unstructured)
+
+	if !ok || !isU {
+		return c.Client.Get(ctx, key, o, opts...)
+	}
+
+	have.DeepCopyInto(u)
+
+	return nil
+}
