@@ -63,7 +63,8 @@ var (
 
 // A KindError says why a kind can't be watched or read. It matches one of
 // ErrNoSuchKind, ErrNotWatchable, ErrForbidden, ErrNotSynced and ErrUnreachable,
-// and whatever the error that caused it matches.
+// and whatever the error that caused it matches, unless that is an API server's
+// not found.
 type KindError struct {
 	// GVK that can't be watched or read.
 	GVK schema.GroupVersionKind
@@ -83,12 +84,20 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.GVK, e.Reason, e.Err)
 }
 
-// Unwrap returns the reason and the error that was met.
+// Unwrap returns the reason and the error that was met. An API server says that a
+// kind isn't there as it says that an object isn't, and who gets an object must
+// not take the one for the other. So such an error isn't returned: meta's
+// IsNoMatchError is true then, as it is for the error of a client that finds no
+// mapping, and IsNotFound isn't.
 func (e *KindError) Unwrap() []error {
-	if e.Err == nil {
-		return []error{e.Reason}
+	out := []error{e.Reason}
+	if errors.Is(e.Reason, ErrNoSuchKind) {
+		out = append(out, &meta.NoKindMatchError{GroupKind: e.GVK.GroupKind(), SearchedVersions: []string{e.GVK.Version}})
 	}
-	return []error{e.Reason, e.Err}
+	if e.Err != nil && !kerrors.IsNotFound(e.Err) {
+		out = append(out, e.Err)
+	}
+	return out
 }
 
 // notRunningError has the text that callers of upstream's engine know.

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -199,7 +200,7 @@ func (k *kind) late(ctx context.Context) error {
 	e := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ctx.Err()}
 	if k.err != nil {
 		e.Reason = k.err.Reason
-		e.Err = errors.Join(ctx.Err(), k.err.Err)
+		e.Err = fmt.Errorf("%w: %w", ctx.Err(), k.err)
 	}
 	return e
 }

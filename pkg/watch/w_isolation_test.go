@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -269,6 +271,80 @@ func TestW03EachWatchHasItsOwnError(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// That a kind isn't there must not look as if an object of it wasn't: who reads
+// then believes that it is gone.
+func TestNoSuchKindIsntNotFound(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+
+	cases := map[string]struct {
+		reason  string
+		trouble func(api *watchtest.API) (heal func())
+	}{
+		"Undefined": {"The definition is gone.", func(api *watchtest.API) func() {
+			api.Undefine(k)
+			return func() {}
+		}},
+		"DiscoveryNotFound": {"Discovery doesn't know it.", func(api *watchtest.API) func() {
+			return api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound))
+		}},
+		"ListNotFound": {"The list isn't served, for a moment.", func(api *watchtest.API) func() {
+			return api.Inject(watchtest.Of(k), watchtest.Status(http.StatusNotFound))
+		}},
+	}
+
+	for name, tc := range cases {
+		for crds, mode := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
+			for active, when := range map[bool]string{true: "Active", false: "New"} {
+				t.Run(name+"/"+mode+"/"+when, func(t *testing.T) {
+					bubble(t, func(t *testing.T) {
+						api := watchtest.NewAPI(k)
+						api.Put(k.Object("one"), k)
+
+						r := graft(t, api)
+						r.mgr.Elect()
+
+						if crds {
+							if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
+								t.Fatal(err)
+							}
+						}
+
+						if active {
+							if err := r.read(t.Context(), k, "one"); err != nil {
+								t.Fatal(err)
+							}
+						}
+
+						defer tc.trouble(api)()
+
+						api.Disconnect(watchtest.Of(k))
+
+						// While it happens, and whenever one asks later.
+						for _, d := range []time.Duration{0, time.Millisecond, time.Second, 10 * time.Second, 20 * time.Minute} {
+							pass(d)
+
+							err := limited(t, 50*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, k, "one") })
+
+							// With its definition the object did go. That may be seen first.
+							if kerrors.IsNotFound(err) && (name != "Undefined" || errors.Is(err, watch.ErrNoSuchKind)) {
+								t.Errorf("\n%s\nafter %s it looks as if the object was gone: %v", tc.reason, d, err)
+							}
+
+							if got, want := meta.IsNoMatchError(err), errors.Is(err, watch.ErrNoSuchKind); got != want {
+								t.Errorf("\n%s\nafter %s IsNoMatchError is %t, want %t: %v", tc.reason, d, got, want, err)
+							}
+						}
+
+						if err := limited(t, time.Second, func(ctx context.Context) error { return r.read(ctx, k, "one") }); !errors.Is(err, watch.ErrNoSuchKind) {
+							t.Errorf("\n%s\nGet(...): got %v, want %v", tc.reason, err, watch.ErrNoSuchKind)
+						}
+					})
+				})
+			}
+		}
 	}
 }
 
