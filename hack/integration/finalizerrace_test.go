@@ -17,8 +17,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -479,7 +482,7 @@ func TestReleaseKeepsExternalResources(t *testing.T) {
 // time, and the name is given away as soon as one of them is done. What the other
 // one does to the successor is why Release removes last finalizers by an update.
 func TestLastFinalizer(t *testing.T) {
-	const rounds = 500
+	const rounds = 250
 
 	remove := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 
@@ -569,14 +572,47 @@ func TestReleaseRequests(t *testing.T) {
 		same       bool
 	}{
 		"Nothing": {
-			reason: "A patch of nothing should be answered with the object, and write nothing.",
+			reason: "A patch of what somebody else has set already should be answered with the object, and write nothing.",
 			do: func(ctx context.Context, c client.Client, o client.Object) error {
 				version := o.GetResourceVersion()
-				if err := c.Patch(ctx, o, patch(types.MergePatchType, `{"metadata":{"uid":%q}}`, o.GetUID())); err != nil || o.GetResourceVersion() == version {
+				p := patch(types.MergePatchType, `{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, o.GetUID(), meta.AnnotationKeyReconciliationPaused)
+
+				if err := c.Patch(ctx, o, p, client.FieldOwner("another")); err != nil || o.GetResourceVersion() == version {
 					return err
 				}
 
 				return fmt.Errorf("want resource version %s, got %s", version, o.GetResourceVersion())
+			},
+			finalizers: []string{otherFinalizer, oneMore},
+			same:       true,
+		},
+		"NotServed": {
+			reason: "It should be possible to tell an object that is gone from one whose kind is not served in this version.",
+			do: func(ctx context.Context, c client.Client, o client.Object) error {
+				another, _ := o.DeepCopyObject().(client.Object) //nolint:errcheck // It is a copy of one.
+				another.SetName("gone")
+
+				gone := c.Patch(ctx, another, patch(types.MergePatchType, `{}`))
+
+				config := plane.Config()
+				config.GroupVersion = &schema.GroupVersion{Group: sample.Group, Version: "v99"}
+				config.APIPath = "/apis"
+				config.NegotiatedSerializer = serializer.NewCodecFactory(c.Scheme())
+
+				rc, err := rest.RESTClientFor(config)
+				if err != nil {
+					return err
+				}
+
+				unserved := rc.Patch(types.MergePatchType).Namespace(namespace).Resource("buckets").Name("gone").Body([]byte(`{}`)).Do(ctx).Error()
+
+				for err, want := range map[error]bool{gone: false, unserved: true} {
+					if !kerrors.IsNotFound(err) || kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) != want {
+						return fmt.Errorf("want not found, unexpectedly so: %t, got: %w", want, errors.New(err.Error()))
+					}
+				}
+
+				return nil
 			},
 			finalizers: []string{otherFinalizer, oneMore},
 			same:       true,
@@ -669,6 +705,7 @@ func TestReleaseRequests(t *testing.T) {
 
 				o, _ := template.DeepCopyObject().(client.Object) //nolint:errcheck // It is a copy of one.
 				o.SetFinalizers([]string{otherFinalizer, oneMore})
+				meta.AddAnnotations(o, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
 				must(t, "Create()", c.Create(t.Context(), o))
 
 				t.Cleanup(func() {

@@ -227,7 +227,7 @@ func outdated(err error) bool {
 func (r *release) permanent(err error) bool {
 	switch {
 	case kerrors.IsNotFound(err):
-		return false
+		return unserved(err)
 	case kerrors.IsInvalid(err):
 		// If the object has changed since it was read, that is the reason: a
 		// test in a patch did not hold. If not, it is refused for good.

@@ -38,11 +38,17 @@ func (r *release) pause(ctx context.Context) (*object, error) {
 	}})
 
 	switch {
-	case kerrors.IsNotFound(err), kerrors.IsInvalid(err) && concerns(err, "metadata.uid"):
+	case kerrors.IsNotFound(err) && !unserved(err), kerrors.IsInvalid(err) && concerns(err, "metadata.uid"):
 		return nil, errGone
 	default:
 		return o, errors.Wrap(err, "cannot pause it")
 	}
+}
+
+// unserved tells whether it was not the object that was not found, but its kind:
+// it may exist in a version that the API server does serve.
+func unserved(err error) bool {
+	return kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // concerns tells whether the API server found that field invalid.

@@ -258,6 +258,17 @@ func TestRelease(t *testing.T) {
 				requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch},
 			},
 		},
+		"CollectedOnPurpose": {
+			reason:   "The garbage collector should not be told twice what it knows.",
+			object:   thing(heldBy(foreign, metav1.FinalizerDeleteDependents), paused, beingDeleted),
+			released: []string{ours},
+			opts:     []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationForeground)},
+			want: want{
+				released: reconciler.Released{Holding: []string{foreign, metav1.FinalizerDeleteDependents}},
+				requests: []string{pausePatch},
+				left:     thing(heldBy(foreign, metav1.FinalizerDeleteDependents), paused, beingDeleted),
+			},
+		},
 		"Foreground": {
 			reason:   "The garbage collector should not be waited for if it has to delete what the object owns: that may take for ever.",
 			object:   thing(),
@@ -433,6 +444,11 @@ func TestReleaseErrors(t *testing.T) {
 			reason: "An unknown kind should be reported at once.", object: read(thing()), released: []string{ours},
 			prefix: pausePatch, answer: &kmeta.NoKindMatchError{}, text: "cannot release App default/a: cannot pause it: ", tries: 1,
 		},
+		"NotServed": {
+			reason: "A kind that is not served in this version does not mean that the object is gone.", object: read(thing()), released: []string{ours},
+			prefix: pausePatch, answer: kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", schema.GroupResource{}, "a", "404 page not found", 0, true),
+			text: "the server could not find the requested resource", tries: 1,
+		},
 		"CannotPause": {
 			reason: "An object that can't be paused must not be deleted.", object: read(thing()), released: []string{ours},
 			prefix: pausePatch, answer: forbidden, want: forbidden, text: "cannot pause it", tries: 1,
@@ -509,35 +525,76 @@ func TestReleaseErrors(t *testing.T) {
 	}
 }
 
-// The garbage collector doesn't come: the release ends with the context, and says
-// what it waits for. It waits longer each time.
-func TestReleaseWaitsForGarbageCollector(t *testing.T) {
-	r := newRegistry(thing(), ours)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-
-	var delays []time.Duration
-
-	got, err := r.release(ctx, r.object.DeepCopy(), reconciler.ReleaseWithWait(func(ctx context.Context, d time.Duration) error {
-		if delays = append(delays, d); len(delays) == 9 {
-			cancel()
-		}
-
-		return ctx.Err()
-	}))
-
-	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `the garbage collector has not removed its finalizer "orphan" yet`) {
-		t.Errorf("Release(...): want the end of the context, and why it was waited for, got %v", err)
-	}
-
-	if diff := cmp.Diff(reconciler.Released{Holding: []string{orphan}}, got); diff != "" {
-		t.Errorf("Release(...): -want, +got:\n%s", diff)
-	}
-
+// What is waited for never comes: the release ends with the context, and says what
+// that is.
+func TestReleaseWaits(t *testing.T) {
 	ms := time.Millisecond
-	if diff := cmp.Diff([]time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}, delays); diff != "" {
-		t.Errorf("delays: -want, +got:\n%s", diff)
+
+	cases := map[string]struct {
+		reason string
+		answer error // To deletions.
+		want   reconciler.Released
+		text   string
+		delays []time.Duration
+	}{
+		"ForGarbageCollector": {
+			reason: "The garbage collector should be given more time each time.",
+			want:   reconciler.Released{Holding: []string{orphan}},
+			text:   `the garbage collector has not removed its finalizer "orphan" yet`,
+			delays: []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second},
+		},
+		"ForAPIServer": {
+			reason: "So should an API server that is in trouble.",
+			answer: kerrors.NewInternalError(errors.New("boom")),
+			want:   reconciler.Released{Holding: []string{ours}},
+			text:   "cannot delete it: Internal error occurred: boom",
+			delays: []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second},
+		},
+		"ForOthers": {
+			reason: "Those who write without a break leave no more room later.",
+			answer: kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified")),
+			want:   reconciler.Released{Holding: []string{ours}},
+			text:   "cannot delete it: ",
+			delays: slices.Repeat([]time.Duration{10 * ms}, 9),
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRegistry(thing(), ours)
+			r.before = func(n int) error {
+				if strings.HasPrefix(r.requests[n], "delete") {
+					return tc.answer
+				}
+
+				return nil
+			}
+
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+
+			var delays []time.Duration
+
+			got, err := r.release(ctx, r.object.DeepCopy(), reconciler.ReleaseWithWait(func(ctx context.Context, d time.Duration) error {
+				if delays = append(delays, d); len(delays) == len(tc.delays) {
+					cancel()
+				}
+
+				return ctx.Err()
+			}))
+
+			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), tc.text) {
+				t.Errorf("\n%s\nRelease(...): want the end of the context, and %q, got %v", tc.reason, tc.text, err)
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nRelease(...): -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if diff := cmp.Diff(tc.delays, delays); diff != "" {
+				t.Errorf("\n%s\ndelays: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
 	}
 }
 
@@ -743,6 +800,45 @@ func TestReleaseAgainstThoseWhoNeverTire(t *testing.T) {
 			r.check(t, tc.reason)
 		})
 	}
+}
+
+// An object is written to so often that it is to be deleted at whatever version it
+// has, and then replaced: that is not the one to delete.
+func TestReleaseReplacedAtLast(t *testing.T) {
+	r := newRegistry(thing(), ours)
+	o := r.object.DeepCopy()
+	deletes := 0
+
+	r.before = func(n int) error {
+		if !strings.HasPrefix(r.requests[n], "delete") {
+			return nil
+		}
+
+		deletes++
+		r.change(withAnnotation("example.org/beat", fmt.Sprint(deletes)))
+
+		if deletes == 6 {
+			r.object = nil
+			r.create(thing())
+		}
+
+		return nil
+	}
+
+	got, err := r.release(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff(reconciler.Released{Gone: true}, got); diff != "" {
+		t.Errorf("Release(...): -want, +got:\n%s", diff)
+	}
+
+	if deletes != 6 || r.object == nil || meta.WasDeleted(r.object) {
+		t.Errorf("want the successor left alone by 6 deletions, got %v after %d", r.object, deletes)
+	}
+
+	r.check(t, "")
 }
 
 // Any one request fails, or two, is refused, or is served without an answer: the
