@@ -61,14 +61,31 @@ func (c *externalClient[managed]) Observe(ctx context.Context, mg managed) (Exte
 
 	var o ExternalObservation
 
-	err := c.external.around(ctx, mg, seam.StoreOptions{}, func() (err error) {
+	leave, err := c.external.config.reservation.observing(ctx, s, mg)
+	if err != nil {
+		reached(s, seam.PhaseObserveFailed, err)
+		return o, err
+	}
+
+	if leave {
+		s.Reached(seam.PhaseObservedAbsent)
+		return o, nil
+	}
+
+	err = c.external.around(ctx, mg, seam.StoreOptions{}, func() (err error) {
 		o, err = c.inner.Observe(ctx, mg)
 		return err
 	})
 
-	refused := false
 	if err == nil {
-		refused, err = c.external.config.preCreate.observed(mg, &o)
+		// Its name may be known only since.
+		leave, err = c.external.config.reservation.observing(ctx, s, mg)
+	}
+
+	if leave {
+		o = ExternalObservation{}
+	} else if err == nil {
+		leave, err = c.external.config.preCreate.observed(mg, &o)
 	}
 
 	if err != nil {
@@ -83,7 +100,7 @@ func (c *externalClient[managed]) Observe(ctx context.Context, mg managed) (Exte
 	if o.ResourceExists {
 		c.external.config.confirmation.present(mg, true)
 		s.Reached(seam.PhaseObservedPresent)
-	} else if !refused {
+	} else if !leave {
 		if err := c.external.config.confirmation.absent(s, mg); err != nil {
 			return o, err
 		}
@@ -103,6 +120,12 @@ func (c *externalClient[managed]) Observe(ctx context.Context, mg managed) (Exte
 func (c *externalClient[managed]) Create(ctx context.Context, mg managed) (ExternalCreation, error) {
 	var o ExternalCreation
 
+	s := seam.From(ctx)
+
+	if err := c.external.config.reservation.acting(ctx, s, mg); err != nil {
+		return o, err
+	}
+
 	// The name that a create returns is known only once.
 	so := seam.StoreOptions{Insist: true, Patient: true}
 
@@ -116,6 +139,9 @@ func (c *externalClient[managed]) Create(ctx context.Context, mg managed) (Exter
 
 		return err
 	})
+	if err == nil {
+		c.external.config.reservation.created(ctx, s, mg)
+	}
 
 	return o, err
 }
@@ -123,6 +149,10 @@ func (c *externalClient[managed]) Create(ctx context.Context, mg managed) (Exter
 // Update the external resource.
 func (c *externalClient[managed]) Update(ctx context.Context, mg managed) (ExternalUpdate, error) {
 	var o ExternalUpdate
+
+	if err := c.external.config.reservation.acting(ctx, seam.From(ctx), mg); err != nil {
+		return o, err
+	}
 
 	err := c.external.around(ctx, mg, seam.StoreOptions{}, func() (err error) {
 		o, err = c.inner.Update(ctx, mg)
@@ -136,9 +166,14 @@ func (c *externalClient[managed]) Update(ctx context.Context, mg managed) (Exter
 func (c *externalClient[managed]) Delete(ctx context.Context, mg managed) (ExternalDelete, error) {
 	s := seam.From(ctx)
 
-	c.external.deletion.announce(ctx, s, mg)
-
 	var o ExternalDelete
+
+	if err := c.external.config.reservation.acting(ctx, s, mg); err != nil {
+		s.Reached(seam.PhaseDeleteFailed)
+		return o, err
+	}
+
+	c.external.deletion.announce(ctx, s, mg)
 
 	err := c.external.around(ctx, mg, seam.StoreOptions{}, func() (err error) {
 		o, err = c.inner.Delete(ctx, mg)

@@ -20,10 +20,13 @@ type finalizer struct {
 
 	// past means that inner may write past the client seam.
 	past bool
+
+	// reservation is nil if names are not reserved.
+	reservation *reservation
 }
 
 func (c *config) finalizerFor(cl client.Client) resource.Finalizer {
-	f := &finalizer{inner: c.finalizer, past: true}
+	f := &finalizer{inner: c.finalizer, past: true, reservation: c.reservation}
 	if f.inner == nil {
 		f.inner, f.past = resource.NewAPIFinalizer(cl, FinalizerName), false
 	}
@@ -89,6 +92,7 @@ func (f *finalizer) RemoveFinalizer(ctx context.Context, o resource.Object) erro
 
 	s.Written(o)
 	s.Reached(seam.PhaseFinalizerRemoved)
+	f.reservation.released(ctx, o)
 
 	return nil
 }

@@ -32,6 +32,7 @@ type config struct {
 
 	confirmation *confirmation
 	preCreate    *preCreate
+	reservation  *reservation
 
 	withoutDeletionStatus          bool
 	withoutExternalNamePersistence bool
@@ -161,6 +162,7 @@ const (
 	reasonCannotReportDeletion   event.Reason = "CannotReportDeletion"
 	reasonConfirmingAbsence      event.Reason = "ConfirmingAbsence"
 	reasonFoundAfterAll          event.Reason = "FoundAfterAll"
+	reasonCannotRelease          event.Reason = "CannotReleaseReservation"
 	reasonAdopted                event.Reason = "AdoptedExternalResource"
 )
 

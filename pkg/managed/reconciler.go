@@ -84,6 +84,10 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		patches = append(patches, c.patch())
 	}
 
+	if rv := r.config.reservation; rv != nil {
+		patches = append(patches, rv.patch(m, schema.GroupVersionKind(of)))
+	}
+
 	build := func(c client.Client) reconcile.Reconciler {
 		return upstream.NewReconciler(&seamManager{Manager: m, client: c}, of, r.config.upstreamOptions(c, ext)...)
 	}

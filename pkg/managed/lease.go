@@ -1,0 +1,286 @@
+package managed
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Annotations of a Lease that reserves an external name.
+const (
+	// annotationKeyReserves says what is reserved, since the Lease's name is a
+	// hash of it.
+	annotationKeyReserves = "graft.crossplane.io/reserves"
+
+	// annotationKeyHolder says which managed resource it is whose UID is the
+	// holder's identity.
+	annotationKeyHolder = "graft.crossplane.io/holder"
+)
+
+const (
+	// leaseAttempts is how often taking a lease is tried in one reconcile while
+	// others write it.
+	leaseAttempts = 5
+
+	maxReservesLength = 1024
+)
+
+// A holder is the managed resource that has a lease.
+type holder struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Namespace  string    `json:"namespace,omitempty"`
+	Name       string    `json:"name"`
+	UID        types.UID `json:"uid"`
+}
+
+func (h holder) String() string {
+	return fmt.Sprintf("%s %s (uid %s)", h.Kind, strings.TrimPrefix(h.Namespace+"/"+h.Name, "/"), h.UID)
+}
+
+// A lease is what has to be known to give one back.
+type lease struct {
+	name    string
+	uid     types.UID
+	version string
+}
+
+// A heldError says that somebody else holds a lease.
+type heldError struct {
+	by    holder
+	lease string
+}
+
+func (e *heldError) Error() string {
+	return fmt.Sprintf("it is reserved by %s, which manages that external resource until it is gone", e.by)
+}
+
+// leases are kept in one namespace. They don't expire: whoever holds one has it
+// until it gives it back, or does not exist any more. They are read from the API
+// server itself, and written under what was read.
+//
+// Leases are unstructured, so that the manager's scheme need not know them.
+type leases struct {
+	client    client.Client
+	live      client.Reader
+	namespace string
+}
+
+// leaseName returns the name of the lease of a key.
+func leaseName(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "graft-" + hex.EncodeToString(sum[:20])
+}
+
+// hold takes the lease of a key for h, or finds that h has it. It returns a
+// heldError if somebody else has it who exists. With any other error nobody knows
+// who has it.
+func (l *leases) hold(ctx context.Context, key string, h holder, now time.Time) (lease, error) {
+	name := leaseName(key)
+
+	for range leaseAttempts {
+		u, err := l.get(ctx, name)
+		if err != nil {
+			return lease{}, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, name)
+		}
+
+		if u == nil {
+			u = emptyLease(l.namespace, name)
+			l.fill(u, key, h, now)
+			err = l.client.Create(ctx, u)
+		} else {
+			var mine bool
+
+			mine, err = l.free(ctx, u, h)
+			if err != nil {
+				return lease{}, err
+			}
+
+			if mine {
+				return leaseOf(u), nil
+			}
+
+			l.fill(u, key, h, now)
+			err = l.client.Update(ctx, u)
+		}
+
+		switch {
+		case err == nil:
+			return leaseOf(u), nil
+		case !kerrors.IsAlreadyExists(err) && !kerrors.IsConflict(err) && !kerrors.IsNotFound(err):
+			return lease{}, errors.Wrapf(err, "cannot write lease %s/%s", l.namespace, name)
+		case kerrors.IsNotFound(err) && u.GetResourceVersion() == "":
+			return lease{}, errors.Wrapf(err, "cannot create lease %s/%s: does the namespace exist?", l.namespace, name)
+		}
+	}
+
+	return lease{}, errors.Errorf("cannot write lease %s/%s: others write it all the time", l.namespace, name)
+}
+
+// free tells whether the lease is h's already. It returns an error unless it is,
+// or its holder is known not to exist any more.
+func (l *leases) free(ctx context.Context, u *unstructured.Unstructured, h holder) (mine bool, err error) {
+	identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity")
+
+	switch identity {
+	case string(h.UID):
+		return true, nil
+	case "":
+		return false, nil
+	}
+
+	by := holder{}
+	if err := json.Unmarshal([]byte(u.GetAnnotations()[annotationKeyHolder]), &by); err != nil || string(by.UID) != identity {
+		return false, errors.Errorf("lease %s/%s doesn't say who %q is that holds it; if nobody needs it, delete it", u.GetNamespace(), u.GetName(), identity)
+	}
+
+	gone, err := l.gone(ctx, by)
+
+	switch {
+	case err != nil:
+		return false, errors.Wrapf(err, "cannot find out whether %s still exists, which holds lease %s/%s; if it doesn't, delete the lease", by, u.GetNamespace(), u.GetName())
+	case !gone:
+		return false, &heldError{by: by, lease: u.GetName()}
+	}
+
+	return false, nil
+}
+
+// gone tells whether h is known not to exist any more.
+func (l *leases) gone(ctx context.Context, h holder) (bool, error) {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(h.APIVersion, h.Kind))
+
+	err := l.live.Get(ctx, client.ObjectKey{Namespace: h.Namespace, Name: h.Name}, o)
+
+	switch {
+	case err == nil:
+		return o.GetUID() != h.UID, nil
+	case isObjectNotFound(err, h.Name):
+		return true, nil
+	default:
+		return false, err
+	}
+}
+
+// isObjectNotFound tells whether err says that an object of that name does not
+// exist. That its kind, or the version of it, is not served is "not found" too,
+// and says nothing of the object.
+func isObjectNotFound(err error, name string) bool {
+	var s kerrors.APIStatus
+
+	return kerrors.IsNotFound(err) && !kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) &&
+		errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
+}
+
+// release gives back what h may have. What is known of the lease saves a read.
+func (l *leases) release(ctx context.Context, known lease, h holder) error {
+	for range leaseAttempts {
+		if known.version == "" {
+			u, err := l.get(ctx, known.name)
+			if err != nil {
+				return errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, known.name)
+			}
+
+			if u == nil {
+				return nil
+			}
+
+			if identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity"); identity != string(h.UID) {
+				return nil
+			}
+
+			known = leaseOf(u)
+		}
+
+		err := l.client.Delete(ctx, emptyLease(l.namespace, known.name), client.Preconditions{UID: &known.uid, ResourceVersion: &known.version})
+
+		switch {
+		case client.IgnoreNotFound(err) == nil:
+			return nil
+		case !kerrors.IsConflict(err):
+			return errors.Wrapf(err, "cannot delete lease %s/%s", l.namespace, known.name)
+		}
+
+		known.version = ""
+	}
+
+	return errors.Errorf("cannot delete lease %s/%s: others write it all the time", l.namespace, known.name)
+}
+
+// get returns a lease as the API server has it, or nil.
+func (l *leases) get(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	u := emptyLease(l.namespace, name)
+
+	err := l.live.Get(ctx, client.ObjectKeyFromObject(u), u)
+
+	switch {
+	case err == nil:
+		return u, nil
+	case isObjectNotFound(err, name):
+		return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
+	default:
+		return nil, err
+	}
+}
+
+// fill makes u a lease of h's.
+func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now time.Time) {
+	by, _ := json.Marshal(h) //nolint:errchkjson // Strings alone.
+
+	reserves := strings.ToValidUTF8(key, "?")
+	if len(reserves) > maxReservesLength {
+		reserves = strings.ToValidUTF8(reserves[:maxReservesLength], "")
+	}
+
+	meta.AddAnnotations(u, map[string]string{annotationKeyReserves: reserves, annotationKeyHolder: string(by)})
+
+	// An owner in another namespace counts as one that is gone, and the lease
+	// would go with it.
+	u.SetOwnerReferences(nil)
+
+	if h.Namespace == "" || h.Namespace == l.namespace {
+		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: h.APIVersion, Kind: h.Kind, Name: h.Name, UID: h.UID}})
+	}
+
+	spec, _, _ := unstructured.NestedMap(u.Object, "spec")
+	if spec == nil {
+		spec = map[string]any{}
+	}
+
+	if had, _ := spec["holderIdentity"].(string); had != "" {
+		n, _ := spec["leaseTransitions"].(int64)
+		spec["leaseTransitions"] = n + 1
+	}
+
+	spec["holderIdentity"] = string(h.UID)
+	spec["acquireTime"] = now.UTC().Format(metav1.RFC3339Micro)
+	u.Object["spec"] = spec
+}
+
+func emptyLease(namespace, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion("coordination.k8s.io/v1")
+	u.SetKind("Lease")
+	u.SetNamespace(namespace)
+	u.SetName(name)
+
+	return u
+}
+
+func leaseOf(u *unstructured.Unstructured) lease {
+	return lease{name: u.GetName(), uid: u.GetUID(), version: u.GetResourceVersion()}
+}

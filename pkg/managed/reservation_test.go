@@ -1,0 +1,1006 @@
+package managed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+const leaseNamespace = "provider"
+
+// A shared is an external system of which all managed resources mean the same
+// external resource. It knows who acts on it, and complains if two do.
+type shared struct {
+	// slow is how many calls of Delete it takes to delete.
+	slow int
+	// during is called while an Update, Create or Delete is on its way.
+	during func()
+	// assigns is the name that Create comes up with.
+	assigns string
+
+	mu       sync.Mutex
+	there    bool
+	owner    types.UID
+	inside   types.UID
+	acts     []string
+	observes int
+	crimes   []string
+}
+
+// act by a managed resource.
+func (c *shared) act(what string, mg resource.Managed, fn func()) {
+	uid := mg.GetUID()
+
+	c.mu.Lock()
+	if c.inside != "" && c.inside != uid || c.owner != "" && c.owner != uid {
+		c.crimes = append(c.crimes, fmt.Sprintf("%s by %s while %s has it and %s is at it", what, uid, c.owner, c.inside))
+	}
+
+	c.inside = uid
+	c.acts = append(c.acts, what+" "+mg.GetName())
+	c.mu.Unlock()
+
+	if c.during != nil {
+		c.during()
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	c.inside = ""
+	fn()
+}
+
+func (c *shared) client() upstream.ExternalClientFns {
+	return upstream.ExternalClientFns{
+		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+
+			c.observes++
+
+			return ExternalObservation{ResourceExists: c.there, ResourceUpToDate: true}, nil
+		},
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			c.act("create", mg, func() {
+				c.there, c.owner = true, mg.GetUID()
+				if c.assigns != "" {
+					meta.SetExternalName(mg, c.assigns)
+				}
+			})
+
+			return ExternalCreation{}, nil
+		},
+		UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
+			c.act("update", mg, func() {})
+			return ExternalUpdate{}, nil
+		},
+		DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
+			c.act("delete", mg, func() {
+				if c.slow--; c.slow < 0 {
+					c.there, c.owner = false, ""
+				}
+			})
+
+			return ExternalDelete{}, nil
+		},
+	}
+}
+
+func (c *shared) did() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return slices.Clone(c.acts)
+}
+
+func (c *shared) mustBeInnocent(t *testing.T) {
+	t.Helper()
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if len(c.crimes) > 0 {
+		t.Errorf("two acted on one external resource:\n%s", strings.Join(c.crimes, "\n"))
+	}
+}
+
+func called(name string) func(b *testkit.Bucket) {
+	return func(b *testkit.Bucket) { b.Name = name }
+}
+
+// of returns a managed resource of that name, all of which have one external name.
+func of(name string, mod ...func(b *testkit.Bucket)) *testkit.Bucket {
+	return bucket(append([]func(b *testkit.Bucket){called(name), named("shared"), uses("config")}, mod...)...)
+}
+
+func requestFor(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: name}}
+}
+
+func reserving(a *testkit.API, c *shared, o ...ReconcilerOption) *Reconciler {
+	return newBucketReconciler(a, append([]ReconcilerOption{WithExternalNameReservation(leaseNamespace), connects(c.client())}, o...)...)
+}
+
+func run(t *testing.T, r reconcile.Reconciler, names ...string) {
+	t.Helper()
+
+	for _, n := range names {
+		if _, err := r.Reconcile(context.Background(), requestFor(n)); err != nil {
+			t.Fatalf("Reconcile %s: %v", n, err)
+		}
+	}
+}
+
+func bucketOf(t *testing.T, a *testkit.API, name string) *testkit.Bucket {
+	t.Helper()
+
+	b := &testkit.Bucket{}
+	if err := a.Server().Get(context.Background(), requestFor(name).NamespacedName, b); err != nil && !kerrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+
+	return b
+}
+
+func remove(t *testing.T, a *testkit.API, name string) {
+	t.Helper()
+
+	if err := a.Server().Delete(context.Background(), bucketOf(t, a, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill makes an object go without anybody noticing.
+func kill(t *testing.T, a *testkit.API, name string) {
+	t.Helper()
+
+	b := bucketOf(t, a, name)
+	b.SetFinalizers(nil)
+
+	if err := a.Server().Update(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+
+	if b.DeletionTimestamp == nil {
+		remove(t, a, name)
+	}
+}
+
+func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured {
+	t.Helper()
+
+	l := &unstructured.UnstructuredList{}
+	l.SetGroupVersionKind(emptyLease("", "").GroupVersionKind())
+
+	if err := a.Server().List(context.Background(), l, client.InNamespace(leaseNamespace)); err != nil && !apimeta.IsNoMatchError(err) {
+		t.Fatal(err)
+	}
+
+	out := map[string]unstructured.Unstructured{}
+	for _, i := range l.Items {
+		out[i.GetAnnotations()[annotationKeyReserves]] = i
+	}
+
+	return out
+}
+
+// holders returns the names of the managed resources that hold leases.
+func holders(t *testing.T, a *testkit.API) map[string]string {
+	t.Helper()
+
+	out := map[string]string{}
+
+	for k, l := range leasesIn(t, a) {
+		h := holder{}
+		if err := json.Unmarshal([]byte(l.GetAnnotations()[annotationKeyHolder]), &h); err != nil {
+			h.Name = "nobody knows"
+		}
+
+		out[k] = h.Name
+	}
+
+	return out
+}
+
+const sharedKey = `Bucket.testkit.graft.crossplane.io ClusterProviderConfig/config "shared"`
+
+func isLease(o client.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "Lease" }
+
+func isHolderCheck(o client.Object) bool {
+	_, ok := o.(*metav1.PartialObjectMetadata)
+	return ok
+}
+
+// One managed resource alone: what is kept for it, and what that costs.
+func TestReservationOfOne(t *testing.T) {
+	a, c := testkit.NewAPI(of("b")), &shared{}
+	r := reserving(a, c)
+
+	costs := func(name string, want int) {
+		t.Helper()
+
+		n := 0
+
+		for _, q := range a.Requests() {
+			if isLease(q.Object) || isHolderCheck(q.Object) {
+				n++
+			}
+		}
+
+		if n != want {
+			t.Errorf("requests for leases, %s: want %d, got %d", name, want, n)
+		}
+
+		a.Forget()
+	}
+
+	run(t, r, "b")
+	costs("create", 3)
+	run(t, r, "b")
+	run(t, r, "b")
+	costs("nothing changes", 0)
+
+	if diff := cmp.Diff(map[string]string{sharedKey: "b"}, holders(t, a)); diff != "" {
+		t.Errorf("leases: -want, +got:\n%s", diff)
+	}
+
+	l := leasesIn(t, a)[sharedKey]
+	if owners := l.GetOwnerReferences(); l.GetName() != leaseName(sharedKey) || len(owners) != 0 {
+		t.Errorf("lease: got name %q, owners %v, which are in another namespace", l.GetName(), owners)
+	}
+
+	if s := get(t, a).GetCondition(TypeExternalNameReserved).Status; s != corev1.ConditionUnknown {
+		t.Errorf("condition: want none, got %s", s)
+	}
+
+	// A new process.
+	r = reserving(a, c)
+
+	run(t, r, "b")
+	costs("restart", 1)
+	remove(t, a, "b")
+	run(t, r, "b")
+	costs("delete", 1)
+	run(t, r, "b")
+	costs("finalize", 1)
+	run(t, r, "b")
+
+	if diff := cmp.Diff(map[string]string{}, holders(t, a)); diff != "" {
+		t.Errorf("leases: -want, +got:\n%s", diff)
+	}
+
+	if n := len(r.config.reservation.held); n != 0 {
+		t.Errorf("remembered: want 0, got %d", n)
+	}
+}
+
+// The old one deletes slowly while a new one wants the same name.
+func TestReservationHandsOver(t *testing.T) {
+	a, c := testkit.NewAPI(of("old"), of("new")), &shared{slow: 2}
+	r := reserving(a, c)
+
+	run(t, r, "old", "new", "old")
+	remove(t, a, "old")
+	run(t, r, "old", "new", "old", "new")
+
+	b := bucketOf(t, a, "new")
+	synced, reserved := b.GetCondition(xpv2.TypeSynced), b.GetCondition(TypeExternalNameReserved)
+
+	for _, m := range []string{synced.Message, reserved.Message} {
+		if !strings.Contains(m, "reserved by Bucket default/old (uid uid-1)") {
+			t.Errorf("message: want one that names the first, got %q", m)
+		}
+	}
+
+	if diff := cmp.Diff([]any{corev1.ConditionFalse, corev1.ConditionFalse, ReasonReservedByOther, 0}, []any{synced.Status, reserved.Status, reserved.Reason, len(b.GetFinalizers())}); diff != "" {
+		t.Errorf("Synced, reserved, reason, finalizers: -want, +got:\n%s", diff)
+	}
+
+	// Nothing changes, so nothing is written.
+	a.Forget()
+	run(t, r, "new", "new")
+
+	if n := a.Writes(); n != 0 {
+		t.Errorf("writes while waiting: want 0, got %d", n)
+	}
+
+	run(t, r, "old", "old", "new", "new")
+	c.mustBeInnocent(t)
+
+	if diff := cmp.Diff([]string{"create old", "delete old", "delete old", "delete old", "create new"}, c.did()); diff != "" {
+		t.Errorf("calls: -want, +got:\n%s", diff)
+	}
+
+	if diff := cmp.Diff(map[string]string{sharedKey: "new"}, holders(t, a)); diff != "" {
+		t.Errorf("leases: -want, +got:\n%s", diff)
+	}
+
+	b = bucketOf(t, a, "new")
+	if got := b.GetCondition(TypeExternalNameReserved); got.Status != corev1.ConditionTrue || got.Reason != ReasonReserved {
+		t.Errorf("condition: want True, Reserved, got %s, %s", got.Status, got.Reason)
+	}
+}
+
+// 200 managed resources want one name, at once, and one after the other gets it.
+func TestReservationContenders(t *testing.T) {
+	const contenders, turns, workers = 200, 4, 8
+
+	var objs []client.Object
+
+	names := make([]string, contenders)
+	for i := range names {
+		names[i] = fmt.Sprintf("b-%d", i)
+		objs = append(objs, of(names[i]))
+	}
+
+	a, c := testkit.NewAPI(objs...), &shared{}
+	// Two processes, as while leadership changes.
+	rs := []*Reconciler{reserving(a, c), reserving(a, c)}
+
+	all := func() {
+		work := make(chan string)
+
+		var wg sync.WaitGroup
+
+		for w := range workers {
+			wg.Go(func() {
+				for n := range work {
+					if _, err := rs[w%len(rs)].Reconcile(context.Background(), requestFor(n)); err != nil {
+						t.Errorf("Reconcile %s: %v", n, err)
+					}
+				}
+			})
+		}
+
+		for _, n := range names {
+			work <- n
+		}
+
+		close(work)
+		wg.Wait()
+	}
+
+	had := map[string]bool{}
+
+	for turn := range turns {
+		all()
+
+		who := slices.Collect(maps.Values(holders(t, a)))
+		if len(who) != 1 || had[who[0]] {
+			t.Fatalf("turn %d: want one new holder, got %v", turn, who)
+		}
+
+		had[who[0]] = true
+
+		if turn%2 == 0 {
+			remove(t, a, who[0])
+			run(t, rs[0], who[0], who[0], who[0])
+		} else {
+			// It goes without a word, and leaves everything behind.
+			kill(t, a, who[0])
+			c.mu.Lock()
+			c.there, c.owner = false, ""
+			c.mu.Unlock()
+		}
+	}
+
+	c.mustBeInnocent(t)
+
+	creates := slices.DeleteFunc(c.did(), func(s string) bool { return !strings.HasPrefix(s, "create") })
+	if len(creates) != turns {
+		t.Errorf("creates: want %d, got %v", turns, creates)
+	}
+}
+
+// Two kinds share an external resource.
+func TestReservationAcrossKinds(t *testing.T) {
+	a, c := testkit.NewAPI(of("bucket"), &testkit.Database{
+		ObjectMeta: metav1.ObjectMeta{Name: "database", Annotations: map[string]string{meta.AnnotationKeyExternalName: "shared"}},
+		Spec:       testkit.DatabaseSpec{ClusterManagedResourceSpec: xpv2.ClusterManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll}}},
+	}), &shared{}
+
+	reserve := WithExternalNameReservation(leaseNamespace, WithReservationKey(func(mg resource.Managed) string { return meta.GetExternalName(mg) }))
+	buckets := reserving(a, c, reserve)
+	databases := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()), WithManagementPolicies(), WithCreationGracePeriod(0), WithInitializers(), waits(noWait), reserve, connects(c.client()))
+
+	database := reconcile.Request{NamespacedName: types.NamespacedName{Name: "database"}}
+
+	both := func() {
+		t.Helper()
+		run(t, buckets, "bucket")
+
+		if _, err := databases.Reconcile(context.Background(), database); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	both()
+	both()
+
+	if diff := cmp.Diff(map[string]string{"shared": "bucket"}, holders(t, a)); diff != "" {
+		t.Errorf("leases: -want, +got:\n%s", diff)
+	}
+
+	remove(t, a, "bucket")
+	both()
+	both()
+	both()
+	c.mustBeInnocent(t)
+
+	if diff := cmp.Diff([]string{"create bucket", "delete bucket", "create database"}, c.did()); diff != "" {
+		t.Errorf("calls: -want, +got:\n%s", diff)
+	}
+
+	l := leasesIn(t, a)["shared"]
+
+	owners := l.GetOwnerReferences()
+	if len(owners) != 1 || owners[0].Kind != "Database" || owners[0].Name != "database" {
+		t.Errorf("owners of a cluster-scoped managed resource's lease: got %v", owners)
+	}
+}
+
+// An owner in the leases' namespace is one that the garbage collector finds.
+func TestReservationOwnedInItsNamespace(t *testing.T) {
+	a := testkit.NewAPI(of("b", func(b *testkit.Bucket) { b.Namespace = leaseNamespace }))
+	r := reserving(a, &shared{})
+
+	if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: leaseNamespace, Name: "b"}}); err != nil {
+		t.Fatal(err)
+	}
+
+	l := leasesIn(t, a)[sharedKey]
+
+	want := []metav1.OwnerReference{{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Name: "b", UID: "uid-1"}}
+	if diff := cmp.Diff(want, l.GetOwnerReferences()); diff != "" {
+		t.Errorf("owners: -want, +got:\n%s", diff)
+	}
+}
+
+// A second holder is only as good as what is known of the first.
+func TestReservationOfDoubtfulHolders(t *testing.T) {
+	gk := schema.GroupKind{Group: "testkit.graft.crossplane.io", Kind: "Bucket"}
+
+	check := func(err error) func(a *testkit.API) {
+		return func(a *testkit.API) {
+			a.Before = func(_ context.Context, q testkit.Request) error {
+				if isHolderCheck(q.Object) {
+					return err
+				}
+
+				return nil
+			}
+		}
+	}
+
+	change := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, a *testkit.API) {
+		return func(t *testing.T, a *testkit.API) {
+			t.Helper()
+
+			l := leasesIn(t, a)[sharedKey]
+			fn(&l)
+
+			if err := a.Server().Update(context.Background(), &l); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	cases := map[string]struct {
+		reason string
+		then   func(t *testing.T, a *testkit.API)
+		faults func(a *testkit.API)
+		takes  bool
+		says   string
+	}{
+		"Alive": {
+			reason: "A lease of one who exists is not taken.",
+			says:   "reserved by Bucket default/first",
+		},
+		"Killed": {
+			reason: "One of somebody who is gone is.",
+			then:   func(t *testing.T, a *testkit.API) { t.Helper(); kill(t, a, "first") },
+			takes:  true,
+		},
+		"AnotherOfTheName": {
+			reason: "One who has the name of one who is gone is another.",
+			then: func(t *testing.T, a *testkit.API) {
+				t.Helper()
+				kill(t, a, "first")
+
+				if err := a.Server().Create(context.Background(), of("first")); err != nil {
+					t.Fatal(err)
+				}
+			},
+			takes: true,
+		},
+		"Forbidden": {
+			reason: "Who may not look doesn't know.",
+			faults: check(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
+			says:   "cannot find out whether Bucket default/first",
+		},
+		"NoSuchKind": {
+			reason: "A kind that isn't known may be served under another version.",
+			faults: check(&apimeta.NoKindMatchError{GroupKind: gk}),
+			says:   "if it doesn't, delete the lease",
+		},
+		"NotServed": {
+			reason: "So may one whose path is not found.",
+			faults: check(kerrors.NewGenericServerResponse(404, "get", schema.GroupResource{Resource: "buckets"}, "first", "404 page not found", 0, true)),
+			says:   "if it doesn't, delete the lease",
+		},
+		"Broken": {
+			reason: "An API server that doesn't answer is no answer.",
+			faults: check(kerrors.NewInternalError(errors.New("boom"))),
+			says:   "boom",
+		},
+		"Nobody": {
+			reason: "A lease that nobody holds is free.",
+			then: change(func(u *unstructured.Unstructured) {
+				unstructured.RemoveNestedField(u.Object, "spec", "holderIdentity")
+			}),
+			takes: true,
+		},
+		"Unknown": {
+			reason: "One that doesn't say who holds it is not.",
+			then:   change(func(u *unstructured.Unstructured) { meta.RemoveAnnotations(u, annotationKeyHolder) }),
+			says:   "if nobody needs it, delete it",
+		},
+		"Mismatch": {
+			reason: "Nor is one that says two different things.",
+			then: change(func(u *unstructured.Unstructured) {
+				_ = unstructured.SetNestedField(u.Object, "somebody", "spec", "holderIdentity")
+			}),
+			says: "if nobody needs it, delete it",
+		},
+		"Deleted": {
+			reason: "One that was deleted is free.",
+			then: func(t *testing.T, a *testkit.API) {
+				t.Helper()
+
+				l := leasesIn(t, a)[sharedKey]
+				if err := a.Server().Delete(context.Background(), &l); err != nil {
+					t.Fatal(err)
+				}
+			},
+			takes: true,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, c := testkit.NewAPI(of("first"), of("second")), &shared{}
+			r := reserving(a, c)
+
+			run(t, r, "first")
+
+			if tc.then != nil {
+				tc.then(t, a)
+			}
+
+			if tc.faults != nil {
+				tc.faults(a)
+			}
+
+			run(t, r, "second")
+
+			b := bucketOf(t, a, "second")
+			if got := holders(t, a)[sharedKey] == "second"; got != tc.takes {
+				t.Errorf("\n%s\ntaken over: want %t, got %t", tc.reason, tc.takes, got)
+			}
+
+			if m := b.GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, tc.says) || (m == "") != (tc.says == "") {
+				t.Errorf("\n%s\nSynced: want %q, got %q", tc.reason, tc.says, m)
+			}
+
+			// Whoever has it, the other one does nothing any more.
+			c.mu.Lock()
+			c.owner = ""
+			c.mu.Unlock()
+
+			before := len(c.did())
+
+			if tc.takes && bucketOf(t, a, "first").GetUID() == "uid-1" {
+				remove(t, a, "first")
+				run(t, r, "first")
+
+				if did := c.did(); len(did) != before {
+					t.Errorf("\n%s\nthe first acts on what it lost: %v", tc.reason, did)
+				}
+			}
+		})
+	}
+}
+
+// A second one that is deleted goes, and leaves the external resource alone.
+func TestReservationOfWhatIsDeleted(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		mod    func(b *testkit.Bucket)
+		gone   bool
+		says   xpv2.ConditionReason
+	}{
+		"NeverCreated": {
+			reason: "What never created anything has nothing to delete.",
+			mod:    func(*testkit.Bucket) {},
+			gone:   true,
+		},
+		"Created": {
+			reason: "What did may have an external resource of its own, that only has the same key.",
+			mod:    annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
+			says:   reconciler.ReasonObserveFailed,
+		},
+		"Creating": {
+			reason: "So may what did perhaps.",
+			mod:    annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			says:   reconciler.ReasonObserveFailed,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, c := testkit.NewAPI(of("first"), of("second", deleting, finalizers(FinalizerName), tc.mod)), &shared{}
+			r := reserving(a, c, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval))
+
+			run(t, r, "first", "second")
+
+			b := bucketOf(t, a, "second")
+			if diff := cmp.Diff([]any{tc.gone, tc.says, []string{"create first"}, map[string]string{sharedKey: "first"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
+				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A name that the external system assigns is reserved once it is known.
+func TestReservationOfAssignedNames(t *testing.T) {
+	unnamed := of("b")
+	unnamed.SetAnnotations(nil)
+
+	a, c := testkit.NewAPI(unnamed, of("other", named("id-1"))), &shared{assigns: "id-1"}
+	r := reserving(a, c)
+
+	run(t, r, "b")
+
+	want := map[string]string{strings.Replace(sharedKey, "shared", "id-1", 1): "b"}
+	if diff := cmp.Diff(want, holders(t, a)); diff != "" {
+		t.Errorf("holders: -want, +got:\n%s", diff)
+	}
+
+	run(t, r, "other", "b")
+	c.mustBeInnocent(t)
+
+	// Another name is another reservation, and the old one is given back.
+	b := bucketOf(t, a, "b")
+	meta.SetExternalName(b, "id-2")
+
+	if err := a.Server().Update(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+
+	run(t, r, "b")
+
+	if diff := cmp.Diff(map[string]string{strings.Replace(sharedKey, "shared", "id-2", 1): "b"}, holders(t, a)); diff != "" {
+		t.Errorf("holders: -want, +got:\n%s", diff)
+	}
+}
+
+// A name that Observe learns is reserved before anything is made of it.
+func TestReservationOfLearnedNames(t *testing.T) {
+	unnamed := of("late")
+	unnamed.SetAnnotations(nil)
+
+	a, c := testkit.NewAPI(unnamed, of("first")), &shared{}
+	fns := c.client()
+	observe := fns.ObserveFn
+	fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+		meta.SetExternalName(mg, "shared")
+		return observe(ctx, mg)
+	}
+
+	r := reserving(a, c, connects(fns))
+	run(t, r, "first", "late", "late")
+
+	if diff := cmp.Diff([]any{[]string{"create first"}, "shared", ReasonReservedByOther}, []any{c.did(), meta.GetExternalName(bucketOf(t, a, "late")), bucketOf(t, a, "late").GetCondition(TypeExternalNameReserved).Reason}); diff != "" {
+		t.Errorf("calls, name, reason: -want, +got:\n%s", diff)
+	}
+}
+
+// What only observes shares.
+func TestReservationOfWhatIsObserved(t *testing.T) {
+	a, c := testkit.NewAPI(of("owner"), of("observer", policies(xpv2.ManagementActionObserve))), &shared{}
+	r := reserving(a, c)
+
+	run(t, r, "owner", "observer")
+
+	if got := bucketOf(t, a, "observer").GetCondition(xpv2.TypeSynced).Status; got != corev1.ConditionTrue {
+		t.Errorf("Synced: want True, got %s", got)
+	}
+
+	remove(t, a, "observer")
+	run(t, r, "observer")
+
+	if diff := cmp.Diff([]any{map[string]string{sharedKey: "owner"}, []string{"create owner"}}, []any{holders(t, a), c.did()}); diff != "" {
+		t.Errorf("holders, calls: -want, +got:\n%s", diff)
+	}
+}
+
+// A cache that still shows what is gone doesn't make it act again.
+func TestReservationOfStaleReads(t *testing.T) {
+	a, c := testkit.NewAPI(of("old"), of("new")), &shared{}
+	r := reserving(a, c)
+
+	run(t, r, "old", "old")
+	remove(t, a, "old")
+	run(t, r, "old")
+
+	if err := a.Freeze(context.Background(), bucketOf(t, a, "old")); err != nil {
+		t.Fatal(err)
+	}
+
+	run(t, r, "old")
+
+	if bucketOf(t, a, "old").GetName() != "" {
+		t.Fatal("the old one is still there")
+	}
+
+	observed := c.observes
+
+	for range 3 {
+		run(t, r, "old")
+	}
+
+	if c.observes != observed || len(holders(t, a)) != 0 {
+		t.Errorf("what is gone observes (%d times) or has reservations (%v)", c.observes-observed, holders(t, a))
+	}
+
+	run(t, r, "new")
+	run(t, r, "old")
+	a.Thaw()
+	run(t, r, "old")
+	c.mustBeInnocent(t)
+
+	if diff := cmp.Diff([]any{[]string{"create old", "delete old", "create new"}, 1}, []any{c.did(), len(r.config.reservation.held)}); diff != "" {
+		t.Errorf("calls, remembered: -want, +got:\n%s", diff)
+	}
+}
+
+// Whatever request about a lease fails, and however: never two, and when it is
+// over, the one who is left has it.
+func TestReservationWhenRequestsFail(t *testing.T) {
+	conflict := kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("somebody else wrote"))
+	broken := kerrors.NewInternalError(errors.New("boom"))
+
+	faults := map[string]struct{ before, after error }{
+		"Conflict":   {before: conflict},
+		"Broken":     {before: broken},
+		"LostAnswer": {after: broken},
+		"Forbidden":  {before: kerrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "l", errors.New("no"))},
+	}
+
+	// life of two managed resources of one name: the first comes, is deleted,
+	// and the second has it then.
+	life := func(t *testing.T, a *testkit.API, c *shared) {
+		t.Helper()
+
+		r := reserving(a, c)
+
+		rounds := func(n int) {
+			for i := range n {
+				run(t, r, "first", "second")
+
+				if i == n/2 {
+					r = reserving(a, c)
+				}
+			}
+		}
+
+		rounds(3)
+		remove(t, a, "first")
+		rounds(5)
+	}
+
+	count := func(inject func(n int) (before, after error)) (*testkit.API, func() int) {
+		a, n := testkit.NewAPI(of("first"), of("second")), 0
+		hit := false
+
+		a.Before = func(_ context.Context, q testkit.Request) error {
+			if hit = isLease(q.Object) || isHolderCheck(q.Object); !hit {
+				return nil
+			}
+
+			n++
+			before, _ := inject(n)
+
+			return before
+		}
+		a.After = func(_ context.Context, q testkit.Request) error {
+			if !isLease(q.Object) && !isHolderCheck(q.Object) {
+				return nil
+			}
+
+			_, after := inject(n)
+
+			return after
+		}
+
+		return a, func() int { return n }
+	}
+
+	a, n := count(func(int) (error, error) { return nil, nil })
+	life(t, a, &shared{})
+
+	total := n()
+	if total < 10 {
+		t.Fatalf("requests about leases: want some, got %d", total)
+	}
+
+	for name, f := range faults {
+		for k := 1; k <= total; k++ {
+			for _, lasting := range []int{1, 2 * leaseAttempts} {
+				t.Run(fmt.Sprintf("%s/%d/%d", name, k, lasting), func(t *testing.T) {
+					a, _ := count(func(n int) (error, error) {
+						if n < k || n >= k+lasting {
+							return nil, nil
+						}
+
+						return f.before, f.after
+					})
+					c := &shared{}
+
+					life(t, a, c)
+					c.mustBeInnocent(t)
+
+					// The API is well again.
+					a.Before, a.After = nil, nil
+
+					r := reserving(a, c)
+					for range 5 {
+						run(t, r, "first", "second")
+					}
+
+					c.mustBeInnocent(t)
+
+					if diff := cmp.Diff(map[string]string{sharedKey: "second"}, holders(t, a)); diff != "" {
+						t.Errorf("holders: -want, +got:\n%s", diff)
+					}
+				})
+			}
+		}
+	}
+
+	for name, f := range faults {
+		if f.after != nil {
+			continue
+		}
+
+		t.Run(name+"/always", func(t *testing.T) {
+			a, _ := count(func(int) (error, error) { return f.before, f.after })
+			c := &shared{}
+
+			life(t, a, c)
+
+			if did := c.did(); len(did) != 0 || c.observes != 0 {
+				t.Errorf("want no calls, got %v and %d observations", did, c.observes)
+			}
+		})
+	}
+}
+
+// A lease that gets lost on the way is noticed before anything is changed.
+func TestReservationLostMeanwhile(t *testing.T) {
+	a, c := testkit.NewAPI(of("b")), &shared{}
+	fns := c.client()
+	fns.ObserveFn = func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+		// Somebody takes it: an operator who restored a backup, say.
+		l := leasesIn(t, a)[sharedKey]
+		h, _ := json.Marshal(holder{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Namespace: "default", Name: "thief", UID: "uid-2"}) //nolint:errchkjson // Strings.
+		meta.AddAnnotations(&l, map[string]string{annotationKeyHolder: string(h)})
+		_ = unstructured.SetNestedField(l.Object, "uid-2", "spec", "holderIdentity")
+
+		if err := a.Server().Update(context.Background(), &l); err != nil {
+			t.Fatal(err)
+		}
+
+		return ExternalObservation{ResourceExists: c.there}, nil
+	}
+
+	for name, there := range map[string]bool{"Create": false, "Update": true} {
+		t.Run(name, func(t *testing.T) {
+			a = testkit.NewAPI(of("b"), of("thief"))
+			c.there = there
+
+			run(t, reserving(a, c, connects(fns)), "b")
+
+			if did := c.did(); len(did) != 0 {
+				t.Errorf("want no calls, got %v", did)
+			}
+
+			if m := get(t, a).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, "reserved by Bucket default/thief") {
+				t.Errorf("Synced: got %q", m)
+			}
+		})
+	}
+}
+
+func TestReservationKeys(t *testing.T) {
+	r := &reservation{kind: testkit.BucketKind()}
+
+	cases := map[string]struct {
+		reason string
+		mg     resource.Managed
+		want   string
+	}{
+		"Unnamed":   {reason: "What has no name has nothing to reserve.", mg: bucket(uses("c"))},
+		"NoConfig":  {reason: "Without a provider config there is none in the key.", mg: bucket(named("n")), want: `Bucket.testkit.graft.crossplane.io - "n"`},
+		"OfCluster": {reason: "A cluster's provider config is the same for all namespaces.", mg: bucket(named("n"), uses("c")), want: `Bucket.testkit.graft.crossplane.io ClusterProviderConfig/c "n"`},
+		"OfNamespace": {reason: "A namespace's is not.", mg: bucket(named("n"), func(b *testkit.Bucket) {
+			b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ProviderConfig", Name: "c"}
+		}), want: `Bucket.testkit.graft.crossplane.io ProviderConfig/default/c "n"`},
+		"Quoted": {reason: "No name can look like another key.", mg: bucket(named("a\" \"b"), uses("c")), want: `Bucket.testkit.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`},
+		"Legacy": {reason: "A legacy provider config has no kind.", mg: func() resource.Managed {
+			d := &testkit.Database{}
+			meta.SetExternalName(d, "n")
+			d.Spec.ProviderConfigReference = &xpv2.Reference{Name: "c"}
+
+			return d
+		}(), want: `Bucket.testkit.graft.crossplane.io /c "n"`},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, r.defaultKey(tc.mg)); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestReservationOfNothing(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		option func()
+		want   string
+	}{
+		"NoNamespace": {reason: "Leases are somewhere.", option: func() { WithExternalNameReservation("") }, want: `the namespace ""`},
+		"BadName":     {reason: "What can't be a namespace is a mistake.", option: func() { WithExternalNameReservation("Crossplane System") }, want: `the namespace "Crossplane System"`},
+		"NilOption":   {reason: "A nil option is a mistake.", option: func() { WithExternalNameReservation("n", nil) }, want: "argument 2"},
+		"NilKey":      {reason: "So is a nil function.", option: func() { WithReservationKey(nil) }, want: "WithReservationKey"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.Contains(got, tc.want) {
+					t.Errorf("\n%s\nwant a panic about %q, got %q", tc.reason, tc.want, got)
+				}
+			}()
+
+			tc.option()
+		})
+	}
+}
