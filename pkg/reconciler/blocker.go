@@ -112,11 +112,15 @@ func observe(ctx context.Context, c client.Reader, l DependentLister, o client.O
 		}
 	}
 
-	slices.SortStableFunc(out.blockers, func(a, b blocker) int {
-		return cmp.Or(cmp.Compare(a.urgency, b.urgency), strings.Compare(a.String(), b.String()), strings.Compare(a.Group, b.Group))
-	})
+	slices.SortStableFunc(out.blockers, byUrgency)
 
 	return out
+}
+
+// byUrgency orders blockers, and always in the same way.
+func byUrgency(a, b blocker) int {
+	return cmp.Or(cmp.Compare(a.urgency, b.urgency), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
+		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Group, b.Group))
 }
 
 // waiting tells whether there are dependents left, or may be.

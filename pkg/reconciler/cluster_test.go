@@ -253,7 +253,7 @@ func (c *cluster) collect(t *testing.T, k schema.GroupVersionKind, name string, 
 
 			if o.GetDeletionTimestamp() == nil {
 				// It may be refused. The collector tries again.
-				_ = c.remove(ctx, o, client.PropagationPolicy(metav1.DeletePropagationForeground))
+				_ = c.remove(ctx, o)
 			}
 
 			if err := c.server.Get(ctx, client.ObjectKeyFromObject(o), o); err == nil {

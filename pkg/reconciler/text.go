@@ -16,7 +16,7 @@ const (
 
 	// maxReasonLength is how long what a message says of one blocker may be, and
 	// maxNamed how many finalizers a message names.
-	maxReasonLength = 240
+	maxReasonLength = 400
 	maxNamed        = 5
 	maxNameLength   = 253
 	maxKindLength   = 63
@@ -65,7 +65,7 @@ func cutMiddle(s string, n int) string {
 	}
 
 	head := n / 3
-	tail := len(s) - (n - head - len(ellipsis))
+	tail := min(len(s), len(s)-(n-head-len(ellipsis)))
 
 	for tail < len(s) && !utf8.RuneStart(s[tail]) {
 		tail++
