@@ -173,7 +173,7 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 
 	b.since = u.GetDeletionTimestamp().Time
 
-	deleting, synced := conditionOf(u, TypeDeleting), conditionOf(u, xpv2.TypeSynced)
+	deleting, synced := conditionIn(u, TypeDeleting), conditionIn(u, xpv2.TypeSynced)
 
 	switch {
 	case deleting.Status == corev1.ConditionTrue:
@@ -263,6 +263,29 @@ func (d dependents) reason() xpv2.ConditionReason {
 	}
 
 	return ReasonWaitingForDependents
+}
+
+// conditionIn returns what a condition of u says, whatever shape the rest of its
+// status has. Unlike conditionOf, it decodes nothing else: there may be hundreds
+// of dependents.
+func conditionIn(u *unstructured.Unstructured, t xpv2.ConditionType) xpv2.Condition {
+	v, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
+	list, _ := v.([]any)
+
+	for _, v := range list {
+		c, _ := v.(map[string]any)
+		if c["type"] != string(t) {
+			continue
+		}
+
+		status, _ := c["status"].(string)
+		reason, _ := c["reason"].(string)
+		message, _ := c["message"].(string)
+
+		return xpv2.Condition{Type: t, Status: corev1.ConditionStatus(status), Reason: xpv2.ConditionReason(reason), Message: message}
+	}
+
+	return xpv2.Condition{}
 }
 
 func conditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
