@@ -319,13 +319,13 @@ func (r *registry) inspect(next *unstructured.Unstructured) {
 }
 
 func deletesExternal(o *unstructured.Unstructured) bool {
-	policy, _, _ := unstructured.NestedString(o.Object, "spec", "deletionPolicy") //nolint:errcheck // The test wrote it.
+	policy, _, _ := unstructured.NestedString(o.Object, "spec", "deletionPolicy")
 
 	return policy == "Delete" || slices.Contains(policies(o), "*") || slices.Contains(policies(o), "Delete")
 }
 
 func policies(o *unstructured.Unstructured) []string {
-	out, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "managementPolicies") //nolint:errcheck // The test wrote it.
+	out, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "managementPolicies")
 
 	return out
 }

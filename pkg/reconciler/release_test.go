@@ -82,13 +82,13 @@ func withAnnotation(k, v string) func(o *unstructured.Unstructured) {
 
 func withPolicies(ps ...any) func(o *unstructured.Unstructured) {
 	return func(o *unstructured.Unstructured) {
-		_ = unstructured.SetNestedSlice(o.Object, ps, "spec", "managementPolicies") //nolint:errcheck // Spec is a map.
+		_ = unstructured.SetNestedSlice(o.Object, ps, "spec", "managementPolicies")
 	}
 }
 
 func withDeletionPolicy(p string) func(o *unstructured.Unstructured) {
 	return func(o *unstructured.Unstructured) {
-		_ = unstructured.SetNestedField(o.Object, p, "spec", "deletionPolicy") //nolint:errcheck // Spec is a map.
+		_ = unstructured.SetNestedField(o.Object, p, "spec", "deletionPolicy")
 	}
 }
 
@@ -393,7 +393,7 @@ func TestReleaseTyped(t *testing.T) {
 				t.Fatalf("\n%s\nRelease(...): %v", tc.reason, err)
 			}
 
-			o, _ := tc.object.DeepCopyObject().(interface { //nolint:errcheck // Both are.
+			o, _ := tc.object.DeepCopyObject().(interface {
 				client.Object
 				GetManagementPolicies() xpv2.ManagementPolicies
 			})
@@ -631,7 +631,7 @@ func deeds(o *unstructured.Unstructured) []deed {
 		{"annotates", change(withAnnotation("example.org/new", "yes"))},
 		{"removes all annotations", change(func(o *unstructured.Unstructured) { o.SetAnnotations(nil) })},
 		{"changes spec", change(func(o *unstructured.Unstructured) {
-			_ = unstructured.SetNestedField(o.Object, "new", "spec", "forProvider", "size") //nolint:errcheck // Spec is a map.
+			_ = unstructured.SetNestedField(o.Object, "new", "spec", "forProvider", "size")
 		})},
 		{"ends the pause", change(unpause)},
 		{"applies its policies", change(withDeletionPolicy("Delete"), withPolicies("*"))},
