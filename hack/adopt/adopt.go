@@ -32,6 +32,8 @@ type options struct {
 	dryRun  bool
 	verbose bool
 	revert  bool
+	// trackers also moves the constructors of usage trackers.
+	trackers bool
 
 	version    string // Of Graft, as asked for; may be empty.
 	ownVersion string // Of this command, if it is a released one; may be empty.
@@ -47,7 +49,7 @@ func adopt(o options) (*report, error) {
 	}
 
 	r := &report{module: m.path, dryRun: o.dryRun, revert: o.revert, verbose: o.verbose}
-	p := &planner{module: m, report: r, from: upstreamManaged, to: graftManaged}
+	p := &planner{module: m, report: r, from: upstreamManaged, to: graftManaged, trackers: o.trackers}
 	if o.revert {
 		p.from, p.to = p.to, p.from
 	} else {
@@ -83,6 +85,7 @@ type planner struct {
 	report   *report
 	from, to string   // Import paths.
 	sources  *sources // Nil when going back to upstream.
+	trackers bool
 
 	nested map[string]bool // Nested modules, by directory: whether they have the import.
 }
@@ -113,7 +116,7 @@ func (p *planner) visit(f treeFile) {
 
 // visitGo plans for a Go file of this module.
 func (p *planner) visitGo(f treeFile, src []byte) {
-	if !containsAny(src, upstreamManaged, upstreamV1Managed, graftManaged) {
+	if !containsAny(src, upstreamManaged, upstreamV1Managed, graftManaged) && (p.report.revert || !containsAny(src, upstreamResource)) {
 		return
 	}
 	g, err := parseGo(f.path, src)
@@ -141,15 +144,19 @@ func (p *planner) visitGo(f treeFile, src []byte) {
 		from = append(from, s)
 	}
 	to := g.imports(p.to)
+	moves := p.usageTrackers(f, g)
 
 	switch {
-	case len(from) == 0:
-	case len(to) > 0:
+	case len(from) == 0 && !moves:
+	case len(from) > 0 && len(to) > 0:
 		p.report.note(f.path, g.line(from[0]), "left, since the file imports both packages; drop one when you can")
 	case f.mode.Perm()&0o200 == 0:
 		p.report.leave(f.path, 0, "not changed, the file is read-only")
 	default:
 		e := edit{path: f.path, mode: f.mode, before: g.src, after: g.replaceImport(p.from, p.to)}
+		if moves {
+			e.after = movedTrackers(f.path, e.after)
+		}
 		e.generated = ast.IsGenerated(g.ast)
 		p.report.edits = append(p.report.edits, e)
 		p.report.uses = true
@@ -176,8 +183,34 @@ func (p *planner) crossings(f treeFile, g *goFile, ours string) {
 	}
 }
 
-// upstreamCalls reports calls of the one function that upstream doesn't have,
-// and that adopt tells people to use.
+// usageTrackers reports whether the file's usage trackers are to be moved. If
+// that was not asked for, it says what it would be good for.
+func (p *planner) usageTrackers(f treeFile, g *goFile) bool {
+	if p.report.revert {
+		return false
+	}
+	places := g.trackers(upstreamResource)
+	if !p.trackers {
+		for _, s := range places {
+			if s.Sel.Name == "NewProviderConfigUsageTracker" { // Others need no namespace.
+				p.report.note(f.path, g.line(s), "in a namespace that is being deleted this keeps managed resources for ever; Graft's doesn't, and adopt -trackers takes it")
+			}
+		}
+	}
+	return p.trackers && len(places) > 0
+}
+
+// movedTrackers is moveTrackers for source that was just written.
+func movedTrackers(name string, src []byte) []byte {
+	g, err := parseGo(name, src)
+	if err != nil {
+		return src // It was parsed before its import was replaced.
+	}
+	return g.moveTrackers()
+}
+
+// upstreamCalls reports calls of the functions that upstream's package doesn't
+// have, and that adopt writes or tells people to use.
 func (p *planner) upstreamCalls(f treeFile, g *goFile) {
 	names := g.namesOf(graftManaged)
 	ast.Inspect(g.ast, func(n ast.Node) bool {
@@ -188,6 +221,9 @@ func (p *planner) upstreamCalls(f treeFile, g *goFile) {
 		}
 		return true
 	})
+	for _, s := range g.trackers(graftManaged) {
+		p.report.leave(f.path, g.line(s), s.Sel.Name+" isn't in this package of crossplane-runtime; it is in "+upstreamResource)
+	}
 }
 
 func (p *planner) nestedModules() {

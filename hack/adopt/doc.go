@@ -19,6 +19,11 @@
 // underscore) and node_modules are not. An import whose line says //graft:keep
 // is left as it is.
 //
+// With -trackers it also replaces resource.NewProviderConfigUsageTracker and
+// resource.NewLegacyProviderConfigUsageTracker by Graft's, which return the same
+// types, and sees to the imports. Without, it names the places where that would
+// do something. -revert names those that have to go back by hand.
+//
 // # What is left for a person
 //
 // Every exported name of upstream's package exists in Graft's, and all but two

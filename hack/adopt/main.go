@@ -22,7 +22,7 @@ module, adds Graft to go.mod, and says what it left alone and why.
 It doesn't use the network.
 
 Usage:
-  adopt [-n] [-v] [-C dir] [-version v1.2.3] [-revert]
+  adopt [-n] [-v] [-C dir] [-version v1.2.3] [-trackers] [-revert]
 
 Flags:
   -C dir        the root of the provider's module (default ".")
@@ -30,6 +30,9 @@ Flags:
   -v            list every changed file, not only the first ones
   -version v    the version of Graft to require in go.mod (default: the version
                 of this command, if it was installed or run as a released one)
+  -trackers     also replace the constructors of ProviderConfig usage trackers by
+                Graft's, which don't keep a managed resource from being deleted
+                in a namespace that is being deleted
   -revert       go back: replace Graft's import by crossplane-runtime's
 
 Examples:
@@ -58,6 +61,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&o.verbose, "v", false, "")
 	flags.StringVar(&o.version, "version", "", "")
 	flags.BoolVar(&o.revert, "revert", false, "")
+	flags.BoolVar(&o.trackers, "trackers", false, "")
 
 	err := flags.Parse(args)
 	if err == nil && flags.NArg() > 0 {
