@@ -404,6 +404,8 @@ func TestFact14CacheKeepsUpWithItsKinds(t *testing.T) {
 					t.Fatal(err)
 				}
 
+				// The informer notices before it gets its answer.
+				pass(time.Millisecond)
 				lift()
 
 				err := <-done

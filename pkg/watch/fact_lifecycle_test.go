@@ -393,6 +393,15 @@ func TestFact09OldReconcilesStartNoWatches(t *testing.T) {
 
 			err := <-started
 
+			// Even while the new one has no watch of its own.
+			pass(time.Second)
+			r.api.Put(k.Object("early"), k)
+			pass(time.Second)
+
+			if n := was.count("", "early"); n > 0 {
+				return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events", err, n)
+			}
+
 			if err := r.StartWatches(t.Context(), "c", watchOf(k, is)); err != nil {
 				t.Fatal(err)
 			}
