@@ -100,7 +100,14 @@ func isNil(v any) bool {
 // Comparing two interfaces that hold, say, a struct of functions would panic.
 func same(a, b any) bool {
 	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
-	return va.Type() == vb.Type() && va.Comparable() && vb.Comparable() && a == b
+	if va.Type() != vb.Type() {
+		return false
+	}
+	// Most are pointers. To ask whether they are comparable would allocate.
+	if va.Kind() == reflect.Pointer {
+		return a == b
+	}
+	return va.Comparable() && vb.Comparable() && a == b
 }
 
 func samePredicates(a, b []predicate.Predicate) bool {
