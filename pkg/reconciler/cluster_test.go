@@ -93,7 +93,7 @@ func newCluster(objs ...*unstructured.Unstructured) *cluster {
 					return err
 				}
 
-				return asServer(o, p, w.Patch(ctx, o, p, opts...))
+				return w.Patch(ctx, o, p, opts...)
 			})
 		},
 		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -114,16 +114,6 @@ func newCluster(objs ...*unstructured.Unstructured) *cluster {
 	})
 
 	return c
-}
-
-// asServer returns the error with which an API server answers a JSON patch whose
-// test fails.
-func asServer(o client.Object, p client.Patch, err error) error {
-	if err == nil || p.Type() != types.JSONPatchType || kerrors.ReasonForError(err) != metav1.StatusReasonUnknown {
-		return err
-	}
-
-	return kerrors.NewInvalid(o.GetObjectKind().GroupVersionKind().GroupKind(), o.GetName(), nil)
 }
 
 // guard refuses a merge patch of another version, as an API server does.

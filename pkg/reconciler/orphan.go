@@ -63,7 +63,7 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 
 	d.log.Info("Orphaning, as an operator asks", d.details(is)...)
 
-	removed, err := s.RemoveFinalizers(ctx, o, remove, AnnotationKeyForceOrphan)
+	removed, err := s.RemoveFinalizers(ctx, o, remove)
 
 	switch {
 	case kerrors.IsConflict(err):

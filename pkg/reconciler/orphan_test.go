@@ -153,7 +153,7 @@ func TestForceOrphan(t *testing.T) {
 				n := 0
 
 				return func(verb string, o client.Object, after bool) error {
-					if n++; verb == "patch" && !after && n < 10 {
+					if n++; verb == "update" && !after && n < 10 {
 						n = 10
 						// No API server would allow to add one now, but may
 						// to remove one, which is the same to us.
@@ -173,7 +173,7 @@ func TestForceOrphan(t *testing.T) {
 				t.Helper()
 
 				return func(verb string, _ client.Object, after bool) error {
-					if verb == "patch" && !after {
+					if verb == "update" && !after {
 						c.change(t, of(composites, "", "x"), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
 					}
 
@@ -208,7 +208,7 @@ func TestForceOrphan(t *testing.T) {
 			opts:   []reconciler.Option{option},
 			fail: func(*testing.T, *cluster) func(string, client.Object, bool) error {
 				return func(verb string, _ client.Object, _ bool) error {
-					if verb == "patch" {
+					if verb == "update" {
 						return kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
 					}
 
@@ -223,7 +223,7 @@ func TestForceOrphan(t *testing.T) {
 			opts:   []reconciler.Option{option},
 			fail: func(*testing.T, *cluster) func(string, client.Object, bool) error {
 				return func(verb string, _ client.Object, after bool) error {
-					if verb == "patch" && !after {
+					if verb == "update" && !after {
 						return kerrors.NewInternalError(errors.New("boom"))
 					}
 
@@ -238,7 +238,7 @@ func TestForceOrphan(t *testing.T) {
 			opts:   []reconciler.Option{option},
 			fail: func(*testing.T, *cluster) func(string, client.Object, bool) error {
 				n := 1
-				return lostAnswers("patch", &n)
+				return lostAnswers("update", &n)
 			},
 			want: want{Gone: true, Trails: 1, Failures: 1},
 		},
@@ -248,7 +248,7 @@ func TestForceOrphan(t *testing.T) {
 			opts:   []reconciler.Option{option},
 			fail: func(*testing.T, *cluster) func(string, client.Object, bool) error {
 				n := 1
-				return lostAnswers("patch", &n)
+				return lostAnswers("update", &n)
 			},
 			want: want{Finalizers: []string{theirs}, Trails: 1, Failures: 1, Passes: 2, Reason: "ForceOrphaned"},
 		},
@@ -260,7 +260,7 @@ func TestForceOrphan(t *testing.T) {
 				t.Helper()
 
 				return func(verb string, o client.Object, after bool) error {
-					if verb == "patch" && !after {
+					if verb == "update" && !after {
 						c.release(t, of(composites, "", "x"), mine)
 					}
 

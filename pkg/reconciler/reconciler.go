@@ -107,7 +107,7 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 // supplied finalizers are removed, and no others. What the finalizers wait for,
 // an external resource for example, is left as it is. The condition, an event, a
 // metric and the log say so; before, the condition says what it would do. It
-// never happens by itself. The reconciler must be allowed to patch the objects.
+// never happens by itself.
 // It panics without finalizers.
 func WithForceOrphan(finalizers ...string) Option {
 	if len(finalizers) == 0 {
