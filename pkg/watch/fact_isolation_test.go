@@ -4,9 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	kcache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
@@ -600,6 +605,66 @@ func TestFact14DiscoveryHoldsUpReads(t *testing.T) {
 			}
 		})
 	})
+}
+
+// What client-go calls an error handler for isn't what goes wrong: an informer that
+// can't reach its API server looks as healthy as one that can.
+func TestFact14ErrorHandlersTellLittle(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+
+	cases := map[string]struct {
+		reason string
+		fault  watchtest.Fault
+	}{
+		"Refused":   {"Connections are refused.", watchtest.Refuse()},
+		"Throttled": {"The API server has too much to do.", watchtest.TooManyRequests(0)},
+	}
+
+	for name, tc := range cases {
+		// An informer that has synced loses its watch, and gets no other.
+		lose := func(t *testing.T, api *watchtest.API) {
+			t.Helper()
+			pass(time.Second)
+			t.Cleanup(api.Inject(watchtest.Of(k).Only(watchtest.Watch), tc.fault))
+			api.Disconnect(watchtest.Of(k))
+			pass(time.Hour)
+		}
+
+		t.Run(name+"/Baseline", func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				api := watchtest.NewAPI(k)
+
+				var told atomic.Int64
+
+				ca := plainCache(t, api.Config(), func(o *cache.Options) {
+					o.DefaultWatchErrorHandler = func(context.Context, *kcache.Reflector, error) { told.Add(1) }
+				})
+				startCache(t, ca)
+
+				if _, err := ca.GetInformer(t.Context(), k.New()); err != nil {
+					t.Fatal(err)
+				}
+
+				lose(t, api)
+
+				// The first is about the watch that was cut as soon as it was open.
+				if n := told.Load(); n > 1 {
+					t.Errorf("\n%s\nThe error handler was called %d times in an hour: the scenario proves nothing.", tc.reason, n)
+				}
+			})
+		})
+
+		t.Run(name+"/Graft", func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r, _ := watching(t, k, false)
+				lose(t, r.api)
+
+				if s := stateOf(t, r); s.State != watch.StateDegraded || s.Error == "" {
+					t.Errorf("\n%s\nthe watch is %s (%q), want %s and why", tc.reason, s.State, s.Error, watch.StateDegraded)
+				}
+			})
+		})
+	}
 }
 
 // slowDiscovery reads a kind whose discovery hangs until it is told not to.

@@ -53,7 +53,7 @@ func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock fun
 }
 
 // plainCache is controller-runtime's cache with its own mapper.
-func plainCache(t *testing.T, cfg *rest.Config) cache.Cache {
+func plainCache(t *testing.T, cfg *rest.Config, o ...func(*cache.Options)) cache.Cache {
 	t.Helper()
 
 	h, err := rest.HTTPClientFor(cfg)
@@ -68,7 +68,12 @@ func plainCache(t *testing.T, cfg *rest.Config) cache.Cache {
 		t.Fatal(err)
 	}
 
-	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m})
+	opts := cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m}
+	for _, fn := range o {
+		fn(&opts)
+	}
+
+	ca, err := cache.New(cfg, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
