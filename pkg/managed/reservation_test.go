@@ -156,7 +156,7 @@ func run(t *testing.T, r reconcile.Reconciler, names ...string) {
 	}
 }
 
-func bucketOf(t *testing.T, a *testkit.API, name string) *testkit.Bucket {
+func bucketNamed(t *testing.T, a *testkit.API, name string) *testkit.Bucket {
 	t.Helper()
 
 	b := &testkit.Bucket{}
@@ -170,7 +170,7 @@ func bucketOf(t *testing.T, a *testkit.API, name string) *testkit.Bucket {
 func remove(t *testing.T, a *testkit.API, name string) {
 	t.Helper()
 
-	if err := a.Server().Delete(context.Background(), bucketOf(t, a, name)); err != nil {
+	if err := a.Server().Delete(context.Background(), bucketNamed(t, a, name)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -179,7 +179,7 @@ func remove(t *testing.T, a *testkit.API, name string) {
 func kill(t *testing.T, a *testkit.API, name string) {
 	t.Helper()
 
-	b := bucketOf(t, a, name)
+	b := bucketNamed(t, a, name)
 	b.SetFinalizers(nil)
 
 	if err := a.Server().Update(context.Background(), b); err != nil {
@@ -308,7 +308,7 @@ func TestReservationHandsOver(t *testing.T) {
 	remove(t, a, "old")
 	run(t, r, "old", "new", "old", "new")
 
-	b := bucketOf(t, a, "new")
+	b := bucketNamed(t, a, "new")
 	synced, reserved := b.GetCondition(xpv2.TypeSynced), b.GetCondition(TypeExternalNameReserved)
 
 	for _, m := range []string{synced.Message, reserved.Message} {
@@ -340,7 +340,7 @@ func TestReservationHandsOver(t *testing.T) {
 		t.Errorf("leases: -want, +got:\n%s", diff)
 	}
 
-	b = bucketOf(t, a, "new")
+	b = bucketNamed(t, a, "new")
 	if got := b.GetCondition(TypeExternalNameReserved); got.Status != corev1.ConditionTrue || got.Reason != ReasonReserved {
 		t.Errorf("condition: want True, Reserved, got %s, %s", got.Status, got.Reason)
 	}
@@ -608,7 +608,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 
 			run(t, r, "second")
 
-			b := bucketOf(t, a, "second")
+			b := bucketNamed(t, a, "second")
 			if got := holders(t, a)[sharedKey] == "second"; got != tc.takes {
 				t.Errorf("\n%s\ntaken over: want %t, got %t", tc.reason, tc.takes, got)
 			}
@@ -624,7 +624,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 
 			before := len(c.did())
 
-			if tc.takes && bucketOf(t, a, "first").GetUID() == "uid-1" {
+			if tc.takes && bucketNamed(t, a, "first").GetUID() == "uid-1" {
 				remove(t, a, "first")
 				run(t, r, "first")
 
@@ -668,7 +668,7 @@ func TestReservationOfWhatIsDeleted(t *testing.T) {
 
 			run(t, r, "first", "second")
 
-			b := bucketOf(t, a, "second")
+			b := bucketNamed(t, a, "second")
 			if diff := cmp.Diff([]any{tc.gone, tc.says, []string{"create first"}, map[string]string{sharedKey: "first"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
 				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -695,7 +695,7 @@ func TestReservationOfAssignedNames(t *testing.T) {
 	c.mustBeInnocent(t)
 
 	// Another name is another reservation, and the old one is given back.
-	b := bucketOf(t, a, "b")
+	b := bucketNamed(t, a, "b")
 	meta.SetExternalName(b, "id-2")
 
 	if err := a.Server().Update(context.Background(), b); err != nil {
@@ -725,7 +725,7 @@ func TestReservationOfLearnedNames(t *testing.T) {
 	r := reserving(a, c, connects(fns))
 	run(t, r, "first", "late", "late")
 
-	if diff := cmp.Diff([]any{[]string{"create first"}, "shared", ReasonReservedByOther}, []any{c.did(), meta.GetExternalName(bucketOf(t, a, "late")), bucketOf(t, a, "late").GetCondition(TypeExternalNameReserved).Reason}); diff != "" {
+	if diff := cmp.Diff([]any{[]string{"create first"}, "shared", ReasonReservedByOther}, []any{c.did(), meta.GetExternalName(bucketNamed(t, a, "late")), bucketNamed(t, a, "late").GetCondition(TypeExternalNameReserved).Reason}); diff != "" {
 		t.Errorf("calls, name, reason: -want, +got:\n%s", diff)
 	}
 }
@@ -737,7 +737,7 @@ func TestReservationOfWhatIsObserved(t *testing.T) {
 
 	run(t, r, "owner", "observer")
 
-	if got := bucketOf(t, a, "observer").GetCondition(xpv2.TypeSynced).Status; got != corev1.ConditionTrue {
+	if got := bucketNamed(t, a, "observer").GetCondition(xpv2.TypeSynced).Status; got != corev1.ConditionTrue {
 		t.Errorf("Synced: want True, got %s", got)
 	}
 
@@ -758,13 +758,13 @@ func TestReservationOfStaleReads(t *testing.T) {
 	remove(t, a, "old")
 	run(t, r, "old")
 
-	if err := a.Freeze(context.Background(), bucketOf(t, a, "old")); err != nil {
+	if err := a.Freeze(context.Background(), bucketNamed(t, a, "old")); err != nil {
 		t.Fatal(err)
 	}
 
 	run(t, r, "old")
 
-	if bucketOf(t, a, "old").GetName() != "" {
+	if bucketNamed(t, a, "old").GetName() != "" {
 		t.Fatal("the old one is still there")
 	}
 
