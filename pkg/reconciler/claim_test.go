@@ -32,7 +32,7 @@ func claimWithFive() (cm, x *unstructured.Unstructured, composed []*unstructured
 
 	with(at("spec", "resourceRefs"), refs)(x)
 	annotated(meta.AnnotationKeyReconciliationPaused, "true")(composed[1])
-	labelled("crossplane.io/in-use", "true")(composed[2])
+	protected(composed[2])
 
 	cm = of(claims, "default", "a",
 		with(at("spec", "resourceRef"), ref(x)),

@@ -366,8 +366,8 @@ func annotated(k, v string) func(u *unstructured.Unstructured) {
 	}
 }
 
-func labelled(k, v string) func(u *unstructured.Unstructured) {
-	return func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{k: v}) }
+func protected(u *unstructured.Unstructured) {
+	u.SetLabels(map[string]string{"crossplane.io/in-use": "true"})
 }
 
 func ownedBy(o *unstructured.Unstructured) func(u *unstructured.Unstructured) {

@@ -112,13 +112,13 @@ func TestReport(t *testing.T) {
 		"Protected": {
 			reason: "Protection is named first, and is the reason, whatever else is in the way.",
 			object: xr(thing("a"), thing("z")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("f")), thing("z", labelled("crossplane.io/in-use", "true"))},
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f")), thing("z", protected)},
 			want:   said{"True", "BlockedByProtection", "0 of 2 dependents deleted, 0%. Thing/z: protected by a Usage. Thing/a since T: held by f."},
 		},
 		"ProtectedNoMore": {
 			reason: "What is being deleted is not protected any more.",
 			object: xr(thing("a")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), labelled("crossplane.io/in-use", "true"))},
+			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), protected)},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."},
 		},
 		"Deleting": {
@@ -505,7 +505,7 @@ func TestReportTravelsUp(t *testing.T) {
 	// Somebody protects the leaf's sibling: that is what everybody is told.
 	c.change(t, objs[1], with(at("spec", "crossplane", "resourceRefs"), []any{ref(leaf), ref(of(secrets, "default", "kept"))}))
 
-	if err := c.server.Create(context.Background(), of(secrets, "default", "kept", labelled("crossplane.io/in-use", "true"))); err != nil {
+	if err := c.server.Create(context.Background(), of(secrets, "default", "kept", protected)); err != nil {
 		t.Fatal(err)
 	}
 

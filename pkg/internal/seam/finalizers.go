@@ -4,9 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/pkg/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // RemoveFinalizers takes the supplied finalizers from an object with which
