@@ -36,6 +36,15 @@
 //     (WithoutFinalizerGuard).
 //   - Status that did not change is not written (WithUnchangedStatusWrites).
 //
+// What is off by default:
+//
+//   - WithExternalNameReservation lets one managed resource at a time act on an
+//     external resource.
+//   - WithPreCreateObserve looks once more before it creates.
+//   - WithDeletionConfirmation doesn't believe a single "not found".
+//   - NewProviderConfigUsageTracker lets a managed resource go whose namespace is
+//     being deleted.
+//
 // Everything else is upstream's, and documented there. The example of
 // NewReconciler is a whole provider.
 package managed

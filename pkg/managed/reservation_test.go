@@ -824,12 +824,13 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 		rounds(5)
 	}
 
-	count := func(inject func(n int) (before, after error)) (*testkit.API, func() int) {
+	// failing returns an API of which inject says how the n-th request about
+	// leases fails.
+	failing := func(inject func(n int) (before, after error)) *testkit.API {
 		a, n := testkit.NewAPI(of("first"), of("second")), 0
-		hit := false
 
 		a.Before = func(_ context.Context, q testkit.Request) error {
-			if hit = isLease(q.Object) || isHolderCheck(q.Object); !hit {
+			if !isLease(q.Object) && !isHolderCheck(q.Object) {
 				return nil
 			}
 
@@ -848,13 +849,12 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 			return after
 		}
 
-		return a, func() int { return n }
+		return a
 	}
 
-	a, n := count(func(int) (error, error) { return nil, nil })
-	life(t, a, &shared{})
+	total := 0
+	life(t, failing(func(n int) (error, error) { total = n; return nil, nil }), &shared{})
 
-	total := n()
 	if total < 10 {
 		t.Fatalf("requests about leases: want some, got %d", total)
 	}
@@ -863,7 +863,7 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 		for k := 1; k <= total; k++ {
 			for _, lasting := range []int{1, 2 * leaseAttempts} {
 				t.Run(fmt.Sprintf("%s/%d/%d", name, k, lasting), func(t *testing.T) {
-					a, _ := count(func(n int) (error, error) {
+					a := failing(func(n int) (error, error) {
 						if n < k || n >= k+lasting {
 							return nil, nil
 						}
@@ -899,7 +899,7 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 		}
 
 		t.Run(name+"/always", func(t *testing.T) {
-			a, _ := count(func(int) (error, error) { return f.before, f.after })
+			a := failing(func(int) (error, error) { return f.before, f.after })
 			c := &shared{}
 
 			life(t, a, c)
