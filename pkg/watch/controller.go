@@ -99,6 +99,14 @@ func newController(name string, ctrl kcontroller.Controller, now time.Time) *con
 	return c
 }
 
+// drop a watch, which is then to be stopped. It delivers nothing new from now on:
+// whoever finds that there is no watch any more can wait for handlers that run, and
+// knows that none will follow. The mutex must be held.
+func (c *controller) drop(w *watch) {
+	delete(c.watches, w.id)
+	w.sub.stop()
+}
+
 // caller returns the incarnation whose reconcile or handler makes a call; nil if
 // it is none's.
 func caller(ctx context.Context) *controller {
@@ -290,8 +298,11 @@ func (e *ControllerEngine) ended(c *controller) {
 // stopWatches stops all watches of an incarnation, for good.
 func (e *ControllerEngine) stopWatches(c *controller) {
 	c.mu.Lock()
-	ws := c.watches
-	c.watches = nil
+	ws := make([]*watch, 0, len(c.watches))
+	for _, w := range c.watches {
+		c.drop(w)
+		ws = append(ws, w)
+	}
 	c.stopping = true
 	c.mu.Unlock()
 

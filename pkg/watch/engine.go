@@ -112,7 +112,6 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		serviceAccount: "crossplane",
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
-		clock:          clock.RealClock{},
 		drainTimeout:   defaultDrainTimeout,
 		syncTimeout:    defaultSyncTimeout,
 		controllers:    make(map[string]*controller),
@@ -124,11 +123,11 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 	}
 
 	if t, ok := infs.(*InformerTrackingCache); ok {
-		e.set = t.set
+		e.set, e.clock = t.set, t.set.clock
 		return e
 	}
 	e.set = newWrappedSet(infs, nil)
-	e.set.log = e.log
+	e.set.log, e.clock = e.log, e.set.clock
 	e.set.start()
 	return e
 }
@@ -286,7 +285,7 @@ func (e *ControllerEngine) startWatch(c *controller, seq uint64, r *Watch) (*wat
 		c.mu.Lock()
 		ours := c.watches[id] == w
 		if ours {
-			delete(c.watches, id)
+			c.drop(w)
 		}
 		c.mu.Unlock()
 		if ours {
@@ -342,7 +341,7 @@ func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids
 	ws := make([]*watch, 0, len(ids))
 	for _, id := range ids {
 		if w, ok := c.watches[id]; ok && stop(w) {
-			delete(c.watches, id)
+			c.drop(w)
 			ws = append(ws, w)
 		}
 	}
