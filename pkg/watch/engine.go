@@ -209,8 +209,6 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		return nil
 	}
 
-	defer e.changed()
-
 	var errs []error
 	started := make([]*watch, 0, len(ws))
 	for i := range ws {
@@ -293,6 +291,7 @@ func (e *ControllerEngine) startWatch(c *controller, seq uint64, r *Watch) (*wat
 		}
 		return nil, errors.Wrapf(err, "cannot start %q watch for %q", id.Type, id.GVK)
 	}
+	e.changed()
 	e.log.Debug("Started watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
 	return w, nil
 }
