@@ -12,6 +12,7 @@ import (
 	kunstructured "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	kcache "k8s.io/client-go/tools/cache"
@@ -91,7 +92,9 @@ func (b *cachePerKind) resolve(ctx context.Context, gvk schema.GroupVersionKind)
 
 func (b *cachePerKind) open(_ context.Context, o opening) (*opened, error) { //nolint:contextcheck // What is opened outlives the call.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{o.id.GroupVersion()})
-	mapper.AddSpecific(o.id.GroupVersionKind, o.mapping.Resource, o.mapping.Resource, o.mapping.Scope)
+	for _, kind := range []string{o.id.Kind, o.id.Kind + "List"} {
+		mapper.AddSpecific(o.id.GroupVersion().WithKind(kind), o.mapping.Resource, o.mapping.Resource, o.mapping.Scope)
+	}
 
 	opts := b.opts
 	opts.HTTPClient = b.client
@@ -116,10 +119,13 @@ func (b *cachePerKind) open(_ context.Context, o opening) (*opened, error) { //n
 	if newInformer == nil {
 		newInformer = kcache.NewSharedIndexInformer
 	}
+	var informers []*endingInformer // One for each namespace, if there are some.
 	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-		return newInformer(&observedListerWatcher{
+		inf := &endingInformer{SharedIndexInformer: newInformer(&observedListerWatcher{
 			lw: kcache.ToListerWatcherWithContext(lw), unwrapped: lw, report: o.report, run: b.run,
-		}, obj, resync, indexers)
+		}, obj, resync, indexers)}
+		informers = append(informers, inf)
+		return inf
 	}
 	report := opts.DefaultWatchErrorHandler
 	opts.DefaultWatchErrorHandler = func(ctx context.Context, r *kcache.Reflector, err error) {
@@ -154,6 +160,9 @@ func (b *cachePerKind) open(_ context.Context, o opening) (*opened, error) { //n
 				if err := c.Start(ctx); err != nil {
 					o.report(err)
 				}
+				for _, inf := range informers {
+					inf.end()
+				}
 			})
 		},
 		close: cancel,
@@ -165,6 +174,46 @@ func addIndex(ctx context.Context, c client.FieldIndexer, inf cache.Informer, ob
 		return inf.AddIndexers(i.indexers)
 	}
 	return c.IndexField(ctx, obj, i.field, i.extract)
+}
+
+// An endingInformer can be waited for. A cache with namespaces doesn't wait for
+// its informers.
+type endingInformer struct {
+	kcache.SharedIndexInformer
+
+	mu      sync.Mutex
+	ended   bool
+	running chan struct{} // Closed when it has run.
+}
+
+// Run the informer, unless it was ended.
+func (i *endingInformer) Run(stop <-chan struct{}) {
+	i.RunWithContext(wait.ContextForChannel(stop))
+}
+
+// RunWithContext runs the informer, unless it was ended.
+func (i *endingInformer) RunWithContext(ctx context.Context) {
+	i.mu.Lock()
+	if i.ended {
+		i.mu.Unlock()
+		return
+	}
+	i.running = make(chan struct{})
+	i.mu.Unlock()
+
+	defer close(i.running)
+	i.SharedIndexInformer.RunWithContext(ctx)
+}
+
+// end waits until the informer has run. Its context must have ended.
+func (i *endingInformer) end() {
+	i.mu.Lock()
+	i.ended = true
+	running := i.running
+	i.mu.Unlock()
+	if running != nil {
+		<-running
+	}
 }
 
 // An observedListerWatcher tells how lists and watches turn out.

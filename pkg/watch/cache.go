@@ -95,7 +95,8 @@ func WithCacheLogger(l logging.Logger) CacheOption {
 	return func(o *cacheOptions) { o.log = l }
 }
 
-// WithClock sets the clock for lingering and backoff; the system's by default.
+// WithClock sets the clock for lingering and backoff, also of an engine on the
+// cache; the system's by default.
 func WithClock(c clock.WithTicker) CacheOption {
 	return func(o *cacheOptions) { o.clock = c }
 }
