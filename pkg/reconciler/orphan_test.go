@@ -188,11 +188,15 @@ func TestForceOrphan(t *testing.T) {
 			fail: func(t *testing.T, c *cluster) func(string, client.Object, bool) error {
 				t.Helper()
 
-				withdrawn := false
+				n := 0
 
 				return func(verb string, _ client.Object, after bool) error {
-					if verb == "status" && !after && !withdrawn {
-						withdrawn = true
+					if verb != "status" || after {
+						return nil
+					}
+
+					// The first one announces the deletion.
+					if n++; n == 2 {
 						c.change(t, of(composites, "", "x"), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
 					}
 
@@ -357,5 +361,38 @@ func TestForceOrphanStaleCache(t *testing.T) {
 	want := said{"True", "ForceOrphaned", "An operator asked to orphan it, and finalizers were removed. Deletion was requested."}
 	if diff := cmp.Diff(want, r.c.says(t, o, reconciler.TypeDeleting)); diff != "" {
 		t.Errorf("Deleting: -want, +got:\n%s", diff)
+	}
+}
+
+// The trail is left if the answer to orphaning was lost, also if a cache lags.
+func TestForceOrphanInDoubt(t *testing.T) {
+	for name, finalizers := range map[string][]string{"Gone": {mine}, "Held": {mine, theirs}} {
+		t.Run(name, func(t *testing.T) {
+			o := xr()
+			held(finalizers...)(o)
+			annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID()))(o)
+
+			r := newRig(newCluster(o), o, reconciler.WithForceOrphan(mine))
+			n := 1
+			r.c.fail = func(verb string, u client.Object, after bool) error {
+				if verb == "update" && !after && n == 1 {
+					r.c.stale[client.ObjectKeyFromObject(o)] = r.c.read(t, o)
+				}
+
+				return lostAnswers("update", &n)(verb, u, after)
+			}
+
+			for range 3 {
+				_, _ = r.Reconcile(context.Background(), requestFor(o))
+			}
+
+			clear(r.c.stale)
+			pass(t, r, o)
+			pass(t, r, o)
+
+			if got := r.toldOf("ForceOrphaned"); got != 1 {
+				t.Errorf("events: want 1, got %d", got)
+			}
+		})
 	}
 }

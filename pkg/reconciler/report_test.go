@@ -315,6 +315,10 @@ func TestReport(t *testing.T) {
 				t.Errorf("\nReady should say the same: -want, +got:\n%s", diff)
 			}
 
+			if n := c.count("get Thing"); meta.IsPaused(tc.object) && n != 0 {
+				t.Errorf("\nreads of dependents while paused: want 0, got %d", n)
+			}
+
 			c.forget()
 
 			for range 20 {
@@ -439,6 +443,7 @@ func TestResult(t *testing.T) {
 		"DeadlinePassed": {reason: "A deadline that has passed asks for nothing.", opts: []reconciler.Option{reconciler.WithDeletionDeadline(time.Second, nil)}},
 		"Dependents":     {reason: "Dependents are looked at again.", opts: []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}, want: reconcile.Result{RequeueAfter: 10 * time.Second}},
 		"Both":           {reason: "What comes first counts.", opts: []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithDeletionDeadline(time.Minute+time.Second, nil)}, want: reconcile.Result{RequeueAfter: time.Second}},
+		"PassedAndMore":  {reason: "Neither does it keep from looking at dependents again.", opts: []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithDeletionDeadline(time.Second, nil)}, want: reconcile.Result{RequeueAfter: 10 * time.Second}},
 		"Error":          {reason: "An error is kept.", err: errors.New("boom"), opts: []reconciler.Option{reconciler.WithDeletionDeadline(time.Hour, nil)}},
 	}
 

@@ -1,0 +1,138 @@
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestReportOfBlocker(t *testing.T) {
+	type is struct {
+		Why     string
+		Urgency urgency
+	}
+
+	condition := func(kind, status, reason, message string) any {
+		return map[string]any{"type": kind, "status": status, "reason": reason, "message": message}
+	}
+
+	cases := map[string]struct {
+		reason     string
+		finalizers []string
+		conditions []any
+		want       is
+	}{
+		"Free": {
+			reason: "What nothing holds is about to go.",
+			want:   is{"nothing holds it any more", urgencyDeleting},
+		},
+		"Failing": {
+			reason:     "What reports an error is stuck.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "boom")},
+			want:       is{"held by f; ReconcileError: boom", urgencyStuck},
+		},
+		"Unknown": {
+			reason:     "What reports nothing wrong is on its way.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "Unknown", "Whatever", "boom")},
+			want:       is{"held by f", urgencyDeleting},
+		},
+		"WaitingItself": {
+			reason:     "What waits for others is quoted on those.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "WaitingForDependents", "1 of 2")},
+			want:       is{"WaitingForDependents: 1 of 2", urgencyDeleting},
+		},
+		"Orphaned": {
+			reason:     "What was orphaned needs nobody any more.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Deleting", "True", "ForceOrphaned", "")},
+			want:       is{"ForceOrphaned", urgencyDeleting},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": tc.conditions}}}
+			u.SetFinalizers(tc.finalizers)
+			u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+
+			b := blockerOf(Dependent{}, u)
+			if diff := cmp.Diff(tc.want, is{b.why, b.urgency}); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestReportOfTakenOver(t *testing.T) {
+	yes := true
+	u := &unstructured.Unstructured{}
+	u.SetOwnerReferences([]metav1.OwnerReference{{UID: "them", Controller: &yes}})
+
+	for owner, want := range map[types.UID]bool{"": false, "them": false, "us": true} {
+		if got := (Dependent{Owner: owner}).takenOver(u); got != want {
+			t.Errorf("takenOver(...) with owner %q: want %t, got %t", owner, want, got)
+		}
+	}
+}
+
+// All the reads of a report have a deadline.
+func TestReportIsBounded(t *testing.T) {
+	bounded := false
+
+	observe(context.Background(), nil, DependentListerFn(func(ctx context.Context, _ client.Reader, _ client.Object) ([]Dependent, error) {
+		_, bounded = ctx.Deadline()
+		return nil, nil
+	}), &unstructured.Unstructured{})
+
+	if !bounded {
+		t.Error("want a context with a deadline")
+	}
+}
+
+// What is remembered of what is gone is bounded, and doesn't mix objects up.
+func TestMemory(t *testing.T) {
+	m := &memory{objects: map[client.ObjectKey]*remembered{}}
+
+	object := func(uid string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{}
+		u.SetUID(types.UID(uid))
+		u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+
+		return u
+	}
+
+	for i := range 10 * forgotten {
+		o := object(fmt.Sprint(i))
+		m.remember(o)
+
+		if _, ok := m.get(object("other")); ok {
+			t.Fatal("another object of the name is not known")
+		}
+
+		if _, ok := m.forget(client.ObjectKeyFromObject(o), o.GetUID()); ok {
+			t.Fatal("the object itself is not to be forgotten")
+		}
+
+		if _, ok := m.forget(client.ObjectKeyFromObject(o), "other"); !ok {
+			t.Fatal("the object should have been known")
+		}
+
+		if m.remember(o) {
+			t.Fatal("what is gone is not remembered again")
+		}
+	}
+
+	if len(m.objects) != 0 || len(m.last) != forgotten {
+		t.Errorf("want 0 objects and %d names, got %d and %d", forgotten, len(m.objects), len(m.last))
+	}
+}
