@@ -53,6 +53,7 @@ type API struct {
 	After func(ctx context.Context, r Request) error
 
 	server client.WithWatch
+	scheme *runtime.Scheme
 
 	mu       sync.Mutex
 	requests []Request
@@ -71,7 +72,7 @@ func NewAPIWithoutStatus(objs ...client.Object) *API {
 }
 
 func newAPI(b *fake.ClientBuilder, subresource bool, objs []client.Object) *API {
-	a := &API{frozen: map[client.ObjectKey]client.Object{}}
+	a := &API{scheme: Scheme(), frozen: map[client.ObjectKey]client.Object{}}
 
 	for _, o := range objs {
 		a.assignUID(o)
@@ -105,9 +106,10 @@ func (a *API) Client() client.Client { return a.client(Get) }
 // Live returns a client that doesn't read from a cache.
 func (a *API) Live() client.Client { return a.client(LiveGet) }
 
-// Manager returns a manager of a controller.
+// Manager returns a manager of a controller. Its scheme is not the client's: a
+// fake client adds to its own what it is asked for.
 func (a *API) Manager() manager.Manager {
-	return &apiManager{Manager: xpfake.Manager{Client: a.Client(), Scheme: a.server.Scheme()}, live: a.Live()}
+	return &apiManager{Manager: xpfake.Manager{Client: a.Client(), Scheme: a.scheme}, live: a.Live()}
 }
 
 type apiManager struct {
@@ -213,7 +215,7 @@ func (a *API) client(get string) client.Client {
 					return c.Get(ctx, key, o, opts...)
 				}
 
-				gvk, err := apiutil.GVKForObject(o, a.server.Scheme())
+				gvk, err := apiutil.GVKForObject(o, a.scheme)
 				if err != nil {
 					return err
 				}
