@@ -231,12 +231,12 @@ func many(api *watchtest.API, n int) []watch.Watch {
 	return ws
 }
 
-// startController starts one that does nothing.
-func startController(b *testing.B, e *watch.ControllerEngine, name string) {
+// startController starts a controller "c" that does nothing.
+func startController(b *testing.B, e *watch.ControllerEngine) {
 	b.Helper()
 
 	nop := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
-	if err := e.Start(name, watch.WithRuntimeOptions(kcontroller.Options{Reconciler: nop})); err != nil {
+	if err := e.Start("c", watch.WithRuntimeOptions(kcontroller.Options{Reconciler: nop})); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -261,7 +261,7 @@ func BenchmarkStop(b *testing.B) {
 
 				for range b.N {
 					b.StopTimer()
-					startController(b, r.engine, "c")
+					startController(b, r.engine)
 
 					if err := r.engine.StartWatches(context.Background(), "c", ws...); err != nil {
 						b.Fatal(err)
@@ -291,7 +291,7 @@ func BenchmarkStartWatchesWithNothingToDo(b *testing.B) {
 		api := watchtest.NewAPI()
 		ws := many(api, n)
 		r := benchGraft(b, api)
-		startController(b, r.engine, "c")
+		startController(b, r.engine)
 
 		if err := r.engine.StartWatches(context.Background(), "c", ws...); err != nil {
 			b.Fatal(err)
@@ -346,12 +346,12 @@ func usage() (heap uint64, goroutines int) {
 func BenchmarkIdleWatch(b *testing.B) {
 	const n = 200
 
-	cost := func(b *testing.B, watches int, e *watch.ControllerEngine, name string, ws []watch.Watch) {
+	cost := func(b *testing.B, watches int, e *watch.ControllerEngine, ws []watch.Watch) {
 		b.Helper()
 
 		heap, goroutines := usage()
 
-		if err := e.StartWatches(context.Background(), name, ws...); err != nil {
+		if err := e.StartWatches(context.Background(), "c", ws...); err != nil {
 			b.Fatal(err)
 		}
 
@@ -364,7 +364,7 @@ func BenchmarkIdleWatch(b *testing.B) {
 		for range b.N {
 			k := watchtest.NewKind("Widget")
 			r := benchGraft(b, watchtest.NewAPI(k))
-			startController(b, r.engine, "c")
+			startController(b, r.engine)
 
 			ws := make([]watch.Watch, n)
 			for i := range ws {
@@ -375,7 +375,7 @@ func BenchmarkIdleWatch(b *testing.B) {
 				b.Fatal(err)
 			}
 
-			cost(b, n, r.engine, "c", ws)
+			cost(b, n, r.engine, ws)
 		}
 	})
 
@@ -384,8 +384,8 @@ func BenchmarkIdleWatch(b *testing.B) {
 			api := watchtest.NewAPI()
 			ws := many(api, n)
 			r := benchGraft(b, api)
-			startController(b, r.engine, "c")
-			cost(b, n, r.engine, "c", ws)
+			startController(b, r.engine)
+			cost(b, n, r.engine, ws)
 		}
 	})
 
@@ -431,7 +431,7 @@ func BenchmarkResidueOfCycles(b *testing.B) {
 		r := benchGraft(b, api)
 
 		cycle := func() {
-			startController(b, r.engine, "c")
+			startController(b, r.engine)
 
 			if err := r.engine.StartWatches(context.Background(), "c", ws...); err != nil {
 				b.Fatal(err)
