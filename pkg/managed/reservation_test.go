@@ -359,6 +359,11 @@ func TestReservationContenders(t *testing.T) {
 	}
 
 	a, c := testkit.NewAPI(objs...), &shared{}
+	// The fake client makes a kind known when it first meets it, without a lock.
+	if err := a.Server().Get(context.Background(), client.ObjectKey{Namespace: leaseNamespace, Name: "none"}, emptyLease(leaseNamespace, "none")); !kerrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+
 	// Two processes, as while leadership changes.
 	rs := []*Reconciler{reserving(a, c), reserving(a, c)}
 
@@ -723,10 +728,126 @@ func TestReservationOfLearnedNames(t *testing.T) {
 	}
 
 	r := reserving(a, c, connects(fns))
-	run(t, r, "first", "late", "late")
+	run(t, r, "first", "late")
 
 	if diff := cmp.Diff([]any{[]string{"create first"}, "shared", ReasonReservedByOther}, []any{c.did(), meta.GetExternalName(bucketNamed(t, a, "late")), bucketNamed(t, a, "late").GetCondition(TypeExternalNameReserved).Reason}); diff != "" {
 		t.Errorf("calls, name, reason: -want, +got:\n%s", diff)
+	}
+}
+
+// A lease is given back by who has it, whatever was known of it.
+func TestLeaseIsNotTakenAway(t *testing.T) {
+	ctx := context.Background()
+	mine := holder{Kind: "Bucket", Name: "mine", UID: "uid-mine"}
+	now := newClock().now
+
+	cases := map[string]struct {
+		reason string
+		then   func(t *testing.T, l *leases)
+		forget bool
+		want   map[string]string
+	}{
+		"Mine":        {reason: "What is mine goes.", want: map[string]string{}},
+		"MineUnknown": {reason: "It does if nothing is known of it.", forget: true, want: map[string]string{}},
+		"Rewritten": {
+			reason: "It does if somebody wrote it since.",
+			then: func(t *testing.T, l *leases) {
+				t.Helper()
+
+				u, err := l.get(ctx, leaseName("key"))
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				u.SetLabels(map[string]string{"a": "b"})
+
+				if err := l.client.Update(ctx, u); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: map[string]string{},
+		},
+		"TakenOver": {
+			reason: "What somebody took over since stays.",
+			then: func(t *testing.T, l *leases) {
+				t.Helper()
+
+				u, err := l.get(ctx, leaseName("key"))
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				l.fill(u, "key", holder{Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}, now)
+
+				if err := l.client.Update(ctx, u); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: map[string]string{"key": "theirs"},
+		},
+		"Gone": {
+			reason: "What isn't there needs nothing.",
+			then: func(t *testing.T, l *leases) {
+				t.Helper()
+
+				if err := l.client.Delete(ctx, emptyLease(leaseNamespace, leaseName("key"))); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: map[string]string{},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI()
+			l := &leases{client: a.Client(), live: a.Live(), namespace: leaseNamespace}
+
+			known, err := l.hold(ctx, "key", mine, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if tc.then != nil {
+				tc.then(t, l)
+			}
+
+			if tc.forget {
+				known = lease{name: leaseName("key")}
+			}
+
+			if err := l.release(ctx, known, mine); err != nil {
+				t.Errorf("\n%s\nrelease: %v", tc.reason, err)
+			}
+
+			if diff := cmp.Diff(tc.want, holders(t, a)); diff != "" {
+				t.Errorf("\n%s\nholders: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// What can't be given back is said, and the managed resource goes all the same.
+func TestReservationThatStays(t *testing.T) {
+	a, c, rec := testkit.NewAPI(of("b")), &shared{}, &recorder{}
+	r := reserving(a, c, WithRecorder(rec))
+
+	run(t, r, "b")
+	remove(t, a, "b")
+	run(t, r, "b")
+
+	a.Before = func(_ context.Context, q testkit.Request) error {
+		if isLease(q.Object) && q.Verb == testkit.Delete {
+			return kerrors.NewInternalError(errors.New("boom"))
+		}
+
+		return nil
+	}
+
+	run(t, r, "b")
+
+	if diff := cmp.Diff([]any{"", map[string]string{sharedKey: "b"}, 1}, []any{get(t, a).GetName(), holders(t, a), len(rec.of(reasonCannotRelease))}); diff != "" {
+		t.Errorf("object, holders, events: -want, +got:\n%s", diff)
 	}
 }
 
