@@ -225,11 +225,12 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
 	for _, w := range started {
 		if _, err := w.kind.wait(ctx); err != nil {
-			if c.ctx.Err() != nil {
-				return &notRunningError{name: name}
-			}
 			errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
 		}
+	}
+	if c.ctx.Err() != nil {
+		// Stopped meanwhile, and the watches with it, whatever became of them.
+		return &notRunningError{name: name}
 	}
 	return join(errs)
 }
