@@ -198,6 +198,9 @@ func (c *ControlPlane) Stop() error {
 			errs = append(errs, c.manager.stop())
 		}
 		if c.env != nil {
+			// A paused API server would not hear that it should end. If it never
+			// started there is nothing to resume.
+			_ = c.Resume()
 			if err := c.env.Stop(); err != nil {
 				// Envtest doesn't wait for what it kills, or has left it running.
 				errs = append(errs, fmt.Errorf("cannot stop the API server: %w", err), c.guard.kill())

@@ -1,0 +1,698 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+)
+
+const (
+	churnKinds       = 50
+	churnControllers = 8
+	churnWriters     = 4
+	churnDefiners    = 2
+	churnNames       = 6 // of objects of a kind
+
+	// churnSettle is how long after the churn everything must be over.
+	churnSettle = time.Minute
+
+	// churnHeap is what the heap may have grown by in the end: as many times,
+	// and so many bytes.
+	churnHeapFactor = 1.5
+	churnHeapSlack  = 8 << 20
+)
+
+// churnFor is how long kinds come and go: GRAFT_WATCH_CHURN, or two minutes.
+func churnFor(t *testing.T) time.Duration {
+	t.Helper()
+
+	v := os.Getenv("GRAFT_WATCH_CHURN")
+	if v == "" {
+		return 2 * time.Minute
+	}
+
+	d, err := time.ParseDuration(v)
+	must(t, "GRAFT_WATCH_CHURN", err)
+
+	return d
+}
+
+// churnSeed is GRAFT_WATCH_SEED, or the time.
+func churnSeed(t *testing.T) uint64 {
+	t.Helper()
+
+	v := os.Getenv("GRAFT_WATCH_SEED")
+	if v == "" {
+		return uint64(time.Now().UnixNano())
+	}
+
+	n, err := strconv.ParseUint(v, 10, 64)
+	must(t, "GRAFT_WATCH_SEED", err)
+
+	return n
+}
+
+// 50 kinds come and go, also with another scope and plural, while objects of them
+// are written, controllers and watches are started and stopped, and the API
+// server hangs at times. In the end every watch that was not stopped knows
+// exactly what there is, and none that was stopped has heard anything since.
+func TestWatchChurn(t *testing.T) {
+	duration, seed := churnFor(t), churnSeed(t)
+	t.Logf("%s with GRAFT_WATCH_SEED=%d", duration, seed)
+
+	ctx, cancel := context.WithTimeout(t.Context(), duration+churnSettle)
+	defer cancel()
+
+	existing := goleak.IgnoreCurrent()
+	heap, goroutines := footprint()
+
+	r := newEngineRig(t)
+	c := newChurn(t, r)
+	c.begin(ctx, t)
+
+	churning, enough := context.WithTimeout(ctx, duration)
+	defer enough()
+
+	var wg sync.WaitGroup
+
+	actor := func(n int, every time.Duration, act func(ctx context.Context, d *rand.Rand)) {
+		// A source of its own makes each actor's choices the seed's alone.
+		d := rand.New(rand.NewPCG(seed, uint64(n)))
+
+		wg.Go(func() {
+			tick := time.NewTicker(every)
+			defer tick.Stop()
+
+			for {
+				select {
+				case <-churning.Done():
+					return
+				case <-tick.C:
+					// What was begun is finished: only the test's end interrupts.
+					act(ctx, d)
+				}
+			}
+		})
+	}
+
+	for i := range churnDefiners {
+		actor(100+i, 200*time.Millisecond, c.redefine)
+	}
+
+	for i := range churnWriters {
+		actor(200+i, 25*time.Millisecond, c.write)
+	}
+
+	for i, o := range c.controllers {
+		actor(300+i, 250*time.Millisecond, o.act)
+	}
+
+	actor(400, duration/3, c.hang)
+
+	peak := peakOf(churning, 500*time.Millisecond)
+
+	wg.Wait()
+
+	if err := errors.Join(c.errs...); err != nil {
+		t.Errorf("The test's own actors failed:\n%v", err)
+	}
+
+	busyHeap, busyGoroutines := footprint()
+	t.Logf("churned: definitions created %d times, of which with another scope %d, plural %d; %d writes, %d refused; %d hangs; controllers started %d times, watches %d; %d events, %d reconciles; peak %d goroutines",
+		c.defined.Load(), c.rescoped.Load(), c.renamed.Load(), c.writes.Load(), c.refused.Load(), c.hangs.Load(), c.started.Load(), c.watched.Load(), c.events.Load(), c.reconciles.Load(), peak())
+
+	began := time.Now()
+
+	c.settles(ctx, t)
+	t.Logf("settled in %s: heap %d KiB, %d goroutines", time.Since(began).Round(time.Millisecond), busyHeap>>10, busyGoroutines)
+	c.strangers(t)
+
+	began = time.Now()
+
+	must(t, "Shutdown()", r.Shutdown(ctx))
+	t.Logf("all stopped in %s", time.Since(began).Round(time.Microsecond))
+
+	for _, o := range c.controllers {
+		o.stopped()
+	}
+
+	if diff := cmp.Diff([]int64{0, 0}, []int64{r.tally.controllers.Load(), r.tally.watches.Load()}); diff != "" {
+		t.Errorf("What was counted as started and not as stopped after the end: controllers, watches: -want, +got:\n%s", diff)
+	}
+
+	// What comes late has its chance while everything is deleted.
+	c.end(ctx, t)
+	must(t, "cannot stop the engine", r.stop())
+
+	if n := c.late.Load(); n != 0 {
+		t.Errorf("%d events were delivered to watches, or requests to controllers, that were stopped", n)
+	}
+
+	t.Logf("%d log lines:%s", r.lines.total(), r.lines)
+
+	if limit := c.lineLimit(); r.lines.total() > limit {
+		t.Errorf("%d log lines, more than %d", r.lines.total(), limit)
+	}
+
+	c = nil
+
+	if err := goleak.Find(existing); err != nil {
+		t.Errorf("Something still runs: %v", err)
+	}
+
+	afterHeap, afterGoroutines := footprint()
+	t.Logf("heap %d KiB before, %d KiB after; goroutines %d before, %d after", heap>>10, afterHeap>>10, goroutines, afterGoroutines)
+
+	if limit := uint64(churnHeapFactor*float64(heap)) + churnHeapSlack; afterHeap > limit {
+		t.Errorf("heap of %d bytes in the end, more than %d", afterHeap, limit)
+	}
+
+	if afterGoroutines > goroutines {
+		t.Errorf("%d goroutines in the end, %d before", afterGoroutines, goroutines)
+	}
+}
+
+// peakOf looks at the number of goroutines until the context ends, and returns
+// what tells the highest.
+func peakOf(ctx context.Context, every time.Duration) func() int {
+	done := make(chan int, 1)
+
+	go func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+
+		highest := 0
+
+		for {
+			select {
+			case <-ctx.Done():
+				done <- highest
+				return
+			case <-tick.C:
+				highest = max(highest, numGoroutine())
+			}
+		}
+	}()
+
+	return func() int { return <-done }
+}
+
+// A slot is one of the kinds.
+type slot struct {
+	changing sync.Mutex // held by whoever defines or undefines it
+
+	mu      sync.Mutex
+	as      served
+	defined bool
+}
+
+func (s *slot) get() (served, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.as, s.defined
+}
+
+func (s *slot) set(as served, defined bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.as, s.defined = as, defined
+}
+
+type churn struct {
+	r           *engineRig
+	kinds       []*slot
+	controllers []*actor
+
+	defined, rescoped, renamed, writes, refused, hangs, started, watched, events, reconciles, late atomic.Int64
+
+	mu   sync.Mutex
+	errs []error
+}
+
+func newChurn(t *testing.T, r *engineRig) *churn {
+	t.Helper()
+
+	c := &churn{r: r}
+
+	for i := range churnKinds {
+		c.kinds = append(c.kinds, &slot{as: served{kind: fmt.Sprintf("Churn%d", i), plural: fmt.Sprintf("churn%ds", i), namespaced: i%2 == 0}})
+	}
+
+	for i := range churnControllers {
+		c.controllers = append(c.controllers, &actor{churn: c, name: fmt.Sprintf("churn/%d", i), listeners: map[watch.WatchID]*listener{}})
+	}
+
+	return c
+}
+
+func (c *churn) failed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	c.errs = append(c.errs, err)
+}
+
+// begin defines all kinds.
+func (c *churn) begin(ctx context.Context, t *testing.T) {
+	t.Helper()
+
+	t.Cleanup(func() { must(t, "Resume()", plane.Resume()) })
+
+	c.all(t, "define", func(s *slot) error {
+		as, _ := s.get()
+		if err := c.r.operator.define(ctx, as); err != nil {
+			return err
+		}
+
+		c.defined.Add(1)
+		s.set(as, true)
+
+		return nil
+	})
+}
+
+// end deletes all objects, and asks for all definitions to be deleted. It doesn't
+// wait for that: the API server takes five seconds for each, and does five at a
+// time.
+func (c *churn) end(ctx context.Context, t *testing.T) {
+	t.Helper()
+
+	c.all(t, "delete", func(s *slot) error {
+		as, defined := s.get()
+		if !defined {
+			return nil
+		}
+
+		return errors.Join(
+			c.r.operator.of(as).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+			c.r.operator.Resource(crds).Delete(ctx, as.definition().GetName(), metav1.DeleteOptions{}),
+		)
+	})
+}
+
+func (c *churn) all(t *testing.T, what string, do func(s *slot) error) {
+	t.Helper()
+
+	errs := make([]error, len(c.kinds))
+	some := make(chan struct{}, 10)
+
+	var wg sync.WaitGroup
+	for i, s := range c.kinds {
+		wg.Go(func() {
+			some <- struct{}{}
+
+			errs[i] = do(s)
+			<-some
+		})
+	}
+
+	wg.Wait()
+	must(t, what, errors.Join(errs...))
+}
+
+// redefine takes a kind away, or brings one back, maybe served otherwise. One in
+// three that goes comes back at once.
+func (c *churn) redefine(ctx context.Context, d *rand.Rand) {
+	s := c.kinds[d.IntN(len(c.kinds))]
+	atOnce, scope, plural := d.IntN(3) == 0, d.IntN(3) == 0, d.IntN(3) == 0
+
+	if !s.changing.TryLock() {
+		return
+	}
+	defer s.changing.Unlock()
+
+	as, defined := s.get()
+	if defined {
+		s.set(as, false)
+
+		if err := c.r.operator.undefine(ctx, as); err != nil {
+			c.failed(fmt.Errorf("cannot undefine %s: %w", as.kind, err))
+			return
+		}
+
+		if !atOnce {
+			return
+		}
+	}
+
+	if scope {
+		as.namespaced = !as.namespaced
+		c.rescoped.Add(1)
+	}
+
+	if plural {
+		as.plural += "x"
+		c.renamed.Add(1)
+	}
+
+	if err := c.r.operator.define(ctx, as); err != nil {
+		c.failed(fmt.Errorf("cannot define %s: %w", as.kind, err))
+	}
+
+	c.defined.Add(1)
+	s.set(as, true)
+}
+
+// write creates, changes or deletes an object. The kind may be gone, the object
+// there already: the API server says so.
+func (c *churn) write(ctx context.Context, d *rand.Rand) {
+	s := c.kinds[d.IntN(len(c.kinds))]
+	name, what, value := fmt.Sprintf("object-%d", d.IntN(churnNames)), d.IntN(4), d.Int()
+
+	as, defined := s.get()
+	if !defined {
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+
+	o := as.object(name)
+	o.Object["spec"] = map[string]any{"value": strconv.Itoa(value)}
+
+	var err error
+
+	switch what {
+	case 0:
+		err = c.r.operator.of(as).Delete(ctx, name, metav1.DeleteOptions{})
+	case 1:
+		_, err = c.r.operator.of(as).Create(ctx, o, metav1.CreateOptions{})
+	default:
+		_, err = c.r.operator.of(as).Apply(ctx, name, o, metav1.ApplyOptions{FieldManager: "churn", Force: true})
+	}
+
+	c.writes.Add(1)
+
+	if err != nil {
+		c.refused.Add(1)
+	}
+}
+
+// hang stops the API server for a few seconds.
+func (c *churn) hang(ctx context.Context, d *rand.Rand) {
+	if err := plane.Pause(); err != nil {
+		c.failed(err)
+		return
+	}
+
+	c.hangs.Add(1)
+
+	paused, cancel := context.WithTimeout(ctx, time.Duration(2+d.IntN(4))*time.Second)
+	defer cancel()
+
+	<-paused.Done()
+
+	if err := plane.Resume(); err != nil {
+		c.failed(err)
+	}
+}
+
+// An actor starts and stops a controller and its watches. It is the only one
+// that does, so it knows what must run.
+type actor struct {
+	churn *churn
+	name  string
+
+	incarnation int
+	over        *atomic.Bool // that this incarnation was stopped
+	listeners   map[watch.WatchID]*listener
+}
+
+func (a *actor) act(ctx context.Context, d *rand.Rand) {
+	var err error
+
+	switch n := d.IntN(16); {
+	case a.over == nil:
+		err = a.start()
+	case n == 0:
+		err = a.stop(ctx)
+	case n < 5:
+		err = a.stopWatches(ctx, d)
+	default:
+		err = a.startWatches(ctx, d)
+	}
+
+	if err != nil {
+		a.churn.failed(fmt.Errorf("%s: %w", a.name, err))
+	}
+}
+
+func (a *actor) start() error {
+	over := &atomic.Bool{}
+	c := a.churn
+
+	if err := c.r.Start(a.name, reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		c.reconciles.Add(1)
+
+		if over.Load() {
+			c.late.Add(1)
+		}
+
+		return reconcile.Result{}, nil
+	})); err != nil {
+		return err
+	}
+
+	a.incarnation++
+	a.over = over
+
+	c.started.Add(1)
+
+	return nil
+}
+
+func (a *actor) stop(ctx context.Context) error {
+	began := time.Now()
+
+	if err := a.churn.r.Stop(ctx, a.name); err != nil {
+		return err
+	}
+
+	a.stopped()
+
+	return quick("Stop", began)
+}
+
+// stopped says that from now on nobody may be told anything.
+func (a *actor) stopped() {
+	if a.over != nil {
+		a.over.Store(true)
+		a.over = nil
+	}
+
+	for id, l := range a.listeners {
+		l.stopped.Store(true)
+		delete(a.listeners, id)
+	}
+}
+
+func (a *actor) startWatches(ctx context.Context, d *rand.Rand) error {
+	var ws []watch.Watch
+
+	c := a.churn
+	added := map[watch.WatchID]*listener{}
+
+	for range 1 + d.IntN(5) {
+		as, _ := c.kinds[d.IntN(len(c.kinds))].get()
+		id := watch.WatchID{Type: watch.WatchTypeDependency, GVK: as.gvk()}
+
+		l := a.listeners[id]
+		if l == nil {
+			l = added[id]
+		}
+
+		if l == nil {
+			l = &listener{name: fmt.Sprintf("%s, incarnation %d, %s", a.name, a.incarnation, as.kind), events: &c.events, late: &c.late, known: heardOf()}
+			added[id] = l
+
+			c.watched.Add(1)
+		}
+
+		ws = append(ws, watch.WatchFor(as.empty(), id.Type, l))
+	}
+
+	// A kind that isn't there, or an API server that hangs, is nothing to wait
+	// for: the watch begins to deliver when it can.
+	limit := 3 * time.Second
+
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+
+	began := time.Now()
+	err := c.r.StartWatches(ctx, a.name, ws...)
+
+	maps.Copy(a.listeners, added)
+
+	for _, known := range []error{watch.ErrNotRunning, watch.ErrInvalidWatch, watch.ErrConflictingWatch, watch.ErrForbidden, watch.ErrShutDown} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+
+	return quick("StartWatches", began.Add(limit))
+}
+
+func (a *actor) stopWatches(ctx context.Context, d *rand.Rand) error {
+	var ids []watch.WatchID
+
+	for range 1 + d.IntN(3) {
+		as, _ := a.churn.kinds[d.IntN(len(a.churn.kinds))].get()
+		ids = append(ids, watch.WatchID{Type: watch.WatchTypeDependency, GVK: as.gvk()})
+	}
+
+	began := time.Now()
+	want := map[watch.WatchID]bool{}
+
+	for _, id := range ids {
+		if a.listeners[id] != nil {
+			want[id] = true
+		}
+	}
+
+	n, err := a.churn.r.StopWatches(ctx, a.name, ids...)
+	if err != nil {
+		return err
+	}
+
+	if n != len(want) {
+		return fmt.Errorf("StopWatches stopped %d, want %d", n, len(want))
+	}
+
+	for id := range want {
+		a.listeners[id].stopped.Store(true)
+		delete(a.listeners, id)
+	}
+
+	return quick("StopWatches", began)
+}
+
+// quick returns an error if something that began, or should have ended, a while
+// ago took too long, even for a busy machine.
+func quick(what string, began time.Time) error {
+	if took := time.Since(began); took > 2*time.Second {
+		return fmt.Errorf("%s took %s", what, took)
+	}
+
+	return nil
+}
+
+// settles waits until each watch knows exactly what there is, and its state says
+// whether the kind is there.
+func (c *churn) settles(ctx context.Context, t *testing.T) {
+	t.Helper()
+
+	var wrong []string
+
+	watches := 0
+	err := wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
+		wrong, watches = c.wrong(ctx)
+		return len(wrong) == 0, nil
+	})
+	if err != nil {
+		t.Errorf("%d of %d watches don't know what there is:", len(wrong), watches)
+
+		for _, w := range wrong {
+			t.Log(w)
+		}
+	}
+
+	if got := c.r.tally.watches.Load(); got != int64(watches) {
+		t.Errorf("%d watches are counted as started and not stopped, want %d", got, watches)
+	}
+
+	if watches < churnControllers {
+		t.Errorf("only %d watches are left, too few to prove anything: lengthen the churn", watches)
+	}
+
+	t.Logf("%d watches know what there is", watches)
+}
+
+func (c *churn) wrong(ctx context.Context) (wrong []string, watches int) {
+	states := map[string]map[watch.WatchID]watch.State{}
+
+	for _, s := range c.r.Snapshot().Controllers {
+		states[s.Name] = map[watch.WatchID]watch.State{}
+		for _, w := range s.Watches {
+			states[s.Name][watch.WatchID{Type: w.Type, GVK: w.GVK}] = w.State
+		}
+	}
+
+	for _, s := range c.kinds {
+		as, defined := s.get()
+		want, state := heardOf(), watch.StateDormant
+
+		if defined {
+			var err error
+
+			state = watch.StateActive
+			if want, err = c.r.operator.objects(ctx, as); err != nil {
+				wrong = append(wrong, fmt.Sprintf("%s: %v", as.kind, err))
+				continue
+			}
+		}
+
+		id := watch.WatchID{Type: watch.WatchTypeDependency, GVK: as.gvk()}
+
+		for _, a := range c.controllers {
+			l := a.listeners[id]
+			if l == nil {
+				if _, ok := states[a.name][id]; ok {
+					wrong = append(wrong, fmt.Sprintf("%s: %s is watched, and shouldn't be", a.name, as.kind))
+				}
+
+				continue
+			}
+
+			watches++
+
+			if diff := cmp.Diff(want, l.heard()); diff != "" || states[a.name][id] != state {
+				wrong = append(wrong, fmt.Sprintf("%s: state %q, want %q: -want, +got:\n%s", l.name, states[a.name][id], state, diff))
+			}
+		}
+	}
+
+	return wrong, watches
+}
+
+// strangers fails the test if a live watch was told of the deletion of what it
+// didn't know, for instance twice.
+func (c *churn) strangers(t *testing.T) {
+	t.Helper()
+
+	for _, a := range c.controllers {
+		for _, l := range a.listeners {
+			l.mu.Lock()
+			for _, s := range l.strange {
+				t.Error(s)
+			}
+			l.mu.Unlock()
+		}
+	}
+}
+
+// lineLimit is how many lines may be logged: one when a kind begins to fail, be
+// it because it went or because the API server hangs, and a few of the manager's
+// at its end.
+func (c *churn) lineLimit() int {
+	return int(c.defined.Load()) + churnKinds*int(c.hangs.Load()) + 20
+}
