@@ -193,14 +193,15 @@ func (c *ControlPlane) Done() <-chan struct{} { return c.manager.done }
 // same.
 func (c *ControlPlane) Stop() error {
 	c.stop.Do(func() {
+		// Nothing that is paused hears that it should end. If the API server never
+		// started there is nothing to resume.
+		_ = c.Resume()
+
 		var errs []error
 		if c.manager != nil {
 			errs = append(errs, c.manager.stop())
 		}
 		if c.env != nil {
-			// A paused API server would not hear that it should end. If it never
-			// started there is nothing to resume.
-			_ = c.Resume()
 			if err := c.env.Stop(); err != nil {
 				// Envtest doesn't wait for what it kills, or has left it running.
 				errs = append(errs, fmt.Errorf("cannot stop the API server: %w", err), c.guard.kill())

@@ -86,7 +86,11 @@ func TestWatchChurn(t *testing.T) {
 
 	r := newEngineRig(t)
 	c := newChurn(t, r)
+	start := time.Now()
+	phase := func(name string) { t.Logf("%s: %s", time.Since(start).Round(time.Millisecond), name) }
+
 	c.begin(ctx, t)
+	phase("all kinds are defined")
 
 	churning, enough := context.WithTimeout(ctx, duration)
 	defer enough()
@@ -129,7 +133,10 @@ func TestWatchChurn(t *testing.T) {
 
 	peak := peakOf(churning, 500*time.Millisecond)
 
+	<-churning.Done()
+	phase("the churn ends")
 	wg.Wait()
+	phase("what was begun is finished")
 
 	if err := errors.Join(c.errs...); err != nil {
 		t.Errorf("The test's own actors failed:\n%v", err)
@@ -160,7 +167,9 @@ func TestWatchChurn(t *testing.T) {
 
 	// What comes late has its chance while everything is deleted.
 	c.end(ctx, t)
+	phase("all objects are deleted")
 	must(t, "cannot stop the engine", r.stop())
+	phase("the manager has ended")
 
 	if n := c.late.Load(); n != 0 {
 		t.Errorf("%d events were delivered to watches, or requests to controllers, that were stopped", n)
