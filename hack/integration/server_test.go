@@ -13,6 +13,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,7 +44,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 
 	s := runtime.NewScheme()
-	must(t, "AddToScheme()", errors.Join(sample.AddToScheme(s), corev1.AddToScheme(s)))
+	must(t, "AddToScheme()", errors.Join(sample.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s)))
 
 	return s
 }
