@@ -30,6 +30,10 @@ test: race ## Run the unit tests of all modules
 integration: race controlplane ## Run the tests that need a real control plane (built once, about ten minutes)
 	cd hack && go test $(RACE) -tags integration -count=1 -timeout 30m ./...
 
+.PHONY: churn
+churn: race controlplane ## Let kinds come and go on a real API server for two minutes
+	cd hack && GRAFT_WATCH_CHURN=2m go test $(RACE) -tags integration -count=1 -timeout 15m -v -run TestWatchChurn ./integration
+
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API anew
 	cd hack && go run ./passthrough
