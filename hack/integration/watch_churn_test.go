@@ -1,4 +1,4 @@
-//go:build integration
+//go:build integration && churn
 
 package integration
 
@@ -40,14 +40,13 @@ const (
 	churnHeapSlack  = 8 << 20
 )
 
-// churnFor is how long kinds come and go: GRAFT_WATCH_CHURN, or
-// half a minute. make churn runs it for two.
+// churnFor is how long kinds come and go: GRAFT_WATCH_CHURN, or two minutes.
 func churnFor(t *testing.T) time.Duration {
 	t.Helper()
 
 	v := os.Getenv("GRAFT_WATCH_CHURN")
 	if v == "" {
-		return 30 * time.Second
+		return 2 * time.Minute
 	}
 
 	d, err := time.ParseDuration(v)
