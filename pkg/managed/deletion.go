@@ -52,7 +52,7 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 		case c.Status != corev1.ConditionTrue:
 			reason, message := first(server)
 			return reconciler.Deleting(s.Now(), reason, message)
-		case conditionOf(server, xpv2.TypeReady).Reason != xpv2.ReasonDeleting:
+		case seam.ConditionOf(server, xpv2.TypeReady).Reason != xpv2.ReasonDeleting:
 			// Somebody who knows nothing of deletions wrote Ready.
 			return reconciler.Deleting(s.Now(), c.Reason, c.Message)
 		default:
@@ -159,7 +159,7 @@ func first(o client.Object) (xpv2.ConditionReason, string) {
 
 // report says why o is still there when the reconcile has come as far as it did.
 func report(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
-	if s.Phase == seam.PhaseStart && conditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
+	if s.Phase == seam.PhaseStart && seam.ConditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
 		return reconciler.ReasonBlockedByPause, messagePaused
 	}
 
@@ -204,7 +204,7 @@ func observed(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
 		// nothing; unless the deletion began while it was on the way to
 		// something else.
 		switch {
-		case conditionOf(o, xpv2.TypeSynced).Status != corev1.ConditionFalse:
+		case seam.ConditionOf(o, xpv2.TypeSynced).Status != corev1.ConditionFalse:
 			return first(o)
 		case absent:
 			return reconciler.ReasonReconcileFailed, messageGone
@@ -221,15 +221,7 @@ func observed(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
 }
 
 func deletingCondition(o client.Object) xpv2.Condition {
-	return conditionOf(o, reconciler.TypeDeleting)
-}
-
-func conditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
-	if c, ok := seam.Conditioned(o); ok {
-		return c.GetCondition(t)
-	}
-
-	return xpv2.Condition{}
+	return seam.ConditionOf(o, reconciler.TypeDeleting)
 }
 
 // blockingFinalizers returns the finalizers for which upstream delays the

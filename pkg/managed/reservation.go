@@ -234,7 +234,7 @@ func (r *reservation) reserve(ctx context.Context, s *seam.Session, mg resource.
 		r.giveBack(ctx, mg, had.lease)
 	}
 
-	if conditionOf(mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
+	if seam.ConditionOf(mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
 		r.say(s, mg, corev1.ConditionTrue, ReasonReserved, "")
 	}
 

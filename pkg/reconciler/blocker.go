@@ -17,8 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 const (
@@ -282,14 +280,6 @@ func conditionIn(u *unstructured.Unstructured, t xpv2.ConditionType) xpv2.Condit
 		message, _ := c["message"].(string)
 
 		return xpv2.Condition{Type: t, Status: corev1.ConditionStatus(status), Reason: xpv2.ConditionReason(reason), Message: message}
-	}
-
-	return xpv2.Condition{}
-}
-
-func conditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
-	if c, ok := seam.Conditioned(o); ok {
-		return c.GetCondition(t)
 	}
 
 	return xpv2.Condition{}

@@ -85,7 +85,7 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
 		reason, message := ReasonDeletionRequested, d.message(messageRequested, server)
-		if c := conditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
+		if c := seam.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
 			reason, message = c.Reason, c.Message
 		}
 
@@ -93,7 +93,7 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 			return Deleting(s.Now(), ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength))
 		}
 
-		if ready := conditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
+		if ready := seam.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
 
@@ -229,7 +229,7 @@ func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv
 	switch {
 	case len(d.toOrphan(o)) > 0:
 		reason, message = ReasonForceOrphaned, d.orphanMessage(o)
-	case asked(o) && len(d.orphan) > 0 && conditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
+	case asked(o) && len(d.orphan) > 0 && seam.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
 		reason, message = ReasonForceOrphaned, "An operator asked to orphan it, and finalizers were removed. "+message
 	case d.pastDeadline(s, o):
 		reason, message = ReasonDeadlineExceeded, d.late(o, message)
@@ -252,7 +252,7 @@ func (d *deletion) reason(o client.Object, on dependents) (xpv2.ConditionReason,
 		return on.reason(), on.summary()
 	}
 
-	if c := conditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
+	if c := seam.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
 		return ReasonReconcileFailed, strings.TrimSpace(on.summary() + " It could not be reconciled: see the Synced condition.")
 	}
 

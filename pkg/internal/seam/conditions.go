@@ -104,6 +104,16 @@ func isCondition(v any) bool {
 	}
 }
 
+// ConditionOf returns o's condition of that type, or the zero condition if o has no
+// conditions.
+func ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
+	if c, ok := Conditioned(o); ok {
+		return c.GetCondition(t)
+	}
+
+	return xpv2.Condition{}
+}
+
 // SetConditions sets conditions on o as upstream does, with the generation they
 // were observed at. A condition that the API server has already keeps the time
 // of its last transition, whatever happened to it in memory meanwhile.
