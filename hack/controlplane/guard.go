@@ -54,7 +54,8 @@ exec %s "$@"
 
 // startGuard starts a guard that removes dir, which exists, in the end. It keeps
 // the given files open for as long as it runs. Either release or kill must be
-// called.
+// called, and the guard kept until then: the garbage collector closes the pipe of
+// one that nobody refers to any more.
 func startGuard(dir string, hold ...*os.File) (*guard, error) {
 	for _, sub := range []string{"pids", "run"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {

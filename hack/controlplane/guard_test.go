@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -33,6 +34,9 @@ func runGuarded(dir string) error {
 	if err != nil {
 		return err
 	}
+	// Nothing below needs the guard, and collected as garbage it would close its
+	// pipe: the end that it waits for.
+	defer runtime.KeepAlive(g)
 	cmd := exec.Command(script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd.Run()
