@@ -7,6 +7,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/hack/cloud"
 )
@@ -16,6 +17,9 @@ type settings struct {
 	createTokens       bool
 	deterministicNames bool
 	background         bool
+
+	configs client.Reader
+	tracker resource.ModernTracker
 }
 
 // An Option configures a connector.
@@ -64,7 +68,12 @@ func (s settings) connect(ctx context.Context, c *cloud.Cloud, calls *Calls, mg 
 		return nil, err
 	}
 
-	session, err := c.NewSession(ctx, s.token)
+	token, err := s.login(ctx, mg)
+	if err != nil {
+		return nil, err
+	}
+
+	session, err := c.NewSession(ctx, token)
 	if err != nil {
 		return nil, fmt.Errorf("cannot log in to the cloud: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 // an API server. The caller owns them.
 func CRDs() []*extv1.CustomResourceDefinition {
 	return []*extv1.CustomResourceDefinition{
-		crd(DatabaseKind, extv1.ClusterScoped, map[string]extv1.JSONSchemaProps{
+		managedCRD(DatabaseKind, extv1.ClusterScoped, map[string]extv1.JSONSchemaProps{
 			"deletionPolicy": withDefault(enum(string(xpv2.DeletionOrphan), string(xpv2.DeletionDelete)), string(xpv2.DeletionDelete)),
 			"providerConfigRef": withDefault(
 				object([]string{"name"}, map[string]extv1.JSONSchemaProps{"name": text(), "policy": referencePolicy()}),
@@ -23,30 +23,27 @@ func CRDs() []*extv1.CustomResourceDefinition {
 			),
 			"writeConnectionSecretToRef": object([]string{"name", "namespace"}, map[string]extv1.JSONSchemaProps{"name": text(), "namespace": text()}),
 		}),
-		crd(BucketKind, extv1.NamespaceScoped, map[string]extv1.JSONSchemaProps{
+		managedCRD(BucketKind, extv1.NamespaceScoped, map[string]extv1.JSONSchemaProps{
 			"providerConfigRef": withDefault(
 				object([]string{"kind", "name"}, map[string]extv1.JSONSchemaProps{"kind": text(), "name": text()}),
 				xpv2.ProviderConfigReference{Kind: defaultProviderConfigKind, Name: defaultProviderConfig},
 			),
 			"writeConnectionSecretToRef": object([]string{"name"}, map[string]extv1.JSONSchemaProps{"name": text()}),
 		}),
+		providerConfigCRD(ProviderConfigKind, extv1.NamespaceScoped),
+		providerConfigCRD(ClusterProviderConfigKind, extv1.ClusterScoped),
+		usageCRD(),
 	}
 }
 
-// crd returns the definition of a kind whose spec has the given properties beside
-// those that all managed resources share.
-func crd(kind string, scope extv1.ResourceScope, spec map[string]extv1.JSONSchemaProps) *extv1.CustomResourceDefinition {
-	singular := strings.ToLower(kind)
-	plural := singular + "s"
-
+// managedCRD returns the definition of a kind whose spec has the given properties
+// beside those that all managed resources share.
+func managedCRD(kind string, scope extv1.ResourceScope, spec map[string]extv1.JSONSchemaProps) *extv1.CustomResourceDefinition {
 	spec["managementPolicies"] = withDefault(managementPolicies(), xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 	spec["forProvider"] = object([]string{"size"}, map[string]extv1.JSONSchemaProps{"size": integer(), "region": text()})
 
-	schema := object([]string{"spec"}, map[string]extv1.JSONSchemaProps{
-		"apiVersion": text(),
-		"kind":       text(),
-		"metadata":   {Type: "object"},
-		"spec":       object([]string{"forProvider"}, spec),
+	crd := crd(kind, scope, []string{"spec"}, map[string]extv1.JSONSchemaProps{
+		"spec": object([]string{"forProvider"}, spec),
 		"status": object(nil, map[string]extv1.JSONSchemaProps{
 			"atProvider":             object(nil, map[string]extv1.JSONSchemaProps{"id": text(), "endpoint": text(), "state": text()}),
 			"conditions":             conditions(),
@@ -54,6 +51,50 @@ func crd(kind string, scope extv1.ResourceScope, spec map[string]extv1.JSONSchem
 			"lastHandledReconcileAt": text(),
 		}),
 	})
+
+	crd.Spec.Names.Categories = append(crd.Spec.Names.Categories, "managed")
+	crd.Spec.Versions[0].Subresources = &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}
+	crd.Spec.Versions[0].AdditionalPrinterColumns = []extv1.CustomResourceColumnDefinition{
+		{Name: "Ready", Type: "string", JSONPath: ".status.conditions[?(@.type=='Ready')].status"},
+		{Name: "Synced", Type: "string", JSONPath: ".status.conditions[?(@.type=='Synced')].status"},
+		{Name: "External-Name", Type: "string", JSONPath: `.metadata.annotations.crossplane\.io/external-name`},
+		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
+	}
+
+	return crd
+}
+
+func providerConfigCRD(kind string, scope extv1.ResourceScope) *extv1.CustomResourceDefinition {
+	crd := crd(kind, scope, []string{"spec"}, map[string]extv1.JSONSchemaProps{
+		"spec":   object(nil, map[string]extv1.JSONSchemaProps{"token": text()}),
+		"status": object(nil, map[string]extv1.JSONSchemaProps{"conditions": conditions(), "users": integer()}),
+	})
+
+	crd.Spec.Versions[0].Subresources = &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}
+
+	return crd
+}
+
+func usageCRD() *extv1.CustomResourceDefinition {
+	return crd(ProviderConfigUsageKind, extv1.NamespaceScoped, []string{"providerConfigRef", "resourceRef"}, map[string]extv1.JSONSchemaProps{
+		"providerConfigRef": object([]string{"kind", "name"}, map[string]extv1.JSONSchemaProps{"kind": text(), "name": text()}),
+		"resourceRef": object([]string{"apiVersion", "kind", "name"}, map[string]extv1.JSONSchemaProps{
+			"apiVersion": text(), "kind": text(), "name": text(), "uid": text(),
+		}),
+	})
+}
+
+// crd returns the definition of a kind with the given properties beside those that
+// all objects share.
+func crd(kind string, scope extv1.ResourceScope, required []string, properties map[string]extv1.JSONSchemaProps) *extv1.CustomResourceDefinition {
+	singular := strings.ToLower(kind)
+	plural := singular + "s"
+
+	properties["apiVersion"] = text()
+	properties["kind"] = text()
+	properties["metadata"] = extv1.JSONSchemaProps{Type: "object"}
+
+	schema := object(required, properties)
 
 	return &extv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: extv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"},
@@ -66,20 +107,13 @@ func crd(kind string, scope extv1.ResourceScope, spec map[string]extv1.JSONSchem
 				ListKind:   kind + "List",
 				Plural:     plural,
 				Singular:   singular,
-				Categories: []string{"crossplane", "managed", "sample"},
+				Categories: []string{"crossplane", "sample"},
 			},
 			Versions: []extv1.CustomResourceDefinitionVersion{{
-				Name:         Version,
-				Served:       true,
-				Storage:      true,
-				Schema:       &extv1.CustomResourceValidation{OpenAPIV3Schema: &schema},
-				Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}},
-				AdditionalPrinterColumns: []extv1.CustomResourceColumnDefinition{
-					{Name: "Ready", Type: "string", JSONPath: ".status.conditions[?(@.type=='Ready')].status"},
-					{Name: "Synced", Type: "string", JSONPath: ".status.conditions[?(@.type=='Synced')].status"},
-					{Name: "External-Name", Type: "string", JSONPath: `.metadata.annotations.crossplane\.io/external-name`},
-					{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
-				},
+				Name:    Version,
+				Served:  true,
+				Storage: true,
+				Schema:  &extv1.CustomResourceValidation{OpenAPIV3Schema: &schema},
 			}},
 		},
 	}

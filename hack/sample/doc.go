@@ -17,6 +17,7 @@
 // A connector is a process: what it remembers is lost with it. To restart the
 // provider make a new one.
 //
-// Limits: provider configs exist only as references. The connector is given the
-// cloud and its token when it is made.
+// ProviderConfig, ClusterProviderConfig and ProviderConfigUsage are there for
+// connectors of Buckets that are made WithProviderConfigs. Other connectors are
+// given the cloud's token when they are made, and read no provider config.
 package sample

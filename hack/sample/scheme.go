@@ -17,12 +17,16 @@ const (
 const (
 	DatabaseKind = "Database"
 	BucketKind   = "Bucket"
+
+	ProviderConfigKind        = "ProviderConfig"
+	ClusterProviderConfigKind = "ClusterProviderConfig"
+	ProviderConfigUsageKind   = "ProviderConfigUsage"
 )
 
 // What the CRDs default a provider config reference to.
 const (
 	defaultProviderConfig     = "default"
-	defaultProviderConfigKind = "ClusterProviderConfig"
+	defaultProviderConfigKind = ClusterProviderConfigKind
 )
 
 // GroupVersion returns the sample's API group and version.
@@ -40,9 +44,21 @@ func BucketManagedKind() resource.ManagedKind {
 	return resource.ManagedKind(GroupVersion().WithKind(BucketKind))
 }
 
+// ProviderConfigKinds returns the kinds to give to providerconfig.NewReconciler for
+// ProviderConfigs or ClusterProviderConfigs.
+func ProviderConfigKinds(config string) resource.ProviderConfigKinds {
+	return resource.ProviderConfigKinds{
+		Config:    GroupVersion().WithKind(config),
+		Usage:     GroupVersion().WithKind(ProviderConfigUsageKind),
+		UsageList: GroupVersion().WithKind(ProviderConfigUsageKind + "List"),
+	}
+}
+
 // AddToScheme adds the sample's types to a scheme. It never returns an error.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion(), &Database{}, &DatabaseList{}, &Bucket{}, &BucketList{})
+	s.AddKnownTypes(GroupVersion(), &Database{}, &DatabaseList{}, &Bucket{}, &BucketList{},
+		&ProviderConfig{}, &ProviderConfigList{}, &ClusterProviderConfig{}, &ClusterProviderConfigList{},
+		&ProviderConfigUsage{}, &ProviderConfigUsageList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 
 	return nil
