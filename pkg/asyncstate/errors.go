@@ -1,0 +1,60 @@
+package asyncstate
+
+import (
+	"context"
+	"net"
+
+	"github.com/pkg/errors"
+)
+
+var (
+	// ErrOutcomeUnknown is for external clients to return, or to wrap, from a
+	// Create whose request may have been carried out although it failed: the
+	// answer was lost. Without it Graft takes an error to mean that nothing was
+	// created, as upstream does; but for errors that say of themselves that
+	// time ran out, and for panics.
+	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
+
+	// ErrNotInOperation is returned by what can be called in an operation only:
+	// with the context that the operation was given.
+	ErrNotInOperation = errors.New("not called in an operation: pass the context that Create, Update, Delete or Resume was given, or that of Begin's Operation")
+
+	// ErrRunning is returned by Begin while another operation of the object
+	// runs.
+	ErrRunning = errors.New("another operation of the object is running")
+
+	// ErrEnded is returned by an Operation that has ended.
+	ErrEnded = errors.New("the operation has ended")
+
+	// ErrStopped is returned by Begin when the tracker was stopped.
+	ErrStopped = errors.New("the tracker was stopped: no operations are begun any more")
+
+	// ErrDeadline is the cause of the end of an operation's context when its
+	// deadline has passed (see context.Cause).
+	ErrDeadline = errors.New("the deadline of the operation has passed")
+
+	// ErrCancelled is the cause of the end of an operation's context when it was
+	// cancelled, because the object is being deleted.
+	ErrCancelled = errors.New("the operation was cancelled")
+
+	// ErrResultUnknown means that nobody knows what came of a create, and that
+	// the external client has nothing to find it out by.
+	ErrResultUnknown = errors.New("nobody knows whether the external resource was created")
+
+	// ErrRecord is wrapped by errors about a record of an operation that can't
+	// be used.
+	ErrRecord = errors.New("cannot use the record of an operation")
+)
+
+// errPanicked means that the external client panicked.
+var errPanicked = errors.New("the external client panicked: see the provider's log")
+
+// outcomeUnknown tells whether an operation that ended with err may have been
+// carried out nevertheless.
+func outcomeUnknown(err error) bool {
+	var timeout net.Error
+
+	return errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, errPanicked) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &timeout) && timeout.Timeout()
+}
