@@ -36,6 +36,13 @@ type Change struct {
 	// Was is what the annotation said before, if it was there.
 	Was     string
 	Existed bool
+
+	// Remove takes the annotation away, if it says what it was.
+	Remove bool
+
+	// Yield gives way to what somebody else wrote under the key meanwhile,
+	// whatever StoreOptions say.
+	Yield bool
 }
 
 // Changes are sorted by key.
@@ -47,6 +54,14 @@ type StoreOptions struct {
 	// the same key meanwhile. It is for what is known only once: the result of
 	// a create.
 	Insist bool
+
+	// Strict gives up on the first conflict, whatever it is about: what was read
+	// must be all there is.
+	Strict bool
+
+	// Forget does not remember what could not be stored: it is nothing that the
+	// next reconcile should store before it does anything else.
+	Forget bool
 
 	// Patient tries for longer. It is for when trying again later may be too
 	// late, since it is only in memory.
@@ -104,8 +119,10 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 		current = clone(o)
 	}
 
-	server, followed, err := s.store(ctx, current, cs, so)
-	if isOverruled(err) {
+	w := Writer{Client: s.client, Live: s.options.Live, Wait: s.options.Wait}
+
+	server, followed, err := w.Store(ctx, current, cs, so)
+	if IsOverruled(err) || err != nil && so.Forget {
 		return err
 	}
 
@@ -118,7 +135,9 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 		return err
 	}
 
-	s.memory.update(s.base, func(e *entry) { e.pending, e.insist = nil, false })
+	if !so.Forget {
+		s.memory.update(s.base, func(e *entry) { e.pending, e.insist = nil, false })
+	}
 
 	if server == nil {
 		s.ended()
@@ -127,7 +146,11 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	}
 
 	for _, c := range cs {
-		s.stored[c.Key] = c.Value
+		if c.Remove {
+			delete(s.stored, c.Key)
+		} else {
+			s.stored[c.Key] = c.Value
+		}
 	}
 
 	if followed {
@@ -139,9 +162,22 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	return nil
 }
 
-// store returns the object as the API server then has it, or nil if it is gone;
-// and whether nothing but the annotations changed since current.
-func (s *Session) store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
+// A Writer stores annotations. It needs no session, and is safe for concurrent
+// use if what it is made of is.
+type Writer struct {
+	Client client.Client
+
+	// Live reads from the API server itself.
+	Live client.Reader
+
+	// Wait waits, or returns the context's error.
+	Wait func(ctx context.Context, d time.Duration) error
+}
+
+// Store puts exactly these annotations on the API server, if current's object is
+// still there. It returns the object as the API server then has it, or nil if it
+// is gone; and whether nothing but the annotations changed since current.
+func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
 	attempts, delay := storeAttempts, firstStoreDelay
 	if so.Patient {
 		attempts = storeAttemptsPatient
@@ -150,16 +186,18 @@ func (s *Session) store(ctx context.Context, current client.Object, cs Changes, 
 	followed = true
 
 	for {
-		server, err = s.patchAnnotations(ctx, current, cs)
+		server, err = w.patchAnnotations(ctx, current, cs)
 
 		switch {
 		case err == nil:
 			return server, followed, nil
+		case so.Strict && (kerrors.IsConflict(err) || kerrors.IsNotFound(err)):
+			return nil, false, err
 		case kerrors.IsConflict(err), kerrors.IsNotFound(err), kerrors.IsInvalid(err):
 			// What we know of the object is not what the API server has.
 			followed = false
 
-			live, lerr := s.live(ctx)
+			live, lerr := w.live(ctx, current)
 			if lerr == nil && live == nil {
 				return nil, false, nil
 			}
@@ -188,7 +226,7 @@ func (s *Session) store(ctx context.Context, current client.Object, cs Changes, 
 			return nil, false, errors.Wrap(err, "cannot store annotations")
 		}
 
-		if werr := s.options.Wait(ctx, delay); werr != nil {
+		if werr := w.Wait(ctx, delay); werr != nil {
 			return nil, false, errors.Wrap(err, "cannot store annotations")
 		}
 
@@ -196,10 +234,12 @@ func (s *Session) store(ctx context.Context, current client.Object, cs Changes, 
 	}
 }
 
-func (s *Session) patchAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
+func (w Writer) patchAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
 	set := make(map[string]any, len(cs))
 	for _, c := range cs {
-		set[c.Key] = c.Value
+		if set[c.Key] = c.Value; c.Remove {
+			set[c.Key] = nil
+		}
 	}
 
 	p, err := guarded(current, map[string]any{"metadata": map[string]any{"annotations": set}})
@@ -207,12 +247,12 @@ func (s *Session) patchAnnotations(ctx context.Context, current client.Object, c
 		return nil, err
 	}
 
-	o := empty(current)
+	o := Empty(current)
 
-	err = s.client.Patch(ctx, o, p)
+	err = w.Client.Patch(ctx, o, p)
 	if kerrors.IsForbidden(err) {
 		// Upstream needs no permission to patch, so we may not have it.
-		return s.updateAnnotations(ctx, current, cs)
+		return w.updateAnnotations(ctx, current, cs)
 	}
 
 	return o, err
@@ -220,8 +260,8 @@ func (s *Session) patchAnnotations(ctx context.Context, current client.Object, c
 
 // updateAnnotations does what patchAnnotations does by writing the whole object.
 // It starts from what the API server has: current may have more in memory.
-func (s *Session) updateAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
-	o, err := s.live(ctx)
+func (w Writer) updateAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
+	o, err := w.live(ctx, current)
 	if err != nil {
 		return nil, err
 	}
@@ -236,17 +276,18 @@ func (s *Session) updateAnnotations(ctx context.Context, current client.Object, 
 
 	cs.apply(o)
 
-	return o, s.client.Update(ctx, o)
+	return o, w.Client.Update(ctx, o)
 }
 
 // apply the changes to an object in memory.
 func (cs Changes) apply(o client.Object) {
-	set := make(map[string]string, len(cs))
 	for _, c := range cs {
-		set[c.Key] = c.Value
+		if c.Remove {
+			meta.RemoveAnnotations(o, c.Key)
+		} else {
+			meta.AddAnnotations(o, map[string]string{c.Key: c.Value})
+		}
 	}
-
-	meta.AddAnnotations(o, set)
 }
 
 // reconcileChanges returns the changes that live still lacks.
@@ -257,10 +298,10 @@ func reconcileChanges(live client.Object, cs Changes, so StoreOptions) (Changes,
 		theirs, exists := live.GetAnnotations()[c.Key]
 
 		switch {
-		case exists && theirs == c.Value:
+		case c.Remove && !exists, !c.Remove && exists && theirs == c.Value:
 			continue
-		case exists == c.Existed && theirs == c.Was, !exists:
-		case so.Insist:
+		case exists == c.Existed && theirs == c.Was, !exists && !c.Yield:
+		case so.Insist && !c.Yield:
 			if so.Overwrote != nil {
 				so.Overwrote(c.Key, theirs, c.Value)
 			}
@@ -270,7 +311,8 @@ func reconcileChanges(live client.Object, cs Changes, so StoreOptions) (Changes,
 		}
 
 		// Should live change again, it is compared with what it says now.
-		left = append(left, Change{Key: c.Key, Value: c.Value, Was: theirs, Existed: exists})
+		c.Was, c.Existed = theirs, exists
+		left = append(left, c)
 	}
 
 	return left, nil
@@ -282,7 +324,9 @@ type overruled struct{ error }
 
 func (o overruled) Unwrap() error { return o.error }
 
-func isOverruled(err error) bool {
+// IsOverruled tells whether err says that somebody else set an annotation that was
+// to be stored to another value, which is there now.
+func IsOverruled(err error) bool {
 	var o overruled
 	return errors.As(err, &o)
 }
@@ -333,7 +377,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		}
 
 		switch {
-		case isOverruled(err):
+		case IsOverruled(err):
 			// Somebody else decided meanwhile, and what we had can be learned
 			// again.
 			s.memory.update(o, func(e *entry) { e.pending = nil })

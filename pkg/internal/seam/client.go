@@ -46,7 +46,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 
 	switch {
 	case o.GetUID() != s.base.GetUID(), o.GetResourceVersion() == s.base.GetResourceVersion():
-	case olderThan(o.GetResourceVersion(), s.base.GetResourceVersion()):
+	case OlderThan(o.GetResourceVersion(), s.base.GetResourceVersion()):
 		move(o, clone(s.base))
 	default:
 		s.rebase(clone(o), false)
@@ -65,6 +65,12 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 		}
 
 		return err
+	}
+
+	for _, p := range s.patches {
+		if p.Write != nil {
+			p.Write(ctx, s, o)
+		}
 	}
 
 	kept, before := clone(o), o.GetResourceVersion()

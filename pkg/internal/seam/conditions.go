@@ -260,7 +260,7 @@ func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (cli
 		return nil, err
 	}
 
-	o := empty(s.base)
+	o := Empty(s.base)
 
 	err = s.client.Status().Patch(ctx, o, p)
 	s.doubt(s.base, err)

@@ -135,9 +135,9 @@ func sameForm(a, b client.Object) bool {
 	return au == bu
 }
 
-// empty returns a new object of o's type that has nothing but o's name and
+// Empty returns a new object of o's type that has nothing but o's name and
 // namespace (and its kind, where the Go type doesn't say it).
-func empty(o client.Object) client.Object {
+func Empty(o client.Object) client.Object {
 	e, _ := reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
 
 	if u, ok := e.(runtime.Unstructured); ok {

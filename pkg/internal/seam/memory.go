@@ -91,13 +91,13 @@ func (m *Memory) forget(k client.ObjectKey) {
 // fresh tells whether a read of resource version v is known to have all that
 // was written through the seams.
 func (e entry) fresh(v string) bool {
-	return (e.version == "" || asFreshAs(v, e.version)) && (e.doubt == "" || olderThan(e.doubt, v))
+	return (e.version == "" || asFreshAs(v, e.version)) && (e.doubt == "" || OlderThan(e.doubt, v))
 }
 
 // wrote remembers that the API server answered a write of ours with o.
 func (m *Memory) wrote(o client.Object) {
 	m.update(o, func(e *entry) {
-		if !olderThan(o.GetResourceVersion(), e.version) {
+		if !OlderThan(o.GetResourceVersion(), e.version) {
 			e.version, e.doubt = o.GetResourceVersion(), ""
 		}
 
@@ -113,7 +113,7 @@ func (m *Memory) wrote(o client.Object) {
 // of ours to an object that had o's resource version.
 func (m *Memory) doubted(o client.Object) {
 	m.update(o, func(e *entry) {
-		if !olderThan(o.GetResourceVersion(), e.doubt) {
+		if !OlderThan(o.GetResourceVersion(), e.doubt) {
 			e.doubt = o.GetResourceVersion()
 		}
 	})

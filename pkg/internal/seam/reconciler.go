@@ -17,6 +17,10 @@ type Patch struct {
 	// reconciler sees it. An error is returned from that read.
 	Open func(ctx context.Context, s *Session, o client.Object) error
 
+	// Write is called with the object before the whole of it is written, but
+	// for its status.
+	Write func(ctx context.Context, s *Session, o client.Object)
+
 	// Status is called with the object before its status is written.
 	Status func(ctx context.Context, s *Session, o client.Object)
 

@@ -22,6 +22,15 @@ type Session struct {
 	// was first read.
 	Reported xpv2.ConditionReason
 
+	// Continues says that the last call of the external client goes on after it
+	// has returned: nobody knows yet what will come of it.
+	Continues bool
+
+	// Reason and Message say why an object that is being deleted is still
+	// there, if a patch knows that better than the Phase does.
+	Reason  xpv2.ConditionReason
+	Message string
+
 	key     client.ObjectKey
 	kind    Kind
 	options Options
@@ -93,6 +102,13 @@ func (s *Session) Tracks(o client.Object) bool {
 func (s *Session) Reached(p Phase) {
 	if s != nil {
 		s.Phase = p
+	}
+}
+
+// Explain says why an object that is being deleted is still there.
+func (s *Session) Explain(reason xpv2.ConditionReason, message string) {
+	if s != nil {
+		s.Reason, s.Message = reason, message
 	}
 }
 
@@ -212,7 +228,7 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 		return fn()
 	}
 
-	before, kept := o.GetResourceVersion(), empty(o)
+	before, kept := o.GetResourceVersion(), Empty(o)
 	// What is in memory can be told from what somebody else wrote only if it
 	// came of what we know the API server to have.
 	known := before == s.base.GetResourceVersion()
@@ -313,9 +329,15 @@ func (s *Session) tracksKey(key client.ObjectKey, o client.Object) bool {
 // live reads the object from the API server itself. It returns nil if the
 // object this session is about does not exist any more.
 func (s *Session) live(ctx context.Context) (client.Object, error) {
-	o := empty(s.base)
+	return Writer{Live: s.options.Live}.live(ctx, s.base)
+}
 
-	if err := s.options.Live.Get(ctx, s.key, o); err != nil {
+// live reads the object that o is from the API server itself. It returns nil if
+// that does not exist any more.
+func (w Writer) live(ctx context.Context, o client.Object) (client.Object, error) {
+	live := Empty(o)
+
+	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
 		}
@@ -323,9 +345,9 @@ func (s *Session) live(ctx context.Context) (client.Object, error) {
 		return nil, err
 	}
 
-	if o.GetUID() != s.base.GetUID() {
+	if live.GetUID() != o.GetUID() {
 		return nil, nil //nolint:nilnil // As above: another object has the name now.
 	}
 
-	return o, nil
+	return live, nil
 }
