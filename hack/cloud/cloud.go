@@ -159,9 +159,13 @@ func (c *Cloud) call(ctx context.Context, call Call, token string, effect func(*
 		return fail(err)
 	}
 
-	if err := c.apply(&call, token, effect); err != nil {
+	// Not the call itself: the hook may let it take effect after this returned.
+	did := call
+	if err := hooks.Around.run(ctx, call, func() error { return c.apply(&did, token, effect) }); err != nil {
 		return fail(err)
 	}
+
+	call = did
 
 	if err := c.clock.Sleep(ctx, c.opts.ResponseLatency); err != nil {
 		return fail(err)

@@ -35,11 +35,25 @@ type Call struct {
 // as it is, wrapped. It may use the cloud itself.
 type Hook func(ctx context.Context, c Call) error
 
+// An Effect is what an operation does to the cloud, and the error that it ends
+// with. It takes no time and doesn't look at any context.
+type Effect func() error
+
+// An AroundHook decides when an operation takes effect, and whether it does: it
+// calls effect at most once, be it after the call was given up by who made it,
+// as with a request that is still on its way. The caller gets the error that it
+// returns.
+type AroundHook func(ctx context.Context, c Call, effect Effect) error
+
 // Hooks inject failures. A nil hook does nothing.
 type Hooks struct {
 	// Before runs before the operation takes effect. If it fails nothing has
 	// happened.
 	Before Hook
+
+	// Around runs between the other two, in place of the effect, which it is
+	// given. Credentials are checked by the effect.
+	Around AroundHook
 
 	// After runs after the operation took effect. If it fails the effect stays
 	// and the answer is lost.
@@ -56,6 +70,14 @@ func (h Hook) run(ctx context.Context, c Call) error {
 	}
 
 	return h(ctx, c)
+}
+
+func (h AroundHook) run(ctx context.Context, c Call, effect Effect) error {
+	if h == nil {
+		return effect()
+	}
+
+	return h(ctx, c, effect)
 }
 
 // SetHooks replaces the hooks. Calls that are on their way keep the old ones.

@@ -72,6 +72,9 @@ type Filter struct {
 
 	// Owner to select.
 	Owner string
+
+	// Token selects the resource that was created with this idempotency token.
+	Token string
 }
 
 // record is a resource as the cloud keeps it.
@@ -89,7 +92,7 @@ type record struct {
 }
 
 func (f Filter) matches(r *record) bool {
-	return (f.Kind == "" || f.Kind == r.Kind) && (f.Owner == "" || f.Owner == r.Owner)
+	return (f.Kind == "" || f.Kind == r.Kind) && (f.Owner == "" || f.Owner == r.Owner) && (f.Token == "" || f.Token == r.request.Token)
 }
 
 func (r CreateRequest) equal(o CreateRequest) bool {

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"time"
+
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/hack/sample"
+	graft "github.com/crossplane-graft/graft/pkg/managed"
+)
+
+// pollInterval is how often an external resource is looked at that is as it should
+// be.
+const pollInterval = time.Minute
+
+// A mode is how a provider's client works.
+type mode string
+
+const (
+	syncMode  mode = "sync"
+	asyncMode mode = "async"
+)
+
+// A clientKind is what a client has to go by when nobody knows what came of a
+// create.
+type clientKind string
+
+const (
+	// tokenClient sends a token by which the cloud knows a request again.
+	tokenClient clientKind = "token"
+
+	// finderClient can ask the cloud for the resource of an owner.
+	finderClient clientKind = "finder"
+
+	// namedClient chooses the resource's id itself.
+	namedClient clientKind = "name"
+
+	// blindClient has nothing: the cloud makes up an id, and says it once.
+	blindClient clientKind = "nothing"
+)
+
+func clientKinds() []clientKind {
+	return []clientKind{tokenClient, finderClient, namedClient, blindClient}
+}
+
+// options of the sample's connectors for a client of this kind.
+func (k clientKind) options() []sample.Option {
+	switch k {
+	case tokenClient:
+		return []sample.Option{sample.WithCreateTokens()}
+	case namedClient:
+		return []sample.Option{sample.WithDeterministicNames()}
+	case finderClient, blindClient:
+	}
+
+	return nil
+}
+
+// Whose code is tested.
+const (
+	upstreamSide = "upstream"
+	graftSide    = "graft"
+)
+
+// A column is a way to build a provider's reconciler.
+type column struct {
+	side string
+	mode mode
+
+	// build what a process runs. It may start goroutines that end with the
+	// process's context.
+	build func(p *process, k clientKind) (reconcile.Reconciler, error)
+
+	// mayStop lists the kinds of clients that may end with a condition that asks
+	// a person. The others must never need one.
+	mayStop []clientKind
+}
+
+// columns returns all of them: for each mode upstream's, then Graft's.
+func columns() []column {
+	return []column{
+		{
+			side: upstreamSide, mode: syncMode,
+			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
+				return newUpstream(p, k, sample.NewSync[resource.Managed](p.world.cloud, k.options()...)), nil
+			},
+		},
+		{
+			side: graftSide, mode: syncMode, mayStop: []clientKind{tokenClient, blindClient},
+			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
+				return newGraft(p, k, sample.NewSync[resource.Managed](p.world.cloud, k.options()...)), nil
+			},
+		},
+		{
+			side: upstreamSide, mode: asyncMode,
+			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
+				o := append(k.options(), sample.WithBackground())
+				return newUpstream(p, k, sample.NewAsync[resource.Managed](p.world.cloud, o...)), nil
+			},
+		},
+	}
+}
+
+// newUpstream returns crossplane-runtime's reconciler, set up as a provider does
+// it.
+func newUpstream(p *process, k clientKind, c upstream.ExternalConnector) reconcile.Reconciler {
+	o := []upstream.ReconcilerOption{
+		upstream.WithExternalConnector(c),
+		upstream.WithManagementPolicies(),
+		upstream.WithPollInterval(pollInterval),
+		upstream.WithInitializers(),
+	}
+
+	if k == namedClient {
+		o = append(o,
+			upstream.WithInitializers(upstream.NewNameAsExternalName(p.client)),
+			upstream.WithDeterministicExternalName(true),
+		)
+	}
+
+	return upstream.NewReconciler(p.manager, sample.DatabaseManagedKind(), o...)
+}
+
+// newGraft does the same with Graft.
+func newGraft(p *process, k clientKind, c graft.ExternalConnector, more ...graft.ReconcilerOption) reconcile.Reconciler {
+	o := []graft.ReconcilerOption{
+		graft.WithExternalConnector(c),
+		graft.WithManagementPolicies(),
+		graft.WithPollInterval(pollInterval),
+		graft.WithInitializers(),
+	}
+
+	if k == namedClient {
+		o = append(o,
+			graft.WithInitializers(graft.NewNameAsExternalName(p.client)),
+			graft.WithDeterministicExternalName(true),
+		)
+	}
+
+	return graft.NewReconciler(p.manager, sample.DatabaseManagedKind(), append(o, more...)...)
+}
+
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	_ = sample.AddToScheme(s)
+
+	return s
+}

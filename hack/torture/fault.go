@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
+)
+
+// inFlight is how long a call takes to arrive whose caller is gone.
+const inFlight = 3 * time.Second
+
+// awayFor is how long an API server stays away.
+const awayFor = 3 * time.Minute
+
+// A fault is what may happen at a step.
+type fault struct {
+	// name of the fault in a point.
+	name string
+
+	// suits tells whether the fault can happen at such a step.
+	suits func(s step) bool
+
+	// strike decides what becomes of the step that the ticket is for.
+	strike func(w *world, t *ticket) error
+}
+
+func always(step) bool { return true }
+
+func to(t target) func(step) bool { return func(s step) bool { return s.target == t } }
+
+func writesTo(t target) func(step) bool {
+	return func(s step) bool { return s.target == t && s.write }
+}
+
+// fails returns a strike that lets the step go on with a verdict.
+func fails(v func(s step) verdict) func(*world, *ticket) error {
+	return func(w *world, t *ticket) error {
+		w.release(t, v(t.step))
+		return nil
+	}
+}
+
+// faults returns all faults.
+func faults() []fault {
+	return []fault{
+		{
+			name: "crash-before", suits: always,
+			strike: func(w *world, t *ticket) error {
+				w.kill(t.process)
+				return w.start()
+			},
+		},
+		{
+			name: "crash-after", suits: always,
+			strike: func(w *world, t *ticket) error {
+				w.release(t, verdict{dies: true})
+				w.rest()
+				w.kill(t.process)
+
+				return w.start()
+			},
+		},
+		{
+			// The request is on its way when the process dies, and arrives.
+			name: "crash-inflight", suits: writesTo(cloudAPI),
+			strike: func(w *world, t *ticket) error {
+				w.kill(t.process)
+				w.arrivals = append(w.arrivals, arrival{at: time.Now().Add(inFlight), step: t.step, effect: t.effect})
+
+				return w.start()
+			},
+		},
+		{
+			name: "api-error", suits: to(api),
+			strike: fails(func(step) verdict { return verdict{instead: kerrors.NewInternalError(errors.New("injected"))} }),
+		},
+		{
+			name: "api-conflict", suits: writesTo(api),
+			strike: fails(func(s step) verdict {
+				return verdict{instead: kerrors.NewConflict(schema.GroupResource{Resource: s.of}, "", errors.New("injected"))}
+			}),
+		},
+		{
+			name: "api-lost", suits: writesTo(api),
+			strike: fails(func(s step) verdict { return verdict{lost: kerrors.NewTimeoutError("injected", 0)} }),
+		},
+		{
+			name: "api-away", suits: to(api),
+			strike: func(w *world, t *ticket) error {
+				w.awayUntil = time.Now().Add(awayFor)
+				w.release(t, verdict{instead: away()})
+
+				return nil
+			},
+		},
+		{
+			name: "cloud-error", suits: to(cloudAPI),
+			strike: fails(func(step) verdict { return verdict{instead: errRefused} }),
+		},
+		{
+			name: "cloud-lost", suits: to(cloudAPI),
+			strike: fails(func(step) verdict { return verdict{lost: lostAnswer()} }),
+		},
+		{
+			// A second process starts while the first one still runs.
+			name: "failover", suits: always,
+			strike: func(w *world, t *ticket) error {
+				w.doomed = t.process
+				w.stepsLeft = 1 + w.rand.IntN(maxOverlap)
+
+				return w.start()
+			},
+		},
+	}
+}
+
+// maxOverlap is how many steps two processes take together at most before the
+// first one is gone.
+const maxOverlap = 25
+
+// errRefused is a cloud's answer that says that nothing happened.
+var errRefused = fmt.Errorf("%w: the quota is used up (injected)", cloud.ErrInvalid) //nolint:gochecknoglobals // Never changed.
+
+// lostAnswer is what the standard library says of an answer that didn't come.
+func lostAnswer() error {
+	return &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+}
+
+// away is what it says of a server that isn't there.
+func away() error {
+	return &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused (injected)")}
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// How a provider's work queue backs off, and its cache resyncs, if it is set up as
+// providers are.
+const (
+	firstBackoff = time.Second
+	lastBackoff  = time.Minute
+	resyncEvery  = 10 * time.Minute
+)
+
+// A process is one incarnation of the provider: its memory, its connections, and
+// its work queue, which is for one object.
+type process struct {
+	id    int
+	world *world
+
+	// ctx has the process as a value: that is how the cloud's side of the gate
+	// knows whose call it sees.
+	ctx context.Context //nolint:containedctx // It is the process's life.
+
+	client     client.Client
+	manager    manager.Manager
+	reconciler reconcile.Reconciler
+
+	// dead is guarded by the world's lock.
+	dead bool
+
+	mu sync.Mutex
+	// due is when the object is to be reconciled next, at the latest.
+	due      time.Time
+	active   bool
+	failures int
+	finished []outcome
+
+	// settled counts the reconciles in a row that asked for nothing but a poll.
+	settled int
+}
+
+// An outcome is what a reconcile returned.
+type outcome struct {
+	result reconcile.Result
+	err    error
+}
+
+type processKey struct{}
+
+func processOf(ctx context.Context) *process {
+	p, _ := ctx.Value(processKey{}).(*process)
+	return p
+}
+
+// start a process.
+func (w *world) start() error {
+	p := &process{id: len(w.processes) + 1, world: w, due: time.Now()}
+
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
+	w.closers = append(w.closers, cancel)
+
+	p.ctx = ctx
+	p.client = interceptor.NewClient(w.server.Client(), gated(p))
+	p.manager = w.server.ManagerFor(p.client)
+	w.processes = append(w.processes, p)
+	w.tracef("process %d starts", p.id)
+
+	r, err := w.column.build(p, w.kind)
+	if err != nil {
+		return fmt.Errorf("cannot start the provider: %w", err)
+	}
+
+	p.reconciler = r
+
+	return nil
+}
+
+// kill a process. What it has under way never comes back to it.
+func (w *world) kill(p *process) {
+	w.mu.Lock()
+	p.dead = true
+	kept := w.waiting[:0]
+
+	for _, t := range w.waiting {
+		if t.process != p {
+			kept = append(kept, t)
+		}
+	}
+
+	w.waiting = kept
+	w.mu.Unlock()
+
+	w.tracef("process %d is killed", p.id)
+}
+
+// alive returns the processes that are.
+func (w *world) alive() []*process {
+	var out []*process
+
+	for _, p := range w.processes {
+		if !p.dead {
+			out = append(out, p)
+		}
+	}
+
+	return out
+}
+
+// reconcile the object, on a goroutine of the process.
+func (p *process) reconcile() {
+	p.mu.Lock()
+	p.active, p.due = true, time.Time{}
+	p.mu.Unlock()
+
+	p.world.tracef("process %d reconciles", p.id)
+
+	go func() {
+		o := outcome{err: fmt.Errorf("the reconciler panicked")}
+
+		defer p.world.wake()
+		defer func() {
+			// As a controller does it.
+			if v := recover(); v != nil {
+				o.err = fmt.Errorf("the reconciler panicked: %v", v)
+			}
+
+			p.mu.Lock()
+			defer p.mu.Unlock()
+
+			p.finished = append(p.finished, o)
+		}()
+
+		o.result, o.err = p.reconciler.Reconcile(p.ctx, p.world.request())
+	}()
+}
+
+// collect what a reconcile that has ended returned, as a work queue does. It
+// returns nil if none has.
+func (p *process) collect() *outcome {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if len(p.finished) == 0 {
+		return nil
+	}
+
+	o := p.finished[0]
+	p.finished = nil
+	p.active = false
+
+	switch {
+	case o.err != nil || (o.result.Requeue && o.result.RequeueAfter == 0): //nolint:staticcheck // What upstream returns.
+		p.failures++
+		p.addAfter(min(firstBackoff<<min(p.failures-1, 10), lastBackoff))
+		p.settled = 0
+	case o.result.RequeueAfter > 0:
+		p.failures = 0
+		p.addAfter(o.result.RequeueAfter)
+		p.rested(o.result.RequeueAfter >= pollInterval)
+	default:
+		p.failures = 0
+		p.addAfter(resyncEvery)
+		p.rested(true)
+	}
+
+	return &o
+}
+
+func (p *process) rested(is bool) {
+	if !is {
+		p.settled = 0
+		return
+	}
+
+	p.settled++
+}
+
+// addAfter needs the lock.
+func (p *process) addAfter(d time.Duration) {
+	if at := time.Now().Add(d); p.due.IsZero() || at.Before(p.due) {
+		p.due = at
+	}
+}
+
+// add is what an event does.
+func (p *process) add(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.addAfter(d)
+	p.world.wake()
+}
+
+// next returns when a reconcile is to start. It is false if one runs.
+func (p *process) next() (time.Time, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return p.due, !p.active && !p.due.IsZero()
+}
+
+func (p *process) busy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return p.active
+}
+
+// A queue is the process's work queue for sources other than the watch.
+type queue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request] // Nil: nothing else is used.
+
+	process *process
+}
+
+func (q queue) Add(reconcile.Request) { q.process.add(0) }
+
+func (q queue) AddAfter(_ reconcile.Request, d time.Duration) { q.process.add(d) }
+
+func (q queue) AddRateLimited(reconcile.Request) { q.process.add(firstBackoff) }
+
+func (q queue) Forget(reconcile.Request) {}
+
+// gated returns what makes a client's requests wait for their turns. Requests that
+// nobody has made so far fail.
+func gated(p *process) interceptor.Funcs {
+	pass := func(ctx context.Context, verb string, o runtime.Object, effect func() error) error {
+		of := fmt.Sprintf("%T", o)
+		if co, ok := o.(client.Object); ok {
+			of = kindOf(co) + " " + co.GetName()
+		}
+
+		return p.world.pass(ctx, p, step{target: api, verb: verb, of: of, write: verb != "get" && verb != "list"}, effect)
+	}
+
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			named := step{target: api, verb: "get", of: kindOf(o) + " " + key.Name}
+			return p.world.pass(ctx, p, named, func() error { return c.Get(ctx, key, o, opts...) })
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			return pass(ctx, "list", l, func() error { return c.List(ctx, l, opts...) })
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return pass(ctx, "create", o, func() error { return c.Create(ctx, o, opts...) })
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return pass(ctx, "update", o, func() error { return c.Update(ctx, o, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, pt client.Patch, opts ...client.PatchOption) error {
+			return pass(ctx, "patch", o, func() error { return c.Patch(ctx, o, pt, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return pass(ctx, "delete", o, func() error { return c.Delete(ctx, o, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			return pass(ctx, sub+" update", o, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, pt client.Patch, opts ...client.SubResourcePatchOption) error {
+			return pass(ctx, sub+" patch", o, func() error { return c.SubResource(sub).Patch(ctx, o, pt, opts...) })
+		},
+	}
+}

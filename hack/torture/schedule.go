@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"testing/synctest"
+	"time"
+)
+
+const (
+	// quietPolls is how many reconciles in a row have to change nothing before a
+	// life counts as at rest.
+	quietPolls = 2
+
+	// maxReconciles and maxTime is how long it may take to come to rest.
+	maxReconciles = 120
+	maxTime       = 12 * time.Hour
+)
+
+// rest waits until no goroutine can go on without time passing or a verdict.
+func (w *world) rest() { synctest.Wait() }
+
+// An arrival is the effect of a call whose caller is gone.
+type arrival struct {
+	at     time.Time
+	step   step
+	effect func() error
+}
+
+// An action is something that can happen now.
+type action func() error
+
+// settle lets things happen until nothing changes any more. It returns false if
+// that took too long.
+func (w *world) settle() (bool, error) {
+	w.quiet()
+
+	began, budget := time.Now(), w.reconciles+maxReconciles
+
+	for {
+		w.rest()
+
+		if err := w.observe(); err != nil {
+			return false, err
+		}
+
+		if w.atRest() {
+			return true, nil
+		}
+
+		if w.reconciles >= budget || time.Since(began) > maxTime {
+			return false, nil
+		}
+
+		now, next := w.possible()
+		if len(now) == 0 {
+			w.sleep(next)
+			continue
+		}
+
+		i := 0
+		if len(now) > 1 {
+			i = w.rand.IntN(len(now))
+		}
+
+		if err := now[i](); err != nil {
+			return false, err
+		}
+	}
+}
+
+// possible returns what can happen now, and when something else can.
+func (w *world) possible() (now []action, next time.Time) {
+	at := func(t time.Time, a action) {
+		switch {
+		case !t.After(time.Now()):
+			now = append(now, a)
+		case next.IsZero() || t.Before(next):
+			next = t
+		}
+	}
+
+	for _, t := range w.tickets() {
+		at(t.notBefore, func() error { return w.admit(t) })
+	}
+
+	for _, p := range w.alive() {
+		if due, ok := p.next(); ok {
+			at(due, func() error { p.reconcile(); return nil })
+		}
+	}
+
+	for i, a := range w.arrivals {
+		at(a.at, func() error {
+			w.arrivals = append(w.arrivals[:i:i], w.arrivals[i+1:]...)
+			w.tracef("        %s arrives: %v", a.step, a.effect())
+
+			return nil
+		})
+	}
+
+	return now, next
+}
+
+// sleep until t, or until something happens earlier.
+func (w *world) sleep(t time.Time) {
+	d := resyncEvery
+	if !t.IsZero() {
+		d = time.Until(t)
+	}
+
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+
+	select {
+	case <-w.woken:
+	case <-timer.C:
+	}
+}
+
+// admit the goroutine that waits for a step, or let a fault strike.
+func (w *world) admit(t *ticket) error {
+	if w.plan.armed {
+		w.steps = append(w.steps, t.step)
+	}
+
+	if u := w.user; u.provoked != nil && u.provoked(t.step) {
+		if err := w.provoke(); err != nil {
+			return err
+		}
+	}
+
+	if t.process == w.doomed {
+		if w.stepsLeft--; w.stepsLeft < 0 {
+			w.kill(t.process)
+			return nil
+		}
+	}
+
+	if n := len(w.steps); w.plan.armed && n == w.plan.step && !w.plan.struck {
+		if want := w.plan.want; want != "" && want != t.step.String() {
+			return fmt.Errorf("step %d is %q, was %q before the fault: the life is not deterministic", n, t.step, want)
+		}
+
+		w.plan.struck = true
+		w.reconcilesBefore = w.reconciles
+		w.tracef("%4d    %s: %s", n, t.step, w.plan.fault.name)
+		w.leave(t)
+
+		return w.plan.fault.strike(w, t)
+	}
+
+	if t.step.target == api && time.Now().Before(w.awayUntil) {
+		w.tracef("        %s: the API server is away", t.step)
+		w.release(t, verdict{instead: away()})
+
+		return nil
+	}
+
+	w.tracef("%4d %d  %s", len(w.steps), t.process.id, t.step)
+	w.release(t, verdict{})
+
+	return nil
+}
+
+// release a goroutine.
+func (w *world) release(t *ticket, v verdict) {
+	w.leave(t)
+	t.verdict <- v
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// A verdictOf a point is what came of it.
+type verdictOf struct {
+	point   point
+	finding finding
+}
+
+// A sweep leads lives.
+type sweep struct {
+	columns []column
+	seed    uint64
+
+	// only selects what is led. Everything, if it's nil.
+	only func(p point) bool
+
+	// sample is how many of the points are tried, picked by the seed. All of
+	// them, if it's 0.
+	sample int
+
+	// progress gets a line now and then.
+	progress io.Writer
+}
+
+// run all lives: the undisturbed ones first, to count their steps, and then those
+// with a fault at each of them.
+func (s sweep) run(t *testing.T) []verdictOf {
+	var calm []point
+
+	for _, st := range stories() {
+		for _, c := range s.columns {
+			for _, k := range clientKinds() {
+				if p := (point{story: st, column: c, kind: k}); s.only == nil || s.only(p) {
+					calm = append(calm, p)
+				}
+			}
+		}
+	}
+
+	out := s.lead(t, calm)
+
+	var points []point
+	for _, v := range out {
+		points = append(points, disturbed(v.point, v.finding.steps)...)
+	}
+
+	if s.sample > 0 && s.sample < len(points) {
+		r := rand.New(rand.NewPCG(s.seed, s.seed)) //nolint:gosec // The same seed has to pick the same points.
+		r.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+		points = points[:s.sample]
+	}
+
+	return append(out, s.lead(t, points)...)
+}
+
+// disturbed returns the points of a life that took these steps undisturbed.
+func disturbed(p point, steps []step) []point {
+	var out []point
+
+	for i, st := range steps {
+		for _, f := range faults() {
+			if f.suits(st) {
+				p.fault, p.step, p.want = f, i+1, st.String()
+				out = append(out, p)
+			}
+		}
+	}
+
+	return out
+}
+
+// lead the lives of all these points, some at a time.
+func (s sweep) lead(t *testing.T, points []point) []verdictOf {
+	out := make([]verdictOf, len(points))
+	next := make(chan int)
+
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := range next {
+				out[i] = verdictOf{point: points[i], finding: points[i].lead(t, s.seed, nil)}
+			}
+		})
+	}
+
+	for i := range points {
+		if s.progress != nil && i%500 == 499 {
+			fmt.Fprintf(s.progress, "torture: %d of %d\n", i+1, len(points))
+		}
+
+		next <- i
+	}
+
+	close(next)
+	workers.Wait()
+
+	return out
+}
+
+func (p point) lead(t *testing.T, seed uint64, trace io.Writer) finding {
+	f := lead(t, p.story, p.column, p.kind, plan{fault: p.fault, step: p.step, want: p.want}, seed, trace)
+
+	if f.err == nil && p.step > 0 && !f.struck {
+		f.err = fmt.Errorf("the life had fewer than %d steps: the fault didn't strike", p.step)
+	}
+
+	return f
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/crossplane-graft/graft/hack/sample"
+)
+
+// A finding is what came of one life.
+type finding struct {
+	// duplicate: a second external resource was created.
+	duplicate bool
+
+	// leak: the managed resource is gone, and an external resource is left.
+	leak bool
+
+	// nameLost: the external resource exists, and what is stored isn't its name.
+	nameLost bool
+
+	// stuck: it is at rest, or isn't within bounds, and not as the user wants it,
+	// and no condition says that somebody has to decide.
+	stuck bool
+
+	// stopped: nothing goes on, and a condition says what is unknown.
+	stopped bool
+
+	// reconciles from the fault to rest.
+	reconciles int
+
+	// steps that were taken, and whether the fault struck.
+	steps  []step
+	struck bool
+
+	// why it isn't fine, in words.
+	why []string
+
+	// err says that the life couldn't be led.
+	err error
+}
+
+// bad tells whether what must never happen did.
+func (f finding) bad() bool { return f.duplicate || f.leak || f.nameLost || f.stuck || f.err != nil }
+
+func (f *finding) because(flag *bool, format string, a ...any) {
+	*flag = true
+	f.why = append(f.why, fmt.Sprintf(format, a...))
+}
+
+// judge how a life ended. Then the user deletes what there is, and it is judged
+// once more what is left.
+func (w *world) judge(s story, rested bool) finding {
+	f := finding{
+		reconciles: max(w.reconcilesChanged-w.reconcilesBefore, 0),
+		steps:      w.steps,
+		struck:     w.plan.struck,
+	}
+
+	d, err := w.object()
+	if err != nil {
+		f.err = err
+		return f
+	}
+
+	unknown := says(d)
+
+	switch {
+	case d == nil && !s.deleted:
+		f.because(&f.stuck, "the managed resource is gone, which nobody asked for")
+	case unknown != "":
+		f.because(&f.stopped, "stopped: %s", unknown)
+	case s.deleted && d != nil:
+		f.because(&f.stuck, "the managed resource is still there: finalizers %v, %s", d.GetFinalizers(), conditions(d))
+	case !s.deleted:
+		w.judgeExisting(&f, s, d, rested)
+	}
+
+	if d != nil && !s.deleted && !f.stopped {
+		if err := w.judgeDeletion(&f); err != nil {
+			f.err = err
+			return f
+		}
+	}
+
+	stats := w.cloud.Stats(string(w.user.uid))
+	if stats.Created > 1 {
+		f.because(&f.duplicate, "%d external resources were created", stats.Created)
+	}
+
+	if d, err = w.object(); err == nil && d == nil && stats.Existing > 0 {
+		f.because(&f.leak, "%d external resources are left: %s", stats.Existing, w.inventory())
+	}
+
+	f.err = err
+	w.tracef("%s", strings.Join(f.why, "; "))
+
+	return f
+}
+
+// judgeExisting looks at what is to exist.
+func (w *world) judgeExisting(f *finding, s story, d *sample.Database, rested bool) {
+	there := w.cloud.Inventory()
+	if len(there) == 0 {
+		f.because(&f.stuck, "there is no external resource: %s", conditions(d))
+		return
+	}
+
+	named := false
+	for _, r := range there {
+		named = named || meta.GetExternalName(d) == r.ID
+	}
+
+	if !named {
+		f.because(&f.nameLost, "the external name is %q, there is %s", meta.GetExternalName(d), w.inventory())
+		return
+	}
+
+	if len(there) > 1 {
+		// It is a duplicate then, and no need to say more.
+		return
+	}
+
+	if ready := d.GetCondition(xpv2.TypeReady); ready.Status != corev1.ConditionTrue || sizeOf(there[0]) != s.size || !rested {
+		f.because(&f.stuck, "at rest %t, size %d, want %d: %s", rested, sizeOf(there[0]), s.size, conditions(d))
+	}
+}
+
+// judgeDeletion lets the user delete the managed resource.
+func (w *world) judgeDeletion(f *finding) error {
+	if err := w.remove(); err != nil {
+		return err
+	}
+
+	if _, err := w.settle(); err != nil {
+		return err
+	}
+
+	d, err := w.object()
+	if err != nil || d == nil {
+		return err
+	}
+
+	if unknown := says(d); unknown != "" {
+		f.because(&f.stopped, "stopped: %s", unknown)
+	} else {
+		f.because(&f.stuck, "it can't be deleted: finalizers %v, %s", d.GetFinalizers(), conditions(d))
+	}
+
+	return nil
+}
+
+func (w *world) inventory() string {
+	var ids []string
+	for _, r := range w.cloud.Inventory() {
+		ids = append(ids, fmt.Sprintf("%s (%s)", r.ID, r.State))
+	}
+
+	return strings.Join(ids, ", ")
+}
+
+func conditions(d *sample.Database) string {
+	var out []string
+	for _, c := range d.Status.Conditions {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s=%s/%s %s", c.Type, c.Status, c.Reason, c.Message)))
+	}
+
+	return strings.Join(out, ", ")
+}
+
+// says returns what a managed resource says that waits for a person to find out
+// what came of a create. It is empty if it doesn't.
+func says(d *sample.Database) string {
+	if d == nil {
+		return ""
+	}
+
+	synced := d.GetCondition(xpv2.TypeSynced)
+	if synced.Status == corev1.ConditionFalse && strings.Contains(synced.Message, "cannot determine creation result") {
+		return synced.Message
+	}
+
+	return ""
+}

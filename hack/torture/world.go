@@ -1,0 +1,344 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/hack/embedded"
+	"github.com/crossplane-graft/graft/hack/sample"
+)
+
+// objectName names the managed resource that all is about.
+const objectName = "one"
+
+// How fast the cloud is.
+const (
+	readyAfter   = 5 * time.Second
+	goneAfter    = 5 * time.Second
+	visibleAfter = 2 * time.Second
+)
+
+// A world is all there is in one life: an API server, a cloud, a user, and the
+// processes of a provider. All of it is in one bubble of synctest.
+type world struct {
+	column column
+	kind   clientKind
+	plan   plan
+	rand   *rand.Rand
+
+	server *embedded.Server
+	cloud  *cloud.Cloud
+	user   *user
+
+	processes []*process
+	arrivals  []arrival
+	awayUntil time.Time
+
+	// doomed is a process that may take stepsLeft more steps.
+	doomed    *process
+	stepsLeft int
+
+	// steps since the life proper began.
+	steps []step
+
+	// reconciles so far, those before the fault, and those before the last
+	// change.
+	reconciles, reconcilesBefore, reconcilesChanged int
+
+	// seen is the object as the watch has told of it, shape what was last
+	// compared to tell whether anything changes.
+	seen      *sample.Database
+	shape     string
+	predicate predicate.Predicate
+
+	trace   io.Writer
+	began   time.Time
+	woken   chan struct{}
+	over    chan struct{}
+	closers []func()
+
+	mu      sync.Mutex
+	waiting []*ticket
+}
+
+// A plan says which fault strikes at which step.
+type plan struct {
+	fault fault
+
+	// step that it strikes at, counted from 1. None if it's 0.
+	step int
+
+	// want is what the step has to be, if that is known.
+	want string
+
+	armed, struck bool
+}
+
+// A user has one managed resource.
+type user struct {
+	uid types.UID
+
+	// provoked tells whether the user deletes it at that step. It is nil if
+	// there is nothing that the user still wants to do.
+	provoked func(step) bool
+}
+
+func newWorld(c column, k clientKind, p plan, seed uint64, trace io.Writer) (*world, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(sample.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+
+	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: sample.CRDs()})
+	if err != nil {
+		return nil, err
+	}
+
+	w := &world{
+		column: c, kind: k, plan: p,
+		rand:   rand.New(rand.NewPCG(seed, seed)), //nolint:gosec // The same seed has to lead the same life.
+		server: server,
+		cloud: cloud.New(cloud.Options{
+			ReadyAfter:   readyAfter,
+			GoneAfter:    goneAfter,
+			VisibleAfter: visibleAfter,
+			Defaults:     map[string]string{"region": "north"},
+		}),
+		user:      &user{},
+		predicate: xpresource.DesiredStateChanged(),
+		trace:     trace,
+		began:     time.Now(),
+		woken:     make(chan struct{}, 1),
+		over:      make(chan struct{}),
+	}
+
+	w.cloud.SetHooks(cloud.Hooks{Around: w.call})
+
+	return w, nil
+}
+
+// call is the cloud's side of the gate.
+func (w *world) call(ctx context.Context, c cloud.Call, effect cloud.Effect) error {
+	s := step{target: cloudAPI, verb: string(c.Op), of: c.ID, creates: c.Op == cloud.OpCreate}
+	if s.of == "" {
+		s.of = c.Kind
+	}
+
+	switch c.Op {
+	case cloud.OpCreate, cloud.OpUpdate, cloud.OpDelete:
+		s.write = true
+	case cloud.OpLogin, cloud.OpGet, cloud.OpList:
+	}
+
+	return w.pass(ctx, processOf(ctx), s, effect)
+}
+
+// end the world. Goroutines that wait for their turn end, and those of dead
+// processes that wait for something else have time to notice.
+func (w *world) end() {
+	for _, c := range w.closers {
+		c()
+	}
+
+	close(w.over)
+	time.Sleep(24 * time.Hour)
+}
+
+func (w *world) request() reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: objectName}}
+}
+
+// object returns the managed resource as it is stored, or nil.
+func (w *world) object() (*sample.Database, error) {
+	d := &sample.Database{}
+
+	err := w.server.Admin().Get(context.Background(), w.request().NamespacedName, d)
+	if kerrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
+	}
+
+	return d, err
+}
+
+// create, resize and remove are what a user does.
+
+func (w *world) create() error {
+	w.tracef("the user creates it")
+
+	d := sample.NewDatabase(objectName)
+	if err := w.server.Admin().Create(context.Background(), d); err != nil {
+		return err
+	}
+
+	w.user.uid = d.GetUID()
+
+	return nil
+}
+
+func (w *world) resize() error {
+	w.tracef("the user changes its size")
+
+	d, err := w.object()
+	if err != nil {
+		return err
+	}
+
+	d.Spec.ForProvider.Size = wantedSize
+
+	return w.server.Admin().Update(context.Background(), d)
+}
+
+func (w *world) remove() error {
+	w.tracef("the user deletes it")
+
+	d, err := w.object()
+	if err != nil || d == nil {
+		return err
+	}
+
+	return w.server.Admin().Delete(context.Background(), d)
+}
+
+// provoke the user to delete.
+func (w *world) provoke() error {
+	w.user.provoked = nil
+
+	return w.remove()
+}
+
+// observe what has happened: reconciles that ended, and what the watch tells.
+func (w *world) observe() error {
+	d, err := w.object()
+	if err != nil {
+		return err
+	}
+
+	if w.told(d) {
+		for _, p := range w.alive() {
+			p.add(0)
+		}
+	}
+
+	w.seen = d
+
+	for _, p := range w.alive() {
+		o := p.collect()
+		if o == nil {
+			continue
+		}
+
+		w.reconciles++
+		w.tracef("process %d reconciled: %s", p.id, o)
+	}
+
+	if shape := w.look(d); shape != w.shape {
+		w.shape = shape
+		w.reconcilesChanged = w.reconciles
+		w.quiet()
+	}
+
+	return nil
+}
+
+// quiet begins to count anew how long nothing changes.
+func (w *world) quiet() {
+	for _, p := range w.processes {
+		p.mu.Lock()
+		p.settled = 0
+		p.mu.Unlock()
+	}
+}
+
+// told tells whether the watch of a provider reports this change.
+func (w *world) told(d *sample.Database) bool {
+	switch {
+	case w.seen == nil && d == nil:
+		return false
+	case w.seen == nil:
+		return w.predicate.Create(event.CreateEvent{Object: d})
+	case d == nil:
+		return w.predicate.Delete(event.DeleteEvent{Object: w.seen})
+	case w.seen.GetResourceVersion() == d.GetResourceVersion():
+		return false
+	default:
+		return w.predicate.Update(event.UpdateEvent{ObjectOld: w.seen, ObjectNew: d})
+	}
+}
+
+// look at all there is.
+func (w *world) look(d *sample.Database) string {
+	version := "none"
+	if d != nil {
+		version = d.GetResourceVersion()
+	}
+
+	return fmt.Sprintf("%s %v", version, w.cloud.Inventory())
+}
+
+// atRest tells whether nothing happens any more that matters.
+func (w *world) atRest() bool {
+	w.mu.Lock()
+	waiting := len(w.waiting)
+	w.mu.Unlock()
+
+	if waiting > 0 || len(w.arrivals) > 0 {
+		return false
+	}
+
+	for _, p := range w.alive() {
+		p.mu.Lock()
+		rests := !p.active && p.settled >= quietPolls && p.due.After(time.Now())
+		p.mu.Unlock()
+
+		if !rests {
+			return false
+		}
+	}
+
+	return true
+}
+
+func (w *world) tracef(format string, a ...any) {
+	if w.trace != nil {
+		fmt.Fprintf(w.trace, "%9s  %s\n", time.Since(w.began).Round(time.Millisecond), fmt.Sprintf(format, a...))
+	}
+}
+
+func (o *outcome) String() string {
+	switch {
+	case o.err != nil:
+		return o.err.Error()
+	case o.result.RequeueAfter > 0:
+		return "again in " + o.result.RequeueAfter.String()
+	case o.result.Requeue: //nolint:staticcheck // What upstream returns.
+		return "again, with backoff"
+	default:
+		return "done"
+	}
+}
+
+func kindOf(o client.Object) string {
+	gvk, err := apiutil.GVKForObject(o, scheme())
+	if err != nil {
+		return fmt.Sprintf("%T", o)
+	}
+
+	return gvk.Kind
+}
