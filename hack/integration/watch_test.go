@@ -142,8 +142,15 @@ func (o operator) define(ctx context.Context, s served) error {
 
 // undefine deletes the definition, and returns when it is gone, with all objects
 // of the kind.
+//
+// What deletes the objects in the API server forgets a definition whose status it
+// couldn't write because of a conflict, and isn't reminded by a change of what it
+// wrote itself, but in five minutes by a resync. Any other change reminds it.
 func (o operator) undefine(ctx context.Context, s served) error {
+	const remindEvery = 5 * time.Second
+
 	name := s.definition().GetName()
+	reminded := time.Now()
 
 	return o.poll(ctx, func(ctx context.Context) (bool, error) {
 		err := o.Resource(crds).Delete(ctx, name, metav1.DeleteOptions{})
@@ -151,8 +158,29 @@ func (o operator) undefine(ctx context.Context, s served) error {
 			return true, nil
 		}
 
-		return false, err
+		if err == nil && time.Since(reminded) > remindEvery {
+			reminded = time.Now()
+			_, err = o.Resource(crds).Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"reminded":%q}}}`, reminded.Format(time.RFC3339)), metav1.PatchOptions{})
+		}
+
+		return false, client.IgnoreNotFound(err)
 	})
+}
+
+// terminating returns what the API server says about the deletion of a
+// definition.
+func (o operator) terminating(ctx context.Context, s served) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+
+	u, err := o.Resource(crds).Get(ctx, s.definition().GetName(), metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+
+	return fmt.Sprintf("deleted at %s, finalizers %v, conditions %v", u.GetDeletionTimestamp(), u.GetFinalizers(), conditions)
 }
 
 // poll until done or the context ends. A try that fails, or isn't answered in
