@@ -69,6 +69,11 @@ func (s Snapshot) String() string {
 	if !s.Elected {
 		fmt.Fprintln(w, "The manager isn't elected: no controller reconciles.")
 	}
+	switch storeState(s.StateStore) {
+	case storeUnreadable, storeNewer, storeFailing:
+		fmt.Fprintf(w, "The state store is %s: the log says why.\n", s.StateStore)
+	case storeUnknown, storeGood, storeMissing:
+	}
 	for _, name := range s.Ending {
 		fmt.Fprintf(w, "Controller %s was stopped, and something of it still runs.\n", name)
 	}

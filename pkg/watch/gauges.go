@@ -37,6 +37,7 @@ func (c *failureCounts) add(err *KindError) {
 //   - graft_watch_objects, that are kept in informers
 //   - graft_watch_events_delivered_total
 //   - graft_watch_failures_total, of kinds, by reason
+//   - graft_watch_state_store, by state: 1 for the one that a state store is in
 //   - graft_watch_state_store_errors_total, by operation
 //
 // Labels are what PrometheusMetrics has, and names of which there are few: there
@@ -53,6 +54,7 @@ func (e *ControllerEngine) Collector() prometheus.Collector {
 		objects:     desc("objects", "Objects that informers keep."),
 		delivered:   desc("events_delivered_total", "Events that were delivered to handlers."),
 		failures:    desc("failures_total", "How often a kind couldn't be watched.", "reason"),
+		storeState:  desc("state_store", "How the state store does.", "state"),
 		store:       desc("state_store_errors_total", "How often the state store failed.", "operation"),
 	}
 }
@@ -60,12 +62,12 @@ func (e *ControllerEngine) Collector() prometheus.Collector {
 type gauges struct {
 	engine *ControllerEngine
 
-	watches, controllers, kinds, objects, delivered, failures, store *prometheus.Desc
+	watches, controllers, kinds, objects, delivered, failures, storeState, store *prometheus.Desc
 }
 
 // Describe sends the descriptors of all metrics.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.watches, g.controllers, g.kinds, g.objects, g.delivered, g.failures, g.store} {
+	for _, d := range []*prometheus.Desc{g.watches, g.controllers, g.kinds, g.objects, g.delivered, g.failures, g.storeState, g.store} {
 		ch <- d
 	}
 }
@@ -116,6 +118,15 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	set := g.engine.set
 	counter(g.delivered, set.delivered.Load())
 	set.failures.each(func(label string, _ error, n *atomic.Uint64) { counter(g.failures, n.Load(), label) })
+	if s.StateStore != "" {
+		for _, state := range storeStates() {
+			n := 0
+			if s.StateStore == string(state) {
+				n = 1
+			}
+			gauge(g.storeState, n, string(state))
+		}
+	}
 	counter(g.store, g.engine.storeErrors.load.Load(), "load")
 	counter(g.store, g.engine.storeErrors.save.Load(), "save")
 }

@@ -1,8 +1,10 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,9 +20,42 @@ type RestoreFn func(id WatchID) (Watch, bool)
 
 // Reasons of events.
 const (
-	reasonCannotLoad event.Reason = "CannotLoadWatches"
-	reasonCannotSave event.Reason = "CannotSaveWatches"
+	reasonNothingSaved event.Reason = "NoSavedWatches"
+	reasonCannotLoad   event.Reason = "CannotLoadWatches"
+	reasonCannotSave   event.Reason = "CannotSaveWatches"
 )
+
+// A storeState says how a state store does.
+type storeState string
+
+const (
+	storeUnknown    storeState = "Unknown" // Nobody has asked it.
+	storeGood       storeState = "Good"
+	storeMissing    storeState = "Missing"
+	storeUnreadable storeState = "Unreadable"
+	storeNewer      storeState = "Newer"
+	storeFailing    storeState = "Failing"
+)
+
+func storeStates() []storeState {
+	return []storeState{storeUnknown, storeGood, storeMissing, storeUnreadable, storeNewer, storeFailing}
+}
+
+// stateAfter says what the answer of a store means.
+func stateAfter(err error) storeState {
+	switch {
+	case err == nil:
+		return storeGood
+	case errors.Is(err, ErrNewerState):
+		return storeNewer
+	case errors.Is(err, ErrNoState):
+		return storeMissing
+	case errors.Is(err, ErrUnreadableState):
+		return storeUnreadable
+	default:
+		return storeFailing
+	}
+}
 
 // Times of the state store.
 const (
@@ -30,6 +65,9 @@ const (
 	// When to try again what couldn't be saved.
 	saveRetry = 30 * time.Second
 
+	// When to look again whether what a newer version saved is still there.
+	newerRetry = 10 * time.Minute
+
 	storeTimeout = 10 * time.Second
 
 	// How long a controller waits for restored watches before it reconciles.
@@ -38,9 +76,10 @@ const (
 
 // WithStateStore keeps which watches there are in a store, so that controllers
 // with WithRestore start them before their first reconcile, after a restart. A
-// store that fails does no harm: what it would have told is learned from
-// reconciles, as without it. It is said in the log, in
-// graft_watch_state_store_errors_total, and in an event; see WithRecorder.
+// store that is missing, unreadable, or that fails does no harm: what it would have
+// told is learned from reconciles, as without it. What a newer version saved is
+// left as it is: nothing is saved until it is gone. How the store does is said in
+// the log, in graft_watch_state_store, and in an event; see WithRecorder.
 func WithStateStore(s StateStore) ControllerEngineOption {
 	return func(e *ControllerEngine) { e.saver.store = s }
 }
@@ -70,18 +109,43 @@ type saver struct {
 	recorder event.Recorder
 	about    runtime.Object
 
-	mu sync.Mutex
+	mu    sync.Mutex
+	state storeState
 
 	// loaded is closed when the store was loaded, or could not be; nil if nobody
 	// has begun to.
 	loaded chan struct{}
 
-	// kept is what was loaded for controllers that weren't started yet. What
-	// they had must survive that others are saved.
-	kept SavedWatches
+	// known says that we know what there is in the store, so that it may be
+	// replaced.
+	known bool
+
+	// kept is what was loaded for controllers that weren't started yet, and begun
+	// are those that were. What the former had must survive that others are saved.
+	kept  SavedWatches
+	begun map[string]struct{}
 
 	dirty   bool
 	running bool
+}
+
+// get returns how the store does.
+func (s *saver) get() storeState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.state, storeUnknown)
+}
+
+// delay returns when to save what changes, or to try again.
+func (s *saver) delay() time.Duration {
+	switch s.get() {
+	case storeFailing:
+		return saveRetry
+	case storeNewer:
+		return newerRetry
+	case storeUnknown, storeGood, storeMissing, storeUnreadable:
+	}
+	return saveDelay
 }
 
 // changed is called when a controller has other watches than before.
@@ -123,7 +187,7 @@ func (e *ControllerEngine) save() {
 		return
 	}
 
-	delay := saveDelay
+	delay := s.delay()
 	for {
 		t := e.clock.NewTimer(delay)
 		select {
@@ -141,31 +205,54 @@ func (e *ControllerEngine) save() {
 			return
 		}
 		s.dirty = false
+		known := s.known
 		s.mu.Unlock()
 
-		sctx, cancel := context.WithTimeout(ctx, storeTimeout)
-		err := s.store.Save(sctx, e.watchesToSave())
-		cancel()
-		delay = saveDelay
-		if err != nil && ctx.Err() == nil {
-			e.storeFailed(&e.storeErrors.save, reasonCannotSave, errors.Wrap(err, "cannot save watches"))
-			delay = saveRetry
+		var err error
+		if !known {
+			err = e.ask()
+		}
+		if err == nil {
+			err = e.saveNow(ctx)
+		}
+		if err != nil {
 			s.mu.Lock()
 			s.dirty = true
 			s.mu.Unlock()
 		}
+		delay = s.delay()
 	}
+}
+
+// saveNow replaces what was saved.
+func (e *ControllerEngine) saveNow(ctx context.Context) error {
+	s := &e.saver
+	sctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	err := s.store.Save(sctx, e.watchesToSave())
+	if ctx.Err() != nil {
+		return err // We were shut down.
+	}
+	if errors.Is(err, ErrNewerState) {
+		// Somebody saved it since we loaded.
+		s.mu.Lock()
+		s.known = false
+		s.mu.Unlock()
+	}
+	if err != nil {
+		e.storeErrors.save.Add(1)
+	}
+	e.storeIs(reasonCannotSave, errors.Wrap(err, "cannot save watches"))
+	return err
 }
 
 // watchesToSave are those that there are, and those of controllers that weren't
 // started yet.
 func (e *ControllerEngine) watchesToSave() SavedWatches {
 	e.saver.mu.Lock()
-	out := maps.Clone(e.saver.kept)
+	out := make(SavedWatches, len(e.saver.kept))
+	maps.Copy(out, e.saver.kept)
 	e.saver.mu.Unlock()
-	if out == nil {
-		out = make(SavedWatches)
-	}
 
 	e.mu.RLock()
 	cs := make([]*controller, 0, len(e.controllers))
@@ -175,8 +262,12 @@ func (e *ControllerEngine) watchesToSave() SavedWatches {
 	e.mu.RUnlock()
 	for _, c := range cs {
 		c.mu.RLock()
-		for id := range c.watches {
-			out[c.name] = append(out[c.name], id)
+		if len(c.watches) > 0 {
+			all := maps.Clone(c.watches)
+			for _, id := range out[c.name] {
+				all[id] = nil // It hasn't restored them yet.
+			}
+			out[c.name] = slices.Collect(maps.Keys(all))
 		}
 		c.mu.RUnlock()
 	}
@@ -197,18 +288,73 @@ func (e *ControllerEngine) load(ctx context.Context) error {
 	}
 
 	// Whoever called may go, and others wait for the answer all the same.
-	lctx, cancel := context.WithTimeout(e.ctx, storeTimeout)
-	defer cancel()
-	kept, err := s.store.Load(lctx) //nolint:contextcheck // Said above.
-	if err != nil {
-		e.storeFailed(&e.storeErrors.load, reasonCannotLoad, errors.Wrap(err, "cannot load watches; starting without"))
-	}
-
+	_ = e.ask() //nolint:contextcheck // Said above.
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept = maps.Clone(kept)
 	close(s.loaded)
 	return nil
+}
+
+// ask the store what was saved. The error says that it may not be replaced.
+func (e *ControllerEngine) ask() error {
+	s := &e.saver
+	ctx, cancel := context.WithTimeout(e.ctx, storeTimeout)
+	defer cancel()
+	kept, err := s.store.Load(ctx)
+	if e.ctx.Err() != nil {
+		return err // We were shut down.
+	}
+
+	state := stateAfter(err)
+	known := state != storeNewer && state != storeFailing
+	s.mu.Lock()
+	s.known = known
+	s.kept = maps.Clone(kept)
+	for name := range s.begun {
+		// It was started without, and what it has now counts.
+		delete(s.kept, name)
+	}
+	s.mu.Unlock()
+
+	if err != nil && state != storeMissing {
+		e.storeErrors.load.Add(1)
+	}
+	if err != nil || s.get() == storeUnknown {
+		// What was wrong before is over when something was saved.
+		e.storeIs(reasonCannotLoad, errors.Wrap(err, "starting without saved watches"))
+	}
+	if known {
+		return nil
+	}
+	return err
+}
+
+// storeIs notes how the store does, from what it answered, and says so if that is
+// news.
+func (e *ControllerEngine) storeIs(reason event.Reason, err error) {
+	s := &e.saver
+	state := stateAfter(err)
+	s.mu.Lock()
+	news := s.state != state
+	s.state = state
+	s.mu.Unlock()
+	if !news {
+		return
+	}
+
+	if err == nil {
+		e.log.Debug("The state store works")
+		return
+	}
+	ev := event.Warning(reason, err)
+	if state == storeMissing {
+		// As it is when we are new.
+		ev = event.Normal(reasonNothingSaved, err.Error())
+	}
+	e.log.Info("The state store isn't as it should be", "state", state, "error", err)
+	if s.recorder != nil {
+		s.recorder.Event(s.about, ev)
+	}
 }
 
 func (e *ControllerEngine) elected() bool {
@@ -217,14 +363,6 @@ func (e *ControllerEngine) elected() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-func (e *ControllerEngine) storeFailed(n *atomic.Uint64, reason event.Reason, err error) {
-	n.Add(1)
-	e.log.Info("State store failed", "error", err)
-	if e.saver.recorder != nil {
-		e.saver.recorder.Event(e.saver.about, event.Warning(reason, err))
 	}
 }
 
@@ -243,6 +381,10 @@ func (e *ControllerEngine) restoreWatches(c *controller, fn RestoreFn) {
 	s.mu.Lock()
 	ids := s.kept[c.name]
 	delete(s.kept, c.name)
+	if s.begun == nil {
+		s.begun = make(map[string]struct{})
+	}
+	s.begun[c.name] = struct{}{}
 	s.mu.Unlock()
 	if fn == nil {
 		return

@@ -29,6 +29,11 @@ type Snapshot struct {
 
 	// Kinds that the cache has, by name.
 	Kinds []KindSnapshot `json:"kinds"`
+
+	// StateStore says how the state store does, if there is one: Unknown before it
+	// was asked, Good, Missing, Unreadable, Newer, or Failing. Nothing is saved
+	// while it is one of the last two.
+	StateStore string `json:"stateStore,omitempty"`
 }
 
 // A ControllerSnapshot is what a controller does.
@@ -106,6 +111,10 @@ type KindSnapshot struct {
 // other.
 func (e *ControllerEngine) Snapshot() Snapshot {
 	s := Snapshot{Taken: e.clock.Now(), Elected: e.elected(), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
+
+	if e.saver.store != nil {
+		s.StateStore = string(e.saver.get())
+	}
 
 	e.mu.RLock()
 	cs := make([]*controller, 0, len(e.controllers))

@@ -3,14 +3,17 @@ package watch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +36,9 @@ type memoryStore struct {
 
 	loadErr, saveErr error
 	hang             bool
+
+	// attempts to save, also those that failed.
+	attempts int
 }
 
 func (s *memoryStore) Load(ctx context.Context) (watch.SavedWatches, error) {
@@ -52,6 +58,8 @@ func (s *memoryStore) Save(_ context.Context, w watch.SavedWatches) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	s.attempts++
+
 	if s.saveErr != nil {
 		return s.saveErr
 	}
@@ -69,11 +77,48 @@ func (s *memoryStore) get() (watch.SavedWatches, int) {
 	return s.saved, s.saves
 }
 
-func (s *memoryStore) fail(load, save error) {
+// fail to save with an error, or not. Loading works from now on.
+func (s *memoryStore) fail(save error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	s.loadErr, s.saveErr = load, save
+	s.loadErr, s.saveErr, s.hang = nil, save, false
+}
+
+// tried returns how often it was tried to save.
+func (s *memoryStore) tried() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.attempts
+}
+
+// logLines remembers what is logged, by level.
+type logLines struct {
+	mu    sync.Mutex
+	lines map[string][]string
+}
+
+func (l *logLines) add(level, msg string, kvs ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.lines == nil {
+		l.lines = make(map[string][]string)
+	}
+
+	l.lines[level] = append(l.lines[level], fmt.Sprint(append([]any{msg}, kvs...)...))
+}
+
+func (l *logLines) Info(msg string, kvs ...any)        { l.add("info", msg, kvs...) }
+func (l *logLines) Debug(msg string, kvs ...any)       { l.add("debug", msg, kvs...) }
+func (l *logLines) WithValues(_ ...any) logging.Logger { return l }
+
+func (l *logLines) all(level string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return slices.Clone(l.lines[level])
 }
 
 // events remembers the reasons of events.
@@ -200,37 +245,73 @@ func TestW21WatchesSurviveARestart(t *testing.T) {
 	})
 }
 
-// A state store that fails is said to, and does no harm.
+// W21: a state store that is missing, unreadable, newer or that fails is said to be
+// in a metric, an event and the log, and does no harm. What a newer version saved
+// is left alone until it is gone.
 func TestW21AStoreThatFails(t *testing.T) {
 	boom := errors.New("boom")
+	errorsOf := func(operation string, n int) string {
+		return fmt.Sprintf("graft_watch_state_store_errors_total operation=%s %d", operation, n)
+	}
 
 	cases := map[string]struct {
-		reason string
-		store  *memoryStore
-		events []string
-		metric string
-		within time.Duration
+		reason  string
+		store   *memoryStore
+		events  []string
+		metrics []string
+		within  time.Duration
+
+		// Whether anything is saved before the store has recovered.
+		saves bool
 	}{
+		"Missing": {
+			reason:  "Nothing was saved yet, as it is when we are new.",
+			store:   &memoryStore{loadErr: fmt.Errorf("nothing: %w", watch.ErrNoState)},
+			events:  []string{"NoSavedWatches"},
+			metrics: []string{"graft_watch_state_store state=Missing 1", errorsOf("load", 0)},
+			within:  time.Second, saves: true,
+		},
+		"Unreadable": {
+			reason:  "What nobody can read is replaced.",
+			store:   &memoryStore{loadErr: fmt.Errorf("boom: %w", watch.ErrUnreadableState)},
+			events:  []string{"CannotLoadWatches"},
+			metrics: []string{"graft_watch_state_store state=Unreadable 1", errorsOf("load", 1)},
+			within:  time.Second, saves: true,
+		},
+		"Newer": {
+			reason:  "What a newer version saved isn't replaced.",
+			store:   &memoryStore{loadErr: fmt.Errorf("version 2: %w", watch.ErrNewerState)},
+			events:  []string{"CannotLoadWatches"},
+			metrics: []string{"graft_watch_state_store state=Newer 1", errorsOf("load", 1)},
+			within:  time.Second,
+		},
+		"NewerMeanwhile": {
+			reason:  "Nor is it if that happened after we loaded.",
+			store:   &memoryStore{saveErr: fmt.Errorf("version 2: %w", watch.ErrNewerState)},
+			events:  []string{"CannotSaveWatches"},
+			metrics: []string{"graft_watch_state_store state=Newer 1", errorsOf("save", 1)},
+			within:  time.Second,
+		},
 		"CannotLoad": {
-			reason: "What can't be read is started without.",
-			store:  &memoryStore{loadErr: boom},
-			events: []string{"CannotLoadWatches"},
-			metric: "graft_watch_state_store_errors_total operation=load 1",
-			within: time.Second,
+			reason:  "What can't be read now is started without, and isn't replaced before it was read.",
+			store:   &memoryStore{loadErr: boom},
+			events:  []string{"CannotLoadWatches"},
+			metrics: []string{"graft_watch_state_store state=Failing 1", errorsOf("load", 1)},
+			within:  time.Second,
 		},
 		"CannotSave": {
-			reason: "What can't be written is tried again.",
-			store:  &memoryStore{saveErr: boom},
-			events: []string{"CannotSaveWatches"},
-			metric: "graft_watch_state_store_errors_total operation=save 1",
-			within: time.Second,
+			reason:  "What can't be written is tried again.",
+			store:   &memoryStore{saveErr: boom},
+			events:  []string{"CannotSaveWatches"},
+			metrics: []string{"graft_watch_state_store state=Failing 1", errorsOf("save", 1)},
+			within:  time.Second,
 		},
 		"Hangs": {
-			reason: "A store that doesn't answer holds up a controller for some seconds.",
-			store:  &memoryStore{hang: true},
-			events: []string{"CannotLoadWatches"},
-			metric: "graft_watch_state_store_errors_total operation=load 1",
-			within: 11 * time.Second,
+			reason:  "A store that doesn't answer holds up a controller for some seconds.",
+			store:   &memoryStore{hang: true},
+			events:  []string{"CannotLoadWatches"},
+			metrics: []string{"graft_watch_state_store state=Failing 1", errorsOf("load", 1)},
+			within:  11 * time.Second,
 		},
 	}
 
@@ -241,9 +322,9 @@ func TestW21AStoreThatFails(t *testing.T) {
 				api := watchtest.NewAPI(k)
 				api.Put(k.Object("one"), k)
 
-				rec := &events{}
+				rec, log := &events{}, &logLines{}
 				about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "watches"}}
-				r := newGraft(t, api, api.Config(), nil, watch.WithStateStore(tc.store), watch.WithRecorder(rec, about))
+				r := newGraft(t, api, api.Config(), nil, watch.WithStateStore(tc.store), watch.WithRecorder(rec, about), watch.WithLogger(log))
 				r.mgr.Elect()
 
 				reconciled := make(chan time.Time, 10)
@@ -257,9 +338,19 @@ func TestW21AStoreThatFails(t *testing.T) {
 					t.Fatal(err)
 				}
 
-				if took := (<-reconciled).Sub(begin); took > tc.within {
+				took := (<-reconciled).Sub(begin)
+				if took > tc.within {
 					t.Errorf("\n%s\nreconciled after %s", tc.reason, took)
 				}
+
+				// Before the answer to what was asked for first is followed by
+				// a save.
+				synctest.Wait()
+
+				reg := prometheus.NewPedanticRegistry()
+				reg.MustRegister(r.ours.Collector())
+
+				seen := gather(t, reg)
 
 				pass(5 * time.Second)
 
@@ -267,23 +358,97 @@ func TestW21AStoreThatFails(t *testing.T) {
 					t.Errorf("\n%s\nevents: -want, +got:\n%s", tc.reason, diff)
 				}
 
-				reg := prometheus.NewPedanticRegistry()
-				reg.MustRegister(r.ours.Collector())
+				if got := log.all("info"); len(got) != 1 {
+					t.Errorf("\n%s\n%d log lines, want 1: %q", tc.reason, len(got), got)
+				}
 
-				if got := gather(t, reg); !slices.Contains(got, tc.metric) {
-					t.Errorf("\n%s\nno %q in:\n%s", tc.reason, tc.metric, strings.Join(got, "\n"))
+				// What a store answers to Load is known at once, what to Save later.
+				seen = append(seen, gather(t, reg)...)
+				for _, m := range tc.metrics {
+					if !slices.Contains(seen, m) {
+						t.Errorf("\n%s\nno %q in:\n%s", tc.reason, m, strings.Join(seen, "\n"))
+					}
+				}
+
+				// It goes on, without another word.
+				pass(3 * time.Hour)
+
+				if _, n := tc.store.get(); (n > 0) != tc.saves {
+					t.Errorf("\n%s\nsaved %d times, want some: %t", tc.reason, n, tc.saves)
+				}
+
+				if n := tc.store.tried(); n > 0 && tc.store.loadErr != nil && !tc.saves {
+					t.Errorf("\n%s\n%d attempts to save, want none before it is known what is there", tc.reason, n)
+				}
+
+				if diff := cmp.Diff(tc.events, rec.all()); diff != "" {
+					t.Errorf("\n%s\nevents after hours: -want, +got:\n%s", tc.reason, diff)
+				}
+
+				if got := log.all("info"); len(got) != 1 {
+					t.Errorf("\n%s\n%d log lines after hours, want 1: %q", tc.reason, len(got), got)
 				}
 
 				// It recovers.
-				tc.store.fail(nil, nil)
-				pass(time.Minute)
+				tc.store.fail(nil)
+				pass(11 * time.Minute)
 
 				if got, _ := tc.store.get(); cmp.Diff(watch.SavedWatches{"c": {idOf(k)}}, got) != "" {
 					t.Errorf("\n%s\nsaved in the end: %v", tc.reason, got)
 				}
+
+				if s := r.ours.Snapshot().StateStore; s != "Good" {
+					t.Errorf("\n%s\nin the end the store is %s", tc.reason, s)
+				}
 			})
 		})
 	}
+}
+
+// W21: a store that couldn't be asked at first still has what controllers had
+// that start later, and isn't believed about those that were started.
+func TestW21AStoreThatAnswersLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b, c := watchtest.NewKind("A"), watchtest.NewKind("B"), watchtest.NewKind("C")
+		api := watchtest.NewAPI(a, b, c)
+		store := &memoryStore{
+			saved:   watch.SavedWatches{"early": {idOf(a), idOf(b)}, "late": {idOf(a)}},
+			loadErr: errors.New("boom"),
+		}
+		r := newGraft(t, api, api.Config(), nil, watch.WithStateStore(store))
+		r.mgr.Elect()
+		r.start("early", idle())
+
+		if err := r.StartWatches(t.Context(), "early", watchOf(c, &recorder{})); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(time.Minute)
+
+		if _, n := store.get(); n != 0 {
+			t.Errorf("saved %d times what may be there already", n)
+		}
+
+		store.fail(nil)
+		pass(time.Minute)
+
+		want := watch.SavedWatches{"early": {idOf(c)}, "late": {idOf(a)}}
+		if got, _ := store.get(); cmp.Diff(want, got, sortIDs) != "" {
+			t.Errorf("saved: -want, +got:\n%s", cmp.Diff(want, got, sortIDs))
+		}
+
+		if err := r.ours.Start("late", watch.WithRuntimeOptions(idle().runtime), watch.WithRestore(func(id watch.WatchID) (watch.Watch, bool) {
+			return watch.WatchFor(a.New(), id.Type, &recorder{}), true
+		})); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(time.Second)
+
+		if got, err := r.GetWatches("late"); err != nil || !slices.Equal(got, []watch.WatchID{idOf(a)}) {
+			t.Errorf("GetWatches(...) of a controller that was started when the store answered: %v, %v", got, err)
+		}
+	})
 }
 
 func TestConfigMapStore(t *testing.T) {
@@ -314,7 +479,7 @@ func TestConfigMapStore(t *testing.T) {
 		s, c := newStore(t, api)
 
 		got, err := s.Load(t.Context())
-		if err != nil || len(got) != 0 {
+		if !errors.Is(err, watch.ErrNoState) || len(got) != 0 {
 			t.Errorf("Load(...) of nothing: %v, %v", got, err)
 		}
 
@@ -348,21 +513,60 @@ func TestConfigMapStore(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		data   map[string]string
-		want   string
+		want   error
+
+		// Whether saving leaves what is there.
+		stays bool
 	}{
-		"NewerVersion": {
+		"Newer": {
 			reason: "What a newer version wrote may mean something else.",
 			data:   map[string]string{"watches.json": `{"version":2,"controllers":{}}`},
-			want:   "has version 2",
+			want:   watch.ErrNewerState, stays: true,
+		},
+		"NewerInAnotherShape": {
+			reason: "It may look different altogether.",
+			data:   map[string]string{"watches.json": `{"version":2,"controllers":["a"],"else":1}`},
+			want:   watch.ErrNewerState, stays: true,
+		},
+		"NewerWithAName": {
+			reason: "It may have given up numbers.",
+			data:   map[string]string{"watches.json": `{"version":"v2alpha1"}`},
+			want:   watch.ErrNewerState, stays: true,
+		},
+		"NewerThanNumbers": {
+			reason: "It may have many.",
+			data:   map[string]string{"watches.json": `{"version":99999999999999999999}`},
+			want:   watch.ErrNewerState, stays: true,
 		},
 		"Garbage": {
 			reason: "What can't be parsed is an error, not a panic.",
 			data:   map[string]string{"watches.json": `{"version":`},
-			want:   "cannot read ConfigMap",
+			want:   watch.ErrUnreadableState,
+		},
+		"Empty": {
+			reason: "Nor can nothing.",
+			data:   map[string]string{"watches.json": ""},
+			want:   watch.ErrUnreadableState,
+		},
+		"NoVersion": {
+			reason: "Every version of ours has a version.",
+			data:   map[string]string{"watches.json": `{"version":null,"controllers":{}}`},
+			want:   watch.ErrUnreadableState,
+		},
+		"Older": {
+			reason: "There never was an older one.",
+			data:   map[string]string{"watches.json": `{"version":0,"controllers":{}}`},
+			want:   watch.ErrUnreadableState,
+		},
+		"WrongType": {
+			reason: "It says that it is ours, and isn't.",
+			data:   map[string]string{"watches.json": `{"version":1,"controllers":{"c":"all"}}`},
+			want:   watch.ErrUnreadableState,
 		},
 		"SomebodyElses": {
 			reason: "A ConfigMap without our key has nothing of ours.",
 			data:   map[string]string{"else": "x"},
+			want:   watch.ErrNoState,
 		},
 	}
 
@@ -377,16 +581,29 @@ func TestConfigMapStore(t *testing.T) {
 			}
 
 			got, err := s.Load(t.Context())
-			if len(got) != 0 || (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("\n%s\nLoad(...): %v, %v", tc.reason, got, err)
+			if len(got) != 0 || !errors.Is(err, tc.want) {
+				t.Errorf("\n%s\nLoad(...): %v, %v; want %v", tc.reason, got, err, tc.want)
 			}
 
-			// Saving works all the same, and leaves what isn't ours.
-			if err := s.Save(t.Context(), saved); err != nil {
+			err = s.Save(t.Context(), saved)
+			if tc.stays && !errors.Is(err, watch.ErrNewerState) || !tc.stays && err != nil {
 				t.Errorf("\n%s\nSave(...): %v", tc.reason, err)
 			}
 
-			if err := c.Get(t.Context(), key, cm); err != nil || cm.Data["else"] != tc.data["else"] {
+			if err := c.Get(t.Context(), key, cm); err != nil {
+				t.Fatal(err)
+			}
+
+			if tc.stays {
+				if diff := cmp.Diff(tc.data, cm.Data); diff != "" {
+					t.Errorf("\n%s\nafterwards: -want, +got:\n%s", tc.reason, diff)
+				}
+
+				return
+			}
+
+			// What isn't ours stays, too.
+			if got, err := s.Load(t.Context()); err != nil || cmp.Diff(saved, got, sortIDs) != "" || cm.Data["else"] != tc.data["else"] {
 				t.Errorf("\n%s\nafterwards: %v, %v", tc.reason, cm.Data, err)
 			}
 		})

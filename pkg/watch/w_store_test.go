@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -147,10 +149,13 @@ func TestW21WatchesSurviveACrash(t *testing.T) {
 // A lateStore is made before its store is.
 type lateStore struct{ watch.StateStore }
 
-// W21: a store that can't be read is started without; nothing else fails.
+// W21: a store that can't be read is started without; nothing else fails. What a
+// newer version wrote stays until somebody removes it.
 func TestW21BadConfigMaps(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 	key := types.NamespacedName{Namespace: "graft-system", Name: "watches"}
+
+	const newer = `{"version":2,"controllers":[]}`
 
 	configMap := func(data map[string]any) func(api *watchtest.API) func() {
 		return func(api *watchtest.API) func() {
@@ -172,16 +177,17 @@ func TestW21BadConfigMaps(t *testing.T) {
 		reason string
 		given  func(api *watchtest.API) (heal func())
 		fails  bool
+		stays  bool
 	}{
-		"Missing":   {"There is none yet.", func(*watchtest.API) func() { return func() {} }, false},
-		"Empty":     {"Somebody made it, with nothing in it.", configMap(nil), false},
-		"Garbage":   {"It isn't JSON.", configMap(map[string]any{"watches.json": "{"}), true},
-		"Newer":     {"A newer version wrote it.", configMap(map[string]any{"watches.json": `{"version":2,"controllers":[]}`}), true},
-		"WrongType": {"Its fields are of other types.", configMap(map[string]any{"watches.json": `{"version":1,"controllers":{"c":"all"}}`}), true},
-		"NoVersion": {"It doesn't say which version it is.", configMap(map[string]any{"watches.json": `{}`}), true},
-		"Forbidden": {"We may not read it.", inject(watchtest.Status(http.StatusForbidden)), true},
-		"Hanging":   {"The API server doesn't answer.", inject(watchtest.Hang()), true},
-		"Refused":   {"The API server is away.", inject(watchtest.Refuse()), true},
+		"Missing":   {reason: "There is none yet.", given: func(*watchtest.API) func() { return func() {} }},
+		"Empty":     {reason: "Somebody made it, with nothing in it.", given: configMap(nil)},
+		"Garbage":   {reason: "It isn't JSON.", given: configMap(map[string]any{"watches.json": "{"}), fails: true},
+		"Newer":     {reason: "A newer version wrote it.", given: configMap(map[string]any{"watches.json": newer}), fails: true, stays: true},
+		"WrongType": {reason: "Its fields are of other types.", given: configMap(map[string]any{"watches.json": `{"version":1,"controllers":{"c":"all"}}`}), fails: true},
+		"NoVersion": {reason: "It doesn't say which version it is.", given: configMap(map[string]any{"watches.json": `{}`}), fails: true},
+		"Forbidden": {reason: "We may not read it.", given: inject(watchtest.Status(http.StatusForbidden)), fails: true},
+		"Hanging":   {reason: "The API server doesn't answer.", given: inject(watchtest.Hang()), fails: true},
+		"Refused":   {reason: "The API server is away.", given: inject(watchtest.Refuse()), fails: true},
 	}
 
 	for name, tc := range cases {
@@ -218,6 +224,20 @@ func TestW21BadConfigMaps(t *testing.T) {
 				// What is watched now is what the next process reads.
 				heal()
 				pass(5 * time.Minute)
+
+				if tc.stays {
+					pass(24 * time.Hour)
+
+					cm := watchtest.ConfigMap()
+					data, _, _ := unstructured.NestedStringMap(api.Objects(cm)[key].Object, "data")
+
+					if diff := cmp.Diff(map[string]string{"watches.json": newer}, data); diff != "" {
+						t.Errorf("\n%s\nafter a day: -want, +got:\n%s", tc.reason, diff)
+					}
+
+					api.Remove(cm, key)
+					pass(15 * time.Minute)
+				}
 
 				saved, err := s.Load(t.Context())
 				if err != nil || !slices.Equal(saved["c"], []watch.WatchID{idOf(k)}) {
@@ -287,14 +307,14 @@ func TestW21SavesAreFew(t *testing.T) {
 			t.Errorf("%d writes in an hour in which nothing changed", saves-before)
 		}
 
-		m.fail(nil, errors.New("boom"))
+		m.fail(errors.New("boom"))
 
 		if _, err := r.StopWatches(t.Context(), "c", idOf(kinds[0])); err != nil {
 			t.Errorf("StopWatches(...) with a store that fails: %v", err)
 		}
 
 		pass(time.Hour)
-		m.fail(nil, nil)
+		m.fail(nil)
 		pass(5 * time.Minute)
 
 		if saved, _ := m.get(); len(saved["c"]) != 99 {
