@@ -39,7 +39,7 @@ func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 
-	crds := append(sample.CRDs(), withoutStatus())
+	crds := append(append(sample.CRDs(), withoutStatus()), platformCRDs()...)
 
 	if plane, err = controlplane.Start(ctx, controlplane.Options{CRDs: crds, Progress: os.Stderr}); err != nil {
 		return 1, err

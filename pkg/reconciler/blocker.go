@@ -45,8 +45,9 @@ type dependents struct {
 type blocker struct {
 	Dependent
 
-	// why it is still there, in its own words where it has any.
-	why string
+	// why it is still there, in its own words where it has any; and what its
+	// Synced condition says beyond that.
+	why, failure string
 
 	// reason is a reason code of the Deleting condition that says more than
 	// that somebody waits for a dependent.
@@ -189,7 +190,7 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	}
 
 	if saysMore(deleting, synced) && !meta.IsPaused(u) {
-		b.why = cutMiddle(b.why, maxReasonLength/2) + "; " + string(synced.Reason) + ": " + synced.Message
+		b.failure = string(synced.Reason) + ": " + synced.Message
 		b.urgency = min(b.urgency, urgencyStuck)
 	}
 
@@ -232,6 +233,10 @@ func (d dependents) summary() string {
 		fmt.Fprintf(&s, "%d of %d dependents deleted, %d%%.", gone, d.total, 100*gone/d.total)
 	}
 
+	// The fewer are named, the more there is to say of each: a claim has one
+	// dependent, which has all that there is to say.
+	room := maxReasonsLength / max(1, min(len(d.blockers), maxBlockersNamed))
+
 	for i, b := range d.blockers {
 		if i == maxBlockersNamed {
 			fmt.Fprintf(&s, " And %d more.", len(d.blockers)-maxBlockersNamed)
@@ -244,10 +249,20 @@ func (d dependents) summary() string {
 			fmt.Fprintf(&s, " since %s", b.since.UTC().Format(time.RFC3339))
 		}
 
-		fmt.Fprintf(&s, ": %s.", strings.TrimSuffix(cutMiddle(oneLine(b.why), maxReasonLength), "."))
+		fmt.Fprintf(&s, ": %s.", strings.TrimSuffix(b.words(room), "."))
 	}
 
 	return strings.TrimSpace(s.String())
+}
+
+// words say why b is still there, in at most n bytes.
+func (b blocker) words(n int) string {
+	why := oneLine(b.why)
+	if b.failure != "" {
+		why = cutMiddle(why, n/2) + "; " + oneLine(b.failure)
+	}
+
+	return cutMiddle(why, n)
 }
 
 // reason returns the reason code for what is in the way.

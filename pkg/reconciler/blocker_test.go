@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,7 +67,7 @@ func TestReportOfBlocker(t *testing.T) {
 			u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 
 			b := blockerOf(Dependent{}, u)
-			if diff := cmp.Diff(tc.want, is{b.why, b.urgency}); diff != "" {
+			if diff := cmp.Diff(tc.want, is{b.words(maxReasonsLength), b.urgency}); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -82,6 +83,69 @@ func TestReportOfTakenOver(t *testing.T) {
 		if got := (Dependent{Owner: owner}).takenOver(u); got != want {
 			t.Errorf("takenOver(...) with owner %q: want %t, got %t", owner, want, got)
 		}
+	}
+}
+
+// A claim has one dependent, its composite resource, which names three blockers:
+// nothing of what they say is lost on the way. One of many has less room, and all
+// together have no more.
+func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
+	blockers := func(n, long int) dependents {
+		d := dependents{total: n}
+		for i := range n {
+			d.blockers = append(d.blockers, blocker{Dependent: Dependent{}, why: fmt.Sprintf("begin%d %s end%d", i, strings.Repeat("x", long), i)})
+		}
+
+		return d
+	}
+
+	cases := map[string]struct {
+		reason string
+		of     dependents
+		cut    bool
+	}{
+		"OneWithALot": {
+			reason: "What one says has the room of three.",
+			of:     blockers(1, 1000),
+		},
+		"OneWithTooMuch": {
+			reason: "It has no more than that.",
+			of:     blockers(1, maxReasonsLength),
+			cut:    true,
+		},
+		"Three": {
+			reason: "Three have a third each.",
+			of:     blockers(3, 300),
+		},
+		"ThreeWithTooMuch": {
+			reason: "None takes another's room.",
+			of:     blockers(3, 500),
+			cut:    true,
+		},
+		"ManyLikeThree": {
+			reason: "Those that are not named need no room.",
+			of:     blockers(30, 300),
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := tc.of.summary()
+
+			if cut := strings.Contains(got, ellipsis); cut != tc.cut {
+				t.Errorf("\n%s\ncut: want %t, got %t: %s", tc.reason, tc.cut, cut, got)
+			}
+
+			for i := range min(len(tc.of.blockers), maxBlockersNamed) {
+				if !strings.Contains(got, fmt.Sprintf("begin%d", i)) || !strings.Contains(got, fmt.Sprintf("end%d", i)) {
+					t.Errorf("\n%s\nwant the beginning and the end of what blocker %d says, got %s", tc.reason, i, got)
+				}
+			}
+
+			if n := len(got); n > maxReasonsLength+200 {
+				t.Errorf("\n%s\nwant at most %d bytes, got %d", tc.reason, maxReasonsLength+200, n)
+			}
+		})
 	}
 }
 

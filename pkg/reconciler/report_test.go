@@ -76,7 +76,7 @@ func TestReport(t *testing.T) {
 		return being(reconciler.Deleting(time.Now(), r, m)...)
 	}
 	gone := thing("gone")
-	long := "held by f; ReconcileError: cannot delete: " + strings.Repeat("very ", 200) + "sad."
+	long := "held by f; ReconcileError: cannot delete: " + strings.Repeat("very ", 400) + "sad."
 	many := func(n int, mod ...func(*unstructured.Unstructured)) []*unstructured.Unstructured {
 		var out []*unstructured.Unstructured
 		for i := range n {
@@ -167,7 +167,7 @@ func TestReport(t *testing.T) {
 			reason: "An error that a dependent reports is quoted, and its end is not what is cut.",
 			object: xr(thing("a")),
 			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), being(xpv2.ReconcileError(errors.New(strings.TrimPrefix(long, "held by f; ReconcileError: ")))))},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: " + long[:133] + "…" + long[len(long)-264:]},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: " + long[:400] + "…" + long[len(long)-797:]},
 		},
 		"Forbidden": {
 			reason: "What may not be read is said to be that, and the rest is read.",
@@ -477,13 +477,19 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// The cause at the bottom of a deep tree is in the message at its top, which is
-// not longer for it.
+// The cause at the bottom of a deep tree is in the message at its top, and so is
+// every level on the way, unless there are too many.
 func TestReportTravelsUp(t *testing.T) {
+	for _, levels := range []int{10, 100} {
+		t.Run(fmt.Sprintf("%dLevels", levels), func(t *testing.T) { testReportTravelsUp(t, levels) })
+	}
+}
+
+func testReportTravelsUp(t *testing.T, levels int) {
+	t.Helper()
+
 	leaf := of(things, "", "leaf", held("example.org/f"), dying, being(xpv2.ReconcileError(errors.New("cannot delete external resource: access denied"))))
 	objs := []*unstructured.Unstructured{leaf}
-
-	const levels = 10
 
 	below := leaf
 	for i := range levels {
@@ -503,8 +509,14 @@ func TestReportTravelsUp(t *testing.T) {
 		t.Errorf("want a message that names the dependent and ends with the cause, got %+v", got)
 	}
 
-	if n := len(got.Message); n > 600 {
-		t.Errorf("want a short message, got %d bytes", n)
+	for i := 2; i <= levels && levels <= 10; i++ {
+		if want := fmt.Sprintf("XApp/level-%d since", i); !strings.Contains(got.Message, want) {
+			t.Errorf("want a message with %q, got %q", want, got.Message)
+		}
+	}
+
+	if n := len(got.Message); n > 1400 {
+		t.Errorf("want a message that doesn't grow with the tree, got %d bytes", n)
 	}
 
 	// Somebody protects the leaf's sibling: that is what everybody is told.

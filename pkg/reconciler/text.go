@@ -14,12 +14,13 @@ const (
 	maxHintLength    = 1024
 	maxEventLength   = 1024
 
-	// maxReasonLength is how long what a message says of one blocker may be, and
-	// maxNamed how many finalizers a message names.
-	maxReasonLength = 400
-	maxNamed        = 5
-	maxNameLength   = 253
-	maxKindLength   = 63
+	// maxReasonsLength is how long what a message says of all blockers together
+	// may be, beside their names, and maxNamed how many finalizers a message
+	// names.
+	maxReasonsLength = 1200
+	maxNamed         = 5
+	maxNameLength    = 253
+	maxKindLength    = 63
 
 	ellipsis = "…"
 )

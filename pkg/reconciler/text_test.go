@@ -100,7 +100,7 @@ func FuzzMessage(f *testing.F) {
 		}
 
 		// Each blocker takes a bounded part, so that the rest is not cut.
-		if n := len(d.summary()); n > maxBlockersNamed*(maxReasonLength+maxNameLength+2*maxKindLength+40)+200 {
+		if n := len(d.summary()); n > maxReasonsLength+maxBlockersNamed*(maxNameLength+2*maxKindLength+40)+200 {
 			t.Errorf("a summary of %d bytes", n)
 		}
 

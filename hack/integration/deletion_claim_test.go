@@ -1,0 +1,336 @@
+//go:build integration
+
+package integration
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	gocmp "github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/hack/sample"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// quietEnv is for how long nothing may be written, in real time and with the
+// intervals that production has.
+const quietEnv = "GRAFT_QUIET"
+
+// shop is a claim with five composed resources that nothing is wrong with.
+type shop struct {
+	app
+
+	held, paused, protected *sample.Database
+	usages                  *usages
+}
+
+// newShop creates one, starts a provider of what is composed, and arranges what
+// will hold three of the five.
+func newShop(t *testing.T, s server, provider flavour) *shop {
+	t.Helper()
+
+	out := &shop{
+		held:      sample.NewDatabase("shop-held"),
+		paused:    sample.NewDatabase("shop-paused"),
+		protected: sample.NewDatabase("shop-protected"),
+		usages:    newUsages(t, s),
+	}
+
+	all := []sample.Instance{sample.NewDatabase("shop-cache"), out.held, out.paused, out.protected, sample.NewDatabase("shop-queue")}
+	composed := make([]client.Object, 0, len(all))
+
+	for _, mg := range all {
+		composed = append(composed, mg)
+	}
+
+	out.app = s.newApp(t, "shop", composed...)
+
+	start(t, provider, setup{connectors: syncConnectors(cloud.New(cloud.Options{}))})
+	s.until(t, "all show Available", all, isAvailable)
+
+	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q,%q]}}`, raceFinalizer, otherFinalizer), out.held)
+	s.annotate(t, meta.AnnotationKeyReconciliationPaused, "true", out.paused)
+	s.until(t, "it is paused", []sample.Instance{out.paused}, func(mg sample.Instance) bool {
+		return mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused
+	})
+	out.usages.protect(t, out.protected)
+
+	return out
+}
+
+// A claim is deleted in the foreground. Of what its composite resource composes,
+// somebody holds one, one is paused, one is in use, and two go.
+func TestClaimDeletionSaysWhy(t *testing.T) {
+	const header = "0 of 1 dependents deleted, 0%. XApp/shop-x since T: "
+
+	cases := map[string]struct {
+		provider flavour
+		// want is what is said of what is left, as things go.
+		want [4]said
+	}{
+		"ProviderWithoutGraft": {
+			provider: upstream,
+			want: [4]said{
+				{"True", "BlockedByProtection", "2 of 5 dependents deleted, 40%. Database/shop-protected: protected by a Usage. " +
+					"Database/shop-paused since T: its reconciliation is paused. " +
+					"Database/shop-held since T: held by example.org/somebody-else, finalizer.managedresource.crossplane.io."},
+				{"True", "BlockedByProtection", "3 of 5 dependents deleted, 60%. Database/shop-protected: protected by a Usage. " +
+					"Database/shop-paused since T: its reconciliation is paused."},
+				{"True", "BlockedByProtection", "4 of 5 dependents deleted, 80%. Database/shop-protected: protected by a Usage."},
+			},
+		},
+		"ProviderWithGraft": {
+			provider: graft,
+			want: [4]said{
+				{"True", "BlockedByProtection", "2 of 5 dependents deleted, 40%. Database/shop-protected: protected by a Usage. " +
+					"Database/shop-held since T: WaitingForFinalizers: Waiting for others to remove their finalizers: example.org/somebody-else. " +
+					"Database/shop-paused since T: BlockedByPause: Reconciliation is paused, and deletion with it. Remove the annotation crossplane.io/paused (or allow management policies) to go on."},
+				{"True", "BlockedByProtection", "3 of 5 dependents deleted, 60%. Database/shop-protected: protected by a Usage. " +
+					"Database/shop-paused since T: BlockedByPause: Reconciliation is paused, and deletion with it. Remove the annotation crossplane.io/paused (or allow management policies) to go on."},
+				{"True", "BlockedByProtection", "4 of 5 dependents deleted, 80%. Database/shop-protected: protected by a Usage."},
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newPlatform(t)
+			tr := &traffic{}
+			x := startCrossplane(t, crossplaneSetup{interval: 50 * time.Millisecond, requests: tr})
+			claims, composites := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps"))
+			shop := newShop(t, s, tc.provider)
+
+			claims.until(t, "shop", "it is Available", isReady)
+			composites.until(t, "shop-x", "it is Available", isReady)
+
+			must(t, "Delete()", s.Delete(t.Context(), shop.claim))
+
+			steps := []struct {
+				reason string
+				do     func()
+			}{
+				{"Three are left, each with its own reason, protection first.", func() {}},
+				{"Two are left.", func() { s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, raceFinalizer), shop.held) }},
+				{"One is left.", func() {
+					s.merge(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, meta.AnnotationKeyReconciliationPaused), shop.paused)
+				}},
+			}
+
+			for i, step := range steps {
+				step.do()
+
+				want := said{"True", tc.want[i].Reason, header + tc.want[i].Reason + ": " + tc.want[i].Message}
+				claims.until(t, "shop", step.reason+" "+want.Message, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting) == want })
+
+				xr, cm := s.fetch(t, shop.composite), s.fetch(t, shop.claim)
+
+				if diff := gocmp.Diff(tc.want[i], saysOf(xr, reconciler.TypeDeleting)); diff != "" {
+					t.Errorf("\n%s\ncomposite resource: -want, +got:\n%s", step.reason, diff)
+				}
+
+				if diff := gocmp.Diff(said{"False", "Deleting", want.Message}, saysOf(cm, xpv2.TypeReady)); diff != "" {
+					t.Errorf("\n%s\nReady of the claim: -want, +got:\n%s", step.reason, diff)
+				}
+
+				staysQuiet(t, s, x, tr, 12, shop.app)
+			}
+
+			if n := shop.usages.refusals(shop.protected); n == 0 {
+				t.Error("The webhook should have refused a deletion.")
+			}
+
+			shop.usages.unprotect(t, read(t, s, shop.protected))
+			claims.until(t, "shop", "it is gone", isGone)
+			composites.until(t, "shop-x", "it is gone", isGone)
+
+			progressed(t, "composite resource", composites.of("shop-x"), 5)
+			progressed(t, "claim", claims.of("shop"), 5)
+		})
+	}
+}
+
+// While nothing changes nothing is written, nor read from the API server.
+func staysQuiet(t *testing.T, s server, x *crossplane, tr *traffic, rounds int, a app) {
+	t.Helper()
+
+	// What led here may go on for a reconcile of each.
+	x.wait(t, 2, a.claim, a.composite)
+
+	before, versions := tr.counted(), s.versions(t, a)
+	reports := []int{x.count(a.claim), x.count(a.composite)}
+
+	x.wait(t, rounds, a.claim, a.composite)
+	quiet(t, s, tr, before, versions, a)
+
+	t.Logf("%d reports of the claim and %d of the composite resource: 0 requests", x.count(a.claim)-reports[0], x.count(a.composite)-reports[1])
+}
+
+func quiet(t *testing.T, s server, tr *traffic, before counts, versions map[string]string, a app) {
+	t.Helper()
+
+	made := tr.counted()
+	for k, n := range before {
+		if made[k] -= n; made[k] == 0 {
+			delete(made, k)
+		}
+	}
+
+	if len(made) > 0 {
+		t.Errorf("nothing changes: want no request, got %v", made)
+	}
+
+	if diff := gocmp.Diff(versions, s.versions(t, a)); diff != "" {
+		t.Errorf("nothing changes, but resourceVersions do: -before, +after:\n%s", diff)
+	}
+}
+
+// The same for as many reports as production makes in a minute. GRAFT_QUIET=1m
+// makes it a real minute, with the intervals that production has.
+func TestClaimDeletionQuietMinute(t *testing.T) {
+	const reportsAMinute = 6
+
+	real, err := time.ParseDuration(cmp.Or(os.Getenv(quietEnv), "0s"))
+	must(t, quietEnv, err)
+
+	set := crossplaneSetup{interval: 50 * time.Millisecond}
+	if real > 0 {
+		set = crossplaneSetup{limiter: ratelimiter.NewController}
+	}
+
+	s := newPlatform(t)
+	tr := &traffic{}
+	set.requests = tr
+	x := startCrossplane(t, set)
+	claims := watchKind(t, platformResource("apps"))
+	shop := newShop(t, s, graft)
+
+	claims.until(t, "shop", "it is Available", isReady)
+	must(t, "Delete()", s.Delete(t.Context(), shop.claim))
+	claims.until(t, "shop", "three are left", func(s sight) bool {
+		m := saysOf(s.Unstructured, reconciler.TypeDeleting).Message
+		return strings.Contains(m, "2 of 5") && strings.Contains(m, "WaitingForFinalizers") && strings.Contains(m, "BlockedByPause")
+	})
+
+	if real == 0 {
+		staysQuiet(t, s, x, tr, reportsAMinute, shop.app)
+		return
+	}
+
+	x.wait(t, 1, shop.composite)
+
+	before, versions := tr.counted(), s.versions(t, shop.app)
+	reports := []int{x.count(shop.claim), x.count(shop.composite)}
+
+	<-time.After(real)
+	quiet(t, s, tr, before, versions, shop.app)
+
+	n, m := x.count(shop.claim)-reports[0], x.count(shop.composite)-reports[1]
+	t.Logf("in %s, %d reports of the claim and %d of the composite resource: 0 requests", real, n, m)
+
+	if m == 0 {
+		t.Error("The composite resource should have been reported on.")
+	}
+}
+
+// versions of everything that there is of an app.
+func (s server) versions(t *testing.T, a app) map[string]string {
+	t.Helper()
+
+	out := map[string]string{}
+	for _, o := range append([]client.Object{a.claim, a.composite}, a.composed...) {
+		gvk, err := apiutil.GVKForObject(o, s.Scheme())
+		must(t, "GVKForObject()", err)
+
+		u := object(gvk, o.GetNamespace(), o.GetName())
+		if err := s.Get(t.Context(), client.ObjectKeyFromObject(o), u); client.IgnoreNotFound(err) != nil {
+			t.Fatalf("Get(): %v", err)
+		}
+
+		out[o.GetName()] = u.GetResourceVersion()
+	}
+
+	return out
+}
+
+func (s server) fetch(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	return read(t, s, o)
+}
+
+var deleted = regexp.MustCompile(`(\d+) of (\d+) dependents deleted`)
+
+// progressed checks what was seen of an object: that its numbers only ever rose,
+// and that nothing was written but to say something new.
+func progressed(t *testing.T, what string, seen []sight, total int) {
+	t.Helper()
+
+	var (
+		was   *unstructured.Unstructured
+		gone  int
+		heard []string
+	)
+
+	for _, now := range seen {
+		is := saysOf(now.Unstructured, reconciler.TypeDeleting)
+
+		for _, m := range deleted.FindAllStringSubmatch(is.Message, -1) {
+			if m[2] != strconv.Itoa(total) {
+				continue
+			}
+
+			n, err := strconv.Atoi(m[1])
+			must(t, "Atoi()", err)
+
+			if n < gone {
+				t.Errorf("%s: %d were gone, and then %d:\n%s", what, gone, n, strings.Join(append(heard, is.Message), "\n"))
+			}
+
+			gone = n
+		}
+
+		if len(heard) == 0 || heard[len(heard)-1] != is.Message {
+			heard = append(heard, is.Message)
+		}
+
+		if was != nil && !now.gone && sameButVersion(was, now.Unstructured) {
+			t.Errorf("%s: a write changed nothing of %s", what, is)
+		}
+
+		was = now.Unstructured
+	}
+
+	if gone == 0 {
+		t.Errorf("%s: nothing was counted", what)
+	}
+
+	t.Logf("%s, in %d states:\n%s", what, len(seen), strings.Join(heard, "\n"))
+}
+
+// sameButVersion tells whether there is nothing new but what an API server counts
+// when it writes.
+func sameButVersion(a, b *unstructured.Unstructured) bool {
+	strip := func(u *unstructured.Unstructured) map[string]any {
+		u = u.DeepCopy()
+		u.SetResourceVersion("")
+		u.SetManagedFields(nil)
+
+		return u.Object
+	}
+
+	return gocmp.Equal(strip(a), strip(b))
+}
+
+func isReady(s sight) bool { return saysOf(s.Unstructured, xpv2.TypeReady).Status == "True" }

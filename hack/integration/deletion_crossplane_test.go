@@ -1,0 +1,370 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/conditions"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpunstructured "github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/claim"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// The finalizers of Crossplane's reconcilers of claims and composite resources.
+const (
+	claimFinalizer     = "finalizer.apiextensions.crossplane.io"
+	compositeFinalizer = "composite.apiextensions.crossplane.io"
+)
+
+// A builder builds a reconciler that uses a client.
+type builder func(c client.Client) reconcile.Reconciler
+
+// A claimant treats claims as Crossplane 2.4's reconciler does, of which it has
+// what matters to a deletion in the foreground: the first pass says Deleting in
+// memory, deletes the composite resource and returns without a word. The next ones
+// write status, and ask to be run again, until the composite resource is gone.
+type claimant struct {
+	client    client.Client
+	finalizer resource.Finalizer
+}
+
+func newClaimant(c client.Client) reconcile.Reconciler {
+	return &claimant{client: c, finalizer: resource.NewAPIFinalizer(c, claimFinalizer)}
+}
+
+func (r *claimant) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	cm := claim.New(claim.WithGroupVersionKind(appKind()))
+	if err := r.client.Get(ctx, req.NamespacedName, cm); err != nil {
+		return reconcile.Result{}, errors.Wrap(resource.IgnoreNotFound(err), "cannot get claim")
+	}
+
+	status := conditions.ObservedGenerationPropagationManager{}.For(cm)
+
+	if meta.IsPaused(cm) {
+		status.MarkConditions(xpv2.ReconcilePaused())
+		return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, cm), "cannot update status")
+	}
+
+	xr := composite.New(composite.WithGroupVersionKind(xappKind()), composite.WithSchema(composite.SchemaLegacy))
+	if ref := cm.GetResourceReference(); ref != nil {
+		if err := r.client.Get(ctx, client.ObjectKey{Name: ref.Name}, xr); resource.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, errors.Wrap(err, "cannot get composite resource")
+		}
+	}
+
+	if meta.WasDeleted(cm) {
+		return r.delete(ctx, cm, xr)
+	}
+
+	if err := r.finalizer.AddFinalizer(ctx, cm); err != nil {
+		return reconcile.Result{}, errors.Wrap(err, "cannot add finalizer")
+	}
+
+	status.MarkConditions(xpv2.ReconcileSuccess(), xpv2.Available())
+
+	return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, cm), "cannot update status")
+}
+
+func (r *claimant) delete(ctx context.Context, cm *claim.Unstructured, xr *composite.Unstructured) (reconcile.Result, error) {
+	status := conditions.ObservedGenerationPropagationManager{}.For(cm)
+	status.MarkConditions(xpv2.Deleting())
+
+	if meta.WasCreated(xr) {
+		foreground := ptr.Deref(cm.GetCompositeDeletePolicy(), "") == xpv2.CompositeDeleteForeground
+
+		if meta.WasDeleted(xr) && foreground {
+			return reconcile.Result{Requeue: true}, errors.Wrap(r.client.Status().Update(ctx, cm), "cannot update status")
+		}
+
+		do := &client.DeleteOptions{}
+		if foreground {
+			do.PropagationPolicy = ptr.To(metav1.DeletePropagationForeground)
+		}
+
+		if err := r.client.Delete(ctx, xr, do); resource.IgnoreNotFound(err) != nil {
+			status.MarkConditions(xpv2.ReconcileError(errors.Wrap(err, "cannot delete composite resource")))
+			_ = r.client.Status().Update(ctx, cm)
+
+			return reconcile.Result{}, err
+		}
+
+		if foreground {
+			return reconcile.Result{Requeue: true}, nil
+		}
+	}
+
+	if err := r.finalizer.RemoveFinalizer(ctx, cm); err != nil {
+		return reconcile.Result{}, errors.Wrap(err, "cannot remove finalizer")
+	}
+
+	status.MarkConditions(xpv2.ReconcileSuccess())
+
+	return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, cm), "cannot update status")
+}
+
+// A composer treats composite resources of one kind as Crossplane 2.4's reconciler
+// does: one that is deleted loses the finalizer at once, is left to the garbage
+// collector, and not looked at again.
+type composer struct {
+	client    client.Client
+	finalizer resource.Finalizer
+	kind      schema.GroupVersionKind
+	schema    composite.Schema
+}
+
+func newComposer(k schema.GroupVersionKind, s composite.Schema) builder {
+	return func(c client.Client) reconcile.Reconciler {
+		return &composer{client: c, finalizer: resource.NewAPIFinalizer(c, compositeFinalizer), kind: k, schema: s}
+	}
+}
+
+func (r *composer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	xr := composite.New(composite.WithGroupVersionKind(r.kind), composite.WithSchema(r.schema))
+	if err := r.client.Get(ctx, req.NamespacedName, xr); err != nil {
+		return reconcile.Result{}, errors.Wrap(resource.IgnoreNotFound(err), "cannot get composite resource")
+	}
+
+	status := conditions.ObservedGenerationPropagationManager{}.For(xr)
+
+	change, what := r.finalizer.AddFinalizer, xpv2.Available()
+
+	switch {
+	case meta.IsPaused(xr):
+		status.MarkConditions(xpv2.ReconcilePaused())
+		return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, xr), "cannot update status")
+	case meta.WasDeleted(xr):
+		change, what = r.finalizer.RemoveFinalizer, xpv2.Deleting()
+	}
+
+	status.MarkConditions(what)
+
+	if err := change(ctx, xr); err != nil {
+		if kerrors.IsConflict(err) {
+			return reconcile.Result{Requeue: true}, nil
+		}
+
+		return reconcile.Result{}, errors.Wrap(err, "cannot change finalizers")
+	}
+
+	status.MarkConditions(what, xpv2.ReconcileSuccess())
+
+	return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, xr), "cannot update status")
+}
+
+// A crossplaneSetup is how Crossplane is set up.
+type crossplaneSetup struct {
+	// bare is Crossplane without Graft.
+	bare bool
+
+	// interval is that of reports. Graft's own if it is zero.
+	interval time.Duration
+
+	// limiter is one that makes tests quick, if it is nil.
+	limiter func() workqueue.TypedRateLimiter[reconcile.Request]
+
+	// claims builds the reconciler of claims, if it isn't nil.
+	claims builder
+
+	// requests see Crossplane's requests, if they aren't nil.
+	requests interface {
+		wrap(next http.RoundTripper) http.RoundTripper
+	}
+
+	// options are further ones of Graft's reconcilers.
+	options []reconciler.Option
+}
+
+// A crossplane is a process of Crossplane: a controller of claims, and one for each
+// kind of composite resources.
+type crossplane struct {
+	mu     sync.Mutex
+	rounds map[schema.GroupVersionKind]map[client.ObjectKey]int
+	took   map[schema.GroupVersionKind][]time.Duration
+}
+
+// startCrossplane starts one, as Crossplane starts its controllers: from a cached
+// client of unstructured objects. It is stopped at the test's end.
+func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
+	t.Helper()
+
+	cfg := plane.Config()
+	if s.requests != nil {
+		cfg.Wrap(s.requests.wrap)
+	}
+
+	m, err := ctrl.NewManager(cfg, ctrl.Options{
+		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Controller: config.Controller{
+			SkipNameValidation: ptr.To(true),
+			// As in start.
+			UsePriorityQueue: ptr.To(false),
+		},
+	})
+	must(t, "ctrl.NewManager()", err)
+
+	x := &crossplane{rounds: map[schema.GroupVersionKind]map[client.ObjectKey]int{}, took: map[schema.GroupVersionKind][]time.Duration{}}
+
+	if s.claims == nil {
+		s.claims = newClaimant
+	}
+
+	x.add(t, m, s, appKind(), s.claims, reconciler.CompositeOfClaim(), claimFinalizer)
+	x.add(t, m, s, xappKind(), newComposer(xappKind(), composite.SchemaLegacy), reconciler.ComposedResources(), compositeFinalizer)
+	x.add(t, m, s, stackKind(), newComposer(stackKind(), composite.SchemaModern), reconciler.ComposedResources(), compositeFinalizer)
+
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+
+	go func() { ended <- m.Start(ctx) }()
+
+	t.Cleanup(func() {
+		cancel()
+
+		if err := <-ended; err != nil {
+			t.Errorf("the manager ended with: %v", err)
+		}
+	})
+
+	return x
+}
+
+// add a controller of a kind.
+func (x *crossplane) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build builder, dependents reconciler.DependentLister, finalizer string) {
+	t.Helper()
+
+	if s.limiter == nil {
+		s.limiter = func() workqueue.TypedRateLimiter[reconcile.Request] {
+			return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond)
+		}
+	}
+
+	c := xpunstructured.NewClient(m.GetClient())
+
+	var inner reconcile.Reconciler
+
+	if s.bare {
+		inner = build(c)
+	} else {
+		o := append([]reconciler.Option{
+			reconciler.WithDependents(dependents),
+			reconciler.WithOwnFinalizers(finalizer),
+			reconciler.WithLiveReader(xpunstructured.NewClient(uncached(t, m))),
+		}, s.options...)
+
+		if s.interval > 0 {
+			o = append(o, reconciler.WithReportInterval(s.interval))
+		}
+
+		inner = reconciler.New(c, k, build, o...)
+	}
+
+	b := ctrl.NewControllerManagedBy(m).
+		Named(k.Kind).
+		For(object(k, "", "")).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 10, RateLimiter: s.limiter()})
+
+	if k == appKind() {
+		b = b.Watches(object(xappKind(), "", ""), handler.EnqueueRequestsFromMapFunc(claimOf))
+	}
+
+	must(t, "cannot add a controller", b.Complete(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+		began := time.Now()
+		result, err := inner.Reconcile(ctx, req)
+		x.reconciled(k, req.NamespacedName, time.Since(began))
+
+		return result, err
+	})))
+}
+
+// uncached is the client that Crossplane has for what must be read from the API
+// server itself.
+func uncached(t *testing.T, m ctrl.Manager) client.Client {
+	t.Helper()
+
+	c, err := client.New(m.GetConfig(), client.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
+	must(t, "client.New()", err)
+
+	return c
+}
+
+// claimOf returns a request for the claim of a composite resource.
+func claimOf(_ context.Context, o client.Object) []reconcile.Request {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+
+	ref := (&composite.Unstructured{Unstructured: *u, Schema: composite.SchemaLegacy}).GetClaimReference()
+	if ref == nil {
+		return nil
+	}
+
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}}}
+}
+
+func (x *crossplane) reconciled(k schema.GroupVersionKind, key client.ObjectKey, took time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+
+	if x.rounds[k] == nil {
+		x.rounds[k] = map[client.ObjectKey]int{}
+	}
+
+	x.rounds[k][key]++
+	x.took[k] = append(x.took[k], took)
+}
+
+// count the reconciles of an object that have come to their ends.
+func (x *crossplane) count(o client.Object) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+
+	return x.rounds[o.GetObjectKind().GroupVersionKind()][client.ObjectKeyFromObject(o)]
+}
+
+// wait until each of the objects was reconciled n times more.
+func (x *crossplane) wait(t *testing.T, n int, os ...client.Object) {
+	t.Helper()
+
+	before := map[client.Object]int{}
+	for _, o := range os {
+		before[o] = x.count(o)
+	}
+
+	eventually(t, fmt.Sprintf("%d more reconciles", n), func() (bool, string) {
+		for o, had := range before {
+			if got := x.count(o) - had; got < n {
+				return false, fmt.Sprintf("%d of %s", got, o.GetName())
+			}
+		}
+
+		return true, ""
+	})
+}

@@ -1,0 +1,226 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/xcrd"
+	apiextv1 "github.com/crossplane/crossplane/apis/v2/apiextensions/v1"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/crossplane-graft/graft/hack/sample"
+)
+
+// What a platform team defines, as Crossplane serves it: a claim with a composite
+// resource of the legacy layout, which is cluster scoped, and a namespaced
+// composite resource of the layout of Crossplane v2.
+const platformGroup = "platform.example.org"
+
+func platformKind(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: platformGroup, Version: "v1", Kind: kind}
+}
+
+func appKind() schema.GroupVersionKind   { return platformKind("App") }
+func xappKind() schema.GroupVersionKind  { return platformKind("XApp") }
+func stackKind() schema.GroupVersionKind { return platformKind("Stack") }
+
+func platformResource(plural string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: platformGroup, Version: "v1", Resource: plural}
+}
+
+// platformCRDs are the definitions that Crossplane makes of these.
+func platformCRDs() []*extv1.CustomResourceDefinition {
+	anything := &apiextv1.CompositeResourceValidation{OpenAPIV3Schema: runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"spec":{"type":"object"}}}`)}}
+
+	define := func(kind, plural string, scope apiextv1.CompositeResourceScope, claim *extv1.CustomResourceDefinitionNames) *apiextv1.CompositeResourceDefinition {
+		return &apiextv1.CompositeResourceDefinition{
+			// Definitions are what owns what is derived of them.
+			ObjectMeta: metav1.ObjectMeta{Name: plural + "." + platformGroup, UID: types.UID(plural)},
+			Spec: apiextv1.CompositeResourceDefinitionSpec{
+				Group:      platformGroup,
+				Scope:      ptr.To(scope),
+				Names:      extv1.CustomResourceDefinitionNames{Kind: kind, Plural: plural},
+				ClaimNames: claim,
+				Versions:   []apiextv1.CompositeResourceDefinitionVersion{{Name: "v1", Served: true, Referenceable: true, Schema: anything}},
+			},
+		}
+	}
+
+	app := define(xappKind().Kind, "xapps", apiextv1.CompositeResourceScopeLegacyCluster, &extv1.CustomResourceDefinitionNames{Kind: appKind().Kind, Plural: "apps"})
+	stack := define(stackKind().Kind, "stacks", apiextv1.CompositeResourceScopeNamespaced, nil)
+
+	claims, err := xcrd.ForCompositeResourceClaim(app)
+	xapps, xerr := xcrd.ForCompositeResource(app)
+	stacks, serr := xcrd.ForCompositeResource(stack)
+
+	if err := errors.Join(err, xerr, serr); err != nil {
+		panic(err)
+	}
+
+	crds := []*extv1.CustomResourceDefinition{claims, xapps, stacks}
+	for _, crd := range crds {
+		crd.TypeMeta = metav1.TypeMeta{APIVersion: extv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"}
+		// The garbage collector would look for their owners.
+		crd.SetOwnerReferences(nil)
+	}
+
+	return crds
+}
+
+// newPlatform returns the API server, without any of the platform's objects. What
+// the test leaves is removed at its end.
+func newPlatform(t *testing.T) server {
+	t.Helper()
+
+	s := newServer(t)
+	t.Cleanup(func() { s.purgePlatform(t) })
+
+	return s
+}
+
+func (s server) purgePlatform(t *testing.T) {
+	t.Helper()
+
+	// The test's own context has ended when its cleanup runs.
+	ctx := context.WithoutCancel(t.Context())
+
+	for _, k := range []schema.GroupVersionKind{appKind(), xappKind(), stackKind()} {
+		l := &unstructured.UnstructuredList{}
+		l.SetGroupVersionKind(k)
+		must(t, "List()", s.List(ctx, l))
+
+		for i := range l.Items {
+			o := &l.Items[i]
+			must(t, "cannot clean up", client.IgnoreNotFound(s.Delete(ctx, o.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationBackground))))
+			must(t, "cannot clean up", client.IgnoreNotFound(s.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+		}
+	}
+}
+
+// An app is a claim, its composite resource, and what that composes.
+type app struct {
+	claim     *unstructured.Unstructured
+	composite *unstructured.Unstructured
+	composed  []client.Object
+}
+
+// newApp creates a claim that is to be deleted in the foreground, its composite
+// resource, and what that composes.
+func (s server) newApp(t *testing.T, name string, composed ...client.Object) app {
+	t.Helper()
+
+	cm, xr := object(appKind(), namespace, name), object(xappKind(), "", name+"-x")
+
+	setField(t, cm, "Foreground", "spec", "compositeDeletePolicy")
+	setField(t, cm, referenceTo(xr), "spec", "resourceRef")
+	setField(t, xr, map[string]any{"apiVersion": cm.GetAPIVersion(), "kind": cm.GetKind(), "namespace": namespace, "name": name}, "spec", "claimRef")
+
+	must(t, "Create()", s.Create(t.Context(), cm))
+	s.compose(t, xr, []string{"spec", "resourceRefs"}, composed...)
+
+	return app{claim: cm, composite: xr, composed: composed}
+}
+
+// newStack creates a composite resource of the layout of Crossplane v2, and what
+// it composes.
+func (s server) newStack(t *testing.T, name string, composed ...client.Object) *unstructured.Unstructured {
+	t.Helper()
+
+	xr := object(stackKind(), namespace, name)
+	s.compose(t, xr, []string{"spec", "crossplane", "resourceRefs"}, composed...)
+
+	return xr
+}
+
+// compose creates the composite resource and what it composes. What exists
+// already is only given to it.
+func (s server) compose(t *testing.T, xr *unstructured.Unstructured, refs []string, composed ...client.Object) {
+	t.Helper()
+
+	var to []any
+
+	for _, o := range composed {
+		gvk, err := apiutil.GVKForObject(o, s.Scheme())
+		must(t, "GVKForObject()", err)
+		o.GetObjectKind().SetGroupVersionKind(gvk)
+		to = append(to, referenceTo(o))
+	}
+
+	setField(t, xr, to, refs...)
+	must(t, "Create()", s.Create(t.Context(), xr))
+
+	for _, o := range composed {
+		owner := meta.AsController(&xpv2.TypedReference{APIVersion: xr.GetAPIVersion(), Kind: xr.GetKind(), Name: xr.GetName(), UID: xr.GetUID()})
+
+		if o.GetUID() == "" {
+			o.SetOwnerReferences([]metav1.OwnerReference{owner})
+			must(t, "Create()", s.Create(t.Context(), o))
+
+			continue
+		}
+
+		before, ok := o.DeepCopyObject().(client.Object)
+		if !ok {
+			t.Fatalf("a copy of %T is no object", o)
+		}
+
+		o.SetOwnerReferences([]metav1.OwnerReference{owner})
+		must(t, "Patch()", s.Patch(t.Context(), o, client.MergeFrom(before)))
+	}
+}
+
+func databaseResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: sample.Group, Version: sample.Version, Resource: "databases"}
+}
+
+// A database to compose, as cluster scoped composite resources do.
+func database(name string, change ...func(o client.Object)) client.Object {
+	d := sample.NewDatabase(name)
+	for _, fn := range change {
+		fn(d)
+	}
+
+	return d
+}
+
+func withFinalizers(f ...string) func(o client.Object) {
+	return func(o client.Object) { o.SetFinalizers(f) }
+}
+
+func object(k schema.GroupVersionKind, ns, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(k)
+	u.SetNamespace(ns)
+	u.SetName(name)
+
+	return u
+}
+
+func referenceTo(o client.Object) map[string]any {
+	apiVersion, kind := o.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+
+	return map[string]any{"apiVersion": apiVersion, "kind": kind, "name": o.GetName()}
+}
+
+func setField(t *testing.T, u *unstructured.Unstructured, v any, path ...string) {
+	t.Helper()
+	must(t, fmt.Sprintf("cannot set %v", path), unstructured.SetNestedField(u.Object, v, path...))
+}
+
+func mergePatch(body string) client.Patch {
+	return client.RawPatch(types.MergePatchType, []byte(body))
+}

@@ -1,0 +1,230 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/claim"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+const (
+	latencyDeletions = 100
+
+	// latencyGoal is for 99 of 100 deletions, on a machine that has time for it.
+	latencyGoal = 100 * time.Millisecond
+
+	// latencyAttempts is how often a machine that is busy with something else may
+	// try.
+	latencyAttempts = 3
+)
+
+// A gate holds each claim that is being deleted in a given pass of its reconciler,
+// which has just read it, until somebody lets it through.
+type gate struct {
+	pass int
+
+	mu     sync.Mutex
+	passes map[string]int
+	at     map[string]chan struct{}
+	open   map[string]chan struct{}
+}
+
+func newGate(pass int) *gate {
+	return &gate{pass: pass, passes: map[string]int{}, at: map[string]chan struct{}{}, open: map[string]chan struct{}{}}
+}
+
+// build a claimant behind the gate.
+func (g *gate) build(c client.Client) reconcile.Reconciler { return newClaimant(&gated{c, g}) }
+
+// of returns what is closed when the claim is at the gate, and what to close to
+// let it through.
+func (g *gate) of(name string) (at, open chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	if g.at[name] == nil {
+		g.at[name], g.open[name] = make(chan struct{}), make(chan struct{})
+	}
+
+	return g.at[name], g.open[name]
+}
+
+func (g *gate) hold(ctx context.Context, name string) error {
+	g.mu.Lock()
+	g.passes[name]++
+	pass := g.passes[name]
+	g.mu.Unlock()
+
+	if pass != g.pass {
+		return nil
+	}
+
+	at, open := g.of(name)
+	close(at)
+
+	select {
+	case <-open:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wait until the claim is at the gate.
+func (g *gate) wait(t *testing.T, name string) {
+	t.Helper()
+
+	at, _ := g.of(name)
+
+	select {
+	case <-at:
+	case <-time.After(patience):
+		t.Fatalf("%s was not reconciled", name)
+	}
+}
+
+func (g *gate) let(name string) {
+	_, open := g.of(name)
+	close(open)
+}
+
+// gated is a reconciler's client.
+type gated struct {
+	client.Client
+
+	gate *gate
+}
+
+func (c *gated) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := c.Client.Get(ctx, key, o, opts...); err != nil {
+		return err
+	}
+
+	if _, ok := o.(*claim.Unstructured); !ok || !meta.WasDeleted(o) {
+		return nil
+	}
+
+	return c.gate.hold(ctx, key.Name)
+}
+
+// A claim that is deleted is seen to be, by whoever watches it, before the
+// reconciler that does the work has done anything; and soon.
+func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
+	s := newPlatform(t)
+	g := newGate(1)
+	startCrossplane(t, crossplaneSetup{claims: g.build})
+	claims, composites, databases := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps")), watchKind(t, databaseResource())
+
+	for attempt := 1; ; attempt++ {
+		var graft, bare latencies
+
+		for i := range latencyDeletions {
+			name := fmt.Sprintf("seen-%d-%d", attempt, i)
+			a := s.newApp(t, name)
+			claims.until(t, name, "it is Available", isReady)
+			composites.until(t, a.composite.GetName(), "it is Available", isReady)
+
+			began := time.Now()
+			must(t, "Delete()", s.Delete(t.Context(), a.claim))
+			graft = append(graft, claims.until(t, name, "it is being deleted", isDeleting).at.Sub(began))
+			g.wait(t, name)
+
+			// Nobody let it through.
+			if got := saysOf(s.fetch(t, a.claim), reconciler.TypeDeleting); got.String() != "True/DeletionRequested" {
+				t.Fatalf("%s: while its reconciler is at work: want Deleting to be True/DeletionRequested, got %s", name, got)
+			}
+
+			if xr := s.fetch(t, a.composite); meta.WasDeleted(xr) {
+				t.Fatalf("%s: its reconciler should not have done anything yet", name)
+			}
+
+			g.let(name)
+			claims.until(t, name, "it is gone", isGone)
+
+			bare = append(bare, s.sayDeleting(t, databases, name))
+		}
+
+		t.Logf("from the call until Ready=False/Deleting is seen, of %d deletions: %s; with nothing but a watch and a patch: %s", latencyDeletions, graft, bare)
+
+		goal := max(latencyGoal, 3*bare.of(0.99))
+
+		switch got := graft.of(0.99); {
+		case got <= goal:
+			return
+		case attempt == latencyAttempts:
+			t.Fatalf("want 99 of %d within %s, got %s", latencyDeletions, goal, got)
+		}
+	}
+}
+
+// sayDeleting deletes an object of a kind that nobody reconciles, and says so as
+// soon as it is seen. What this takes until that is seen is what it takes on this
+// machine now.
+func (s server) sayDeleting(t *testing.T, w *witness, name string) time.Duration {
+	t.Helper()
+
+	d := database(name, withFinalizers(otherFinalizer))
+	must(t, "Create()", s.Create(t.Context(), d))
+
+	began := time.Now()
+	must(t, "Delete()", s.Delete(t.Context(), d))
+	w.until(t, name, "it is being deleted", func(s sight) bool { return meta.WasDeleted(s.Unstructured) })
+	must(t, "Patch()", s.Status().Patch(t.Context(), d, mergePatch(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Deleting","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`)))
+	took := w.until(t, name, "it is said", func(s sight) bool { return saysOf(s.Unstructured, xpv2.TypeReady).Status == "False" }).at.Sub(began)
+
+	must(t, "Patch()", s.Patch(t.Context(), d, mergePatch(`{"metadata":{"finalizers":null}}`)))
+
+	return took
+}
+
+// Without Graft a claim that was deleted is Available when its reconciler has come
+// to its first end, and has asked the composite resource to go.
+func TestClaimDeletionIsSilentUpstream(t *testing.T) {
+	s := newPlatform(t)
+	g := newGate(2)
+	startCrossplane(t, crossplaneSetup{claims: g.build, bare: true})
+	claims := watchKind(t, platformResource("apps"))
+
+	a := s.newApp(t, "silent")
+	claims.until(t, "silent", "it is Available", isReady)
+	must(t, "Delete()", s.Delete(t.Context(), a.claim))
+	g.wait(t, "silent")
+
+	if got := saysOf(s.fetch(t, a.claim), xpv2.TypeReady); got.String() != "True/Available" {
+		t.Errorf("want upstream's claim to be True/Available after the first pass, got %s", got)
+	}
+
+	g.let("silent")
+	claims.until(t, "silent", "it is gone", isGone)
+}
+
+func isDeleting(s sight) bool {
+	return saysOf(s.Unstructured, xpv2.TypeReady).String() == "False/Deleting" && saysOf(s.Unstructured, reconciler.TypeDeleting).Status == "True"
+}
+
+// latencies of things of one sort.
+type latencies []time.Duration
+
+// of returns what that part of them, which is at most 1, doesn't exceed.
+func (l latencies) of(part float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(l))
+	return sorted[int(math.Ceil(part*float64(len(sorted))))-1]
+}
+
+func (l latencies) String() string {
+	short := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+	return fmt.Sprintf("median %s, p99 %s, at most %s", short(l.of(0.5)), short(l.of(0.99)), short(l.of(1)))
+}

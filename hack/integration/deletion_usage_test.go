@@ -1,0 +1,149 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+const (
+	inUseLabel = "crossplane.io/in-use"
+
+	// deletionAttempt is where Crossplane's webhook notes how an object that is
+	// in use was to be deleted.
+	deletionAttempt = "usage.crossplane.io/deletion-attempt-with-policy"
+)
+
+// usages protect objects from deletion as Crossplane's do: by a label, and a
+// webhook that the API server asks about objects with that label.
+type usages struct {
+	server server
+
+	mu      sync.Mutex
+	used    map[types.UID]bool
+	refused map[string]int
+}
+
+// newUsages registers the webhook with the API server. It is taken back at the
+// test's end.
+func newUsages(t *testing.T, s server) *usages {
+	t.Helper()
+
+	u := &usages{server: s, used: map[types.UID]bool{}, refused: map[string]int{}}
+
+	srv := httptest.NewTLSServer(&admission.Webhook{Handler: admission.HandlerFunc(u.handle)})
+	t.Cleanup(srv.Close)
+
+	hook := &admissionregv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "no-usages"},
+		Webhooks: []admissionregv1.ValidatingWebhook{{
+			Name: "nousages.protection.crossplane.io",
+			ClientConfig: admissionregv1.WebhookClientConfig{
+				URL:      ptr.To(srv.URL + "/validate-no-usages"),
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
+			},
+			ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{inUseLabel: "true"}},
+			Rules: []admissionregv1.RuleWithOperations{{
+				Operations: []admissionregv1.OperationType{admissionregv1.Delete},
+				Rule:       admissionregv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+			}},
+			FailurePolicy:           ptr.To(admissionregv1.Fail),
+			SideEffects:             ptr.To(admissionregv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+
+	must(t, "AddToScheme()", admissionregv1.AddToScheme(s.Scheme()))
+	must(t, "Create()", s.Create(t.Context(), hook))
+	t.Cleanup(func() { must(t, "Delete()", s.Delete(context.WithoutCancel(t.Context()), hook)) })
+
+	return u
+}
+
+// handle refuses to delete what is in use, and notes on it that somebody tried.
+func (u *usages) handle(ctx context.Context, r admission.Request) admission.Response {
+	o, do := &unstructured.Unstructured{}, &metav1.DeleteOptions{}
+	if err := o.UnmarshalJSON(r.OldObject.Raw); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+
+	if err := json.Unmarshal(r.Options.Raw, do); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+
+	u.mu.Lock()
+	used := u.used[o.GetUID()]
+	if used {
+		u.refused[o.GetName()]++
+	}
+	u.mu.Unlock()
+
+	if !used {
+		return admission.Allowed("")
+	}
+
+	if policy := string(ptr.Deref(do.PropagationPolicy, metav1.DeletePropagationBackground)); o.GetAnnotations()[deletionAttempt] != policy {
+		before := o.DeepCopy()
+		meta.AddAnnotations(o, map[string]string{deletionAttempt: policy})
+
+		if err := u.server.Patch(ctx, o, client.MergeFrom(before)); err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+	}
+
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
+		Code:   http.StatusConflict,
+		Reason: metav1.StatusReason(fmt.Sprintf("This resource is in-use by 1 usage(s), including the *v1beta1.Usage %q with reason: %q.", "keep-"+o.GetName(), "it holds the orders")),
+	}}}
+}
+
+// protect an object by a Usage.
+func (u *usages) protect(t *testing.T, o client.Object) {
+	t.Helper()
+
+	u.mu.Lock()
+	u.used[o.GetUID()] = true
+	u.mu.Unlock()
+
+	must(t, "Patch()", u.server.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, inUseLabel))))
+}
+
+// unprotect an object: its Usage is deleted, and what was tried meanwhile is done.
+func (u *usages) unprotect(t *testing.T, o client.Object) {
+	t.Helper()
+
+	u.mu.Lock()
+	delete(u.used, o.GetUID())
+	u.mu.Unlock()
+
+	must(t, "Patch()", u.server.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, inUseLabel))))
+
+	if policy := o.GetAnnotations()[deletionAttempt]; policy != "" {
+		must(t, "Delete()", client.IgnoreNotFound(u.server.Delete(t.Context(), o, client.PropagationPolicy(policy))))
+	}
+}
+
+// refusals is how often somebody tried to delete an object that is in use.
+func (u *usages) refusals(o client.Object) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+
+	return u.refused[o.GetName()]
+}

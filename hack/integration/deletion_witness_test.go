@@ -1,0 +1,158 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composed"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// A sight is an object as somebody saw it who watches it.
+type sight struct {
+	*unstructured.Unstructured
+
+	at   time.Time
+	gone bool
+}
+
+// A witness watches all objects of a kind, without a cache, and remembers every
+// state of each that the API server had.
+type witness struct {
+	mu    sync.Mutex
+	seen  map[string][]sight
+	news  chan struct{}
+	ended bool
+}
+
+// watchKind starts to watch what happens from now on. It ends with the test.
+func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
+	t.Helper()
+
+	c, err := dynamic.NewForConfig(plane.Config())
+	must(t, "dynamic.NewForConfig()", err)
+
+	list, err := c.Resource(of).List(t.Context(), metav1.ListOptions{Limit: 1})
+	must(t, "List()", err)
+
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+
+	w, err := c.Resource(of).Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	must(t, "Watch()", err)
+
+	out := &witness{seen: map[string][]sight{}, news: make(chan struct{})}
+	done := make(chan struct{})
+
+	go func() {
+		defer close(done)
+
+		for e := range w.ResultChan() {
+			out.saw(e)
+		}
+
+		out.end()
+	}()
+
+	t.Cleanup(func() { cancel(); w.Stop(); <-done })
+
+	return out
+}
+
+func (w *witness) saw(e watch.Event) {
+	at := time.Now()
+
+	u, ok := e.Object.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	w.seen[u.GetName()] = append(w.seen[u.GetName()], sight{Unstructured: u, at: at, gone: e.Type == watch.Deleted})
+	close(w.news)
+	w.news = make(chan struct{})
+}
+
+func (w *witness) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	w.ended = true
+	close(w.news)
+	w.news = make(chan struct{})
+}
+
+// of returns all that was seen of an object.
+func (w *witness) of(name string) []sight {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	return slices.Clone(w.seen[name])
+}
+
+// until waits until something was seen of an object, and returns that: the first
+// time, however often it was seen.
+func (w *witness) until(t *testing.T, name, what string, holds func(s sight) bool) sight {
+	t.Helper()
+
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+
+	for n := 0; ; {
+		w.mu.Lock()
+		seen, news, ended := w.seen[name], w.news, w.ended
+		w.mu.Unlock()
+
+		for ; n < len(seen); n++ {
+			if holds(seen[n]) {
+				return seen[n]
+			}
+		}
+
+		if ended {
+			t.Fatalf("the watch ended before %s was seen: %s", name, what)
+		}
+
+		select {
+		case <-news:
+		case <-timeout.C:
+			last := "nothing was seen of it"
+			if n > 0 {
+				is := saysOf(seen[n-1].Unstructured, reconciler.TypeDeleting)
+				last = fmt.Sprintf("Ready %s, Deleting %s: %s", saysOf(seen[n-1].Unstructured, xpv2.TypeReady), is, is.Message)
+			}
+
+			t.Fatalf("waiting for %s: %s: %s", name, what, last)
+		}
+	}
+}
+
+func isGone(s sight) bool { return s.gone }
+
+// A said is what a condition says, without times.
+type said struct{ Status, Reason, Message string }
+
+func (s said) String() string { return s.Status + "/" + s.Reason }
+
+var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+func saysOf(u *unstructured.Unstructured, ct xpv2.ConditionType) said {
+	c := (&composed.Unstructured{Unstructured: *u}).GetCondition(ct)
+
+	return said{Status: string(c.Status), Reason: string(c.Reason), Message: timestamp.ReplaceAllString(c.Message, "T")}
+}
