@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"io"
 	"net"
 
 	"github.com/pkg/errors"
@@ -49,12 +50,23 @@ var (
 // errPanicked means that the external client panicked.
 var errPanicked = errors.New("the external client panicked: see the provider's log")
 
-// outcomeUnknown tells whether an operation that ended with err may have been
-// carried out nevertheless.
-func outcomeUnknown(err error) bool {
+// OutcomeUnknown tells whether a call of an external system that ended with err
+// may have been carried out nevertheless: the error says so (ErrOutcomeUnknown),
+// or that time ran out, or that the connection broke when it had been made.
+func OutcomeUnknown(err error) bool {
+	for _, target := range []error{ErrOutcomeUnknown, errPanicked, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+
+	var broken *net.OpError
+	if errors.As(err, &broken) {
+		// Who can't even dial has sent nothing.
+		return broken.Op != "dial"
+	}
+
 	var timeout net.Error
 
-	return errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, errPanicked) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.As(err, &timeout) && timeout.Timeout()
+	return errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -15,6 +15,9 @@ import (
 type connection struct {
 	of      string
 	typed   bool
+
+	// disconnects says that the connector has a Disconnect of its own.
+	disconnects bool
 	accepts func(mg resource.Managed) bool
 	option  func(e *external) upstream.ReconcilerOption
 }
@@ -40,7 +43,7 @@ func WithExternalConnecter(c ExternalConnector) ReconcilerOption {
 // Deprecated: Disconnect in the external client's own Disconnect.
 func WithExternalConnectDisconnector(c ExternalConnectDisconnector) ReconcilerOption {
 	mustBeConnector(c, "WithExternalConnectDisconnector")
-	return withConnector(untyped(c))
+	return withConnector(disconnecting(untyped(c)))
 }
 
 // WithExternalConnectDisconnecter is WithExternalConnectDisconnector.
@@ -64,7 +67,7 @@ func WithTypedExternalConnector[managed resource.Managed](c TypedExternalConnect
 // Deprecated: Disconnect in the external client's own Disconnect.
 func WithTypedExternalConnectDisconnector[managed resource.Managed](c TypedExternalConnectDisconnector[managed]) ReconcilerOption {
 	mustBeConnector(c, "WithTypedExternalConnectDisconnector")
-	return withConnector(typed(c))
+	return withConnector(disconnecting(typed(c)))
 }
 
 // WithTypedExternalConnectDisconnecter is WithTypedExternalConnectDisconnector.
@@ -80,7 +83,7 @@ func untyped(c ExternalConnectDisconnector) *connection {
 		accepts: func(resource.Managed) bool { return true },
 		option: func(e *external) upstream.ReconcilerOption {
 			//nolint:staticcheck // Deprecated for providers. It is the one that takes all they can give.
-			return upstream.WithExternalConnectDisconnector(&connector[resource.Managed]{inner: c, external: e})
+			return upstream.WithExternalConnectDisconnector(&connector[resource.Managed]{inner: inAsync(e.config.async, c), external: e})
 		},
 	}
 }
@@ -95,9 +98,14 @@ func typed[managed resource.Managed](c TypedExternalConnectDisconnector[managed]
 		},
 		option: func(e *external) upstream.ReconcilerOption {
 			//nolint:staticcheck // As above.
-			return upstream.WithTypedExternalConnectDisconnector(&connector[managed]{inner: c, external: e})
+			return upstream.WithTypedExternalConnectDisconnector(&connector[managed]{inner: inAsync(e.config.async, c), external: e})
 		},
 	}
+}
+
+func disconnecting(c *connection) *connection {
+	c.disconnects = true
+	return c
 }
 
 func withConnector(c *connection) ReconcilerOption {

@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,10 @@ type overwritten func(o client.Object, key, theirs, ours string)
 func (c *config) criticalAnnotationsFor(cl client.Client) CriticalAnnotationUpdater {
 	if u := c.criticalAnnotation; u != nil {
 		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+			if undecided(ctx, o) {
+				return nil
+			}
+
 			return seam.From(ctx).KeepStatus(o, func() error { return u.UpdateCriticalAnnotations(ctx, o) })
 		})
 	}
@@ -39,8 +44,32 @@ type criticalAnnotations struct {
 	overwritten overwritten
 }
 
+// undecided tells whether nobody knows yet what came of a create, and takes back
+// what upstream says of it: that it was announced is all that is true. Upstream
+// then refuses to create again, with or without Graft.
+func undecided(ctx context.Context, o client.Object) bool {
+	s := seam.From(ctx)
+	if !s.Tracks(o) || !s.Continues {
+		return false
+	}
+
+	for _, k := range []string{meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
+		if was, ok := s.Base().GetAnnotations()[k]; ok {
+			meta.AddAnnotations(o, map[string]string{k: was})
+		} else {
+			meta.RemoveAnnotations(o, k)
+		}
+	}
+
+	return true
+}
+
 // UpdateCriticalAnnotations of the supplied object.
 func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o client.Object) error {
+	if undecided(ctx, o) {
+		return nil
+	}
+
 	s := seam.From(ctx)
 	if !s.Tracks(o) {
 		return u.whole.UpdateCriticalAnnotations(ctx, o)

@@ -159,6 +159,10 @@ func first(o client.Object) (xpv2.ConditionReason, string) {
 
 // report says why o is still there when the reconcile has come as far as it did.
 func report(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
+	if s.Reason != "" {
+		return s.Reason, s.Message
+	}
+
 	if s.Phase == seam.PhaseStart && seam.ConditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
 		return reconciler.ReasonBlockedByPause, messagePaused
 	}

@@ -31,6 +31,11 @@ func (c *connector[managed]) Connect(ctx context.Context, mg managed) (TypedExte
 	s := seam.From(ctx)
 	s.Connecting(mg)
 
+	if err := c.external.config.async.connecting(s, mg); err != nil {
+		reached(s, seam.PhaseConnectFailed, err)
+		return nil, err
+	}
+
 	ec, err := c.inner.Connect(ctx, mg)
 	if err == nil && ec == nil {
 		err = errors.New("the external connector returned neither a client nor an error")
@@ -143,6 +148,10 @@ func (c *externalClient[managed]) Create(ctx context.Context, mg managed) (Exter
 		c.external.config.reservation.created(ctx, s, mg)
 	}
 
+	if err != nil && s != nil && c.external.config.mayHaveCreated(err) {
+		s.Continues = true
+	}
+
 	return o, err
 }
 
@@ -184,8 +193,11 @@ func (c *externalClient[managed]) Delete(ctx context.Context, mg managed) (Exter
 		return o, err
 	}
 
-	c.external.config.confirmation.deleted(mg)
 	s.Reached(seam.PhaseDeleteRequested)
+
+	if s == nil || !s.Continues {
+		c.external.config.confirmation.deleted(mg)
+	}
 
 	return o, nil
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // initializerFor returns the configured initializer, or upstream's default. The
-// deletion report wants to know when it fails.
+// deletion report wants to know when it fails. What upstream does next is to ask
+// whether a create is incomplete.
 func (c *config) initializerFor(cl client.Client) Initializer {
 	inner := c.initializer
 	if inner == nil {
@@ -22,6 +23,11 @@ func (c *config) initializerFor(cl client.Client) Initializer {
 		s := seam.From(ctx)
 
 		if err := inner.Initialize(ctx, mg); err != nil {
+			reached(s, seam.PhaseInitializeFailed, err)
+			return err
+		}
+
+		if err := c.createResolver.resolve(ctx, s, mg); err != nil {
 			reached(s, seam.PhaseInitializeFailed, err)
 			return err
 		}

@@ -30,10 +30,14 @@ type config struct {
 	log    logging.Logger
 	record event.Recorder
 
+	async        *async
 	confirmation *confirmation
 	preCreate    *preCreate
 	reservation  *reservation
 
+	createResolver *createResolver
+
+	deterministicExternalName      bool
 	withoutDeletionStatus          bool
 	withoutExternalNamePersistence bool
 	withoutFinalizerGuard          bool
@@ -135,12 +139,18 @@ func (c *config) mustSuit(mg resource.Managed) {
 	if c.connector != nil && !c.connector.accepts(mg) {
 		panic(errors.Errorf("the external connector is one for %s, but the reconciler is one of %T: pass the connector of this kind", c.connector.of, mg))
 	}
+
+	c.async.mustSuit(c)
 }
 
 // upstreamOptions returns what upstream's reconciler is created with. The order
 // matters: what wraps the user's own comes last.
 func (c *config) upstreamOptions(cl client.Client, e *external) []upstream.ReconcilerOption {
 	out := append([]upstream.ReconcilerOption(nil), c.upstream...)
+
+	if c.async != nil {
+		out = append(out, upstream.WithDeterministicExternalName(true))
+	}
 
 	if c.connector != nil {
 		out = append(out, c.connector.option(e))
@@ -164,6 +174,8 @@ const (
 	reasonFoundAfterAll          event.Reason = "FoundAfterAll"
 	reasonCannotRelease          event.Reason = "CannotReleaseReservation"
 	reasonAdopted                event.Reason = "AdoptedExternalResource"
+	reasonResolvedCreate         event.Reason = "ResolvedCreate"
+	reasonCannotResolveCreate    event.Reason = "CannotResolveCreate"
 )
 
 // recordOverwritten tells the user that what somebody else wrote had to give way

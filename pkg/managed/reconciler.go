@@ -80,6 +80,11 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		patches = append(patches, ext.deletion.patch())
 	}
 
+	if a := r.config.async; a != nil {
+		a.join(m)
+		patches = append(patches, a.tracker.Patch())
+	}
+
 	if c := r.config.confirmation; c != nil {
 		patches = append(patches, c.patch())
 	}
@@ -89,7 +94,10 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	}
 
 	build := func(c client.Client) reconcile.Reconciler {
-		return upstream.NewReconciler(&seamManager{Manager: m, client: c}, of, r.config.upstreamOptions(c, ext)...)
+		inner := upstream.NewReconciler(&seamManager{Manager: m, client: c}, of, r.config.upstreamOptions(c, ext)...)
+		r.config.createResolver.learn(inner)
+
+		return inner
 	}
 
 	r.config.seams.Live = liveReader(m)

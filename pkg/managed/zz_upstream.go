@@ -299,11 +299,6 @@ func WithCreationGracePeriod(d time.Duration) ReconcilerOption {
 	return fromUpstream(upstream.WithCreationGracePeriod(d))
 }
 
-// WithDeterministicExternalName is the option [upstream.WithDeterministicExternalName].
-func WithDeterministicExternalName(b bool) ReconcilerOption {
-	return fromUpstream(upstream.WithDeterministicExternalName(b))
-}
-
 // WithManagementPolicies is the option [upstream.WithManagementPolicies].
 func WithManagementPolicies() ReconcilerOption {
 	return fromUpstream(upstream.WithManagementPolicies())

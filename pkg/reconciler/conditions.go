@@ -76,6 +76,11 @@ const (
 	// exists although its deletion was requested.
 	ReasonWaitingForExternalResource xpv2.ConditionReason = "WaitingForExternalResource"
 
+	// ReasonWaitingForAsyncOperation means that an operation of the provider runs
+	// that has to end first: the deletion of the external resource, or what was
+	// begun before the deletion was requested.
+	ReasonWaitingForAsyncOperation xpv2.ConditionReason = "WaitingForAsyncOperation"
+
 	// ReasonReconcileFailed means that something else stands in the way. The
 	// Synced condition says what.
 	ReasonReconcileFailed xpv2.ConditionReason = "ReconcileFailed"

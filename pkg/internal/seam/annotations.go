@@ -207,7 +207,7 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 					return nil, false, errors.Wrap(err, "cannot store annotations")
 				}
 
-				left, rerr := reconcileChanges(live, cs, so)
+				left, rerr := cs.Left(live, so)
 				if rerr != nil {
 					return nil, false, rerr
 				}
@@ -274,13 +274,13 @@ func (w Writer) updateAnnotations(ctx context.Context, current client.Object, cs
 		return nil, kerrors.NewConflict(schema.GroupResource{}, current.GetName(), errors.New("the object has changed since it was read"))
 	}
 
-	cs.apply(o)
+	cs.Apply(o)
 
 	return o, w.Client.Update(ctx, o)
 }
 
-// apply the changes to an object in memory.
-func (cs Changes) apply(o client.Object) {
+// Apply the changes to an object in memory.
+func (cs Changes) Apply(o client.Object) {
 	for _, c := range cs {
 		if c.Remove {
 			meta.RemoveAnnotations(o, c.Key)
@@ -290,8 +290,9 @@ func (cs Changes) apply(o client.Object) {
 	}
 }
 
-// reconcileChanges returns the changes that live still lacks.
-func reconcileChanges(live client.Object, cs Changes, so StoreOptions) (Changes, error) {
+// Left returns the changes that live, which was read from the API server itself,
+// still lacks; or a conflict if somebody else decided otherwise (IsOverruled).
+func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 	var left Changes
 
 	for _, c := range cs {
@@ -364,7 +365,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		// Somebody may have written since. If o is known to be older than our
 		// own writes that proves nothing, and the patch will meet a conflict.
 		if s.exact {
-			left, err = reconcileChanges(o, left, so)
+			left, err = left.Left(o, so)
 		}
 
 		if len(left) == 0 && err == nil {
@@ -386,7 +387,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			// Waiting doesn't help. With the annotations in memory nothing is
 			// created again, the reconcile can say what is wrong, and the object
 			// can be deleted.
-			e.pending.apply(o)
+			e.pending.Apply(o)
 
 			return nil
 		case err != nil:

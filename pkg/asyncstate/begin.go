@@ -1,0 +1,200 @@
+package asyncstate
+
+import (
+	"context"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// beginning is what a call of an external client can turn into an operation.
+type beginning struct {
+	record *record
+	op     *Operation
+}
+
+type beginningKey struct{}
+
+// Begin an operation that the caller runs in a goroutine of its own. It is for
+// external clients that return from Create, Update and Delete at once, of trackers
+// that were created WithOwnGoroutines: they call it with the context that they were
+// given, before anything can reach the external system. The operation's record is
+// stored by then. The caller must call End when the operation is over, and should
+// heed its Context.
+//
+// It returns ErrNotInOperation if ctx is not that of such a call of that type,
+// ErrRunning if that call has begun an operation already, and ErrStopped if the
+// tracker was stopped.
+func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Operation, error) {
+	b, ok := ctx.Value(beginningKey{}).(*beginning)
+
+	switch {
+	case !ok, b.record.UID != mg.GetUID(), b.record.Type != typ:
+		return nil, errors.Wrapf(ErrNotInOperation, "cannot begin %s", typ)
+	case b.op != nil:
+		return nil, errors.Wrapf(ErrRunning, "cannot begin %s", typ)
+	}
+
+	op, err := t.register(ctx, mg, b.record)
+	if err != nil {
+		return nil, errors.Wrapf(err, "cannot begin %s", typ)
+	}
+
+	b.op = op
+
+	return op, nil
+}
+
+// beginNew begins an operation that has no record yet.
+func (e *external[M]) beginNew(ctx context.Context, mg M, typ Type, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
+	t := e.tracker
+
+	had, err := recordOf(mg)
+	if err != nil {
+		return err
+	}
+
+	r := t.next(mg, typ, had)
+
+	if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
+		return err
+	}
+
+	return e.begin(ctx, mg, r, call)
+}
+
+// begin an operation whose record is stored.
+func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
+	t := e.tracker
+
+	if t.ownGoroutines {
+		return e.beginOwn(ctx, mg, r, call)
+	}
+
+	return e.background(ctx, mg, r, call)
+}
+
+// background registers an operation, and has it run when the reconcile is done with
+// the object, so that neither writes what the other has read.
+func (e *external[M]) background(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
+	op, err := e.tracker.register(ctx, mg, r)
+	if err != nil {
+		return err
+	}
+
+	e.begun(ctx, mg, op)
+
+	theirs, _ := mg.DeepCopyObject().(M)
+
+	e.start = func() {
+		go op.run(theirs, func(ctx context.Context) (managed.ConnectionDetails, error) {
+			defer func() {
+				if err := e.inner.Disconnect(context.WithoutCancel(ctx)); err != nil {
+					e.tracker.log.Debug("Cannot disconnect from provider", "uid", theirs.GetUID(), "error", err)
+				}
+			}()
+
+			return call(ctx, theirs)
+		})
+	}
+
+	return nil
+}
+
+// beginOwn lets an external client begin an operation.
+func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
+	b := &beginning{record: r}
+
+	_, err := call(context.WithValue(ctx, beginningKey{}, b), mg)
+
+	switch {
+	case b.op == nil:
+		return e.inline(ctx, mg, r, err)
+	case err != nil:
+		b.op.End(err)
+		return err
+	}
+
+	e.begun(ctx, mg, b.op)
+
+	return nil
+}
+
+// begun notes that an operation was begun. Its slot is its own now.
+func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
+	e.has = false
+
+	s, _ := op.status()
+	sayRunning(mg, s)
+	e.lookAgain(ctx)
+
+	switch session := seam.From(ctx); {
+	case s.Type == Delete:
+		e.goesOn(ctx, "The external resource is being deleted.")
+	case session != nil:
+		session.Continues = true
+	}
+}
+
+// inline ends an operation that was over when the call returned: as upstream has
+// it, what came of it is in the call's results.
+func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) error {
+	c := forget(mg)
+
+	if err != nil {
+		if ended := r.ended(err, e.tracker.clock.Now()); ended.Phase == phaseUnknown {
+			c = remember(mg, ended)
+		}
+	}
+
+	cs := append(seam.From(ctx).ChangedAnnotations(mg), c)
+
+	if perr := e.tracker.persist(ctx, mg, cs, seam.StoreOptions{Insist: r.Type == Create}); perr != nil && err == nil && r.Type != Create {
+		return perr
+	}
+
+	return err
+}
+
+// remember is the change that puts a record on an object.
+func remember(o resource.Managed, r *record) seam.Change {
+	was, existed := o.GetAnnotations()[AnnotationKeyOperation]
+	return seam.Change{Key: AnnotationKeyOperation, Value: r.text(), Was: was, Existed: existed, Yield: true}
+}
+
+// forget is the change that takes an object's record away.
+func forget(o resource.Managed) seam.Change {
+	was, existed := o.GetAnnotations()[AnnotationKeyOperation]
+	return seam.Change{Key: AnnotationKeyOperation, Was: was, Existed: existed, Remove: true, Yield: true}
+}
+
+// persist changes in a reconcile, on the API server and in memory.
+func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs seam.Changes, so seam.StoreOptions) error {
+	so.Forget = true
+	so.Overwrote = func(key, theirs, ours string) { t.overwrote(mg, key, theirs, ours) }
+
+	if s := seam.From(ctx); s.Tracks(mg) {
+		if err := s.StoreAnnotations(ctx, mg, cs, so); err != nil {
+			return err
+		}
+	} else {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer cancel()
+
+		server, followed, err := t.writer.Store(ctx, mg, cs, so)
+		if err != nil {
+			return err
+		}
+
+		if followed {
+			mg.SetResourceVersion(server.GetResourceVersion())
+		}
+	}
+
+	cs.Apply(mg)
+
+	return nil
+}

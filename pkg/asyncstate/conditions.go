@@ -1,0 +1,102 @@
+package asyncstate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TypeOperation is the type of the condition that tells of an object's operation.
+// Its status is True while one runs. An object that never had one lacks it.
+const TypeOperation xpv2.ConditionType = "AsyncOperation"
+
+// Reasons of the AsyncOperation condition.
+const (
+	// ReasonRunning means that an operation runs. The message says which, since
+	// when, and how far it is if it says so.
+	ReasonRunning xpv2.ConditionReason = "Running"
+
+	// ReasonQueued means that an operation waits for others of other objects to
+	// end.
+	ReasonQueued xpv2.ConditionReason = "Queued"
+
+	// ReasonFinished means that nothing is left of the last operation that there
+	// was.
+	ReasonFinished xpv2.ConditionReason = "Finished"
+
+	// ReasonFailed means that the last operation failed. It will be tried once
+	// more, if there is still reason to.
+	ReasonFailed xpv2.ConditionReason = "Failed"
+
+	// ReasonInterrupted means that an operation was interrupted, by a crash or
+	// because it took too long, and that it is being found out what came of it.
+	ReasonInterrupted xpv2.ConditionReason = "Interrupted"
+
+	// ReasonResultUnknown means that nobody knows what came of a create. Nothing
+	// is done until a person has found out. The message says how.
+	ReasonResultUnknown xpv2.ConditionReason = "ResultUnknown"
+
+	// ReasonRecordUnusable means that there is a record of an operation that
+	// can't be used. Nothing is done until a person has looked at it.
+	ReasonRecordUnusable xpv2.ConditionReason = "RecordUnusable"
+)
+
+const messageFinished = "No operation is running."
+
+// messageResolve says how a person settles what Graft refuses to guess.
+const messageResolve = "Look for the external resource in the external system. Then remove the annotations " + AnnotationKeyOperation +
+	" and crossplane.io/external-create-pending; if it exists, set crossplane.io/external-name to its name in the same command."
+
+func condition(status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) xpv2.Condition {
+	return xpv2.Condition{
+		Type:               TypeOperation,
+		Status:             status,
+		LastTransitionTime: metav1.Now(),
+		Reason:             reason,
+		Message:            message,
+	}
+}
+
+// say what an object's operation is at.
+func say(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
+	c := condition(status, reason, message)
+	if had := mg.GetCondition(TypeOperation); had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message {
+		return
+	}
+
+	mg.SetConditions(c)
+}
+
+// sayRunning says that an operation runs, and since when.
+func sayRunning(mg resource.Managed, s Status) {
+	m := fmt.Sprintf("%s, attempt %d, since %s", s.Type, s.Number, s.Started.UTC().Format(time.RFC3339))
+	if s.Percent > 0 || s.Message != "" {
+		m += fmt.Sprintf(": %d%%", s.Percent)
+	}
+
+	if s.Message != "" {
+		m += " " + s.Message
+	}
+
+	say(mg, corev1.ConditionTrue, ReasonRunning, m)
+}
+
+// sayEnded says what is left of the last operation: nothing, if r is nil.
+func sayEnded(mg resource.Managed, r *record) {
+	switch {
+	case r != nil && r.Error != "":
+		say(mg, corev1.ConditionFalse, ReasonFailed, failure(r).Error())
+	case mg.GetCondition(TypeOperation).Status != corev1.ConditionUnknown:
+		say(mg, corev1.ConditionFalse, ReasonFinished, messageFinished)
+	}
+}
+
+// failure is what the last attempt ended with.
+func failure(r *record) error {
+	return errors.Errorf("%s failed: %s", r.Type, r.Error)
+}

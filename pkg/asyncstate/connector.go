@@ -1,0 +1,412 @@
+package asyncstate
+
+import (
+	"context"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// askAgain is how soon an object asks to be reconciled again while an operation of
+// its runs or waits, if the tracker's source is not watched.
+const askAgain = 10 * time.Second
+
+// Connector makes the operations of the external clients that c connects to outlive
+// the reconciles that begin them. By default Create, Update and Delete are called
+// in the background, each with a copy of the managed resource, and at most one at a
+// time for an object. What they set on that copy's annotations is stored with their
+// result; connection details that they return are published by a later reconcile,
+// from memory, so a crash in between loses them.
+//
+// While an operation runs, the external resource is said to exist and to be up to
+// date. It is observed only while it is updated. Disconnect of a client that has an
+// operation is called when that has ended.
+//
+// Under Graft's package managed use its WithAsync instead, which does more.
+func Connector(c managed.ExternalConnector, t *Tracker) managed.ExternalConnector {
+	return TypedConnector(c, t)
+}
+
+// TypedConnector is Connector for a connector of one type of managed resource.
+func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *Tracker) managed.TypedExternalConnector[M] {
+	mustNotBeNil(c, "Connector")
+	mustNotBeNil(t, "Connector")
+
+	return managed.TypedExternalConnectorFn[M](func(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
+		ec, err := c.Connect(ctx, mg)
+		if err != nil {
+			return nil, err
+		}
+
+		if seam.IsNil(ec) {
+			return nil, errors.New("the external connector returned neither a client nor an error")
+		}
+
+		return &external[M]{inner: ec, tracker: t}, nil
+	})
+}
+
+// external is an external client whose operations outlive reconciles. There is one
+// a reconcile.
+type external[M resource.Managed] struct {
+	inner   managed.TypedExternalClient[M]
+	tracker *Tracker
+
+	// slot is the object that has one for this reconcile.
+	slot M
+	has  bool
+
+	// start what was begun, when the reconcile is done with the object.
+	start func()
+}
+
+// Observe the external resource, unless an operation stands in the way.
+func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+	t := e.tracker
+
+	op, err := t.recall(ctx, mg)
+	if err != nil {
+		return managed.ExternalObservation{}, err
+	}
+
+	if op != nil {
+		return e.observeRunning(ctx, mg, op)
+	}
+
+	r, err := recordOf(mg)
+	if err != nil {
+		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, err)
+	}
+
+	switch {
+	case r == nil, t.neverStarted(r), r.Phase == phaseFailed:
+		return e.observe(ctx, mg, r)
+	default:
+		return e.resolve(ctx, mg, r)
+	}
+}
+
+// recall the operation of an object that runs in this process. A conflict means
+// that what was read of the object is older than what came of an operation.
+func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, error) {
+	op := t.operation(mg.GetUID())
+	if op == nil {
+		return nil, nil //nolint:nilnil // Most objects have none.
+	}
+
+	op.mu.Lock()
+	over := op.over
+	op.mu.Unlock()
+
+	if !over {
+		return op, nil
+	}
+
+	select {
+	case <-op.settled:
+		if !op.newerThan(mg) {
+			return nil, nil //nolint:nilnil // As above.
+		}
+	default:
+		if err := op.attempt(ctx); err != nil {
+			return nil, err
+		}
+	}
+
+	return nil, conflict(mg, "it was read before the result of its operation was stored")
+}
+
+func conflict(o client.Object, why string) error {
+	gvk := o.GetObjectKind().GroupVersionKind()
+	return kerrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, o.GetName(), errors.New(why))
+}
+
+// neverStarted tells whether a record is of an operation that this tracker wrote
+// down and then didn't run. What runs it knows. That the record is all there is has
+// to be made sure of by who acts on it: it may be an old one that was read before
+// the operation ended.
+func (t *Tracker) neverStarted(r *record) bool {
+	return r.Phase == phaseRunning && r.Holder == t.holder && !r.Repeated
+}
+
+// observeRunning says what a reconcile should know while an operation runs: that
+// there is nothing for it to do.
+func (e *external[M]) observeRunning(ctx context.Context, mg M, op *Operation) (managed.ExternalObservation, error) {
+	s, _ := op.status()
+	e.lookAgain(ctx)
+	sayRunning(mg, s)
+
+	o := managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
+
+	switch {
+	case meta.WasDeleted(mg), s.Type == Delete:
+	case s.Type == Create:
+		mg.SetConditions(xpv2.Creating())
+	default:
+		var err error
+		if o, err = e.inner.Observe(ctx, mg); err != nil {
+			return o, err
+		}
+
+		// Whatever it lacks is on its way, or comes after.
+		o.ResourceExists, o.ResourceUpToDate = true, true
+	}
+
+	return o, nil
+}
+
+// lookAgain makes sure that the object is reconciled again when that makes sense.
+func (e *external[M]) lookAgain(ctx context.Context) {
+	if s := seam.From(ctx); s != nil && !e.tracker.watched() {
+		s.RequeueWithin(askAgain)
+	}
+}
+
+// observe the external resource of an object that has no operation; r is what is
+// left of the last one, if anything.
+func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
+	t := e.tracker
+
+	o, err := e.inner.Observe(ctx, mg)
+	if err != nil {
+		return o, err
+	}
+
+	deleting := meta.WasDeleted(mg)
+	done := !deleting && o.ResourceExists && o.ResourceUpToDate
+
+	if done && r != nil {
+		// There is no reason left to do it, or it was done.
+		if err := t.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{}); err != nil {
+			return o, err
+		}
+
+		r = nil
+	}
+
+	sayEnded(mg, r)
+
+	if done || deleting || !wants(mg, o) {
+		return e.withDetails(mg, o), nil
+	}
+
+	// Who has changed the spec need not wait.
+	if r != nil && r.Generation == mg.GetGeneration() {
+		if wait := t.retryAt(r).Sub(t.clock.Now()); wait > 0 {
+			return e.postpone(ctx, mg, o, wait, failure(r))
+		}
+	}
+
+	if !e.acquire(mg) {
+		say(mg, corev1.ConditionFalse, ReasonQueued, "Waiting for operations of other objects to end.")
+		return e.postpone(ctx, mg, o, askAgain, nil)
+	}
+
+	return e.withDetails(mg, o), nil
+}
+
+// wants tells whether upstream will begin an operation, given what was observed.
+func wants(mg resource.Managed, o managed.ExternalObservation) bool {
+	action := xpv2.ManagementActionUpdate
+	if !o.ResourceExists {
+		action = xpv2.ManagementActionCreate
+	}
+
+	policies := mg.GetManagementPolicies()
+	for _, p := range policies {
+		if p == action || p == xpv2.ManagementActionAll {
+			return true
+		}
+	}
+
+	return len(policies) == 0
+}
+
+// postpone an operation. Under plain upstream only an error does that without
+// calling it a success.
+func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error) (managed.ExternalObservation, error) {
+	switch s := seam.From(ctx); {
+	case s != nil:
+		s.RequeueWithin(wait)
+	case err != nil:
+		return o, err
+	}
+
+	o.ResourceExists, o.ResourceUpToDate = true, true
+
+	return e.withDetails(mg, o), nil
+}
+
+// withDetails adds connection details that were returned by an operation.
+func (e *external[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
+	for k, v := range e.tracker.details.serve(mg.GetUID()) {
+		if _, ok := o.ConnectionDetails[k]; !ok {
+			if o.ConnectionDetails == nil {
+				o.ConnectionDetails = managed.ConnectionDetails{}
+			}
+
+			o.ConnectionDetails[k] = v
+		}
+	}
+
+	return o
+}
+
+func (e *external[M]) acquire(mg M) bool {
+	if !e.tracker.acquire(mg) {
+		return false
+	}
+
+	e.slot, e.has = mg, true
+
+	return true
+}
+
+// Create the external resource, in the background.
+func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreation, error) {
+	var c managed.ExternalCreation
+
+	t := e.tracker
+
+	r, err := recordOf(mg)
+	if err != nil {
+		return c, err
+	}
+
+	// Under Graft's package managed the record is there already: it was stored
+	// together with upstream's announcement of the create.
+	if r == nil || !t.neverStarted(r) || r.Type != Create {
+		r = t.next(mg, Create, r)
+		if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
+			return c, err
+		}
+	}
+
+	err = e.begin(ctx, mg, r, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		var err error
+
+		c, err = e.inner.Create(ctx, mg)
+
+		return c.ConnectionDetails, err
+	})
+	if err == nil && !t.ownGoroutines {
+		c = managed.ExternalCreation{}
+	}
+
+	return c, err
+}
+
+// Update the external resource, in the background.
+func (e *external[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate, error) {
+	var u managed.ExternalUpdate
+
+	err := e.beginNew(ctx, mg, Update, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		var err error
+
+		u, err = e.inner.Update(ctx, mg)
+
+		return u.ConnectionDetails, err
+	})
+	if err == nil && !e.tracker.ownGoroutines {
+		u = managed.ExternalUpdate{}
+	}
+
+	return u, err
+}
+
+// Delete the external resource, in the background, once no other operation runs.
+func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete, error) {
+	var d managed.ExternalDelete
+
+	t := e.tracker
+
+	if op := t.operation(mg.GetUID()); op != nil {
+		e.await(ctx, mg, op)
+		return d, nil
+	}
+
+	// A record that can't be used was met by Observe.
+	if r, err := recordOf(mg); err == nil && r != nil && r.Type == Delete && r.Error != "" {
+		if wait := t.retryAt(r).Sub(t.clock.Now()); wait > 0 {
+			if s := seam.From(ctx); s != nil {
+				s.RequeueAfter(wait)
+			}
+
+			return d, failure(r)
+		}
+	}
+
+	if !e.acquire(mg) {
+		say(mg, corev1.ConditionFalse, ReasonQueued, "Waiting for operations of other objects to end.")
+		e.goesOn(ctx, "Waiting for operations of other objects to end.")
+
+		return d, nil
+	}
+
+	err := e.beginNew(ctx, mg, Delete, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		var err error
+
+		d, err = e.inner.Delete(ctx, mg)
+
+		return nil, err
+	})
+	if err == nil && !t.ownGoroutines {
+		d = managed.ExternalDelete{}
+	}
+
+	return d, err
+}
+
+// await the end of an operation that runs although the object is being deleted.
+func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
+	s, running := op.status()
+	if running {
+		sayRunning(mg, s)
+	}
+
+	switch {
+	case s.Type == Delete:
+		e.goesOn(ctx, "The external resource is being deleted.")
+		return
+	case s.Type == Create && e.tracker.cancellable:
+		op.cancel(ErrCancelled)
+	}
+
+	e.goesOn(ctx, "The external resource is deleted once the "+string(s.Type)+" that runs has ended.")
+}
+
+// goesOn says that it is an operation that an object which is being deleted waits
+// for.
+func (e *external[M]) goesOn(ctx context.Context, message string) {
+	e.lookAgain(ctx)
+
+	if s := seam.From(ctx); s != nil {
+		s.Continues = true
+		s.Explain(reconciler.ReasonWaitingForAsyncOperation, message)
+	}
+}
+
+// Disconnect from the provider, now or when the operation that was begun has ended.
+func (e *external[M]) Disconnect(ctx context.Context) error {
+	if e.start != nil {
+		e.start()
+		return nil
+	}
+
+	if e.has {
+		e.tracker.release(e.slot.GetUID())
+	}
+
+	return e.inner.Disconnect(ctx)
+}

@@ -1,0 +1,262 @@
+package asyncstate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// How soon an object that is stuck is looked at again by itself.
+const (
+	// finderAgain: its Finder may know more then.
+	finderAgain = time.Minute
+
+	// personAgain: only a person knows more, and will wake it.
+	personAgain = 10 * time.Minute
+)
+
+// resolve finds out what came of an operation of which only the record is left.
+//
+// Whatever is done about it begins with a write that the API server refuses if the
+// object is not the one that was read: the record may be settled by now.
+func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
+	t := e.tracker
+
+	if resume := resumerOf(e.inner); resume != nil && r.Handle != "" {
+		return e.again(ctx, mg, r, interruptedResumed, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+			return nil, resume(ctx, mg, r.attempt())
+		})
+	}
+
+	if r.Type != Create {
+		// Whatever is left of it to be done is what is observed to be.
+		return e.observe(ctx, mg, r)
+	}
+
+	if find := finderOf(e.inner); find != nil && !r.Named {
+		f, err := find(ctx, mg, r.attempt())
+
+		switch {
+		case err != nil:
+			return managed.ExternalObservation{}, e.unknown(ctx, mg, finderAgain, errors.Wrap(err, "cannot find out what came of the interrupted create"))
+		case f.Found():
+			return e.found(ctx, mg, r, f.ExternalName)
+		case !f.Known:
+			return managed.ExternalObservation{}, e.unknown(ctx, mg, finderAgain, errors.Wrap(ErrResultUnknown, "the create was interrupted, and the provider can't tell yet what came of it"))
+		case !t.idempotent || meta.WasDeleted(mg):
+			return e.absent(ctx, mg, r)
+		}
+	}
+
+	switch {
+	case r.Named, t.deterministic:
+		o, err := e.inner.Observe(ctx, mg)
+		if err != nil || o.ResourceExists {
+			return o, e.settle(ctx, mg, r, err)
+		}
+
+		if meta.WasDeleted(mg) || !t.idempotent && !t.deterministic {
+			return e.absent(ctx, mg, r)
+		}
+	case !t.idempotent:
+		return managed.ExternalObservation{}, e.unknown(ctx, mg, personAgain, errors.Wrap(ErrResultUnknown, "the create was interrupted, and the provider has nothing to find out by what came of it. "+messageResolve))
+	}
+
+	return e.repeat(ctx, mg, r)
+}
+
+// settle the record of a create that turned out to have succeeded.
+func (e *external[M]) settle(ctx context.Context, mg M, r *record, err error) error {
+	if err != nil {
+		return err
+	}
+
+	e.tracker.metrics.resolved(r.Type, interruptedFound)
+
+	return e.tracker.persist(ctx, mg, seam.Changes{succeeded(mg, e.tracker.clock.Now()), forget(mg)}, seam.StoreOptions{Strict: true})
+}
+
+// found stores the name of what an interrupted create turned out to have made.
+func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (managed.ExternalObservation, error) {
+	t := e.tracker
+
+	if err := checkString("external name", name, maxExternalName); err != nil {
+		return managed.ExternalObservation{}, e.unknown(ctx, mg, finderAgain, err)
+	}
+
+	was, existed := mg.GetAnnotations()[meta.AnnotationKeyExternalName]
+
+	cs := seam.Changes{
+		{Key: meta.AnnotationKeyExternalName, Value: name, Was: was, Existed: existed},
+		succeeded(mg, t.clock.Now()),
+		forget(mg),
+	}
+	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
+		return managed.ExternalObservation{}, err
+	}
+
+	t.metrics.resolved(r.Type, interruptedFound)
+	t.record.Event(mg, event.Normal(reasonFound, fmt.Sprintf("The create that was interrupted has made %q", name)))
+
+	return e.observe(ctx, mg, nil)
+}
+
+func succeeded(mg resource.Managed, at time.Time) seam.Change {
+	was, existed := mg.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded]
+	return seam.Change{Key: meta.AnnotationKeyExternalCreateSucceeded, Value: at.Format(time.RFC3339), Was: was, Existed: existed}
+}
+
+// absent goes on from what an interrupted create should have made and hasn't, once
+// it can't do so any more.
+func (e *external[M]) absent(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
+	t := e.tracker
+
+	at := t.settledAt(r)
+	if wait := at.Sub(t.clock.Now()); wait > 0 {
+		return managed.ExternalObservation{}, e.unknown(ctx, mg, wait, errors.Errorf("the create was interrupted. The external resource was not found, but may come up until %s, since the process that asked for it may still be at work. "+
+			"If it surely isn't, remove the annotations %s and %s", at.UTC().Format(time.RFC3339), AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending))
+	}
+
+	// The next attempt is begun by a write of the whole object, which fails if
+	// it is not the one that was read.
+	ended := r
+	if r.Phase == phaseRunning {
+		ended = r.ended(errors.New("interrupted"), at)
+		t.metrics.resolved(r.Type, interruptedAbsent)
+		t.record.Event(mg, event.Normal(reasonAbsent, "The create that was interrupted has made nothing"))
+	}
+
+	return e.observe(ctx, mg, ended)
+}
+
+// repeat an attempt that the external system makes once, however often it is asked.
+func (e *external[M]) repeat(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
+	return e.again(ctx, mg, r, interruptedRepeated, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		c, err := e.inner.Create(ctx, mg)
+		return c.ConnectionDetails, err
+	})
+}
+
+// again makes the same attempt once more.
+func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) (managed.ExternalObservation, error) {
+	t := e.tracker
+
+	if meta.WasDeleted(mg) {
+		e.explain(ctx, reconciler.ReasonWaitingForAsyncOperation, "The "+string(r.Type)+" that was interrupted has to be gone on with, to find out what to delete.")
+	}
+
+	if wait := t.retryAt(r).Sub(t.clock.Now()); wait > 0 {
+		say(mg, corev1.ConditionFalse, ReasonInterrupted, failure(r).Error())
+		return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, failure(r))
+	}
+
+	if !e.acquire(mg) {
+		say(mg, corev1.ConditionFalse, ReasonQueued, "Waiting for operations of other objects to end.")
+		return e.postpone(ctx, mg, managed.ExternalObservation{}, askAgain, nil)
+	}
+
+	r = t.again(r)
+	if how == interruptedResumed {
+		// Nothing is asked for again.
+		r.Repeated = false
+	}
+
+	if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
+		return managed.ExternalObservation{}, err
+	}
+
+	t.metrics.resolved(r.Type, how)
+
+	begin := e.begin
+	if how == interruptedResumed {
+		begin = e.background
+	}
+
+	if err := begin(ctx, mg, r, call); err != nil {
+		return managed.ExternalObservation{}, err
+	}
+
+	op := t.operation(mg.GetUID())
+	if op == nil {
+		// It is over already.
+		return managed.ExternalObservation{}, conflict(mg, "its operation has ended meanwhile")
+	}
+
+	return e.observeRunning(ctx, mg, op)
+}
+
+// unknown stops the reconcile, since nobody knows what came of a create.
+func (e *external[M]) unknown(ctx context.Context, mg M, again time.Duration, err error) error {
+	reason := ReasonInterrupted
+	if errors.Is(err, ErrResultUnknown) {
+		reason = ReasonResultUnknown
+	}
+
+	stopped := e.stop(ctx, mg, reason, err)
+
+	if s := seam.From(ctx); s != nil {
+		s.RequeueAfter(again)
+	}
+
+	return stopped
+}
+
+// stop the reconcile with a condition that says why.
+func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReason, err error) error {
+	message := err.Error()
+	if had := mg.GetCondition(TypeOperation); had.Reason != reason || had.Message != message {
+		e.tracker.warn(mg, reasonResultUnknown, err)
+		e.tracker.metrics.resolved(Create, interruptedUnknown)
+	}
+
+	say(mg, corev1.ConditionFalse, reason, message)
+
+	if meta.WasDeleted(mg) {
+		e.explain(ctx, reconciler.ReasonCreateResultUnknown, message)
+	}
+
+	if s := seam.From(ctx); s != nil {
+		s.RequeueAfter(personAgain)
+	}
+
+	return err
+}
+
+func (e *external[M]) explain(ctx context.Context, reason xpv2.ConditionReason, message string) {
+	seam.From(ctx).Explain(reason, message)
+}
+
+// resumerOf returns the Resume of an external client, in whatever form it has it.
+func resumerOf[M resource.Managed](c managed.TypedExternalClient[M]) func(ctx context.Context, mg M, a Attempt) error {
+	switch r := c.(type) {
+	case TypedResumer[M]:
+		return r.Resume
+	case Resumer:
+		return func(ctx context.Context, mg M, a Attempt) error { return r.Resume(ctx, mg, a) }
+	default:
+		return nil
+	}
+}
+
+// finderOf returns the Find of an external client, in whatever form it has it.
+func finderOf[M resource.Managed](c managed.TypedExternalClient[M]) func(ctx context.Context, mg M, a Attempt) (Finding, error) {
+	switch f := c.(type) {
+	case TypedFinder[M]:
+		return f.Find
+	case Finder:
+		return func(ctx context.Context, mg M, a Attempt) (Finding, error) { return f.Find(ctx, mg, a) }
+	default:
+		return nil
+	}
+}

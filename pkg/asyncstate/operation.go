@@ -1,0 +1,389 @@
+package asyncstate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// An Operation is a create, update or delete that may outlive the reconcile that
+// began it. It is safe for concurrent use.
+type Operation struct {
+	tracker *Tracker
+
+	// object as it was when the operation began. It is never changed.
+	object client.Object
+
+	ctx    context.Context //nolint:containedctx // It is the operation's own lifetime.
+	cancel context.CancelCauseFunc
+
+	// storing has room for one: who stores something has filled it.
+	storing chan struct{}
+
+	// settled is closed when there is nothing left to be stored.
+	settled chan struct{}
+
+	// mu is never held while anything waits.
+	mu sync.Mutex
+
+	// record as the API server has it, and as text.
+	record *record
+	text   string
+
+	// set are annotations that are to be stored: the external name above all.
+	set map[string]string
+
+	over    bool
+	endedAt time.Time
+	err     error
+	version string
+
+	percent  int
+	message  string
+	reported time.Time
+	ticking  bool
+}
+
+// Context is done when the operation is over, past its deadline, or cancelled:
+// context.Cause then says which (ErrEnded, ErrDeadline, ErrCancelled). It carries
+// what the context of the reconcile carried, and in it the functions of this
+// package that ask for an operation's context find the operation.
+func (op *Operation) Context() context.Context { return op.ctx }
+
+// Token is an idempotency token for the external system: the same whenever this
+// attempt is repeated, after a crash too, and never the same for another.
+func (op *Operation) Token() string {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	return op.record.Token
+}
+
+// SetExternalName puts the name of the external resource on the API server, and
+// returns when it is there. It is to be called as soon as the name is known. It
+// returns an error for a name that can't be stored. If it could not be stored yet,
+// it returns an error, too; the name is then stored with the operation's result,
+// at the latest, and there is nothing for the caller to do.
+func (op *Operation) SetExternalName(ctx context.Context, name string) error {
+	if err := checkString("external name", name, maxExternalName); err != nil {
+		return err
+	}
+
+	return op.update(ctx, func(r *record) {
+		op.set[meta.AnnotationKeyExternalName] = name
+		r.Named = true
+	})
+}
+
+// SetHandle puts on the API server what a Resumer needs to go on with the operation
+// in another process, and returns when it is there. It must not be a secret. It
+// returns an error for a handle that can't be stored, or could not be.
+func (op *Operation) SetHandle(ctx context.Context, handle string) error {
+	if err := checkString("handle", handle, maxHandle); err != nil {
+		return err
+	}
+
+	return op.update(ctx, func(r *record) { r.Handle = handle })
+}
+
+// Progress says how far the operation is: in percent, and in words that must not
+// hold a secret. It is shown with the object's next reconcile, for which it asks
+// no more often than the tracker's report interval. It costs no request. It
+// returns an error if percent is not from 0 to 100, or if the operation has ended.
+func (op *Operation) Progress(percent int, message string) error {
+	if percent < 0 || percent > 100 {
+		return errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)
+	}
+
+	message = clean(message, maxError)
+
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	switch {
+	case op.over:
+		return ErrEnded
+	case op.percent == percent && op.message == message:
+		return nil
+	}
+
+	op.percent, op.message = percent, message
+
+	if op.ticking {
+		return nil
+	}
+
+	// One timer at a time, and none once all has been said.
+	now := op.tracker.clock.Now()
+	wait := max(0, op.reported.Add(op.tracker.reportEvery).Sub(now))
+	op.reported, op.ticking = now.Add(wait), true
+
+	op.tracker.clock.AfterFunc(wait, func() {
+		op.mu.Lock()
+		op.ticking = false
+		over := op.over
+		op.mu.Unlock()
+
+		if !over {
+			op.tracker.enqueue(client.ObjectKeyFromObject(op.object))
+		}
+	})
+
+	return nil
+}
+
+// End says that the operation is over, and what came of it. It returns at once;
+// the result is stored in the background, and not forgotten until it is. It is
+// called once; later calls do nothing.
+func (op *Operation) End(err error) {
+	if op.finish(err, nil, nil) {
+		go op.settle()
+	}
+}
+
+// status of an operation, if it runs.
+func (op *Operation) status() (Status, bool) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	return Status{Attempt: op.record.attempt(), Deadline: op.record.Deadline.Time, Percent: op.percent, Message: op.message}, !op.over
+}
+
+// next returns the record of the operation that comes after had, which is nil if
+// there is nothing to come after.
+func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
+	now := metav1.NewTime(t.clock.Now())
+
+	r := &record{
+		Version:  recordVersion,
+		UID:      o.GetUID(),
+		Type:     typ,
+		Phase:    phaseRunning,
+		Attempt:  1,
+		Token:    string(uuid.NewUUID()),
+		Holder:   t.holder,
+		Started:  now,
+		Deadline: metav1.NewTime(now.Add(t.timeout)),
+
+		Generation: o.GetGeneration(),
+	}
+
+	// What failed goes on being said until it succeeds.
+	if had != nil && had.Type == typ {
+		r.Failures, r.Error = had.Failures, had.Error
+		if r.Attempt = had.Attempt; had.Phase != phaseRunning {
+			r.Attempt++
+		}
+	}
+
+	return r
+}
+
+// again returns the record of the same attempt, made once more by this tracker.
+func (t *Tracker) again(had *record) *record {
+	r := *had
+	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, phaseRunning, true, nil
+	r.Deadline = metav1.NewTime(t.clock.Now().Add(t.timeout))
+
+	return &r
+}
+
+// register an operation whose record is stored. It doesn't run yet; others see it
+// already. Its object must have a slot.
+func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) (*Operation, error) {
+	if !t.enter() {
+		return nil, ErrStopped
+	}
+
+	o, _ := mg.DeepCopyObject().(client.Object)
+
+	op := &Operation{
+		tracker: t,
+		object:  o,
+		storing: make(chan struct{}, 1),
+		settled: make(chan struct{}),
+		record:  r,
+		text:    r.text(),
+		set:     map[string]string{},
+	}
+
+	// The operation outlives the reconcile, whatever becomes of that.
+	op.ctx, op.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), operationKey{}, op))
+
+	if _, running := t.operations.LoadOrStore(o.GetUID(), op); running {
+		op.cancel(ErrRunning)
+		t.leave()
+
+		return nil, ErrRunning
+	}
+
+	t.metrics.began(r.Type)
+
+	timer := t.clock.AfterFunc(r.Deadline.Sub(t.clock.Now()), func() { op.cancel(ErrDeadline) })
+	unrush := context.AfterFunc(t.hurry, func() { op.cancel(ErrStopped) })
+
+	context.AfterFunc(op.ctx, func() {
+		timer.Stop()
+		unrush()
+	})
+
+	return op, nil
+}
+
+// run an operation to its end, in the goroutine that calls it. What fn does to the
+// annotations of mg is stored with the result.
+func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (managed.ConnectionDetails, error)) {
+	before := maps.Clone(mg.GetAnnotations())
+
+	details, err := op.call(fn)
+
+	changed := map[string]string{}
+
+	for k, v := range mg.GetAnnotations() {
+		if was, ok := before[k]; (!ok || was != v) && k != AnnotationKeyOperation && v != "" {
+			changed[k] = v
+		}
+	}
+
+	if op.finish(err, changed, details) {
+		op.settle()
+	}
+}
+
+// call fn, and turn a panic into an error.
+func (op *Operation) call(fn func(ctx context.Context) (managed.ConnectionDetails, error)) (details managed.ConnectionDetails, err error) {
+	defer func() {
+		// What the client panicked with may be a secret.
+		if p := recover(); p != nil {
+			op.tracker.log.Info("The external client panicked", "uid", op.object.GetUID(), "type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+
+			err = errPanicked
+		}
+	}()
+
+	return fn(op.ctx)
+}
+
+// finish notes what an operation ended with. It is false if it had ended already.
+func (op *Operation) finish(err error, set map[string]string, details managed.ConnectionDetails) bool {
+	t := op.tracker
+
+	op.mu.Lock()
+
+	if op.over {
+		op.mu.Unlock()
+		return false
+	}
+
+	// Why it was cancelled says more than that it was.
+	if cause := context.Cause(op.ctx); err != nil && cause != nil && errors.Is(err, context.Canceled) {
+		err = cause
+		if !errors.Is(cause, ErrCancelled) || !t.cancellable {
+			err = unknown{cause}
+		}
+	}
+
+	op.over, op.endedAt, op.err = true, t.clock.Now(), err
+
+	for k, v := range set {
+		// What was said explicitly is not overruled by what was left in an
+		// object.
+		if _, ok := op.set[k]; !ok {
+			op.set[k] = v
+		}
+	}
+
+	r := op.record
+	op.mu.Unlock()
+
+	op.cancel(ErrEnded)
+	t.details.keep(op.object.GetUID(), details, t.clock)
+	t.metrics.endedWith(r.Type, outcome(r, err), t.clock.Since(r.Started.Time))
+	t.metrics.unstored.Inc()
+	t.release(op.object.GetUID())
+	t.tell(op, r, err)
+
+	return true
+}
+
+// unknown is an error of an operation that was interrupted.
+type unknown struct{ error }
+
+func (u unknown) Unwrap() []error { return []error{u.error, ErrOutcomeUnknown} }
+
+func outcome(r *record, err error) string {
+	switch {
+	case err == nil:
+		return outcomeSucceeded
+	case r.ended(err, time.Time{}).Phase == phaseUnknown:
+		return outcomeUnknown
+	default:
+		return outcomeFailed
+	}
+}
+
+type operationKey struct{}
+
+// from returns the operation that ctx is the context of.
+func from(ctx context.Context) (*Operation, error) {
+	op, ok := ctx.Value(operationKey{}).(*Operation)
+	if !ok {
+		return nil, ErrNotInOperation
+	}
+
+	return op, nil
+}
+
+// SetExternalName is Operation.SetExternalName of the operation that ctx is the
+// context of.
+func SetExternalName(ctx context.Context, name string) error {
+	op, err := from(ctx)
+	if err != nil {
+		return errors.Wrap(err, "cannot set external name")
+	}
+
+	return op.SetExternalName(ctx, name)
+}
+
+// SetHandle is Operation.SetHandle of the operation that ctx is the context of.
+func SetHandle(ctx context.Context, handle string) error {
+	op, err := from(ctx)
+	if err != nil {
+		return errors.Wrap(err, "cannot set handle")
+	}
+
+	return op.SetHandle(ctx, handle)
+}
+
+// Progress is Operation.Progress of the operation that ctx is the context of.
+func Progress(ctx context.Context, percent int, message string) error {
+	op, err := from(ctx)
+	if err != nil {
+		return errors.Wrap(err, "cannot set progress")
+	}
+
+	return op.Progress(percent, message)
+}
+
+// Token is Operation.Token of the operation that ctx is the context of. It is empty
+// if there is none, which an external system takes for no token: check it, if it
+// must have one.
+func Token(ctx context.Context) string {
+	op, err := from(ctx)
+	if err != nil {
+		return ""
+	}
+
+	return op.Token()
+}

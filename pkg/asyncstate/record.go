@@ -1,0 +1,209 @@
+package asyncstate
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/pkg/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// AnnotationKeyOperation is the annotation that holds the record of an object's
+// operation, from before that can reach the external system until its result is
+// stored. It is Graft's to write. To remove it is to tell Graft that there is
+// nothing to find out any more: see docs/async.md before you do.
+const AnnotationKeyOperation = "graft.crossplane.io/async-operation"
+
+// recordVersion is that of the records that are written and read here.
+const recordVersion = 1
+
+// What the API server allows all annotations of an object together is 256 KiB.
+const (
+	maxHandle       = 32 << 10
+	maxExternalName = 4 << 10
+	maxError        = 1 << 10
+)
+
+// A phase of a recorded operation.
+type phase string
+
+const (
+	// phaseRunning: its holder runs it, or died before it could say anything.
+	phaseRunning phase = "running"
+
+	// phaseFailed: the external system refused it.
+	phaseFailed phase = "failed"
+
+	// phaseUnknown: it has ended, and nobody knows how.
+	phaseUnknown phase = "unknown"
+)
+
+// A record of an operation is all that is left of it when the process dies.
+type record struct {
+	Version int       `json:"version"`
+	UID     types.UID `json:"uid"`
+	Type    Type      `json:"type"`
+	Phase   phase     `json:"phase"`
+	Attempt int       `json:"attempt"`
+	Token   string    `json:"token"`
+
+	// Holder is the tracker that runs it. Two are never the same, in whatever
+	// process.
+	Holder string `json:"holder"`
+
+	// Generation of the object when it began.
+	Generation int64 `json:"generation,omitempty"`
+
+	Started  metav1.Time `json:"started"`
+	Deadline metav1.Time `json:"deadline"`
+
+	// Ended is when it was seen to end, without success.
+	Ended *metav1.Time `json:"ended,omitempty"`
+
+	// Failures counts the attempts in a row, and the repetitions of one, that
+	// ended without success; Error is what the last of them ended with.
+	Failures int    `json:"failures,omitempty"`
+	Error    string `json:"error,omitempty"`
+
+	// Named says that the external name is the one that this operation set.
+	Named  bool   `json:"named,omitempty"`
+	Handle string `json:"handle,omitempty"`
+
+	// Repeated says that the attempt was made more than once, so that to be
+	// refused now doesn't mean to have been refused before.
+	Repeated bool `json:"repeated,omitempty"`
+}
+
+// recordOf returns the record that o has, or nil if it has none. An error wraps
+// ErrRecord, and names the field that is to blame.
+func recordOf(o client.Object) (*record, error) {
+	text, ok := o.GetAnnotations()[AnnotationKeyOperation]
+	if !ok {
+		return nil, nil //nolint:nilnil // Most objects have none.
+	}
+
+	r := &record{}
+
+	// The version says how to read the rest.
+	v := struct {
+		Version int `json:"version"`
+	}{}
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return nil, errors.Wrapf(ErrRecord, "annotation %s: %s", AnnotationKeyOperation, clean(err.Error(), maxError))
+	}
+
+	if v.Version != recordVersion {
+		return nil, badField("version", "it is %d, and this version of the provider reads %d only", v.Version, recordVersion)
+	}
+
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		return nil, errors.Wrapf(ErrRecord, "annotation %s: %s", AnnotationKeyOperation, clean(err.Error(), maxError))
+	}
+
+	return r, r.check(o)
+}
+
+// check that the record is one of o's that can be used.
+func (r *record) check(o client.Object) error {
+	switch {
+	case r.UID != o.GetUID():
+		return badField("uid", "it is that of another object, %q: this one is a copy of it, or was restored", clean(string(r.UID), 64))
+	case r.Type != Create && r.Type != Update && r.Type != Delete:
+		return badField("type", "%q is none of create, update and delete", clean(string(r.Type), 64))
+	case r.Phase != phaseRunning && r.Phase != phaseFailed && r.Phase != phaseUnknown:
+		return badField("phase", "%q is none of running, failed and unknown", clean(string(r.Phase), 64))
+	case r.Attempt < 1:
+		return badField("attempt", "%d is less than 1", r.Attempt)
+	case r.Token == "":
+		return badField("token", "it is empty")
+	case r.Holder == "":
+		return badField("holder", "it is empty")
+	case r.Started.IsZero():
+		return badField("started", "it is no time")
+	case r.Deadline.Before(&r.Started):
+		return badField("deadline", "it is before the start")
+	case r.Phase != phaseRunning && r.Ended == nil:
+		return badField("ended", "it is missing")
+	case r.Failures < 0:
+		return badField("failures", "%d is less than 0", r.Failures)
+	}
+
+	return nil
+}
+
+func badField(name, format string, args ...any) error {
+	return errors.Wrapf(ErrRecord, "annotation %s, field %q: %s", AnnotationKeyOperation, name, errors.Errorf(format, args...))
+}
+
+// text of the annotation.
+func (r *record) text() string {
+	// A struct of strings, numbers and times can always be marshalled.
+	b, _ := json.Marshal(r)
+	return string(b)
+}
+
+func (r *record) attempt() Attempt {
+	return Attempt{Type: r.Type, Number: r.Attempt, Token: r.Token, Handle: r.Handle, Started: r.Started.Time}
+}
+
+// ended returns the record of an operation that ended with err.
+func (r *record) ended(err error, at time.Time) *record {
+	out := *r
+	out.Phase = phaseFailed
+
+	// Of an attempt that was made before, a refusal says nothing.
+	if r.Type == Create && (OutcomeUnknown(err) || r.Repeated) {
+		out.Phase = phaseUnknown
+	}
+
+	t := metav1.NewTime(at)
+	out.Ended, out.Failures, out.Error = &t, r.Failures+1, clean(err.Error(), maxError)
+
+	return &out
+}
+
+// checkString checks what a setter was given.
+func checkString(what, s string, longest int) error {
+	switch {
+	case s == "":
+		return errors.Errorf("cannot set an empty %s", what)
+	case len(s) > longest:
+		return errors.Errorf("cannot set the %s: it has %d bytes, and %d is the most", what, len(s), longest)
+	case !utf8.ValidString(s):
+		return errors.Errorf("cannot set the %s: it is not UTF-8", what)
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return errors.Errorf("cannot set the %s: it has control characters", what)
+	}
+
+	return nil
+}
+
+// clean returns s without control characters, and no longer than longest bytes,
+// fit for a message.
+func clean(s string, longest int) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+
+	if len(s) <= longest {
+		return s
+	}
+
+	const more = "…"
+
+	s = s[:longest-len(more)]
+	for !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+
+	return s + more
+}

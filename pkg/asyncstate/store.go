@@ -1,0 +1,332 @@
+package asyncstate
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+const (
+	// storeTimeout bounds one try to store something.
+	storeTimeout = 30 * time.Second
+
+	// A result that can't be stored is tried again after these.
+	firstStoreDelay = time.Second
+	lastStoreDelay  = 30 * time.Second
+
+	// The cache is looked at so often until it has what was stored.
+	firstCacheDelay = 10 * time.Millisecond
+	lastCacheDelay  = time.Second
+)
+
+// store puts changes on the API server. They are compared with what that has now,
+// not with a cache: a record is only replaced by who wrote it. It returns the
+// object as the API server then has it, or nil if it is gone.
+func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOptions) (client.Object, error) {
+	live := seam.Empty(op.object)
+
+	err := op.tracker.writer.Live.Get(ctx, client.ObjectKeyFromObject(op.object), live)
+
+	switch {
+	case kerrors.IsNotFound(err), err == nil && live.GetUID() != op.object.GetUID():
+		return nil, nil //nolint:nilnil // To be gone is an answer.
+	case err != nil:
+		return nil, errors.Wrap(err, "cannot read the object")
+	}
+
+	if text, ours := op.owns(live); ours {
+		for i := range cs {
+			if cs[i].Key == AnnotationKeyOperation {
+				cs[i].Was, cs[i].Existed = text, true
+			}
+		}
+	}
+
+	left, err := cs.Left(live, so)
+	if err != nil || len(left) == 0 {
+		return live, err
+	}
+
+	server, _, err := op.tracker.writer.Store(ctx, live, left, so)
+
+	return server, err
+}
+
+// owns tells whether the record of an object is this operation's, and returns its
+// text: not always the one we know, since the answer to a write may have been lost.
+func (op *Operation) owns(o client.Object) (string, bool) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	r, err := recordOf(o)
+
+	return o.GetAnnotations()[AnnotationKeyOperation], err == nil && r != nil && r.Holder == op.record.Holder && r.Token == op.record.Token
+}
+
+// lock the right to store something of an operation.
+func (op *Operation) lock(ctx context.Context) error {
+	select {
+	case op.storing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (op *Operation) unlock() { <-op.storing }
+
+// update what is stored of a running operation.
+func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
+	if err := op.lock(ctx); err != nil {
+		return errors.Wrap(err, "cannot store what is known of the operation")
+	}
+	defer op.unlock()
+
+	op.mu.Lock()
+	if op.over {
+		op.mu.Unlock()
+		return ErrEnded
+	}
+
+	had, was := *op.record, op.text
+	r := had
+	fn(&r)
+	text, cs := r.text(), op.changes()
+	op.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+
+	cs = append(cs, seam.Change{Key: AnnotationKeyOperation, Value: text, Was: was, Existed: true, Yield: true})
+
+	server, err := op.store(ctx, cs, op.options())
+
+	switch {
+	case err != nil:
+		return errors.Wrap(err, "cannot store what is known of the operation; its result will be stored nevertheless")
+	case server == nil:
+		return errors.New("cannot store what is known of the operation: its managed resource is gone")
+	}
+
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	op.record, op.text, op.version = &r, text, server.GetResourceVersion()
+
+	return nil
+}
+
+// changes returns the annotations that are to be stored beside the record. It needs
+// the lock.
+func (op *Operation) changes() seam.Changes {
+	var cs seam.Changes
+
+	for _, k := range slices.Sorted(maps.Keys(op.set)) {
+		was, existed := op.object.GetAnnotations()[k]
+		if !existed || was != op.set[k] {
+			cs = append(cs, seam.Change{Key: k, Value: op.set[k], Was: was, Existed: existed})
+		}
+	}
+
+	return cs
+}
+
+func (op *Operation) options() seam.StoreOptions {
+	return seam.StoreOptions{
+		// What a create returned is known only once.
+		Insist: op.record.Type == Create,
+		Overwrote: func(key, theirs, ours string) {
+			op.tracker.overwrote(op.object, key, theirs, ours)
+		},
+	}
+}
+
+// result returns what is to be stored of an operation that is over.
+func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	rec := seam.Change{Key: AnnotationKeyOperation, Was: op.text, Existed: true, Yield: true}
+	cs := op.changes()
+
+	at := func(key string) {
+		was, existed := op.object.GetAnnotations()[key]
+		cs = append(cs, seam.Change{Key: key, Value: op.endedAt.Format(time.RFC3339), Was: was, Existed: existed})
+	}
+
+	switch {
+	case op.err == nil:
+		rec.Remove = true
+
+		if op.record.Type == Create {
+			at(meta.AnnotationKeyExternalCreateSucceeded)
+		}
+	default:
+		r := op.record.ended(op.err, op.endedAt)
+		if _, named := op.set[meta.AnnotationKeyExternalName]; named {
+			r.Named = true
+		}
+
+		rec.Value = r.text()
+
+		if r.Type == Create && r.Phase == phaseFailed {
+			at(meta.AnnotationKeyExternalCreateFailed)
+		}
+	}
+
+	return append(cs, rec), op.options()
+}
+
+// attempt to store the result of an operation that is over, unless that was done.
+func (op *Operation) attempt(ctx context.Context) error {
+	if err := op.lock(ctx); err != nil {
+		return errors.Wrap(err, "cannot store the result of the operation")
+	}
+	defer op.unlock()
+
+	select {
+	case <-op.settled:
+		return nil
+	default:
+	}
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+
+	t := op.tracker
+	cs, so := op.result()
+
+	server, err := op.store(ctx, cs, so)
+
+	if seam.IsOverruled(err) {
+		server, err = op.yield(ctx, cs, so)
+	}
+
+	if err != nil {
+		return errors.Wrap(err, "cannot store the result of the operation")
+	}
+
+	if server == nil {
+		t.lost(op)
+	}
+
+	op.mu.Lock()
+	if server != nil {
+		op.version = server.GetResourceVersion()
+	}
+	op.mu.Unlock()
+
+	close(op.settled)
+	t.metrics.unstored.Dec()
+
+	return nil
+}
+
+// yield to who has changed the record meanwhile: somebody who settled the matter
+// by hand, or another process that took it for a dead one's. Only what takes
+// nothing away from them is stored: the name, if there is none.
+func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOptions) (client.Object, error) {
+	t := op.tracker
+	t.overruled(op)
+
+	so.Insist = false
+	cs = slices.DeleteFunc(slices.Clone(cs), func(c seam.Change) bool { return c.Key != meta.AnnotationKeyExternalName })
+
+	server, err := op.store(ctx, cs, so)
+	if seam.IsOverruled(err) {
+		// They have another name. What that means is for a person to find out.
+		t.log.Info("An operation whose record was taken over ended with an external name that is not the stored one", "uid", op.object.GetUID())
+		t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("an operation that was taken for interrupted made %q, which is not the external name of this managed resource: delete it if nobody needs it", op.set[meta.AnnotationKeyExternalName])))
+
+		return server, nil
+	}
+
+	return server, err
+}
+
+// settle an operation that is over: store its result however long that takes, wait
+// until the cache has it, and have the object reconciled.
+func (op *Operation) settle() {
+	t := op.tracker
+	defer t.leave()
+
+	key := client.ObjectKeyFromObject(op.object)
+
+	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
+		err := op.attempt(context.WithoutCancel(op.ctx))
+		if err == nil {
+			break
+		}
+
+		t.log.Info("Cannot store the result of an operation, and will try again", "uid", op.object.GetUID(), "error", err)
+		t.record.Event(op.object, event.Warning(reasonCannotStoreResult, err))
+
+		// A reconcile tries, too.
+		t.enqueue(key)
+
+		if op.pause(delay, op.settled) != nil {
+			// The record is there, and tells the next process what it needs.
+			t.operations.CompareAndDelete(op.object.GetUID(), op)
+			return
+		}
+	}
+
+	// Whoever reads what is older than the result would act on it.
+	for delay := firstCacheDelay; !op.cached(); delay = min(2*delay, lastCacheDelay) {
+		if op.pause(delay, nil) != nil {
+			break
+		}
+	}
+
+	t.operations.CompareAndDelete(op.object.GetUID(), op)
+	t.enqueue(key)
+}
+
+// pause for d, or until the result is stored by a reconcile. It returns an error if
+// the tracker is in a hurry.
+func (op *Operation) pause(d time.Duration, until <-chan struct{}) error {
+	timer := op.tracker.clock.NewTimer(d)
+	defer timer.Stop()
+
+	select {
+	case <-op.tracker.hurry.Done():
+		return ErrStopped
+	case <-until:
+	case <-timer.C():
+	}
+
+	return nil
+}
+
+// cached tells whether the cache has what was stored.
+func (op *Operation) cached() bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(op.ctx), storeTimeout)
+	defer cancel()
+
+	o := seam.Empty(op.object)
+
+	err := op.tracker.writer.Client.Get(ctx, client.ObjectKeyFromObject(op.object), o)
+	if err != nil {
+		return kerrors.IsNotFound(err)
+	}
+
+	return o.GetUID() != op.object.GetUID() || !op.newerThan(o)
+}
+
+// newerThan tells whether what was stored of the operation is known to be missing
+// in o.
+func (op *Operation) newerThan(o client.Object) bool {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	return seam.OlderThan(o.GetResourceVersion(), op.version)
+}
