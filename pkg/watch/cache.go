@@ -58,6 +58,7 @@ type cacheOptions struct {
 	readLinger     *time.Duration
 	resolveTimeout *time.Duration
 	clock          clock.WithTicker
+	random         func() float64
 	log            logging.Logger
 	resolver       Resolver
 }
@@ -95,10 +96,20 @@ func WithCacheLogger(l logging.Logger) CacheOption {
 	return func(o *cacheOptions) { o.log = l }
 }
 
-// WithClock sets the clock for lingering and backoff, also of an engine on the
-// cache; the system's by default.
+// WithClock sets the clock for all that happens in the background, also in an
+// engine on the cache: lingering, backoff, saving, and asking informers, every 1
+// to 100 ms, whether they have synced. So with a clock that stands still, none
+// does. It is the system's by default. Timeouts are those of contexts, which know
+// no other.
 func WithClock(c clock.WithTicker) CacheOption {
 	return func(o *cacheOptions) { o.clock = c }
+}
+
+// WithRandom sets what spreads backoffs, so that kinds that failed together don't
+// all try again together; math/rand/v2's Float64 by default. It returns numbers
+// from 0 up to 1, and must be safe for concurrent use.
+func WithRandom(fn func() float64) CacheOption {
+	return func(o *cacheOptions) { o.random = fn }
 }
 
 // NewCache returns a cache to use instead of controller-runtime's. It takes the
@@ -148,6 +159,9 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	}
 	if co.clock != nil {
 		set.clock = co.clock
+	}
+	if co.random != nil {
+		set.random = co.random
 	}
 	if co.log != nil {
 		set.log = co.log

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -30,13 +31,13 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-	e.set.crdsWatched.Add(1)
+	e.set.watchCRDs(1)
 	k.fan.attach(sub)
 	stop := func() {
 		sub.stop()
 		k.fan.detach(sub)
 		e.set.release(k, sub)
-		e.set.crdsWatched.Add(-1)
+		e.set.watchCRDs(-1)
 	}
 
 	if _, err := k.wait(ctx); err != nil {
@@ -69,6 +70,12 @@ func (w *crdWatcher) tell(crd *extv1.CustomResourceDefinition, gk schema.GroupKi
 	if crd.Spec.Scope == extv1.NamespaceScoped {
 		s.scope = meta.RESTScopeNameNamespace
 	}
+	switch {
+	case gone:
+		w.set.undefined(gk, s.uid)
+	case established(crd):
+		w.set.defined(gk, definition{sighting: s, served: served(crd)})
+	}
 	for _, k := range w.set.of(gk) {
 		switch {
 		case gone:
@@ -76,7 +83,7 @@ func (w *crdWatcher) tell(crd *extv1.CustomResourceDefinition, gk schema.GroupKi
 			k.vanished(s)
 		case !established(crd):
 			// It will be, or has a conflict with one that is.
-		case serves(crd, k.id.Version):
+		case slices.Contains(served(crd), k.id.Version):
 			k.sighted(s)
 		default:
 			k.vanished(s)
@@ -93,11 +100,13 @@ func established(crd *extv1.CustomResourceDefinition) bool {
 	return false
 }
 
-func serves(crd *extv1.CustomResourceDefinition, version string) bool {
+// served returns the versions that a CRD serves.
+func served(crd *extv1.CustomResourceDefinition) []string {
+	var out []string
 	for _, v := range crd.Spec.Versions {
-		if v.Name == version {
-			return v.Served
+		if v.Served {
+			out = append(out, v.Name)
 		}
 	}
-	return false
+	return out
 }

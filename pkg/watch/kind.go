@@ -82,6 +82,7 @@ type kind struct {
 	opening   *opened  // Not yet synced.
 	unstarted bool     // Won't sync until somebody else starts it.
 	seen      sighting // Of the CRD.
+	left      bool     // The CRD was seen to go, and nothing since.
 
 	// While run looks up the mapping and opens an informer it can't be told
 	// anything. What should have been is done right afterwards.
@@ -326,11 +327,25 @@ func (k *kind) failLocked(err *KindError) bool {
 	news := k.state != stateFor(err)
 	k.opening = nil
 	k.failures++
-	// A kind that isn't served although its CRD says so soon will be.
-	gone := errors.Is(err.Reason, ErrNoSuchKind) && k.seen.uid == ""
-	k.nextTry = k.set.clock.Now().Add(k.set.backoff(k.failures, gone))
+	k.nextTry = k.set.clock.Now().Add(k.set.backoff(k.failures, k.patience(err)))
 	k.move(stateFor(err), err)
 	return news
+}
+
+// patience returns how long to wait, at most, before trying again what failed. The
+// mutex must be held.
+func (k *kind) patience(err *KindError) time.Duration {
+	switch {
+	case !errors.Is(err.Reason, ErrNoSuchKind), k.set.crdsWatched.Load() == 0:
+		return lastBackoff
+	case k.seen.uid != "":
+		// It isn't served although its CRD says so. Soon it will be.
+		return lastBackoff
+	case k.left:
+		return vanishedBackoff
+	default:
+		return goneBackoff
+	}
 }
 
 // logFailure writes a line when a kind fails, and none when it goes on failing.
@@ -353,6 +368,9 @@ func (k *kind) session(ctx context.Context, m *meta.RESTMapping) {
 	k.generation++
 	generation := k.generation
 	k.mapping = m
+	if m != nil {
+		k.left = false
+	}
 	k.order = carryOn
 	k.outcome = nil
 	k.unstarted = false
@@ -442,7 +460,7 @@ func (k *kind) reportUnstarted(generation uint64) {
 }
 
 // Informers don't say when they have synced, so they are asked: often at first,
-// to lose little time, then seldom. These are real time whatever the clock.
+// to lose little time, then seldom.
 const (
 	firstPoll = time.Millisecond
 	lastPoll  = 100 * time.Millisecond
@@ -452,17 +470,18 @@ const (
 // go.
 func (k *kind) sync(ctx context.Context, o *opened, reg cache.ResourceEventHandlerRegistration, generation uint64) bool {
 	poll := firstPoll
-	timer := time.NewTimer(poll)
+	timer := k.set.clock.NewTimer(poll)
 	defer timer.Stop()
+	began := k.set.clock.Now()
 	for !o.informer.HasSynced() || !reg.HasSynced() {
-		if !k.proceed(o) || k.set.retire(k) {
+		if !k.proceed(o) || k.set.retire(k) || k.stillGone(began) {
 			return false
 		}
 		select {
 		case <-ctx.Done():
 			return false
 		case <-k.wake:
-		case <-timer.C:
+		case <-timer.C():
 			poll = min(2*poll, lastPoll)
 			timer.Reset(poll)
 		}
@@ -478,10 +497,24 @@ func (k *kind) sync(ctx context.Context, o *opened, reg cache.ResourceEventHandl
 		return false
 	}
 	k.failures = 0
+	k.left = false
 	k.opening = nil
 	k.unstarted = false
 	k.current.Store(o)
 	k.move(StateActive, nil)
+	return true
+}
+
+// stillGone gives up an informer of a kind that went, and of which nobody tells
+// whether it is back: a cache that isn't ours neither looks kinds up for us nor
+// says how lists turn out. Its informer would go on for ever.
+func (k *kind) stillGone(began time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.left || k.set.clock.Since(began) < k.set.resolveTimeout {
+		return false
+	}
+	k.failLocked(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrNoSuchKind})
 	return true
 }
 
@@ -590,8 +623,9 @@ func (k *kind) obey() {
 	switch k.order {
 	case sleep:
 		k.fan.clear()
+		k.left = true
 		k.failures = maxFailures
-		k.nextTry = k.set.clock.Now().Add(vanishedBackoff)
+		k.nextTry = k.set.clock.Now().Add(k.set.backoff(k.failures, vanishedBackoff))
 		k.move(StateDormant, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNoSuchKind})
 	case carryOn, reopen:
 		k.move(StatePending, nil)
@@ -619,6 +653,7 @@ func (k *kind) sighted(s sighting) {
 	defer k.mu.Unlock()
 	before := k.seen
 	k.seen = s
+	k.left = false
 
 	has := k.current.Load() != nil || k.opening != nil
 	moved := has && k.mapping != nil && (k.mapping.Resource.Resource != s.resource || k.mapping.Scope.Name() != s.scope)

@@ -2,6 +2,8 @@ package watch
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,15 +70,20 @@ const (
 	firstBackoff = time.Second
 	lastBackoff  = time.Minute
 
-	// With CRDs watched, a kind that isn't there is looked up only in case that
-	// it isn't defined by a CRD.
-	goneBackoff = 10 * time.Minute
+	// With CRDs watched, a kind that isn't there and has none is looked up only in
+	// case that it isn't defined by a CRD.
+	goneBackoff = 2 * time.Minute
 
-	// A kind whose CRD went is looked up only in case that we missed its return.
+	// A kind whose CRD went is looked up only in case that it comes back without
+	// one.
 	vanishedBackoff = time.Hour
 
 	// Enough to be at the last backoff.
 	maxFailures = 32
+
+	// By how much a backoff may be shorter, so that kinds that failed together
+	// don't all try again together.
+	backoffSpread = 0.2
 )
 
 // A kindSet is all the kinds of a cache. Its mutex guards the map, and is never
@@ -83,6 +91,7 @@ const (
 type kindSet struct {
 	backend backend
 	clock   clock.WithTicker
+	random  func() float64 // In [0, 1). Spreads backoffs.
 	log     logging.Logger
 
 	linger         time.Duration
@@ -108,6 +117,16 @@ type kindSet struct {
 
 	mu    sync.RWMutex
 	kinds map[kindID]*kind
+
+	// What the CRDs that are established define, while they are watched. A kind
+	// that is asked for later than its CRD came knows of it all the same.
+	definitions map[schema.GroupKind]definition
+}
+
+// A definition is what a CRD defines.
+type definition struct {
+	sighting
+	served []string // Versions.
 }
 
 func newKindSet(b backend) *kindSet {
@@ -115,6 +134,7 @@ func newKindSet(b backend) *kindSet {
 	return &kindSet{
 		backend:        b,
 		clock:          clock.RealClock{},
+		random:         rand.Float64,
 		log:            logging.NewNopLogger(),
 		linger:         defaultLinger,
 		readLinger:     defaultReadLinger,
@@ -123,6 +143,7 @@ func newKindSet(b backend) *kindSet {
 		cancel:         cancel,
 		starting:       make(chan struct{}),
 		kinds:          make(map[kindID]*kind),
+		definitions:    make(map[schema.GroupKind]definition),
 	}
 }
 
@@ -185,6 +206,9 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*kind)) (*kind, err
 	k, ok := s.kinds[id]
 	if !ok {
 		k = newKind(s, id, exampleOf(id, obj))
+		if d := s.definitions[id.GroupKind()]; slices.Contains(d.served, id.Version) {
+			k.seen = d.sighting
+		}
 		s.kinds[id] = k
 	}
 	k.mu.Lock()
@@ -258,17 +282,45 @@ func (s *kindSet) of(gk schema.GroupKind) []*kind {
 	return out
 }
 
-// backoff returns how long to wait after so many failures.
-func (s *kindSet) backoff(failures int, gone bool) time.Duration {
-	limit := lastBackoff
-	if gone && s.crdsWatched.Load() > 0 {
-		limit = goneBackoff
+// defined notes what a CRD defines.
+func (s *kindSet) defined(gk schema.GroupKind, d definition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.definitions[gk] = d
+}
+
+// undefined notes that a CRD went. Another may define the kind by now.
+func (s *kindSet) undefined(gk schema.GroupKind, uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.definitions[gk].uid == uid {
+		delete(s.definitions, gk)
 	}
+}
+
+// watchCRDs notes that one more, or one less, watches CRDs for the set.
+func (s *kindSet) watchCRDs(n int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.crdsWatched.Add(n) == 0 {
+		// Nobody would tell when they go.
+		clear(s.definitions)
+	}
+}
+
+// backoff returns how long to wait after so many failures, at most limit.
+func (s *kindSet) backoff(failures int, limit time.Duration) time.Duration {
 	d := firstBackoff
 	for range failures - 1 {
 		if d *= 2; d >= limit {
-			return limit
+			d = limit
+			break
 		}
 	}
-	return d
+	return s.spread(d)
+}
+
+// spread makes a wait a little shorter.
+func (s *kindSet) spread(d time.Duration) time.Duration {
+	return d - time.Duration(s.random()*backoffSpread*float64(d))
 }

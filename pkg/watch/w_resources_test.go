@@ -221,9 +221,10 @@ func TestW20KindsThatArentThereAreCheap(t *testing.T) {
 				requests := len(api.Requests(watchtest.Everything())) - before
 				t.Logf("%d requests in an hour for %d kinds", requests, n)
 
-				most := n * 60
+				// Once a minute, or every two, a fifth less.
+				most := n * 75
 				if crds {
-					most = n * 6
+					most = n * 75 / 2
 				}
 
 				if requests > most+n {

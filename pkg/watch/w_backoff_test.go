@@ -1,0 +1,269 @@
+package watch_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// W10 and W20: a kind that was asked for while discovery didn't tell of it, though
+// it is served, is found soon after discovery does.
+func TestW20HiccupsOfDiscovery(t *testing.T) {
+	widget := watchtest.NewKind("Widget")
+
+	cases := map[string]struct {
+		reason string
+		crds   bool
+		kind   watchtest.Kind
+		hiccup time.Duration
+		within time.Duration
+	}{
+		"Short": {
+			reason: "What failed for a moment is tried again at once.",
+			crds:   true, kind: widget, hiccup: time.Second, within: 2 * time.Second,
+		},
+		"Minutes": {
+			reason: "It is tried at least once a minute, since its definition says that it's there.",
+			crds:   true, kind: widget, hiccup: 5 * time.Minute, within: time.Minute,
+		},
+		"Hours": {
+			reason: "However long that takes.",
+			crds:   true, kind: widget, hiccup: 5 * time.Hour, within: time.Minute,
+		},
+		"NoDefinition": {
+			reason: "Of one that isn't defined by a CRD nobody tells when it comes.",
+			crds:   true, kind: watchtest.ConfigMap(), hiccup: 5 * time.Hour, within: 2 * time.Minute,
+		},
+		"DefinitionsNotWatched": {
+			reason: "Without CRDs nobody ever tells.",
+			kind:   widget, hiccup: 5 * time.Hour, within: time.Minute,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				api := watchtest.NewAPI(widget)
+				r := graft(t, api)
+				r.mgr.Elect()
+				r.start("c", idle())
+
+				if tc.crds {
+					if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				pass(time.Hour)
+
+				lift := api.Inject(watchtest.DiscoveryOf(tc.kind), watchtest.Status(http.StatusNotFound))
+				_ = r.StartWatches(t.Context(), "c", watchOf(tc.kind, &recorder{}))
+
+				if s := stateOf(t, r); s.State != watch.StateDormant {
+					t.Fatalf("\n%s\nwithout discovery the watch is %s", tc.reason, s.State)
+				}
+
+				pass(tc.hiccup)
+				lift()
+				pass(tc.within + time.Second)
+
+				if s := stateOf(t, r); s.State != watch.StateActive {
+					t.Errorf("\n%s\n%s after a hiccup of %s the watch is %s: %s", tc.reason, tc.within, tc.hiccup, s.State, s.Error)
+				}
+			})
+		})
+	}
+}
+
+// W20: kinds that failed together don't all try again together, and a hundred
+// that aren't there cost few requests, at any time.
+func TestW20NoStorm(t *testing.T) {
+	const kinds = 100
+
+	cases := map[string]struct {
+		reason string
+		crds   bool
+		most   int // Requests in an hour.
+	}{
+		"DefinitionsWatched":    {reason: "Each is looked for every two minutes.", crds: true, most: kinds * 75 / 2},
+		"DefinitionsNotWatched": {reason: "Each is looked for once a minute.", most: kinds * 75},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var mu sync.Mutex
+
+				d := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // It must be the same each time.
+				random := watch.WithRandom(func() float64 {
+					mu.Lock()
+					defer mu.Unlock()
+
+					return d.Float64()
+				})
+
+				api := watchtest.NewAPI()
+				r := newGraft(t, api, api.Config(), []watch.CacheOption{random})
+				r.mgr.Elect()
+				r.start("c", idle())
+
+				if tc.crds {
+					if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				var ws []spec
+				for i := range kinds {
+					ws = append(ws, watchOf(watchtest.NewKind(fmt.Sprintf("None%d", i)), &recorder{}))
+				}
+
+				_ = r.StartWatches(t.Context(), "c", ws...)
+
+				pass(15 * time.Minute)
+				api.Forget()
+				pass(time.Hour)
+
+				seconds := make(map[int64]int)
+				total := 0
+
+				for _, req := range api.Requests(watchtest.Everything().Only(watchtest.Discover)) {
+					seconds[req.At.Unix()]++
+					total++
+				}
+
+				most := 0
+				for _, n := range seconds {
+					most = max(most, n)
+				}
+
+				t.Logf("%d requests in an hour, at most %d in a second", total, most)
+
+				if total > tc.most {
+					t.Errorf("\n%s\n%d requests in an hour, want at most %d", tc.reason, total, tc.most)
+				}
+
+				if most > kinds/5 {
+					t.Errorf("\n%s\n%d requests in one second, want at most %d", tc.reason, most, kinds/5)
+				}
+			})
+		})
+	}
+}
+
+// W20: backoffs double up to a minute, and luck makes them shorter by a fifth at
+// most.
+func TestW20BackoffIsSpread(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		random float64
+		want   []time.Duration
+	}{
+		"None": {
+			reason: "Without luck a backoff is all of it.",
+			random: 0,
+			want:   []time.Duration{1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000},
+		},
+		"Half": {
+			reason: "Half of luck takes a tenth.",
+			random: 0.5,
+			want:   []time.Duration{900, 1800, 3600, 7200, 14400, 28800, 54000, 54000},
+		},
+		"Most": {
+			reason: "All of it takes a fifth.",
+			random: 1,
+			want:   []time.Duration{800, 1600, 3200, 6400, 12800, 25600, 48000, 48000},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				k := watchtest.NewKind("Widget")
+				api := watchtest.NewAPI()
+				r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithRandom(func() float64 { return tc.random })})
+				r.mgr.Elect()
+				r.start("c", idle())
+
+				_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+
+				pass(5 * time.Minute)
+
+				var got []time.Duration
+
+				tries := api.Requests(watchtest.DiscoveryOf(k))
+				for i := range tc.want {
+					got = append(got, tries[i+1].At.Sub(tries[i].At)/time.Millisecond)
+				}
+
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("\n%s\nmilliseconds between tries: -want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// All that waits in the background waits for the clock that it was given.
+func TestClockOfACache(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k, none := watchtest.NewKind("Widget"), watchtest.NewKind("None")
+		api := watchtest.NewAPI(k)
+		clk := clocktesting.NewFakeClock(time.Now())
+		r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithClock(clk), watch.WithLinger(time.Minute)})
+		r.mgr.Elect()
+		r.start("c", idle())
+		r.start("none", idle())
+
+		started := background(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})) })
+		_ = r.StartWatches(t.Context(), "none", watchOf(none, &recorder{}))
+
+		pass(30 * time.Second)
+
+		if s := stateOf(t, r); s.State != watch.StateSyncing {
+			t.Errorf("while the clock stands still the watch is %s, want %s", s.State, watch.StateSyncing)
+		}
+
+		if n := len(api.Requests(watchtest.DiscoveryOf(none))); n != 1 {
+			t.Errorf("while the clock stands still a kind was looked up %d times, want once", n)
+		}
+
+		clk.Step(time.Second)
+
+		if err := <-started; err != nil {
+			t.Errorf("StartWatches(...): %v", err)
+		}
+
+		pass(time.Second)
+
+		if n := len(api.Requests(watchtest.DiscoveryOf(none))); n != 2 {
+			t.Errorf("after a second a kind was looked up %d times, want twice", n)
+		}
+
+		if err := r.Stop(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(time.Hour)
+
+		if n := api.Open(watchtest.Of(k)); n != 1 {
+			t.Errorf("while the clock stands still %d informers linger, want 1", n)
+		}
+
+		clk.Step(time.Minute)
+		pass(time.Second)
+
+		if n := api.Open(watchtest.Of(k)); n != 0 {
+			t.Errorf("after a minute %d informers linger, want none", n)
+		}
+	})
+}
