@@ -5,7 +5,6 @@ import (
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/hack/sample"
@@ -89,7 +88,7 @@ func columns() []column {
 			},
 		},
 		{
-			side: graftSide, mode: syncMode, mayStop: []clientKind{tokenClient, blindClient},
+			side: graftSide, mode: syncMode, mayStop: []clientKind{tokenClient, finderClient, blindClient},
 			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
 				return newGraft(p, k, sample.NewSync[resource.Managed](p.world.cloud, k.options()...)), nil
 			},
@@ -116,7 +115,7 @@ func newUpstream(p *process, k clientKind, c upstream.ExternalConnector) reconci
 
 	if k == namedClient {
 		o = append(o,
-			upstream.WithInitializers(upstream.NewNameAsExternalName(p.client)),
+			upstream.WithInitializers(upstream.NewNameAsExternalName(p.manager.GetClient())),
 			upstream.WithDeterministicExternalName(true),
 		)
 	}
@@ -135,17 +134,10 @@ func newGraft(p *process, k clientKind, c graft.ExternalConnector, more ...graft
 
 	if k == namedClient {
 		o = append(o,
-			graft.WithInitializers(graft.NewNameAsExternalName(p.client)),
+			graft.WithInitializers(graft.NewNameAsExternalName(p.manager.GetClient())),
 			graft.WithDeterministicExternalName(true),
 		)
 	}
 
 	return graft.NewReconciler(p.manager, sample.DatabaseManagedKind(), append(o, more...)...)
-}
-
-func scheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	_ = sample.AddToScheme(s)
-
-	return s
 }

@@ -101,6 +101,16 @@ func faults() []fault {
 			},
 		},
 		{
+			// The process's cache doesn't see this write, nor any other, for a while.
+			name: "stale-cache", suits: writesTo(api),
+			strike: func(w *world, t *ticket) error {
+				t.process.freeze(w.seen, time.Now().Add(lagFor))
+				w.release(t, verdict{})
+
+				return nil
+			},
+		},
+		{
 			name: "cloud-error", suits: to(cloudAPI),
 			strike: fails(func(step) verdict { return verdict{instead: errRefused} }),
 		},
@@ -120,6 +130,9 @@ func faults() []fault {
 		},
 	}
 }
+
+// lagFor is how long a cache lags behind.
+const lagFor = 10 * time.Second
 
 // maxOverlap is how many steps two processes take together at most before the
 // first one is gone.

@@ -22,6 +22,7 @@ Flags:
                   create/sync/token/crash-after/7.
   -side SIDE      Whose code to replay: graft (the default) or upstream.
   -seed N         Decides what is random. 1 by default.
+  -lag DURATION   How long the cloud doesn't show what it has made. 0 by default.
   -v              Name every life of upstream's that ended badly, too.
   -h              Print this.
 
@@ -49,7 +50,7 @@ func main() {
 
 type options struct {
 	only, replay, side string
-	seed               uint64
+	environment        environment
 	verbose            bool
 }
 
@@ -63,7 +64,8 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.only, "only", "", "")
 	flags.StringVar(&o.replay, "replay", "", "")
 	flags.StringVar(&o.side, "side", graftSide, "")
-	flags.Uint64Var(&o.seed, "seed", 1, "")
+	flags.Uint64Var(&o.environment.seed, "seed", 1, "")
+	flags.DurationVar(&o.environment.lag, "lag", 0, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 
 	misused := func(format string, a ...any) int {
@@ -87,10 +89,10 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 			return misused("%v", err)
 		}
 
-		return replay(t, p, o.seed, stdout)
+		return replay(t, p, o.environment, stdout)
 	}
 
-	s := sweep{columns: columns(), seed: o.seed, progress: stderr}
+	s := sweep{columns: columns(), environment: o.environment, progress: stderr}
 	if o.only != "" {
 		s.only = func(p point) bool { return strings.HasPrefix(p.name(), o.only) }
 	}
@@ -102,7 +104,7 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 
 	report := tally(vs)
 	report.print(stdout)
-	report.explain(stdout, o.seed, o.verbose)
+	report.explain(stdout, o.environment, o.verbose)
 
 	if !report.asExpected(o.only == "") {
 		return exitFailed
@@ -112,8 +114,8 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 }
 
 // replay leads one life and shows its steps.
-func replay(t *testing.T, p point, seed uint64, out io.Writer) int {
-	f := p.lead(t, seed, out)
+func replay(t *testing.T, p point, e environment, out io.Writer) int {
+	f := p.lead(t, e, out)
 
 	switch {
 	case f.err != nil:

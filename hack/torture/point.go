@@ -35,13 +35,17 @@ func (p point) name() string {
 }
 
 // command that leads this life once more.
-func (p point) command(seed uint64) string {
+func (p point) command(e environment) string {
 	c := "go run ./torture -replay " + p.name()
 	if p.column.side != graftSide {
 		c += " -side " + p.column.side
 	}
 
-	return fmt.Sprintf("%s -seed %d", c, seed)
+	if e.lag > 0 {
+		c += " -lag " + e.lag.String()
+	}
+
+	return fmt.Sprintf("%s -seed %d", c, e.seed)
 }
 
 // parse a point's name.

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/hack/sample"
 )
 
 // How a provider's work queue backs off, and its cache resyncs, if it is set up as
@@ -32,7 +34,8 @@ type process struct {
 	// knows whose call it sees.
 	ctx context.Context //nolint:containedctx // It is the process's life.
 
-	client     client.Client
+	// client has no cache, the manager's has.
+	client     client.WithWatch
 	manager    manager.Manager
 	reconciler reconcile.Reconciler
 
@@ -45,6 +48,12 @@ type process struct {
 	active   bool
 	failures int
 	finished []outcome
+
+	// frozen is the object as the process's cache has it until it thaws. The zero
+	// time means that the cache is up to date. missed says that there is news.
+	frozen *sample.Database
+	thaws  time.Time
+	missed bool
 
 	// settled counts the reconciles in a row that asked for nothing but a poll.
 	settled int
@@ -72,7 +81,7 @@ func (w *world) start() error {
 
 	p.ctx = ctx
 	p.client = interceptor.NewClient(w.server.Client(), gated(p))
-	p.manager = w.server.ManagerFor(p.client)
+	p.manager = liveManager{Manager: w.server.ManagerFor(cached(p)), live: p.client}
 	w.processes = append(w.processes, p)
 	w.tracef("process %d starts", p.id)
 
@@ -232,13 +241,83 @@ func (q queue) AddRateLimited(reconcile.Request) { q.process.add(firstBackoff) }
 
 func (q queue) Forget(reconcile.Request) {}
 
+// freeze the process's cache, with the object as it is now.
+func (p *process) freeze(d *sample.Database, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if d != nil {
+		p.frozen, p.thaws = d.DeepCopy(), until
+	}
+}
+
+// thaw the cache if it's time, and let the watch tell what it missed.
+func (p *process) thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if p.missed {
+		p.addAfter(0)
+	}
+
+	p.thaws, p.missed = time.Time{}, false
+}
+
+// told is what a watch does to a process.
+func (p *process) told() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if !p.thaws.IsZero() {
+		p.missed = true
+		return
+	}
+
+	p.addAfter(0)
+}
+
+// thawing returns when the cache will be up to date, if it isn't.
+func (p *process) thawing() (time.Time, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return p.thaws, !p.thaws.IsZero()
+}
+
+// cached returns a client that reads the object from the process's cache.
+func cached(p *process) client.Client {
+	return interceptor.NewClient(p.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			p.mu.Lock()
+			frozen, stale := p.frozen, !p.thaws.IsZero()
+			p.mu.Unlock()
+
+			if d, ok := o.(*sample.Database); ok && stale && key == p.world.request().NamespacedName {
+				frozen.DeepCopyInto(d)
+				return nil
+			}
+
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+}
+
+// A liveManager is a manager whose API reader doesn't read from a cache.
+type liveManager struct {
+	manager.Manager
+
+	live client.Reader
+}
+
+func (m liveManager) GetAPIReader() client.Reader { return m.live }
+
 // gated returns what makes a client's requests wait for their turns. Requests that
 // nobody has made so far fail.
 func gated(p *process) interceptor.Funcs {
 	pass := func(ctx context.Context, verb string, o runtime.Object, effect func() error) error {
 		of := fmt.Sprintf("%T", o)
 		if co, ok := o.(client.Object); ok {
-			of = kindOf(co) + " " + co.GetName()
+			of = p.world.kindOf(co) + " " + co.GetName()
 		}
 
 		return p.world.pass(ctx, p, step{target: api, verb: verb, of: of, write: verb != "get" && verb != "list"}, effect)
@@ -246,7 +325,7 @@ func gated(p *process) interceptor.Funcs {
 
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			named := step{target: api, verb: "get", of: kindOf(o) + " " + key.Name}
+			named := step{target: api, verb: "get", of: p.world.kindOf(o) + " " + key.Name}
 			return p.world.pass(ctx, p, named, func() error { return c.Get(ctx, key, o, opts...) })
 		},
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {

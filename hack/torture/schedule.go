@@ -84,6 +84,10 @@ func (w *world) possible() (now []action, next time.Time) {
 	}
 
 	for _, p := range w.alive() {
+		if thaws, ok := p.thawing(); ok {
+			at(thaws, func() error { p.thaw(); return nil })
+		}
+
 		if due, ok := p.next(); ok {
 			at(due, func() error { p.reconcile(); return nil })
 		}
@@ -165,5 +169,10 @@ func (w *world) admit(t *ticket) error {
 // release a goroutine.
 func (w *world) release(t *ticket, v verdict) {
 	w.leave(t)
+
+	if t.step.target == api && t.step.write {
+		w.touched = true
+	}
+
 	t.verdict <- v
 }

@@ -48,11 +48,11 @@ func stories() []story {
 }
 
 // lead a life, in a bubble of its own, and say what came of it.
-func lead(t *testing.T, s story, c column, k clientKind, p plan, seed uint64, trace io.Writer) finding {
+func lead(t *testing.T, s story, c column, k clientKind, p plan, e environment, trace io.Writer) finding {
 	var f finding
 
 	synctest.Test(t, func(*testing.T) {
-		w, err := newWorld(c, k, p, seed, trace)
+		w, err := newWorld(c, k, p, e, trace)
 		if err != nil {
 			f.err = err
 			return

@@ -17,8 +17,8 @@ type verdictOf struct {
 
 // A sweep leads lives.
 type sweep struct {
-	columns []column
-	seed    uint64
+	columns     []column
+	environment environment
 
 	// only selects what is led. Everything, if it's nil.
 	only func(p point) bool
@@ -46,20 +46,29 @@ func (s sweep) run(t *testing.T) []verdictOf {
 		}
 	}
 
-	out := s.lead(t, calm)
+	out := s.lead(t, s.pick(calm, s.sample/pointsPerLife))
 
 	var points []point
 	for _, v := range out {
 		points = append(points, disturbed(v.point, v.finding.steps)...)
 	}
 
-	if s.sample > 0 && s.sample < len(points) {
-		r := rand.New(rand.NewPCG(s.seed, s.seed)) //nolint:gosec // The same seed has to pick the same points.
-		r.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
-		points = points[:s.sample]
+	return append(out, s.lead(t, s.pick(points, s.sample))...)
+}
+
+// pointsPerLife is how many points of a life are sampled, about.
+const pointsPerLife = 5
+
+// pick n of the points, or all if n is 0.
+func (s sweep) pick(points []point, n int) []point {
+	if n <= 0 || n >= len(points) {
+		return points
 	}
 
-	return append(out, s.lead(t, points)...)
+	r := rand.New(rand.NewPCG(s.environment.seed, s.environment.seed)) //nolint:gosec // The same seed has to pick the same points.
+	r.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+
+	return points[:n]
 }
 
 // disturbed returns the points of a life that took these steps undisturbed.
@@ -87,7 +96,7 @@ func (s sweep) lead(t *testing.T, points []point) []verdictOf {
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for i := range next {
-				out[i] = verdictOf{point: points[i], finding: points[i].lead(t, s.seed, nil)}
+				out[i] = verdictOf{point: points[i], finding: points[i].lead(t, s.environment, nil)}
 			}
 		})
 	}
@@ -106,8 +115,8 @@ func (s sweep) lead(t *testing.T, points []point) []verdictOf {
 	return out
 }
 
-func (p point) lead(t *testing.T, seed uint64, trace io.Writer) finding {
-	f := lead(t, p.story, p.column, p.kind, plan{fault: p.fault, step: p.step, want: p.want}, seed, trace)
+func (p point) lead(t *testing.T, e environment, trace io.Writer) finding {
+	f := lead(t, p.story, p.column, p.kind, plan{fault: p.fault, step: p.step, want: p.want}, e, trace)
 
 	if f.err == nil && p.step > 0 && !f.struck {
 		f.err = fmt.Errorf("the life had fewer than %d steps: the fault didn't strike", p.step)

@@ -212,7 +212,7 @@ func pairs(u, g *count) []string {
 const maxExplained = 12
 
 // explain names the lives that ended badly, and how to lead them again.
-func (r *report) explain(w io.Writer, seed uint64, all bool) {
+func (r *report) explain(w io.Writer, e environment, all bool) {
 	named := 0
 
 	for _, v := range r.verdicts {
@@ -225,7 +225,7 @@ func (r *report) explain(w io.Writer, seed uint64, all bool) {
 			continue
 		}
 
-		fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.point.column.side, v.point.name(), text, v.point.command(seed))
+		fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.point.column.side, v.point.name(), text, v.point.command(e))
 	}
 
 	if named > maxExplained && !all {

@@ -30,9 +30,8 @@ const objectName = "one"
 
 // How fast the cloud is.
 const (
-	readyAfter   = 5 * time.Second
-	goneAfter    = 5 * time.Second
-	visibleAfter = 2 * time.Second
+	readyAfter = 5 * time.Second
+	goneAfter  = 5 * time.Second
 )
 
 // A world is all there is in one life: an API server, a cloud, a user, and the
@@ -62,8 +61,10 @@ type world struct {
 	// change.
 	reconciles, reconcilesBefore, reconcilesChanged int
 
+	// touched says that the object may have been written to since it was seen.
 	// seen is the object as the watch has told of it, shape what was last
 	// compared to tell whether anything changes.
+	touched   bool
 	seen      *sample.Database
 	shape     string
 	predicate predicate.Predicate
@@ -100,7 +101,16 @@ type user struct {
 	provoked func(step) bool
 }
 
-func newWorld(c column, k clientKind, p plan, seed uint64, trace io.Writer) (*world, error) {
+// An environment is what lives are led in.
+type environment struct {
+	// seed of all that is random.
+	seed uint64
+
+	// lag is how long the cloud doesn't show what it has made.
+	lag time.Duration
+}
+
+func newWorld(c column, k clientKind, p plan, e environment, trace io.Writer) (*world, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(sample.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -113,12 +123,12 @@ func newWorld(c column, k clientKind, p plan, seed uint64, trace io.Writer) (*wo
 
 	w := &world{
 		column: c, kind: k, plan: p,
-		rand:   rand.New(rand.NewPCG(seed, seed)), //nolint:gosec // The same seed has to lead the same life.
+		rand:   rand.New(rand.NewPCG(e.seed, e.seed)), //nolint:gosec // The same seed has to lead the same life.
 		server: server,
 		cloud: cloud.New(cloud.Options{
 			ReadyAfter:   readyAfter,
 			GoneAfter:    goneAfter,
-			VisibleAfter: visibleAfter,
+			VisibleAfter: e.lag,
 			Defaults:     map[string]string{"region": "north"},
 		}),
 		user:      &user{},
@@ -181,6 +191,7 @@ func (w *world) object() (*sample.Database, error) {
 
 func (w *world) create() error {
 	w.tracef("the user creates it")
+	w.touched = true
 
 	d := sample.NewDatabase(objectName)
 	if err := w.server.Admin().Create(context.Background(), d); err != nil {
@@ -194,6 +205,7 @@ func (w *world) create() error {
 
 func (w *world) resize() error {
 	w.tracef("the user changes its size")
+	w.touched = true
 
 	d, err := w.object()
 	if err != nil {
@@ -207,6 +219,7 @@ func (w *world) resize() error {
 
 func (w *world) remove() error {
 	w.tracef("the user deletes it")
+	w.touched = true
 
 	d, err := w.object()
 	if err != nil || d == nil {
@@ -225,18 +238,9 @@ func (w *world) provoke() error {
 
 // observe what has happened: reconciles that ended, and what the watch tells.
 func (w *world) observe() error {
-	d, err := w.object()
-	if err != nil {
+	if err := w.watch(); err != nil {
 		return err
 	}
-
-	if w.told(d) {
-		for _, p := range w.alive() {
-			p.add(0)
-		}
-	}
-
-	w.seen = d
 
 	for _, p := range w.alive() {
 		o := p.collect()
@@ -248,11 +252,33 @@ func (w *world) observe() error {
 		w.tracef("process %d reconciled: %s", p.id, o)
 	}
 
-	if shape := w.look(d); shape != w.shape {
+	if shape := w.look(); shape != w.shape {
 		w.shape = shape
 		w.reconcilesChanged = w.reconciles
 		w.quiet()
 	}
+
+	return nil
+}
+
+// watch tells the processes what happened to the object.
+func (w *world) watch() error {
+	if !w.touched {
+		return nil
+	}
+
+	d, err := w.object()
+	if err != nil {
+		return err
+	}
+
+	if w.told(d) {
+		for _, p := range w.alive() {
+			p.told()
+		}
+	}
+
+	w.seen, w.touched = d, false
 
 	return nil
 }
@@ -283,10 +309,10 @@ func (w *world) told(d *sample.Database) bool {
 }
 
 // look at all there is.
-func (w *world) look(d *sample.Database) string {
+func (w *world) look() string {
 	version := "none"
-	if d != nil {
-		version = d.GetResourceVersion()
+	if w.seen != nil {
+		version = w.seen.GetResourceVersion()
 	}
 
 	return fmt.Sprintf("%s %v", version, w.cloud.Inventory())
@@ -304,7 +330,7 @@ func (w *world) atRest() bool {
 
 	for _, p := range w.alive() {
 		p.mu.Lock()
-		rests := !p.active && p.settled >= quietPolls && p.due.After(time.Now())
+		rests := !p.active && p.thaws.IsZero() && p.settled >= quietPolls && p.due.After(time.Now())
 		p.mu.Unlock()
 
 		if !rests {
@@ -334,8 +360,8 @@ func (o *outcome) String() string {
 	}
 }
 
-func kindOf(o client.Object) string {
-	gvk, err := apiutil.GVKForObject(o, scheme())
+func (w *world) kindOf(o client.Object) string {
+	gvk, err := apiutil.GVKForObject(o, w.server.Scheme())
 	if err != nil {
 		return fmt.Sprintf("%T", o)
 	}

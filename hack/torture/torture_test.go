@@ -1,0 +1,410 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/hack/sample"
+)
+
+var (
+	seedFlag   = flag.Uint64("seed", 1, "which points to sample, and how they go")
+	sampleFlag = flag.Int("sample", 60, "how many points to sample")
+)
+
+// TestSample disturbs lives at points that a seed picks. The command does it at all
+// of them.
+func TestSample(t *testing.T) {
+	graft := slices.DeleteFunc(columns(), func(c column) bool { return c.side != graftSide })
+	e := environment{seed: *seedFlag}
+
+	for _, v := range (sweep{columns: graft, environment: e, sample: *sampleFlag}).run(t) {
+		if text := violates(v.point, v.finding); text != "" {
+			t.Errorf("%s: %s\n%s", v.point.name(), text, v.point.command(e))
+		}
+	}
+}
+
+// TestUpstream holds what the comparison relies on. If one of these turns out fine
+// the table's left column has to be looked at again.
+func TestUpstream(t *testing.T) {
+	dies := func(f finding) []bool {
+		return []bool{f.duplicate, f.leak, f.nameLost, f.stuck, f.stopped}
+	}
+
+	cases := map[string]struct {
+		reason string
+		life   string
+		want   finding
+	}{
+		"SyncLostAnswer": {
+			reason: "A client that can't know whether its request was carried out makes it again.",
+			life:   "create/sync/nothing/cloud-lost/Create",
+			want:   finding{duplicate: true, leak: true},
+		},
+		"SyncCrash": {
+			reason: "A create that was interrupted is never made again; a person has to decide.",
+			life:   "create/sync/nothing/crash-after/Create",
+			want:   finding{stopped: true},
+		},
+		"SyncName": {
+			reason: "With a name that is known beforehand there is nothing to find out.",
+			life:   "create/sync/name/crash-after/Create",
+			want:   finding{},
+		},
+		"AsyncCrash": {
+			reason: "Of an asynchronous create nothing is stored, and a new process makes another.",
+			life:   "create/async/nothing/crash-after/Create",
+			want:   finding{duplicate: true, leak: true},
+		},
+		"AsyncDeleted": {
+			reason: "What an asynchronous create makes of a resource that is being deleted is left behind.",
+			life:   "delete-in-create/async/token/crash-after/Create",
+			want:   finding{leak: true},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := leadAt(t, tc.life, upstreamSide, columns())
+			if diff := cmp.Diff(dies(tc.want), dies(got)); diff != "" {
+				t.Errorf("\n%s\n-want, +got (duplicate, leak, name lost, stuck, stopped):\n%s\n%s", tc.reason, diff, strings.Join(got.why, "\n"))
+			}
+		})
+	}
+}
+
+// leadAt leads a life that is disturbed at the first call of an operation of the
+// cloud, which is named in place of the step's number.
+func leadAt(t *testing.T, name, side string, cs []column) finding {
+	t.Helper()
+
+	parts := strings.Split(name, "/")
+	fault, op := parts[3], parts[4]
+
+	calm, err := parse(strings.Join(append(parts[:3:3], undisturbed), "/"), side, cs)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e := environment{seed: 1}
+
+	for _, p := range disturbed(calm, calm.lead(t, e, nil).steps) {
+		if p.fault.name == fault && strings.HasPrefix(p.want, string(cloudAPI)+" "+op+" ") {
+			return p.lead(t, e, nil)
+		}
+	}
+
+	t.Fatalf("%s has no step %s that suits %s", calm.name(), op, fault)
+
+	return finding{}
+}
+
+// A saboteur is a reconciler that does its work, and then some harm.
+type saboteur struct {
+	inner reconcile.Reconciler
+	harm  func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error)
+}
+
+func (s saboteur) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	return s.harm(ctx, s.inner, req)
+}
+
+// TestDetects proves that the harness sees what it is there to see: upstream's
+// reconciler, broken on purpose, has to be found out.
+func TestDetects(t *testing.T) {
+	// broken returns columns whose reconciler does some harm.
+	broken := func(harm func(p *process, inner reconcile.Reconciler) reconcile.Reconciler) []column {
+		return []column{{
+			side: graftSide, mode: syncMode,
+			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
+				return harm(p, newUpstream(p, k, sample.NewSync[resource.Managed](p.world.cloud, k.options()...))), nil
+			},
+		}}
+	}
+
+	// deletion does something else than upstream with what is being deleted.
+	deletion := func(do func(p *process, d *sample.Database) error) []column {
+		return broken(func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
+			return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
+				if d, err := p.world.object(); err == nil && d != nil && meta.WasDeleted(d) {
+					return reconcile.Result{}, do(p, d)
+				}
+
+				return inner.Reconcile(ctx, req)
+			}}
+		})
+	}
+
+	cases := map[string]struct {
+		reason  string
+		columns []column
+		life    string
+		want    func(f finding) bool
+	}{
+		"Sound": {
+			reason:  "What isn't broken is fine.",
+			columns: broken(func(_ *process, inner reconcile.Reconciler) reconcile.Reconciler { return inner }),
+			life:    "create/sync/token/crash-after/Create",
+			want:    func(f finding) bool { return !f.bad() },
+		},
+		"Duplicate": {
+			reason: "A process that forgets that a create was begun makes a second resource.",
+			columns: broken(func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
+				if d, err := p.world.object(); err == nil && d != nil {
+					meta.RemoveAnnotations(d, meta.AnnotationKeyExternalCreatePending)
+					_ = p.world.server.Admin().Update(context.Background(), d)
+				}
+
+				return inner
+			}),
+			life: "create/sync/nothing/crash-after/Create",
+			want: func(f finding) bool { return f.duplicate && f.leak },
+		},
+		"Leak": {
+			reason: "A process that lets go of what it doesn't delete leaves it behind.",
+			columns: deletion(func(p *process, d *sample.Database) error {
+				d.SetFinalizers(nil)
+				return p.world.server.Admin().Update(context.Background(), d)
+			}),
+			life: "delete/sync/token/" + undisturbed,
+			want: func(f finding) bool { return f.leak && !f.duplicate },
+		},
+		"Stuck": {
+			reason:  "A process that never lets go is stuck.",
+			columns: deletion(func(*process, *sample.Database) error { return nil }),
+			life:    "delete/sync/token/" + undisturbed,
+			want:    func(f finding) bool { return f.stuck && !f.leak },
+		},
+		"NameLost": {
+			reason: "A name that isn't the resource's is noticed although all else looks fine.",
+			columns: broken(func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
+				return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
+					if d, err := p.world.object(); err == nil && d != nil && d.Status.AtProvider.State == string(cloud.StateAvailable) {
+						meta.SetExternalName(d, "database-0815")
+						return reconcile.Result{}, p.world.server.Admin().Update(ctx, d)
+					}
+
+					return inner.Reconcile(ctx, req)
+				}}
+			}),
+			life: "create/sync/token/" + undisturbed,
+			want: func(f finding) bool { return f.nameLost },
+		},
+		"NoRest": {
+			reason: "What never comes to rest is stuck.",
+			columns: broken(func(_ *process, inner reconcile.Reconciler) reconcile.Reconciler {
+				return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
+					_, err := inner.Reconcile(ctx, req)
+					return reconcile.Result{Requeue: true}, err
+				}}
+			}),
+			life: "create/sync/token/" + undisturbed,
+			want: func(f finding) bool { return f.stuck },
+		},
+		"Panic": {
+			reason: "A reconciler that panics doesn't bring the harness down.",
+			columns: broken(func(_ *process, inner reconcile.Reconciler) reconcile.Reconciler {
+				return saboteur{inner: inner, harm: func(context.Context, reconcile.Reconciler, reconcile.Request) (reconcile.Result, error) {
+					panic("ouch")
+				}}
+			}),
+			life: "create/sync/token/" + undisturbed,
+			want: func(f finding) bool { return f.stuck && f.err == nil },
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got finding
+
+			if p, err := parse(tc.life, graftSide, tc.columns); err == nil {
+				got = p.lead(t, environment{seed: 1}, nil)
+			} else {
+				got = leadAt(t, tc.life, graftSide, tc.columns)
+			}
+
+			if !tc.want(got) {
+				t.Errorf("\n%s\ngot: %+v", tc.reason, got)
+			}
+		})
+	}
+}
+
+// TestReplay leads lives twice: what is printed of them has to be the same, or no
+// failure could be looked at again.
+func TestReplay(t *testing.T) {
+	cases := map[string]struct {
+		reason, side, life string
+	}{
+		"Crash":    {"A crash is the same whenever it is replayed.", graftSide, "create/sync/nothing/crash-after/6"},
+		"Failover": {"Two processes take the same turns.", graftSide, "delete-in-update/sync/token/failover/4"},
+		"Async":    {"So do goroutines.", upstreamSide, "create/async/nothing/failover/6"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p, err := parse(tc.life, tc.side, columns())
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			var first, second bytes.Buffer
+
+			a := p.lead(t, environment{seed: 3}, &first)
+			b := p.lead(t, environment{seed: 3}, &second)
+
+			if diff := cmp.Diff(first.String(), second.String()); diff != "" || a.err != nil || b.err != nil {
+				t.Errorf("\n%s\nerrors: %v, %v\n-first, +second:\n%s", tc.reason, a.err, b.err, diff)
+			}
+		})
+	}
+}
+
+func TestPointNames(t *testing.T) {
+	cases := map[string]struct {
+		reason, name, side string
+		command            string
+		err                bool
+	}{
+		"Fault": {
+			reason: "A point is found by its name, and names itself so.",
+			name:   "create/sync/token/crash-after/7", side: graftSide,
+			command: "go run ./torture -replay create/sync/token/crash-after/7 -seed 3",
+		},
+		"Undisturbed": {
+			reason: "So is the life without any fault, and the other side.",
+			name:   "delete/async/name/none", side: upstreamSide,
+			command: "go run ./torture -replay delete/async/name/none -side upstream -seed 3",
+		},
+		"NoStep":     {reason: "A fault strikes somewhere.", name: "create/sync/token/crash-after", side: graftSide, err: true},
+		"StepOfNone": {reason: "No fault strikes nowhere.", name: "create/sync/token/none/3", side: graftSide, err: true},
+		"BadStep":    {reason: "Steps are counted from 1.", name: "create/sync/token/crash-after/0", side: graftSide, err: true},
+		"NoSuchLife": {reason: "A life that isn't there.", name: "live/sync/token/none", side: graftSide, err: true},
+		"NoSuchMode": {reason: "A mode that isn't there.", name: "create/slow/token/none", side: graftSide, err: true},
+		"NoSuchKind": {reason: "A kind that isn't there.", name: "create/sync/magic/none", side: graftSide, err: true},
+		"NoFault":    {reason: "A fault that isn't there.", name: "create/sync/token/flood/2", side: graftSide, err: true},
+		"Empty":      {reason: "Nothing names nothing.", side: graftSide, err: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p, err := parse(tc.name, tc.side, columns())
+			if (err != nil) != tc.err {
+				t.Fatalf("\n%s\nparse(%q): %v", tc.reason, tc.name, err)
+			}
+
+			if err != nil {
+				return
+			}
+
+			if got := p.command(environment{seed: 3}); got != tc.command {
+				t.Errorf("\n%s\ncommand(): want %q, got %q", tc.reason, tc.command, got)
+			}
+		})
+	}
+}
+
+func TestCommand(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		args   []string
+		want   int
+		out    string
+		errs   string
+	}{
+		"Help":      {reason: "Help is no failure.", args: []string{"-h"}, want: exitOK, out: "Usage: torture"},
+		"Argument":  {reason: "There are no arguments.", args: []string{"all"}, want: exitUsage, errs: `no argument "all"`},
+		"Flag":      {reason: "A flag that isn't there.", args: []string{"-fast"}, want: exitUsage, errs: "-fast"},
+		"BadReplay": {reason: "A life that isn't there.", args: []string{"-replay", "x"}, want: exitUsage, errs: "doesn't name a point"},
+		"BadOnly":   {reason: "Nothing to lead is a mistake.", args: []string{"-only", "live/"}, want: exitUsage, errs: `"live/"`},
+		"Replay": {
+			reason: "A replay shows the steps.",
+			args:   []string{"-replay", "delete/sync/token/none"}, want: exitOK, out: "cloud Delete",
+		},
+		"ReplayBad": {
+			reason: "A replay of what went badly fails.",
+			args:   []string{"-replay", "create/async/nothing/crash-before/7", "-side", upstreamSide}, want: exitFailed, out: "external resources were created",
+		},
+		"TooFewSteps": {
+			reason: "A fault that didn't strike proves nothing.",
+			args:   []string{"-replay", "delete/sync/token/crash-after/99"}, want: exitFailed, out: "fewer than 99 steps",
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+
+			if got := command(t, tc.args, &out, &errs); got != tc.want {
+				t.Errorf("\n%s\nexit status: want %d, got %d\n%s%s", tc.reason, tc.want, got, out.String(), errs.String())
+			}
+
+			if !strings.Contains(out.String(), tc.out) || !strings.Contains(errs.String(), tc.errs) {
+				t.Errorf("\n%s\nwant output with %q and %q, got:\n%s%s", tc.reason, tc.out, tc.errs, out.String(), errs.String())
+			}
+		})
+	}
+}
+
+func TestTable(t *testing.T) {
+	st := stories()[0]
+	cs := columns()
+
+	at := func(c column, k clientKind, n int) point {
+		return point{story: st, column: c, kind: k, fault: faults()[0], step: n}
+	}
+
+	vs := []verdictOf{
+		{point: at(cs[0], tokenClient, 1), finding: finding{duplicate: true, leak: true, reconciles: 12, why: []string{"2 external resources were created"}}},
+		{point: at(cs[0], tokenClient, 2), finding: finding{stopped: true}},
+		{point: at(cs[1], tokenClient, 1), finding: finding{reconciles: 3}},
+		{point: at(cs[1], namedClient, 1), finding: finding{stopped: true, why: []string{"stopped: nobody knows"}}},
+	}
+
+	r := tally(vs)
+
+	var out bytes.Buffer
+
+	r.print(&out)
+	r.explain(&out, environment{seed: 5}, false)
+
+	for _, want := range []string{
+		"create sync token 2 : 1 1 : 0 1 : 0 0 : 0 0 : 0 1 : 0 12 : 3",
+		"sync name - : 1 - : 0 - : 0 - : 0 - : 0 - : 1 - : 0",
+		"all 2 : 2 1 : 0 1 : 0 0 : 0 0 : 0 1 : 1 12 : 3",
+		"go run ./torture -replay create/sync/name/crash-before/1 -seed 5",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
+			t.Errorf("want %q in:\n%s", want, out.String())
+		}
+	}
+
+	if r.asExpected(true) {
+		t.Errorf("asExpected(): Graft asked a person who need not be asked: want false")
+	}
+
+	if !tally(vs[:3]).asExpected(true) {
+		t.Errorf("asExpected(): upstream fails, Graft doesn't: want true")
+	}
+
+	if tally(vs[2:3]).asExpected(true) {
+		t.Errorf("asExpected(): upstream doesn't fail: want false")
+	}
+
+	for _, l := range strings.Split(out.String(), "\n") {
+		if strings.Contains(l, " : ") && len(l) > 120 {
+			t.Errorf("a row has %d characters: %s", len(l), l)
+		}
+	}
+}
