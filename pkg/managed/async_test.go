@@ -1,0 +1,255 @@
+package managed
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// A slowCloud gives its own names to what it makes, and takes its time.
+type slowCloud struct {
+	takes time.Duration
+
+	mu      sync.Mutex
+	made    int
+	exists  map[string]string // by name: the owner
+	creates int
+	fail    error
+}
+
+func (c *slowCloud) connector() ExternalConnector {
+	return connectorTo(upstream.ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+
+			if _, ok := c.exists[meta.GetExternalName(mg)]; !ok {
+				return ExternalObservation{}, nil
+			}
+
+			mg.SetConditions(xpv2.Available())
+
+			return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+		},
+		CreateFn: func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+			if err := c.work(ctx); err != nil {
+				return ExternalCreation{}, err
+			}
+
+			c.mu.Lock()
+			defer c.mu.Unlock()
+
+			c.creates++
+
+			if c.fail != nil {
+				return ExternalCreation{}, c.fail
+			}
+
+			c.made++
+			name := "id-" + string(rune('0'+c.made))
+			c.exists[name] = string(mg.GetUID())
+			meta.SetExternalName(mg, name)
+
+			return ExternalCreation{ConnectionDetails: ConnectionDetails{"endpoint": []byte(name)}}, nil
+		},
+		DeleteFn: func(ctx context.Context, mg resource.Managed) (ExternalDelete, error) {
+			if err := c.work(ctx); err != nil {
+				return ExternalDelete{}, err
+			}
+
+			c.mu.Lock()
+			defer c.mu.Unlock()
+
+			delete(c.exists, meta.GetExternalName(mg))
+
+			return ExternalDelete{}, nil
+		},
+	})
+}
+
+func (c *slowCloud) work(ctx context.Context) error {
+	t := time.NewTimer(c.takes)
+	defer t.Stop()
+
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// asyncRig is a reconciler of the bucket b with operations.
+type asyncRig struct {
+	t       *testing.T
+	api     *testkit.API
+	cloud   *slowCloud
+	tracker *asyncstate.Tracker
+	rec     *Reconciler
+}
+
+func newAsyncRig(t *testing.T, a *testkit.API, c *slowCloud, to ...asyncstate.TrackerOption) *asyncRig {
+	t.Helper()
+
+	tr := asyncstate.NewTracker(a.Client(), append([]asyncstate.TrackerOption{asyncstate.WithLiveReader(a.Live())}, to...)...)
+	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
+		WithManagementPolicies(), WithInitializers(), WithExternalConnector(c.connector()), WithAsync(tr))
+
+	return &asyncRig{t: t, api: a, cloud: c, tracker: tr, rec: r}
+}
+
+func (r *asyncRig) reconcile() reconcile.Result {
+	r.t.Helper()
+
+	res, err := r.rec.Reconcile(context.Background(), request())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+
+	return res
+}
+
+func reasonOf(b *testkit.Bucket, t xpv2.ConditionType) xpv2.ConditionReason {
+	return b.GetCondition(t).Reason
+}
+
+func TestAsyncLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := testkit.NewAPI(bucket())
+		c := &slowCloud{takes: 5 * time.Minute, exists: map[string]string{}}
+		r := newAsyncRig(t, a, c)
+
+		r.reconcile()
+
+		b := get(t, a)
+		if diff := cmp.Diff([]xpv2.ConditionReason{xpv2.ReasonCreating, xpv2.ReasonReconcileSuccess, asyncstate.ReasonRunning},
+			[]xpv2.ConditionReason{reasonOf(b, xpv2.TypeReady), reasonOf(b, xpv2.TypeSynced), reasonOf(b, asyncstate.TypeOperation)}); diff != "" {
+			t.Errorf("While the create runs, -want, +got:\n%s", diff)
+		}
+
+		if !meta.ExternalCreateIncomplete(b) {
+			t.Errorf("A create that runs has not succeeded: %v", b.GetAnnotations())
+		}
+
+		if b.GetAnnotations()[asyncstate.AnnotationKeyOperation] == "" {
+			t.Error("There is no record of the create")
+		}
+
+		a.Forget()
+
+		for range 5 {
+			r.reconcile()
+		}
+
+		if w := a.Writes(); w > 1 {
+			t.Errorf("Five reconciles while nothing changes made %d writes: %v", w, a.Requests())
+		}
+
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+
+		b = get(t, a)
+		if got := meta.GetExternalName(b); got != "id-1" {
+			t.Errorf("external name %q", got)
+		}
+
+		if _, ok := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]; ok {
+			t.Error("The record of a create that succeeded stays")
+		}
+
+		if meta.ExternalCreateIncomplete(b) {
+			t.Error("The create has succeeded, and says nothing of it")
+		}
+
+		r.reconcile()
+
+		b = get(t, a)
+		if diff := cmp.Diff([]xpv2.ConditionReason{xpv2.ReasonAvailable, xpv2.ReasonReconcileSuccess, asyncstate.ReasonFinished},
+			[]xpv2.ConditionReason{reasonOf(b, xpv2.TypeReady), reasonOf(b, xpv2.TypeSynced), reasonOf(b, asyncstate.TypeOperation)}); diff != "" {
+			t.Errorf("When the create has ended, -want, +got:\n%s", diff)
+		}
+
+		a.Forget()
+		r.reconcile()
+
+		if w := a.Writes(); w > 0 {
+			t.Errorf("In a steady state there is nothing to write: %v", a.Requests())
+		}
+
+		if err := a.Server().Delete(t.Context(), get(t, a)); err != nil {
+			t.Fatal(err)
+		}
+
+		r.reconcile()
+		r.reconcile()
+
+		b = get(t, a)
+		if diff := cmp.Diff(reconciler.ReasonWaitingForAsyncOperation, reasonOf(b, reconciler.TypeDeleting)); diff != "" {
+			t.Errorf("While the delete runs, -want, +got:\n%s", diff)
+		}
+
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		r.reconcile()
+
+		if b := get(t, a); b.GetName() != "" {
+			t.Errorf("The bucket is there: %v", b.GetFinalizers())
+		}
+
+		if c.creates != 1 || len(c.exists) != 0 {
+			t.Errorf("%d creates, %v left", c.creates, c.exists)
+		}
+	})
+}
+
+func TestAsyncCreateFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := testkit.NewAPI(bucket())
+		c := &slowCloud{takes: time.Minute, exists: map[string]string{}, fail: errors.New("quota")}
+		r := newAsyncRig(t, a, c)
+
+		r.reconcile()
+		time.Sleep(time.Minute + 10*time.Millisecond)
+		synctest.Wait()
+		r.reconcile()
+		r.reconcile()
+
+		b := get(t, a)
+		if got := b.GetCondition(xpv2.TypeSynced); got.Reason != xpv2.ReasonReconcileError || got.Message != "create failed: quota" {
+			t.Errorf("Synced: %v", got)
+		}
+
+		if c.creates != 1 {
+			t.Errorf("%d creates without waiting", c.creates)
+		}
+
+		c.mu.Lock()
+		c.fail = nil
+		c.mu.Unlock()
+
+		time.Sleep(2 * time.Second)
+		r.reconcile()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		r.reconcile()
+
+		b = get(t, a)
+		if got := b.GetCondition(xpv2.TypeSynced); got.Reason != xpv2.ReasonReconcileSuccess || meta.GetExternalName(b) != "id-1" {
+			t.Errorf("Synced: %v, %v", got, b.GetAnnotations())
+		}
+	})
+}
