@@ -1,0 +1,7 @@
+// Package fork holds the test that what the documentation says to a fork of
+// Crossplane can be done: it does it to the release that the documentation names,
+// and compiles and tests what comes of it.
+//
+// The test is behind the build tag integration, since it builds much of
+// Crossplane. `make integration` runs it. It needs git, and a Go module proxy.
+package fork

@@ -1,0 +1,189 @@
+//go:build integration
+
+package fork
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const (
+	crossplane = "github.com/crossplane/crossplane/v2"
+	apis       = "github.com/crossplane/crossplane/apis/v2"
+	ours       = "github.com/crossplane-graft/graft"
+
+	// release is the one that the documentation is about. Crossplane's own module
+	// replaces its APIs with a folder that isn't part of it; they are released
+	// together.
+	release = "v2.4.0"
+
+	root = "../.."
+)
+
+// The packages that the documentation changes, and those that use them.
+func changed() []string {
+	return []string{"./internal/controller/apiextensions/...", "./internal/controller/ops/...", "./cmd/crossplane/core"}
+}
+
+// What a fork is told to do is done to Crossplane as it was released. It must
+// compile, and Crossplane's own tests must pass.
+func TestDocumentation(t *testing.T) {
+	const deletion, watch = "docs/deletion.md", "docs/watch.md"
+
+	cases := map[string]struct {
+		reason string
+		docs   []string
+		// tested are the packages whose tests must pass.
+		tested []string
+	}{
+		"Deletion": {
+			reason: "The wrapped reconcilers compile. The tests of the two packages that wrap give them what New refuses.",
+			docs:   []string{deletion},
+			tested: []string{"./internal/controller/apiextensions/claim", "./internal/controller/apiextensions/composite/..."},
+		},
+		"Watch": {
+			reason: "The engine can be exchanged, and nobody who uses it notices.",
+			docs:   []string{watch},
+			tested: changed(),
+		},
+		"Both": {
+			reason: "One doesn't get into the way of the other.",
+			docs:   []string{deletion, watch},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Log(tc.reason) // It is shown if anything fails.
+
+			dir := checkout(t)
+
+			for _, doc := range tc.docs {
+				follow(t, dir, doc)
+			}
+
+			run(t, dir, append([]string{"go", "vet"}, changed()...)...)
+
+			if len(tc.tested) > 0 {
+				run(t, dir, append([]string{"go", "test"}, tc.tested...)...)
+			}
+		})
+	}
+}
+
+// A documentation that nothing can be taken from must not pass.
+func TestSteps(t *testing.T) {
+	got := steps("# A\n```sh\nno\n```\n## In a fork of Crossplane\n\n1. b\n\n   ```diff\n   --- a/x\n    y\n\n   ```\n\n```go\nno\n```\n\n```sh\necho\n```\n## C\n```sh\nno\n```\n")
+	want := []step{{language: "diff", text: "--- a/x\n y\n\n"}, {language: "sh", text: "echo\n"}}
+
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("want %q, got %q", want, got)
+	}
+}
+
+// checkout returns a folder with the source of Crossplane, as a module that uses
+// this checkout of Graft.
+func checkout(t *testing.T) string {
+	t.Helper()
+
+	dir := t.TempDir()
+
+	var module struct{ Dir string }
+	if err := json.Unmarshal(run(t, dir, "go", "mod", "download", "-json", crossplane+"@"+release), &module); err != nil {
+		t.Fatalf("cannot tell where Crossplane was downloaded to: %v", err)
+	}
+
+	// What is in the module cache can't be written, which a copy can.
+	dir = filepath.Join(dir, "crossplane")
+	if err := os.CopyFS(dir, os.DirFS(module.Dir)); err != nil {
+		t.Fatalf("cannot copy Crossplane: %v", err)
+	}
+
+	graft, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	run(t, dir, "go", "mod", "edit",
+		"-dropreplace="+apis, "-require="+apis+"@"+release,
+		"-require="+ours+"@v0.0.0", "-replace="+ours+"="+graft)
+
+	return dir
+}
+
+// follow a page of the documentation.
+func follow(t *testing.T, dir, doc string) {
+	t.Helper()
+
+	page, err := os.ReadFile(filepath.Join(root, doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	all := steps(string(page))
+	if len(all) == 0 {
+		t.Fatalf("%s says nothing about forks", doc)
+	}
+
+	for i, s := range all {
+		t.Logf("%s: step %d: %s", doc, i+1, s.language)
+
+		if s.language == "sh" {
+			run(t, dir, "sh", "-euc", s.text)
+			continue
+		}
+
+		patch := filepath.Join(t.TempDir(), "patch")
+		if err := os.WriteFile(patch, []byte(s.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		run(t, dir, "git", "apply", "--whitespace=nowarn", patch)
+	}
+}
+
+// A step of a page is a block to apply (diff) or to run (sh).
+type step struct{ language, text string }
+
+// steps returns what a page says to forks: the blocks of its section about them,
+// without the indentation that they have in a list.
+func steps(page string) []step {
+	_, section, _ := strings.Cut(page, "\n## In a fork of Crossplane\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+
+	var out []step
+
+	block := regexp.MustCompile("(?s)\n( *)```(diff|sh)\n(.*?\n) *```\n")
+	for _, m := range block.FindAllStringSubmatch(section+"\n", -1) {
+		text := regexp.MustCompile("(?m)^"+m[1]).ReplaceAllString(m[3], "")
+		out = append(out, step{language: m[2], text: text})
+	}
+
+	return out
+}
+
+// run a command, and return its output. Modules that are missing in go.sum are
+// added, and folders above are no repository of Crossplane's.
+func run(t *testing.T, dir string, command ...string) []byte {
+	t.Helper()
+
+	var out, errs bytes.Buffer
+
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...) //nolint:gosec // What the documentation says.
+	cmd.Dir = dir
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(command, " "), err, out.Bytes(), errs.Bytes())
+	}
+
+	return out.Bytes()
+}
