@@ -51,9 +51,6 @@ const (
 )
 
 const (
-	// annotationKeyOperation is that of pkg/asyncstate.
-	annotationKeyOperation = "graft.crossplane.io/async-operation"
-
 	// createMargin is how much longer than a reconcile may take a create is
 	// taken to be at work: its last request may be under way, and clocks differ.
 	createMargin = time.Minute
@@ -199,17 +196,13 @@ type createResolver struct {
 	after  time.Duration
 	config *config
 
-	// timeout and deterministic are what upstream's reconciler was told.
+	// timeout and deterministic are what the user told upstream's reconciler.
 	timeout       time.Duration
 	deterministic bool
 }
 
-// learn what upstream's reconciler was told, by whatever options.
+// learn from a reconciler of upstream's what that was told, by whatever options.
 func (c *createResolver) learn(r *upstream.Reconciler) {
-	if c == nil {
-		return
-	}
-
 	field := func(name string, k reflect.Kind) reflect.Value {
 		v := reflect.ValueOf(r).Elem().FieldByName(name)
 		if v.Kind() != k {
@@ -250,7 +243,7 @@ func (c *createResolver) resolve(ctx context.Context, s *seam.Session, mg resour
 	case err != nil:
 		c.config.log.Info("Cannot look for what an interrupted create made", "uid", mg.GetUID(), "error", err)
 		c.config.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look for the external resource")))
-		c.unresolved(s, mg, ReasonFindFailed, fmt.Sprintf(messageFindFailed, stamp(begun), err))
+		c.say(s, mg, corev1.ConditionFalse, ReasonFindFailed, fmt.Sprintf(messageFindFailed, stamp(begun), err))
 		// The Deleting condition holds nothing of errors.
 		s.Explain(ReasonCreateResultUnknown, messageFindFailedDeleting)
 		s.Requeue()
@@ -385,7 +378,7 @@ func (c *createResolver) say(s *seam.Session, mg resource.Managed, status corev1
 // underway tells whether mg has the record of an operation, which says more of a
 // create than upstream's annotations.
 func underway(mg resource.Managed) bool {
-	_, ok := mg.GetAnnotations()[annotationKeyOperation]
+	_, ok := mg.GetAnnotations()[asyncstate.AnnotationKeyOperation]
 	return ok
 }
 

@@ -93,11 +93,12 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		patches = append(patches, rv.patch(m, schema.GroupVersionKind(of)))
 	}
 
-	build := func(c client.Client) reconcile.Reconciler {
-		inner := upstream.NewReconciler(&seamManager{Manager: m, client: c}, of, r.config.upstreamOptions(c, ext)...)
-		r.config.createResolver.learn(inner)
+	if cr := r.config.createResolver; cr != nil {
+		cr.learn(upstream.NewReconciler(m, of, r.config.upstream...))
+	}
 
-		return inner
+	build := func(c client.Client) reconcile.Reconciler {
+		return upstream.NewReconciler(&seamManager{Manager: m, client: c}, of, r.config.upstreamOptions(c, ext)...)
 	}
 
 	r.config.seams.Live = liveReader(m)

@@ -1,0 +1,1185 @@
+package managed
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// interrupted returns a modification: a create was begun this long before a new
+// clock's time, and nobody knows what came of it.
+func interrupted(ago time.Duration) func(*testkit.Bucket) {
+	return annotated(meta.AnnotationKeyExternalCreatePending, stamp(newClock().now.Add(-ago)))
+}
+
+// A seeker is a Finder that knows what it was told, and what it was asked.
+type seeker struct {
+	finding asyncstate.Finding
+	err     error
+
+	// then is called with what the finder is asked about, if it is set.
+	then func(ctx context.Context, mg resource.Managed)
+
+	asked []asyncstate.Attempt
+}
+
+func (f *seeker) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	f.asked = append(f.asked, a)
+
+	if f.then != nil {
+		f.then(ctx, mg)
+	}
+
+	return f.finding, f.err
+}
+
+func TestCreateResolver(t *testing.T) {
+	const (
+		now  = "2026-01-02T03:04:05Z"
+		long = time.Hour
+		// begun is when a create began that began long ago.
+		begun = "2026-01-02T02:04:05Z"
+	)
+
+	unknown := fmt.Sprintf(messageResultUnknown, begun)
+	incomplete := "cannot determine creation result"
+
+	type want struct {
+		Finds, Observes, Creates, Deletes int
+
+		Name, Succeeded, Failed string
+
+		// Resolved is the CreateResolved condition, and Synced a part of what
+		// that one says.
+		Resolved, Message string
+		Synced            string
+		Deleting          string
+
+		Result reconcile.Result
+		Events []event.Reason
+
+		// Stores are writes of what came of a create.
+		Stores int
+		Gone   bool
+	}
+
+	poll := reconcile.Result{RequeueAfter: time.Minute}
+	again := reconcile.Result{Requeue: true}
+
+	cases := map[string]struct {
+		reason string
+		object *testkit.Bucket
+		finder *seeker
+		absent bool
+		opts   []ReconcilerOption
+		how    []CreateResolverOption
+		want   want
+	}{
+		"Complete": {
+			reason: "Where no create was interrupted nothing is asked.",
+			object: bucket(named("id-1"), interrupted(long), annotated(meta.AnnotationKeyExternalCreateSucceeded, begun)),
+			want:   want{Observes: 1, Name: "id-1", Succeeded: begun, Synced: "ReconcileSuccess", Result: poll},
+		},
+		"NeverBegun": {
+			reason: "Nor where none was ever begun.",
+			object: bucket(named("id-1")),
+			want:   want{Observes: 1, Name: "id-1", Synced: "ReconcileSuccess", Result: poll},
+		},
+		"Found": {
+			reason: "What is found is stored, with its name, in one write, and is managed from then on.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"FoundSoon": {
+			reason: "What is found is believed at once.",
+			object: bucket(interrupted(0)),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"FoundAheadOfTime": {
+			reason: "A create that began later, by the clock of whoever began it, succeeded no earlier than it began.",
+			object: bucket(interrupted(-time.Minute)),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: "2026-01-02T03:05:05Z", Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"FoundFractionsOfASecondLater": {
+			reason: "What upstream rounds when it writes should not make the create incomplete again.",
+			object: bucket(annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05.7Z")),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: "2026-01-02T03:04:05.7Z", Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"FoundAgain": {
+			reason: "A name that is there already may be the right one.",
+			object: bucket(interrupted(long), named("id-1")),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"FoundInPlaceOfDefault": {
+			reason: "The name that upstream's initializer sets says nothing.",
+			object: bucket(interrupted(long), named("b")),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"FoundInPlaceOfAnother": {
+			reason: "Another name gives way, as it does to Create's, and an event says which.",
+			object: bucket(interrupted(long), named("by-hand")),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonOverwroteAnnotation, reasonResolvedCreate}, Stores: 1},
+		},
+		"FoundWithoutPersistence": {
+			reason: "It is stored if what external clients set is not.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			opts:   []ReconcilerOption{WithoutExternalNamePersistence()},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"FoundAfterDoubt": {
+			reason: "What was said while nobody knew is taken back.",
+			object: bucket(interrupted(long), func(b *testkit.Bucket) {
+				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: ReasonCreateResultUnknown, Message: unknown})
+			}),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"SettledByHandAfterDoubt": {
+			reason: "Also if it was somebody else who found out.",
+			object: bucket(named("id-1"), func(b *testkit.Bucket) {
+				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: ReasonCreateResultUnknown, Message: unknown})
+			}),
+			want: want{Observes: 1, Name: "id-1", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll},
+		},
+		"NameThatCannotBeStored": {
+			reason: "A name that would not come back as it was is none.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{finding: asyncstate.Found("id\x00")},
+			want: want{
+				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, `what was found has an external name that can't be stored: "id\x00"`),
+			},
+		},
+		"NameThatIsNoText": {
+			reason: "Nor is one that is no text.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{finding: asyncstate.Found("id\xff")},
+			want: want{
+				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, `what was found has an external name that can't be stored: "id\xff"`),
+			},
+		},
+		"Absent": {
+			reason: "What is surely not there is created, and the next create is newer than the one that failed.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: begun, Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
+		},
+		"AbsentJustThen": {
+			reason: "Absence is believed two minutes after the create began.",
+			object: bucket(interrupted(2 * time.Minute)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:02:05Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
+		},
+		"AbsentTooSoon": {
+			reason: "Before that, whoever began the create may still be at work.",
+			object: bucket(interrupted(2*time.Minute - time.Second)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second},
+				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:06Z", "2026-01-02T03:04:06Z"),
+			},
+		},
+		"AbsentTooSoonForTimeout": {
+			reason: "Where a reconcile may take longer, a create may be at work for longer.",
+			object: bucket(interrupted(2 * time.Minute)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			opts:   []ReconcilerOption{WithTimeout(3 * time.Minute)},
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: 2 * time.Minute},
+				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:05Z", "2026-01-02T03:06:05Z"),
+			},
+		},
+		"AbsentTooSoonForUpstreamTimeout": {
+			reason: "However that was said.",
+			object: bucket(interrupted(2 * time.Minute)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			opts:   []ReconcilerOption{Upstream(upstream.WithTimeout(3 * time.Minute))},
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: 2 * time.Minute},
+				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:05Z", "2026-01-02T03:06:05Z"),
+			},
+		},
+		"AbsentTooSoonAsConfigured": {
+			reason: "What is configured is what counts, and meanwhile it is asked every five minutes.",
+			object: bucket(interrupted(2 * time.Minute)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			how:    []CreateResolverOption{ResolveAfter(10 * time.Minute)},
+			opts:   []ReconcilerOption{WithTimeout(3 * time.Minute)},
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: 5 * time.Minute},
+				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:05Z", "2026-01-02T03:12:05Z"),
+			},
+		},
+		"AbsentSoonAsConfigured": {
+			reason: "Also if it is less.",
+			object: bucket(interrupted(time.Second)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			how:    []CreateResolverOption{ResolveAfter(time.Second)},
+			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:04:04Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
+		},
+		"Unknown": {
+			reason: "Where nobody knows, upstream's refusal stands, and the condition says what to do.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{},
+			absent: true,
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: 5 * time.Minute}, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False CreateResultUnknown", Message: unknown,
+			},
+		},
+		"UnknownSoon": {
+			reason: "It is asked again as soon as absence could be believed.",
+			object: bucket(interrupted(time.Minute)),
+			finder: &seeker{},
+			absent: true,
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Minute}, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False CreateResultUnknown", Message: fmt.Sprintf(messageResultUnknown, "2026-01-02T03:03:05Z"),
+			},
+		},
+		"FindFails": {
+			reason: "An error is no answer. It is said, and asked again with backoff.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
+			absent: true,
+			want: want{
+				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, "boom"),
+			},
+		},
+		"FindFailsWithAnAnswer": {
+			reason: "What is said beside an error is none either.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{finding: asyncstate.Found("id-1"), err: errors.New("boom")},
+			want: want{
+				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, "boom"),
+			},
+		},
+		"FinderWrites": {
+			reason: "What the finder does to the managed resource is not kept.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{then: func(_ context.Context, mg resource.Managed) {
+				meta.SetExternalName(mg, "not-this")
+				meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalCreatePending)
+			}},
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: 5 * time.Minute}, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False CreateResultUnknown", Message: unknown,
+			},
+		},
+		"Recorded": {
+			reason: "Where there is the record of an operation, that says more.",
+			object: bucket(interrupted(long), annotated(asyncstate.AnnotationKeyOperation, "{}")),
+			want:   want{Synced: incomplete},
+		},
+		"DeterministicName": {
+			reason: "With deterministic names upstream doesn't stop, and there is nothing to ask.",
+			object: bucket(interrupted(long), named("id-1")),
+			opts:   []ReconcilerOption{WithDeterministicExternalName(true)},
+			want:   want{Observes: 1, Name: "id-1", Synced: "ReconcileSuccess", Result: poll},
+		},
+		"DeterministicNameOfUpstream": {
+			reason: "However that was said.",
+			object: bucket(interrupted(long), named("id-1")),
+			opts:   []ReconcilerOption{Upstream(upstream.WithDeterministicExternalName(true))},
+			want:   want{Observes: 1, Name: "id-1", Synced: "ReconcileSuccess", Result: poll},
+		},
+		"Paused": {
+			reason: "For what is paused nothing is asked.",
+			object: bucket(interrupted(long), annotated(meta.AnnotationKeyReconciliationPaused, "true")),
+			want:   want{Synced: "ReconcilePaused"},
+		},
+		"PausedByPolicy": {
+			reason: "Also if it is by policy.",
+			object: bucket(interrupted(long), policies()),
+			want:   want{Synced: "ReconcilePaused"},
+		},
+		"UnsupportedPolicy": {
+			reason: "Nor is it where the policies allow no reconcile.",
+			object: bucket(interrupted(long), policies(xpv2.ManagementActionCreate)),
+			want:   want{Synced: "not supported"},
+		},
+		"InitializeFails": {
+			reason: "Nor is it where the reconcile doesn't come that far.",
+			object: bucket(interrupted(long)),
+			opts:   []ReconcilerOption{WithInitializers(upstream.InitializerFn(func(context.Context, resource.Managed) error { return errors.New("boom") }))},
+			want:   want{Synced: "boom", Result: again},
+		},
+		"FoundToObserve": {
+			reason: "What is only observed now may have been created before the policies changed.",
+			object: bucket(interrupted(long), policies(xpv2.ManagementActionObserve)),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"AbsentToObserve": {
+			reason: "If it was not, nothing is created that the policies don't allow.",
+			object: bucket(interrupted(long), policies(xpv2.ManagementActionObserve)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			want:   want{Finds: 1, Observes: 1, Failed: begun, Synced: "does not exist", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"AbsentWithoutCreate": {
+			reason: "Whatever else they allow.",
+			object: bucket(interrupted(long), policies(xpv2.ManagementActionObserve, xpv2.ManagementActionDelete)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			want:   want{Finds: 1, Observes: 1, Failed: begun, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"DeletingFound": {
+			reason: "What is found is deleted.",
+			object: bucket(interrupted(long), deleting, finalizers(FinalizerName)),
+			finder: &seeker{finding: asyncstate.Found("id-1")},
+			want: want{
+				Finds: 1, Observes: 1, Deletes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 1,
+				Deleting: "ExternalDeleteRequested: " + messageDeleteRequested,
+			},
+		},
+		"DeletingAbsent": {
+			reason: "What was never created holds nothing up.",
+			object: bucket(interrupted(long), deleting, finalizers(FinalizerName)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			want:   want{Finds: 1, Observes: 1, Gone: true, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+		},
+		"DeletingAbsentTooSoon": {
+			reason: "Also for a deletion absence has to be believed, or a create still at work would leak what it makes.",
+			object: bucket(interrupted(time.Minute), deleting, finalizers(FinalizerName)),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Minute},
+				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:03:05Z", "2026-01-02T03:05:05Z"),
+				Deleting: "CreateResultUnknown: " + fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:03:05Z", "2026-01-02T03:05:05Z"),
+			},
+		},
+		"DeletingUnknown": {
+			reason: "Where nobody knows, the deletion waits, and says why.",
+			object: bucket(interrupted(long), deleting, finalizers(FinalizerName)),
+			finder: &seeker{},
+			absent: true,
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: 5 * time.Minute}, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False CreateResultUnknown", Message: unknown, Deleting: "CreateResultUnknown: " + unknown,
+			},
+		},
+		"DeletingUnknownUnreported": {
+			reason: "Also where deletions are reported as upstream does it.",
+			object: bucket(interrupted(long), deleting, finalizers(FinalizerName)),
+			finder: &seeker{},
+			absent: true,
+			opts:   []ReconcilerOption{WithoutDeletionStatus()},
+			want: want{
+				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: 5 * time.Minute}, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False CreateResultUnknown", Message: unknown,
+			},
+		},
+		"DeletingFindFails": {
+			reason: "An error is said where it doesn't change what is said of the deletion.",
+			object: bucket(interrupted(long), deleting, finalizers(FinalizerName)),
+			finder: &seeker{err: errors.New("boom")},
+			absent: true,
+			want: want{
+				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, "boom"), Deleting: "CreateResultUnknown: " + messageFindFailedDeleting,
+			},
+		},
+		"DeletingOrphaned": {
+			reason: "What goes without its external resource need not know of it.",
+			object: bucket(interrupted(long), deleting, finalizers(FinalizerName), policies(xpv2.ManagementActionObserve)),
+			want:   want{Gone: true},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := tc.finder
+			if f == nil {
+				f = &seeker{finding: asyncstate.Found("not-asked")}
+			}
+
+			rec := &recorder{}
+			a := testkit.NewAPI(tc.object)
+
+			got := want{}
+			observe := exists
+
+			if tc.absent {
+				observe = absent
+			}
+
+			r := newBucketReconciler(a, append([]ReconcilerOption{
+				connects(upstream.ExternalClientFns{
+					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+						got.Observes++
+						return observe(ctx, mg)
+					},
+					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+						got.Creates++
+
+						if got.Creates == 1 && !meta.ExternalCreateIncomplete(mg) {
+							t.Errorf("\n%s\nthe create would not be found incomplete: %v", tc.reason, mg.GetAnnotations())
+						}
+
+						meta.SetExternalName(mg, "id-2")
+
+						return ExternalCreation{}, nil
+					},
+					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+						got.Deletes++
+						return ExternalDelete{}, nil
+					},
+				}),
+				WithRecorder(rec), newClock().option(), WithCreateResolver(f, tc.how...),
+			}, tc.opts...)...)
+
+			result, err := r.Reconcile(context.Background(), request())
+			if err != nil {
+				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+			}
+
+			b := get(t, a)
+
+			got.Finds = len(f.asked)
+			got.Name = meta.GetExternalName(b)
+			got.Succeeded = b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded]
+			got.Failed = b.GetAnnotations()[meta.AnnotationKeyExternalCreateFailed]
+			got.Result = result
+			got.Gone = b.GetUID() == ""
+
+			if got.Creates > 0 {
+				// It is upstream that wrote it then, by the clock on the wall.
+				got.Succeeded = "now"
+			}
+
+			if c := b.GetCondition(TypeCreateResolved); c.Reason != "" {
+				got.Resolved, got.Message = fmt.Sprintf("%s %s", c.Status, c.Reason), c.Message
+			}
+
+			if c := b.GetCondition(reconciler.TypeDeleting); c.Reason != "" {
+				got.Deleting = fmt.Sprintf("%s: %s", c.Reason, c.Message)
+			}
+
+			if c := b.GetCondition(xpv2.TypeSynced); strings.Contains(fmt.Sprintf("%s %s", c.Reason, c.Message), tc.want.Synced) {
+				got.Synced = tc.want.Synced
+			} else {
+				got.Synced = fmt.Sprintf("%s: %s", c.Reason, c.Message)
+			}
+
+			for _, q := range a.Requests() {
+				if q.Verb == testkit.Patch && strings.Contains(q.Body, "external-create-") {
+					got.Stores++
+				}
+
+				// Together with the name, or not at all.
+				if got.Creates == 0 && strings.Contains(q.Body, meta.AnnotationKeyExternalName) && !strings.Contains(q.Body, meta.AnnotationKeyExternalCreateSucceeded) {
+					t.Errorf("\n%s\nthe name was stored without the success: %s", tc.reason, q.Body)
+				}
+			}
+
+			for _, e := range rec.events {
+				switch e.Reason {
+				case reasonResolvedCreate, reasonCannotResolveCreate, reasonOverwroteAnnotation:
+					got.Events = append(got.Events, e.Reason)
+				}
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+
+			for _, asked := range f.asked {
+				if diff := cmp.Diff(asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: meta.GetExternalCreatePending(tc.object)}, asked); diff != "" {
+					t.Errorf("\n%s\nasked: -want, +got:\n%s", tc.reason, diff)
+				}
+			}
+
+			// What lasts is said once.
+			a.Forget()
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+			}
+
+			if n := a.Writes(); strings.HasPrefix(got.Resolved, "False") && n > 0 {
+				t.Errorf("\n%s\nwant no write in the same situation, got %d: %v", tc.reason, n, a.Requests())
+			}
+		})
+	}
+}
+
+// What is stored is stored of what was asked about, or not at all.
+func TestCreateResolverStores(t *testing.T) {
+	type want struct {
+		Name                string
+		Succeeded, Failed   bool
+		Incomplete          bool
+		Creates, Overwrites int
+
+		// Synced is a part of what that condition says after the first reconcile.
+		Synced string
+
+		// Finds, and Result, are those of the first reconcile.
+		Finds  int
+		Result reconcile.Result
+
+		// Calm means that no error reaches the user.
+		Calm bool
+	}
+
+	again := reconcile.Result{Requeue: true}
+	poll := reconcile.Result{RequeueAfter: time.Minute}
+
+	change := func(mods ...func(*testkit.Bucket)) func(t *testing.T, a *testkit.API) {
+		return func(t *testing.T, a *testkit.API) {
+			t.Helper()
+
+			b := get(t, a)
+			for _, m := range mods {
+				m(b)
+			}
+
+			if err := a.Server().Update(context.Background(), b); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	remove := func(t *testing.T, a *testkit.API) {
+		t.Helper()
+
+		if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch }
+	always := func(err error) func(context.Context, testkit.Request) error {
+		return func(_ context.Context, r testkit.Request) error {
+			if patches(r) {
+				return err
+			}
+
+			return nil
+		}
+	}
+
+	elsewhere := annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z")
+
+	cases := map[string]struct {
+		reason  string
+		finding asyncstate.Finding
+
+		// frozen means that what happens before the first reconcile is not seen
+		// by it.
+		frozen bool
+
+		// before the first reconcile, and meanwhile, when the finder is asked for
+		// the first time.
+		before, meanwhile func(t *testing.T, a *testkit.API)
+
+		// refuses and loses what is requested.
+		refuses, loses func(context.Context, testkit.Request) error
+
+		want want
+	}{
+		"Conflict": {
+			reason:  "A conflict is met with another reconcile, without a word.",
+			finding: asyncstate.Found("id-1"),
+			refuses: on(1, patches, lostRace),
+			want:    want{Name: "id-1", Succeeded: true, Finds: 1, Result: again, Calm: true},
+		},
+		"ErrorOnce": {
+			reason:  "An API server that is away for a moment is tried again.",
+			finding: asyncstate.Found("id-1"),
+			refuses: on(1, patches, broken),
+			want:    want{Name: "id-1", Succeeded: true, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
+		},
+		"Error": {
+			reason:  "If it stays away nothing goes on.",
+			finding: asyncstate.Found("id-1"),
+			refuses: always(broken(testkit.Request{})),
+			want:    want{Incomplete: true, Finds: 1, Result: again, Synced: "cannot store what came of an interrupted create"},
+		},
+		"ErrorAfterAbsence": {
+			reason:  "Nor is anything created.",
+			finding: asyncstate.Absent(),
+			refuses: always(broken(testkit.Request{})),
+			want:    want{Incomplete: true, Finds: 1, Result: again, Synced: "cannot store what came of an interrupted create"},
+		},
+		"LostAnswer": {
+			reason:  "If the answer is lost, what was stored is read again.",
+			finding: asyncstate.Found("id-1"),
+			loses:   on(1, patches, broken),
+			want:    want{Name: "id-1", Succeeded: true, Finds: 1, Result: again, Calm: true},
+		},
+		"LostAnswerToAbsence": {
+			reason:  "Also if that was that there is nothing.",
+			finding: asyncstate.Absent(),
+			loses:   on(1, patches, broken),
+			want:    want{Name: "id-2", Failed: true, Succeeded: true, Creates: 1, Finds: 1, Result: again, Calm: true},
+		},
+		"Forbidden": {
+			reason:  "Without permission to patch, the whole object is updated.",
+			finding: asyncstate.Found("id-1"),
+			refuses: always(refused()),
+			want:    want{Name: "id-1", Succeeded: true, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
+		},
+		"Invalid": {
+			reason:  "What the API server will not have is said.",
+			finding: asyncstate.Found("id-1"),
+			refuses: always(kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)),
+			want:    want{Incomplete: true, Finds: 1, Result: again, Synced: "cannot store what came of an interrupted create"},
+		},
+		"SomethingElseChanges": {
+			reason:    "What changes meanwhile may be what the answer depends on. It is asked again.",
+			finding:   asyncstate.Found("id-1"),
+			meanwhile: change(annotated("example.org/a", "b")),
+			want:      want{Name: "id-1", Succeeded: true, Finds: 1, Result: again, Calm: true},
+		},
+		"NamedByHandMeanwhile": {
+			reason:    "A name that somebody sets meanwhile is seen first, and then gives way, with an event.",
+			finding:   asyncstate.Found("id-1"),
+			meanwhile: change(named("by-hand")),
+			want:      want{Name: "id-1", Succeeded: true, Overwrites: 1, Finds: 1, Result: again, Calm: true},
+		},
+		"SettledByHandMeanwhile": {
+			reason:  "What somebody settles meanwhile is settled.",
+			finding: asyncstate.Found("id-1"),
+			meanwhile: change(named("by-hand"), func(b *testkit.Bucket) {
+				meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
+			}),
+			want: want{Name: "by-hand", Finds: 1, Result: again, Calm: true},
+		},
+		"SucceededMeanwhile": {
+			reason:    "Whoever began the create may come to an end after all, and then knows better.",
+			finding:   asyncstate.Absent(),
+			meanwhile: change(named("theirs"), elsewhere),
+			want:      want{Name: "theirs", Succeeded: true, Finds: 1, Result: again, Calm: true},
+		},
+		"SucceededBeforeAndUnseen": {
+			reason:  "Also if that is what a stale cache doesn't show.",
+			finding: asyncstate.Absent(),
+			frozen:  true,
+			before:  change(named("theirs"), elsewhere),
+			want:    want{Name: "theirs", Succeeded: true, Finds: 1, Result: again, Calm: true},
+		},
+		"SucceededBeforeAndUnseenWhileFound": {
+			reason:  "Also if it is another one that is found.",
+			finding: asyncstate.Found("id-1"),
+			frozen:  true,
+			before:  change(named("theirs"), elsewhere),
+			want:    want{Name: "theirs", Succeeded: true, Finds: 1, Result: again, Calm: true},
+		},
+		"AnotherAttemptUnseen": {
+			reason:  "A stale cache doesn't show either that there was another attempt, which may be at work.",
+			finding: asyncstate.Absent(),
+			frozen:  true,
+			before:  change(interrupted(0)),
+			want:    want{Incomplete: true, Finds: 1, Result: again, Calm: true},
+		},
+		"RecordedMeanwhile": {
+			reason:    "Nor is anything decided of an operation that somebody recorded.",
+			finding:   asyncstate.Absent(),
+			meanwhile: change(annotated(asyncstate.AnnotationKeyOperation, "{}")),
+			want:      want{Incomplete: true, Finds: 1, Result: again, Calm: true},
+		},
+		"GoneMeanwhile": {
+			reason:    "What is gone needs nothing.",
+			finding:   asyncstate.Absent(),
+			meanwhile: remove,
+			want:      want{Finds: 1, Result: again, Calm: true},
+		},
+		"AnotherMeanwhile": {
+			reason:  "What has its name by then has nothing to do with it.",
+			finding: asyncstate.Found("id-1"),
+			meanwhile: func(t *testing.T, a *testkit.API) {
+				t.Helper()
+				remove(t, a)
+
+				if err := a.Server().Create(context.Background(), bucket(named("another"))); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: want{Name: "another", Finds: 1, Result: again, Calm: true},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(interrupted(time.Hour)))
+			h := &heard{}
+			got := want{}
+
+			f := &seeker{finding: tc.finding}
+			f.then = func(context.Context, resource.Managed) {
+				if len(f.asked) == 1 && tc.meanwhile != nil {
+					tc.meanwhile(t, a)
+				}
+			}
+
+			r := newBucketReconciler(a,
+				connects(upstream.ExternalClientFns{
+					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+						if meta.GetExternalName(mg) == "" {
+							return absent(ctx, mg)
+						}
+
+						return exists(ctx, mg)
+					},
+					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+						got.Creates++
+
+						meta.SetExternalName(mg, "id-2")
+
+						return ExternalCreation{}, nil
+					},
+				}),
+				WithRecorder(h), newClock().option(), WithCreateResolver(f),
+			)
+
+			if tc.frozen {
+				if err := a.Freeze(context.Background(), bucket()); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			if tc.before != nil {
+				tc.before(t, a)
+			}
+
+			a.Before, a.After = tc.refuses, tc.loses
+
+			var err error
+
+			got.Result, err = r.Reconcile(context.Background(), request())
+			got.Finds = len(f.asked)
+			got.Calm = err == nil && len(h.of("CannotInitializeManagedResource")) == 0
+
+			if c := get(t, a).GetCondition(xpv2.TypeSynced); strings.Contains(fmt.Sprintf("%s: %s", c.Reason, c.Message), tc.want.Synced) {
+				got.Synced = tc.want.Synced
+			} else {
+				got.Synced = fmt.Sprintf("%s: %s", c.Reason, c.Message)
+			}
+
+			if tc.want.Result == again {
+				a.Thaw()
+
+				for range 5 {
+					_, _ = r.Reconcile(context.Background(), request())
+				}
+			}
+
+			b := get(t, a)
+			got.Name = meta.GetExternalName(b)
+			got.Succeeded = !meta.GetExternalCreateSucceeded(b).IsZero()
+			got.Failed = !meta.GetExternalCreateFailed(b).IsZero()
+			got.Incomplete = meta.ExternalCreateIncomplete(b)
+			got.Overwrites = len(h.of(reasonOverwroteAnnotation))
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// finder finds what was created, of which there is at most one.
+func (x *outside) finder() asyncstate.Finder {
+	return asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+		if ids := x.ids(); len(ids) > 0 {
+			return asyncstate.Found(ids[0]), nil
+		}
+
+		return asyncstate.Absent(), nil
+	})
+}
+
+// A provider that dies at any write, before or after that is done, leaves nothing
+// that has to be settled by hand; whether the managed resource stays or is deleted.
+func TestCreateResolverAfterCrash(t *testing.T) {
+	crash := func(a *testkit.API, k int, after bool) (dead *bool) {
+		dead = new(bool)
+
+		die := func(context.Context, testkit.Request) error {
+			if *dead {
+				return errors.New("the process is dead")
+			}
+
+			return nil
+		}
+		last := on(k, isWrite, func(testkit.Request) error {
+			*dead = true
+			return errors.New("the process is dead")
+		})
+
+		a.Before = func(ctx context.Context, r testkit.Request) error {
+			if err := die(ctx, r); err != nil || after {
+				return err
+			}
+
+			return last(ctx, r)
+		}
+
+		if after {
+			a.After = last
+		}
+
+		return dead
+	}
+
+	for wayName, w := range ways() {
+		for _, deleted := range []bool{false, true} {
+			for _, after := range []bool{false, true} {
+				crashes := 0
+
+				for k := 1; ; k++ {
+					died := true
+
+					t.Run(fmt.Sprintf("%s/Deleted=%t/After=%t/Write%d", wayName, deleted, after, k), func(t *testing.T) {
+						a, x, c := testkit.NewAPI(bucket()), newOutside(), newClock()
+						c.now = time.Now()
+
+						opts := func() []ReconcilerOption {
+							return append(w.opts(a), connects(x.client()), c.option(), WithCreateResolver(x.finder()))
+						}
+
+						dead := crash(a, k, after)
+						first := newBucketReconciler(a, opts()...)
+
+						for n := 0; n < 6 && !*dead; n++ {
+							_, _ = first.Reconcile(context.Background(), request())
+						}
+
+						if died = *dead; !died {
+							return
+						}
+
+						a.Before, a.After = nil, nil
+
+						if deleted {
+							if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
+								t.Fatal(err)
+							}
+						}
+
+						second := newBucketReconciler(a, opts()...)
+
+						for range 5 {
+							_, _ = second.Reconcile(context.Background(), request())
+						}
+
+						c.now = c.now.Add(2 * time.Minute)
+
+						drive(t, second, a)
+
+						if !deleted {
+							// A create that was interrupted before it reached the
+							// external system is observed without a name.
+							x.nameless = 0
+							settledAs(t, w.reason, a, x)
+
+							return
+						}
+
+						if left := get(t, a); left.GetUID() != "" || len(x.ids()) > 0 || x.creates > 1 {
+							t.Errorf("\n%s\nwant nothing left, got %v after %d creates, and %+v", w.reason, x.ids(), x.creates, left)
+						}
+					})
+
+					if !died {
+						break
+					}
+
+					crashes++
+				}
+
+				if crashes < 4 {
+					t.Errorf("want a crash at the finalizer, before and after Create, and with the status; got %d", crashes)
+				}
+			}
+		}
+	}
+}
+
+// The answer to the request that announces a create is lost, and with it the
+// create, which nobody ever made: upstream stops there for ever.
+func TestCreatePendingAnswerLost(t *testing.T) {
+	a, x, c := testkit.NewAPI(bucket(finalizers(FinalizerName))), newOutside(), newClock()
+	c.now = time.Now()
+
+	r := newBucketReconciler(a, connects(x.client()), c.option(), WithCreateResolver(x.finder()))
+	a.After = on(1, func(r testkit.Request) bool { return r.Verb == testkit.Update }, broken)
+
+	for range 3 {
+		_, _ = r.Reconcile(context.Background(), request())
+	}
+
+	if b := get(t, a); !meta.ExternalCreateIncomplete(b) || x.creates > 0 {
+		t.Fatalf("want an incomplete create that was never made, got %v after %d creates", b.GetAnnotations(), x.creates)
+	}
+
+	c.now = c.now.Add(2 * time.Minute)
+
+	drive(t, r, a)
+
+	x.nameless = 0
+	settledAs(t, "What was never created should be created, once.", a, x)
+
+	if got := get(t, a).GetCondition(TypeCreateResolved); got.Status != corev1.ConditionTrue {
+		t.Errorf("what is known by now should be said, got %v", got)
+	}
+}
+
+// A legacy managed resource, and a typed one, are asked about as what they are.
+func TestCreateResolverOfKinds(t *testing.T) {
+	for name, k := range subjectKinds() {
+		t.Run(name, func(t *testing.T) {
+			o := k.new()
+			o.SetName("b")
+			o.SetNamespace(k.namespace)
+			o.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+			meta.AddAnnotations(o, map[string]string{meta.AnnotationKeyExternalCreatePending: "2026-01-02T02:00:00Z"})
+
+			a := testkit.NewAPI(o)
+			f := &seeker{finding: asyncstate.Found("id-1"), then: func(_ context.Context, mg resource.Managed) {
+				if reflect.TypeOf(mg) != reflect.TypeOf(o) || mg.GetUID() != o.GetUID() {
+					t.Errorf("asked about %T %s", mg, mg.GetUID())
+				}
+			}}
+
+			observed := func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+				return ExternalObservation{ResourceExists: meta.GetExternalName(mg) == "id-1", ResourceUpToDate: true}, nil
+			}
+
+			r := k.reconciler(a, k.connects(upstream.ExternalClientFns{ObserveFn: observed}), newClock().option(), WithCreateResolver(f))
+			if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: k.key()}); err != nil {
+				t.Fatal(err)
+			}
+
+			got := k.new()
+			if err := a.Server().Get(context.Background(), k.key(), got); err != nil {
+				t.Fatal(err)
+			}
+
+			if meta.GetExternalName(got) != "id-1" || meta.ExternalCreateIncomplete(got) || got.GetCondition(xpv2.TypeSynced).Status != corev1.ConditionTrue {
+				t.Errorf("want it found, got %v, %v", got.GetAnnotations(), got.GetCondition(xpv2.TypeSynced))
+			}
+		})
+	}
+}
+
+// A finder doesn't keep a reconcile from saying what is wrong.
+func TestCreateResolverFinderHangs(t *testing.T) {
+	a := testkit.NewAPI(bucket(interrupted(time.Hour)))
+
+	f := asyncstate.FinderFn(func(ctx context.Context, _ resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
+		<-ctx.Done()
+		return asyncstate.Finding{}, ctx.Err()
+	})
+
+	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{}), newClock().option(), WithTimeout(time.Millisecond), WithCreateResolver(f))
+
+	result, err := r.Reconcile(context.Background(), request())
+	if diff := cmp.Diff(reconcile.Result{Requeue: true}, result); diff != "" || err != nil {
+		t.Errorf("Reconcile: error %v, result -want, +got:\n%s", err, diff)
+	}
+
+	if got := get(t, a).GetCondition(TypeCreateResolved); got.Reason != ReasonFindFailed {
+		t.Errorf("want that it failed, got %v", got)
+	}
+}
+
+// findingClient is an external client that can look for external resources.
+type findingClient[M resource.Managed] struct {
+	TypedExternalClient[M]
+
+	find        func(mg M, a asyncstate.Attempt) (asyncstate.Finding, error)
+	disconnects *int
+}
+
+func (c *findingClient[M]) Find(_ context.Context, mg M, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	return c.find(mg, a)
+}
+
+func (c *findingClient[M]) Disconnect(context.Context) error {
+	*c.disconnects++
+	return errors.New("it is gone already")
+}
+
+// untypedFinder can look for external resources of any kind.
+type untypedFinder struct {
+	TypedExternalClient[*testkit.Bucket]
+	asyncstate.Finder
+}
+
+func TestFindWithConnector(t *testing.T) {
+	attempt := asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: newClock().now}
+	disconnects := 0
+
+	client := func(f asyncstate.Finding, err error) ExternalClient {
+		return &findingClient[resource.Managed]{disconnects: &disconnects, find: func(mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+			if mg.GetName() != "b" || a != attempt {
+				t.Errorf("asked about attempt %v of %s", a, mg.GetName())
+			}
+
+			return f, err
+		}}
+	}
+	connector := func(c ExternalClient, err error) ExternalConnector {
+		return ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) { return c, err })
+	}
+	plain := clientOf(upstream.ExternalClientFns{})
+	typedPlain := connected[*testkit.Bucket](provider{})
+
+	type want struct {
+		Finding     asyncstate.Finding
+		Error       string
+		Disconnects int
+	}
+
+	cases := map[string]struct {
+		reason string
+		finder asyncstate.Finder
+		object resource.Managed
+		want   want
+	}{
+		"Found": {
+			reason: "The external client is asked, and disconnected. That this fails is no reason not to know.",
+			finder: FindWithConnector(connector(client(asyncstate.Found("id-1"), nil), nil)),
+			want:   want{Finding: asyncstate.Found("id-1"), Disconnects: 1},
+		},
+		"Fails": {
+			reason: "What it says is said.",
+			finder: FindWithConnector(connector(client(asyncstate.Finding{}, errors.New("boom")), nil)),
+			want:   want{Error: "boom", Disconnects: 1},
+		},
+		"ConnectFails": {
+			reason: "Without a connection nobody is asked.",
+			finder: FindWithConnector(connector(nil, errors.New("boom"))),
+			want:   want{Error: "cannot connect: boom"},
+		},
+		"NeitherClientNorError": {
+			reason: "A connector that returns nothing is not followed.",
+			finder: FindWithConnector(connector(nil, nil)),
+			want:   want{Error: "the external connector returned neither a client nor an error"},
+		},
+		"NoFinder": {
+			reason: "A client that can't look for anything is told to.",
+			finder: FindWithConnector(connector(&plain, nil)),
+			want:   want{Error: "*managed.TypedExternalClientFns[github.com/crossplane/crossplane-runtime/v2/pkg/resource.Managed] can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out"},
+		},
+		"Disconnector": {
+			reason: "A connector that has to be disconnected is, too.",
+			finder: FindWithConnector(ExternalConnectDisconnectorFns{
+				ConnectFn: func(context.Context, resource.Managed) (ExternalClient, error) {
+					return client(asyncstate.Absent(), nil), nil
+				},
+				DisconnectFn: func(context.Context) error { disconnects++; return nil },
+			}),
+			want: want{Finding: asyncstate.Absent(), Disconnects: 2},
+		},
+		"Typed": {
+			reason: "A typed client is asked as that.",
+			finder: FindWithTypedConnector(TypedExternalConnectorFn[*testkit.Bucket](func(context.Context, *testkit.Bucket) (TypedExternalClient[*testkit.Bucket], error) {
+				return &findingClient[*testkit.Bucket]{disconnects: &disconnects, find: func(b *testkit.Bucket, _ asyncstate.Attempt) (asyncstate.Finding, error) {
+					return asyncstate.Found(b.Spec.ForProvider.Region), nil
+				}}, nil
+			})),
+			object: bucket(func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "eu" }),
+			want:   want{Finding: asyncstate.Found("eu"), Disconnects: 1},
+		},
+		"TypedWithUntypedFinder": {
+			reason: "A typed client may be able to look for anything.",
+			finder: FindWithTypedConnector(TypedExternalConnectorFn[*testkit.Bucket](func(context.Context, *testkit.Bucket) (TypedExternalClient[*testkit.Bucket], error) {
+				return &untypedFinder{TypedExternalClient: typedPlain, Finder: &seeker{finding: asyncstate.Absent()}}, nil
+			})),
+			want: want{Finding: asyncstate.Absent()},
+		},
+		"OfAnotherKind": {
+			reason: "A connector for another kind is not given this one.",
+			finder: FindWithTypedConnector(typedClientOf[*testkit.Database](upstream.ExternalClientFns{})),
+			want:   want{Error: "the connector is one for *testkit.Database, but the managed resource is a *testkit.Bucket: pass the connector of this kind"},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			disconnects = 0
+
+			if tc.object == nil {
+				tc.object = bucket()
+			}
+
+			f, err := tc.finder.Find(context.Background(), tc.object, attempt)
+
+			got := want{Finding: f, Disconnects: disconnects}
+			if err != nil {
+				got.Error = err.Error()
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestCreateResolverConstruction(t *testing.T) {
+	var (
+		nobody    *seeker
+		connector *upstream.NopConnector
+		typed     TypedExternalConnector[*testkit.Bucket]
+	)
+
+	cases := map[string]struct {
+		reason string
+		says   string
+		fn     func()
+	}{
+		"NilFinder":         {"It would ask nobody.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
+		"NilPointer":        {"Nor would one in disguise.", "pass what looks for external resources", func() { WithCreateResolver(nobody) }},
+		"NilOption":         {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
+		"NoTime":            {"Upstream can't tell two creates of one second.", "was given 999ms", func() { ResolveAfter(999 * time.Millisecond) }},
+		"NilConnector":      {"It would connect nobody.", "FindWithConnector was given a nil connector", func() { FindWithConnector(connector) }},
+		"NilTypedConnector": {"Nor would a typed one.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(typed) }},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.says, tc.fn) })
+	}
+}
