@@ -124,8 +124,7 @@ type watch struct {
 	// requested is the engine's count of requests when it was last asked for.
 	requested atomic.Uint64
 
-	// How to handle events. A request with another handler replaces it.
-	handling atomic.Pointer[handling]
+	handling handling
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -133,10 +132,25 @@ type watch struct {
 	since   time.Time // When it was asked for first.
 }
 
-// handling is what a watch does with events.
+// handling is what a watch does with events: what it was asked for last. Whether
+// that is something new can't be known of all handlers, and to set it costs less
+// than to find out.
 type handling struct {
+	mu         sync.Mutex
 	handler    handler.EventHandler
 	predicates []predicate.Predicate
+}
+
+func (h *handling) set(r *Watch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.handler, h.predicates = r.handler, r.predicates
+}
+
+func (h *handling) get() (handler.EventHandler, []predicate.Predicate) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.handler, h.predicates
 }
 
 // sinkKey finds, in a context, the watch whose handler it was given to.
@@ -146,22 +160,14 @@ func newWatch(c *controller, id WatchID, w *Watch, now time.Time, total *atomic.
 	out := &watch{id: id, since: now}
 	out.ctx = context.WithValue(c.ctx, sinkKey{}, out)
 	out.sub = newSubscription(out, &c.handlers, total)
-	out.handle(w)
+	out.handling.set(w)
 	return out
-}
-
-// handle events as the request says, from now on.
-func (w *watch) handle(r *Watch) {
-	if h := w.handling.Load(); h != nil && same(h.handler, r.handler) && samePredicates(h.predicates, r.predicates) {
-		return
-	}
-	w.handling.Store(&handling{handler: r.handler, predicates: r.predicates})
 }
 
 // deliver an event to the handler.
 func (w *watch) deliver(d delivery) {
-	h := w.handling.Load()
-	(&EventHandler{ctx: w.ctx, queue: w.queue, handler: h.handler, predicates: h.predicates}).handle(d)
+	h, ps := w.handling.get()
+	(&EventHandler{ctx: w.ctx, queue: w.queue, handler: h, predicates: ps}).handle(d)
 }
 
 // Start is called by the controller when it has a queue. It is then that events

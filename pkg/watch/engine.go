@@ -36,6 +36,7 @@ type ControllerEngine struct {
 	clock          clock.WithTicker
 	drainTimeout   time.Duration
 	syncTimeout    time.Duration
+	firstHandlers  bool
 
 	// requests counts calls to StartWatches: see watch.requested.
 	requests atomic.Uint64
@@ -93,6 +94,15 @@ func WithDrainTimeout(d time.Duration) ControllerEngineOption {
 // context lets it; a minute by default. What isn't synced by then still syncs.
 func WithSyncTimeout(d time.Duration) ControllerEngineOption {
 	return func(e *ControllerEngine) { e.syncTimeout = d }
+}
+
+// WithFirstHandlers makes a watch keep the handler and the predicates that it was
+// started with until it is stopped, as Crossplane's engine does. Otherwise those
+// that it was asked for with last handle events. Callers need it who make handlers
+// anew at each call that share something with a controller that runs already, and
+// only the first do.
+func WithFirstHandlers() ControllerEngineOption {
+	return func(e *ControllerEngine) { e.firstHandlers = true }
 }
 
 // New returns an engine for a manager's controllers. They read with the cached
@@ -188,9 +198,13 @@ func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
 }
 
 // StartWatches starts watches of a controller, and waits for their informers to
-// sync. A watch that is there already stays; if it comes with another handler or
-// other predicates, these get the events from now on. What was delivered before
-// isn't delivered to them again.
+// sync. A watch that is there already stays; the handler and predicates that it
+// comes with get the events from now on, unless WithFirstHandlers says otherwise.
+// What was delivered before isn't delivered to them again: most callers make
+// handlers anew at each reconcile, and nothing tells whether one does something
+// new, so reconciles that follow from deliveries would lead to more of them, for
+// ever. Who needs what is there delivered to another handler stops the watch
+// first.
 //
 // Each watch is started, or not, whatever becomes of the others. The error is
 // about those that don't deliver events yet, and matches for each ErrNoSuchKind,
@@ -251,20 +265,22 @@ func (e *ControllerEngine) nothingToStart(c *controller, seq uint64, ws []Watch)
 		if !ok || w.kind.id.as != representationOf(ws[i].kind) || w.kind.current.Load() == nil {
 			return false
 		}
-		w.ask(seq, &ws[i])
+		e.askAgain(w, seq, &ws[i])
 	}
 	return true
 }
 
-// ask for the watch once more.
-func (w *watch) ask(seq uint64, r *Watch) {
+// askAgain notes that a watch that is there was asked for once more.
+func (e *ControllerEngine) askAgain(w *watch, seq uint64, r *Watch) {
 	for {
 		now := w.requested.Load()
 		if seq <= now || w.requested.CompareAndSwap(now, seq) {
 			break
 		}
 	}
-	w.handle(r)
+	if !e.firstHandlers {
+		w.handling.set(r)
+	}
 }
 
 // startWatch makes a watch, or finds the one that is there.
@@ -309,7 +325,7 @@ func (e *ControllerEngine) addWatch(c *controller, id WatchID, seq uint64, r *Wa
 		if w.kind.id.as != as {
 			return nil, false, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, w.kind.id.as, as)
 		}
-		w.ask(seq, r)
+		e.askAgain(w, seq, r)
 		return w, false, nil
 	}
 

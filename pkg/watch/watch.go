@@ -95,29 +95,3 @@ func isNil(v any) bool {
 		return false
 	}
 }
-
-// same reports whether two handlers or predicates are known to be the same.
-// Comparing two interfaces that hold, say, a struct of functions would panic.
-func same(a, b any) bool {
-	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
-	if va.Type() != vb.Type() {
-		return false
-	}
-	// Most are pointers. To ask whether they are comparable would allocate.
-	if va.Kind() == reflect.Pointer {
-		return a == b
-	}
-	return va.Comparable() && vb.Comparable() && a == b
-}
-
-func samePredicates(a, b []predicate.Predicate) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !same(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
-}
