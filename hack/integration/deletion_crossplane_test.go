@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -187,6 +189,9 @@ type crossplaneSetup struct {
 	// limiter is one that makes tests quick, if it is nil.
 	limiter func() workqueue.TypedRateLimiter[reconcile.Request]
 
+	// events are all if it is nil.
+	events predicate.Predicate
+
 	// claims builds the reconciler of claims, if it isn't nil.
 	claims builder
 
@@ -290,6 +295,10 @@ func (x *crossplane) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k sche
 		For(object(k, "", "")).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 10, RateLimiter: s.limiter()})
 
+	if s.events != nil {
+		b = b.WithEventFilter(s.events)
+	}
+
 	if k == appKind() {
 		b = b.Watches(object(xappKind(), "", ""), handler.EnqueueRequestsFromMapFunc(claimOf))
 	}
@@ -347,6 +356,14 @@ func (x *crossplane) count(o client.Object) int {
 	defer x.mu.Unlock()
 
 	return x.rounds[o.GetObjectKind().GroupVersionKind()][client.ObjectKeyFromObject(o)]
+}
+
+// times that the reconciles of a kind took which have come to their ends.
+func (x *crossplane) times(k schema.GroupVersionKind) []time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+
+	return slices.Clone(x.took[k])
 }
 
 // wait until each of the objects was reconciled n times more.

@@ -4,8 +4,10 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -130,57 +132,90 @@ func (s server) newApp(t *testing.T, name string, composed ...client.Object) app
 	setField(t, xr, map[string]any{"apiVersion": cm.GetAPIVersion(), "kind": cm.GetKind(), "namespace": namespace, "name": name}, "spec", "claimRef")
 
 	must(t, "Create()", s.Create(t.Context(), cm))
-	s.compose(t, xr, []string{"spec", "resourceRefs"}, composed...)
+	must(t, "cannot compose", s.compose(t.Context(), xr, composed...))
 
 	return app{claim: cm, composite: xr, composed: composed}
 }
 
-// newStack creates a composite resource of the layout of Crossplane v2, and what
-// it composes.
-func (s server) newStack(t *testing.T, name string, composed ...client.Object) *unstructured.Unstructured {
-	t.Helper()
-
-	xr := object(stackKind(), namespace, name)
-	s.compose(t, xr, []string{"spec", "crossplane", "resourceRefs"}, composed...)
-
-	return xr
-}
-
 // compose creates the composite resource and what it composes. What exists
 // already is only given to it.
-func (s server) compose(t *testing.T, xr *unstructured.Unstructured, refs []string, composed ...client.Object) {
-	t.Helper()
+func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, composed ...client.Object) error {
+	path := []string{"spec", "crossplane", "resourceRefs"}
+	if xr.GetKind() == xappKind().Kind {
+		path = []string{"spec", "resourceRefs"}
+	}
 
-	var to []any
+	refs := make([]any, 0, len(composed))
 
 	for _, o := range composed {
 		gvk, err := apiutil.GVKForObject(o, s.Scheme())
-		must(t, "GVKForObject()", err)
+		if err != nil {
+			return err
+		}
+
 		o.GetObjectKind().SetGroupVersionKind(gvk)
-		to = append(to, referenceTo(o))
+		refs = append(refs, referenceTo(o))
 	}
 
-	setField(t, xr, to, refs...)
-	must(t, "Create()", s.Create(t.Context(), xr))
+	if err := unstructured.SetNestedField(xr.Object, refs, path...); err != nil {
+		return err
+	}
+
+	if err := s.Create(ctx, xr); err != nil {
+		return err
+	}
+
+	owners := []metav1.OwnerReference{meta.AsController(&xpv2.TypedReference{APIVersion: xr.GetAPIVersion(), Kind: xr.GetKind(), Name: xr.GetName(), UID: xr.GetUID()})}
 
 	for _, o := range composed {
-		owner := meta.AsController(&xpv2.TypedReference{APIVersion: xr.GetAPIVersion(), Kind: xr.GetKind(), Name: xr.GetName(), UID: xr.GetUID()})
+		if o.GetUID() != "" {
+			body, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": owners}})
+			if err == nil {
+				err = s.Patch(ctx, o, client.RawPatch(types.MergePatchType, body))
+			}
 
-		if o.GetUID() == "" {
-			o.SetOwnerReferences([]metav1.OwnerReference{owner})
-			must(t, "Create()", s.Create(t.Context(), o))
+			if err != nil {
+				return err
+			}
 
 			continue
 		}
 
-		before, ok := o.DeepCopyObject().(client.Object)
-		if !ok {
-			t.Fatalf("a copy of %T is no object", o)
-		}
+		o.SetOwnerReferences(owners)
 
-		o.SetOwnerReferences([]metav1.OwnerReference{owner})
-		must(t, "Patch()", s.Patch(t.Context(), o, client.MergeFrom(before)))
+		if err := s.Create(ctx, o); err != nil {
+			return err
+		}
 	}
+
+	return nil
+}
+
+// inParallel calls fn for each number below n.
+func inParallel(t *testing.T, n int, fn func(i int) error) {
+	t.Helper()
+
+	const lanes = 16
+
+	next, errs := make(chan int), make([]error, lanes)
+
+	var wg sync.WaitGroup
+	for lane := range lanes {
+		wg.Go(func() {
+			for i := range next {
+				errs[lane] = errors.Join(errs[lane], fn(i))
+			}
+		})
+	}
+
+	for i := range n {
+		next <- i
+	}
+
+	close(next)
+	wg.Wait()
+
+	must(t, "in parallel", errors.Join(errs...))
 }
 
 func databaseResource() schema.GroupVersionResource {

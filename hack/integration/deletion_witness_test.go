@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -51,8 +53,13 @@ func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 
-	w, err := c.Resource(of).Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
-	must(t, "Watch()", err)
+	// The API server ends the watch of whoever is slow. It goes on where it was.
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return c.Resource(of).Watch(ctx, o)
+		},
+	})
+	must(t, "NewRetryWatcherWithContext()", err)
 
 	out := &witness{seen: map[string][]sight{}, news: make(chan struct{})}
 	done := make(chan struct{})
@@ -103,6 +110,19 @@ func (w *witness) of(name string) []sight {
 	defer w.mu.Unlock()
 
 	return slices.Clone(w.seen[name])
+}
+
+// len counts all that was seen.
+func (w *witness) len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	n := 0
+	for _, seen := range w.seen {
+		n += len(seen)
+	}
+
+	return n
 }
 
 // until waits until something was seen of an object, and returns that: the first

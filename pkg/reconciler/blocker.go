@@ -259,7 +259,7 @@ func (d dependents) summary() string {
 func (b blocker) words(n int) string {
 	why := oneLine(b.why)
 	if b.failure != "" {
-		why = cutMiddle(why, n/2) + "; " + oneLine(b.failure)
+		why = cutMiddle(strings.TrimSuffix(why, "."), n/2) + "; " + oneLine(b.failure)
 	}
 
 	return cutMiddle(why, n)

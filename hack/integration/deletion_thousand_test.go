@@ -1,0 +1,228 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	gocmp "github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// A ledger notes the answers to all requests that write to an object.
+type ledger struct {
+	mu      sync.Mutex
+	entries map[written][]int
+}
+
+// written is an object that somebody wrote to, and whether it was its status.
+type written struct {
+	resource, name string
+	status         bool
+}
+
+// wrap the transport of a rest.Config.
+func (l *ledger) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		if r.Method == http.MethodGet || err != nil {
+			return response, err
+		}
+
+		path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+		to := written{status: path[len(path)-1] == "status"}
+
+		if to.status {
+			path = path[:len(path)-1]
+		}
+
+		to.resource, to.name = path[len(path)-2], path[len(path)-1]
+
+		l.mu.Lock()
+		defer l.mu.Unlock()
+
+		if l.entries == nil {
+			l.entries = map[written][]int{}
+		}
+
+		l.entries[to] = append(l.entries[to], response.StatusCode)
+
+		return response, nil
+	})
+}
+
+// count what was accepted and refused.
+func (l *ledger) count(w written) (accepted, refused int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	for _, code := range l.entries[w] {
+		if code < http.StatusMultipleChoices {
+			accepted++
+		} else {
+			refused++
+		}
+	}
+
+	return accepted, refused
+}
+
+func (l *ledger) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	clear(l.entries)
+}
+
+func (l *ledger) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return len(l.entries)
+}
+
+// A thousand composite resources are deleted at once. None of them can go for
+// a while. Each is written to as often as what it shows changes, and reconciled as
+// often as something happens to it.
+func TestThousandDeletions(t *testing.T) {
+	const (
+		n        = 1000
+		interval = 2 * time.Second
+	)
+
+	s := newPlatform(t)
+	l := &ledger{}
+	x := startCrossplane(t, crossplaneSetup{interval: interval, requests: l})
+	w := watchKind(t, platformResource("xapps"))
+
+	xrs, composed := make([]client.Object, n), make([]client.Object, n)
+
+	inParallel(t, n, func(i int) error {
+		xr := object(xappKind(), "", fmt.Sprintf("many-%d", i))
+		xrs[i], composed[i] = xr, database(fmt.Sprintf("many-%d", i), withFinalizers(otherFinalizer))
+
+		return s.compose(t.Context(), xr, composed[i])
+	})
+
+	for _, xr := range xrs {
+		w.until(t, xr.GetName(), "it is Available", isReady)
+	}
+
+	// Nothing happens any more to what is as it should be.
+	eventually(t, "nothing is written", func() (bool, string) {
+		l.forget()
+		<-time.After(lookEvery)
+
+		return l.len() == 0, fmt.Sprintf("%d objects are", l.len())
+	})
+
+	before := map[client.Object]int{}
+	for _, xr := range xrs {
+		before[xr] = x.count(xr)
+	}
+
+	began := time.Now()
+	inParallel(t, n, func(i int) error {
+		return s.Delete(t.Context(), object(xappKind(), "", xrs[i].GetName()), client.PropagationPolicy(metav1.DeletePropagationForeground))
+	})
+	called := time.Since(began)
+
+	var seen latencies
+
+	for _, xr := range xrs {
+		seen = append(seen, w.until(t, xr.GetName(), "it is being deleted", isDeleting).at.Sub(began))
+		w.until(t, xr.GetName(), "it says what it waits for", func(s sight) bool {
+			return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == "0 of 1 dependents deleted, 0%. Database/"+xr.GetName()+" since T: held by example.org/somebody-else."
+		})
+	}
+
+	t.Logf("%d objects were deleted in %s; all say so after %s, and why after %s", n, called.Round(time.Millisecond), seen.of(1).Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+
+	// They stay as they are.
+	states := w.len()
+	x.wait(t, 2, xrs...)
+
+	if n := w.len() - states; n != 0 {
+		t.Errorf("%d writes while nothing changes", n)
+	}
+
+	inParallel(t, n, func(i int) error {
+		return s.Patch(t.Context(), composed[i], mergePatch(`{"metadata":{"finalizers":null}}`))
+	})
+
+	for _, xr := range xrs {
+		w.until(t, xr.GetName(), "it is gone", isGone)
+	}
+
+	// Graft's and the inner reconciler's, as far as it can be told.
+	var accepted, refused, visible, finalizers, rounds, events []int
+
+	elapsed := time.Since(began)
+
+	for _, xr := range xrs {
+		name := xr.GetName()
+		ok, no := l.count(written{"xapps", name, true})
+		fok, fno := l.count(written{"xapps", name, false})
+		shown, happened := shownSince(w.of(name))
+		passes := x.count(xr) - before[xr]
+
+		accepted, refused, visible = append(accepted, ok), append(refused, no+fno), append(visible, shown)
+		finalizers, rounds, events = append(finalizers, fok), append(rounds, passes), append(events, happened)
+
+		if ok > shown {
+			t.Errorf("%s: %d writes of status, of which %d changed anything", name, ok, shown)
+		}
+
+		if most := happened + no + fno + int(elapsed/interval) + 1; passes > most {
+			t.Errorf("%s: %d reconciles, want at most %d: of %d events, %d refusals, and every %s in %s", name, passes, most, happened, no+fno, interval, elapsed)
+		}
+
+		if fok != 1 {
+			t.Errorf("%s: want 1 write to remove the finalizer, got %d", name, fok)
+		}
+	}
+
+	t.Logf("of %d objects in %s: status writes %s, refused writes %s, visible changes %s, writes of finalizers %s, events %s, reconciles %s",
+		n, elapsed.Round(time.Millisecond), spread(accepted), spread(refused), spread(visible), spread(finalizers), spread(events), spread(rounds))
+}
+
+// shownSince counts how often what an object shows changed since it was deleted,
+// and what happened to it altogether.
+func shownSince(seen []sight) (changes, events int) {
+	var was *unstructured.Unstructured
+
+	for _, now := range seen {
+		if meta.WasDeleted(now.Unstructured) {
+			events++
+
+			if !gocmp.Equal(was.Object["status"], now.Object["status"]) {
+				changes++
+			}
+		}
+
+		was = now.Unstructured
+	}
+
+	return changes, events
+}
+
+// spread says how large numbers are.
+func spread(list []int) string {
+	sum := 0
+	for _, n := range list {
+		sum += n
+	}
+
+	return fmt.Sprintf("%.2f (at most %d)", float64(sum)/float64(len(list)), slices.Max(list))
+}
