@@ -32,15 +32,13 @@ import (
 // was clear at once does not have the condition.
 const TypeCreateResolved xpv2.ConditionType = "CreateResolved"
 
-// Reasons of the CreateResolved condition.
+// Reasons of the CreateResolved condition. Another is ReasonCreateResultUnknown of
+// pkg/reconciler: nobody knows whether there is an external resource, and the
+// message says what to do.
 const (
 	// ReasonWaitingForCreate means that no external resource was found, and that
 	// the create may still be at work. The message says until when.
 	ReasonWaitingForCreate xpv2.ConditionReason = "WaitingForCreate"
-
-	// ReasonCreateResultUnknown means that nobody knows whether there is an
-	// external resource. The message says what to do.
-	ReasonCreateResultUnknown = reconciler.ReasonCreateResultUnknown
 
 	// ReasonFindFailed means that the external resource could not be looked for.
 	// The message says why.
@@ -245,7 +243,7 @@ func (c *createResolver) resolve(ctx context.Context, s *seam.Session, mg resour
 		c.config.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look for the external resource")))
 		c.say(s, mg, corev1.ConditionFalse, ReasonFindFailed, fmt.Sprintf(messageFindFailed, stamp(begun), err))
 		// The Deleting condition holds nothing of errors.
-		s.Explain(ReasonCreateResultUnknown, messageFindFailedDeleting)
+		s.Explain(reconciler.ReasonCreateResultUnknown, messageFindFailedDeleting)
 		s.Requeue()
 
 		return nil
@@ -258,7 +256,7 @@ func (c *createResolver) resolve(ctx context.Context, s *seam.Session, mg resour
 	default:
 		msg := fmt.Sprintf(messageResultUnknown, stamp(begun))
 		c.config.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(msg)))
-		c.unresolved(s, mg, ReasonCreateResultUnknown, msg)
+		c.unresolved(s, mg, reconciler.ReasonCreateResultUnknown, msg)
 	}
 
 	if wait == 0 {
@@ -368,7 +366,7 @@ func (c *createResolver) resolved(s *seam.Session, mg resource.Managed) {
 
 func (c *createResolver) unresolved(s *seam.Session, mg resource.Managed, reason xpv2.ConditionReason, message string) {
 	c.say(s, mg, corev1.ConditionFalse, reason, message)
-	s.Explain(ReasonCreateResultUnknown, message)
+	s.Explain(reconciler.ReasonCreateResultUnknown, message)
 }
 
 func (c *createResolver) say(s *seam.Session, mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {

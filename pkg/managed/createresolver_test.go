@@ -155,7 +155,7 @@ func TestCreateResolver(t *testing.T) {
 		"FoundAfterDoubt": {
 			reason: "What was said while nobody knew is taken back.",
 			object: bucket(interrupted(long), func(b *testkit.Bucket) {
-				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: ReasonCreateResultUnknown, Message: unknown})
+				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
 			finder: &seeker{finding: asyncstate.Found("id-1")},
 			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
@@ -163,7 +163,7 @@ func TestCreateResolver(t *testing.T) {
 		"SettledByHandAfterDoubt": {
 			reason: "Also if it was somebody else who found out.",
 			object: bucket(named("id-1"), func(b *testkit.Bucket) {
-				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: ReasonCreateResultUnknown, Message: unknown})
+				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
 			want: want{Observes: 1, Name: "id-1", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll},
 		},

@@ -131,9 +131,7 @@ const (
 	messageInitializeFailed = "The managed resource could not be initialized: see the Synced condition. The external resource was not touched."
 	messageConnectFailed    = "The provider could not be connected to: see the Synced condition. The external resource was not touched."
 	messageObserveFailed    = "The external resource could not be observed: see the Synced condition."
-	messageCreateUnknown    = "Nobody knows whether the external resource was created, so it can't be deleted safely. Look for it in the external system. " +
-		"If it exists, set the annotation " + meta.AnnotationKeyExternalName + " to its name. Then remove the annotation " + meta.AnnotationKeyExternalCreatePending +
-		", and set " + meta.AnnotationKeyReconcileRequestedAt + " to anything new: removing alone wakes nobody."
+	messageCreateUnknown    = "Nobody knows whether the external resource was created, so it can't be deleted safely. " + messageSettle
 	messageConfirming       = "The external resource was created moments ago and is not found. Its absence is being confirmed."
 	messageAbsent           = "The external resource is not found. It is looked for again, to be sure, before the finalizer goes."
 	messageDeleteRequested  = "The external resource is being deleted."
