@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -89,7 +90,7 @@ func (e *external[M]) background(ctx context.Context, mg M, r *record, call func
 
 	theirs, _ := mg.DeepCopyObject().(M)
 
-	e.start = func() {
+	e.start = func() { //nolint:contextcheck // An operation has a context of its own.
 		go op.run(theirs, func(ctx context.Context) (managed.ConnectionDetails, error) {
 			defer func() {
 				if err := e.inner.Disconnect(context.WithoutCancel(ctx)); err != nil {
@@ -114,7 +115,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 	case b.op == nil:
 		return e.inline(ctx, mg, r, err)
 	case err != nil:
-		b.op.End(err)
+		b.op.End(err) //nolint:contextcheck // As above.
 		return err
 	}
 
@@ -145,7 +146,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	c := forget(mg)
 
 	if err != nil {
-		if ended := r.ended(err, e.tracker.clock.Now()); ended.Phase == phaseUnknown {
+		if ended := r.ended(err, time.Now()); ended.Phase == phaseUnknown {
 			c = remember(mg, ended)
 		}
 	}

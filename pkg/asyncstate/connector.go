@@ -203,7 +203,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 
 	// Who has changed the spec need not wait.
 	if r != nil && r.Generation == mg.GetGeneration() {
-		if wait := t.retryAt(r).Sub(t.clock.Now()); wait > 0 {
+		if wait := time.Until(t.retryAt(r)); wait > 0 {
 			return e.postpone(ctx, mg, o, wait, failure(r))
 		}
 	}
@@ -338,7 +338,7 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 
 	// A record that can't be used was met by Observe.
 	if r, err := recordOf(mg); err == nil && r != nil && r.Type == Delete && r.Error != "" {
-		if wait := t.retryAt(r).Sub(t.clock.Now()); wait > 0 {
+		if wait := time.Until(t.retryAt(r)); wait > 0 {
 			if s := seam.From(ctx); s != nil {
 				s.RequeueAfter(wait)
 			}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 )
 
 // keepDetails is how long connection details are kept that no reconcile is known to
@@ -27,7 +26,7 @@ type returned struct {
 }
 
 // keep the details of an object, in place of those of an earlier operation.
-func (d *details) keep(uid types.UID, cd managed.ConnectionDetails, c clock.WithDelayedExecution) {
+func (d *details) keep(uid types.UID, cd managed.ConnectionDetails) {
 	if len(cd) == 0 {
 		return
 	}
@@ -39,7 +38,7 @@ func (d *details) keep(uid types.UID, cd managed.ConnectionDetails, c clock.With
 
 	d.of[uid] = r
 
-	c.AfterFunc(keepDetails, func() {
+	time.AfterFunc(keepDetails, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 

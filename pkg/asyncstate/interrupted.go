@@ -84,7 +84,7 @@ func (e *external[M]) settle(ctx context.Context, mg M, r *record, err error) er
 
 	e.tracker.metrics.resolved(r.Type, interruptedFound)
 
-	return e.tracker.persist(ctx, mg, seam.Changes{succeeded(mg, e.tracker.clock.Now()), forget(mg)}, seam.StoreOptions{Strict: true})
+	return e.tracker.persist(ctx, mg, seam.Changes{succeeded(mg, time.Now()), forget(mg)}, seam.StoreOptions{Strict: true})
 }
 
 // found stores the name of what an interrupted create turned out to have made.
@@ -99,7 +99,7 @@ func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (
 
 	cs := seam.Changes{
 		{Key: meta.AnnotationKeyExternalName, Value: name, Was: was, Existed: existed},
-		succeeded(mg, t.clock.Now()),
+		succeeded(mg, time.Now()),
 		forget(mg),
 	}
 	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
@@ -123,7 +123,7 @@ func (e *external[M]) absent(ctx context.Context, mg M, r *record) (managed.Exte
 	t := e.tracker
 
 	at := t.settledAt(r)
-	if wait := at.Sub(t.clock.Now()); wait > 0 {
+	if wait := time.Until(at); wait > 0 {
 		return managed.ExternalObservation{}, e.unknown(ctx, mg, wait, errors.Errorf("the create was interrupted. The external resource was not found, but may come up until %s, since the process that asked for it may still be at work. "+
 			"If it surely isn't, remove the annotations %s and %s", at.UTC().Format(time.RFC3339), AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending))
 	}
@@ -156,7 +156,7 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 		e.explain(ctx, reconciler.ReasonWaitingForAsyncOperation, "The "+string(r.Type)+" that was interrupted has to be gone on with, to find out what to delete.")
 	}
 
-	if wait := t.retryAt(r).Sub(t.clock.Now()); wait > 0 {
+	if wait := time.Until(t.retryAt(r)); wait > 0 {
 		say(mg, corev1.ConditionFalse, ReasonInterrupted, failure(r).Error())
 		return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, failure(r))
 	}

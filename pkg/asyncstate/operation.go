@@ -125,11 +125,11 @@ func (op *Operation) Progress(percent int, message string) error {
 	}
 
 	// One timer at a time, and none once all has been said.
-	now := op.tracker.clock.Now()
+	now := time.Now()
 	wait := max(0, op.reported.Add(op.tracker.reportEvery).Sub(now))
 	op.reported, op.ticking = now.Add(wait), true
 
-	op.tracker.clock.AfterFunc(wait, func() {
+	time.AfterFunc(wait, func() {
 		op.mu.Lock()
 		op.ticking = false
 		over := op.over
@@ -163,7 +163,7 @@ func (op *Operation) status() (Status, bool) {
 // next returns the record of the operation that comes after had, which is nil if
 // there is nothing to come after.
 func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
-	now := metav1.NewTime(t.clock.Now())
+	now := metav1.NewTime(time.Now())
 
 	r := &record{
 		Version:  recordVersion,
@@ -194,7 +194,7 @@ func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
 func (t *Tracker) again(had *record) *record {
 	r := *had
 	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, phaseRunning, true, nil
-	r.Deadline = metav1.NewTime(t.clock.Now().Add(t.timeout))
+	r.Deadline = metav1.NewTime(time.Now().Add(t.timeout))
 
 	return &r
 }
@@ -230,10 +230,10 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) 
 
 	t.metrics.began(r.Type)
 
-	timer := t.clock.AfterFunc(r.Deadline.Sub(t.clock.Now()), func() { op.cancel(ErrDeadline) })
-	unrush := context.AfterFunc(t.hurry, func() { op.cancel(ErrStopped) })
+	timer := time.AfterFunc(time.Until(r.Deadline.Time), func() { op.cancel(ErrDeadline) })
+	unrush := context.AfterFunc(t.hurry, func() { op.cancel(ErrStopped) }) //nolint:contextcheck // The tracker's own.
 
-	context.AfterFunc(op.ctx, func() {
+	context.AfterFunc(op.ctx, func() { //nolint:contextcheck // The operation's own.
 		timer.Stop()
 		unrush()
 	})
@@ -294,7 +294,7 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 		}
 	}
 
-	op.over, op.endedAt, op.err = true, t.clock.Now(), err
+	op.over, op.endedAt, op.err = true, time.Now(), err
 
 	for k, v := range set {
 		// What was said explicitly is not overruled by what was left in an
@@ -308,8 +308,8 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 	op.mu.Unlock()
 
 	op.cancel(ErrEnded)
-	t.details.keep(op.object.GetUID(), details, t.clock)
-	t.metrics.endedWith(r.Type, outcome(r, err), t.clock.Since(r.Started.Time))
+	t.details.keep(op.object.GetUID(), details)
+	t.metrics.endedWith(r.Type, outcome(r, err), time.Since(r.Started.Time))
 	t.metrics.unstored.Inc()
 	t.release(op.object.GetUID())
 	t.tell(op, r, err)

@@ -105,7 +105,11 @@ func recordOf(o client.Object) (*record, error) {
 		return nil, errors.Wrapf(ErrRecord, "annotation %s: %s", AnnotationKeyOperation, clean(err.Error(), maxError))
 	}
 
-	return r, r.check(o)
+	if err := r.check(o); err != nil {
+		return nil, err
+	}
+
+	return r, nil
 }
 
 // check that the record is one of o's that can be used.

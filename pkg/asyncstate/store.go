@@ -163,8 +163,8 @@ func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 		cs = append(cs, seam.Change{Key: key, Value: op.endedAt.Format(time.RFC3339), Was: was, Existed: existed})
 	}
 
-	switch {
-	case op.err == nil:
+	switch op.err {
+	case nil:
 		rec.Remove = true
 
 		if op.record.Type == Create {
@@ -294,14 +294,14 @@ func (op *Operation) settle() {
 // pause for d, or until the result is stored by a reconcile. It returns an error if
 // the tracker is in a hurry.
 func (op *Operation) pause(d time.Duration, until <-chan struct{}) error {
-	timer := op.tracker.clock.NewTimer(d)
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 
 	select {
 	case <-op.tracker.hurry.Done():
 		return ErrStopped
 	case <-until:
-	case <-timer.C():
+	case <-timer.C:
 	}
 
 	return nil

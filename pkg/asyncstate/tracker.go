@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -38,7 +37,6 @@ const (
 // of a process that died.
 type Tracker struct {
 	writer  seam.Writer
-	clock   clock.WithDelayedExecution
 	log     logging.Logger
 	record  event.Recorder
 	metrics *Metrics
@@ -199,19 +197,13 @@ func WithOwnGoroutines() TrackerOption {
 	return func(t *Tracker) { t.ownGoroutines = true }
 }
 
-// withClock sets the clock.
-func withClock(c clock.WithDelayedExecution) TrackerOption {
-	return func(t *Tracker) { t.clock = c }
-}
-
 // NewTracker returns a tracker of operations of the objects that c reads and
 // writes. It panics if c is nil.
 func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 	mustNotBeNil(c, "NewTracker")
 
 	t := &Tracker{
-		writer:       seam.Writer{Client: c, Live: c},
-		clock:        clock.RealClock{},
+		writer:       seam.Writer{Client: c, Live: c, Wait: seam.Wait},
 		log:          logging.NewNopLogger(),
 		record:       event.NewNopRecorder(),
 		metrics:      NewMetrics(),
@@ -238,8 +230,6 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		to(t)
 	}
 
-	t.writer.Wait = t.wait
-
 	return t
 }
 
@@ -260,7 +250,7 @@ func (t *Tracker) Start(ctx context.Context) error {
 	t.mu.Unlock()
 
 	for range 2 {
-		timer := t.clock.NewTimer(t.shutdown)
+		timer := time.NewTimer(t.shutdown)
 
 		select {
 		case <-t.idle:
@@ -268,7 +258,7 @@ func (t *Tracker) Start(ctx context.Context) error {
 			t.rush()
 
 			return nil
-		case <-timer.C():
+		case <-timer.C:
 			t.rush()
 		}
 	}
@@ -429,19 +419,6 @@ func (t *Tracker) settledAt(r *record) time.Time {
 		return r.Deadline.Time
 	default:
 		return r.Started.Add(t.absentAfter)
-	}
-}
-
-// wait for d, or until ctx is done, whose error it then returns.
-func (t *Tracker) wait(ctx context.Context, d time.Duration) error {
-	timer := t.clock.NewTimer(d)
-	defer timer.Stop()
-
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C():
-		return nil
 	}
 }
 

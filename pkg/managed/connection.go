@@ -13,13 +13,13 @@ import (
 
 // A connection is a connector of whatever type of managed resource.
 type connection struct {
-	of      string
-	typed   bool
+	of    string
+	typed bool
 
 	// disconnects says that the connector has a Disconnect of its own.
 	disconnects bool
-	accepts func(mg resource.Managed) bool
-	option  func(e *external) upstream.ReconcilerOption
+	accepts     func(mg resource.Managed) bool
+	option      func(e *external) upstream.ReconcilerOption
 }
 
 // WithExternalConnector sets how the external client of a managed resource is

@@ -1,0 +1,54 @@
+// Package asyncstate lets external operations outlive the reconcile that begins
+// them, and the process.
+//
+// It ends two failures of asynchronous providers. An external name that is learned
+// after Create has returned is lost, since there is no way to say so but to pretend
+// to late-initialize. And an operation that is running when the process dies is
+// forgotten: the resource is created a second time, and the first belongs to
+// nobody.
+//
+//	reconcile                          operation (a goroutine)
+//	─────────                          ───────────────────────
+//	Observe   nothing there
+//	          record ─► API server
+//	Create    begins ────────────────► Create of the external client
+//	Observe   "exists, up to date"       SetExternalName, SetHandle ─► API server
+//	          │                          Progress
+//	          │                          returns
+//	          │                        result ─► API server: name stored and
+//	Observe ◄─┴──────────── wakes ───── record removed, in one patch
+//
+// The record is an annotation of the managed resource, written before anything can
+// reach the external system. After a crash it is what is left. What becomes of it
+// depends on what the external client has to go by:
+//
+//	it implements Resumer, and has set a handle    the operation is gone on with
+//	it implements Finder                           its external resource is looked for
+//	WithIdempotentTokens                           the create is repeated with its token
+//	WithDeterministicNames                         it is observed by its name, and repeated
+//	nothing of all that                            Graft stops, and says what a person can do
+//
+// An update or delete that was interrupted is simply begun again if what is observed
+// asks for it. A create is never made a second time on a guess.
+//
+// A provider needs a tracker for each of its controllers, and one option:
+//
+//	tracker := asyncstate.NewTracker(mgr.GetClient(), asyncstate.WithLiveReader(mgr.GetAPIReader()))
+//	r := managed.NewReconciler(mgr, kind, managed.WithExternalConnector(c), managed.WithAsync(tracker))
+//	err := ctrl.NewControllerManagedBy(mgr).For(&v1.Bucket{}).WatchesRawSource(tracker.Source()).Complete(r)
+//
+// The connector stays what it is: one whose clients do everything while they are
+// called. Providers whose clients have goroutines of their own use WithOwnGoroutines
+// and Tracker.Begin.
+//
+// Without Graft's package managed, wrap the connector in Connector. Then there are
+// two limits. A process that dies between upstream's announcement of a create and
+// its end leaves what upstream refuses to go on from; and a failure that is backed
+// off from is an error of Observe.
+//
+// # What it costs
+//
+// An object that has no operation costs nothing: no memory, no request. An operation
+// costs, beside what upstream writes anyway, one write for its record and one for its
+// result; a create under package managed, only what a synchronous one costs too.
+package asyncstate
