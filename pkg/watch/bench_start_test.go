@@ -1,0 +1,159 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// startAgain starts a controller with watches, and returns what asks for them
+// once more. Nothing but the call itself is done then.
+func (r *benchRig) startAgain(b *testing.B, ws []spec) func() error {
+	b.Helper()
+
+	r.mgr.Elect()
+	r.warm(b, ws)
+	r.startController(b, ws...)
+
+	if r.ours == nil {
+		return func() error { return r.engine.StartWatches(context.Background(), benchController, ws...) }
+	}
+
+	out := watchesFor(ws)
+
+	return func() error { return r.ours.StartWatches(context.Background(), benchController, out...) }
+}
+
+// watchesFor returns the watches as our engine takes them.
+func watchesFor(ws []spec) []watch.Watch {
+	out := make([]watch.Watch, len(ws))
+	for i, w := range ws {
+		out[i] = watch.WatchFor(w.kind, w.typ, w.handler, w.preds...)
+	}
+
+	return out
+}
+
+// Asking for watches that are there, as each reconcile of a composite does, from
+// many goroutines at once.
+func BenchmarkStartWatchesWithNothingToDo(b *testing.B) {
+	for _, n := range []int{1, 50, 500} {
+		for _, side := range []benchSide{engineShaped(), ours()} {
+			b.Run(fmt.Sprintf("Watches=%d/%s", n, side.name), func(b *testing.B) {
+				api := watchtest.NewAPI()
+				kinds := manyKinds(api, n)
+				again := side.make(b, api).startAgain(b, watchesOf(kinds))
+
+				for _, goroutines := range []int{1, 4, 16, 64} {
+					b.Run(fmt.Sprintf("Goroutines=%d", goroutines), func(b *testing.B) {
+						b.ReportAllocs()
+						inParallel(b, goroutines, again)
+					})
+				}
+			})
+		}
+	}
+}
+
+// inParallel calls fn b.N times, from so many goroutines. Starting these isn't
+// measured.
+func inParallel(b *testing.B, goroutines int, fn func() error) {
+	b.Helper()
+
+	var wg sync.WaitGroup
+
+	start := make(chan struct{})
+
+	for g := range goroutines {
+		calls := b.N / goroutines
+		if g < b.N%goroutines {
+			calls++
+		}
+
+		wg.Go(func() {
+			<-start
+
+			for range calls {
+				if err := fn(); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+
+	b.ResetTimer()
+	close(start)
+	wg.Wait()
+	b.StopTimer()
+}
+
+// What every reconcile does must not cost memory, whatever the watch is of.
+func TestAskingAgainAllocatesNothing(t *testing.T) {
+	funcs := handler.Funcs{}
+
+	cases := map[string]struct {
+		reason string
+		watch  func(k watchtest.Kind) spec
+	}{
+		"Unstructured": {
+			reason: "This is what composites watch what they compose with.",
+			watch:  func(k watchtest.Kind) spec { return watchOf(k, &handler.EnqueueRequestForObject{}) },
+		},
+		"Metadata": {
+			reason: "Watching metadata is meant to be cheap.",
+			watch: func(k watchtest.Kind) spec {
+				return spec{kind: partial(k), typ: watch.WatchTypeDependency, handler: &handler.EnqueueRequestForObject{}}
+			},
+		},
+		"HandlerFuncs": {
+			reason: "A handler made of functions isn't a pointer, and can't be compared.",
+			watch:  func(k watchtest.Kind) spec { return watchOf(k, funcs) },
+		},
+		"PredicateFuncs": {
+			reason: "Nor is a predicate that is made of functions.",
+			watch: func(k watchtest.Kind) spec {
+				w := watchOf(k, &handler.EnqueueRequestForObject{})
+				w.preds = []predicate.Predicate{predicate.Funcs{}, predicate.GenerationChangedPredicate{}}
+
+				return w
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		for _, n := range []int{1, 50} {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				api := watchtest.NewAPI()
+				r := graft(t, api)
+				r.mgr.Elect()
+				r.start("c", idle())
+
+				ws := make([]spec, n)
+				for i, k := range manyKinds(api, n) {
+					ws[i] = tc.watch(k)
+				}
+
+				watches := watchesFor(ws)
+				start := func() {
+					if err := r.ours.StartWatches(t.Context(), "c", watches...); err != nil {
+						t.Fatal(err)
+					}
+				}
+				start()
+
+				// Of whole calls: what runs in the background allocates, too.
+				if got := testing.AllocsPerRun(100, start); got > 0 {
+					t.Errorf("\n%s\nStartWatches(...) of %d watches that are there: %.0f allocations, want none", tc.reason, n, got)
+				}
+			})
+		}
+	}
+}
