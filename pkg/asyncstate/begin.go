@@ -83,6 +83,9 @@ func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx 
 func (e *external[M]) background(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
 	op, err := e.tracker.register(ctx, mg, r)
 	if err != nil {
+		// Nothing was begun that anybody would have to find out about.
+		_ = e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{})
+
 		return err
 	}
 
@@ -148,6 +151,10 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	if err != nil {
 		if ended := r.ended(err, time.Now()); ended.Phase == phaseUnknown {
 			c = remember(mg, ended)
+
+			if s := seam.From(ctx); s != nil {
+				s.Continues = true
+			}
 		}
 	}
 

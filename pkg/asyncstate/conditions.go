@@ -83,6 +83,10 @@ func sayRunning(mg resource.Managed, s Status) {
 		m += " " + s.Message
 	}
 
+	if !time.Now().Before(s.Deadline) {
+		m += fmt.Sprintf(" (past its deadline, %s, and not ended yet)", s.Deadline.UTC().Format(time.RFC3339))
+	}
+
 	say(mg, corev1.ConditionTrue, ReasonRunning, m)
 }
 

@@ -20,6 +20,11 @@ func (t *Tracker) acquire(o client.Object) bool {
 		return true
 	}
 
+	// What is announced now could not be begun any more.
+	if t.stopped {
+		return false
+	}
+
 	if len(t.slots) < t.most {
 		t.slots[o.GetUID()] = struct{}{}
 		delete(t.inLine, o.GetUID())

@@ -9,6 +9,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -24,6 +25,10 @@ func (c *config) criticalAnnotationsFor(cl client.Client) CriticalAnnotationUpda
 				return nil
 			}
 
+			if c.async != nil {
+				meta.RemoveAnnotations(o, asyncstate.AnnotationKeyOperation)
+			}
+
 			return seam.From(ctx).KeepStatus(o, func() error { return u.UpdateCriticalAnnotations(ctx, o) })
 		})
 	}
@@ -32,7 +37,7 @@ func (c *config) criticalAnnotationsFor(cl client.Client) CriticalAnnotationUpda
 		return nil
 	}
 
-	return &criticalAnnotations{client: cl, whole: upstream.NewRetryingCriticalAnnotationUpdater(cl), overwritten: c.recordOverwritten}
+	return &criticalAnnotations{client: cl, whole: upstream.NewRetryingCriticalAnnotationUpdater(cl), overwritten: c.recordOverwritten, async: c.async != nil}
 }
 
 // criticalAnnotations stores the annotations that record how a create went, by
@@ -42,6 +47,9 @@ type criticalAnnotations struct {
 	client      client.Client
 	whole       CriticalAnnotationUpdater
 	overwritten overwritten
+
+	// async says that creates have records.
+	async bool
 }
 
 // undecided tells whether nobody knows yet what came of a create, and takes back
@@ -75,7 +83,16 @@ func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o c
 		return u.whole.UpdateCriticalAnnotations(ctx, o)
 	}
 
-	err := s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.StoreOptions{
+	changes := s.ChangedAnnotations(o)
+
+	// A create that goes on doesn't come here. One that was never begun, or is
+	// over, has no use for its record.
+	if text, ok := o.GetAnnotations()[asyncstate.AnnotationKeyOperation]; ok && u.async {
+		changes = append(changes, seam.Change{Key: asyncstate.AnnotationKeyOperation, Was: text, Existed: true, Remove: true, Yield: true})
+		meta.RemoveAnnotations(o, asyncstate.AnnotationKeyOperation)
+	}
+
+	err := s.StoreAnnotations(ctx, o, changes, seam.StoreOptions{
 		Insist:    true,
 		Patient:   true,
 		Overwrote: func(key, theirs, ours string) { u.overwritten(o, key, theirs, ours) },
