@@ -34,6 +34,10 @@ integration: race controlplane ## Run the tests that need a real control plane (
 churn: race controlplane ## Let kinds come and go on a real API server for minutes (GRAFT_WATCH_CHURN=2m)
 	cd hack && go test $(RACE) -tags integration,churn -count=1 -timeout 15m -v -run TestWatchChurn ./integration
 
+.PHONY: torture
+torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
+	@cd hack && go run ./torture $(ARGS)
+
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API anew
 	cd hack && go run ./passthrough
