@@ -139,9 +139,13 @@ func (k *kind) move(s State, err *KindError) {
 	k.changed = make(chan struct{})
 }
 
-// touch notes that the kind was read: reads own an informer for a while.
+// touch notes that the kind was read: reads own an informer for a while. Many may
+// read at once, on as many cores, and would all write to the same memory.
 func (k *kind) touch() {
-	k.lastRead.Store(k.set.clock.Now().UnixNano())
+	now := k.set.clock.Now().UnixNano()
+	if since := now - k.lastRead.Load(); since < 0 || since > int64(readPrecision*float64(k.set.readLinger)) {
+		k.lastRead.Store(now)
+	}
 }
 
 func (k *kind) release(owner any) {

@@ -81,8 +81,12 @@ const (
 	// Enough to be at the last backoff.
 	maxFailures = 32
 
-	// By how much a backoff may be shorter, so that kinds that failed together
-	// don't all try again together.
+	// How exactly it is known when a kind was read last: this part of how long
+	// reads keep it. Reads that come close together then don't write.
+	readPrecision = 1.0 / 64
+
+	// By how much a backoff may be longer, so that kinds that failed together don't
+	// all try again together.
 	backoffSpread = 0.2
 )
 
@@ -245,9 +249,12 @@ func (s *kindSet) forget(k *kind) {
 // release a kind. Before the set is started no goroutine is there to retire it.
 func (s *kindSet) release(k *kind, owner any) {
 	k.release(owner)
+	if s.isStarted() {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isStarted() {
+	if s.isStarted() { // Since we asked.
 		return
 	}
 	k.mu.Lock()
@@ -308,7 +315,8 @@ func (s *kindSet) watchCRDs(n int32) {
 	}
 }
 
-// backoff returns how long to wait after so many failures, at most limit.
+// backoff returns how long to wait after so many failures. It grows up to limit,
+// before it is spread.
 func (s *kindSet) backoff(failures int, limit time.Duration) time.Duration {
 	d := firstBackoff
 	for range failures - 1 {
@@ -320,7 +328,7 @@ func (s *kindSet) backoff(failures int, limit time.Duration) time.Duration {
 	return s.spread(d)
 }
 
-// spread makes a wait a little shorter.
+// spread makes a wait a little longer.
 func (s *kindSet) spread(d time.Duration) time.Duration {
-	return d - time.Duration(s.random()*backoffSpread*float64(d))
+	return d + time.Duration(s.random()*backoffSpread*float64(d))
 }

@@ -19,6 +19,7 @@ import (
 // it is served, is found soon after discovery does.
 func TestW20HiccupsOfDiscovery(t *testing.T) {
 	widget := watchtest.NewKind("Widget")
+	spread := func(d time.Duration) time.Duration { return d * 6 / 5 }
 
 	cases := map[string]struct {
 		reason string
@@ -33,19 +34,19 @@ func TestW20HiccupsOfDiscovery(t *testing.T) {
 		},
 		"Minutes": {
 			reason: "It is tried at least once a minute, since its definition says that it's there.",
-			crds:   true, kind: widget, hiccup: 5 * time.Minute, within: time.Minute,
+			crds:   true, kind: widget, hiccup: 5 * time.Minute, within: spread(time.Minute),
 		},
 		"Hours": {
 			reason: "However long that takes.",
-			crds:   true, kind: widget, hiccup: 5 * time.Hour, within: time.Minute,
+			crds:   true, kind: widget, hiccup: 5 * time.Hour, within: spread(time.Minute),
 		},
 		"NoDefinition": {
 			reason: "Of one that isn't defined by a CRD nobody tells when it comes.",
-			crds:   true, kind: watchtest.ConfigMap(), hiccup: 5 * time.Hour, within: 2 * time.Minute,
+			crds:   true, kind: watchtest.ConfigMap(), hiccup: 5 * time.Hour, within: spread(2 * time.Minute),
 		},
 		"DefinitionsNotWatched": {
 			reason: "Without CRDs nobody ever tells.",
-			kind:   widget, hiccup: 5 * time.Hour, within: time.Minute,
+			kind:   widget, hiccup: 5 * time.Hour, within: spread(time.Minute),
 		},
 	}
 
@@ -94,8 +95,8 @@ func TestW20NoStorm(t *testing.T) {
 		crds   bool
 		most   int // Requests in an hour.
 	}{
-		"DefinitionsWatched":    {reason: "Each is looked for every two minutes.", crds: true, most: kinds * 75 / 2},
-		"DefinitionsNotWatched": {reason: "Each is looked for once a minute.", most: kinds * 75},
+		"DefinitionsWatched":    {reason: "Each is looked for every two minutes.", crds: true, most: kinds * 30},
+		"DefinitionsNotWatched": {reason: "Each is looked for once a minute.", most: kinds * 60},
 	}
 
 	for name, tc := range cases {
@@ -160,7 +161,7 @@ func TestW20NoStorm(t *testing.T) {
 	}
 }
 
-// W20: backoffs double up to a minute, and luck makes them shorter by a fifth at
+// W20: backoffs double up to a minute, and luck makes them longer by a fifth at
 // most.
 func TestW20BackoffIsSpread(t *testing.T) {
 	cases := map[string]struct {
@@ -169,19 +170,19 @@ func TestW20BackoffIsSpread(t *testing.T) {
 		want   []time.Duration
 	}{
 		"None": {
-			reason: "Without luck a backoff is all of it.",
+			reason: "Without luck nothing is added.",
 			random: 0,
 			want:   []time.Duration{1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000},
 		},
 		"Half": {
-			reason: "Half of luck takes a tenth.",
+			reason: "Half of luck adds a tenth.",
 			random: 0.5,
-			want:   []time.Duration{900, 1800, 3600, 7200, 14400, 28800, 54000, 54000},
+			want:   []time.Duration{1100, 2200, 4400, 8800, 17600, 35200, 66000, 66000},
 		},
 		"Most": {
-			reason: "All of it takes a fifth.",
+			reason: "All of it adds a fifth.",
 			random: 1,
-			want:   []time.Duration{800, 1600, 3200, 6400, 12800, 25600, 48000, 48000},
+			want:   []time.Duration{1200, 2400, 4800, 9600, 19200, 38400, 72000, 72000},
 		},
 	}
 
@@ -196,7 +197,7 @@ func TestW20BackoffIsSpread(t *testing.T) {
 
 				_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
 
-				pass(5 * time.Minute)
+				pass(6 * time.Minute)
 
 				var got []time.Duration
 
@@ -237,7 +238,7 @@ func TestClockOfACache(t *testing.T) {
 			t.Errorf("while the clock stands still a kind was looked up %d times, want once", n)
 		}
 
-		clk.Step(time.Second)
+		clk.Step(2 * time.Second)
 
 		if err := <-started; err != nil {
 			t.Errorf("StartWatches(...): %v", err)
@@ -246,7 +247,7 @@ func TestClockOfACache(t *testing.T) {
 		pass(time.Second)
 
 		if n := len(api.Requests(watchtest.DiscoveryOf(none))); n != 2 {
-			t.Errorf("after a second a kind was looked up %d times, want twice", n)
+			t.Errorf("after two seconds a kind was looked up %d times, want twice", n)
 		}
 
 		if err := r.Stop(t.Context(), "c"); err != nil {

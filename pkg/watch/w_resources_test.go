@@ -221,10 +221,9 @@ func TestW20KindsThatArentThereAreCheap(t *testing.T) {
 				requests := len(api.Requests(watchtest.Everything())) - before
 				t.Logf("%d requests in an hour for %d kinds", requests, n)
 
-				// Once a minute, or every two, a fifth less.
-				most := n * 75
+				most := n * 60
 				if crds {
-					most = n * 75 / 2
+					most = n * 30
 				}
 
 				if requests > most+n {
