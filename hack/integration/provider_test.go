@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -105,6 +106,9 @@ type setup struct {
 	// traffic sees the provider's requests, if it isn't nil.
 	traffic *traffic
 
+	// wrap stands between the provider and the API server, if it isn't nil.
+	wrap transport.WrapperFunc
+
 	// impersonate is somebody who may do everything if it is zero.
 	impersonate rest.ImpersonationConfig
 
@@ -141,6 +145,10 @@ func start(t *testing.T, f flavour, s setup) *provider {
 
 	if s.traffic != nil {
 		cfg.Wrap(s.traffic.wrap)
+	}
+
+	if s.wrap != nil {
+		cfg.Wrap(s.wrap)
 	}
 
 	if s.scheme == nil {

@@ -1,0 +1,149 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/hack/sample"
+)
+
+// Managed resources of two kinds have one external name. Whoever has the external
+// resource is deleted, or goes without a word. The next one follows. At no time may
+// two act on it, whatever becomes of requests for Leases.
+func TestReservationHolders(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		// contenders is how many there are of each kind, and turns how many of
+		// them have it, one after the other, before all are deleted.
+		contenders, turns int
+		unreserved        bool
+		// outage is how all requests for Leases fail before the first turn, and
+		// faults how one in three does during the turns.
+		outage, faults []leaseFault
+	}{
+		"Unreserved": {
+			reason:     "Without a reservation they act on it all at once.",
+			contenders: 10,
+			unreserved: true,
+		},
+		"TwoHundred": {
+			reason:     "Of 200, one does.",
+			contenders: 100,
+			turns:      4,
+		},
+		"LeasesFail": {
+			reason:     "While nobody can know who holds the Lease, nobody does anything. One whose answer was lost may be held.",
+			contenders: 5,
+			turns:      8,
+			outage:     []leaseFault{leaseForbidden, leaseBroken, leaseTimeout},
+			faults:     []leaseFault{leaseForbidden, leaseBroken, leaseTimeout, leaseConflict, leaseAnswerLost},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.createLeaseNamespace(t)
+
+			r := newReferee(cloud.New(cloud.Options{RequestLatency: 2 * time.Millisecond}))
+			f := r.reserved(name)
+
+			if tc.unreserved {
+				f = r.provider(name)
+			}
+
+			w := newLeaseWeather()
+			w.set(tc.outage, 100)
+			s.create(t, contenders(tc.contenders)...)
+			start(t, f, setup{connectors: connectors{wait: func() {}}, wrap: w.wrap})
+
+			if tc.outage != nil {
+				w.untilFailed(t, 20*tc.contenders)
+
+				if acts := r.acted(everybody); len(acts) > 0 {
+					t.Errorf("\n%s\nwant nothing done while there are no Leases, got %v", tc.reason, acts)
+				}
+			}
+
+			w.set(tc.faults, 33)
+
+			if tc.unreserved {
+				eventually(t, "two act on it", func() (bool, string) { return len(r.seen()) > 0, "none do" })
+			}
+
+			for turn := range tc.turns {
+				r.handOver(t, s, turn%2 == 1)
+			}
+
+			s.remove(t, slices.Collect(maps.Values(s.list(t.Context(), t)))...)
+
+			if tc.unreserved {
+				// They delete what isn't theirs, and wait for what is created again.
+				return
+			}
+
+			s.untilGone(t)
+
+			if fouls := r.seen(); len(fouls) > 0 {
+				t.Errorf("\n%s\nwant no fouls, got %v", tc.reason, fouls)
+			}
+
+			if left := r.world.Inventory(); len(left) > 0 {
+				t.Errorf("\n%s\nwant no external resource left, got %v", tc.reason, left)
+			}
+
+			t.Logf("%d acts, %d requests for Leases failed", len(r.acted(everybody)), w.failures())
+		})
+	}
+}
+
+func everybody(act) bool { return true }
+
+// handOver waits until somebody has the external resource, and deletes them, or
+// makes them go without a word: without giving up what they reserved.
+func (r *referee) handOver(t *testing.T, s server, silently bool) {
+	t.Helper()
+
+	var has sample.Instance
+
+	eventually(t, "somebody has it", func() (bool, string) {
+		owner := r.owner(t)
+		has = s.list(t.Context(), t)[owner]
+
+		// One that is available does nothing more: it isn't looked at for an hour.
+		return has != nil && isAvailable(has), fmt.Sprintf("%q has it", owner)
+	})
+
+	if silently {
+		r.lose(t)
+		s.merge(t, `{"metadata":{"finalizers":null}}`, has)
+	}
+
+	s.remove(t, has)
+
+	eventually(t, "it is another one's", func() (bool, string) {
+		owner := r.owner(t)
+		return owner != "" && owner != has.GetUID(), fmt.Sprintf("%q has it", owner)
+	})
+}
+
+// createLeaseNamespace makes the namespace with the Leases. None is left from a
+// test before.
+func (s server) createLeaseNamespace(t *testing.T) {
+	t.Helper()
+
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaseNamespace}}
+	must(t, "Create()", client.IgnoreAlreadyExists(s.Create(t.Context(), ns)))
+	must(t, "DeleteAllOf()", s.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(leaseNamespace)))
+}
