@@ -22,8 +22,12 @@ func (c *Cloud) NewSession(ctx context.Context, token string) (*Session, error) 
 		return nil, err
 	}
 
-	return &Session{cloud: c, token: token}, nil
+	return c.Session(token), nil
 }
+
+// Session returns a session without logging in. If the token is wrong its calls
+// return ErrUnauthenticated.
+func (c *Cloud) Session(token string) *Session { return &Session{cloud: c, token: token} }
 
 // Create makes a resource, or returns the one that the request's token made
 // before. It returns ErrAlreadyExists if the name asked for is taken,

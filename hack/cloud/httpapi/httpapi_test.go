@@ -1,0 +1,161 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/hack/cloud/httpapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func serve(t *testing.T, c *cloud.Cloud) *httpapi.Client {
+	t.Helper()
+
+	s := httptest.NewServer(httpapi.Handler(c))
+	t.Cleanup(s.Close)
+
+	return httpapi.NewClient(s.URL, s.Client())
+}
+
+// A session over HTTP does and returns what a session of the cloud itself does.
+func TestSession(t *testing.T) {
+	type session interface {
+		Create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error)
+		Get(ctx context.Context, id string) (cloud.Resource, error)
+		Update(ctx context.Context, id string, properties map[string]string) (cloud.Resource, error)
+		Delete(ctx context.Context, id string) error
+		List(ctx context.Context, f cloud.Filter) ([]cloud.Resource, error)
+	}
+
+	type result struct {
+		Resources []cloud.Resource
+		Error     string
+	}
+
+	life := func(ctx context.Context, s session) []result {
+		var out []result
+
+		add := func(rs []cloud.Resource, err error) {
+			r := result{Resources: rs}
+			if err != nil {
+				r.Error = err.Error()
+			}
+
+			out = append(out, r)
+		}
+		one := func(r cloud.Resource, err error) { add([]cloud.Resource{r}, err) }
+
+		one(s.Create(ctx, cloud.CreateRequest{}))
+		one(s.Create(ctx, cloud.CreateRequest{Kind: "DB", Owner: "me", Token: "t", Properties: map[string]string{"size": "1"}}))
+		one(s.Create(ctx, cloud.CreateRequest{Kind: "DB", Owner: "me", Token: "t", Properties: map[string]string{"size": "2"}}))
+		one(s.Create(ctx, cloud.CreateRequest{Kind: "DB", Owner: "you", Name: "mine"}))
+		one(s.Create(ctx, cloud.CreateRequest{Kind: "DB", Name: "mine"}))
+		one(s.Update(ctx, "db-0001", map[string]string{"size": "3"}))
+		one(s.Get(ctx, "db-0001"))
+		one(s.Get(ctx, "db-0002"))
+		add(s.List(ctx, cloud.Filter{Owner: "me", Token: "t"}))
+		add(s.List(ctx, cloud.Filter{Kind: "DB"}))
+		add(nil, s.Delete(ctx, "db-0001"))
+		one(s.Update(ctx, "db-0001", nil))
+		add(nil, s.Delete(ctx, "db-0002"))
+
+		return out
+	}
+
+	options := func() cloud.Options {
+		clock := cloud.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+		return cloud.Options{Clock: clock, Token: "secret", GoneAfter: time.Minute, IDPrefixes: map[string]string{"DB": "db"}}
+	}
+
+	direct, err := cloud.New(options()).NewSession(t.Context(), "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	remote, err := serve(t, cloud.New(options())).NewSession(t.Context(), "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff(life(t.Context(), direct), life(t.Context(), remote)); diff != "" {
+		t.Errorf("-direct, +over HTTP:\n%s", diff)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	c := cloud.New(cloud.Options{Token: "secret"})
+	client := serve(t, c)
+
+	if _, err := client.NewSession(t.Context(), "wrong"); !errors.Is(err, cloud.ErrUnauthenticated) {
+		t.Errorf("NewSession() with a wrong token: want %v, got %v", cloud.ErrUnauthenticated, err)
+	}
+
+	s, err := client.NewSession(t.Context(), "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := s.Get(t.Context(), "nobody"); !errors.Is(err, cloud.ErrNotFound) {
+		t.Errorf("Get() of what isn't there: want %v, got %v", cloud.ErrNotFound, err)
+	}
+
+	c.SetHooks(cloud.Hooks{Before: func(context.Context, cloud.Call) error { return errors.New("boom") }})
+
+	if _, err := s.Get(t.Context(), "nobody"); err == nil || errors.Is(err, cloud.ErrNotFound) {
+		t.Errorf("Get() that a hook lets fail: want another error, got %v", err)
+	}
+}
+
+// A create that has arrived is carried out although nobody waits for it any more.
+func TestAbandonedCreate(t *testing.T) {
+	c := cloud.New(cloud.Options{})
+	arrived, gone, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+
+	c.SetHooks(cloud.Hooks{
+		Before: func(_ context.Context, call cloud.Call) error {
+			if call.Op == cloud.OpCreate {
+				close(arrived)
+				<-gone
+			}
+
+			return nil
+		},
+		After: func(_ context.Context, call cloud.Call) error {
+			if call.Op == cloud.OpCreate {
+				close(done)
+			}
+
+			return nil
+		},
+	})
+
+	s, err := serve(t, c).NewSession(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-arrived
+		cancel()
+	}()
+
+	if _, err := s.Create(ctx, cloud.CreateRequest{Kind: "DB"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Create(): want %v, got %v", context.Canceled, err)
+	}
+
+	close(gone)
+	<-done
+
+	if n := len(c.Inventory()); n != 1 {
+		t.Errorf("want one resource, got %d", n)
+	}
+}
