@@ -192,6 +192,15 @@ func TestCreateResolver(t *testing.T) {
 			absent: true,
 			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: begun, Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
 		},
+		"AbsentAfterDoubt": {
+			reason: "Also that nobody knew is taken back.",
+			object: bucket(interrupted(long), func(b *testkit.Bucket) {
+				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
+			}),
+			finder: &seeker{finding: asyncstate.Absent()},
+			absent: true,
+			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: begun, Succeeded: "now", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
+		},
 		"AbsentJustThen": {
 			reason: "Absence is believed two minutes after the create began.",
 			object: bucket(interrupted(2 * time.Minute)),
@@ -615,6 +624,9 @@ func TestCreateResolverStores(t *testing.T) {
 		// refuses and loses what is requested.
 		refuses, loses func(context.Context, testkit.Request) error
 
+		// refusesOf is refuses, of an API server that is known only then.
+		refusesOf func(a *testkit.API) func(context.Context, testkit.Request) error
+
 		want want
 	}{
 		"Conflict": {
@@ -724,6 +736,24 @@ func TestCreateResolverStores(t *testing.T) {
 			meanwhile: remove,
 			want:      want{Finds: 1, Result: again, Calm: true},
 		},
+		"GoneOnItsWay": {
+			reason:  "Also if it goes, and something else gets its name, while it is written to.",
+			finding: asyncstate.Absent(),
+			refusesOf: func(a *testkit.API) func(context.Context, testkit.Request) error {
+				return on(1, patches, func(testkit.Request) error {
+					if err := a.Server().Delete(context.Background(), bucket()); err != nil {
+						return err
+					}
+
+					if err := a.Server().Create(context.Background(), bucket(named("another"))); err != nil {
+						return err
+					}
+
+					return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+				})
+			},
+			want: want{Name: "another", Finds: 1, Result: again, Calm: true},
+		},
 		"AnotherMeanwhile": {
 			reason:  "What has its name by then has nothing to do with it.",
 			finding: asyncstate.Found("id-1"),
@@ -780,6 +810,10 @@ func TestCreateResolverStores(t *testing.T) {
 
 			if tc.before != nil {
 				tc.before(t, a)
+			}
+
+			if tc.refusesOf != nil {
+				tc.refuses = tc.refusesOf(a)
 			}
 
 			a.Before, a.After = tc.refuses, tc.loses
@@ -1000,6 +1034,17 @@ func TestCreateResolverOfKinds(t *testing.T) {
 				t.Errorf("want it found, got %v, %v", got.GetAnnotations(), got.GetCondition(xpv2.TypeSynced))
 			}
 		})
+	}
+}
+
+// Outside of a reconcile there is nothing to go by.
+func TestCreateResolverWithoutSession(t *testing.T) {
+	f := &seeker{finding: asyncstate.Found("id-1")}
+	r := newBucketReconciler(testkit.NewAPI(), WithCreateResolver(f))
+
+	b := bucket(interrupted(time.Hour))
+	if err := r.config.createResolver.resolve(context.Background(), nil, b); err != nil || len(f.asked) > 0 || meta.GetExternalName(b) != "" {
+		t.Errorf("want nothing asked, got %d questions, error %v, annotations %v", len(f.asked), err, b.GetAnnotations())
 	}
 }
 
