@@ -1,0 +1,20 @@
+package asyncstate
+
+// Remembered returns how many things a tracker has in memory.
+func Remembered(t *Tracker) int {
+	n := 0
+
+	t.operations.Range(func(any, any) bool {
+		n++
+		return true
+	})
+
+	t.details.mu.Lock()
+	n += len(t.details.of)
+	t.details.mu.Unlock()
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	return n + len(t.slots) + len(t.line) + len(t.inLine) + t.running
+}
