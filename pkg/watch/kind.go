@@ -627,10 +627,11 @@ func (k *kind) obey() {
 	switch k.order {
 	case sleep:
 		k.fan.clear()
+		err := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNoSuchKind}
 		k.left = true
 		k.failures = maxFailures
-		k.nextTry = k.set.clock.Now().Add(k.set.backoff(k.failures, vanishedBackoff))
-		k.move(StateDormant, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNoSuchKind})
+		k.nextTry = k.set.clock.Now().Add(k.set.backoff(k.failures, k.patience(err)))
+		k.move(StateDormant, err)
 	case carryOn, reopen:
 		k.move(StatePending, nil)
 	}
@@ -689,4 +690,17 @@ func (k *kind) vanished(s sighting) {
 	}
 	k.seen = sighting{}
 	k.command(sleep)
+}
+
+// untold is called when nobody watches CRDs any more: the kind has to look by
+// itself whether it is back.
+func (k *kind) untold() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen = sighting{}
+	k.left = false
+	if soon := k.set.clock.Now().Add(k.set.spread(lastBackoff)); k.nextTry.After(soon) {
+		k.nextTry = soon
+		k.poke()
+	}
 }

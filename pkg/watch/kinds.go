@@ -293,7 +293,9 @@ func (s *kindSet) of(gk schema.GroupKind) []*kind {
 func (s *kindSet) defined(gk schema.GroupKind, d definition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.definitions[gk] = d
+	if s.crdsWatched.Load() > 0 { // It may be told late.
+		s.definitions[gk] = d
+	}
 }
 
 // undefined notes that a CRD went. Another may define the kind by now.
@@ -309,9 +311,13 @@ func (s *kindSet) undefined(gk schema.GroupKind, uid types.UID) {
 func (s *kindSet) watchCRDs(n int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.crdsWatched.Add(n) == 0 {
-		// Nobody would tell when they go.
-		clear(s.definitions)
+	if s.crdsWatched.Add(n) > 0 {
+		return
+	}
+	// Nobody tells any more when they come and go.
+	clear(s.definitions)
+	for _, k := range s.kinds {
+		k.untold()
 	}
 }
 

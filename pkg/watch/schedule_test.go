@@ -13,6 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kcache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
@@ -61,21 +68,53 @@ func (r *tally) objects() (there map[string]string, wrong []string) {
 	return there, wrong
 }
 
+// A wanted watch: its kind's number, and its type.
+type wanted struct {
+	kind int
+	typ  watch.WatchType
+}
+
+// Types of watches. The last one is of metadata.
+var scheduleTypes = []watch.WatchType{watch.WatchTypeDependency, watch.WatchTypeClaim, watch.WatchTypeManagedResource}
+
+func (w wanted) id(k watchtest.Kind) watch.WatchID { return watch.WatchID{Type: w.typ, GVK: k.GVK} }
+
+// A modelled controller is what a controller must be.
+type modelled struct {
+	name    string
+	running bool
+	watches map[wanted]*tally
+}
+
+// A listening is a handler that was added to an informer.
+type listening struct {
+	kind     int
+	inf      cache.Informer
+	reg      kcache.ResourceEventHandlerRegistration
+	recorder *tally
+}
+
 // A schedule is a run of one.
 type schedule struct {
-	t    *testing.T
-	rest []byte
-	r    *rig
-	log  []string
+	t     *testing.T
+	rest  []byte
+	r     *rig
+	store *memoryStore
+	log   []string
 
 	defining sync.Mutex
 
-	mu    sync.Mutex
-	kinds []watchtest.Kind // As they are defined, or were last.
-	lifts map[int]func()
+	mu      sync.Mutex
+	kinds   []watchtest.Kind // As they are defined, or were last.
+	lifts   map[int]func()
+	indexed map[int]bool
+	heard   []*listening
 
-	// What must be, by controller.
-	running map[string]map[int]*tally
+	// Ends the watch of definitions, if there is one.
+	unwatch func()
+
+	// What must be.
+	controllers []*modelled
 
 	// What the engine said of itself when it was looked at.
 	page string
@@ -87,6 +126,7 @@ type schedule struct {
 const (
 	scheduleKinds       = 4
 	scheduleControllers = 3
+	scheduleIndex       = "metadata.name.first"
 
 	// How long calls that wait for informers may. Faults may make them.
 	callTimeout = 2 * time.Second
@@ -133,77 +173,207 @@ func (s *schedule) call(what string, d time.Duration, fn func(ctx context.Contex
 	return err
 }
 
-// one makes a call that changes what must be.
-func (s *schedule) one() {
-	c := fmt.Sprintf("c%d", s.next(scheduleControllers))
-	i := s.next(scheduleKinds)
-	k := s.kind(i)
-	ws := s.running[c]
+// over notes that a watch was stopped: it must not be told anything any more.
+func (s *schedule) over(rec *tally) {
+	n := len(rec.all())
 
-	switch s.next(6) {
-	case 0:
-		if err := s.r.Start(c, idle()); err != nil {
-			s.errorf("Start(%s): %v", c, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.stopped[rec] = n
+}
+
+// A renamed handler is another one that does the same.
+type renamed struct {
+	*tally
+
+	n int
+}
+
+// draw draws some watches.
+func (s *schedule) draw() []wanted {
+	ws := make([]wanted, 1+s.next(3))
+	for i := range ws {
+		ws[i] = wanted{kind: s.next(scheduleKinds), typ: scheduleTypes[s.next(len(scheduleTypes))]}
+	}
+
+	return ws
+}
+
+// one draws a call to a controller that changes what must be. Calls to different
+// controllers may be made at once.
+func (s *schedule) one(c *modelled) func() {
+	what, ws, mask := s.next(10), s.draw(), s.next(1<<scheduleKinds)
+
+	return func() {
+		switch what {
+		case 0, 1:
+			s.start(c)
+		case 2:
+			s.stop(c)
+		case 3, 4, 5, 6:
+			s.startWatches(c, ws, mask)
+		case 7, 8:
+			s.stopWatches(c, ws)
+		case 9:
+			s.collect(c, mask)
 		}
 
-		if ws == nil {
-			s.running[c] = make(map[int]*tally)
+		s.compare(c)
+	}
+}
+
+func (s *schedule) start(c *modelled) {
+	if err := s.r.Start(c.name, idle()); err != nil {
+		s.errorf("Start(%s): %v", c.name, err)
+	}
+
+	c.running = true
+
+	s.note("Start(%s)", c.name)
+}
+
+func (s *schedule) stop(c *modelled) {
+	if err := s.call("Stop "+c.name, time.Second, func(ctx context.Context) error { return s.r.Stop(ctx, c.name) }); err != nil {
+		s.errorf("Stop(%s): %v", c.name, err)
+	}
+
+	for w, rec := range c.watches {
+		s.over(rec)
+		delete(c.watches, w)
+	}
+
+	c.running = false
+}
+
+func (s *schedule) startWatches(c *modelled, ws []wanted, n int) {
+	specs := make([]spec, len(ws))
+	recs := make(map[wanted]*tally)
+
+	for i, w := range ws {
+		if recs[w] == nil { // Twice in a batch is once.
+			recs[w] = c.watches[w]
 		}
 
-		s.note("Start(%s)", c)
-	case 1:
-		if err := s.call("Stop "+c, time.Second, func(ctx context.Context) error { return s.r.Stop(ctx, c) }); err != nil {
-			s.errorf("Stop(%s): %v", c, err)
+		if recs[w] == nil {
+			recs[w] = &tally{}
 		}
 
-		for _, rec := range ws {
-			s.stopped[rec] = len(rec.all())
+		k := s.kind(w.kind)
+		specs[i] = spec{kind: k.New(), typ: w.typ, handler: &renamed{tally: recs[w], n: n}}
+
+		if w.typ == watch.WatchTypeManagedResource {
+			specs[i].kind = partial(k)
 		}
+	}
 
-		delete(s.running, c)
-	case 2, 3, 4:
-		rec := ws[i]
-		if rec == nil {
-			rec = &tally{}
+	err := s.call(fmt.Sprintf("StartWatches %s %v", c.name, ws), callTimeout, func(ctx context.Context) error {
+		return s.r.StartWatches(ctx, c.name, specs...)
+	})
+	if got := errors.Is(err, watch.ErrNotRunning); got == c.running {
+		s.errorf("StartWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
+	}
+
+	if errors.Is(err, watch.ErrConflictingWatch) || errors.Is(err, watch.ErrInvalidWatch) {
+		s.errorf("StartWatches(%s) of watches that are well: %v", c.name, err)
+	}
+
+	if c.running {
+		maps.Copy(c.watches, recs)
+	}
+}
+
+func (s *schedule) stopWatches(c *modelled, ws []wanted) {
+	ids := make([]watch.WatchID, len(ws))
+	gone := make(map[wanted]bool)
+
+	for i, w := range ws {
+		ids[i] = w.id(s.kind(w.kind))
+
+		if c.watches[w] != nil {
+			gone[w] = true
 		}
+	}
 
-		err := s.call(fmt.Sprintf("StartWatches %s %d", c, i), callTimeout, func(ctx context.Context) error {
-			return s.r.StartWatches(ctx, c, watchOf(k, rec))
-		})
-		if got := errors.Is(err, watch.ErrNotRunning); got != (ws == nil) {
-			s.errorf("StartWatches(%s) of a controller that is running=%t: %v", c, ws != nil, err)
-		}
+	n := 0
+	err := s.call(fmt.Sprintf("StopWatches %s %v", c.name, ws), time.Second, func(ctx context.Context) error {
+		var err error
+		n, err = s.r.StopWatches(ctx, c.name, ids...)
 
-		if ws != nil {
-			ws[i] = rec
-		}
-	case 5:
-		n := 0
-		err := s.call(fmt.Sprintf("StopWatches %s %d", c, i), time.Second, func(ctx context.Context) error {
-			var err error
-			n, err = s.r.StopWatches(ctx, c, idOf(k))
+		return err
+	})
 
-			return err
-		})
+	if got := errors.Is(err, watch.ErrNotRunning); got == c.running || !got && err != nil {
+		s.errorf("StopWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
+	}
 
-		if got := errors.Is(err, watch.ErrNotRunning); got != (ws == nil) || !got && err != nil {
-			s.errorf("StopWatches(%s) of a controller that is running=%t: %v", c, ws != nil, err)
-		}
+	if n != len(gone) {
+		s.errorf("StopWatches(%s) stopped %d watches, want %d", c.name, n, len(gone))
+	}
 
-		if rec := ws[i]; rec != nil {
-			s.stopped[rec] = len(rec.all())
-			delete(ws, i)
+	for w := range gone {
+		s.over(c.watches[w])
+		delete(c.watches, w)
+	}
+}
 
-			if n != 1 {
-				s.errorf("StopWatches(%s) stopped %d watches, want 1", c, n)
+// collect lets a collector stop the dependencies on kinds that aren't in the mask.
+func (s *schedule) collect(c *modelled, mask int) {
+	tracker := watch.TrackerFunc(func(context.Context) ([]schema.GroupVersionKind, error) {
+		var needed []schema.GroupVersionKind
+
+		for i := range scheduleKinds {
+			if mask&(1<<i) != 0 {
+				needed = append(needed, s.kind(i).GVK)
 			}
+		}
+
+		return needed, nil
+	})
+	gc := watch.NewGarbageCollector(c.name, s.r.ours, tracker, scheduleTypes[:1])
+
+	err := s.call(fmt.Sprintf("Collect %s all but %b", c.name, mask), time.Second, gc.GarbageCollectWatchesNow)
+	if got := errors.Is(err, watch.ErrNotRunning); got == c.running || !got && err != nil {
+		s.errorf("GarbageCollectWatchesNow() of a controller that is running=%t: %v", c.running, err)
+	}
+
+	for w, rec := range c.watches {
+		if mask != 0 && mask&(1<<w.kind) == 0 && w.typ == scheduleTypes[0] {
+			s.over(rec)
+			delete(c.watches, w)
 		}
 	}
 }
 
-// churn returns something to happen at the same time as a call.
+// compare asks what a controller has.
+func (s *schedule) compare(c *modelled) {
+	if got := s.r.IsRunning(c.name); got != c.running {
+		s.errorf("IsRunning(%s) = %t, want %t", c.name, got, c.running)
+	}
+
+	ids, err := s.r.GetWatches(c.name)
+	if got := errors.Is(err, watch.ErrNotRunning); got == c.running {
+		s.errorf("GetWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
+	}
+
+	want, got := make(map[watch.WatchID]bool), make(map[watch.WatchID]bool)
+
+	for w := range c.watches {
+		want[w.id(s.kind(w.kind))] = true
+	}
+
+	for _, id := range ids {
+		got[id] = true
+	}
+
+	if !maps.Equal(want, got) {
+		s.errorf("GetWatches(%s) = %v, want %v", c.name, got, want)
+	}
+}
+
+// churn draws something to happen at the same time as a call.
 func (s *schedule) churn() func() {
-	i, what, arg := s.next(scheduleKinds), s.next(14), s.next(256)
+	i, what, arg := s.next(scheduleKinds), s.next(22), s.next(256)
 	name := fmt.Sprintf("o%d", arg%5)
 
 	return func() {
@@ -259,13 +429,123 @@ func (s *schedule) churn() func() {
 			s.fault(i, watchtest.DiscoveryOf(k), arg)
 		case 11:
 			s.lift(i)
-		case 12:
-			_ = s.call(fmt.Sprintf("Get %d", i), 50*time.Millisecond, func(ctx context.Context) error { return s.r.read(ctx, k, name) })
-		case 13:
-			if err := s.r.infs.RemoveInformer(s.t.Context(), k.New()); err != nil {
-				s.errorf("RemoveInformer(...): %v", err)
-			}
+		default:
+			s.look(what, i, arg)
 		}
+	}
+}
+
+// look makes a call that changes nothing that a controller wants.
+func (s *schedule) look(what, i, arg int) {
+	k := s.kind(i)
+	short := 50 * time.Millisecond
+
+	switch what {
+	case 12:
+		_ = s.call(fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") })
+	case 13:
+		if err := s.r.infs.RemoveInformer(s.t.Context(), k.New()); err != nil {
+			s.errorf("RemoveInformer(...): %v", err)
+		}
+	case 14:
+		_ = s.call(fmt.Sprintf("List %d", i), short, func(ctx context.Context) error { return s.r.list(ctx, k) })
+	case 15:
+		s.mu.Lock()
+		first := !s.indexed[i]
+		s.indexed[i] = true
+		s.mu.Unlock()
+
+		if first {
+			_ = s.call(fmt.Sprintf("IndexField %d", i), short, func(ctx context.Context) error {
+				return s.r.infs.IndexField(ctx, k.New(), scheduleIndex, func(o client.Object) []string { return []string{o.GetName()[:1]} })
+			})
+		}
+	case 16:
+		s.listen(i)
+	case 17:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+
+		if len(s.heard) == 0 {
+			return
+		}
+
+		l := s.heard[arg%len(s.heard)]
+		s.heard = slices.DeleteFunc(s.heard, func(o *listening) bool { return o == l })
+
+		if err := l.inf.RemoveEventHandler(l.reg); err != nil {
+			s.errorf("RemoveEventHandler(...): %v", err)
+		}
+	case 18:
+		s.watchDefinitions(arg%2 == 0)
+	case 19:
+		s.r.api.Disconnect(watchtest.Of(watchtest.CRD()))
+
+		if arg%2 == 0 {
+			s.r.api.Compact(watchtest.CRD())
+		}
+	case 20:
+		s.r.mgr.Elect()
+	case 21:
+		_ = s.r.ours.Snapshot().String()
+		_ = s.r.infs.ActiveInformers()
+		_ = s.call("IsAuthorizedFor", short, func(ctx context.Context) error {
+			_, err := s.r.ours.IsAuthorizedFor(ctx, k.GVK, "default")
+			return err
+		})
+	}
+}
+
+// listen adds a handler to a kind's informer.
+func (s *schedule) listen(i int) {
+	k := s.kind(i)
+	waits := cache.BlockUntilSynced(false)
+
+	inf, err := s.r.infs.GetInformer(s.t.Context(), k.New(), waits)
+	if err != nil {
+		s.errorf("GetInformer(...) without waiting: %v", err)
+		return
+	}
+
+	l := &listening{kind: i, inf: inf, recorder: &tally{}}
+	if l.reg, err = inf.AddEventHandler(l.recorder.funcs()); err != nil {
+		s.errorf("AddEventHandler(...): %v", err)
+		return
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.heard = append(s.heard, l)
+}
+
+// watchDefinitions begins or ends to.
+func (s *schedule) watchDefinitions(on bool) {
+	s.mu.Lock()
+	unwatch := s.unwatch
+	s.unwatch = nil
+	s.mu.Unlock()
+
+	if unwatch != nil {
+		unwatch()
+	}
+
+	if !on {
+		return
+	}
+
+	ctx, cancel := context.WithCancel(s.t.Context())
+	if err := s.r.GarbageCollectCustomResourceInformers(ctx); err != nil {
+		s.errorf("GarbageCollectCustomResourceInformers(...): %v", err)
+	}
+
+	s.mu.Lock()
+	other := s.unwatch
+	s.unwatch = cancel
+	s.mu.Unlock()
+
+	if other != nil {
+		other()
 	}
 }
 
@@ -317,10 +597,12 @@ func runSchedule(t *testing.T, data []byte) {
 
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
+		store := &memoryStore{}
 		s := &schedule{
-			t: t, rest: data, r: graft(t, api),
+			t: t, rest: data, store: store,
+			r:       newGraft(t, api, api.Config(), nil, watch.WithStateStore(store)),
 			lifts:   make(map[int]func()),
-			running: make(map[string]map[int]*tally),
+			indexed: make(map[int]bool),
 			stopped: make(map[*tally]int),
 		}
 
@@ -330,23 +612,27 @@ func runSchedule(t *testing.T, data []byte) {
 			api.Define(k)
 		}
 
+		for i := range scheduleControllers {
+			s.controllers = append(s.controllers, &modelled{name: fmt.Sprintf("c%d", i), watches: make(map[wanted]*tally)})
+		}
+
 		defer func() {
 			for i := range scheduleKinds {
 				s.lift(i)
 			}
+
+			s.watchDefinitions(false)
 
 			if t.Failed() {
 				t.Logf("schedule %q:\n%s\n%s", data, strings.Join(s.log, "\n"), s.page)
 			}
 		}()
 
-		if s.next(2) == 1 {
-			if err := s.r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s.watchDefinitions(s.next(2) == 1)
 
-		s.r.mgr.Elect()
+		if s.next(4) != 0 {
+			s.r.mgr.Elect()
+		}
 
 		for len(s.rest) > 0 && !t.Failed() {
 			var wg sync.WaitGroup
@@ -357,7 +643,14 @@ func runSchedule(t *testing.T, data []byte) {
 				wg.Go(fn)
 			}
 
-			s.one()
+			// One or two calls, never two to one controller.
+			n, first := 1+s.next(2), s.next(scheduleControllers)
+			for i := range n {
+				fn := s.one(s.controllers[(first+i)%scheduleControllers])
+
+				wg.Go(fn)
+			}
+
 			wg.Wait()
 
 			if s.next(3) == 0 {
@@ -367,17 +660,21 @@ func runSchedule(t *testing.T, data []byte) {
 
 		s.heal()
 		s.check()
+		s.end(s.next(2) == 0)
 	})
 }
 
 // heal lets everything be well for a while.
 func (s *schedule) heal() {
+	s.r.mgr.Elect()
+
 	for i := range scheduleKinds {
 		s.lift(i)
 		s.r.api.Define(s.kinds[i])
 	}
 
-	// Backoff without definitions is at most a minute; that of informers, too.
+	// Backoff without definitions is at most a minute, and a little; that of
+	// informers, too.
 	pass(5 * time.Minute)
 
 	for _, k := range s.kinds {
@@ -387,27 +684,48 @@ func (s *schedule) heal() {
 	pass(10 * time.Second)
 }
 
+// knows compares what a handler was told with what there is.
+func (s *schedule) knows(who string, i int, rec *tally) {
+	want := make(map[string]string)
+	for key, o := range s.r.api.Objects(s.kinds[i]) {
+		want[key.Name] = string(o.GetUID())
+	}
+
+	got, wrong := rec.objects()
+	if len(wrong) > 0 {
+		s.errorf("%s was told what can't be: %s", who, strings.Join(wrong, "; "))
+	}
+
+	if !maps.Equal(want, got) {
+		s.errorf("%s knows %v, and there are %v", who, got, want)
+	}
+}
+
 // check compares what is with what must be.
 func (s *schedule) check() {
-	live := 0
+	live, running := 0, 0
+	saved := make(watch.SavedWatches)
 
-	for c, ws := range s.running {
-		for i, rec := range ws {
+	for _, c := range s.controllers {
+		s.compare(c)
+
+		if c.running {
+			running++
+		}
+
+		for w, rec := range c.watches {
 			live++
 
-			want := make(map[string]string)
-			for key, o := range s.r.api.Objects(s.kinds[i]) {
-				want[key.Name] = string(o.GetUID())
-			}
+			s.knows(fmt.Sprintf("watch %s %v", c.name, w), w.kind, rec)
+			saved[c.name] = append(saved[c.name], w.id(s.kinds[w.kind]))
+		}
+	}
 
-			got, wrong := rec.objects()
-			if len(wrong) > 0 {
-				s.errorf("watch %s %d was told what can't be: %s", c, i, strings.Join(wrong, "; "))
-			}
+	for _, l := range s.heard {
+		s.knows(fmt.Sprintf("a handler of %d", l.kind), l.kind, l.recorder)
 
-			if !maps.Equal(want, got) {
-				s.errorf("watch %s %d knows %v, and there are %v", c, i, got, want)
-			}
+		if !l.reg.HasSynced() {
+			s.errorf("a handler of %d wasn't told all that there is", l.kind)
 		}
 	}
 
@@ -417,8 +735,26 @@ func (s *schedule) check() {
 		}
 	}
 
-	if c, w := s.r.metrics.running(); c != len(s.running) || w != live {
-		s.errorf("started minus stopped: %d controllers, %d watches; want %d, %d", c, w, len(s.running), live)
+	if c, w := s.r.metrics.running(); c != running || w != live {
+		s.errorf("started minus stopped: %d controllers, %d watches; want %d, %d", c, w, running, live)
+	}
+
+	byID := cmpopts.SortSlices(func(a, b watch.WatchID) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
+	if got, n := s.store.get(); n > 0 || live > 0 {
+		if diff := cmp.Diff(saved, got, byID, cmpopts.EquateEmpty()); diff != "" {
+			s.errorf("saved: -want, +got:\n%s", diff)
+		}
+	}
+
+	for i, k := range s.kinds {
+		if !s.indexed[i] {
+			continue
+		}
+
+		l := k.NewList()
+		if err := s.r.reader.List(s.t.Context(), l, client.MatchingFields{scheduleIndex: "l"}); err != nil || len(l.Items) != 1 {
+			s.errorf("by its index kind %d has %d objects, %v; want 1", i, len(l.Items), err)
+		}
 	}
 
 	snapshot := s.r.ours.Snapshot()
@@ -431,19 +767,60 @@ func (s *schedule) check() {
 			}
 		}
 	}
+}
 
-	// And it all goes.
-	for _, c := range slices.Sorted(maps.Keys(s.running)) {
-		if err := s.r.Stop(s.t.Context(), c); err != nil {
-			s.errorf("Stop(%s): %v", c, err)
+// end stops everything, one by one or at once, and looks what is left.
+func (s *schedule) end(shutdown bool) {
+	for _, l := range s.heard {
+		if err := l.inf.RemoveEventHandler(l.reg); err != nil {
+			s.errorf("RemoveEventHandler(...): %v", err)
 		}
+	}
+
+	if shutdown {
+		if err := s.r.ours.Shutdown(s.t.Context()); err != nil {
+			s.errorf("Shutdown(...): %v", err)
+		}
+	}
+
+	for _, c := range s.controllers {
+		if !shutdown {
+			s.stop(c)
+		}
+
+		for _, rec := range c.watches {
+			s.over(rec)
+		}
+
+		if err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{})); !errors.Is(err, watch.ErrNotRunning) || errors.Is(err, watch.ErrShutDown) != shutdown {
+			s.errorf("StartWatches(%s) after the end: %v", c.name, err)
+		}
+	}
+
+	for _, k := range s.kinds {
+		s.r.api.Put(k.Object("late"), k)
 	}
 
 	pass(time.Hour)
 
-	for _, k := range s.kinds {
-		if n := s.r.api.Open(watchtest.Of(k)); n != 0 {
-			s.errorf("%d informers of %s are left", n, k.GVK.Kind)
+	for rec, n := range s.stopped {
+		if got := len(rec.all()); got != n {
+			s.errorf("a watch that was stopped got %d more events at the end", got-n)
+		}
+	}
+
+	if c, w := s.r.metrics.running(); c != 0 || w != 0 {
+		s.errorf("at the end started minus stopped: %d controllers, %d watches", c, w)
+	}
+
+	for i, k := range s.kinds {
+		want := 0
+		if s.indexed[i] {
+			want = 1 // An index stays.
+		}
+
+		if n := s.r.api.Open(watchtest.Of(k)); n != want {
+			s.errorf("%d informers of %s are left, want %d", n, k.GVK.Kind, want)
 		}
 	}
 }
@@ -461,7 +838,7 @@ func randomSchedule(seed uint64, length int) []byte {
 }
 
 func TestRandomSchedules(t *testing.T) {
-	n := 25
+	n := 60
 	if testing.Short() {
 		n = 5
 	}
