@@ -22,6 +22,17 @@ import (
 var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
+	if description := os.Getenv(processVariable); description != "" {
+		ctrl.SetLogger(logr.Discard())
+
+		if err := runProcess(description); err != nil {
+			fmt.Fprintln(os.Stderr, "provider:", err)
+			os.Exit(1)
+		}
+
+		return
+	}
+
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "integration:", err)

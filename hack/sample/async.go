@@ -15,12 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 var (
 	_ managed.ExternalConnector               = &Async[resource.Managed]{}
 	_ managed.TypedExternalConnector[*Bucket] = &Async[*Bucket]{}
 	_ managed.TypedExternalClient[*Bucket]    = &asyncClient[*Bucket]{}
+	_ asyncstate.TypedFinder[*Bucket]         = &trackedClient[*Bucket]{}
 )
 
 // TypeLastAsyncOperation is the condition that tells of the last operation's end.
@@ -37,6 +39,9 @@ const (
 // name above all, is known in this connector's memory until the next Observe puts
 // it on the managed resource and reports it as ResourceLateInitialized. While an
 // operation runs, Observe says that the resource exists and is up to date.
+//
+// With WithOperations it also begins and ends its operations with a tracker, as the
+// author of such a provider would have it do for Graft: that is all in start.
 //
 // It is safe for concurrent use.
 type Async[M resource.Managed] struct {
@@ -76,7 +81,12 @@ func (c *Async[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClie
 		return nil, err
 	}
 
-	return &asyncClient[M]{connector: c, session: session}, nil
+	client := &asyncClient[M]{connector: c, session: session}
+	if c.settings.operations != nil {
+		return &trackedClient[M]{client}, nil
+	}
+
+	return client, nil
 }
 
 // Pending returns how many operations wait for Finish.
@@ -109,18 +119,38 @@ func (c *Async[M]) Wait() { c.running.Wait() }
 
 // start an operation unless one runs for this managed resource. The operation
 // returns the id of the resource it was about, empty if there is none now.
-func (c *Async[M]) start(ctx context.Context, uid types.UID, op func(context.Context) (string, error)) {
+func (c *Async[M]) start(ctx context.Context, mg M, typ asyncstate.Type, op func(context.Context) (string, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	m := c.known[uid]
+	m := c.known[mg.GetUID()]
 	if m == nil {
 		m = &memory{}
-		c.known[uid] = m
+		c.known[mg.GetUID()] = m
 	}
 
 	if m.running {
-		return
+		return nil
+	}
+
+	// The operation outlives the reconcile that started it.
+	ctx = context.WithoutCancel(ctx)
+	end := func(string, error) {}
+
+	if t := c.settings.operations; t != nil {
+		begun, err := t.Begin(ctx, mg, typ)
+		if err != nil {
+			return err
+		}
+
+		ctx, end = begun.Context(), func(id string, err error) {
+			if id != "" {
+				// What can't be stored now is stored with the result.
+				_ = begun.SetExternalName(ctx, id)
+			}
+
+			begun.End(err)
+		}
 	}
 
 	m.running = true
@@ -129,25 +159,26 @@ func (c *Async[M]) start(ctx context.Context, uid types.UID, op func(context.Con
 		id, err := op(ctx)
 
 		c.mu.Lock()
-		defer c.mu.Unlock()
-
 		m.running, m.ended, m.err = false, true, err
 		if id != "" {
 			m.id = id
 		}
+		c.mu.Unlock()
+
+		end(id, err)
 
 		return err
 	}
 
 	if !c.settings.background {
 		c.scheduled = append(c.scheduled, run)
-		return
+		return nil
 	}
 
-	// The operation outlives the reconcile that started it. Its error is in the
-	// memory for Observe.
-	ctx = context.WithoutCancel(ctx)
+	// Its error is in the memory for Observe.
 	c.running.Go(func() { _ = run(ctx) })
+
+	return nil
 }
 
 // recall returns what is known of a managed resource, and forgets that an
@@ -177,7 +208,7 @@ func (c *Async[M]) forget(uid types.UID) {
 
 type asyncClient[M resource.Managed] struct {
 	connector *Async[M]
-	session   *cloud.Session
+	session   Session
 }
 
 func (c *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
@@ -239,7 +270,7 @@ func (c *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCrea
 
 	req := c.connector.settings.createRequest(i)
 
-	c.connector.start(ctx, i.GetUID(), func(ctx context.Context) (string, error) {
+	err = c.connector.start(ctx, mg, asyncstate.Create, func(ctx context.Context) (string, error) {
 		r, err := c.session.Create(ctx, req)
 		if err != nil {
 			return "", fmt.Errorf("cannot create the resource: %w", err)
@@ -248,7 +279,7 @@ func (c *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCrea
 		return r.ID, nil
 	})
 
-	return managed.ExternalCreation{}, nil
+	return managed.ExternalCreation{}, err
 }
 
 func (c *asyncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate, error) {
@@ -259,7 +290,7 @@ func (c *asyncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpda
 
 	id, props := meta.GetExternalName(i), properties(i)
 
-	c.connector.start(ctx, i.GetUID(), func(ctx context.Context) (string, error) {
+	err = c.connector.start(ctx, mg, asyncstate.Update, func(ctx context.Context) (string, error) {
 		if _, err := c.session.Update(ctx, id, props); err != nil {
 			return "", fmt.Errorf("cannot update the resource: %w", err)
 		}
@@ -267,7 +298,7 @@ func (c *asyncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpda
 		return "", nil
 	})
 
-	return managed.ExternalUpdate{}, nil
+	return managed.ExternalUpdate{}, err
 }
 
 func (c *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete, error) {
@@ -280,7 +311,7 @@ func (c *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 
 	id := meta.GetExternalName(i)
 
-	c.connector.start(ctx, i.GetUID(), func(ctx context.Context) (string, error) {
+	err = c.connector.start(ctx, mg, asyncstate.Delete, func(ctx context.Context) (string, error) {
 		if err := ignoreNotFound(c.session.Delete(ctx, id)); err != nil {
 			return "", fmt.Errorf("cannot delete the resource: %w", err)
 		}
@@ -288,13 +319,21 @@ func (c *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 		return "", nil
 	})
 
-	return managed.ExternalDelete{}, nil
+	return managed.ExternalDelete{}, err
 }
 
 func (c *asyncClient[M]) Disconnect(context.Context) error {
 	c.connector.disconnects.Add(1)
 
 	return nil
+}
+
+// A trackedClient is an asyncClient whose operations a tracker knows.
+type trackedClient[M resource.Managed] struct{ *asyncClient[M] }
+
+// Find the external resource.
+func (c *trackedClient[M]) Find(ctx context.Context, mg M, _ asyncstate.Attempt) (asyncstate.Finding, error) {
+	return find(ctx, c.session, cloud.Filter{Owner: string(mg.GetUID())})
 }
 
 func lastAsyncOperation(err error) xpv2.Condition {

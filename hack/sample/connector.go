@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 type settings struct {
@@ -20,6 +21,19 @@ type settings struct {
 
 	configs client.Reader
 	tracker resource.ModernTracker
+
+	open       func(ctx context.Context, token string) (Session, error)
+	operations *asyncstate.Tracker
+}
+
+// A Session calls the cloud's API: a *cloud.Session does, and one of package
+// httpapi.
+type Session interface {
+	Create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error)
+	Get(ctx context.Context, id string) (cloud.Resource, error)
+	Update(ctx context.Context, id string, properties map[string]string) (cloud.Resource, error)
+	Delete(ctx context.Context, id string) error
+	List(ctx context.Context, f cloud.Filter) ([]cloud.Resource, error)
 }
 
 // An Option configures a connector.
@@ -40,6 +54,19 @@ func WithDeterministicNames() Option { return func(s *settings) { s.deterministi
 // Async.Wait waits for. Without it they run in Async.Finish. It does nothing to a
 // Sync connector.
 func WithBackground() Option { return func(s *settings) { s.background = true } }
+
+// WithSessions makes the connector log in with open, for instance to a cloud in
+// another process. The cloud that the connector was given is not used, and may be
+// nil.
+func WithSessions(open func(ctx context.Context, token string) (Session, error)) Option {
+	return func(s *settings) { s.open = open }
+}
+
+// WithOperations makes an Async connector tell a tracker, one that was created
+// WithOwnGoroutines, of what it begins and of what came of it. Its clients then
+// implement asyncstate.Finder: they look for what they created by its owner. It
+// does nothing to other connectors.
+func WithOperations(t *asyncstate.Tracker) Option { return func(s *settings) { s.operations = t } }
 
 func newSettings(o []Option) settings {
 	s := settings{}
@@ -63,7 +90,7 @@ func (c *Calls) Connects() int { return int(c.connects.Load()) }
 func (c *Calls) Disconnects() int { return int(c.disconnects.Load()) }
 
 // connect logs in and checks that the managed resource is one of ours.
-func (s settings) connect(ctx context.Context, c *cloud.Cloud, calls *Calls, mg resource.Managed) (*cloud.Session, error) {
+func (s settings) connect(ctx context.Context, c *cloud.Cloud, calls *Calls, mg resource.Managed) (Session, error) {
 	if _, err := instance(mg); err != nil {
 		return nil, err
 	}
@@ -73,7 +100,12 @@ func (s settings) connect(ctx context.Context, c *cloud.Cloud, calls *Calls, mg 
 		return nil, err
 	}
 
-	session, err := c.NewSession(ctx, token)
+	open := s.open
+	if open == nil {
+		open = func(ctx context.Context, token string) (Session, error) { return c.NewSession(ctx, token) }
+	}
+
+	session, err := open(ctx, token)
 	if err != nil {
 		return nil, fmt.Errorf("cannot log in to the cloud: %w", err)
 	}

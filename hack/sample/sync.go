@@ -46,7 +46,7 @@ func (c *Sync[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClien
 }
 
 type syncClient[M resource.Managed] struct {
-	session  *cloud.Session
+	session  Session
 	settings settings
 	calls    *Calls
 }
