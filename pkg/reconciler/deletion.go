@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -52,6 +53,7 @@ type deletion struct {
 	log        logging.Logger
 	record     event.Recorder
 	metrics    *Metrics
+	reporter   reporter
 	memory     memory
 }
 
@@ -194,6 +196,8 @@ func (d *deletion) gone(s *seam.Session) { d.forget(s, "") }
 
 // forget the object that had the session's name, unless it has the supplied UID.
 func (d *deletion) forget(s *seam.Session, unless types.UID) {
+	d.metrics.gone(deleted{kind: d.kind, key: s.Key()}, unless)
+
 	r, ok := d.memory.forget(s.Key(), unless)
 	if !ok {
 		return
@@ -203,7 +207,7 @@ func (d *deletion) forget(s *seam.Session, unless types.UID) {
 		d.trail(r.orphaning)
 	}
 
-	d.metrics.gone(deleted{kind: d.kind, key: s.Key(), uid: r.uid}, s.Now().Sub(r.since))
+	d.metrics.took(d.kind, s.Now().Sub(r.since))
 }
 
 // observe what o waits for. While it is paused, it waits for that alone.
@@ -237,8 +241,9 @@ func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv
 
 	d.memory.update(o, func(r *remembered) {
 		r.waiting = on.waiting()
-		d.metrics.reported(deleted{kind: d.kind, key: client.ObjectKeyFromObject(o), uid: o.GetUID()}, reason)
+		d.metrics.reported(deleted{kind: d.kind, key: client.ObjectKeyFromObject(o)}, report{uid: o.GetUID(), reason: reason, by: d.reporter})
 	})
+	runtime.KeepAlive(d) // What it reports last is withdrawn, too.
 
 	return Deleting(s.Now(), reason, d.message(message, o))
 }

@@ -30,5 +30,5 @@ func Reported(m *Metrics) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	return len(m.reasons)
+	return len(m.reports)
 }

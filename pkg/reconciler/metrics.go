@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -16,6 +17,10 @@ import (
 // use them. Their labels are gvk, spelled as crossplane-runtime's metrics of
 // managed resources spell it, and reason: never names.
 //
+// Objects are counted as long as the reconciler that reported them is in use. What
+// one reported whose controller was stopped is gone from the metrics when the
+// garbage collector has found that, two minutes later at most.
+//
 // Metrics are safe for concurrent use.
 type Metrics struct {
 	duration  *prometheus.HistogramVec
@@ -23,16 +28,28 @@ type Metrics struct {
 	deadlines *prometheus.CounterVec
 	orphaned  *prometheus.CounterVec
 
-	mu      sync.Mutex
-	reasons map[deleted]xpv2.ConditionReason
+	mu        sync.Mutex
+	reporters int
+	reports   map[deleted]report
 }
 
-// deleted is an object that is being deleted.
+// deleted is an object that is being deleted, or another that has its name by now.
 type deleted struct {
 	kind schema.GroupVersionKind
 	key  client.ObjectKey
-	uid  types.UID
 }
+
+// report is what was last said of an object that is being deleted.
+type report struct {
+	uid    types.UID
+	reason xpv2.ConditionReason
+
+	// by is the reporter who said it.
+	by reporter
+}
+
+// A reporter is one of the reconcilers that use the metrics.
+type reporter int
 
 // NewMetrics returns metrics that know of nothing yet.
 func NewMetrics() *Metrics {
@@ -54,7 +71,7 @@ func NewMetrics() *Metrics {
 			Name: "graft_deletion_orphaned_total",
 			Help: "Objects whose finalizers were removed because an operator asked for it.",
 		}, []string{"gvk"}),
-		reasons: map[deleted]xpv2.ConditionReason{},
+		reports: map[deleted]report{},
 	}
 }
 
@@ -76,34 +93,64 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.duration, m.blocked, m.deadlines, m.orphaned}
 }
 
-// reported notes why an object is still there.
-func (m *Metrics) reported(d deleted, r xpv2.ConditionReason) {
+// join makes r one of those who report. What it reported isn't counted any more
+// once nobody has it: its controller was stopped, and it will never see objects go.
+func (m *Metrics) join(r *deletion) reporter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	had, ok := m.reasons[d]
-	if ok && had == r {
-		return
-	}
+	m.reporters++
+	is := reporter(m.reporters)
 
-	if ok {
-		m.blocked.WithLabelValues(d.kind.String(), string(had)).Dec()
-	}
+	runtime.AddCleanup(r, m.leave, is)
 
-	m.reasons[d] = r
-	m.blocked.WithLabelValues(d.kind.String(), string(r)).Inc()
+	return is
 }
 
-// gone notes that an object is not there any more, so long after its deletion was
-// requested.
-func (m *Metrics) gone(d deleted, after time.Duration) {
+// leave forgets what a reporter said, unless somebody else has said something of
+// that object since.
+func (m *Metrics) leave(is reporter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	if had, ok := m.reasons[d]; ok {
-		m.blocked.WithLabelValues(d.kind.String(), string(had)).Dec()
-		delete(m.reasons, d)
+	for d, said := range m.reports {
+		if said.by == is {
+			m.withdraw(d)
+		}
 	}
+}
 
-	m.duration.WithLabelValues(d.kind.String()).Observe(after.Seconds())
+// reported notes why an object is still there.
+func (m *Metrics) reported(d deleted, said report) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	m.withdraw(d)
+	m.reports[d] = said
+	m.blocked.WithLabelValues(d.kind.String(), string(said.reason)).Inc()
+}
+
+// withdraw what was said of an object. The caller holds the lock.
+func (m *Metrics) withdraw(d deleted) {
+	if had, ok := m.reports[d]; ok {
+		m.blocked.WithLabelValues(d.kind.String(), string(had.reason)).Dec()
+		delete(m.reports, d)
+	}
+}
+
+// gone notes that the object that had a name is not there any more, unless it has
+// the supplied UID. Whoever reported it may have been another one than who knows
+// that it is gone.
+func (m *Metrics) gone(d deleted, unless types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	if unless == "" || m.reports[d].uid != unless {
+		m.withdraw(d)
+	}
+}
+
+// took notes how long an object took to go, from the request.
+func (m *Metrics) took(of schema.GroupVersionKind, t time.Duration) {
+	m.duration.WithLabelValues(of.String()).Observe(t.Seconds())
 }

@@ -169,6 +169,8 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		ro(r)
 	}
 
+	r.deletion.reporter = r.deletion.metrics.join(r.deletion)
+
 	checked := func(c client.Client) reconcile.Reconciler {
 		inner := build(c)
 		if seam.IsNil(inner) {
