@@ -8,12 +8,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/hack/sample"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	graft "github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // pollInterval is how often an external resource is looked at that is as it should
 // be.
 const pollInterval = time.Minute
+
+// operationTimeout is how long an operation may take.
+const operationTimeout = 10 * time.Minute
 
 // A mode is how a provider's client works.
 type mode string
@@ -58,6 +62,19 @@ func (k clientKind) options() []sample.Option {
 	return nil
 }
 
+// declares what a tracker is to know of a client of this kind.
+func (k clientKind) declares() []asyncstate.TrackerOption {
+	switch k {
+	case tokenClient:
+		return []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
+	case namedClient:
+		return []asyncstate.TrackerOption{asyncstate.WithDeterministicNames()}
+	case finderClient, blindClient:
+	}
+
+	return nil
+}
+
 // Whose code is tested.
 const (
 	upstreamSide = "upstream"
@@ -82,22 +99,42 @@ type column struct {
 func columns() []column {
 	return []column{
 		{
-			side: upstreamSide, mode: syncMode,
+			side: upstreamSide, mode: syncMode, mayStop: clientKinds(),
 			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
 				return newUpstream(p, k, sample.NewSync[resource.Managed](p.world.cloud, k.options()...)), nil
 			},
 		},
 		{
-			side: graftSide, mode: syncMode, mayStop: []clientKind{tokenClient, finderClient, blindClient},
+			side: graftSide, mode: syncMode, mayStop: []clientKind{tokenClient, blindClient},
 			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
-				return newGraft(p, k, sample.NewSync[resource.Managed](p.world.cloud, k.options()...)), nil
+				c := newConnector(p, k, syncMode)
+				if k != finderClient {
+					return newGraft(p, k, c), nil
+				}
+
+				return newGraft(p, k, c, graft.WithCreateResolver(graft.FindWithConnector(c))), nil
 			},
 		},
 		{
-			side: upstreamSide, mode: asyncMode,
+			side: upstreamSide, mode: asyncMode, mayStop: clientKinds(),
 			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
 				o := append(k.options(), sample.WithBackground())
 				return newUpstream(p, k, sample.NewAsync[resource.Managed](p.world.cloud, o...)), nil
+			},
+		},
+		{
+			side: graftSide, mode: asyncMode, mayStop: []clientKind{blindClient},
+			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
+				t := asyncstate.NewTracker(p.manager.GetClient(), append(k.declares(),
+					asyncstate.WithLiveReader(p.manager.GetAPIReader()),
+					asyncstate.WithTimeout(operationTimeout),
+				)...)
+
+				if err := t.Source().Start(p.ctx, queue{process: p}); err != nil {
+					return nil, err
+				}
+
+				return newGraft(p, k, newConnector(p, k, asyncMode), graft.WithAsync(t)), nil
 			},
 		},
 	}

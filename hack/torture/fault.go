@@ -139,7 +139,7 @@ const lagFor = 10 * time.Second
 const maxOverlap = 25
 
 // errRefused is a cloud's answer that says that nothing happened.
-var errRefused = fmt.Errorf("%w: the quota is used up (injected)", cloud.ErrInvalid) //nolint:gochecknoglobals // Never changed.
+var errRefused = fmt.Errorf("%w: the quota is used up (injected)", cloud.ErrInvalid)
 
 // lostAnswer is what the standard library says of an answer that didn't come.
 func lostAnswer() error {

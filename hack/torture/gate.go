@@ -42,8 +42,9 @@ type ticket struct {
 	// effect of the step, for a call that outlives who made it.
 	effect func() error
 
-	// notBefore lets a step take its time.
+	// notBefore lets a step take its time, once it is delayed.
 	notBefore time.Time
+	delayed   bool
 
 	verdict chan verdict
 }

@@ -81,7 +81,7 @@ func (w *world) start() error {
 
 	p.ctx = ctx
 	p.client = interceptor.NewClient(w.server.Client(), gated(p))
-	p.manager = liveManager{Manager: w.server.ManagerFor(cached(p)), live: p.client}
+	p.manager = processManager{Manager: w.server.ManagerFor(cached(p)), process: p}
 	w.processes = append(w.processes, p)
 	w.tracef("process %d starts", p.id)
 
@@ -219,13 +219,6 @@ func (p *process) next() (time.Time, bool) {
 	return p.due, !p.active && !p.due.IsZero()
 }
 
-func (p *process) busy() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	return p.active
-}
-
 // A queue is the process's work queue for sources other than the watch.
 type queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request] // Nil: nothing else is used.
@@ -302,14 +295,22 @@ func cached(p *process) client.Client {
 	})
 }
 
-// A liveManager is a manager whose API reader doesn't read from a cache.
-type liveManager struct {
+// A processManager is a manager of one process.
+type processManager struct {
 	manager.Manager
 
-	live client.Reader
+	process *process
 }
 
-func (m liveManager) GetAPIReader() client.Reader { return m.live }
+// GetAPIReader returns a reader that doesn't read from a cache.
+func (m processManager) GetAPIReader() client.Reader { return m.process.client }
+
+// Add starts a runnable, as a manager does that runs.
+func (m processManager) Add(r manager.Runnable) error {
+	go func() { _ = r.Start(m.process.ctx) }()
+
+	return nil
+}
 
 // gated returns what makes a client's requests wait for their turns. Requests that
 // nobody has made so far fail.

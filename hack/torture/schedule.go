@@ -12,7 +12,7 @@ const (
 	quietPolls = 2
 
 	// maxReconciles and maxTime is how long it may take to come to rest.
-	maxReconciles = 120
+	maxReconciles = 60
 	maxTime       = 12 * time.Hour
 )
 
@@ -80,6 +80,7 @@ func (w *world) possible() (now []action, next time.Time) {
 	}
 
 	for _, t := range w.tickets() {
+		w.delay(t)
 		at(t.notBefore, func() error { return w.admit(t) })
 	}
 
@@ -103,6 +104,19 @@ func (w *world) possible() (now []action, next time.Time) {
 	}
 
 	return now, next
+}
+
+// delay a call of the cloud that changes something. A provider whose client is
+// asynchronous has such a client because calls take long.
+func (w *world) delay(t *ticket) {
+	if t.delayed || w.column.mode != asyncMode || t.step.target != cloudAPI || !t.step.write {
+		return
+	}
+
+	slow := []time.Duration{0, 0, 2 * time.Second, 20 * time.Second}
+
+	t.delayed = true
+	t.notBefore = t.notBefore.Add(slow[w.rand.IntN(len(slow))])
 }
 
 // sleep until t, or until something happens earlier.

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A verdictOf a point is what came of it.
@@ -115,7 +116,17 @@ func (s sweep) lead(t *testing.T, points []point) []verdictOf {
 	return out
 }
 
+// patience is how long a life may take. One that is led at all takes milliseconds.
+const patience = 5 * time.Minute
+
 func (p point) lead(t *testing.T, e environment, trace io.Writer) finding {
+	// Simulated time stands still while a goroutine waits for a mutex, and then
+	// nothing in the bubble can notice that it will wait for ever.
+	watchdog := time.AfterFunc(patience, func() {
+		panic(fmt.Sprintf("a life has hung for %s: was a mutex held while its holder waited?\n%s", patience, p.command(e)))
+	})
+	defer watchdog.Stop()
+
 	f := lead(t, p.story, p.column, p.kind, plan{fault: p.fault, step: p.step, want: p.want}, e, trace)
 
 	if f.err == nil && p.step > 0 && !f.struck {

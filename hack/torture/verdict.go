@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/hack/sample"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 // A finding is what came of one life.
@@ -16,7 +17,8 @@ type finding struct {
 	// duplicate: a second external resource was created.
 	duplicate bool
 
-	// leak: the managed resource is gone, and an external resource is left.
+	// leak: there is an external resource that no managed resource stands for, so
+	// that nobody will delete it. That of one that is stopped isn't lost yet.
 	leak bool
 
 	// nameLost: the external resource exists, and what is stored isn't its name.
@@ -51,8 +53,7 @@ func (f *finding) because(flag *bool, format string, a ...any) {
 	f.why = append(f.why, fmt.Sprintf(format, a...))
 }
 
-// judge how a life ended. Then the user deletes what there is, and it is judged
-// once more what is left.
+// judge how a life ended.
 func (w *world) judge(s story, rested bool) finding {
 	f := finding{
 		reconciles: max(w.reconcilesChanged-w.reconcilesBefore, 0),
@@ -79,23 +80,15 @@ func (w *world) judge(s story, rested bool) finding {
 		w.judgeExisting(&f, s, d, rested)
 	}
 
-	if d != nil && !s.deleted && !f.stopped {
-		if err := w.judgeDeletion(&f); err != nil {
-			f.err = err
-			return f
-		}
-	}
-
 	stats := w.cloud.Stats(string(w.user.uid))
 	if stats.Created > 1 {
 		f.because(&f.duplicate, "%d external resources were created", stats.Created)
 	}
 
-	if d, err = w.object(); err == nil && d == nil && stats.Existing > 0 {
-		f.because(&f.leak, "%d external resources are left: %s", stats.Existing, w.inventory())
+	if left := w.unowned(d); len(left) > 0 && !f.stopped {
+		f.because(&f.leak, "nobody will ever delete %s", strings.Join(left, ", "))
 	}
 
-	f.err = err
 	w.tracef("%s", strings.Join(f.why, "; "))
 
 	return f
@@ -129,28 +122,18 @@ func (w *world) judgeExisting(f *finding, s story, d *sample.Database, rested bo
 	}
 }
 
-// judgeDeletion lets the user delete the managed resource.
-func (w *world) judgeDeletion(f *finding) error {
-	if err := w.remove(); err != nil {
-		return err
+// unowned returns the external resources that no managed resource stands for. d is
+// nil if there is none.
+func (w *world) unowned(d *sample.Database) []string {
+	var out []string
+
+	for _, r := range w.cloud.Inventory() {
+		if d == nil || meta.GetExternalName(d) != r.ID {
+			out = append(out, r.ID)
+		}
 	}
 
-	if _, err := w.settle(); err != nil {
-		return err
-	}
-
-	d, err := w.object()
-	if err != nil || d == nil {
-		return err
-	}
-
-	if unknown := says(d); unknown != "" {
-		f.because(&f.stopped, "stopped: %s", unknown)
-	} else {
-		f.because(&f.stuck, "it can't be deleted: finalizers %v, %s", d.GetFinalizers(), conditions(d))
-	}
-
-	return nil
+	return out
 }
 
 func (w *world) inventory() string {
@@ -179,8 +162,14 @@ func says(d *sample.Database) string {
 	}
 
 	synced := d.GetCondition(xpv2.TypeSynced)
-	if synced.Status == corev1.ConditionFalse && strings.Contains(synced.Message, "cannot determine creation result") {
-		return synced.Message
+	if synced.Status != corev1.ConditionFalse {
+		return ""
+	}
+
+	for _, admits := range []string{"cannot determine creation result", asyncstate.ErrResultUnknown.Error()} {
+		if strings.Contains(synced.Message, admits) {
+			return synced.Message
+		}
 	}
 
 	return ""

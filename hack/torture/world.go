@@ -41,6 +41,7 @@ type world struct {
 	kind   clientKind
 	plan   plan
 	rand   *rand.Rand
+	lag    time.Duration
 
 	server *embedded.Server
 	cloud  *cloud.Cloud
@@ -122,7 +123,7 @@ func newWorld(c column, k clientKind, p plan, e environment, trace io.Writer) (*
 	}
 
 	w := &world{
-		column: c, kind: k, plan: p,
+		column: c, kind: k, plan: p, lag: e.lag,
 		rand:   rand.New(rand.NewPCG(e.seed, e.seed)), //nolint:gosec // The same seed has to lead the same life.
 		server: server,
 		cloud: cloud.New(cloud.Options{
