@@ -970,6 +970,139 @@ func TestCreateResolverAfterCrash(t *testing.T) {
 	}
 }
 
+// A process that has lost its leadership, and doesn't know it, is in the middle of a
+// create while its successor asks.
+func TestCreateResolverAfterBotchedFailover(t *testing.T) {
+	a, x, c := testkit.NewAPI(bucket()), newOutside(), newClock()
+	c.now = time.Now()
+
+	var old, successor *Reconciler
+
+	slow := x.client()
+	slow.CreateFn = func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+		for range 4 {
+			if _, err := successor.Reconcile(context.Background(), request()); err != nil {
+				t.Error(err)
+			}
+
+			c.now = c.now.Add(29 * time.Second)
+		}
+
+		if got := get(t, a).GetCondition(TypeCreateResolved).Reason; got != ReasonWaitingForCreate {
+			t.Errorf("the successor should wait, and say %q, got %q", ReasonWaitingForCreate, got)
+		}
+
+		return x.create(ctx, mg)
+	}
+
+	old = newBucketReconciler(a, connects(slow), c.option())
+	successor = newBucketReconciler(a, connects(x.client()), c.option(), WithCreateResolver(x.finder()))
+
+	for n := 0; n < 5 && x.creates == 0; n++ {
+		if _, err := old.Reconcile(context.Background(), request()); err != nil {
+			t.Error(err)
+		}
+	}
+
+	c.now = c.now.Add(time.Hour)
+
+	drive(t, successor, a)
+	settledAs(t, "What two processes were about to create should be created once.", a, x)
+}
+
+// Operations that outlive a reconcile leave records. A create that was announced,
+// and has none, is settled all the same.
+func TestCreateResolverWithAsync(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		finding asyncstate.Finding
+		object  *testkit.Bucket
+		opts    []ReconcilerOption
+
+		finds    int
+		name     string
+		resolved xpv2.ConditionReason
+		synced   corev1.ConditionStatus
+		deleting xpv2.ConditionReason
+		gone     bool
+	}{
+		"Found": {
+			reason:  "What is found is managed.",
+			finding: asyncstate.Found("id-1"),
+			object:  bucket(interrupted(time.Hour)),
+			finds:   1, name: "id-1", synced: corev1.ConditionTrue,
+		},
+		"TooSoon": {
+			reason:  "Absence is to be believed first.",
+			finding: asyncstate.Absent(),
+			object:  bucket(interrupted(0)),
+			finds:   1, resolved: ReasonWaitingForCreate, synced: corev1.ConditionFalse,
+		},
+		"Unknown": {
+			reason: "Without an answer nothing goes on.",
+			object: bucket(interrupted(time.Hour)),
+			finds:  1, resolved: reconciler.ReasonCreateResultUnknown, synced: corev1.ConditionFalse,
+		},
+		"DeletingUnknown": {
+			reason: "Nor is anything deleted.",
+			object: bucket(interrupted(time.Hour), deleting, finalizers(FinalizerName)),
+			finds:  1, resolved: reconciler.ReasonCreateResultUnknown, synced: corev1.ConditionFalse, deleting: reconciler.ReasonCreateResultUnknown,
+		},
+		"DeletingAbsent": {
+			reason:  "What was never created holds nothing up.",
+			finding: asyncstate.Absent(),
+			object:  bucket(interrupted(time.Hour), deleting, finalizers(FinalizerName)),
+			finds:   1, gone: true,
+		},
+		"Deterministic": {
+			reason: "With deterministic names there is nothing to ask.",
+			object: bucket(interrupted(time.Hour), named("id-1")),
+			opts:   []ReconcilerOption{WithDeterministicExternalName(true)},
+			name:   "id-1", synced: corev1.ConditionTrue,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(tc.object)
+			f := &seeker{finding: tc.finding}
+
+			r := newBucketReconciler(a, append([]ReconcilerOption{
+				connects(upstream.ExternalClientFns{
+					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+						if meta.GetExternalName(mg) == "" {
+							return absent(ctx, mg)
+						}
+
+						return exists(ctx, mg)
+					},
+					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+						t.Errorf("\n%s\nnothing should be created", tc.reason)
+						return ExternalCreation{}, nil
+					},
+				}),
+				newClock().option(), WithAsync(asyncstate.NewTracker(a.Client())), WithCreateResolver(f),
+			}, tc.opts...)...)
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+			}
+
+			b := get(t, a)
+			got := []any{len(f.asked), meta.GetExternalName(b), b.GetCondition(TypeCreateResolved).Reason, b.GetCondition(reconciler.TypeDeleting).Reason, b.GetUID() == ""}
+			want := []any{tc.finds, tc.name, tc.resolved, tc.deleting, tc.gone}
+
+			if !tc.gone {
+				got, want = append(got, b.GetCondition(xpv2.TypeSynced).Status), append(want, tc.synced)
+			}
+
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 // The answer to the request that announces a create is lost, and with it the
 // create, which nobody ever made: upstream stops there for ever.
 func TestCreatePendingAnswerLost(t *testing.T) {
