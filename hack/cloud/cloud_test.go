@@ -259,6 +259,27 @@ func TestHooks(t *testing.T) {
 			hooks:  Hooks{After: fail(OpDelete)},
 			do:     func(ctx context.Context, s *Session) error { return s.Delete(ctx, "db-0001") },
 		},
+		"CreateHeld": {
+			reason: "A hook around a create may keep it from ever taking effect.",
+			hooks:  Hooks{Around: func(context.Context, Call, Effect) error { return errBoom }},
+			do: func(ctx context.Context, s *Session) error {
+				_, err := s.Create(ctx, CreateRequest{Kind: "db"})
+				return err
+			},
+			want: []string{"db-0001 1"},
+		},
+		"CreateGivenUp": {
+			reason: "It may let it take effect when its caller has given up.",
+			hooks: Hooks{
+				Around: func(_ context.Context, _ Call, effect Effect) error { return errors.Join(errBoom, effect()) },
+				After:  func(context.Context, Call) error { panic("the caller has an error already") },
+			},
+			do: func(ctx context.Context, s *Session) error {
+				_, err := s.Create(ctx, CreateRequest{Kind: "db"})
+				return err
+			},
+			want: []string{"db-0001 1", "db-0002 "},
+		},
 		"OneResourceOnly": {
 			reason: "The hook after a create knows the id that was assigned.",
 			hooks: Hooks{After: func(_ context.Context, c Call) error {
@@ -346,6 +367,39 @@ func TestLatencyHonoursContext(t *testing.T) {
 				t.Errorf("\n%s\nInventory(): want %d resources, got %d", tc.reason, tc.want, got)
 			}
 		})
+	}
+}
+
+// A request that is on its way arrives although nobody waits for it any more.
+func TestLateEffect(t *testing.T) {
+	c := New(Options{})
+	s := login(t, c)
+
+	var late Effect
+
+	c.SetHooks(Hooks{Around: func(_ context.Context, _ Call, effect Effect) error {
+		late = effect
+		return errBoom
+	}})
+
+	r, err := s.Create(t.Context(), CreateRequest{Kind: "db", Token: "t"})
+	if !errors.Is(err, errBoom) || r.ID != "" || len(c.Inventory()) != 0 {
+		t.Errorf("Create() that is on its way: want nothing yet, got %+v, %v, %v", r, err, c.Inventory())
+	}
+
+	if err := late(); err != nil {
+		t.Errorf("effect(): %v", err)
+	}
+
+	c.SetHooks(Hooks{})
+
+	got, err := s.List(t.Context(), Filter{Token: "t"})
+	if err != nil || len(got) != 1 || got[0].ID != "db-0001" {
+		t.Errorf("List() by token: want db-0001, got %+v, %v", got, err)
+	}
+
+	if got, err = s.List(t.Context(), Filter{Token: "another"}); err != nil || len(got) != 0 {
+		t.Errorf("List() by another token: want nothing, got %+v, %v", got, err)
 	}
 }
 
