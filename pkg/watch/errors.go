@@ -47,8 +47,9 @@ var (
 	// the same: nothing new is delivered.
 	ErrNotDrained = errors.New("gave up waiting for what was running")
 
-	// ErrInvalidWatch is matched by the error for a watch without an object or
-	// without a handler.
+	// ErrInvalidWatch is matched by the error for a watch without an object, or
+	// with one whose kind isn't known, without a handler, or with a predicate
+	// that is nil.
 	ErrInvalidWatch = errors.New("invalid watch")
 
 	// ErrConflictingWatch is matched by the error for a watch that is already

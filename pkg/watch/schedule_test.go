@@ -102,6 +102,10 @@ type schedule struct {
 	store *memoryStore
 	log   []string
 
+	// The cache is controller-runtime's, and our engine goes around it. What that
+	// can't do isn't asked of it.
+	around bool
+
 	defining sync.Mutex
 
 	mu      sync.Mutex
@@ -262,7 +266,8 @@ func (s *schedule) startWatches(c *modelled, ws []wanted, n int) {
 		k := s.kind(w.kind)
 		specs[i] = spec{kind: k.New(), typ: w.typ, handler: &renamed{tally: recs[w], n: n}}
 
-		if w.typ == watch.WatchTypeManagedResource {
+		if w.typ == watch.WatchTypeManagedResource && !s.around {
+			// Around another cache this leaves a goroutine of client-go's.
 			specs[i].kind = partial(k)
 		}
 	}
@@ -375,6 +380,12 @@ func (s *schedule) compare(c *modelled) {
 func (s *schedule) churn() func() {
 	i, what, arg := s.next(scheduleKinds), s.next(22), s.next(256)
 	name := fmt.Sprintf("o%d", arg%5)
+
+	if s.around && (what == 1 || what == 2 || what == 10) {
+		// Such a cache doesn't find what is served elsewhere, and locks what it
+		// needs to read while it looks for a kind.
+		what = 3
+	}
 
 	return func() {
 		k := s.kind(i)
@@ -592,18 +603,25 @@ func (s *schedule) lift(i int) {
 }
 
 // runSchedule runs a schedule to its end, lets everything heal, and looks.
-func runSchedule(t *testing.T, data []byte) {
+func runSchedule(t *testing.T, data []byte, around bool) {
 	t.Helper()
 
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
 		store := &memoryStore{}
 		s := &schedule{
-			t: t, rest: data, store: store,
-			r:       newGraft(t, api, api.Config(), nil, watch.WithStateStore(store)),
+			t: t, rest: data, store: store, around: around,
 			lifts:   make(map[int]func()),
 			indexed: make(map[int]bool),
 			stopped: make(map[*tally]int),
+		}
+
+		if around {
+			tracking := watch.TrackInformers(plainCache(t, api.Config()), scheme())
+			startCache(t, tracking)
+			s.r = graftOn(t, api, api.Config(), tracking, watch.WithStateStore(store))
+		} else {
+			s.r = newGraft(t, api, api.Config(), nil, watch.WithStateStore(store))
 		}
 
 		for i := range scheduleKinds {
@@ -838,14 +856,25 @@ func randomSchedule(seed uint64, length int) []byte {
 }
 
 func TestRandomSchedules(t *testing.T) {
-	n := 60
-	if testing.Short() {
-		n = 5
+	cases := map[string]struct {
+		around bool
+		seeds  int
+	}{
+		"Graft":                   {seeds: 60},
+		"GraftAroundAnotherCache": {around: true, seeds: 20},
 	}
 
-	for seed := range n {
-		t.Run(fmt.Sprintf("Seed%d", seed), func(t *testing.T) {
-			runSchedule(t, randomSchedule(uint64(seed), 400)) //nolint:gosec // It isn't negative.
+	for name, tc := range cases {
+		if testing.Short() {
+			tc.seeds = 5
+		}
+
+		t.Run(name, func(t *testing.T) {
+			for seed := range tc.seeds {
+				t.Run(fmt.Sprintf("Seed%d", seed), func(t *testing.T) {
+					runSchedule(t, randomSchedule(uint64(seed), 400), tc.around) //nolint:gosec // It isn't negative.
+				})
+			}
 		})
 	}
 }
@@ -857,6 +886,6 @@ func FuzzSchedule(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, data []byte) {
 		// Longer ones find nothing that shorter ones don't, later.
-		runSchedule(t, data[:min(len(data), 1000)])
+		runSchedule(t, data[:min(len(data), 1000)], false)
 	})
 }

@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
@@ -348,6 +350,9 @@ func TestNoSuchKindIsntNotFound(t *testing.T) {
 	}
 }
 
+// An unknown type isn't in any scheme.
+type unknown struct{ corev1.Pod }
+
 // Bad input is refused, with typed errors, and leaves nothing.
 func TestBadInput(t *testing.T) {
 	k := watchtest.NewKind("Widget")
@@ -362,7 +367,9 @@ func TestBadInput(t *testing.T) {
 		"NilHandler":        {"A watch without a handler is of no use.", spec{kind: k.New(), typ: "x"}, watch.ErrInvalidWatch},
 		"NilPointerHandler": {"A nil pointer is no handler either.", spec{kind: k.New(), typ: "x", handler: none}, watch.ErrInvalidWatch},
 		"NilObject":         {"A watch must be of something.", spec{typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
-		"NoKind":            {"An unstructured object has a kind only if it says so.", spec{kind: watchtest.Kind{GVK: schema.GroupVersionKind{}}.New(), typ: "x", handler: &recorder{}}, nil},
+		"NoKind":            {"An unstructured object has a kind only if it says so.", spec{kind: watchtest.Kind{GVK: schema.GroupVersionKind{}}.New(), typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
+		"UnknownType":       {"A type has a kind only if the scheme says so.", spec{kind: &unknown{}, typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
+		"NilPredicate":      {"A predicate that isn't there lets nothing pass.", spec{kind: k.New(), typ: "x", handler: &recorder{}, preds: []predicate.Predicate{nil}}, watch.ErrInvalidWatch},
 	}
 
 	for name, tc := range cases {
@@ -375,7 +382,7 @@ func TestBadInput(t *testing.T) {
 				rec := &recorder{}
 
 				err := r.StartWatches(t.Context(), "c", tc.spec, watchOf(k, rec))
-				if err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+				if !errors.Is(err, tc.want) {
 					t.Errorf("\n%s\nStartWatches(...): got %v, want %v", tc.reason, err, tc.want)
 				}
 

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"fmt"
 	"reflect"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
@@ -59,7 +60,7 @@ func (w *Watch) id(s *runtime.Scheme) (WatchID, error) {
 	}
 	gvk, err := gvkFor(w.kind, s)
 	if err != nil {
-		return WatchID{}, errors.Wrapf(err, "cannot determine group, version, and kind for %T", w.kind)
+		return WatchID{}, fmt.Errorf("cannot determine group, version, and kind for %T: %w: %w", w.kind, ErrInvalidWatch, err)
 	}
 	if isNil(w.handler) {
 		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch for %q has no handler", w.wt, gvk)
