@@ -116,6 +116,10 @@ func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, 
 	select {
 	case <-op.settled:
 		if !op.newerThan(mg) {
+			// The cache has it, which settle finds out only when it looks
+			// next. Until then the operation would be in the next one's way.
+			t.operations.CompareAndDelete(mg.GetUID(), op)
+
 			return nil, nil //nolint:nilnil // As above.
 		}
 	default:

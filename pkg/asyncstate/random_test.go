@@ -47,6 +47,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 	w.cloud.takes = time.Duration(1+r.IntN(30)) * time.Minute
 	uid := string(w.get("b").GetUID())
 	p := w.start()
+	defer w.end()
 
 	var log []string
 
@@ -56,6 +57,12 @@ func liveAtRandom(t *testing.T, seed uint64) {
 
 	defer func() {
 		if t.Failed() {
+			if n := len(w.api.Requests()); n > 12 {
+				for _, rq := range w.api.Requests()[n-12:] {
+					t.Logf("%s %s", rq.Verb, rq.Body)
+				}
+			}
+
 			t.Logf("seed %d, %s:\n%s\n%s", seed, k, strings.Join(log, "\n"), describe(w.get("b")))
 		}
 	}()
@@ -264,6 +271,4 @@ func liveAtRandom(t *testing.T, seed uint64) {
 	if m := asyncstate.Remembered(p.tracker); m != 0 {
 		t.Errorf("The tracker remembers %d things", m)
 	}
-
-	w.end()
 }

@@ -20,6 +20,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -168,6 +169,9 @@ func (w *world) start() *process {
 	return p
 }
 
+// tooMany reconciles of a process mean that something wakes itself.
+const tooMany = 20_000
+
 // work does what a controller does.
 func (p *process) work(ctx context.Context) {
 	for {
@@ -176,7 +180,11 @@ func (p *process) work(ctx context.Context) {
 			return
 		}
 
-		p.reconciles.Add(1)
+		if n := p.reconciles.Add(1); n > tooMany {
+			p.w.t.Errorf("%d reconciles: it has gone mad", n)
+			return
+		}
+
 		res, err := p.rec.Reconcile(ctx, req)
 
 		switch {
@@ -256,10 +264,15 @@ func (w *world) edit(name string, fn func(b *testkit.Bucket)) {
 	w.t.Helper()
 
 	b := w.get(name)
-	fn(b)
 
-	if err := w.api.Server().Update(context.Background(), b); err != nil {
-		w.t.Fatal(err)
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		b = w.get(name)
+		fn(b)
+
+		return w.api.Server().Update(context.Background(), b)
+	})
+	if err != nil {
+		w.t.Error(err)
 	}
 
 	w.wake(b)
@@ -294,7 +307,9 @@ func condition(b resource.Managed, t xpv2.ConditionType) string {
 	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
 }
 
-func reason(b resource.Managed, t xpv2.ConditionType) xpv2.ConditionReason { return b.GetCondition(t).Reason }
+func reason(b resource.Managed, t xpv2.ConditionType) xpv2.ConditionReason {
+	return b.GetCondition(t).Reason
+}
 
 func contains(t testing.TB, what, got string, want ...string) {
 	t.Helper()
@@ -474,3 +489,16 @@ func (s *said) all() string {
 // away is an API server that can't be reached.
 func away(string, client.Object) error { return errors.New("the API server is away") }
 
+var errQuota = errors.New("quota")
+
+// reconciled reconciles an object by hand, which must not fail.
+func reconciled(t testing.TB, p *process, name string) reconcile.Result {
+	t.Helper()
+
+	res, err := p.reconcile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return res
+}
