@@ -57,6 +57,9 @@ type moment struct {
 // longestLife is how long what a moment waits for may keep the test waiting.
 const longestLife = 2 * time.Second
 
+// latest is how late a create takes effect whose process was killed.
+const latest = 1500 * time.Millisecond
+
 // throwMoment throws one of the places, each as likely as others.
 func throwMoment(r *rand.Rand, places ...place) moment {
 	m := moment{place: places[r.IntN(len(places))], nth: 1 + r.IntN(2), wait: longestLife}
@@ -83,6 +86,9 @@ type hunt struct {
 	seen   map[place]int
 	victim *victim
 	kills  map[place]int
+
+	// looked is closed when a process has looked for something next.
+	looked chan struct{}
 }
 
 // A victim is a process.
@@ -99,7 +105,7 @@ type victim struct {
 func newHunt(t *testing.T, graft bool, world *cloud.Cloud) *hunt {
 	t.Helper()
 
-	h := &hunt{world: world, seen: map[place]int{}, kills: map[place]int{}}
+	h := &hunt{world: world, seen: map[place]int{}, kills: map[place]int{}, looked: make(chan struct{})}
 	world.SetHooks(cloud.Hooks{
 		Before: func(_ context.Context, c cloud.Call) error { h.passes(reached(c.Op)); return nil },
 		After:  func(_ context.Context, c cloud.Call) error { h.passes(carriedOut(c.Op)); return nil },
@@ -177,6 +183,12 @@ func (h *hunt) passes(at place) {
 	h.mu.Lock()
 	v := h.victim
 	h.seen[at]++
+	if at == carriedOut(cloud.OpList) {
+		close(h.looked)
+		h.looked = make(chan struct{})
+	}
+
+	looked := h.looked
 	dies := v != nil && h.moment != nil && h.moment.place == at && at != anywhere && h.seen[at] == h.moment.nth
 	h.mu.Unlock()
 
@@ -186,8 +198,19 @@ func (h *hunt) passes(at place) {
 
 	v.once.Do(func() { close(v.alive) })
 
-	if dies {
-		h.kill(at, v)
+	if !dies {
+		return
+	}
+
+	h.kill(at, v)
+
+	// The worst that a create can do is to come true when the next process has
+	// looked for its resource and found none.
+	if at == reached(cloud.OpCreate) {
+		select {
+		case <-looked:
+		case <-time.After(latest):
+		}
 	}
 }
 

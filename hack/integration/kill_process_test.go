@@ -41,10 +41,10 @@ const (
 	// An operation takes less than a second here, on an idle machine.
 	processTimeout = 10 * time.Second
 
-	// processAbsence is when a resource that the process before this one has asked
-	// for is there, or never will be. A test starts a process when the one before
-	// it is dead, and the cloud takes less than half a second.
-	processAbsence = 2 * time.Second
+	// processAbsence is how long after the beginning of a create by an earlier
+	// process its resource is there, or never will be. That process is dead, and
+	// what it has asked for takes no longer than latest.
+	processAbsence = 4 * time.Second
 )
 
 // A processConfig is what a process of the provider has to know. Like any provider
@@ -143,6 +143,7 @@ func (c processConfig) newGraft(m ctrl.Manager, of resource.ManagedKind) (reconc
 	o := []graftmanaged.ReconcilerOption{
 		graftmanaged.WithManagementPolicies(),
 		graftmanaged.WithInitializers(),
+		graftmanaged.WithCreationGracePeriod(setup{}.grace()),
 		graftmanaged.WithPollInterval(time.Second),
 	}
 

@@ -5,6 +5,8 @@ package integration
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,18 +43,18 @@ func slowly(seed uint64) *cloud.Cloud {
 // gone.
 func TestKilledProvider(t *testing.T) {
 	const (
-		seed     = 1
 		changing = 42 // kills while others change what they want
 		deleting = 8  // kills while everything is being deleted
 	)
 
+	seed := seedOf(t)
 	began := time.Now()
 	phase := func(name string) { t.Logf("%s: %s", time.Since(began).Round(time.Second), name) }
 
 	s := newServer(t)
 	world := slowly(seed)
 	h := newHunt(t, true, world)
-	u := newUsers(t, s, seed)
+	u := newUsers(s, seed)
 
 	u.want(t, killObjects)
 
@@ -102,15 +104,13 @@ func TestKilledProvider(t *testing.T) {
 // The same for upstream and a provider of upjet's shape, with fewer kills. What comes
 // of it depends on when they were; that it isn't good doesn't.
 func TestKilledProviderUpstream(t *testing.T) {
-	const (
-		seed  = 1
-		kills = 12
-	)
+	const kills = 12
 
+	seed := seedOf(t)
 	s := newServer(t)
 	world := slowly(seed)
 	h := newHunt(t, false, world)
-	u := newUsers(t, s, seed)
+	u := newUsers(s, seed)
 
 	u.want(t, killObjects)
 
@@ -153,13 +153,26 @@ type users struct {
 	everybody []types.UID
 }
 
-func newUsers(t *testing.T, s server, seed uint64) *users {
+func newUsers(s server, seed uint64) *users {
+	return &users{server: s, rand: rand.New(rand.NewPCG(seed, 0))}
+}
+
+// seedOf a test, to be set in the environment. The same seed gives the same moments
+// and changes, though not the same course of things.
+func seedOf(t *testing.T) uint64 {
 	t.Helper()
 
-	u := &users{server: s, rand: rand.New(rand.NewPCG(seed, 0))}
-	t.Logf("seed %d", seed)
+	seed := uint64(1)
 
-	return u
+	if s := os.Getenv("GRAFT_TEST_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		must(t, "GRAFT_TEST_SEED", err)
+	}
+
+	t.Logf("GRAFT_TEST_SEED=%d", seed)
+
+	return seed
 }
 
 // want n managed resources.
