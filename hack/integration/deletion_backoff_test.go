@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // A limiter notes what a queue asks it about each object.
@@ -93,7 +95,7 @@ func (s *script) build(c client.Client) reconcile.Reconciler {
 
 // What a reconciler asks for of an object that is being deleted is what it gets
 // from the queue: the same backoff, the same delay, the same end of both, with
-// Graft and without.
+// Graft and without; although Graft would look at what it waits for later.
 func TestDeletionKeepsBackoff(t *testing.T) {
 	const (
 		objects = 20
@@ -121,11 +123,15 @@ func TestDeletionKeepsBackoff(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			s := newPlatform(t)
 
+			// They wait for what nobody deletes.
+			xr := object(xappKind(), "", "backoff")
+			must(t, "cannot compose", s.compose(t.Context(), xr))
+
 			// A deletion is all that happens to them, so that nothing but the
 			// answers makes them be reconciled.
 			for i := range objects {
 				cm := object(appKind(), namespace, fmt.Sprintf("backoff-%d", i))
-				setField(t, cm, "Foreground", "spec", "compositeDeletePolicy")
+				setField(t, cm, referenceTo(xr), "spec", "resourceRef")
 				cm.SetFinalizers([]string{claimFinalizer})
 				must(t, "Create()", s.Create(t.Context(), cm))
 				must(t, "Patch()", s.Status().Patch(t.Context(), cm, mergePatch(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Available","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`)))
@@ -158,6 +164,10 @@ func TestDeletionKeepsBackoff(t *testing.T) {
 
 				if n := x.count(cm); n != len(answers) {
 					t.Errorf("%s: want %d reconciles, got %d", cm.GetName(), len(answers), n)
+				}
+
+				if got := saysOf(s.fetch(t, cm), reconciler.TypeDeleting).Reason; !f.bare && got != string(reconciler.ReasonWaitingForDependents) {
+					t.Errorf("%s: want it to wait for its composite resource, got %s", cm.GetName(), got)
 				}
 
 				for _, n := range []int{5, 8} {

@@ -149,12 +149,23 @@ func TestThousandDeletions(t *testing.T) {
 
 	t.Logf("%d objects were deleted in %s; all say so after %s, and why after %s", n, called.Round(time.Millisecond), seen.of(1).Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 
-	// They stay as they are.
-	states := w.len()
+	// They stay as they are, and are looked at every now and then.
+	states, looks, since := w.len(), map[client.Object]int{}, time.Now()
+
+	for _, xr := range xrs {
+		looks[xr] = x.count(xr)
+	}
+
 	x.wait(t, 2, xrs...)
 
 	if n := w.len() - states; n != 0 {
 		t.Errorf("%d writes while nothing changes", n)
+	}
+
+	for xr, n := range looks {
+		if got, most := x.count(xr)-n, int(time.Since(since)/interval)+2; got > most {
+			t.Fatalf("%s: %d reconciles in %s, want at most %d", xr.GetName(), got, time.Since(since), most)
+		}
 	}
 
 	inParallel(t, n, func(i int) error {
@@ -174,11 +185,15 @@ func TestThousandDeletions(t *testing.T) {
 		name := xr.GetName()
 		ok, no := l.count(written{"xapps", name, true})
 		fok, fno := l.count(written{"xapps", name, false})
-		shown, happened := shownSince(w.of(name))
+		shown, happened, said := shownSince(w.of(name))
 		passes := x.count(xr) - before[xr]
 
 		accepted, refused, visible = append(accepted, ok), append(refused, no+fno), append(visible, shown)
 		finalizers, rounds, events = append(finalizers, fok), append(rounds, passes), append(events, happened)
+
+		if want := saidOf(name); !isSubsequence(said, want) || shown != len(said) {
+			t.Errorf("%s: want each of these said once, if at all, and in this order:\n%s\ngot %d changes, to:\n%s", name, strings.Join(want, "\n"), shown, strings.Join(said, "\n"))
+		}
 
 		if ok > shown {
 			t.Errorf("%s: %d writes of status, of which %d changed anything", name, ok, shown)
@@ -197,9 +212,29 @@ func TestThousandDeletions(t *testing.T) {
 		n, elapsed.Round(time.Millisecond), spread(accepted), spread(refused), spread(visible), spread(finalizers), spread(events), spread(rounds))
 }
 
+// saidOf is what may be said of one of the thousand, in this order.
+func saidOf(name string) []string {
+	return []string{
+		"Deletion was requested.",
+		"0 of 1 dependents deleted, 0%. Database/" + name + ": its deletion was not requested yet.",
+		"0 of 1 dependents deleted, 0%. Database/" + name + " since T: held by " + otherFinalizer + ".",
+		"1 of 1 dependents deleted, 100%. Waiting for others to remove their finalizers: foregroundDeletion.",
+	}
+}
+
+func isSubsequence(list, of []string) bool {
+	for _, s := range of {
+		if len(list) > 0 && list[0] == s {
+			list = list[1:]
+		}
+	}
+
+	return len(list) == 0
+}
+
 // shownSince counts how often what an object shows changed since it was deleted,
-// and what happened to it altogether.
-func shownSince(seen []sight) (changes, events int) {
+// and what happened to it altogether; and returns what it said on the way.
+func shownSince(seen []sight) (changes, events int, said []string) {
 	var was *unstructured.Unstructured
 
 	for _, now := range seen {
@@ -209,12 +244,16 @@ func shownSince(seen []sight) (changes, events int) {
 			if !gocmp.Equal(was.Object["status"], now.Object["status"]) {
 				changes++
 			}
+
+			if m := saysOf(now.Unstructured, reconciler.TypeDeleting).Message; m != "" && (len(said) == 0 || said[len(said)-1] != m) {
+				said = append(said, m)
+			}
 		}
 
 		was = now.Unstructured
 	}
 
-	return changes, events
+	return changes, events, said
 }
 
 // spread says how large numbers are.
