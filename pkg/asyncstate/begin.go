@@ -83,8 +83,11 @@ func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx 
 func (e *external[M]) background(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
 	op, err := e.tracker.register(ctx, mg, r)
 	if err != nil {
-		// Nothing was begun that anybody would have to find out about.
-		_ = e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{})
+		// Nothing was begun that anybody would have to find out about, unless
+		// that was done before.
+		if e.tracker.neverStarted(r) {
+			_ = e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{})
+		}
 
 		return err
 	}

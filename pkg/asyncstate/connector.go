@@ -69,6 +69,10 @@ type external[M resource.Managed] struct {
 
 	// start what was begun, when the reconcile is done with the object.
 	start func()
+
+	// waits says for what an object that is being deleted has to wait, although
+	// nothing runs: what there is to delete is not known before.
+	waits string
 }
 
 // Observe the external resource, unless an operation stands in the way.
@@ -141,7 +145,7 @@ func conflict(o client.Object, why string) error {
 // to be made sure of by who acts on it: it may be an old one that was read before
 // the operation ended.
 func (t *Tracker) neverStarted(r *record) bool {
-	return r.Phase == phaseRunning && r.Holder == t.holder && !r.Repeated
+	return r.Phase == phaseRunning && r.Holder == t.holder && !r.Repeated && !r.Named && r.Handle == ""
 }
 
 // observeRunning says what a reconcile should know while an operation runs: that
@@ -337,6 +341,11 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 
 	if op := t.operation(mg.GetUID()); op != nil {
 		e.await(ctx, mg, op)
+		return d, nil
+	}
+
+	if e.waits != "" {
+		e.goesOn(ctx, e.waits)
 		return d, nil
 	}
 

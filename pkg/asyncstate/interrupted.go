@@ -62,8 +62,12 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 	switch {
 	case r.Named, t.deterministic:
 		o, err := e.inner.Observe(ctx, mg)
-		if err != nil || o.ResourceExists {
-			return o, e.settle(ctx, mg, r, err)
+		if err != nil {
+			return o, err
+		}
+
+		if o.ResourceExists {
+			return e.settle(ctx, mg, r)
 		}
 
 		if meta.WasDeleted(mg) || !t.idempotent && !t.deterministic {
@@ -77,14 +81,14 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 }
 
 // settle the record of a create that turned out to have succeeded.
-func (e *external[M]) settle(ctx context.Context, mg M, r *record, err error) error {
-	if err != nil {
-		return err
+func (e *external[M]) settle(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
+	if err := e.tracker.persist(ctx, mg, seam.Changes{succeeded(mg, time.Now()), forget(mg)}, seam.StoreOptions{Strict: true}); err != nil {
+		return managed.ExternalObservation{}, err
 	}
 
 	e.tracker.metrics.resolved(r.Type, interruptedFound)
 
-	return e.tracker.persist(ctx, mg, seam.Changes{succeeded(mg, time.Now()), forget(mg)}, seam.StoreOptions{Strict: true})
+	return e.observe(ctx, mg, nil)
 }
 
 // found stores the name of what an interrupted create turned out to have made.
@@ -153,7 +157,8 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	t := e.tracker
 
 	if meta.WasDeleted(mg) {
-		e.explain(ctx, reconciler.ReasonWaitingForAsyncOperation, "The "+string(r.Type)+" that was interrupted has to be gone on with, to find out what to delete.")
+		e.waits = "The " + string(r.Type) + " that was interrupted has to be gone on with, to find out what to delete."
+		e.explain(ctx, reconciler.ReasonWaitingForAsyncOperation, e.waits)
 	}
 
 	if wait := time.Until(t.retryAt(r)); wait > 0 {

@@ -266,7 +266,10 @@ func (w *world) edit(name string, fn func(b *testkit.Bucket)) {
 	b := w.get(name)
 
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		b = w.get(name)
+		if b = w.get(name); b.GetName() == "" {
+			return nil
+		}
+
 		fn(b)
 
 		return w.api.Server().Update(context.Background(), b)

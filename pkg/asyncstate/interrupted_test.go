@@ -1,0 +1,202 @@
+package asyncstate_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// crashed returns the world in which a process began to create b and died a while
+// later, and the next process.
+func crashed(t *testing.T, k clientKind, after time.Duration, o ...asyncstate.TrackerOption) (*world, *process) {
+	t.Helper()
+
+	w := newWorld(t, k, bucket("b"))
+	w.manual = true
+	w.options = o
+	p := w.start()
+	reconciled(t, p, "b")
+	pass(after)
+	p.kill()
+
+	return w, w.start()
+}
+
+func TestAnswerToResumptionIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := crashed(t, resumer, 6*time.Minute)
+		defer w.end()
+
+		n := 1
+		p.faults(nil, func(verb string, _ client.Object) error {
+			if n--; n >= 0 && verb == testkit.Patch {
+				return errors.New("connection reset")
+			}
+
+			return nil
+		})
+		// What the writer tries by itself is not what is tested here.
+		for range 4 {
+			n = 1
+			reconciled(t, p, "b")
+		}
+
+		pass(time.Hour)
+		reconciled(t, p, "b")
+
+		if got := w.cloud.ownedBy("uid-1"); len(got) != 1 || meta.GetExternalName(w.get("b")) != got[0] {
+			t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
+		}
+	})
+}
+
+// What an interrupted create made has to be found out before it can be deleted,
+// however long that has to wait.
+func TestDeleteWaitsForRepetition(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		kind   clientKind
+		plain  bool
+		prime  func(t *testing.T, w *world, p *process)
+	}{
+		"Backoff": {
+			reason: "A repetition that failed is backed off from.",
+			kind:   token,
+			prime: func(t *testing.T, w *world, p *process) {
+				t.Helper()
+				w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+				reconciled(t, p, "b")
+				pass(time.Second)
+				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+			},
+		},
+		"BackoffUnderUpstream": {
+			reason: "As above, without Graft's reconciler.",
+			kind:   token,
+			plain:  true,
+			prime: func(t *testing.T, w *world, p *process) {
+				t.Helper()
+				w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+				reconciled(t, p, "b")
+				pass(time.Second)
+				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+			},
+		},
+		"Queue": {
+			reason: "The repetition waits for other objects.",
+			kind:   token,
+			prime: func(t *testing.T, _ *world, p *process) {
+				t.Helper()
+				reconciled(t, p, "other")
+			},
+		},
+		"QueueUnderUpstream": {
+			reason: "As above, without Graft's reconciler.",
+			kind:   token,
+			plain:  true,
+			prime: func(t *testing.T, _ *world, p *process) {
+				t.Helper()
+				reconciled(t, p, "other")
+			},
+		},
+		"QueueOfResumption": {
+			reason: "As above, for a client that resumes.",
+			kind:   resumer,
+			prime: func(t *testing.T, _ *world, p *process) {
+				t.Helper()
+				reconciled(t, p, "other")
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tc.kind, bucket("b"), bucket("other"))
+				w.manual, w.plain = true, tc.plain
+				w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute)}
+				p := w.start()
+				defer w.end()
+
+				reconciled(t, p, "b")
+				pass(6 * time.Minute)
+				p.kill()
+				p = w.start()
+				tc.prime(t, w, p)
+				w.delete("b")
+				reconciled(t, p, "b")
+
+				if n := w.cloud.count(asyncstate.Delete); n != 0 {
+					t.Errorf("\n%s\nA delete was begun of nobody knows what", tc.reason)
+				}
+
+				if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && got != reconciler.ReasonWaitingForAsyncOperation {
+					t.Errorf("\n%s\nDeleting: %s", tc.reason, describe(w.get("b")))
+				}
+
+				for range 20 {
+					pass(2 * time.Minute)
+
+					if !w.gone("b") {
+						reconciled(t, p, "b")
+					}
+				}
+
+				if got := w.cloud.ownedBy("uid-1"); !w.gone("b") || len(got) > 0 {
+					t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, got, describe(w.get("b")))
+				}
+			})
+		})
+	}
+}
+
+// What can't be gone on with any more keeps its record.
+func TestRecordOutlivesStoppedTracker(t *testing.T) {
+	for _, k := range []clientKind{resumer, token, deterministic} {
+		t.Run(string(k), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				after := 6 * time.Minute
+				if k == deterministic {
+					after = 3 * time.Minute // It would be observed to exist.
+				}
+
+				w, p := crashed(t, k, after)
+				defer w.end()
+
+				// Between the write of the record and the beginning of the
+				// operation the tracker is stopped.
+				p.faults(nil, func(verb string, _ client.Object) error {
+					if verb == testkit.Patch {
+						p.cancel()
+						synctest.Wait()
+					}
+
+					return nil
+				})
+				reconciled(t, p, "b")
+
+				if record(w.get("b")) == "" {
+					t.Errorf("The record of an interrupted create is gone: %s", describe(w.get("b")))
+				}
+
+				p = w.start()
+				reconciled(t, p, "b")
+				pass(time.Hour)
+				reconciled(t, p, "b")
+
+				if got := w.cloud.ownedBy("uid-1"); len(got) != 1 || record(w.get("b")) != "" {
+					t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
+				}
+			})
+		})
+	}
+}
