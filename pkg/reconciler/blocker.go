@@ -27,8 +27,7 @@ const (
 	// maxBlockersNamed is how many blockers a message names.
 	maxBlockersNamed = 3
 
-	// observeTimeout bounds the time to read all dependents. A cache that has
-	// to start watching a kind blocks the read, for ever if it is forbidden.
+	// observeTimeout bounds the time to read all dependents.
 	observeTimeout = 5 * time.Second
 )
 

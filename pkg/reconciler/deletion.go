@@ -44,6 +44,8 @@ const messageRequested = "Deletion was requested."
 type deletion struct {
 	kind       schema.GroupVersionKind
 	client     client.Client
+	live       client.Reader
+	lateKinds  lateKinds
 	dependents DependentLister
 	interval   time.Duration
 	deadline   time.Duration
@@ -139,7 +141,7 @@ func (d *deletion) tellDeadline(ctx context.Context, o client.Object, news bool,
 
 func (d *deletion) status(ctx context.Context, s *seam.Session, o client.Object) {
 	if meta.WasDeleted(o) && len(o.GetFinalizers()) > 0 && !s.Gone() {
-		s.SetConditions(o, d.report(s, o, d.observe(ctx, o))...)
+		s.SetConditions(o, d.report(s, o, d.observe(ctx, s, o))...)
 	}
 }
 
@@ -175,7 +177,7 @@ func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) 
 	}
 
 	// Conflicts are no reason to read all dependents again.
-	on := d.observe(ctx, o)
+	on := d.observe(ctx, s, o)
 
 	if s.Unannounced() {
 		// Nobody can be told, but counted it is.
@@ -211,12 +213,12 @@ func (d *deletion) forget(s *seam.Session, unless types.UID) {
 }
 
 // observe what o waits for. While it is paused, it waits for that alone.
-func (d *deletion) observe(ctx context.Context, o client.Object) dependents {
+func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object) dependents {
 	if d.dependents == nil || meta.IsPaused(o) {
 		return dependents{}
 	}
 
-	on := observe(ctx, d.client, d.dependents, o)
+	on := observe(ctx, newPatientReader(d.client, d.live, &d.lateKinds, s.Now()), d.dependents, o)
 
 	d.memory.update(o, func(r *remembered) {
 		r.dependents = max(r.dependents, on.total)

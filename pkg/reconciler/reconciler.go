@@ -152,13 +152,14 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 	}
 
 	r := &Reconciler{deletion: &deletion{
-		kind:     of,
-		log:      logging.NewNopLogger(),
-		record:   event.NewNopRecorder(),
-		metrics:  NewMetrics(),
-		memory:   memory{objects: map[client.ObjectKey]*remembered{}},
-		client:   c,
-		interval: defaultReportInterval,
+		kind:      of,
+		log:       logging.NewNopLogger(),
+		record:    event.NewNopRecorder(),
+		metrics:   NewMetrics(),
+		memory:    memory{objects: map[client.ObjectKey]*remembered{}},
+		client:    c,
+		lateKinds: newLateKinds(),
+		interval:  defaultReportInterval,
 	}}
 
 	for i, ro := range o {
@@ -169,6 +170,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		ro(r)
 	}
 
+	r.deletion.live = r.opts.Live
 	r.deletion.reporter = r.deletion.metrics.join(r.deletion)
 
 	checked := func(c client.Client) reconcile.Reconciler {

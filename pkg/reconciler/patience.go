@@ -1,0 +1,167 @@
+package reconciler
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	kmeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// kindPatience is how long a read may take, of a kind that isn't known to be
+	// late. A cache may have to list the kind first.
+	kindPatience = time.Second
+
+	// kindGlance is how long one may take of a kind that was late. A cache that
+	// has the kind by now needs no time.
+	kindGlance = 50 * time.Millisecond
+
+	// lateFor is how long a kind is known to be late.
+	lateFor = time.Minute
+)
+
+// lateKinds are the kinds that were not read in time, and what there was instead
+// of an answer. They are safe for concurrent use.
+type lateKinds struct {
+	mu    sync.Mutex
+	kinds map[schema.GroupVersionKind]lateKind
+}
+
+type lateKind struct {
+	err   error
+	until time.Time
+}
+
+func (l *lateKinds) get(of schema.GroupVersionKind, now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if k, ok := l.kinds[of]; ok && now.Before(k.until) {
+		return k.err
+	}
+
+	return nil
+}
+
+// set what there was instead of an answer; nil if there was one.
+func (l *lateKinds) set(of schema.GroupVersionKind, err error, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if err == nil {
+		delete(l.kinds, of)
+		return
+	}
+
+	l.kinds[of] = lateKind{err: err, until: now.Add(lateFor)}
+}
+
+// A patientReader reads for one report, through a cache that may have to start to
+// watch a kind, and doesn't come back if that isn't allowed. So that one kind
+// neither hides what is said of others, nor holds up each report, it waits for a
+// kind once a minute, and else only looks whether it is there by now. The API
+// server itself is asked why it isn't. It is safe for concurrent use.
+type patientReader struct {
+	client.Reader
+
+	// live is nil if there is none.
+	live client.Reader
+	late *lateKinds
+	now  time.Time
+
+	// gaveUp are the kinds that this report won't try again.
+	gaveUp lateKinds
+}
+
+func newPatientReader(c, live client.Reader, late *lateKinds, now time.Time) *patientReader {
+	return &patientReader{Reader: c, live: live, late: late, now: now, gaveUp: newLateKinds()}
+}
+
+func newLateKinds() lateKinds {
+	return lateKinds{kinds: map[schema.GroupVersionKind]lateKind{}}
+}
+
+// Get an object.
+func (r *patientReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	gvk := o.GetObjectKind().GroupVersionKind()
+
+	return r.read(ctx, gvk,
+		func(ctx context.Context) error { return r.Reader.Get(ctx, key, o, opts...) },
+		func(ctx context.Context) error {
+			u := &unstructured.Unstructured{}
+			u.SetGroupVersionKind(gvk)
+
+			return r.live.Get(ctx, key, u)
+		})
+}
+
+// List objects.
+func (r *patientReader) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	gvk := l.GetObjectKind().GroupVersionKind()
+
+	return r.read(ctx, gvk,
+		func(ctx context.Context) error { return r.Reader.List(ctx, l, opts...) },
+		func(ctx context.Context) error {
+			u := &unstructured.UnstructuredList{}
+			u.SetGroupVersionKind(gvk)
+
+			return r.live.List(ctx, u, append(opts, client.Limit(1))...)
+		})
+}
+
+// read as patiently as is due to a kind, and ask the API server itself about one
+// that turns out to be late.
+func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, read, ask func(ctx context.Context) error) error {
+	if err := r.gaveUp.get(of, r.now); err != nil {
+		return err
+	}
+
+	known, patience := r.late.get(of, r.now), kindPatience
+	if known != nil {
+		patience = kindGlance
+	}
+
+	err := within(ctx, patience, read)
+
+	switch {
+	case !isLate(err):
+		r.late.set(of, nil, r.now)
+		return err
+	case ctx.Err() != nil:
+		// It had less time than is due to it.
+		return err
+	case known != nil:
+		r.gaveUp.set(of, known, r.now)
+		return known
+	}
+
+	if r.live != nil {
+		// An object is no use: the next report would have to ask for it again.
+		if why := within(ctx, kindPatience, ask); kerrors.IsForbidden(why) || kmeta.IsNoMatchError(why) {
+			err = why
+		}
+	}
+
+	r.late.set(of, err, r.now)
+	r.gaveUp.set(of, err, r.now)
+
+	return err
+}
+
+func within(ctx context.Context, d time.Duration, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+
+	return fn(ctx)
+}
+
+// isLate tells whether err says that there was no answer in time.
+func isLate(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || kerrors.IsTimeout(err)
+}

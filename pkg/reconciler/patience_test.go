@@ -1,0 +1,228 @@
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	kmeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// A kindReader answers by kind. Objects are there, and are being deleted.
+type kindReader struct {
+	// silent kinds don't answer before the context ends, others with an error if
+	// they have one.
+	silent map[string]bool
+	errs   map[string]error
+	reads  map[string]int
+}
+
+func (r *kindReader) read(ctx context.Context, kind string) error {
+	if r.reads == nil {
+		r.reads = map[string]int{}
+	}
+
+	r.reads[kind]++
+
+	if r.silent[kind] {
+		<-ctx.Done()
+		// So says controller-runtime's cache.
+		return kerrors.NewTimeoutError("failed waiting for Informer to sync", 0)
+	}
+
+	return r.errs[kind]
+}
+
+func (r *kindReader) Get(ctx context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	o.SetFinalizers([]string{"f"})
+	o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+
+	return r.read(ctx, o.GetObjectKind().GroupVersionKind().Kind)
+}
+
+func (r *kindReader) List(ctx context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	return r.read(ctx, l.GetObjectKind().GroupVersionKind().Kind)
+}
+
+func kindOf(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: kind}
+}
+
+// One kind that a cache never gets neither hides the others nor holds up each
+// report; and what there is instead is said as the API server says it.
+func TestReportOfLateKinds(t *testing.T) {
+	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "n", errors.New("no"))
+	missing := &kmeta.NoKindMatchError{GroupKind: kindOf("Late").GroupKind()}
+
+	// A report is how long one takes, what it says, and how often the API server
+	// itself was asked so far.
+	type report struct {
+		Took  time.Duration
+		Says  string
+		Asked int
+	}
+
+	// says is the same of the three that come first.
+	says := func(what string) string {
+		return fmt.Sprintf("0 of 4 dependents deleted, 0%%. Late/n%[1]s. Late/o%[1]s. Late/p%[1]s. And 1 more.", what)
+	}
+	noAnswer := says(": unknown: the API server did not answer")
+
+	cases := map[string]struct {
+		reason string
+		live   *kindReader
+		// then happens after the second of three reports. after is the time until
+		// the last.
+		then  func(c *kindReader)
+		after time.Duration
+		want  [3]report
+	}{
+		"NoLiveReader": {
+			reason: "It is waited for once.",
+			want: [3]report{
+				{time.Second, noAnswer, 0},
+				{50 * time.Millisecond, noAnswer, 0},
+				{50 * time.Millisecond, noAnswer, 0},
+			},
+		},
+		"Forbidden": {
+			reason: "The API server says that it is forbidden, and is asked once a minute.",
+			live:   &kindReader{errs: map[string]error{"Late": forbidden}},
+			after:  time.Minute,
+			want: [3]report{
+				{time.Second, says(": unknown: forbidden"), 1},
+				{50 * time.Millisecond, says(": unknown: forbidden"), 1},
+				{time.Second, says(": unknown: forbidden"), 2},
+			},
+		},
+		"NoSuchKind": {
+			reason: "Or that there is no such kind.",
+			live:   &kindReader{errs: map[string]error{"Late": missing}},
+			then:   func(c *kindReader) { c.silent = nil },
+			want: [3]report{
+				{time.Second, says(": unknown: no such kind"), 1},
+				{50 * time.Millisecond, says(": unknown: no such kind"), 1},
+				// It is there now, and no more said to be late.
+				{0, says(" since 1970-01-01T00:00:01Z: held by f"), 1},
+			},
+		},
+		"Readable": {
+			reason: "That it could be read from the API server itself is no answer: it would have to be asked each time.",
+			live:   &kindReader{},
+			want: [3]report{
+				{time.Second, noAnswer, 1},
+				{50 * time.Millisecond, noAnswer, 1},
+				{50 * time.Millisecond, noAnswer, 1},
+			},
+		},
+		"NeitherAnswers": {
+			reason: "An API server that doesn't answer either isn't waited for any longer.",
+			live:   &kindReader{silent: map[string]bool{"Late": true}},
+			want: [3]report{
+				{2 * time.Second, noAnswer, 1},
+				{50 * time.Millisecond, noAnswer, 1},
+				{50 * time.Millisecond, noAnswer, 1},
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var (
+					list []Dependent
+					live client.Reader
+				)
+
+				for _, n := range []string{"n", "o", "p"} {
+					list = append(list, Dependent{GroupVersionKind: kindOf("Late"), NamespacedName: types.NamespacedName{Name: n}})
+				}
+
+				list = append(list, Dependent{GroupVersionKind: kindOf("There"), NamespacedName: types.NamespacedName{Name: "n"}})
+
+				if tc.live != nil {
+					live = tc.live
+				}
+
+				c, late := &kindReader{silent: map[string]bool{"Late": true}}, newLateKinds()
+				lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) { return list, nil })
+
+				for i, want := range tc.want {
+					if i == 2 {
+						if tc.then != nil {
+							tc.then(c)
+						}
+
+						time.Sleep(tc.after) // In a bubble, which takes no time.
+					}
+
+					began := time.Now()
+					on := observe(context.Background(), newPatientReader(c, live, &late, began), lister, &unstructured.Unstructured{})
+					got := report{Took: time.Since(began), Says: on.summary()}
+
+					if tc.live != nil {
+						got.Asked = tc.live.reads["Late"]
+					}
+
+					if diff := cmp.Diff(want, got); diff != "" {
+						t.Errorf("\n%s\nreport %d: -want, +got:\n%s", tc.reason, i+1, diff)
+					}
+
+					if n := c.reads["There"]; n != i+1 {
+						t.Errorf("\n%s\nreport %d: the other kind is read once in each, got %d", tc.reason, i+1, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// So it is with lists, of which a lister makes one a kind.
+func TestReportOfLateLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &kindReader{silent: map[string]bool{"LateList": true}}
+		live := &kindReader{errs: map[string]error{"LateList": kerrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))}}
+		late := newLateKinds()
+
+		for i, want := range []time.Duration{time.Second, 50 * time.Millisecond} {
+			began := time.Now()
+			on := observe(context.Background(), newPatientReader(c, live, &late, began), OwnedObjects(kindOf("Late"), kindOf("There")), &unstructured.Unstructured{})
+
+			got := fmt.Sprint(time.Since(began), " ", on.summary(), " ", c.reads["ThereList"])
+			if diff := cmp.Diff(fmt.Sprint(want, " Some dependents may be unknown: forbidden. ", i+1), got); diff != "" {
+				t.Errorf("report %d: -want, +got:\n%s", i+1, diff)
+			}
+		}
+	})
+}
+
+// A caller who doesn't wait for as long as is due to a kind doesn't make it late.
+func TestReportCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, late := &kindReader{silent: map[string]bool{"Late": true}}, newLateKinds()
+
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(kindOf("Late"))
+
+		if err := newPatientReader(c, nil, &late, time.Now()).Get(ctx, client.ObjectKey{}, u); !isLate(err) {
+			t.Errorf("want a timeout, got %v", err)
+		}
+
+		if len(late.kinds) != 0 {
+			t.Errorf("want no kind known to be late, got %v", late.kinds)
+		}
+	})
+}
