@@ -559,6 +559,9 @@ func TestCreateResolverStores(t *testing.T) {
 		Incomplete          bool
 		Creates, Overwrites int
 
+		// Settled is how often it was said that a create was resolved.
+		Settled int
+
 		// Synced is a part of what that condition says after the first reconcile.
 		Synced string
 
@@ -633,13 +636,13 @@ func TestCreateResolverStores(t *testing.T) {
 			reason:  "A conflict is met with another reconcile, without a word.",
 			finding: asyncstate.Found("id-1"),
 			refuses: on(1, patches, lostRace),
-			want:    want{Name: "id-1", Succeeded: true, Finds: 1, Result: again, Calm: true},
+			want:    want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: again, Calm: true},
 		},
 		"ErrorOnce": {
 			reason:  "An API server that is away for a moment is tried again.",
 			finding: asyncstate.Found("id-1"),
 			refuses: on(1, patches, broken),
-			want:    want{Name: "id-1", Succeeded: true, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
+			want:    want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
 		},
 		"Error": {
 			reason:  "If it stays away nothing goes on.",
@@ -669,7 +672,7 @@ func TestCreateResolverStores(t *testing.T) {
 			reason:  "Without permission to patch, the whole object is updated.",
 			finding: asyncstate.Found("id-1"),
 			refuses: always(refused()),
-			want:    want{Name: "id-1", Succeeded: true, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
+			want:    want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
 		},
 		"Invalid": {
 			reason:  "What the API server will not have is said.",
@@ -681,13 +684,13 @@ func TestCreateResolverStores(t *testing.T) {
 			reason:    "What changes meanwhile may be what the answer depends on. It is asked again.",
 			finding:   asyncstate.Found("id-1"),
 			meanwhile: change(annotated("example.org/a", "b")),
-			want:      want{Name: "id-1", Succeeded: true, Finds: 1, Result: again, Calm: true},
+			want:      want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: again, Calm: true},
 		},
 		"NamedByHandMeanwhile": {
 			reason:    "A name that somebody sets meanwhile is seen first, and then gives way, with an event.",
 			finding:   asyncstate.Found("id-1"),
 			meanwhile: change(named("by-hand")),
-			want:      want{Name: "id-1", Succeeded: true, Overwrites: 1, Finds: 1, Result: again, Calm: true},
+			want:      want{Name: "id-1", Succeeded: true, Overwrites: 1, Settled: 1, Finds: 1, Result: again, Calm: true},
 		},
 		"SettledByHandMeanwhile": {
 			reason:  "What somebody settles meanwhile is settled.",
@@ -844,6 +847,7 @@ func TestCreateResolverStores(t *testing.T) {
 			got.Failed = !meta.GetExternalCreateFailed(b).IsZero()
 			got.Incomplete = meta.ExternalCreateIncomplete(b)
 			got.Overwrites = len(h.of(reasonOverwroteAnnotation))
+			got.Settled = len(h.of(reasonResolvedCreate))
 
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
@@ -937,7 +941,7 @@ func TestCreateResolverAfterCrash(t *testing.T) {
 							_, _ = second.Reconcile(context.Background(), request())
 						}
 
-						c.now = c.now.Add(2 * time.Minute)
+						c.now = c.now.Add(time.Hour)
 
 						drive(t, second, a)
 
@@ -1120,7 +1124,7 @@ func TestCreatePendingAnswerLost(t *testing.T) {
 		t.Fatalf("want an incomplete create that was never made, got %v after %d creates", b.GetAnnotations(), x.creates)
 	}
 
-	c.now = c.now.Add(2 * time.Minute)
+	c.now = c.now.Add(time.Hour)
 
 	drive(t, r, a)
 
