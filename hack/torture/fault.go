@@ -119,6 +119,18 @@ func faults() []fault {
 			strike: fails(func(step) verdict { return verdict{lost: lostAnswer()} }),
 		},
 		{
+			// The process is asked to end, in the middle of a request: that is done,
+			// and whoever waits for its answer gives up.
+			name: "shutdown", suits: always,
+			strike: func(w *world, t *ticket) error {
+				t.process.stop()
+				w.retirements = append(w.retirements, retirement{at: time.Now().Add(graceFor), process: t.process})
+				w.release(t, verdict{lost: t.ctx.Err()})
+
+				return w.start()
+			},
+		},
+		{
 			// A second process starts while the first one still runs.
 			name: "failover", suits: always,
 			strike: func(w *world, t *ticket) error {
@@ -133,6 +145,9 @@ func faults() []fault {
 
 // lagFor is how long a cache lags behind.
 const lagFor = 10 * time.Second
+
+// graceFor is how long a process that is to end may take.
+const graceFor = 30 * time.Second
 
 // maxOverlap is how many steps two processes take together at most before the
 // first one is gone.

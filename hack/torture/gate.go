@@ -38,6 +38,7 @@ func (s step) String() string { return fmt.Sprintf("%s %s %s", s.target, s.verb,
 type ticket struct {
 	process *process
 	step    step
+	ctx     context.Context //nolint:containedctx // It is the request's, which waits here.
 
 	// effect of the step, for a call that outlives who made it.
 	effect func() error
@@ -69,7 +70,7 @@ func (w *world) pass(ctx context.Context, p *process, s step, effect func() erro
 		return effect()
 	}
 
-	t := &ticket{process: p, step: s, effect: effect, notBefore: time.Now(), verdict: make(chan verdict, 1)}
+	t := &ticket{process: p, step: s, ctx: ctx, effect: effect, notBefore: time.Now(), verdict: make(chan verdict, 1)}
 	w.enter(t)
 
 	select {

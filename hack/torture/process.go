@@ -32,7 +32,8 @@ type process struct {
 
 	// ctx has the process as a value: that is how the cloud's side of the gate
 	// knows whose call it sees.
-	ctx context.Context //nolint:containedctx // It is the process's life.
+	ctx    context.Context //nolint:containedctx // It is the process's life.
+	cancel func()
 
 	// client has no cache, the manager's has.
 	client     client.WithWatch
@@ -46,6 +47,7 @@ type process struct {
 	// due is when the object is to be reconciled next, at the latest.
 	due      time.Time
 	active   bool
+	stopped  bool
 	failures int
 	finished []outcome
 
@@ -76,10 +78,7 @@ func processOf(ctx context.Context) *process {
 func (w *world) start() error {
 	p := &process{id: len(w.processes) + 1, world: w, due: time.Now()}
 
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
-	w.closers = append(w.closers, cancel)
-
-	p.ctx = ctx
+	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
 	p.client = interceptor.NewClient(w.server.Client(), gated(p))
 	p.manager = processManager{Manager: w.server.ManagerFor(cached(p)), process: p}
 	w.processes = append(w.processes, p)
@@ -111,6 +110,16 @@ func (w *world) kill(p *process) {
 	w.mu.Unlock()
 
 	w.tracef("process %d is killed", p.id)
+}
+
+// stop a process as a signal does: it begins nothing new.
+func (p *process) stop() {
+	p.mu.Lock()
+	p.stopped = true
+	p.mu.Unlock()
+
+	p.world.tracef("process %d is asked to end", p.id)
+	p.cancel()
 }
 
 // alive returns the processes that are.
@@ -216,7 +225,7 @@ func (p *process) next() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	return p.due, !p.active && !p.due.IsZero()
+	return p.due, !p.active && !p.stopped && !p.due.IsZero()
 }
 
 // A queue is the process's work queue for sources other than the watch.

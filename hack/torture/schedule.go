@@ -26,6 +26,12 @@ type arrival struct {
 	effect func() error
 }
 
+// A retirement is the end of a process's grace.
+type retirement struct {
+	at      time.Time
+	process *process
+}
+
 // An action is something that can happen now.
 type action func() error
 
@@ -98,6 +104,15 @@ func (w *world) possible() (now []action, next time.Time) {
 		at(a.at, func() error {
 			w.arrivals = append(w.arrivals[:i:i], w.arrivals[i+1:]...)
 			w.tracef("        %s arrives: %v", a.step, a.effect())
+
+			return nil
+		})
+	}
+
+	for i, r := range w.retirements {
+		at(r.at, func() error {
+			w.retirements = append(w.retirements[:i:i], w.retirements[i+1:]...)
+			w.kill(r.process)
 
 			return nil
 		})

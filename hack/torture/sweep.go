@@ -24,9 +24,9 @@ type sweep struct {
 	// only selects what is led. Everything, if it's nil.
 	only func(p point) bool
 
-	// sample is how many of the points are tried, picked by the seed. All of
-	// them, if it's 0.
-	sample int
+	// lives is how many lives are led, and sample at how many points of those they
+	// are disturbed, picked by the seed. All, if it's 0.
+	lives, sample int
 
 	// progress gets a line now and then.
 	progress io.Writer
@@ -47,7 +47,7 @@ func (s sweep) run(t *testing.T) []verdictOf {
 		}
 	}
 
-	out := s.lead(t, s.pick(calm, s.sample/pointsPerLife))
+	out := s.lead(t, s.pick(calm, s.lives))
 
 	var points []point
 	for _, v := range out {
@@ -56,9 +56,6 @@ func (s sweep) run(t *testing.T) []verdictOf {
 
 	return append(out, s.lead(t, s.pick(points, s.sample))...)
 }
-
-// pointsPerLife is how many points of a life are sampled, about.
-const pointsPerLife = 5
 
 // pick n of the points, or all if n is 0.
 func (s sweep) pick(points []point, n int) []point {

@@ -147,7 +147,7 @@ const (
 // print the table.
 func (r *report) print(w io.Writer) {
 	heads := []string{"points", "duplicates", "leaks", "names lost", "stuck", "stopped*", "reconciles"}
-	widths := []int{11, 10, 9, 10, 9, 9, 10}
+	widths := []int{11, 10, 9, 10, 7, 9, 10}
 
 	line := func(story, mode, kind string, cells []string) {
 		parts := []string{left(story, storyWidth), left(mode, modeWidth), left(kind, kindWidth)}

@@ -19,7 +19,8 @@ import (
 
 var (
 	seedFlag   = flag.Uint64("seed", 1, "which points to sample, and how they go")
-	sampleFlag = flag.Int("sample", 25, "how many points to sample")
+	livesFlag  = flag.Int("lives", 8, "how many lives to sample")
+	sampleFlag = flag.Int("sample", 30, "at how many points to disturb them")
 )
 
 // TestSample disturbs lives at points that a seed picks. The command does it at all
@@ -28,7 +29,7 @@ func TestSample(t *testing.T) {
 	graft := slices.DeleteFunc(columns(), func(c column) bool { return c.side != graftSide })
 	e := environment{seed: *seedFlag}
 
-	for _, v := range (sweep{columns: graft, environment: e, sample: *sampleFlag}).run(t) {
+	for _, v := range (sweep{columns: graft, environment: e, lives: *livesFlag, sample: *sampleFlag}).run(t) {
 		if text := violates(v.point, v.finding); text != "" {
 			t.Errorf("%s: %s\n%s", v.point.name(), text, v.point.command(e))
 		}

@@ -47,9 +47,10 @@ type world struct {
 	cloud  *cloud.Cloud
 	user   *user
 
-	processes []*process
-	arrivals  []arrival
-	awayUntil time.Time
+	processes   []*process
+	arrivals    []arrival
+	retirements []retirement
+	awayUntil   time.Time
 
 	// doomed is a process that may take stepsLeft more steps.
 	doomed    *process
@@ -70,11 +71,10 @@ type world struct {
 	shape     string
 	predicate predicate.Predicate
 
-	trace   io.Writer
-	began   time.Time
-	woken   chan struct{}
-	over    chan struct{}
-	closers []func()
+	trace io.Writer
+	began time.Time
+	woken chan struct{}
+	over  chan struct{}
 
 	mu      sync.Mutex
 	waiting []*ticket
@@ -164,8 +164,8 @@ func (w *world) call(ctx context.Context, c cloud.Call, effect cloud.Effect) err
 // end the world. Goroutines that wait for their turn end, and those of dead
 // processes that wait for something else have time to notice.
 func (w *world) end() {
-	for _, c := range w.closers {
-		c()
+	for _, p := range w.processes {
+		p.cancel()
 	}
 
 	close(w.over)
@@ -325,7 +325,7 @@ func (w *world) atRest() bool {
 	waiting := len(w.waiting)
 	w.mu.Unlock()
 
-	if waiting > 0 || len(w.arrivals) > 0 {
+	if waiting > 0 || len(w.arrivals)+len(w.retirements) > 0 {
 		return false
 	}
 
