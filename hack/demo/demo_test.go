@@ -56,6 +56,21 @@ func TestStories(t *testing.T) {
 				{"left in the cloud after deletion", "0 for 1 managed resource", true},
 			},
 		},
+		"forgotten-operation": {
+			reason: "Upstream creates a second resource, and leaves the first one behind.",
+			upstream: []seen{
+				{"external resources", "2 for 1 managed resource", false},
+				{"external-name annotation", "stored", true},
+				{"READY", available, true},
+				{"left in the cloud after deletion", "1 for 1 managed resource", false},
+			},
+			graft: []seen{
+				{"external resources", "1 for 1 managed resource", true},
+				{"external-name annotation", "stored", true},
+				{"READY", available, true},
+				{"left in the cloud after deletion", "0 for 1 managed resource", true},
+			},
+		},
 		"silent-deletion/slow-delete": {
 			reason: "Upstream says nothing before the delete call has returned, and never why.",
 			upstream: []seen{
@@ -225,7 +240,7 @@ func TestCommand(t *testing.T) {
 	}{
 		"All": {
 			reason: "All stories are told, and are as they should be.",
-			stdout: append(names(), "+ 6 stories: upstream fails, Graft holds."),
+			stdout: append(names(), "+ 7 stories: upstream fails, Graft holds."),
 		},
 		"OneStory": {
 			reason: "A story is selected by its name.",
@@ -265,7 +280,7 @@ func TestCommand(t *testing.T) {
 			reason: "A Graft that does nothing fails the demo, and the others are told all the same.",
 			graft:  broken(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }),
 			want:   exitFailed,
-			stdout: []string{"Graft fails at \"external resources\": 0 for 1 managed", "the cloud wasn't asked", "Not as it should be: 6 of 6 stories."},
+			stdout: []string{"Graft fails at \"external resources\": 0 for 1 managed", "the cloud wasn't asked", "Not as it should be: 6 of 7 stories."},
 			stderr: []string{errFailed.Error()},
 		},
 		"GraftErrors": {

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/hack/cloud"
 	graft "github.com/crossplane-graft/graft/hack/demo/provider/graft"
 	upstream "github.com/crossplane-graft/graft/hack/demo/provider/upstream"
 )
@@ -18,6 +19,10 @@ type side struct {
 	key, title string
 
 	newReconciler func(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler
+
+	// newAsync returns a reconciler whose operations run in the background, and
+	// what waits for them.
+	newAsync func(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func())
 }
 
 // sides are the two columns.
@@ -25,8 +30,8 @@ type sides struct{ upstream, graft side }
 
 func bothSides() sides {
 	return sides{
-		upstream: side{key: "upstream", title: "upstream " + upstreamVersion(), newReconciler: upstream.New},
-		graft:    side{key: "graft", title: "Graft", newReconciler: graft.New},
+		upstream: side{key: "upstream", title: "upstream " + upstreamVersion(), newReconciler: upstream.New, newAsync: upstream.NewAsync},
+		graft:    side{key: "graft", title: "Graft", newReconciler: graft.New, newAsync: graft.NewAsync},
 	}
 }
 

@@ -51,6 +51,7 @@ func (f finding) String() string {
 func stories() []story {
 	return []story{
 		lostExternalName(),
+		forgottenOperation(),
 		slowDelete(),
 		otherFinalizer(),
 		brokenCredentials(),
