@@ -62,12 +62,15 @@ func (r *discoveryResolver) Resolve(ctx context.Context, gvk schema.GroupVersion
 		return nil, errors.Wrapf(err, "cannot discover %s", gvk.GroupVersion())
 	}
 
+	// A kind may have more than one resource. That which can be watched counts.
+	err := error(&meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}})
 	for _, res := range l.APIResources {
 		if res.Kind != gvk.Kind || slices.Contains([]byte(res.Name), '/') {
 			continue // Subresources have kinds, too.
 		}
 		if !slices.Contains(res.Verbs, "list") || !slices.Contains(res.Verbs, "watch") {
-			return nil, &KindError{GVK: gvk, Reason: ErrNotWatchable}
+			err = &KindError{GVK: gvk, Reason: ErrNotWatchable}
+			continue
 		}
 		m := &meta.RESTMapping{
 			GroupVersionKind: gvk,
@@ -79,5 +82,5 @@ func (r *discoveryResolver) Resolve(ctx context.Context, gvk schema.GroupVersion
 		}
 		return m, nil
 	}
-	return nil, &meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}}
+	return nil, err
 }

@@ -1,0 +1,135 @@
+package watch_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+)
+
+func TestDiscoveryResolver(t *testing.T) {
+	widget := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"}
+	all := metav1.Verbs{"create", "get", "list", "watch"}
+	notWatchable := func(err error) bool { return errors.Is(err, watch.ErrNotWatchable) }
+
+	cases := map[string]struct {
+		reason string
+		gvk    schema.GroupVersionKind
+		served map[string][]metav1.APIResource // By path. Of others there are none.
+		want   string                          // The resource.
+		scope  meta.RESTScopeName
+		err    func(error) bool
+	}{
+		"Namespaced": {
+			reason: "What is served in namespaces is found so.",
+			gvk:    widget,
+			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {
+				{Name: "gadgets", Kind: "Gadget", Verbs: all},
+				{Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: all},
+			}},
+			want: "widgets", scope: meta.RESTScopeNameNamespace,
+		},
+		"ClusterScoped": {
+			reason: "And what isn't, so.",
+			gvk:    widget,
+			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "widgetry", Kind: "Widget", Verbs: all}}},
+			want:   "widgetry", scope: meta.RESTScopeNameRoot,
+		},
+		"Core": {
+			reason: "The group without a name is served elsewhere.",
+			gvk:    schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+			served: map[string][]metav1.APIResource{"/api/v1": {{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: all}}},
+			want:   "configmaps", scope: meta.RESTScopeNameNamespace,
+		},
+		"Subresource": {
+			reason: "Subresources have kinds, and aren't what is watched.",
+			gvk:    widget,
+			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "gadgets/widget", Kind: "Widget", Verbs: all}}},
+			err:    meta.IsNoMatchError,
+		},
+		"NotWatchable": {
+			reason: "Some are only created.",
+			gvk:    widget,
+			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "widgets", Kind: "Widget", Verbs: metav1.Verbs{"create"}}}},
+			err:    notWatchable,
+		},
+		"OnlyListable": {
+			reason: "What can be listed and not watched can't be kept up to date.",
+			gvk:    widget,
+			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "widgets", Kind: "Widget", Verbs: metav1.Verbs{"list"}}}},
+			err:    notWatchable,
+		},
+		"TwoResources": {
+			reason: "Of two resources of one kind, that which can be watched is meant.",
+			gvk:    widget,
+			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {
+				{Name: "widgetreviews", Kind: "Widget", Verbs: metav1.Verbs{"create"}},
+				{Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: all},
+			}},
+			want: "widgets", scope: meta.RESTScopeNameNamespace,
+		},
+		"NoSuchKind": {
+			reason: "The group is there, the kind isn't.",
+			gvk:    widget,
+			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "gadgets", Kind: "Gadget", Verbs: all}}},
+			err:    meta.IsNoMatchError,
+		},
+		"NoSuchGroup": {
+			reason: "Nothing of the group is there.",
+			gvk:    widget,
+			err:    kerrors.IsNotFound,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				rs, ok := tc.served[r.URL.Path]
+				if !ok {
+					http.NotFound(w, r)
+					return
+				}
+
+				w.Header().Set("Content-Type", "application/json")
+
+				if err := json.NewEncoder(w).Encode(metav1.APIResourceList{APIResources: rs}); err != nil {
+					t.Error(err)
+				}
+			}))
+			defer s.Close()
+
+			r, err := watch.NewDiscoveryResolver(&rest.Config{Host: s.URL}, s.Client())
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			m, err := r.Resolve(t.Context(), tc.gvk)
+			if tc.err != nil {
+				if !tc.err(err) {
+					t.Errorf("\n%s\nResolve(...): %v, %v", tc.reason, m, err)
+				}
+
+				return
+			}
+
+			if err != nil {
+				t.Fatalf("\n%s\nResolve(...): %v", tc.reason, err)
+			}
+
+			want := &meta.RESTMapping{Resource: tc.gvk.GroupVersion().WithResource(tc.want), GroupVersionKind: tc.gvk, Scope: m.Scope}
+			if diff := cmp.Diff(want, m, cmp.Comparer(func(a, b meta.RESTScope) bool { return a.Name() == b.Name() })); diff != "" || m.Scope.Name() != tc.scope {
+				t.Errorf("\n%s\nin scope %s, want %s; -want, +got:\n%s", tc.reason, m.Scope.Name(), tc.scope, diff)
+			}
+		})
+	}
+}
