@@ -59,7 +59,8 @@ type kind struct {
 	// When it was last read, in nanoseconds since 1970; 0 is never.
 	lastRead atomic.Int64
 
-	wake chan struct{} // Pokes run.
+	wake    chan struct{} // Pokes run.
+	retired bool          // Of run alone: it isn't in the set any more.
 
 	mu         sync.Mutex
 	state      State

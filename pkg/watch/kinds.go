@@ -224,8 +224,13 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*kind)) (*kind, err
 	return k, nil
 }
 
-// retire a kind that nobody wants. It isn't in the set any more if true.
+// retire a kind that nobody wants. It isn't in the set any more if true. Only its
+// own goroutine asks.
 func (s *kindSet) retire(k *kind) bool {
+	if k.retired {
+		// Who found it before it was, and reads it now, asks the set again.
+		return true
+	}
 	if in, idle := k.retiresIn(); !idle || in > 0 {
 		return false
 	}
@@ -236,6 +241,7 @@ func (s *kindSet) retire(k *kind) bool {
 		return false
 	}
 	s.forget(k)
+	k.retired = true
 	return true
 }
 
