@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -200,6 +201,9 @@ type crossplaneSetup struct {
 		wrap(next http.RoundTripper) http.RoundTripper
 	}
 
+	// impersonate is somebody who may do everything if it is zero.
+	impersonate rest.ImpersonationConfig
+
 	// options are further ones of Graft's reconcilers.
 	options []reconciler.Option
 }
@@ -218,6 +222,8 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
 	t.Helper()
 
 	cfg := plane.Config()
+	cfg.Impersonate = s.impersonate
+
 	if s.requests != nil {
 		cfg.Wrap(s.requests.wrap)
 	}

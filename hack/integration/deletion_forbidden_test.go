@@ -1,0 +1,89 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/hack/sample"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// Of what a composite resource composes, Crossplane may not read one, one is of a
+// kind that nobody defined, and one is somebody's to release. Each is reported on,
+// the deletion goes on, and nothing is slower than it has to be.
+func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
+	const user = "crossplane"
+
+	s := newPlatform(t)
+	must(t, "AddToScheme()", rbacv1.AddToScheme(s.Scheme()))
+
+	everything := []string{"*"}
+	named := metav1.ObjectMeta{Name: user}
+	role := &rbacv1.ClusterRole{ObjectMeta: named, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{platformGroup}, Resources: everything, Verbs: everything},
+		{APIGroups: []string{sample.Group}, Resources: []string{"databases"}, Verbs: []string{"get", "list", "watch"}},
+	}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: named,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+	}
+
+	for _, o := range []client.Object{role, binding} {
+		must(t, "Create()", s.Create(t.Context(), o))
+		t.Cleanup(func() { must(t, "Delete()", s.Delete(context.WithoutCancel(t.Context()), o)) })
+	}
+
+	x := startCrossplane(t, crossplaneSetup{interval: 100 * time.Millisecond, impersonate: rest.ImpersonationConfig{UserName: user}})
+	w := watchKind(t, platformResource("xapps"))
+
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a-secret"}}
+	held := database("held", withFinalizers(otherFinalizer))
+	xr := object(xappKind(), "", "dark")
+
+	must(t, "cannot compose", s.compose(t.Context(), xr, secret, held))
+
+	// The first is the one that can't be read.
+	changed := s.fetch(t, xr)
+	setField(t, changed, []any{
+		map[string]any{"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": secret.Name},
+		map[string]any{"apiVersion": "nowhere.example.org/v1", "kind": "Nothing", "name": "nothing"},
+		map[string]any{"apiVersion": sample.GroupVersion().String(), "kind": sample.DatabaseKind, "name": held.GetName()},
+	}, "spec", "resourceRefs")
+	must(t, "Update()", s.Update(t.Context(), changed))
+
+	w.until(t, "dark", "it is Available", isReady)
+	must(t, "Delete()", s.Delete(t.Context(), xr, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+
+	const want = "0 of 3 dependents deleted, 0%. Nothing/nothing: unknown: no such kind. Secret/a-secret in default: unknown: forbidden. " +
+		"Database/held since T: held by example.org/somebody-else."
+	said := w.until(t, "dark", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
+
+	if meta.FinalizerExists(said, compositeFinalizer) {
+		t.Error("What can't be read should not keep the reconciler from its work.")
+	}
+
+	first := len(x.times(xappKind()))
+	x.wait(t, 5, xr)
+
+	took := latencies(x.times(xappKind())[first:])
+	t.Logf("later reconciles take %s", took)
+
+	// A cache that may not watch a kind doesn't come back of its own accord.
+	if got := took.of(0.5); got > time.Second {
+		t.Errorf("want reports that don't wait for what can't be read, got %s", took)
+	}
+
+	must(t, "Patch()", s.Patch(t.Context(), held, mergePatch(`{"metadata":{"finalizers":null}}`)))
+	w.until(t, "dark", "it is gone", isGone)
+}
