@@ -16,6 +16,13 @@ import (
 // be.
 const pollInterval = time.Minute
 
+// How often, and how far apart, a resource has to be found missing before its
+// deletion is believed, where a create may be on its way.
+const (
+	confirmations = 3
+	confirmAfter  = 5 * time.Second
+)
+
 // operationTimeout is how long an operation may take.
 const operationTimeout = 10 * time.Minute
 
@@ -108,11 +115,17 @@ func columns() []column {
 			side: graftSide, mode: syncMode, mayStop: []clientKind{tokenClient, blindClient},
 			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
 				c := newConnector(p, k, syncMode)
-				if k != finderClient {
-					return newGraft(p, k, c), nil
+
+				switch k {
+				case finderClient:
+					return newGraft(p, k, c, graft.WithCreateResolver(graft.FindWithConnector(c))), nil
+				case namedClient:
+					// What isn't there may be on its way.
+					return newGraft(p, k, c, graft.WithDeletionConfirmation(confirmations, confirmAfter)), nil
+				case tokenClient, blindClient:
 				}
 
-				return newGraft(p, k, c, graft.WithCreateResolver(graft.FindWithConnector(c))), nil
+				return newGraft(p, k, c), nil
 			},
 		},
 		{

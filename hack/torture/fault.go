@@ -24,10 +24,14 @@ type fault struct {
 	// name of the fault in a point.
 	name string
 
+	// optional faults are those that nobody can be altogether safe from.
+	optional bool
+
 	// suits tells whether the fault can happen at such a step.
 	suits func(s step) bool
 
-	// strike decides what becomes of the step that the ticket is for.
+	// strike decides what becomes of the step that the ticket is for. It goes on
+	// waiting for its turn unless it is released, or its process killed.
 	strike func(w *world, t *ticket) error
 }
 
@@ -131,6 +135,14 @@ func faults() []fault {
 			},
 		},
 		{
+			// The process doesn't get to run for a while, and another takes its place.
+			name: "stall", optional: true, suits: always,
+			strike: func(w *world, t *ticket) error {
+				t.process.stall(stallFor)
+				return w.start()
+			},
+		},
+		{
 			// A second process starts while the first one still runs.
 			name: "failover", suits: always,
 			strike: func(w *world, t *ticket) error {
@@ -145,6 +157,9 @@ func faults() []fault {
 
 // lagFor is how long a cache lags behind.
 const lagFor = 10 * time.Second
+
+// stallFor is how long a process stalls.
+const stallFor = 5 * time.Minute
 
 // graceFor is how long a process that is to end may take.
 const graceFor = 30 * time.Second

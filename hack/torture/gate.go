@@ -77,6 +77,9 @@ func (w *world) pass(ctx context.Context, p *process, s step, effect func() erro
 	case v := <-t.verdict:
 		return w.take(t, v)
 	case <-ctx.Done():
+		// Who stalls can't give up either.
+		time.Sleep(time.Until(p.awake()))
+
 		if !w.leave(t) {
 			w.forever()
 		}

@@ -19,6 +19,8 @@ Flags:
   -only PREFIX    Lead the lives only whose names begin so, for instance
                   create/sync, or delete/async/token.
   -sample N       Disturb them at N points only, which the seed picks.
+  -stall          Also let processes stall for minutes, and then go on as if nothing
+                  had happened. Nobody can be altogether safe from that.
   -replay NAME    Lead one life and show its steps. NAME looks like
                   create/sync/token/crash-after/7.
   -side SIDE      Whose code to replay: graft (the default) or upstream.
@@ -53,7 +55,7 @@ type options struct {
 	only, replay, side string
 	environment        environment
 	sample             int
-	verbose            bool
+	stall, verbose     bool
 }
 
 // command does what the arguments say, and returns the exit status.
@@ -69,6 +71,7 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	flags.Uint64Var(&o.environment.seed, "seed", 1, "")
 	flags.DurationVar(&o.environment.lag, "lag", 0, "")
 	flags.IntVar(&o.sample, "sample", 0, "")
+	flags.BoolVar(&o.stall, "stall", false, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 
 	misused := func(format string, a ...any) int {
@@ -95,7 +98,7 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 		return replay(t, p, o.environment, stdout)
 	}
 
-	s := sweep{columns: columns(), environment: o.environment, sample: o.sample, progress: stderr}
+	s := sweep{columns: columns(), environment: o.environment, stall: o.stall, sample: o.sample, progress: stderr}
 	if o.only != "" {
 		s.only = func(p point) bool { return strings.HasPrefix(p.name(), o.only) }
 	}

@@ -48,6 +48,7 @@ type process struct {
 	due      time.Time
 	active   bool
 	stopped  bool
+	wakes    time.Time
 	failures int
 	finished []outcome
 
@@ -120,6 +121,23 @@ func (p *process) stop() {
 
 	p.world.tracef("process %d is asked to end", p.id)
 	p.cancel()
+}
+
+// stall a process: its goroutines get no further than to the next step.
+func (p *process) stall(d time.Duration) {
+	p.mu.Lock()
+	p.wakes = time.Now().Add(d)
+	p.mu.Unlock()
+
+	p.world.tracef("process %d stalls", p.id)
+}
+
+// awake returns since when, or from when on, a process gets to run.
+func (p *process) awake() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return p.wakes
 }
 
 // alive returns the processes that are.
@@ -224,6 +242,10 @@ func (p *process) add(d time.Duration) {
 func (p *process) next() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
+	if p.due.Before(p.wakes) {
+		return p.wakes, !p.active && !p.stopped && !p.due.IsZero()
+	}
 
 	return p.due, !p.active && !p.stopped && !p.due.IsZero()
 }

@@ -87,7 +87,14 @@ func (w *world) possible() (now []action, next time.Time) {
 
 	for _, t := range w.tickets() {
 		w.delay(t)
-		at(t.notBefore, func() error { return w.admit(t) })
+
+		if t.ctx.Err() != nil {
+			// It gives up, once it gets to run.
+			at(t.process.awake(), func() error { w.rest(); return nil })
+			continue
+		}
+
+		at(later(t.notBefore, t.process.awake()), func() error { return w.admit(t) })
 	}
 
 	for _, p := range w.alive() {
@@ -119,6 +126,14 @@ func (w *world) possible() (now []action, next time.Time) {
 	}
 
 	return now, next
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+
+	return b
 }
 
 // delay a call of the cloud that changes something. A provider whose client is
@@ -176,8 +191,7 @@ func (w *world) admit(t *ticket) error {
 
 		w.plan.struck = true
 		w.reconcilesBefore = w.reconciles
-		w.tracef("%4d    %s: %s", n, t.step, w.plan.fault.name)
-		w.leave(t)
+		w.tracef("%4d %d  %s: %s", n, t.process.id, t.step, w.plan.fault.name)
 
 		return w.plan.fault.strike(w, t)
 	}

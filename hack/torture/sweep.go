@@ -24,6 +24,9 @@ type sweep struct {
 	// only selects what is led. Everything, if it's nil.
 	only func(p point) bool
 
+	// stall says that the optional faults are wanted.
+	stall bool
+
 	// lives is how many lives are led, and sample at how many points of those they
 	// are disturbed, picked by the seed. All, if it's 0.
 	lives, sample int
@@ -51,7 +54,7 @@ func (s sweep) run(t *testing.T) []verdictOf {
 
 	var points []point
 	for _, v := range out {
-		points = append(points, disturbed(v.point, v.finding.steps)...)
+		points = append(points, disturbed(v.point, v.finding.steps, s.stall)...)
 	}
 
 	return append(out, s.lead(t, s.pick(points, s.sample))...)
@@ -69,13 +72,14 @@ func (s sweep) pick(points []point, n int) []point {
 	return points[:n]
 }
 
-// disturbed returns the points of a life that took these steps undisturbed.
-func disturbed(p point, steps []step) []point {
+// disturbed returns the points of a life that took these steps undisturbed, with
+// optional faults or without.
+func disturbed(p point, steps []step, optional bool) []point {
 	var out []point
 
 	for i, st := range steps {
 		for _, f := range faults() {
-			if f.suits(st) {
+			if f.suits(st) && (optional || !f.optional) {
 				p.fault, p.step, p.want = f, i+1, st.String()
 				out = append(out, p)
 			}

@@ -174,6 +174,9 @@ func (r *report) print(w io.Writer) {
 
 	u, g := r.total(upstreamSide), r.total(graftSide)
 	line("all", "", "", pairs(&u, &g))
+	fmt.Fprintf(w, "\nGraft is its package managed: sync with WithCreateResolver for the client that is a\n"+
+		"finder, and WithDeletionConfirmation for the one that chooses names; async with\n"+
+		"WithAsync. Upstream has the same clients; its asynchronous ones are of upjet's shape.\n")
 	fmt.Fprintf(w, "\n* Nothing goes on, and a condition says that a person has to find out what came\n"+
 		"  of the create: neither fine nor stuck. Reconciles are the most that were needed\n"+
 		"  after a fault.\n")

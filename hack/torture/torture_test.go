@@ -103,7 +103,7 @@ func leadAt(t *testing.T, name, side string, cs []column, seed uint64) finding {
 
 	e := environment{seed: seed}
 
-	for _, p := range disturbed(calm, calm.lead(t, e, nil).steps) {
+	for _, p := range disturbed(calm, calm.lead(t, e, nil).steps, true) {
 		if p.fault.name == fault && strings.HasPrefix(p.want, string(cloudAPI)+" "+op+" ") {
 			return p.lead(t, e, nil)
 		}
