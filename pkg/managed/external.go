@@ -43,6 +43,8 @@ func (c *connector[managed]) Connect(ctx context.Context, mg managed) (TypedExte
 
 	if err != nil {
 		reached(s, seam.PhaseConnectFailed, err)
+		explainTerminating(s, err)
+
 		return nil, err
 	}
 

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // NewProviderConfigUsageTracker returns what the function of the same name in
@@ -45,11 +48,27 @@ type usageClient struct {
 // Create a usage.
 func (c *usageClient) Create(ctx context.Context, usage client.Object, opts ...client.CreateOption) error {
 	err := c.Client.Create(ctx, usage, opts...)
-	if kerrors.IsForbidden(err) && kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && c.userIsDeleted(ctx, usage) {
+	if isTerminating(err) && c.userIsDeleted(ctx, usage) {
 		return nil
 	}
 
 	return err
+}
+
+// isTerminating tells whether something could not be created because its namespace
+// is being deleted.
+func isTerminating(err error) bool {
+	return kerrors.IsForbidden(err) && kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+const messageTerminating = "Its namespace is being deleted, in which nothing can be created any more, but has to be: see the Synced condition. " +
+	"It stays until the provider doesn't need that, or its finalizers are removed, which leaves the external resource behind."
+
+// explainTerminating says so if that is why the provider couldn't be connected to.
+func explainTerminating(s *seam.Session, err error) {
+	if isTerminating(err) {
+		s.Explain(reconciler.ReasonNamespaceTerminating, messageTerminating)
+	}
 }
 
 // userIsDeleted tells whether the managed resource that controls a usage is known

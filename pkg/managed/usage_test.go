@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // A usageAPI has no usages, and creates none but in its own way.
@@ -233,6 +234,7 @@ func TestDeletionInTerminatingNamespace(t *testing.T) {
 		tracker func(c client.Client) *resource.ProviderConfigUsageTracker
 		gone    bool
 		deletes int
+		says    xpv2.ConditionReason
 	}{
 		"Graft": {
 			reason: "With Graft's tracker both go.",
@@ -243,10 +245,11 @@ func TestDeletionInTerminatingNamespace(t *testing.T) {
 			deletes: 1,
 		},
 		"Upstream": {
-			reason: "With upstream's, neither does.",
+			reason: "With upstream's, neither does, but it is said why.",
 			tracker: func(c client.Client) *resource.ProviderConfigUsageTracker {
 				return resource.NewProviderConfigUsageTracker(c, &xpfake.ProviderConfigUsage{})
 			},
+			says: reconciler.ReasonNamespaceTerminating,
 		},
 	}
 
@@ -281,8 +284,9 @@ func TestDeletionInTerminatingNamespace(t *testing.T) {
 				}
 			}
 
-			if diff := cmp.Diff([]any{tc.gone, tc.deletes}, []any{get(t, a).GetName() == "", deletes}); diff != "" {
-				t.Errorf("\n%s\ngone, deletes: -want, +got:\n%s", tc.reason, diff)
+			left := get(t, a)
+			if diff := cmp.Diff([]any{tc.gone, tc.deletes, tc.says}, []any{left.GetName() == "", deletes, left.GetCondition(reconciler.TypeDeleting).Reason}); diff != "" {
+				t.Errorf("\n%s\ngone, deletes, reason: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

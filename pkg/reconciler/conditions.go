@@ -51,6 +51,11 @@ const (
 	// The Synced condition says why.
 	ReasonConnectFailed xpv2.ConditionReason = "ConnectFailed"
 
+	// ReasonNamespaceTerminating means that something would have to be created in
+	// the object's namespace, which is being deleted too, so that the API server
+	// creates nothing in it. The Synced condition says what.
+	ReasonNamespaceTerminating xpv2.ConditionReason = "NamespaceTerminating"
+
 	// ReasonObserveFailed means that the external resource could not be
 	// observed. The Synced condition says why.
 	ReasonObserveFailed xpv2.ConditionReason = "ObserveFailed"
