@@ -33,6 +33,10 @@ type fakeCloud struct {
 	// in place of the answer.
 	lose func() error
 
+	// cancellable clients return the name of what they made although they were
+	// cancelled.
+	cancellable bool
+
 	resources map[string]*external
 	made      map[string]int // by owner
 	calls     map[asyncstate.Type]int
@@ -259,6 +263,10 @@ func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.
 	}
 
 	if err := c.cloud.half(ctx); err != nil {
+		if c.cloud.cancellable {
+			meta.SetExternalName(mg, name)
+		}
+
 		return managed.ExternalCreation{}, err
 	}
 

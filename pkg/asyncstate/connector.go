@@ -392,7 +392,9 @@ func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
 	case s.Type == Delete:
 		e.goesOn(ctx, "The external resource is being deleted.")
 		return
-	case s.Type == Create && e.tracker.cancellable:
+	case s.Type == Create && e.tracker.cancellable && !op.again:
+		// What is made once more finds out what there is to delete: of what
+		// came of it before, its cancellation would say nothing.
 		op.cancel(ErrCancelled)
 	}
 

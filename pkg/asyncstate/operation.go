@@ -34,6 +34,9 @@ type Operation struct {
 	// settled is closed when there is nothing left to be stored.
 	settled chan struct{}
 
+	// again says that this attempt was made, or begun, before.
+	again bool
+
 	// mu is never held while anything waits.
 	mu sync.Mutex
 
@@ -213,6 +216,7 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) 
 		object:  o,
 		storing: make(chan struct{}, 1),
 		settled: make(chan struct{}),
+		again:   r.Repeated || r.Handle != "",
 		record:  r,
 		text:    r.text(),
 		set:     map[string]string{},

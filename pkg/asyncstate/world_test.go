@@ -66,6 +66,10 @@ type world struct {
 
 	mu        sync.Mutex
 	processes []*process
+
+	// serving is held while the API server does something: it never does two
+	// things to an object at once.
+	serving sync.Mutex
 }
 
 func newWorld(t testing.TB, k clientKind, objs ...client.Object) *world {
@@ -272,6 +276,9 @@ func (w *world) edit(name string, fn func(b *testkit.Bucket)) {
 
 		fn(b)
 
+		w.serving.Lock()
+		defer w.serving.Unlock()
+
 		return w.api.Server().Update(context.Background(), b)
 	})
 	if err != nil {
@@ -331,8 +338,7 @@ func describe(b *testkit.Bucket) string {
 		condition(b, xpv2.TypeSynced), condition(b, xpv2.TypeReady), condition(b, asyncstate.TypeOperation), condition(b, reconciler.TypeDeleting))
 }
 
-// A process is a client whose requests fail when the process is dead.
-
+// do serves a request, unless something is wrong with it.
 func (p *process) do(verb string, o client.Object, serve func() error) error {
 	if p.dead.Load() {
 		return errDead
@@ -348,7 +354,11 @@ func (p *process) do(verb string, o client.Object, serve func() error) error {
 		}
 	}
 
-	if err := serve(); err != nil {
+	p.w.serving.Lock()
+	err := serve()
+	p.w.serving.Unlock()
+
+	if err != nil {
 		return err
 	}
 
@@ -379,6 +389,9 @@ func (p *process) Get(ctx context.Context, k client.ObjectKey, o client.Object, 
 	if p.dead.Load() {
 		return errDead
 	}
+
+	p.w.serving.Lock()
+	defer p.w.serving.Unlock()
 
 	return p.Client.Get(ctx, k, o, opts...)
 }

@@ -1,0 +1,183 @@
+package asyncstate_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+func TestDeleteWhileOperationRuns(t *testing.T) {
+	type want struct {
+		deletes int
+		within  time.Duration
+		made    int
+	}
+
+	cases := map[string]struct {
+		reason  string
+		kind    clientKind
+		options []asyncstate.TrackerOption
+		plain   bool
+		prime   func(w *world)
+		want    want
+	}{
+		"Waits": {
+			reason: "A create that can't be cancelled is waited for, and what it made is deleted.",
+			kind:   nothing,
+			want:   want{deletes: 1, within: 25 * time.Minute, made: 1},
+		},
+		"WaitsUnderUpstream": {
+			reason: "As above, without Graft's reconciler.",
+			kind:   nothing,
+			plain:  true,
+			want:   want{deletes: 1, within: 25 * time.Minute, made: 1},
+		},
+		"CancelsBeforeAnythingWasMade": {
+			reason:  "A create that can be cancelled is, and has made nothing.",
+			kind:    nothing,
+			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
+			want:    want{within: 4 * time.Minute},
+		},
+		"CancelsAfterSomethingWasMade": {
+			reason:  "A create that was cancelled and says what it made leaves that to be deleted.",
+			kind:    nothing,
+			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
+			prime:   func(*world) { pass(6 * time.Minute) },
+			want:    want{deletes: 1, within: 15 * time.Minute, made: 1},
+		},
+		"NamedMidCreate": {
+			reason:  "What was named mid-create is deleted by that name.",
+			kind:    namedMid,
+			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
+			prime:   func(*world) { pass(6 * time.Minute) },
+			want:    want{deletes: 1, within: 15 * time.Minute, made: 1},
+		},
+		"UpdateRuns": {
+			reason: "An update is waited for.",
+			kind:   nothing,
+			prime: func(w *world) {
+				pass(15 * time.Minute)
+				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				pass(time.Minute)
+			},
+			want: want{deletes: 1, within: 25 * time.Minute, made: 1},
+		},
+		"RepetitionIsNotCancelled": {
+			reason:  "An attempt that is repeated to find out what it made is not cancelled: it would never be found out.",
+			kind:    token,
+			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
+			prime: func(w *world) {
+				pass(6 * time.Minute)
+				w.processes[0].kill()
+				w.delete("b")
+				w.start()
+			},
+			want: want{deletes: 1, within: 30 * time.Minute, made: 1},
+		},
+		"ResumptionIsNotCancelled": {
+			reason:  "Nor is what is resumed.",
+			kind:    resumer,
+			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
+			prime: func(w *world) {
+				pass(6 * time.Minute)
+				w.processes[0].kill()
+				w.delete("b")
+				w.start()
+			},
+			want: want{deletes: 1, within: 30 * time.Minute, made: 1},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tc.kind, bucket("b"))
+				w.plain, w.options = tc.plain, tc.options
+				w.cloud.cancellable = len(tc.options) > 0
+				w.start()
+				defer w.end()
+
+				pass(2 * time.Minute)
+
+				if tc.prime != nil {
+					tc.prime(w)
+				}
+
+				begun := time.Now()
+
+				w.delete("b")
+				pass(time.Second)
+
+				if b := w.get("b"); b.GetName() != "" && !tc.plain && tc.want.deletes > 0 {
+					if got := reason(b, reconciler.TypeDeleting); got != reconciler.ReasonWaitingForAsyncOperation {
+						t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(b))
+					}
+				}
+
+				for !w.gone("b") && time.Since(begun) < 3*time.Hour {
+					pass(time.Minute)
+				}
+
+				if !w.gone("b") {
+					t.Errorf("\n%s\nIt is still there: %s", tc.reason, describe(w.get("b")))
+				}
+
+				if d := time.Since(begun); d > tc.want.within {
+					t.Errorf("\n%s\nIt took %s, longer than %s", tc.reason, d, tc.want.within)
+				}
+
+				if n := w.cloud.count(asyncstate.Delete); n != tc.want.deletes {
+					t.Errorf("\n%s\n%d deletes, want %d", tc.reason, n, tc.want.deletes)
+				}
+
+				if n := w.cloud.made["uid-1"]; n != tc.want.made || len(w.cloud.names()) > 0 {
+					t.Errorf("\n%s\n%d were made, want %d, and there are %v", tc.reason, n, tc.want.made, w.cloud.names())
+				}
+			})
+		})
+	}
+}
+
+func TestWritesWhileDeleteRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(24 * time.Hour)}
+		p := w.start()
+		defer w.end()
+
+		pass(15 * time.Minute)
+		w.cloud.set(func(c *fakeCloud) { c.takes = 10 * time.Hour })
+		w.delete("b")
+		pass(time.Hour)
+		w.api.Forget()
+
+		before := p.reconciles.Load()
+
+		pass(2 * time.Hour)
+
+		if n := w.api.Writes(); n > 0 {
+			t.Errorf("%d writes while nothing changes", n)
+		}
+
+		// Upstream asks for a reconcile with backoff, once a minute.
+		if n := p.reconciles.Load() - before; n > 140 {
+			t.Errorf("%d reconciles", n)
+		}
+
+		if b := w.get("b"); reason(b, reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation || !meta.WasDeleted(b) {
+			t.Error(describe(b))
+		}
+
+		pass(10 * time.Hour)
+
+		if !w.gone("b") {
+			t.Error(describe(w.get("b")))
+		}
+	})
+}
