@@ -86,7 +86,8 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 
 	say := func(server client.Object) []xpv2.Condition {
 		switch deletingCondition(server).Reason {
-		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed, reconciler.ReasonWaitingForExternalResource:
+		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed, reconciler.ReasonWaitingForExternalResource,
+			reconciler.ReasonWaitingForAsyncOperation:
 			return nil
 		default:
 			return reconciler.Deleting(s.Now(), reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
