@@ -879,6 +879,9 @@ func TestRandomSchedules(t *testing.T) {
 	}
 }
 
+// Run it with -fuzzminimizetime=1x: the same input doesn't cover quite the same code
+// each time, since goroutines take turns by chance, and to look for a smaller one
+// that does takes a minute for each.
 func FuzzSchedule(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(randomSchedule(seed, 100))
