@@ -77,6 +77,9 @@ const (
 //     created. f is asked again: after an error with backoff, otherwise after five
 //     minutes at the latest.
 //
+// A Create that failed for want of an answer (asyncstate.OutcomeUnknown) gets there,
+// too: upstream would take it to have created nothing, and create again.
+//
 // The condition CreateResolved and events say which it is, and what to do. While
 // the managed resource is being deleted the same is asked, and the Deleting
 // condition has the answer: what is found is deleted, and what is surely not there

@@ -974,6 +974,79 @@ func TestCreateResolverAfterCrash(t *testing.T) {
 	}
 }
 
+// The answer of the external system is lost. Upstream takes every error to mean that
+// nothing was created, and creates again.
+func TestCreateResolverAfterLostAnswer(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		fails    error
+		resolves bool
+		creates  int
+		finds    int
+	}{
+		"TimeRanOut": {
+			reason:   "An error that doesn't say that nothing was created is one to find out about.",
+			fails:    errors.Wrap(context.DeadlineExceeded, "cannot create the bucket"),
+			resolves: true, creates: 1, finds: 1,
+		},
+		"AsTheClientSays": {
+			reason:   "So is one of which the client says so.",
+			fails:    errors.Wrap(asyncstate.ErrOutcomeUnknown, "502"),
+			resolves: true, creates: 1, finds: 1,
+		},
+		"Refused": {
+			reason:   "Any other means what it means to upstream.",
+			fails:    errors.New("quota exceeded"),
+			resolves: true, creates: 2,
+		},
+		"NobodyToAsk": {
+			reason:  "As any does where there is nobody to ask.",
+			fails:   errors.Wrap(context.DeadlineExceeded, "cannot create the bucket"),
+			creates: 2,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, x, c := testkit.NewAPI(bucket()), newOutside(), newClock()
+			c.now = time.Now().Add(time.Hour)
+
+			finds := 0
+			opts := []ReconcilerOption{c.option()}
+
+			if tc.resolves {
+				opts = append(opts, WithCreateResolver(asyncstate.FinderFn(func(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+					finds++
+					return x.finder().Find(ctx, mg, a)
+				})))
+			}
+
+			forgetful := x.client()
+			forgetful.CreateFn = func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+				had := meta.GetExternalName(mg)
+
+				if o, err := x.create(ctx, mg); err != nil || x.creates > 1 {
+					return o, err
+				}
+
+				meta.SetExternalName(mg, had)
+
+				return ExternalCreation{}, tc.fails
+			}
+
+			drive(t, newBucketReconciler(a, append(opts, connects(forgetful))...), a)
+
+			if diff := cmp.Diff([]int{tc.creates, tc.finds}, []int{x.creates, finds}); diff != "" {
+				t.Errorf("\n%s\ncreates and finds: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if b := get(t, a); meta.GetExternalName(b) != fmt.Sprintf("id-%d", tc.creates) || b.GetCondition(xpv2.TypeReady).Status != corev1.ConditionTrue {
+				t.Errorf("\n%s\nwant what was created last, got %q, %v", tc.reason, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady))
+			}
+		})
+	}
+}
+
 // A process that has lost its leadership, and doesn't know it, is in the middle of a
 // create while its successor asks.
 func TestCreateResolverAfterBotchedFailover(t *testing.T) {
