@@ -60,7 +60,9 @@ func (e *external[M]) beginNew(ctx context.Context, mg M, typ Type, call func(ct
 
 	r := t.next(mg, typ, had)
 
-	if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
+	// Updates and deletes are of what exists.
+	cs := append(concluded(mg, had), remember(mg, r))
+	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
 		return err
 	}
 

@@ -196,7 +196,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 
 	if done && r != nil {
 		// There is no reason left to do it, or it was done.
-		if err := t.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{}); err != nil {
+		if err := t.persist(ctx, mg, append(concluded(mg, r), forget(mg)), seam.StoreOptions{}); err != nil {
 			return o, err
 		}
 

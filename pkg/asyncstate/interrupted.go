@@ -12,6 +12,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -116,9 +117,33 @@ func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (
 	return e.observe(ctx, mg, nil)
 }
 
-func succeeded(mg resource.Managed, at time.Time) seam.Change {
-	was, existed := mg.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded]
-	return seam.Change{Key: meta.AnnotationKeyExternalCreateSucceeded, Value: at.Format(time.RFC3339), Was: was, Existed: existed}
+// succeeded is the change that says when a create succeeded.
+func succeeded(o client.Object, at time.Time) seam.Change {
+	return ended(o, meta.AnnotationKeyExternalCreateSucceeded, at)
+}
+
+// ended is the change that says when a create ended. That is never before it was
+// announced, by whosever clock: upstream would take it for one that hasn't ended.
+func ended(o client.Object, key string, at time.Time) seam.Change {
+	was, existed := o.GetAnnotations()[key]
+	c := seam.Change{Key: key, Value: at.Format(time.RFC3339), Was: was, Existed: existed}
+
+	if at.Truncate(time.Second).Before(meta.GetExternalCreatePending(o)) {
+		c.Value = o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+	}
+
+	return c
+}
+
+// concluded is what there is to say, beside its record, of a create whose external
+// resource turned out to exist although it was never seen to succeed: without the
+// record, an announcement alone would be refused to go on from.
+func concluded(mg resource.Managed, r *record) seam.Changes {
+	if r == nil || r.Type != Create || !meta.ExternalCreateIncomplete(mg) {
+		return nil
+	}
+
+	return seam.Changes{succeeded(mg, time.Now())}
 }
 
 // absent goes on from what an interrupted create should have made and hasn't, once

@@ -200,3 +200,102 @@ func TestRecordOutlivesStoppedTracker(t *testing.T) {
 		})
 	}
 }
+
+// Whatever ends the record of a create leaves upstream's announcement of it
+// concluded, or the object would be stuck.
+func TestAnnouncementIsConcluded(t *testing.T) {
+	named := func(w *world) {
+		w.edit("b", func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") })
+		w.cloud.set(func(c *fakeCloud) { c.resources["theirs"] = &external{owner: "uid-1"} })
+	}
+
+	cases := map[string]struct {
+		reason string
+		then   func(w *world)
+	}{
+		"TurnsOutToExist": {
+			reason: "A user says which external resource it is, and there is nothing left to do.",
+			then:   func(*world) {},
+		},
+		"Update": {
+			reason: "It is not as it should be.",
+			then: func(w *world) {
+				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+			},
+		},
+		"Delete": {
+			reason: "It is to be deleted.",
+			then:   func(w *world) { w.delete("b") },
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nothing, bucket("b"))
+				w.manual = true
+				p := w.start()
+				defer w.end()
+
+				// The create is announced, and the answer to that is lost.
+				p.faults(nil, func(verb string, o client.Object) error {
+					if verb == testkit.Update && record(o) != "" {
+						return errors.New("connection reset")
+					}
+
+					return nil
+				})
+				reconciled(t, p, "b")
+				p.faults(nil, nil)
+
+				if !meta.ExternalCreateIncomplete(w.get("b")) || w.cloud.count(asyncstate.Create) != 0 {
+					t.Fatal(describe(w.get("b")))
+				}
+
+				named(w)
+				tc.then(w)
+
+				for range 3 {
+					reconciled(t, p, "b")
+					pass(15 * time.Minute)
+				}
+
+				b := w.get("b")
+				if meta.ExternalCreateIncomplete(b) || record(b) != "" || w.cloud.count(asyncstate.Create) != 0 {
+					t.Errorf("\n%s\n%s", tc.reason, describe(b))
+				}
+
+				if got := w.cloud.region("theirs"); got != b.Spec.ForProvider.Region {
+					t.Errorf("\n%s\nThe region is %q", tc.reason, got)
+				}
+
+				if !w.gone("b") && name == "Delete" {
+					t.Errorf("\n%s\n%s", tc.reason, describe(b))
+				}
+			})
+		})
+	}
+}
+
+// Who resumes may have a clock that is behind.
+func TestClockIsBehind(t *testing.T) {
+	for _, k := range []clientKind{finder, resumer, token, deterministic, namedMid} {
+		t.Run(string(k), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, p := crashed(t, k, 6*time.Minute)
+				defer w.end()
+
+				w.edit("b", func(b *testkit.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour)) })
+
+				for range 3 {
+					reconciled(t, p, "b")
+					pass(15 * time.Minute)
+				}
+
+				if b := w.get("b"); meta.ExternalCreateIncomplete(b) || record(b) != "" || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonFinished {
+					t.Error(describe(b))
+				}
+			})
+		})
+	}
+}

@@ -158,17 +158,12 @@ func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 	rec := seam.Change{Key: AnnotationKeyOperation, Was: op.text, Existed: true, Yield: true}
 	cs := op.changes()
 
-	at := func(key string) {
-		was, existed := op.object.GetAnnotations()[key]
-		cs = append(cs, seam.Change{Key: key, Value: op.endedAt.Format(time.RFC3339), Was: was, Existed: existed})
-	}
-
 	switch op.err {
 	case nil:
 		rec.Remove = true
 
 		if op.record.Type == Create {
-			at(meta.AnnotationKeyExternalCreateSucceeded)
+			cs = append(cs, succeeded(op.object, op.endedAt))
 		}
 	default:
 		r := op.record.ended(op.err, op.endedAt)
@@ -179,7 +174,7 @@ func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 		rec.Value = r.text()
 
 		if r.Type == Create && r.Phase == phaseFailed {
-			at(meta.AnnotationKeyExternalCreateFailed)
+			cs = append(cs, ended(op.object, meta.AnnotationKeyExternalCreateFailed, op.endedAt))
 		}
 	}
 

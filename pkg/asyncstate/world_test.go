@@ -281,7 +281,7 @@ func (w *world) edit(name string, fn func(b *testkit.Bucket)) {
 
 		return w.api.Server().Update(context.Background(), b)
 	})
-	if err != nil {
+	if client.IgnoreNotFound(err) != nil {
 		w.t.Error(err)
 	}
 
