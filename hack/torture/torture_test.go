@@ -19,8 +19,8 @@ import (
 
 var (
 	seedFlag   = flag.Uint64("seed", 1, "which points to sample, and how they go")
-	livesFlag  = flag.Int("lives", 8, "how many lives to sample")
-	sampleFlag = flag.Int("sample", 30, "at how many points to disturb them")
+	livesFlag  = flag.Int("lives", 6, "how many lives to sample")
+	sampleFlag = flag.Int("sample", 16, "at how many points to disturb them")
 )
 
 // TestSample disturbs lives at points that a seed picks. The command does it at all
@@ -254,6 +254,7 @@ func TestReplay(t *testing.T) {
 		"Crash":    {"A crash is the same whenever it is replayed.", graftSide, "create/sync/nothing/crash-after/6"},
 		"Failover": {"Two processes take the same turns.", graftSide, "delete-in-update/sync/token/failover/4"},
 		"Async":    {"So do goroutines.", upstreamSide, "create/async/nothing/failover/6"},
+		"Tracker":  {"And a tracker's.", graftSide, "delete-in-create/async/finder/failover/9"},
 	}
 
 	for name, tc := range cases {
