@@ -253,6 +253,55 @@ func TestClaimDeletionQuietMinute(t *testing.T) {
 	}
 }
 
+// A process that comes after another finds said what it would say, and says no more
+// than what happened in between.
+func TestClaimDeletionAfterRestart(t *testing.T) {
+	const interval = 50 * time.Millisecond
+
+	s := newPlatform(t)
+	x := startCrossplane(t, crossplaneSetup{interval: interval})
+	claims, composites := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps"))
+	shop := newShop(t, s, graft)
+
+	claims.until(t, "shop", "it is Available", isReady)
+	must(t, "Delete()", s.Delete(t.Context(), shop.claim))
+	claims.until(t, "shop", "three are left", func(s sight) bool {
+		return quotes("2 of 5")(s) && quotes("WaitingForFinalizers")(s) && quotes("BlockedByPause")(s)
+	})
+	x.wait(t, 2, shop.claim, shop.composite)
+	x.stop()
+
+	versions := s.versions(t, shop.app)
+	tr := &traffic{}
+	x = startCrossplane(t, crossplaneSetup{interval: interval, requests: tr})
+	x.wait(t, reportsAMinute, shop.claim, shop.composite)
+	x.stop()
+
+	if n := tr.counted().writes(); n != 0 {
+		t.Errorf("nothing has changed: want no write, got %v", tr.counted())
+	}
+
+	if diff := gocmp.Diff(versions, s.versions(t, shop.app)); diff != "" {
+		t.Errorf("nothing has changed, but resourceVersions have: -before, +after:\n%s", diff)
+	}
+
+	// What happens meanwhile is seen at the next start.
+	shop.usages.unprotect(t, read(t, s, shop.protected))
+	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, raceFinalizer), shop.held)
+	eventually(t, "both are gone", func() (bool, string) {
+		all := s.list(t.Context(), t)
+		return len(all) == 1, fmt.Sprintf("%d are left", len(all))
+	})
+
+	startCrossplane(t, crossplaneSetup{interval: interval})
+	claims.until(t, "shop", "one is left", quotes("WaitingForDependents: 4 of 5 dependents deleted, 80%. Database/shop-paused since T: BlockedByPause"))
+
+	s.merge(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, meta.AnnotationKeyReconciliationPaused), shop.paused)
+	claims.until(t, "shop", "it is gone", isGone)
+	progressed(t, "composite resource", composites.of("shop-x"), 5)
+	progressed(t, "claim", claims.of("shop"), 5)
+}
+
 // versions of everything that there is of an app.
 func (s server) versions(t *testing.T, a app) map[string]string {
 	t.Helper()

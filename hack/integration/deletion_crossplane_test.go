@@ -211,6 +211,8 @@ type crossplaneSetup struct {
 // A crossplane is a process of Crossplane: a controller of claims, and one for each
 // kind of composite resources.
 type crossplane struct {
+	stop func()
+
 	mu     sync.Mutex
 	rounds map[schema.GroupVersionKind]map[client.ObjectKey]int
 	took   map[schema.GroupVersionKind][]time.Duration
@@ -255,13 +257,14 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
 
 	go func() { ended <- m.Start(ctx) }()
 
-	t.Cleanup(func() {
+	x.stop = sync.OnceFunc(func() {
 		cancel()
 
 		if err := <-ended; err != nil {
 			t.Errorf("the manager ended with: %v", err)
 		}
 	})
+	t.Cleanup(x.stop)
 
 	return x
 }
