@@ -14,46 +14,60 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// usage is what is in use: of the heap, and of stacks.
+// usage is what is in use.
 type usage struct {
-	bytes      uint64
-	goroutines int
+	heap, stacks uint64 // Bytes.
+	goroutines   int
 }
 
 // settled returns what is in use when what only starting or stopping needed has
-// ended.
+// ended. What a collection finds may have a finalizer, or be in a pool: so it looks
+// until it has been the same a few times. Stacks it can't wait for: of goroutines
+// that have ended, the runtime keeps them for others for a while.
 func settled() usage {
-	last, same := 0, 0
+	const enough = 10
 
-	within(10*time.Second, func() bool {
-		if n := runtime.NumGoroutine(); n != last {
-			last, same = n, 0
+	var u usage
+
+	same := 0
+
+	within(3*time.Second, func() bool {
+		var m runtime.MemStats
+
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+
+		now := usage{heap: m.HeapAlloc, stacks: m.StackInuse, goroutines: runtime.NumGoroutine()}
+
+		if same++; now.goroutines != u.goroutines || now.heap < u.heap {
+			same = 0
 		}
 
-		same++
+		u = now
 
-		return same > 20
+		return same == enough
 	})
 
-	// What a collection finds may have a finalizer, or be in a pool, and a stack that
-	// has become too large shrinks by half.
-	for range 6 {
-		runtime.GC()
-	}
-
-	var m runtime.MemStats
-
-	runtime.ReadMemStats(&m)
-
-	return usage{bytes: m.HeapAlloc + m.StackInuse, goroutines: runtime.NumGoroutine()}
+	return u
 }
 
-// report what is in use more than before, for each of n.
-func (u usage) report(b *testing.B, before usage, n int, what string) {
+// report what came to be in use since, for each of n. What was in use before, and
+// isn't needed any more, is kept.
+func (u usage) report(b *testing.B, n int, what string, keep ...any) {
 	b.Helper()
+
+	now := settled()
+
+	runtime.KeepAlive(keep)
 	noTotals(b)
-	b.ReportMetric((float64(u.bytes)-float64(before.bytes))/float64(n), "B/"+what)
-	b.ReportMetric(float64(u.goroutines-before.goroutines)/float64(n), "goroutines/"+what)
+
+	for unit, grown := range map[string]float64{
+		"heap-B":     float64(now.heap) - float64(u.heap),
+		"stack-B":    float64(now.stacks) - float64(u.stacks),
+		"goroutines": float64(now.goroutines - u.goroutines),
+	} {
+		b.ReportMetric(grown/float64(n), unit+"/"+what)
+	}
 }
 
 // What a watch costs that has nothing to do: one on a kind that is watched
@@ -102,7 +116,7 @@ func BenchmarkIdleWatch(b *testing.B) {
 
 					r.warm(b, then)
 					r.startWatches(b, then...)
-					settled().report(b, before, tc.n, "watch")
+					before.report(b, tc.n, "watch", then)
 				}
 			})
 		}
@@ -118,7 +132,7 @@ func BenchmarkIdleWatch(b *testing.B) {
 				openWatch(b, api, k)
 			}
 
-			settled().report(b, before, kinds, "watch")
+			before.report(b, kinds, "watch", ks)
 		}
 	})
 }
@@ -208,7 +222,9 @@ func BenchmarkResidue(b *testing.B) {
 						cycle(ws[tc.kinds])
 					}
 
-					before := r.rested()
+					r.rest()
+
+					before := settled()
 
 					if r.ours == nil {
 						r.warm(b, ws)
@@ -219,20 +235,19 @@ func BenchmarkResidue(b *testing.B) {
 						cycle(ws[n : n+tc.watched]...)
 					}
 
-					r.rested().report(b, before, tc.cycles, "cycle")
+					r.rest()
+					before.report(b, tc.cycles, "cycle", ws, kinds)
 				}
 			})
 		}
 	}
 }
 
-// rested returns what is in use when there are no watches and nothing lingers.
-func (r *benchRig) rested() usage {
+// rest until there are no watches and nothing lingers.
+func (r *benchRig) rest() {
 	if r.ours != nil {
 		within(10*time.Second, func() bool { return len(r.ours.Snapshot().Kinds) == 0 })
 	}
 
 	r.api.Forget()
-
-	return settled()
 }
