@@ -118,6 +118,11 @@ func (r *patientReader) List(ctx context.Context, l client.ObjectList, opts ...c
 // read as patiently as is due to a kind, and ask the API server itself about one
 // that turns out to be late.
 func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, read, ask func(ctx context.Context) error) error {
+	if of.Empty() {
+		// A lister of somebody else's, which reads objects of Go types.
+		return read(ctx)
+	}
+
 	if err := r.gaveUp.get(of, r.now); err != nil {
 		return err
 	}

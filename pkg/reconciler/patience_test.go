@@ -226,3 +226,27 @@ func TestReportCutShort(t *testing.T) {
 		}
 	})
 }
+
+// Objects of Go types don't say of which kind they are, and are not taken for each
+// other.
+func TestReportOfTypedReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, late := &kindReader{silent: map[string]bool{"": true}}, newLateKinds()
+		r := newPatientReader(c, nil, &late, time.Now())
+
+		for range 2 {
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			began := time.Now()
+
+			if err := r.Get(ctx, client.ObjectKey{}, &metav1.PartialObjectMetadata{}); !isLate(err) {
+				t.Errorf("want a timeout, got %v", err)
+			}
+
+			if took := time.Since(began); took != 3*time.Second {
+				t.Errorf("want as long as the caller waits, got %s", took)
+			}
+
+			cancel()
+		}
+	})
+}
