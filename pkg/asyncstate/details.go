@@ -23,6 +23,7 @@ type details struct {
 type returned struct {
 	details managed.ConnectionDetails
 	served  bool
+	expiry  *time.Timer
 }
 
 // keep the details of an object, in place of those of an earlier operation.
@@ -36,16 +37,38 @@ func (d *details) keep(uid types.UID, cd managed.ConnectionDetails) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
+	d.drop(uid)
 	d.of[uid] = r
 
-	time.AfterFunc(keepDetails, func() {
+	r.expiry = time.AfterFunc(keepDetails, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 
 		if d.of[uid] == r {
-			delete(d.of, uid)
+			d.drop(uid)
 		}
 	})
+}
+
+// drop needs the lock. Nothing may hold on to what is dropped: it is secret.
+func (d *details) drop(uid types.UID) {
+	if r, ok := d.of[uid]; ok {
+		r.expiry.Stop()
+		delete(d.of, uid)
+	}
+
+	if len(d.of) == 0 {
+		// A map never shrinks.
+		d.of = map[types.UID]*returned{}
+	}
+}
+
+// forget the details of an object that nobody will publish any more.
+func (d *details) forget(uid types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	d.drop(uid)
 }
 
 // serve the details of an object to a reconcile.
@@ -70,6 +93,6 @@ func (d *details) published(uid types.UID) {
 	defer d.mu.Unlock()
 
 	if r, ok := d.of[uid]; ok && r.served {
-		delete(d.of, uid)
+		d.drop(uid)
 	}
 }

@@ -58,10 +58,15 @@ func (t *Tracker) overruled(op *Operation) {
 // lost tells the user of a result that there is nothing left to store on.
 func (t *Tracker) lost(op *Operation) {
 	op.mu.Lock()
-	typ, err, name := op.record.Type, op.err, op.set[meta.AnnotationKeyExternalName]
+	typ, err := op.record.Type, op.err
+	name, named := op.set[meta.AnnotationKeyExternalName]
 	op.mu.Unlock()
 
-	if typ != Create || err != nil && name == "" && !OutcomeUnknown(err) {
+	if name == "" {
+		name = meta.GetExternalName(op.object)
+	}
+
+	if typ != Create || err != nil && !named && !OutcomeUnknown(err) {
 		return
 	}
 

@@ -47,6 +47,9 @@ type Operation struct {
 	// set are annotations that are to be stored: the external name above all.
 	set map[string]string
 
+	// tried is what of that was sent to the API server before, and may be there.
+	tried map[string][]string
+
 	over    bool
 	endedAt time.Time
 	err     error
@@ -220,6 +223,7 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) 
 		record:  r,
 		text:    r.text(),
 		set:     map[string]string{},
+		tried:   map[string][]string{},
 	}
 
 	// The operation outlives the reconcile, whatever becomes of that.
@@ -290,12 +294,8 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 		return false
 	}
 
-	// Why it was cancelled says more than that it was.
-	if cause := context.Cause(op.ctx); err != nil && cause != nil && errors.Is(err, context.Canceled) {
-		err = cause
-		if !errors.Is(cause, ErrCancelled) || !t.cancellable {
-			err = unknown{cause}
-		}
+	if cause := context.Cause(op.ctx); err != nil && cause != nil {
+		err = t.cancelled(err, cause)
 	}
 
 	op.over, op.endedAt, op.err = true, time.Now(), err
@@ -313,12 +313,35 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 
 	op.cancel(ErrEnded)
 	t.details.keep(op.object.GetUID(), details)
+
+	if r.Type == Delete && err == nil {
+		t.details.forget(op.object.GetUID())
+	}
+
 	t.metrics.endedWith(r.Type, outcome(r, err), time.Since(r.Started.Time))
 	t.metrics.unstored.Inc()
 	t.release(op.object.GetUID())
 	t.tell(op, r, err)
 
 	return true
+}
+
+// cancelled returns what err of an operation means that was cancelled for that
+// cause. Clients have many ways to say that they were, most of which nobody else
+// understands: whatever they say, it may be that.
+func (t *Tracker) cancelled(err, cause error) error {
+	// Why it was cancelled says more than that it was.
+	if errors.Is(err, context.Canceled) {
+		err = cause
+	} else if !errors.Is(err, cause) {
+		err = errors.Wrap(err, cause.Error())
+	}
+
+	if t.cancellable && errors.Is(cause, ErrCancelled) {
+		return err
+	}
+
+	return unknown{err}
 }
 
 // unknown is an error of an operation that was interrupted.

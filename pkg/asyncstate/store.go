@@ -43,11 +43,17 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 		return nil, errors.Wrap(err, "cannot read the object")
 	}
 
-	if text, ours := op.owns(live); ours {
-		for i := range cs {
-			if cs[i].Key == AnnotationKeyOperation {
-				cs[i].Was, cs[i].Existed = text, true
-			}
+	text, ours := op.owns(live)
+
+	for i := range cs {
+		v, exists := live.GetAnnotations()[cs[i].Key]
+
+		switch {
+		case cs[i].Key == AnnotationKeyOperation && ours:
+			cs[i].Was, cs[i].Existed = text, true
+		case exists && op.wasTried(cs[i].Key, v):
+			// It is ours to replace.
+			cs[i].Was, cs[i].Existed = v, true
 		}
 	}
 
@@ -72,6 +78,14 @@ func (op *Operation) owns(o client.Object) (string, bool) {
 	return o.GetAnnotations()[AnnotationKeyOperation], err == nil && r != nil && r.Holder == op.record.Holder && r.Token == op.record.Token
 }
 
+// wasTried tells whether the operation itself may have stored v under key.
+func (op *Operation) wasTried(key, v string) bool {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	return slices.Contains(op.tried[key], v)
+}
+
 // lock the right to store something of an operation.
 func (op *Operation) lock(ctx context.Context) error {
 	select {
@@ -86,6 +100,10 @@ func (op *Operation) unlock() { <-op.storing }
 
 // update what is stored of a running operation.
 func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
+	// Who was cancelled may have learned exactly what must not be lost.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+
 	if err := op.lock(ctx); err != nil {
 		return errors.Wrap(err, "cannot store what is known of the operation")
 	}
@@ -102,9 +120,6 @@ func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
 	fn(&r)
 	text, cs := r.text(), op.changes()
 	op.mu.Unlock()
-
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-	defer cancel()
 
 	cs = append(cs, seam.Change{Key: AnnotationKeyOperation, Value: text, Was: was, Existed: true, Yield: true})
 
@@ -132,8 +147,14 @@ func (op *Operation) changes() seam.Changes {
 
 	for _, k := range slices.Sorted(maps.Keys(op.set)) {
 		was, existed := op.object.GetAnnotations()[k]
-		if !existed || was != op.set[k] {
+		if !existed || was != op.set[k] || len(op.tried[k]) > 0 {
 			cs = append(cs, seam.Change{Key: k, Value: op.set[k], Was: was, Existed: existed})
+		}
+	}
+
+	for _, c := range cs {
+		if !slices.Contains(op.tried[c.Key], c.Value) {
+			op.tried[c.Key] = append(op.tried[c.Key], c.Value)
 		}
 	}
 
@@ -211,6 +232,7 @@ func (op *Operation) attempt(ctx context.Context) error {
 	}
 
 	if server == nil {
+		t.details.forget(op.object.GetUID())
 		t.lost(op)
 	}
 
@@ -231,18 +253,33 @@ func (op *Operation) attempt(ctx context.Context) error {
 // nothing away from them is stored: the name, if there is none.
 func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOptions) (client.Object, error) {
 	t := op.tracker
+	so.Insist = false
+
+	only := func(key string) seam.Changes {
+		return slices.DeleteFunc(slices.Clone(cs), func(c seam.Change) bool { return c.Key != key })
+	}
+
+	// It may be another annotation alone that somebody else has set meanwhile.
+	server, err := op.store(ctx, only(AnnotationKeyOperation), so)
+	if err == nil {
+		t.log.Info("An annotation that an operation set was set by somebody else while it ran, and is left to them", "uid", op.object.GetUID())
+		return server, nil
+	}
+
+	if !seam.IsOverruled(err) {
+		return nil, err
+	}
+
 	t.overruled(op)
 
-	so.Insist = false
-	cs = slices.DeleteFunc(slices.Clone(cs), func(c seam.Change) bool { return c.Key != meta.AnnotationKeyExternalName })
-
-	server, err := op.store(ctx, cs, so)
+	server, err = op.store(ctx, only(meta.AnnotationKeyExternalName), so)
 	if seam.IsOverruled(err) {
 		// They have another name. What that means is for a person to find out.
 		t.log.Info("An operation whose record was taken over ended with an external name that is not the stored one", "uid", op.object.GetUID())
 		t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("an operation that was taken for interrupted made %q, which is not the external name of this managed resource: delete it if nobody needs it", op.set[meta.AnnotationKeyExternalName])))
 
-		return server, nil
+		// It is there.
+		return op.object, nil
 	}
 
 	return server, err
