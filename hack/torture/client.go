@@ -48,6 +48,7 @@ func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.
 		return nil, err
 	}
 
+	e = &candidExternal{TypedExternalClient: e}
 	finds := finderExternal{TypedExternalClient: e, world: c.world}
 	lasts := lastingExternal{TypedExternalClient: e, world: c.world, kind: c.kind}
 
@@ -61,6 +62,21 @@ func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.
 	default:
 		return &lasts, nil
 	}
+}
+
+// A candidExternal says so when it doesn't know whether it created something.
+type candidExternal struct {
+	upstream.TypedExternalClient[resource.Managed]
+}
+
+// Create the external resource.
+func (e *candidExternal) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+	c, err := e.TypedExternalClient.Create(ctx, mg)
+	if asyncstate.OutcomeUnknown(err) {
+		err = fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err)
+	}
+
+	return c, err
 }
 
 // A finderExternal can look for what a create made, by who owns it.

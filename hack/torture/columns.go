@@ -108,7 +108,7 @@ func columns() []column {
 		{
 			side: upstreamSide, mode: syncMode, mayStop: clientKinds(),
 			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
-				return newUpstream(p, k, sample.NewSync[resource.Managed](p.world.cloud, k.options()...)), nil
+				return newUpstream(p, k, newConnector(p, k, syncMode)), nil
 			},
 		},
 		{
