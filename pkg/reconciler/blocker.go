@@ -254,14 +254,19 @@ func (d dependents) summary() string {
 	return strings.TrimSpace(s.String())
 }
 
-// words say why b is still there, in at most n bytes.
+// words say why b is still there, in at most n bytes. Neither of two things that
+// there are to say takes more than half if the other needs that.
 func (b blocker) words(n int) string {
-	why := oneLine(b.why)
-	if b.failure != "" {
-		why = cutMiddle(strings.TrimSuffix(why, "."), n/2) + "; " + oneLine(b.failure)
+	why, failure := oneLine(b.why), oneLine(b.failure)
+	if failure == "" {
+		return cutMiddle(why, n)
 	}
 
-	return cutMiddle(why, n)
+	const and = "; "
+
+	why = cutMiddle(strings.TrimSuffix(why, "."), n-min(n/2, len(and)+len(failure)))
+
+	return why + and + cutMiddle(failure, n-len(why)-len(and))
 }
 
 // reason returns the reason code for what is in the way.

@@ -149,6 +149,64 @@ func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 	}
 }
 
+// What a blocker says of itself, and the error that it has, leave room for each
+// other, and use what the other leaves.
+func TestBlockerWords(t *testing.T) {
+	long := func(what string, n int) string { return what + "<" + strings.Repeat("x", n) + ">" + what }
+
+	cases := map[string]struct {
+		reason       string
+		why, failure string
+		want         []string
+		cuts         int
+	}{
+		"Both": {
+			reason: "Both are said, without two stops in a row.",
+			why:    "why.", failure: "failure.",
+			want: []string{"why; failure."},
+		},
+		"LongWhy": {
+			reason: "What an error leaves is used.",
+			why:    long("why", 150), failure: "failure",
+			want: []string{long("why", 150), "; failure"},
+		},
+		"LongFailure": {
+			reason: "What there is to say otherwise leaves the rest to the error.",
+			why:    "why", failure: long("failure", 150),
+			want: []string{"why; ", long("failure", 150)},
+		},
+		"BothLong": {
+			reason: "Of both there are the beginning and the end.",
+			why:    long("why", 500), failure: long("failure", 500),
+			want: []string{"why<", ">why; failure<", ">failure"},
+			cuts: 2,
+		},
+		"LongAlone": {
+			reason: "Without an error everything is there for the rest.",
+			why:    long("why", 180),
+			want:   []string{long("why", 180)},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			const n = 200
+
+			got := blocker{why: tc.why, failure: tc.failure}.words(n)
+
+			for _, want := range tc.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("\n%s\nwant %q in %q", tc.reason, want, got)
+				}
+			}
+
+			if cuts := strings.Count(got, ellipsis); cuts != tc.cuts || len(got) > n {
+				t.Errorf("\n%s\nwant %d cuts and at most %d bytes, got %d and %d: %q", tc.reason, tc.cuts, n, cuts, len(got), got)
+			}
+		})
+	}
+}
+
 // All the reads of a report have a deadline.
 func TestReportIsBounded(t *testing.T) {
 	bounded := false

@@ -167,7 +167,7 @@ func TestReport(t *testing.T) {
 			reason: "An error that a dependent reports is quoted, and its end is not what is cut.",
 			object: xr(thing("a")),
 			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), being(xpv2.ReconcileError(errors.New(strings.TrimPrefix(long, "held by f; ReconcileError: ")))))},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: " + long[:400] + "…" + long[len(long)-797:]},
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: " + long[:407] + "…" + long[len(long)-790:]},
 		},
 		"Forbidden": {
 			reason: "What may not be read is said to be that, and the rest is read.",
