@@ -664,12 +664,14 @@ func (k *kind) sighted(s sighting) {
 	has := k.current.Load() != nil || k.opening != nil
 	moved := has && k.mapping != nil && (k.mapping.Resource.Resource != s.resource || k.mapping.Scope.Name() != s.scope)
 	replaced := before.uid != "" && before.uid != s.uid
+	news := before != s
 	switch {
-	case moved, replaced, k.busy, k.order == sleep:
+	case moved, replaced, news && (k.busy || k.order == sleep):
 		// One that was told to sleep, and hasn't yet, would sleep through it.
 		k.command(reopen)
-	case !has && k.state != StatePending:
-		// No need to wait: it is there now.
+	case news && !has && k.state != StatePending:
+		// No need to wait: it is there now. If that isn't news, and it isn't found
+		// yet, it has its backoff.
 		k.failures = 0
 		k.nextTry = time.Time{}
 		k.move(StatePending, nil)

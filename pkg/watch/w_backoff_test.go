@@ -161,6 +161,36 @@ func TestW20NoStorm(t *testing.T) {
 	}
 }
 
+// W20: a definition that changes again and again, and says what it said before,
+// makes nobody look for a kind that isn't served.
+func TestW20DefinitionsThatChange(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		r := graft(t, api)
+		r.mgr.Elect()
+		r.start("c", idle())
+
+		if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+
+		lift := api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound))
+		defer lift()
+
+		_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+
+		for range 600 {
+			api.Define(k)
+			pass(time.Second)
+		}
+
+		if n := len(api.Requests(watchtest.DiscoveryOf(k))); n > 20 {
+			t.Errorf("%d requests in ten minutes for a kind that isn't served", n)
+		}
+	})
+}
+
 // W20: backoffs double up to a minute, and luck makes them longer by a fifth at
 // most.
 func TestW20BackoffIsSpread(t *testing.T) {
