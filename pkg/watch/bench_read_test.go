@@ -17,7 +17,7 @@ const (
 	readWindow = 50 * time.Millisecond
 
 	// readTurns is how often each rig has its turn in an iteration.
-	readTurns = 10
+	readTurns = 7
 
 	// troubleLasts is how long somebody asks for a kind that is in trouble: all the
 	// while, also if it takes a moment to see that he does.
