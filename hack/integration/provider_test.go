@@ -23,6 +23,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/hack/cloud"
 	"github.com/crossplane-graft/graft/hack/sample"
@@ -32,6 +33,8 @@ import (
 type flavour struct {
 	name  string
 	graft bool
+
+	// build a reconciler. If that has a Source, its controller watches it.
 	build func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler
 }
 
@@ -79,8 +82,13 @@ func syncConnectors(world *cloud.Cloud, o ...sample.Option) connectors {
 // asyncConnectors learn what came of an operation when they next observe. What
 // they know is lost with them.
 func asyncConnectors(world *cloud.Cloud) connectors {
-	untyped := sample.NewAsync[resource.Managed](world, sample.WithBackground())
-	typed := sample.NewAsync[*sample.Bucket](world, sample.WithBackground())
+	return asyncConnectorsWith(world)
+}
+
+func asyncConnectorsWith(world *cloud.Cloud, o ...sample.Option) connectors {
+	o = append(o, sample.WithBackground())
+	untyped := sample.NewAsync[resource.Managed](world, o...)
+	typed := sample.NewAsync[*sample.Bucket](world, o...)
 
 	return connectors{
 		untyped:     untyped,
@@ -180,14 +188,20 @@ func start(t *testing.T, f flavour, s setup) *provider {
 	must(t, "ctrl.NewManager()", err)
 
 	for _, k := range s.kinds {
-		must(t, "cannot add a controller", ctrl.NewControllerManagedBy(m).
+		b := ctrl.NewControllerManagedBy(m).
 			For(newObject(t, s.scheme, k)).
 			WithEventFilter(s.events).
 			WithOptions(controller.Options{
 				MaxConcurrentReconciles: 2,
 				RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond),
-			}).
-			Complete(f.build(m, k, s)))
+			})
+
+		r := f.build(m, k, s)
+		if w, ok := r.(interface{ Source() source.Source }); ok {
+			b.WatchesRawSource(w.Source())
+		}
+
+		must(t, "cannot add a controller", b.Complete(r))
 	}
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
