@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,8 +20,9 @@ Flags:
   -only PREFIX    Lead the lives only whose names begin so, for instance
                   create/sync, or delete/async/token.
   -sample N       Disturb them at N points only, which the seed picks.
-  -stall          Also let processes stall for minutes, and then go on as if nothing
-                  had happened. Nobody can be altogether safe from that.
+  -fault FAULT    Try this fault only. One is tried only if it is asked for, since
+                  nobody can be altogether safe from it: with stall a process does
+                  nothing for minutes, and then goes on as if nothing had happened.
   -replay NAME    Lead one life and show its steps. NAME looks like
                   create/sync/token/crash-after/7.
   -side SIDE      Whose code to replay: graft (the default) or upstream.
@@ -53,9 +55,10 @@ func main() {
 
 type options struct {
 	only, replay, side string
+	fault              string
 	environment        environment
 	sample             int
-	stall, verbose     bool
+	verbose            bool
 }
 
 // command does what the arguments say, and returns the exit status.
@@ -71,7 +74,7 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	flags.Uint64Var(&o.environment.seed, "seed", 1, "")
 	flags.DurationVar(&o.environment.lag, "lag", 0, "")
 	flags.IntVar(&o.sample, "sample", 0, "")
-	flags.BoolVar(&o.stall, "stall", false, "")
+	flags.StringVar(&o.fault, "fault", "", "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 
 	misused := func(format string, a ...any) int {
@@ -98,7 +101,12 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 		return replay(t, p, o.environment, stdout)
 	}
 
-	s := sweep{columns: columns(), environment: o.environment, stall: o.stall, sample: o.sample, progress: stderr}
+	fs := slices.DeleteFunc(faults(), func(f fault) bool { return f.name != o.fault && (o.fault != "" || f.optional) })
+	if len(fs) == 0 {
+		return misused("there is no fault %q", o.fault)
+	}
+
+	s := sweep{columns: columns(), faults: fs, environment: o.environment, sample: o.sample, progress: stderr}
 	if o.only != "" {
 		s.only = func(p point) bool { return strings.HasPrefix(p.name(), o.only) }
 	}
@@ -112,7 +120,7 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	report.print(stdout)
 	report.explain(stdout, o.environment, o.verbose)
 
-	if !report.asExpected(o.only == "" && o.sample == 0) {
+	if !report.asExpected(o.only == "" && o.fault == "" && o.sample == 0) {
 		return exitFailed
 	}
 

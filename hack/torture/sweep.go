@@ -24,8 +24,8 @@ type sweep struct {
 	// only selects what is led. Everything, if it's nil.
 	only func(p point) bool
 
-	// stall says that the optional faults are wanted.
-	stall bool
+	// faults that strike.
+	faults []fault
 
 	// lives is how many lives are led, and sample at how many points of those they
 	// are disturbed, picked by the seed. All, if it's 0.
@@ -54,7 +54,7 @@ func (s sweep) run(t *testing.T) []verdictOf {
 
 	var points []point
 	for _, v := range out {
-		points = append(points, disturbed(v.point, v.finding.steps, s.stall)...)
+		points = append(points, disturbed(v.point, v.finding.steps, s.faults)...)
 	}
 
 	return append(out, s.lead(t, s.pick(points, s.sample))...)
@@ -72,14 +72,13 @@ func (s sweep) pick(points []point, n int) []point {
 	return points[:n]
 }
 
-// disturbed returns the points of a life that took these steps undisturbed, with
-// optional faults or without.
-func disturbed(p point, steps []step, optional bool) []point {
+// disturbed returns the points of a life that took these steps undisturbed.
+func disturbed(p point, steps []step, fs []fault) []point {
 	var out []point
 
 	for i, st := range steps {
-		for _, f := range faults() {
-			if f.suits(st) && (optional || !f.optional) {
+		for _, f := range fs {
+			if f.suits(st) {
 				p.fault, p.step, p.want = f, i+1, st.String()
 				out = append(out, p)
 			}

@@ -29,7 +29,9 @@ func TestSample(t *testing.T) {
 	graft := slices.DeleteFunc(columns(), func(c column) bool { return c.side != graftSide })
 	e := environment{seed: *seedFlag}
 
-	for _, v := range (sweep{columns: graft, environment: e, lives: *livesFlag, sample: *sampleFlag}).run(t) {
+	fs := slices.DeleteFunc(faults(), func(f fault) bool { return f.optional })
+
+	for _, v := range (sweep{columns: graft, faults: fs, environment: e, lives: *livesFlag, sample: *sampleFlag}).run(t) {
 		if text := violates(v.point, v.finding); text != "" {
 			t.Errorf("%s: %s\n%s", v.point.name(), text, v.point.command(e))
 		}
@@ -103,7 +105,7 @@ func leadAt(t *testing.T, name, side string, cs []column, seed uint64) finding {
 
 	e := environment{seed: seed}
 
-	for _, p := range disturbed(calm, calm.lead(t, e, nil).steps, true) {
+	for _, p := range disturbed(calm, calm.lead(t, e, nil).steps, faults()) {
 		if p.fault.name == fault && strings.HasPrefix(p.want, string(cloudAPI)+" "+op+" ") {
 			return p.lead(t, e, nil)
 		}
@@ -333,6 +335,11 @@ func TestCommand(t *testing.T) {
 		"Flag":      {reason: "A flag that isn't there.", args: []string{"-fast"}, want: exitUsage, errs: "-fast"},
 		"BadReplay": {reason: "A life that isn't there.", args: []string{"-replay", "x"}, want: exitUsage, errs: "doesn't name a point"},
 		"BadOnly":   {reason: "Nothing to lead is a mistake.", args: []string{"-only", "live/"}, want: exitUsage, errs: `"live/"`},
+		"BadFault":  {reason: "A fault that isn't there.", args: []string{"-fault", "flood"}, want: exitUsage, errs: `"flood"`},
+		"OneFault": {
+			reason: "One fault is tried at as many points as are asked for.",
+			args:   []string{"-only", "update/sync/token", "-fault", "stall", "-sample", "2"}, want: exitOK, out: "all",
+		},
 		"Replay": {
 			reason: "A replay shows the steps.",
 			args:   []string{"-replay", "delete/sync/token/none"}, want: exitOK, out: "cloud Delete",
