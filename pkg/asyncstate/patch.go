@@ -19,7 +19,7 @@ import (
 //     so that there is never the one without the other.
 //   - Synced is not True while an operation that failed stands.
 func (t *Tracker) Patch() seam.Patch {
-	return seam.Patch{Write: t.announce, Status: t.keepFailure}
+	return seam.Patch{Write: t.announce, Status: t.keepTrue}
 }
 
 func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) {
@@ -34,7 +34,9 @@ func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) 
 	}
 }
 
-func (t *Tracker) keepFailure(_ context.Context, _ *seam.Session, o client.Object) {
+// keepTrue keeps true what the conditions say of operations, whatever upstream
+// makes of what it observed, and wherever it returns before that.
+func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) {
 	mg, ok := o.(resource.Managed)
 	if !ok {
 		return
@@ -45,7 +47,19 @@ func (t *Tracker) keepFailure(_ context.Context, _ *seam.Session, o client.Objec
 		t.details.published(mg.GetUID())
 	}
 
-	if r, err := recordOf(o); synced && err == nil && r != nil && r.Error != "" {
-		mg.SetConditions(xpv2.ReconcileError(failure(r)).WithObservedGeneration(o.GetGeneration()))
+	r, err := recordOf(o)
+	if err != nil {
+		return
+	}
+
+	if synced && r != nil && r.Error != "" {
+		// As it was, if it was there: it is no news.
+		s.SetConditions(o, xpv2.ReconcileError(failure(r)))
+	}
+
+	running := mg.GetCondition(TypeOperation).Status == corev1.ConditionTrue
+	if running && t.operation(mg.GetUID()) == nil && (r == nil || r.Phase == phaseFailed) {
+		// It has ended while the object was paused, for example.
+		sayEnded(mg, r)
 	}
 }

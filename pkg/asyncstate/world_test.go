@@ -18,8 +18,11 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,6 +69,7 @@ type world struct {
 
 	mu        sync.Mutex
 	processes []*process
+	secrets   []*corev1.Secret
 
 	// serving is held while the API server does something: it never does two
 	// things to an object at once.
@@ -390,6 +394,10 @@ func (p *process) Get(ctx context.Context, k client.ObjectKey, o client.Object, 
 		return errDead
 	}
 
+	if _, ok := o.(*corev1.Secret); ok {
+		return kerrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, k.Name)
+	}
+
 	p.w.serving.Lock()
 	defer p.w.serving.Unlock()
 
@@ -405,6 +413,15 @@ func (p *process) Patch(ctx context.Context, o client.Object, pt client.Patch, o
 }
 
 func (p *process) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if s, ok := o.(*corev1.Secret); ok {
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+
+		p.w.secrets = append(p.w.secrets, s)
+
+		return nil
+	}
+
 	return p.do(testkit.Create, o, func() error { return p.Client.Create(ctx, o, opts...) })
 }
 

@@ -1,0 +1,535 @@
+package asyncstate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// What a create ends with when its deadline has passed.
+func TestDeadline(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		returns func(ctx context.Context) error
+		plain   bool
+		want    xpv2.ConditionReason
+		calls   int
+	}{
+		"HeedsItsContext": {
+			reason:  "Nobody knows what was made.",
+			returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+			want:    asyncstate.ReasonResultUnknown,
+			calls:   1,
+		},
+		"HeedsItsContextUnderUpstream": {
+			reason:  "As above, without Graft's reconciler.",
+			plain:   true,
+			returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+			want:    asyncstate.ReasonResultUnknown,
+			calls:   1,
+		},
+		"SaysItInItsOwnWords": {
+			reason: "Clients of cloud APIs have many ways to say that they were cancelled.",
+			returns: func(ctx context.Context) error {
+				<-ctx.Done()
+				return errors.New("RequestCanceled: request context canceled")
+			},
+			want:  asyncstate.ReasonResultUnknown,
+			calls: 1,
+		},
+		"SaysTheCause": {
+			reason:  "As above.",
+			returns: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) },
+			want:    asyncstate.ReasonResultUnknown,
+			calls:   1,
+		},
+		"IgnoresItsContextAndFails": {
+			reason:  "It can't be told whether that is because of the deadline.",
+			returns: func(context.Context) error { return errors.Join(sleep(context.Background(), 3*time.Hour), errQuota) },
+			want:    asyncstate.ReasonResultUnknown,
+			calls:   1,
+		},
+		"IgnoresItsContextAndSucceeds": {
+			reason:  "A success is a success.",
+			returns: func(context.Context) error { return sleep(context.Background(), 3*time.Hour) },
+			want:    asyncstate.ReasonFinished,
+			calls:   1,
+		},
+		"OwnTimeout": {
+			reason: "The client has a shorter one of its own.",
+			returns: func(ctx context.Context) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+
+				<-ctx.Done()
+
+				return ctx.Err()
+			},
+			want:  asyncstate.ReasonResultUnknown,
+			calls: 1,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls, exists := 0, false
+
+				w := acting(t, false, nil)
+				w.manual, w.plain = false, tc.plain
+				w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
+				w.connector = func(*process) upstream.ExternalConnector {
+					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+						return &upstream.ExternalClientFns{
+							ObserveFn: func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+								return upstream.ExternalObservation{ResourceExists: exists, ResourceUpToDate: exists}, nil
+							},
+							CreateFn: func(ctx context.Context, _ resource.Managed) (upstream.ExternalCreation, error) {
+								calls++
+								err := tc.returns(ctx)
+								exists = err == nil
+
+								return upstream.ExternalCreation{}, err
+							},
+							DisconnectFn: func(context.Context) error { return nil },
+						}, nil
+					})
+				}
+				w.start()
+				defer w.end()
+
+				pass(10 * time.Hour)
+
+				b := w.get("b")
+				if got := reason(b, asyncstate.TypeOperation); got != tc.want || calls != tc.calls {
+					t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
+				}
+			})
+		})
+	}
+}
+
+// An operation that doesn't end although its time is over says so.
+func TestPastDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := acting(t, false, func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) })
+		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
+		p := w.start()
+		defer w.end()
+
+		reconciled(t, p, "b")
+		pass(2 * time.Hour)
+		reconciled(t, p, "b")
+		contains(t, "AsyncOperation", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "past its deadline, 2000-01-01T01:00:00Z")
+		pass(2 * time.Hour)
+	})
+}
+
+// Updates and deletes past their deadline are failures, and backed off from.
+func TestUpdatePastDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error { <-ctx.Done(); return ctx.Err() })
+		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Minute)}
+		p := w.start()
+		defer w.end()
+
+		reconciled(t, p, "b")
+		pass(time.Minute + 100*time.Millisecond)
+		reconciled(t, p, "b")
+
+		if got := condition(w.get("b"), xpv2.TypeSynced); got != "False ReconcileError: update failed: the deadline of the operation has passed" {
+			t.Error(got)
+		}
+
+		contains(t, "AsyncOperation", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "deadline")
+	})
+}
+
+func TestPanic(t *testing.T) {
+	const secret = "hunter2"
+
+	cases := map[string]struct {
+		reason string
+		exists bool
+		value  any
+		want   xpv2.ConditionReason
+	}{
+		"Create": {reason: "Nobody knows what was made.", value: secret, want: asyncstate.ReasonResultUnknown},
+		"Error":  {reason: "As above.", value: errors.New(secret), want: asyncstate.ReasonResultUnknown},
+		"Update": {reason: "It failed.", exists: true, value: secret, want: asyncstate.ReasonFailed},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := acting(t, tc.exists, func(context.Context, resource.Managed) error { panic(tc.value) })
+				p := w.start()
+				defer w.end()
+
+				reconciled(t, p, "b")
+				pass(time.Second / 2)
+				reconciled(t, p, "b")
+
+				b := w.get("b")
+				if got := reason(b, asyncstate.TypeOperation); got != tc.want {
+					t.Errorf("\n%s\n%s", tc.reason, describe(b))
+				}
+
+				contains(t, "the log", w.said.all(), "panicked", "end_test.go")
+
+				if all := w.said.all() + fmt.Sprint(b); strings.Contains(all, secret) {
+					t.Errorf("\n%s\nThe secret is out: %s", tc.reason, all)
+				}
+			})
+		})
+	}
+}
+
+// The object of a running operation is deleted past Graft, and made anew.
+func TestObjectIsReplaced(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		kind   clientKind
+		lost   bool
+		name   string
+		refuse error
+	}{
+		"Create":        {reason: "What was made belongs to nobody, and that is told.", kind: nothing, lost: true, name: "id-1"},
+		"Deterministic": {reason: "Its name is known.", kind: namedMid, lost: true, name: "id-1"},
+		"Refused":       {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tc.kind, bucket("b"))
+				n := 0
+				w.cloud.lose = func() error {
+					if n++; n == 1 {
+						return tc.refuse
+					}
+
+					return nil
+				}
+				p := w.start()
+				defer w.end()
+
+				pass(time.Minute)
+				w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+				w.delete("b")
+
+				if err := w.api.Server().Create(context.Background(), bucket("b")); err != nil {
+					t.Fatal(err)
+				}
+
+				w.wake(w.get("b"))
+				pass(time.Hour)
+
+				b := w.get("b")
+				if got := w.cloud.ownedBy("uid-2"); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" {
+					t.Errorf("\n%s\nOf the new one the cloud has %v: %s", tc.reason, got, describe(b))
+				}
+
+				said := w.said.eventsOf("ExternalResourceOrphaned")
+				if tc.lost != (len(said) == 1) {
+					t.Errorf("\n%s\n%v", tc.reason, said)
+				}
+
+				if tc.lost {
+					contains(t, "the event", strings.Join(said, ""), tc.name)
+					contains(t, "the log", w.said.all(), "managed resource is gone")
+				}
+
+				if n := asyncstate.Remembered(p.tracker); n != 0 {
+					t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
+				}
+			})
+		})
+	}
+}
+
+// Connection details wait for a reconcile that publishes them, and are nowhere
+// else.
+func TestConnectionDetails(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nothing, bucket("b", func(b *testkit.Bucket) {
+					b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"})
+				}))
+				w.plain = plain
+				p := w.start()
+				defer w.end()
+
+				pass(15 * time.Minute)
+
+				var published []string
+
+				for _, s := range w.secrets {
+					for _, v := range s.Data {
+						published = append(published, string(v))
+					}
+				}
+
+				if got := strings.Join(published, " "); got != secretOf("id-1") && !plain || !strings.HasPrefix(got, secretOf("id-1")) {
+					t.Errorf("Published were %q", published)
+				}
+
+				if n := asyncstate.Remembered(p.tracker); !plain && n != 0 {
+					t.Errorf("%d things are remembered", n)
+				}
+
+				if all := w.said.all() + fmt.Sprint(w.get("b")); strings.Contains(all, "SECRET") {
+					t.Errorf("The secret is out: %s", all)
+				}
+
+				pass(2 * time.Hour)
+
+				if n := asyncstate.Remembered(p.tracker); n != 0 {
+					t.Errorf("%d things are remembered", n)
+				}
+			})
+		})
+	}
+}
+
+// An API server that is away for long loses nothing, and neither does one whose
+// answers are lost.
+func TestResultsSurvive(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		fault  func(verb string, o client.Object) error
+		lose   func(verb string, o client.Object) error
+	}{
+		"Away": {reason: "Requests fail for half an hour.", fault: away},
+		"AnswersLost": {reason: "Writes are done, and nobody is told so.", lose: func(verb string, _ client.Object) error {
+			if verb == testkit.LiveGet {
+				return nil
+			}
+
+			return errors.New("connection reset")
+		}},
+	}
+
+	for name, tc := range cases {
+		for _, fails := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/Fails=%t", name, fails), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, nothing, bucket("b"))
+					w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+					w.cloud.lose = func() error {
+						if fails {
+							return errQuota
+						}
+
+						return nil
+					}
+					p := w.start()
+					defer w.end()
+
+					pass(5 * time.Minute)
+					p.faults(tc.fault, tc.lose)
+
+					before := p.reconciles.Load()
+
+					pass(30 * time.Minute)
+
+					if n := p.reconciles.Load() - before; n > 100 {
+						t.Errorf("\n%s\n%d reconciles in half an hour", tc.reason, n)
+					}
+
+					p.faults(nil, nil)
+					pass(3 * time.Minute)
+
+					b := w.get("b")
+					if fails {
+						if got := condition(b, xpv2.TypeSynced); got != "False ReconcileError: create failed: quota" || meta.ExternalCreateIncomplete(b) {
+							t.Errorf("\n%s\n%s", tc.reason, describe(b))
+						}
+					} else if meta.GetExternalName(b) != "id-1" || record(b) != "" || reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
+						t.Errorf("\n%s\n%s", tc.reason, describe(b))
+					}
+
+					if n := w.cloud.count(asyncstate.Create); n != 1 {
+						t.Errorf("\n%s\n%d creates", tc.reason, n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A failure stands until its operation succeeds, whatever is observed, and
+// whoever observes it.
+func TestFailureIsNotMasked(t *testing.T) {
+	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
+		t.Run(string(typ), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nothing, bucket("b"))
+				w.cloud.takes = time.Minute
+				w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 10*time.Minute)}
+				refuse := func(verb asyncstate.Type) error {
+					if verb == typ {
+						return errQuota
+					}
+
+					return nil
+				}
+				w.cloud.refuse = refuse
+				p := w.start()
+				defer w.end()
+
+				if typ != asyncstate.Create {
+					pass(5 * time.Minute)
+				}
+
+				switch typ {
+				case asyncstate.Update:
+					w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				case asyncstate.Delete:
+					w.delete("b")
+				}
+
+				pass(2 * time.Second)
+
+				want := fmt.Sprintf("False ReconcileError: %s failed: quota", typ)
+				before, writes := p.reconciles.Load(), w.api.Writes()
+
+				for i := range 12 * 60 {
+					pass(time.Minute)
+
+					if got := condition(w.get("b"), xpv2.TypeSynced); !strings.HasSuffix(got, string(typ)+" failed: quota") || got[:5] != want[:5] {
+						t.Fatalf("After %d minutes: %s", i, got)
+					}
+
+					if i == 300 {
+						p.kill()
+						p = w.start()
+					}
+				}
+
+				if n := w.cloud.count(typ); n < 60 || n > 100 {
+					t.Errorf("%d attempts in 12 hours", n)
+				}
+
+				if n := w.processes[0].reconciles.Load() + p.reconciles.Load() - before; n > 2500 {
+					t.Errorf("%d reconciles in 12 hours", n)
+				}
+
+				if n := w.api.Writes() - writes; n > 500 {
+					t.Errorf("%d writes in 12 hours", n)
+				}
+
+				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+				pass(15 * time.Minute)
+
+				if b := w.get("b"); typ == asyncstate.Delete && !w.gone("b") || typ != asyncstate.Delete && reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
+					t.Error(describe(b))
+				}
+			})
+		})
+	}
+}
+
+// Who has changed the spec need not wait for the backoff.
+func TestSpecChangeEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+		w.cloud.refuse = func(asyncstate.Type) error { return errQuota }
+		w.start()
+		defer w.end()
+
+		pass(10 * time.Minute)
+
+		if n := w.cloud.count(asyncstate.Create); n != 1 {
+			t.Fatalf("%d creates", n)
+		}
+
+		w.edit("b", func(b *testkit.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
+		pass(time.Second)
+
+		if n := w.cloud.count(asyncstate.Create); n != 1 {
+			t.Errorf("%d creates when a label changed", n)
+		}
+
+		w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+		pass(time.Second)
+
+		if n := w.cloud.count(asyncstate.Create); n != 2 {
+			t.Errorf("%d creates when the spec changed", n)
+		}
+	})
+}
+
+// What is asked for while an update runs comes after it, and the last word counts.
+func TestLatestSpecWins(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nothing, bucket("b"))
+				w.plain = plain
+				w.start()
+				defer w.end()
+
+				pass(15 * time.Minute)
+
+				for i := range 4 {
+					w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
+					pass(time.Minute)
+				}
+
+				pass(25 * time.Minute)
+
+				if got := w.cloud.region("id-1"); got != "region-3" || w.cloud.most != 1 || w.cloud.count(asyncstate.Update) != 2 {
+					t.Errorf("The region is %q after %d updates, %d at once", got, w.cloud.count(asyncstate.Update), w.cloud.most)
+				}
+			})
+		})
+	}
+}
+
+// Nothing is done while a user has paused an object, but results are stored, and
+// what it says stays true.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.start()
+		defer w.end()
+
+		pass(time.Minute)
+		w.edit("b", func(b *testkit.Bucket) {
+			meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
+		})
+		pass(time.Hour)
+
+		b := w.get("b")
+		if meta.GetExternalName(b) != "id-1" || record(b) != "" || meta.ExternalCreateIncomplete(b) || reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcilePaused {
+			t.Error(describe(b))
+		}
+
+		if got := reason(b, asyncstate.TypeOperation); got != asyncstate.ReasonFinished {
+			t.Errorf("It says that an operation runs: %s", describe(b))
+		}
+
+		w.edit("b", func(b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused) })
+		pass(time.Minute)
+
+		if got := reason(w.get("b"), xpv2.TypeReady); got != xpv2.ReasonAvailable {
+			t.Error(describe(w.get("b")))
+		}
+	})
+}
