@@ -82,7 +82,10 @@ func (a *async) connecting(s *seam.Session, mg resource.Managed) error {
 		return nil
 	}
 
-	s.Explain(reconciler.ReasonCreateResultUnknown, messageCreateUnknown)
+	// A resolver of creates has more to say.
+	if s == nil || s.Reason == "" {
+		s.Explain(reconciler.ReasonCreateResultUnknown, messageCreateUnknown)
+	}
 
 	return errors.Wrapf(asyncstate.ErrResultUnknown, "a create was announced (annotation %s) that there is no record of: look for the external resource, set its name if it exists, and remove that annotation", meta.AnnotationKeyExternalCreatePending)
 }

@@ -16,8 +16,7 @@ import (
 // overwritten is told of a value of somebody else's that had to give way.
 type overwritten func(o client.Object, key, theirs, ours string)
 
-// criticalAnnotationsFor returns how critical annotations are stored, or nil for
-// upstream's default.
+// criticalAnnotationsFor returns how critical annotations are stored.
 func (c *config) criticalAnnotationsFor(cl client.Client) CriticalAnnotationUpdater {
 	if u := c.criticalAnnotation; u != nil {
 		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
@@ -33,11 +32,19 @@ func (c *config) criticalAnnotationsFor(cl client.Client) CriticalAnnotationUpda
 		})
 	}
 
+	whole := upstream.NewRetryingCriticalAnnotationUpdater(cl)
+
 	if c.withoutExternalNamePersistence {
-		return nil
+		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+			if undecided(ctx, o) {
+				return nil
+			}
+
+			return whole.UpdateCriticalAnnotations(ctx, o)
+		})
 	}
 
-	return &criticalAnnotations{client: cl, whole: upstream.NewRetryingCriticalAnnotationUpdater(cl), overwritten: c.recordOverwritten, async: c.async != nil}
+	return &criticalAnnotations{client: cl, whole: whole, overwritten: c.recordOverwritten, async: c.async != nil}
 }
 
 // criticalAnnotations stores the annotations that record how a create went, by

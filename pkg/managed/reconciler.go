@@ -67,7 +67,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 
 	// The order of the patches is fixed here. What an earlier reconcile could
 	// not store comes first: everything else depends on it.
-	var patches []seam.Patch
+	patches := []seam.Patch{announcements()}
 
 	ext := &external{config: &r.config}
 

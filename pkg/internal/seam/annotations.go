@@ -207,6 +207,10 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 					return nil, false, errors.Wrap(err, "cannot store annotations")
 				}
 
+				if so.Strict {
+					return nil, false, kerrors.NewConflict(schema.GroupResource{}, current.GetName(), err)
+				}
+
 				left, rerr := cs.Left(live, so)
 				if rerr != nil {
 					return nil, false, rerr

@@ -22,6 +22,9 @@ type Session struct {
 	// was first read.
 	Reported xpv2.ConditionReason
 
+	// Announced says that a create was announced in this reconcile.
+	Announced bool
+
 	// Continues says that the last call of the external client goes on after it
 	// has returned: nobody knows yet what will come of it.
 	Continues bool

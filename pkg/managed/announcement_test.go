@@ -1,0 +1,122 @@
+package managed
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// Creates that follow each other within a second are told apart, however each of
+// them ends.
+func TestAnnouncements(t *testing.T) {
+	boom := errors.New("boom")
+
+	cases := map[string]struct {
+		reason string
+		o      func(a *testkit.API) ReconcilerOption
+	}{
+		"Default": {
+			reason: "Annotations are stored by Graft.",
+			o:      func(*testkit.API) ReconcilerOption { return WithInitializers() },
+		},
+		"CustomUpdater": {
+			reason: "Annotations are stored by an updater of the provider's.",
+			o: func(a *testkit.API) ReconcilerOption {
+				return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
+			},
+		},
+		"WithoutPersistence": {
+			reason: "Annotations are stored by upstream.",
+			o:      func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() },
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := testkit.NewAPI(bucket())
+
+				creates, died := 0, errors.New("the process died")
+				r := newBucketReconciler(a, tc.o(a), connects(upstream.ExternalClientFns{
+					ObserveFn: absent,
+					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+						if creates++; creates == 3 {
+							panic(died)
+						}
+
+						return ExternalCreation{}, boom
+					},
+				}))
+
+				reconcile := func() {
+					defer func() { _ = recover() }()
+
+					if _, err := r.Reconcile(t.Context(), request()); err != nil {
+						t.Fatalf("%s: %v", tc.reason, err)
+					}
+				}
+
+				for range 5 {
+					reconcile()
+					time.Sleep(time.Millisecond)
+				}
+
+				if creates != 3 {
+					t.Errorf("%s: the third create was cut off, and there were %d", tc.reason, creates)
+				}
+
+				if b := get(t, a); !meta.ExternalCreateIncomplete(b) {
+					t.Errorf("%s: the third create looks as if it had ended: %v", tc.reason, b.GetAnnotations())
+				}
+			})
+		})
+	}
+}
+
+// A create that ends in the second in which it was announced has ended.
+func TestAnnouncementOfShortCreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := testkit.NewAPI(bucket())
+
+		fail, exist := errors.New("boom"), false
+		r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				if exist {
+					return exists(ctx, mg)
+				}
+
+				return ExternalObservation{}, nil
+			},
+			CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+				exist = fail == nil
+				return ExternalCreation{}, fail
+			},
+		}))
+
+		for i := range 4 {
+			if i == 2 {
+				fail = nil
+			}
+
+			if _, err := r.Reconcile(t.Context(), request()); err != nil {
+				t.Fatal(err)
+			}
+
+			if b := get(t, a); meta.ExternalCreateIncomplete(b) {
+				t.Errorf("create %d looks as if it had not ended: %v", i+1, b.GetAnnotations())
+			}
+		}
+
+		if got := reasonOf(get(t, a), "Ready"); got != "Available" {
+			t.Errorf("Ready for the reason %s", got)
+		}
+	})
+}
