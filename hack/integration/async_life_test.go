@@ -5,7 +5,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +32,7 @@ func TestAsyncLife(t *testing.T) {
 	world := cloud.New(cloud.Options{
 		Defaults:       map[string]string{"region": "north"},
 		RequestLatency: 20 * time.Millisecond,
+		ReadyAfter:     300 * time.Millisecond,
 		GoneAfter:      200 * time.Millisecond,
 	})
 	answers := newBarrier(world)
@@ -49,7 +49,7 @@ func TestAsyncLife(t *testing.T) {
 	s.create(t, all...)
 
 	m := meddle(t, s, all)
-	start(t, graftAsync(asyncstate.WithBackoff(50*time.Millisecond, time.Second)), setup{connectors: syncConnectors(world), poll: time.Second})
+	start(t, graftAsync(asyncstate.WithBackoff(50*time.Millisecond, time.Second)), setup{connectors: lastingConnectors(world), poll: time.Second})
 
 	// All creates have reached the cloud, and none has an answer yet.
 	answers.await(t, cloud.OpCreate, len(all))
@@ -209,8 +209,9 @@ func (b *barrier) await(t *testing.T, op cloud.Op, n int) {
 // A meddler writes to managed resources all the time, so that whoever else does
 // meets conflicts.
 type meddler struct {
-	cancel context.CancelFunc
-	done   chan struct{}
+	stop, done chan struct{}
+	once       sync.Once
+
 	writes int
 	err    error
 }
@@ -219,8 +220,8 @@ type meddler struct {
 func meddle(t *testing.T, s server, fleet []sample.Instance) *meddler {
 	t.Helper()
 
-	ctx, cancel := context.WithCancel(t.Context())
-	m := &meddler{cancel: cancel, done: make(chan struct{})}
+	ctx := context.WithoutCancel(t.Context())
+	m := &meddler{stop: make(chan struct{}), done: make(chan struct{})}
 
 	// Copies, since a write reads its answer into the object.
 	theirs := make([]client.Object, 0, len(fleet))
@@ -236,19 +237,18 @@ func meddle(t *testing.T, s server, fleet []sample.Instance) *meddler {
 		pace := time.NewTicker(5 * time.Millisecond)
 		defer pace.Stop()
 
-		for ctx.Err() == nil {
-			for o := range slices.Values(theirs) {
+		for {
+			for _, o := range theirs {
 				select {
 				case <-pace.C:
-				case <-ctx.Done():
+				case <-m.stop:
 					return
 				}
 
 				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.org/meddled":"%d"}}}`, m.writes)
 
 				err := s.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch))
-				if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
-					m.err = err
+				if m.err = client.IgnoreNotFound(err); m.err != nil {
 					return
 				}
 
@@ -257,7 +257,7 @@ func meddle(t *testing.T, s server, fleet []sample.Instance) *meddler {
 		}
 	}()
 
-	t.Cleanup(func() { cancel(); <-m.done })
+	t.Cleanup(m.wait)
 
 	return m
 }
@@ -266,9 +266,13 @@ func meddle(t *testing.T, s server, fleet []sample.Instance) *meddler {
 func (m *meddler) end(t *testing.T) int {
 	t.Helper()
 
-	m.cancel()
-	<-m.done
+	m.wait()
 	must(t, "somebody else's writes", m.err)
 
 	return m.writes
+}
+
+func (m *meddler) wait() {
+	m.once.Do(func() { close(m.stop) })
+	<-m.done
 }

@@ -240,18 +240,19 @@ func (h *hunt) start(t *testing.T, m *moment) *victim {
 	stdin, err := cmd.StdinPipe()
 	must(t, "StdinPipe()", err)
 
-	v := &victim{cmd: cmd, alive: make(chan struct{}), dead: make(chan struct{}), stdin: stdin}
-
-	h.mu.Lock()
-	h.victim, h.moment, h.seen = v, m, map[place]int{}
-	h.mu.Unlock()
-
 	must(t, "Start()", cmd.Start())
+
+	v := &victim{cmd: cmd, alive: make(chan struct{}), dead: make(chan struct{}), stdin: stdin}
 
 	go func() {
 		defer close(v.dead)
 		_ = cmd.Wait()
 	}()
+
+	// It takes far longer to ask for anything.
+	h.mu.Lock()
+	h.victim, h.moment, h.seen = v, m, map[place]int{}
+	h.mu.Unlock()
 
 	t.Cleanup(func() { h.kill(anywhere, v) })
 

@@ -12,7 +12,6 @@ import (
 	"os"
 	"time"
 
-	graftmanaged "github.com/crossplane-graft/graft/pkg/managed"
 	upstreammanaged "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +30,7 @@ import (
 	"github.com/crossplane-graft/graft/hack/cloud/httpapi"
 	"github.com/crossplane-graft/graft/hack/sample"
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	graftmanaged "github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // processVariable turns the test binary into a process of the provider, as the

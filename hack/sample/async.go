@@ -143,13 +143,14 @@ func (c *Async[M]) start(ctx context.Context, mg M, typ asyncstate.Type, op func
 			return err
 		}
 
-		ctx, end = begun.Context(), func(id string, err error) {
+		ctx = begun.Context() //nolint:contextcheck // It is made from the reconcile's.
+		end = func(id string, err error) {
 			if id != "" {
 				// What can't be stored now is stored with the result.
 				_ = begun.SetExternalName(ctx, id)
 			}
 
-			begun.End(err)
+			begun.End(err) //nolint:contextcheck // The operation has its own.
 		}
 	}
 
