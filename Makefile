@@ -28,11 +28,15 @@ test: race ## Run the unit tests of all modules
 
 .PHONY: integration
 integration: race controlplane ## Run the tests that need a real control plane (built once, about ten minutes)
-	cd hack && go test $(RACE) -tags integration -count=1 -timeout 30m ./...
+	cd hack && go test $(RACE) -tags integration -count=1 -timeout 30m ./integration ./demo ./controlplane/...
 
 .PHONY: churn
 churn: race controlplane ## Let kinds come and go on a real API server for minutes (GRAFT_WATCH_CHURN=2m)
 	cd hack && go test $(RACE) -tags integration,churn -count=1 -timeout 15m -v -run TestWatchChurn ./integration
+
+.PHONY: fork
+fork: ## Do to a release of Crossplane what the documentation tells its forks to do
+	cd hack && go test -tags fork -count=1 -timeout 30m -v ./fork
 
 .PHONY: torture
 torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
@@ -46,7 +50,7 @@ generate: ## Write the pass-through of upstream's API anew
 lint: tools ## Run the linters, and look for known vulnerabilities
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; \
-		(cd $$m && go mod tidy -diff && go vet -tags integration,churn ./... && \
+		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork ./... && \
 			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" ./...); \
 	done
 	@hack/tools/vulncheck.sh "$(CURDIR)/bin/govulncheck" $(MODULES)

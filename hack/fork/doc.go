@@ -2,6 +2,6 @@
 // Crossplane can be done: it does it to the release that the documentation names,
 // and compiles and tests what comes of it.
 //
-// The test is behind the build tag integration, since it builds much of
-// Crossplane. `make integration` runs it. It needs git, and a Go module proxy.
+// The test is behind the build tag fork, since it builds much of Crossplane, which
+// takes minutes. `make fork` runs it. It needs git, and a Go module proxy.
 package fork
