@@ -218,7 +218,9 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 
 	if !e.acquire(mg) {
 		say(mg, corev1.ConditionFalse, ReasonQueued, "Waiting for operations of other objects to end.")
-		return e.postpone(ctx, mg, o, askAgain, nil)
+		e.lookAgain(ctx)
+
+		return e.postpone(ctx, mg, o, 0, nil)
 	}
 
 	return e.withDetails(mg, o), nil
@@ -244,11 +246,13 @@ func wants(mg resource.Managed, o managed.ExternalObservation) bool {
 // postpone an operation. Under plain upstream only an error does that without
 // calling it a success.
 func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error) (managed.ExternalObservation, error) {
-	switch s := seam.From(ctx); {
-	case s != nil:
-		s.RequeueWithin(wait)
-	case err != nil:
+	s := seam.From(ctx)
+	if s == nil && err != nil {
 		return o, err
+	}
+
+	if s != nil && wait > 0 {
+		s.RequeueWithin(wait)
 	}
 
 	o.ResourceExists, o.ResourceUpToDate = true, true

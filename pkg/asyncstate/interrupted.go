@@ -193,7 +193,9 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 
 	if !e.acquire(mg) {
 		say(mg, corev1.ConditionFalse, ReasonQueued, "Waiting for operations of other objects to end.")
-		return e.postpone(ctx, mg, managed.ExternalObservation{}, askAgain, nil)
+		e.lookAgain(ctx)
+
+		return e.postpone(ctx, mg, managed.ExternalObservation{}, 0, nil)
 	}
 
 	r = t.again(r)

@@ -62,7 +62,7 @@ type Tracker struct {
 	stopped bool
 	running int
 	idle    chan struct{} // closed when running gets to 0 while stopped
-	slots   map[types.UID]struct{}
+	slots   map[types.UID]*slot
 	line    []waiter
 	inLine  map[types.UID]struct{} // those of the line that still wait
 	queues  map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -88,7 +88,7 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		most:         DefaultMaxOperations,
 		details:      details{of: map[types.UID]*returned{}},
 		idle:         make(chan struct{}),
-		slots:        map[types.UID]struct{}{},
+		slots:        map[types.UID]*slot{},
 		inLine:       map[types.UID]struct{}{},
 		queues:       map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]{},
 	}
