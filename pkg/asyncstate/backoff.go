@@ -11,10 +11,19 @@ func (t *Tracker) retryAt(r *record) time.Time {
 
 	d := t.firstBackoff
 	for i := 1; i < r.Failures && d < t.lastBackoff; i++ {
-		d *= 2
+		if d *= 2; d <= 0 { // More than a Duration can hold.
+			d = t.lastBackoff
+		}
 	}
 
-	return r.Ended.Add(min(d, t.lastBackoff))
+	at := r.Ended.Add(min(d, t.lastBackoff))
+	if r.Ended.After(time.Now()) {
+		// By somebody else's clock. Nobody should have to wait for ours to
+		// get there.
+		return time.Time{}
+	}
+
+	return at
 }
 
 // settledAt returns from when on it can be believed that what a create should have

@@ -94,7 +94,7 @@ func recordOf(o client.Object) (*record, error) {
 		Version int `json:"version"`
 	}{}
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		return nil, errors.Wrapf(ErrRecord, "annotation %s: %s", AnnotationKeyOperation, clean(err.Error(), maxError))
+		return nil, unreadable(text, err)
 	}
 
 	if v.Version != recordVersion {
@@ -102,7 +102,7 @@ func recordOf(o client.Object) (*record, error) {
 	}
 
 	if err := json.Unmarshal([]byte(text), r); err != nil {
-		return nil, errors.Wrapf(ErrRecord, "annotation %s: %s", AnnotationKeyOperation, clean(err.Error(), maxError))
+		return nil, unreadable(text, err)
 	}
 
 	if err := r.check(o); err != nil {
@@ -110,6 +110,26 @@ func recordOf(o client.Object) (*record, error) {
 	}
 
 	return r, nil
+}
+
+// unreadable returns an error that says why a record can't be read: which field it
+// is, if it is one.
+func unreadable(text string, err error) error {
+	var typ *json.UnmarshalTypeError
+	if errors.As(err, &typ) && typ.Field != "" {
+		return badField(typ.Field, "it is a %s, and not what it should be", typ.Value)
+	}
+
+	fields := map[string]json.RawMessage{}
+	if json.Unmarshal([]byte(text), &fields) == nil {
+		for _, k := range []string{"started", "deadline", "ended"} {
+			if v, ok := fields[k]; ok && json.Unmarshal(v, &metav1.Time{}) != nil {
+				return badField(k, "%s is no time", clean(string(v), 64))
+			}
+		}
+	}
+
+	return errors.Wrapf(ErrRecord, "annotation %s: %s", AnnotationKeyOperation, clean(err.Error(), maxError))
 }
 
 // check that the record is one of o's that can be used.
