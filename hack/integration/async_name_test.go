@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/hack/cloud"
 	"github.com/crossplane-graft/graft/hack/sample"
@@ -18,24 +17,7 @@ import (
 // to a tracker. The objects go through each of the sets of policies that upstream
 // supports and that allow to create.
 func TestNamesAreKept(t *testing.T) {
-	const (
-		observe, create, update = xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate
-		remove, late            = xpv2.ManagementActionDelete, xpv2.ManagementActionLateInitialize
-	)
-
-	policies := []xpv2.ManagementPolicies{
-		{xpv2.ManagementActionAll},
-		{observe, create, update, late, remove},
-		{observe, create, update, remove},
-		{observe, create, update, late},
-		{observe, create, update},
-		{observe, create, remove, late},
-		{observe, create, late},
-		{observe, create, remove},
-		{observe, create},
-	}
-
-	world := func() *cloud.Cloud { return cloud.New(cloud.Options{RequestLatency: 10 * time.Millisecond}) }
+	policies := sample.CreatingPolicies()
 
 	cases := []struct {
 		name string
@@ -47,7 +29,7 @@ func TestNamesAreKept(t *testing.T) {
 
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			s, w := newServer(t), world()
+			s, w := newServer(t), cloud.New(cloud.Options{RequestLatency: 10 * time.Millisecond})
 
 			all := fleet("kept", len(policies))
 			for i, mg := range all {

@@ -20,27 +20,6 @@ import (
 	graft "github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// creatingPolicies returns all sets of management policies that upstream supports
-// and that allow to create.
-func creatingPolicies() []xpv2.ManagementPolicies {
-	const (
-		observe, create, update = xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate
-		remove, late            = xpv2.ManagementActionDelete, xpv2.ManagementActionLateInitialize
-	)
-
-	return []xpv2.ManagementPolicies{
-		{xpv2.ManagementActionAll},
-		{observe, create, update, late, remove},
-		{observe, create, update, remove},
-		{observe, create, update, late},
-		{observe, create, update},
-		{observe, create, remove, late},
-		{observe, create, late},
-		{observe, create, remove},
-		{observe, create},
-	}
-}
-
 // A provider of upjet's shape learns the external name after Create has returned.
 // It keeps it with any management policies behind Graft's package managed without
 // being changed, and when it begins and ends its operations with a tracker. Then
@@ -73,7 +52,7 @@ func TestNameIsKept(t *testing.T) {
 	}
 
 	for _, shape := range shapes {
-		for _, policies := range creatingPolicies() {
+		for _, policies := range sample.CreatingPolicies() {
 			t.Run(fmt.Sprint(shape.name, policies), func(t *testing.T) {
 				s, world := serve(t), cloud.New(cloud.Options{})
 
