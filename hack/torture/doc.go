@@ -16,6 +16,7 @@
 // What the files hold, from the outside in: main.go the command, table.go what it
 // prints, sweep.go all lives of a run, point.go how one of them is named, story.go
 // the lives, fault.go what happens to them, verdict.go what must have come of them,
-// columns.go whose code is tested, world.go the API server, the cloud and the user,
-// process.go a provider, gate.go where its goroutines wait, schedule.go who is next.
+// columns.go whose code is tested, client.go the provider's client, world.go the
+// API server, the cloud and the user, process.go a provider, gate.go where its
+// goroutines wait, schedule.go who is next.
 package main

@@ -344,7 +344,9 @@ func (w *world) atRest() bool {
 
 func (w *world) tracef(format string, a ...any) {
 	if w.trace != nil {
-		fmt.Fprintf(w.trace, "%9s  %s\n", time.Since(w.began).Round(time.Millisecond), fmt.Sprintf(format, a...))
+		// No finer: upstream's retries wait for a little longer than they should, at
+		// random.
+		fmt.Fprintf(w.trace, "%8.1fs  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, a...))
 	}
 }
 
