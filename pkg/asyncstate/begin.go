@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
@@ -85,13 +86,7 @@ func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx 
 func (e *external[M]) background(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
 	op, err := e.tracker.register(ctx, mg, r)
 	if err != nil {
-		// Nothing was begun that anybody would have to find out about, unless
-		// that was done before.
-		if e.tracker.neverStarted(r) {
-			_ = e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{})
-		}
-
-		return err
+		return e.notBegun(ctx, mg, r, err)
 	}
 
 	e.begun(ctx, mg, op)
@@ -113,16 +108,53 @@ func (e *external[M]) background(ctx context.Context, mg M, r *record, call func
 	return nil
 }
 
+// notBegun takes back the record of an operation that could not be begun because of
+// err, which it returns: there is nothing that anybody would have to find out about,
+// unless that was begun before.
+func (e *external[M]) notBegun(ctx context.Context, mg M, r *record, err error) error {
+	if e.tracker.neverStarted(r) {
+		_ = e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{})
+	}
+
+	return err
+}
+
 // beginOwn lets an external client begin an operation.
 func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
+	t := e.tracker
+
+	// What is over when the call returns is waited for like what isn't.
+	if !t.enter() {
+		return e.notBegun(ctx, mg, r, ErrStopped)
+	}
+	defer t.leave()
+
 	b := &beginning{record: r}
+	returned := false
+
+	defer func() {
+		// A panic is for upstream to catch. Nobody knows what came before it.
+		switch {
+		case returned:
+		case b.op != nil:
+			b.op.End(errPanicked) //nolint:contextcheck // An operation has a context of its own.
+		default:
+			_ = e.inline(ctx, mg, r, errPanicked)
+		}
+	}()
 
 	_, err := call(context.WithValue(ctx, beginningKey{}, b), mg)
+	returned = true
 
 	switch {
 	case b.op == nil:
 		return e.inline(ctx, mg, r, err)
 	case err != nil:
+		// What came of it is the operation's to store.
+		if s := seam.From(ctx); s != nil {
+			s.Continues = true
+		}
+
 		b.op.End(err) //nolint:contextcheck // As above.
 		return err
 	}
@@ -153,6 +185,18 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) error {
 	c := forget(mg)
 
+	var ends seam.Changes
+
+	switch {
+	case r.Type != Create:
+	case err == nil:
+		// In the same patch: a record that is gone says no more what became of
+		// upstream's announcement.
+		ends = concluded(mg, r)
+	case r.ended(err, time.Now()).Phase == phaseFailed && meta.ExternalCreateIncomplete(mg):
+		ends = seam.Changes{ended(mg, meta.AnnotationKeyExternalCreateFailed, time.Now())}
+	}
+
 	if err != nil {
 		if ended := r.ended(err, time.Now()); ended.Phase == phaseUnknown {
 			c = remember(mg, ended)
@@ -163,11 +207,26 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 		}
 	}
 
-	cs := append(seam.From(ctx).ChangedAnnotations(mg), c)
+	cs := append(append(seam.From(ctx).ChangedAnnotations(mg), ends...), c)
 
-	if perr := e.tracker.persist(ctx, mg, cs, seam.StoreOptions{Insist: r.Type == Create}); perr != nil && err == nil && r.Type != Create {
-		return perr
+	perr := e.tracker.persist(ctx, mg, cs, seam.StoreOptions{Insist: r.Type == Create})
+	if perr == nil || seam.IsOverruled(perr) {
+		return err
 	}
+
+	// As it is, the record says that nothing was begun. Nothing may be until it
+	// says what is true.
+	op, rerr := e.tracker.register(ctx, mg, r)
+	if rerr != nil {
+		return err
+	}
+
+	set := map[string]string{}
+	for _, c := range seam.From(ctx).ChangedAnnotations(mg) {
+		set[c.Key] = c.Value
+	}
+
+	op.conclude(err, set)
 
 	return err
 }

@@ -152,8 +152,11 @@ func (op *Operation) Progress(percent int, message string) error {
 // End says that the operation is over, and what came of it. It returns at once;
 // the result is stored in the background, and not forgotten until it is. It is
 // called once; later calls do nothing.
-func (op *Operation) End(err error) {
-	if op.finish(err, nil, nil) {
+func (op *Operation) End(err error) { op.conclude(err, nil) }
+
+// conclude an operation that somebody else ran.
+func (op *Operation) conclude(err error, set map[string]string) {
+	if op.finish(err, set, nil) {
 		go op.settle()
 	}
 }
