@@ -426,7 +426,7 @@ func (s *schedule) churn() func() {
 		case 3:
 			s.r.api.Define(k)
 		case 4, 5:
-			s.put(k, name)
+			s.put(i, name)
 		case 6:
 			s.r.api.Remove(k, k.Key(name))
 		case 7:
@@ -561,11 +561,13 @@ func (s *schedule) watchDefinitions(on bool) {
 }
 
 // put an object of a kind, if it is served.
-func (s *schedule) put(k watchtest.Kind, name string) {
-	// Nobody else defines kinds between the question and the answer.
+func (s *schedule) put(i int, name string) {
+	// Nobody else defines kinds between the question and the answer, or puts what
+	// is in a namespace where there are none.
 	s.defining.Lock()
 	defer s.defining.Unlock()
 
+	k := s.kind(i)
 	if s.r.api.Objects(k) != nil {
 		s.r.api.Put(k.Object(name), k)
 	}
