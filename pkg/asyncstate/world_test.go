@@ -59,6 +59,9 @@ type world struct {
 	// plain means upstream's reconciler, with Connector.
 	plain bool
 
+	// synchronous means that there are no operations at all.
+	synchronous bool
+
 	// manual means that nothing is reconciled by itself.
 	manual bool
 
@@ -132,7 +135,9 @@ func (w *world) start() *process {
 		connector = w.connector(p)
 	}
 
-	if w.plain {
+	if w.synchronous {
+		p.rec = managed.NewReconciler(m, of, managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalConnector(connector))
+	} else if w.plain {
 		p.rec = upstream.NewReconciler(m, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said),
 			upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker)))
 	} else {
