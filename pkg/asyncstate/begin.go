@@ -169,7 +169,7 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 	e.has = false
 
 	s, _ := op.status()
-	sayRunning(mg, s)
+	e.sayRunning(ctx, mg, s)
 	e.lookAgain(ctx)
 
 	switch session := seam.From(ctx); {
@@ -226,7 +226,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 		set[c.Key] = c.Value
 	}
 
-	op.conclude(err, set)
+	op.conclude(err, set) //nolint:contextcheck // An operation has a context of its own.
 
 	return err
 }

@@ -153,7 +153,7 @@ func (t *Tracker) neverStarted(r *record) bool {
 func (e *external[M]) observeRunning(ctx context.Context, mg M, op *Operation) (managed.ExternalObservation, error) {
 	s, _ := op.status()
 	e.lookAgain(ctx)
-	sayRunning(mg, s)
+	e.sayRunning(ctx, mg, s)
 
 	o := managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 
@@ -172,6 +172,20 @@ func (e *external[M]) observeRunning(ctx context.Context, mg M, op *Operation) (
 	}
 
 	return o, nil
+}
+
+// sayRunning says that an operation runs. An update that is soon over is not worth
+// two writes of status: it says so if it takes longer.
+func (e *external[M]) sayRunning(ctx context.Context, mg M, s Status) {
+	quiet := e.tracker.reportEvery - time.Since(s.Started)
+	if s.Type != Update || quiet <= 0 || meta.WasDeleted(mg) {
+		sayRunning(mg, s)
+		return
+	}
+
+	if session := seam.From(ctx); session != nil {
+		session.RequeueWithin(quiet)
+	}
 }
 
 // lookAgain makes sure that the object is reconciled again when that makes sense.

@@ -34,6 +34,9 @@ const (
 func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
 	t := e.tracker
 
+	// What is found to be absent was so then, whenever the answer comes.
+	asked := time.Now()
+
 	if resume := resumerOf(e.inner); resume != nil && r.Handle != "" {
 		return e.again(ctx, mg, r, interruptedResumed, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 			return nil, resume(ctx, mg, r.attempt())
@@ -56,7 +59,7 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		case !f.Known:
 			return managed.ExternalObservation{}, e.unknown(ctx, mg, finderAgain, errors.Wrap(ErrResultUnknown, "the create was interrupted, and the provider can't tell yet what came of it"))
 		case !t.idempotent || meta.WasDeleted(mg):
-			return e.absent(ctx, mg, r)
+			return e.absent(ctx, mg, r, asked)
 		}
 	}
 
@@ -72,7 +75,7 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		}
 
 		if meta.WasDeleted(mg) || !t.idempotent && !t.deterministic {
-			return e.absent(ctx, mg, r)
+			return e.absent(ctx, mg, r, asked)
 		}
 	case !t.idempotent:
 		return managed.ExternalObservation{}, e.unknown(ctx, mg, personAgain, errors.Wrap(ErrResultUnknown, "the create was interrupted, and the provider has nothing to find out by what came of it. "+messageResolve))
@@ -146,13 +149,13 @@ func concluded(mg resource.Managed, r *record) seam.Changes {
 	return seam.Changes{succeeded(mg, time.Now())}
 }
 
-// absent goes on from what an interrupted create should have made and hasn't, once
-// it can't do so any more.
-func (e *external[M]) absent(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
+// absent goes on from what an interrupted create should have made, and hadn't when
+// that was asked, once it can't do so any more.
+func (e *external[M]) absent(ctx context.Context, mg M, r *record, asked time.Time) (managed.ExternalObservation, error) {
 	t := e.tracker
 
 	at := t.settledAt(r)
-	if wait := time.Until(at); wait > 0 {
+	if wait := at.Sub(asked); wait > 0 {
 		return managed.ExternalObservation{}, e.unknown(ctx, mg, wait, errors.Errorf("the create was interrupted. The external resource was not found, but may come up until %s, since the process that asked for it may still be at work. "+
 			"If it surely isn't, remove the annotations %s and %s", at.UTC().Format(time.RFC3339), AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending))
 	}
