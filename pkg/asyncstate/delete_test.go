@@ -120,11 +120,11 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 					}
 				}
 
-				for !w.gone("b") && time.Since(begun) < 3*time.Hour {
+				for !w.gone() && time.Since(begun) < 3*time.Hour {
 					pass(time.Minute)
 				}
 
-				if !w.gone("b") {
+				if !w.gone() {
 					t.Errorf("\n%s\nIt is still there: %s", tc.reason, describe(w.get("b")))
 				}
 
@@ -176,7 +176,7 @@ func TestWritesWhileDeleteRuns(t *testing.T) {
 
 		pass(10 * time.Hour)
 
-		if !w.gone("b") {
+		if !w.gone() {
 			t.Error(describe(w.get("b")))
 		}
 	})

@@ -228,8 +228,8 @@ func TestObjectIsReplaced(t *testing.T) {
 				defer w.end()
 
 				pass(time.Minute)
-				w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
 				w.delete("b")
+				w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
 
 				if err := w.api.Server().Create(context.Background(), bucket("b")); err != nil {
 					t.Fatal(err)
@@ -436,7 +436,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
 				pass(15 * time.Minute)
 
-				if b := w.get("b"); typ == asyncstate.Delete && !w.gone("b") || typ != asyncstate.Delete && reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
+				if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
 					t.Error(describe(b))
 				}
 			})

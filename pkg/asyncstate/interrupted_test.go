@@ -6,9 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
@@ -27,8 +26,9 @@ func crashed(t *testing.T, k clientKind, after time.Duration, o ...asyncstate.Tr
 	reconciled(t, p, "b")
 	pass(after)
 	p.kill()
+	p = w.start()
 
-	return w, w.start()
+	return w, p
 }
 
 func TestAnswerToResumptionIsLost(t *testing.T) {
@@ -146,12 +146,12 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 				for range 20 {
 					pass(2 * time.Minute)
 
-					if !w.gone("b") {
+					if !w.gone() {
 						reconciled(t, p, "b")
 					}
 				}
 
-				if got := w.cloud.ownedBy("uid-1"); !w.gone("b") || len(got) > 0 {
+				if got := w.cloud.ownedBy("uid-1"); !w.gone() || len(got) > 0 {
 					t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, got, describe(w.get("b")))
 				}
 			})
@@ -269,7 +269,7 @@ func TestAnnouncementIsConcluded(t *testing.T) {
 					t.Errorf("\n%s\nThe region is %q", tc.reason, got)
 				}
 
-				if !w.gone("b") && name == "Delete" {
+				if !w.gone() && name == "Delete" {
 					t.Errorf("\n%s\n%s", tc.reason, describe(b))
 				}
 			})

@@ -47,9 +47,6 @@ func liveAtRandom(t *testing.T, seed uint64) {
 
 	w.cloud.takes = time.Duration(1+r.IntN(30)) * time.Minute
 	uid := string(w.get("b").GetUID())
-	p := w.start()
-	defer w.end()
-
 	var log []string
 
 	note := func(format string, args ...any) {
@@ -71,6 +68,9 @@ func liveAtRandom(t *testing.T, seed uint64) {
 
 		return nil
 	}
+
+	p := w.start()
+	defer w.end()
 
 	for range 10 + r.IntN(40) {
 		switch r.IntN(16) {
@@ -122,7 +122,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 				return nil
 			}, nil)
 		case 10:
-			if w.gone("b") {
+			if w.gone() {
 				break
 			}
 
@@ -132,11 +132,11 @@ func liveAtRandom(t *testing.T, seed uint64) {
 		case 11:
 			note("somebody writes a label")
 
-			if !w.gone("b") {
+			if !w.gone() {
 				w.edit("b", func(b *testkit.Bucket) { b.SetLabels(map[string]string{"n": fmt.Sprint(r.Int())}) })
 			}
 		case 12:
-			if w.gone("b") {
+			if w.gone() {
 				break
 			}
 
@@ -161,7 +161,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 				}
 			})
 		case 15:
-			if r.IntN(2) == 0 && !w.gone("b") {
+			if r.IntN(2) == 0 && !w.gone() {
 				note("the cache stops")
 
 				if err := w.api.Freeze(context.Background(), w.get("b")); err != nil {
@@ -186,7 +186,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 	p.faults(nil, nil)
 
 	heal := func() {
-		if w.gone("b") {
+		if w.gone() {
 			return
 		}
 
@@ -251,7 +251,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 	pass(5 * time.Hour)
 	settle()
 
-	if !w.gone("b") {
+	if !w.gone() {
 		t.Error("It is there after it was deleted")
 	}
 

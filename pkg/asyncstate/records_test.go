@@ -118,7 +118,7 @@ func TestUnusableRecord(t *testing.T) {
 				})
 				pass(time.Minute)
 
-				if !w.gone("b") {
+				if !w.gone() {
 					t.Errorf("\n%s\nThe record was removed by hand: %s", tc.reason, describe(w.get("b")))
 				}
 			})

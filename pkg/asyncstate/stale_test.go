@@ -20,7 +20,7 @@ func TestCacheCatchesUp(t *testing.T) {
 		p := w.start()
 		defer w.end()
 
-		w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+		w.cloud.set(func(c *fakeCloud) { c.lose = func() error { return errQuota } })
 
 		reconciled(t, p, "b")
 
@@ -35,7 +35,7 @@ func TestCacheCatchesUp(t *testing.T) {
 			t.Errorf("What is read is older than the result, so nothing is to be said: %s", describe(w.get("b")))
 		}
 
-		w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+		w.cloud.set(func(c *fakeCloud) { c.lose = nil })
 		w.api.Thaw()
 		reconciled(t, p, "b")
 

@@ -106,6 +106,8 @@ type process struct {
 	fault func(verb string, o client.Object) error
 	lose  func(verb string, o client.Object) error
 
+	asking sync.Mutex
+
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
@@ -116,18 +118,18 @@ func (w *world) start() *process {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &process{Client: w.api.Client(), w: w, metrics: asyncstate.NewMetrics(), cancel: cancel, ended: make(chan struct{})}
-	live := &process{Client: w.api.Live(), w: w}
+	live := w.api.Live()
 	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
 
 	o := append([]asyncstate.TrackerOption{
-		asyncstate.WithLiveReader(reader{p, live.Client}),
+		asyncstate.WithLiveReader(reader{p, live}),
 		asyncstate.WithRecorder(w.said),
 		asyncstate.WithLogger(w.said),
 		asyncstate.WithMetrics(p.metrics),
 	}, w.kind.options()...)
 	p.tracker = asyncstate.NewTracker(p, append(o, w.options...)...)
 
-	m := &fakeManager{Manager: xpfake.Manager{Client: p, Scheme: testkit.Scheme()}, live: reader{p, live.Client}}
+	m := &fakeManager{Manager: xpfake.Manager{Client: p, Scheme: testkit.Scheme()}, live: reader{p, live}}
 	of := resource.ManagedKind(testkit.BucketKind())
 
 	connector := w.cloud.connector(w.kind, p.dead.Load)
@@ -135,12 +137,13 @@ func (w *world) start() *process {
 		connector = w.connector(p)
 	}
 
-	if w.synchronous {
+	switch {
+	case w.synchronous:
 		p.rec = managed.NewReconciler(m, of, managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalConnector(connector))
-	} else if w.plain {
+	case w.plain:
 		p.rec = upstream.NewReconciler(m, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said),
 			upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker)))
-	} else {
+	default:
 		p.rec = managed.NewReconciler(m, of, append([]managed.ReconcilerOption{
 			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said),
 			managed.WithExternalConnector(connector), managed.WithAsync(p.tracker),
@@ -270,7 +273,7 @@ func (w *world) get(name string) *testkit.Bucket {
 	return b
 }
 
-func (w *world) gone(name string) bool { return w.get(name).GetName() == "" }
+func (w *world) gone() bool { return w.get("b").GetName() == "" }
 
 // edit an object as a user does.
 func (w *world) edit(name string, fn func(b *testkit.Bucket)) {
@@ -357,10 +360,8 @@ func (p *process) do(verb string, o client.Object, serve func() error) error {
 	fault, lose := p.fault, p.lose
 	p.mu.Unlock()
 
-	if fault != nil {
-		if err := fault(verb, o); err != nil {
-			return err
-		}
+	if err := p.ask(fault, verb, o); err != nil {
+		return err
 	}
 
 	p.w.serving.Lock()
@@ -379,11 +380,19 @@ func (p *process) do(verb string, o client.Object, serve func() error) error {
 		}
 	}
 
-	if lose != nil {
-		return lose(verb, o)
+	return p.ask(lose, verb, o)
+}
+
+// ask whether something goes wrong, for one request at a time.
+func (p *process) ask(fn func(verb string, o client.Object) error, verb string, o client.Object) error {
+	if fn == nil {
+		return nil
 	}
 
-	return nil
+	p.asking.Lock()
+	defer p.asking.Unlock()
+
+	return fn(verb, o)
 }
 
 // faults sets what goes wrong with requests to the API server.
