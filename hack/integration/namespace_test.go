@@ -10,13 +10,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/providerconfig"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	kmeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +29,7 @@ import (
 	"github.com/crossplane-graft/graft/hack/cloud"
 	"github.com/crossplane-graft/graft/hack/sample"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // tries is how often a provider must have been refused before what it does is
@@ -33,6 +38,23 @@ const tries = 10
 
 // A newTracker is a constructor of usage trackers, upstream's or Graft's.
 type newTracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker
+
+// protecting is Graft with usages that are protected.
+var protecting = flavour{name: "GraftProtecting", graft: true, build: newProtecting}
+
+func newProtecting(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
+	return managed.NewReconciler(m, of,
+		managed.WithManagementPolicies(),
+		managed.WithInitializers(),
+		managed.WithCreationGracePeriod(s.grace()),
+		managed.WithPollInterval(s.pollInterval()),
+		managed.WithTypedExternalConnector(s.connectors.typedFor(of)),
+		managed.WithUsageProtection(usageKind()))
+}
+
+func usageKind() schema.GroupVersionKind {
+	return sample.ProviderConfigKinds(sample.ProviderConfigKind).Usage
+}
 
 // A tenancy is a namespace with a Bucket in it, of a provider that logs in with
 // the token of the provider config that the Bucket refers to.
@@ -57,7 +79,8 @@ type left struct {
 // it any more, and the namespace controller deletes in no particular order; so the
 // record that the Bucket uses its provider config goes while the Bucket waits for
 // its external resource, and can't be made anew. That is what keeps the Bucket:
-// one that never connected has no finalizer yet, and goes.
+// one that never connected has no finalizer yet, and goes. Nor is a Bucket kept whose
+// record is protected.
 func TestTerminatingNamespace(t *testing.T) {
 	nothing := left{Namespace: gone, Bucket: gone}
 	stuck := left{Namespace: string(corev1.NamespaceTerminating), Bucket: "False/ReconcileError", External: 1}
@@ -76,7 +99,7 @@ func TestTerminatingNamespace(t *testing.T) {
 		// connects is false if the provider config doesn't exist.
 		connects bool
 		// upstream and graft are what is found once the external system lets the
-		// external resource go.
+		// external resource go. If usages are protected that is nothing, always.
 		upstream, graft found
 		// moves is whether the Bucket is then pointed to a provider config that
 		// isn't in the namespace, and moved what is found after that.
@@ -112,16 +135,21 @@ func TestTerminatingNamespace(t *testing.T) {
 	trackers := map[string]newTracker{
 		upstream.name: resource.NewProviderConfigUsageTracker,
 		graft.name:    managed.NewProviderConfigUsageTracker,
+
+		protecting.name: managed.NewProviderConfigUsageTracker,
 	}
 
 	for name, tc := range cases {
-		for _, f := range []flavour{upstream, graft} {
+		for _, f := range []flavour{upstream, graft, protecting} {
 			t.Run(name+"/"+f.name, func(t *testing.T) {
 				is := newTenancy(t, tc.refers)
-				want, wantMoved := tc.upstream, tc.upstreamWhenMoved
+				want, wantMoved, moves, until := tc.upstream, tc.upstreamWhenMoved, tc.moves, is.untilUnused
 
-				if f.graft {
+				switch f.name {
+				case graft.name:
 					want, wantMoved = tc.graft, tc.whenMoved
+				case protecting.name:
+					want, moves, until = found{left: nothing}, false, is.untilHeld
 				}
 
 				check := func(want found) {
@@ -144,13 +172,13 @@ func TestTerminatingNamespace(t *testing.T) {
 
 				letGo := is.hold()
 				must(t, "Delete()", is.server.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: is.name}}))
-				is.untilUnused(t)
+				until(t)
 				letGo()
 
 				is.settle(t)
 				check(want)
 
-				if tc.moves {
+				if moves {
 					is.server.merge(t, fmt.Sprintf(`{"spec":{"providerConfigRef":{"kind":%q,"name":"default"}}}`, sample.ClusterProviderConfigKind), is.bucket)
 					is.settle(t)
 					check(wantMoved)
@@ -164,6 +192,102 @@ func TestTerminatingNamespace(t *testing.T) {
 				check(found{left: nothing})
 			})
 		}
+	}
+}
+
+// A usage that is protected goes with its Bucket, however that goes, and the provider
+// config after it.
+func TestProtectedUsage(t *testing.T) {
+	deleteNamespace := func(ctx context.Context, is *tenancy) error {
+		return is.server.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: is.name}})
+	}
+
+	// free the Bucket by hand, which leaves its external resource behind.
+	free := func(ctx context.Context, is *tenancy) error {
+		return is.server.Patch(ctx, is.bucket, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+	}
+
+	// deleteInForeground deletes the Bucket, and the provider config that it needs.
+	deleteInForeground := func(ctx context.Context, is *tenancy) error {
+		return errors.Join(
+			is.server.Delete(ctx, is.config()),
+			is.server.Delete(ctx, is.bucket, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	}
+
+	active := left{Namespace: string(corev1.NamespaceActive), Bucket: gone}
+
+	cases := map[string]struct {
+		reason string
+		remove func(ctx context.Context, is *tenancy) error
+		// frees is whether the Bucket is then freed by hand, and down whether the
+		// provider isn't running meanwhile.
+		frees, down bool
+		want        left
+	}{
+		"FreedByHand": {
+			reason: "Whoever frees the Bucket by hand has the namespace gone.",
+			remove: deleteNamespace, frees: true,
+			want: left{Namespace: gone, Bucket: gone, External: 1},
+		},
+		"FreedWhileDown": {
+			reason: "Also if the provider is only started afterwards.",
+			remove: deleteNamespace, frees: true, down: true,
+			want: left{Namespace: gone, Bucket: gone, External: 1},
+		},
+		"Foreground": {
+			reason: "A foreground deletion waits for the Bucket, not for its usage; and the provider config for both.",
+			remove: deleteInForeground,
+			want:   active,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			is := newTenancy(t, xpv2.ProviderConfigReference{Kind: sample.ProviderConfigKind, Name: "own"})
+			p := is.start(t, protecting, managed.NewProviderConfigUsageTracker)
+			is.untilUsed(t, true)
+			is.untilProtected(t)
+
+			letGo := is.hold()
+			must(t, "cannot delete", tc.remove(t.Context(), is))
+
+			if tc.want.Namespace == gone {
+				is.untilHeld(t)
+			} else {
+				is.server.until(t, "the Bucket waits for its external resource", []sample.Instance{is.bucket}, func(mg sample.Instance) bool {
+					return condition(mg, reconciler.TypeDeleting) == "True/"+string(reconciler.ReasonExternalDeleteFailed)
+				})
+			}
+
+			pc := is.config()
+			must(t, "the provider config has gone while it is needed", is.server.Get(t.Context(), client.ObjectKeyFromObject(pc), pc))
+
+			if tc.down {
+				p.stop()
+			}
+
+			if tc.frees {
+				must(t, "cannot free the Bucket", free(t.Context(), is))
+			} else {
+				letGo()
+			}
+
+			if tc.down {
+				is.start(t, protecting, managed.NewProviderConfigUsageTracker)
+			}
+
+			eventually(t, "all is gone", func() (bool, string) {
+				got, says := is.left(t)
+				usages, configs := &sample.ProviderConfigUsageList{}, &sample.ProviderConfigList{}
+				must(t, "List()", errors.Join(
+					is.server.List(t.Context(), usages, client.InNamespace(is.name)),
+					is.server.List(t.Context(), configs, client.InNamespace(is.name))))
+
+				n := len(usages.Items) + len(configs.Items)
+
+				return got == tc.want && n == 0, fmt.Sprintf("%s: want %+v, got %+v, usages %+v, %d configs, Synced: %s", tc.reason, tc.want, got, usages.Items, len(configs.Items), says)
+			})
+		})
 	}
 }
 
@@ -216,6 +340,12 @@ func (is *tenancy) start(t *testing.T, f flavour, track newTracker) *provider {
 				Complete(providerconfig.NewReconciler(m, sample.ProviderConfigKinds(kind))))
 		}
 
+		if f.name == protecting.name {
+			must(t, "cannot add a controller", ctrl.NewControllerManagedBy(m).
+				For(&sample.ProviderConfigUsage{}).
+				Complete(managed.NewUsageReleaser(m, usageKind())))
+		}
+
 		configs := sample.WithProviderConfigs(m.GetClient(), track(m.GetClient(), &sample.ProviderConfigUsage{}))
 		s.connectors.typed = sample.NewSync[*sample.Bucket](is.world, configs)
 
@@ -251,6 +381,18 @@ func (is *tenancy) untilUsed(t *testing.T, connects bool) {
 		must(t, "Get()", is.server.Get(t.Context(), client.ObjectKeyFromObject(pc), pc))
 
 		return pc.GetUsers() == 1 && len(pc.GetFinalizers()) == 1, fmt.Sprintf("%d users, finalizers %v", pc.GetUsers(), pc.GetFinalizers())
+	})
+}
+
+// untilProtected waits until the Bucket's usage is protected.
+func (is *tenancy) untilProtected(t *testing.T) {
+	t.Helper()
+
+	eventually(t, "the usage is protected", func() (bool, string) {
+		u := &sample.ProviderConfigUsage{}
+		must(t, "Get()", is.server.Get(t.Context(), client.ObjectKey{Namespace: is.name, Name: string(is.bucket.GetUID())}, u))
+
+		return meta.FinalizerExists(u, managed.UsageFinalizerName), fmt.Sprintf("%+v", u.ObjectMeta)
 	})
 }
 
@@ -293,6 +435,34 @@ func (is *tenancy) untilUnused(t *testing.T) {
 			is.server.List(t.Context(), configs, client.InNamespace(is.name))))
 
 		return len(usages.Items)+len(configs.Items) == 0, fmt.Sprintf("%d and %d are there", len(usages.Items), len(configs.Items))
+	})
+}
+
+// untilHeld waits until all of the namespace is being deleted, and nothing has gone
+// that is in use.
+func (is *tenancy) untilHeld(t *testing.T) {
+	t.Helper()
+
+	eventually(t, "all of the namespace is being deleted", func() (bool, string) {
+		usages, configs, buckets := &sample.ProviderConfigUsageList{}, &sample.ProviderConfigList{}, &sample.BucketList{}
+		must(t, "List()", errors.Join(
+			is.server.List(t.Context(), usages, client.InNamespace(is.name)),
+			is.server.List(t.Context(), configs, client.InNamespace(is.name)),
+			is.server.List(t.Context(), buckets, client.InNamespace(is.name))))
+
+		alive := 0
+
+		for _, l := range []client.ObjectList{usages, configs, buckets} {
+			must(t, "EachListItem()", kmeta.EachListItem(l, func(o runtime.Object) error {
+				if co, ok := o.(client.Object); ok && !meta.WasDeleted(co) {
+					alive++
+				}
+
+				return nil
+			}))
+		}
+
+		return alive == 0, fmt.Sprintf("%d are not", alive)
 	})
 }
 

@@ -48,6 +48,8 @@ func (c *connector[managed]) Connect(ctx context.Context, mg managed) (TypedExte
 		return nil, err
 	}
 
+	c.external.config.protection.connected(ctx, mg)
+
 	return &externalClient[managed]{inner: ec, external: c.external}, nil
 }
 

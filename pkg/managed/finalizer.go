@@ -21,12 +21,14 @@ type finalizer struct {
 	// past means that inner may write past the client seam.
 	past bool
 
-	// reservation is nil if names are not reserved.
+	// protection is nil if usages are not protected, and reservation if names are
+	// not reserved.
+	protection  *usageProtection
 	reservation *reservation
 }
 
 func (c *config) finalizerFor(cl client.Client) resource.Finalizer {
-	f := &finalizer{inner: c.finalizer, past: true, reservation: c.reservation}
+	f := &finalizer{inner: c.finalizer, past: true, protection: c.protection, reservation: c.reservation}
 	if f.inner == nil {
 		f.inner, f.past = resource.NewAPIFinalizer(cl, FinalizerName), false
 	}
@@ -93,6 +95,7 @@ func (f *finalizer) RemoveFinalizer(ctx context.Context, o resource.Object) erro
 	s.Written(o)
 	s.Reached(seam.PhaseFinalizerRemoved)
 	f.reservation.released(ctx, o)
+	f.protection.released(ctx, o)
 
 	return nil
 }

@@ -33,6 +33,7 @@ type config struct {
 	async        *async
 	confirmation *confirmation
 	preCreate    *preCreate
+	protection   *usageProtection
 	reservation  *reservation
 
 	createResolver *createResolver
@@ -172,6 +173,7 @@ const (
 	reasonCannotReportDeletion   event.Reason = "CannotReportDeletion"
 	reasonConfirmingAbsence      event.Reason = "ConfirmingAbsence"
 	reasonFoundAfterAll          event.Reason = "FoundAfterAll"
+	reasonCannotProtectUsage     event.Reason = "CannotProtectUsage"
 	reasonCannotRelease          event.Reason = "CannotReleaseReservation"
 	reasonAdopted                event.Reason = "AdoptedExternalResource"
 	reasonResolvedCreate         event.Reason = "ResolvedCreate"

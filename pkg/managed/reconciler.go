@@ -93,6 +93,8 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		patches = append(patches, rv.patch(m, schema.GroupVersionKind(of)))
 	}
 
+	r.config.protection.join(m, mg)
+
 	if cr := r.config.createResolver; cr != nil {
 		cr.learn(upstream.NewReconciler(m, of, r.config.upstream...))
 	}

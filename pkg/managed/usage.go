@@ -55,6 +55,22 @@ func (c *usageClient) Create(ctx context.Context, usage client.Object, opts ...c
 	return err
 }
 
+// Update a usage, to say that another provider config is used. Upstream's trackers
+// replace the whole of it, and would so end its protection.
+func (c *usageClient) Update(ctx context.Context, usage client.Object, opts ...client.UpdateOption) error {
+	is := seam.Empty(usage)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(usage), is); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+
+	if meta.FinalizerExists(is, UsageFinalizerName) {
+		usage.SetFinalizers(is.GetFinalizers())
+		usage.SetOwnerReferences(is.GetOwnerReferences())
+	}
+
+	return c.Client.Update(ctx, usage, opts...)
+}
+
 // isTerminating tells whether something could not be created because its namespace
 // is being deleted.
 func isTerminating(err error) bool {

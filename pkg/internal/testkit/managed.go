@@ -215,10 +215,11 @@ func (l *DatabaseList) DeepCopyObject() runtime.Object {
 	return out
 }
 
-// Scheme returns a scheme that knows the kinds above.
+// Scheme returns a scheme that knows the kinds of this package.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	s.AddKnownTypes(BucketKind().GroupVersion(), &Bucket{}, &BucketList{}, &Database{}, &DatabaseList{})
+	s.AddKnownTypes(BucketKind().GroupVersion(), &Bucket{}, &BucketList{}, &Database{}, &DatabaseList{},
+		&ProviderConfigUsage{}, &LegacyProviderConfigUsage{})
 	metav1.AddToGroupVersion(s, BucketKind().GroupVersion())
 
 	return s

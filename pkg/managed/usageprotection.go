@@ -1,0 +1,222 @@
+package managed
+
+import (
+	"context"
+	"slices"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// UsageFinalizerName is the finalizer of a usage that WithUsageProtection protects.
+const UsageFinalizerName = "graft.crossplane.io/in-use"
+
+// WithUsageProtection keeps the ProviderConfigUsage of a managed resource, and with
+// it the ProviderConfig, until the managed resource's finalizer is gone. Otherwise a
+// usage goes when it is deleted, with its namespace or in a foreground deletion, and
+// the ProviderConfig after it, while the managed resource still needs both.
+//
+// It gives the usage the finalizer UsageFinalizerName, after each connect that finds
+// it without, while the managed resource is not being deleted; and in the same write
+// clears blockOwnerDeletion in the usage's owner reference. With that a foreground
+// deletion would wait for the usage, the usage for the managed resource, and that,
+// as upstream has it, for the foreground deletion. If a usage can't be protected the
+// managed resource is reconciled nevertheless; an event CannotProtectUsage says so,
+// and the next reconcile tries again.
+//
+// Whoever uses it must also run a UsageReleaser, which lets go of what this
+// reconciler can't. See there for how to do without it again. The trackers of this
+// package keep a usage protected when it is pointed to another ProviderConfig;
+// upstream's don't.
+//
+// The kind is the one that the connector's tracker records: of names that trackers
+// of package resource give. It is read from the manager's cache, as its trackers do.
+// It costs one write for each managed resource, one when it is gone, and a read of
+// the API server itself where the cache lags behind the tracker. The provider needs
+// get, update and patch of usages.
+//
+// WithUsageProtection panics if the kind is incomplete. NewReconciler panics if it is
+// not one of usages that managed resources of the reconciled kind have.
+func WithUsageProtection(of schema.GroupVersionKind) ReconcilerOption {
+	mustBeComplete(of, "WithUsageProtection")
+
+	return func(r *Reconciler) {
+		r.config.protection = &usageProtection{usages: usages{of: of}, config: &r.config}
+	}
+}
+
+// usageProtection holds the usages of what connects. It stands behind the connector
+// and behind the finalizer, and remembers nothing.
+type usageProtection struct {
+	usages usages
+	config *config
+}
+
+// join makes the usages those of m. mg is of the reconciled kind.
+func (p *usageProtection) join(m manager.Manager, mg resource.Managed) {
+	if p == nil {
+		return
+	}
+
+	p.usages = mustFindUsages(m, p.usages.of, "WithUsageProtection")
+
+	usage, err := p.usages.empty()
+	if err != nil {
+		panic(err)
+	}
+
+	_, legacy := usage.(resource.LegacyProviderConfigUsage) //nolint:staticcheck // Deprecated, and what most providers have.
+	_, is := mg.(resource.LegacyManaged)                    //nolint:staticcheck // As above.
+
+	if legacy != is {
+		panic(errors.Errorf("managed.WithUsageProtection was given %s for %T: one of them is legacy, the other is not; pass the kind that its tracker records", p.usages.of, mg))
+	}
+}
+
+// connected protects the usage of a managed resource whose connector has recorded it.
+func (p *usageProtection) connected(ctx context.Context, mg resource.Managed) {
+	if p == nil || meta.WasDeleted(mg) {
+		return
+	}
+
+	err := p.usages.protect(ctx, p.usages.client, mg)
+	if kerrors.IsNotFound(err) || kerrors.IsConflict(err) {
+		// The tracker may have written it just now, and the cache not know.
+		err = p.usages.protect(ctx, p.usages.live, mg)
+	}
+
+	if err != nil {
+		p.config.log.Info("Cannot protect the usage of a provider config", "uid", mg.GetUID(), "error", err)
+		p.config.record.Event(mg, event.Warning(reasonCannotProtectUsage, err))
+	}
+}
+
+// released lets go of the usage of a managed resource whose finalizer is gone. What
+// fails here is for the UsageReleaser to do.
+func (p *usageProtection) released(ctx context.Context, mg client.Object) {
+	if p == nil {
+		return
+	}
+
+	usage, err := p.usages.get(ctx, p.usages.client, usageKey(mg))
+	if err == nil {
+		err = p.usages.release(ctx, usage)
+	}
+
+	if client.IgnoreNotFound(err) != nil {
+		p.config.log.Debug("Cannot release the usage of a provider config yet", "uid", mg.GetUID(), "error", err)
+	}
+}
+
+// usages are the ProviderConfigUsages of one kind.
+type usages struct {
+	of     schema.GroupVersionKind
+	scheme *runtime.Scheme
+	client client.Client
+	live   client.Reader
+}
+
+// mustFindUsages returns the usages of a kind, and panics if that is none of usages.
+func mustFindUsages(m manager.Manager, of schema.GroupVersionKind, caller string) usages {
+	u := usages{of: of, scheme: m.GetScheme(), client: m.GetClient(), live: liveReader(m)}
+
+	if _, err := u.empty(); err != nil {
+		panic(errors.Wrapf(err, "managed.%s was given %s: pass the kind that the connector's tracker records, and add its API package to the manager's scheme with AddToScheme", caller, of))
+	}
+
+	return u
+}
+
+func mustBeComplete(of schema.GroupVersionKind, caller string) {
+	if of.Version == "" || of.Kind == "" {
+		panic(errors.Errorf("managed.%s was given the kind %q: pass the whole of the one that the connector's tracker records, such as ProviderConfigUsageGroupVersionKind of the provider's API package", caller, of))
+	}
+}
+
+// empty returns a new usage, in the form in which trackers read it.
+func (u usages) empty() (resource.ProviderConfigUsage, error) {
+	o, err := u.scheme.New(u.of)
+	if err != nil {
+		return nil, err
+	}
+
+	usage, ok := o.(resource.ProviderConfigUsage)
+	if !ok {
+		return nil, errors.Errorf("%T is not a usage of provider configs", o)
+	}
+
+	return usage, nil
+}
+
+func (u usages) get(ctx context.Context, from client.Reader, key client.ObjectKey) (resource.ProviderConfigUsage, error) {
+	usage, err := u.empty()
+	if err != nil {
+		return nil, err
+	}
+
+	return usage, errors.Wrapf(from.Get(ctx, key, usage), "cannot get %s %q", u.of.Kind, key.Name)
+}
+
+// protect the usage of a managed resource, as it is said to be.
+func (u usages) protect(ctx context.Context, from client.Reader, mg client.Object) error {
+	usage, err := u.get(ctx, from, usageKey(mg))
+	if err != nil {
+		return err
+	}
+
+	if meta.WasDeleted(usage) {
+		// The API server takes no new finalizers.
+		return nil
+	}
+
+	before, _ := usage.DeepCopyObject().(client.Object)
+	owners := usage.GetOwnerReferences()
+
+	i := slices.IndexFunc(owners, func(r metav1.OwnerReference) bool {
+		return r.Controller != nil && *r.Controller && r.UID == mg.GetUID()
+	})
+	if i < 0 {
+		return errors.Errorf("%s %q is not controlled by the managed resource of that UID", u.of.Kind, usage.GetName())
+	}
+
+	if meta.FinalizerExists(usage, UsageFinalizerName) && (owners[i].BlockOwnerDeletion == nil || !*owners[i].BlockOwnerDeletion) {
+		return nil
+	}
+
+	meta.AddFinalizer(usage, UsageFinalizerName)
+
+	owners[i].BlockOwnerDeletion = nil
+	usage.SetOwnerReferences(owners)
+
+	// Lists are replaced as a whole, hence the lock.
+	err = u.client.Patch(ctx, usage, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+
+	return errors.Wrapf(err, "cannot protect %s %q", u.of.Kind, usage.GetName())
+}
+
+// release a usage, if it is as it was read.
+//
+// It is an update, not a patch: after a patch that removes the last finalizer, the
+// API server deletes whatever has the name by then, be it another object.
+func (u usages) release(ctx context.Context, usage client.Object) error {
+	if !meta.FinalizerExists(usage, UsageFinalizerName) {
+		return nil
+	}
+
+	meta.RemoveFinalizer(usage, UsageFinalizerName)
+
+	return errors.Wrapf(client.IgnoreNotFound(u.client.Update(ctx, usage)), "cannot release %s %q", u.of.Kind, usage.GetName())
+}
+
+// usageKey returns what upstream's trackers call a managed resource's usage.
+func usageKey(mg client.Object) client.ObjectKey {
+	return client.ObjectKey{Namespace: mg.GetNamespace(), Name: string(mg.GetUID())}
+}

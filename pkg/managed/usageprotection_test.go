@@ -1,0 +1,509 @@
+package managed
+
+import (
+	"context"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// userUID is the UID of the managed resource in these tests.
+const userUID = "the-user"
+
+// used gives a managed resource the UID by which its usage is found.
+func used(b *testkit.Bucket) {
+	b.UID = userUID
+	uses("config")(b)
+}
+
+// usageOf returns the usage of the managed resource in these tests, as trackers make
+// it.
+func usageOf(mod ...func(u *testkit.ProviderConfigUsage)) *testkit.ProviderConfigUsage {
+	u := &testkit.ProviderConfigUsage{ObjectMeta: metav1.ObjectMeta{
+		Namespace:       "default",
+		Name:            userUID,
+		OwnerReferences: []metav1.OwnerReference{meta.AsController(&xpv2.TypedReference{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: testkit.BucketKind().Kind, Name: "b", UID: userUID})},
+	}}
+	u.SetProviderConfigReference(xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: "config"})
+	u.SetResourceReference(xpv2.TypedReference{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: testkit.BucketKind().Kind, Name: "b"})
+
+	for _, m := range mod {
+		m(u)
+	}
+
+	return u
+}
+
+// protected makes a usage one that was protected.
+func protected(u *testkit.ProviderConfigUsage) {
+	u.SetFinalizers([]string{UsageFinalizerName})
+	u.OwnerReferences[0].BlockOwnerDeletion = nil
+}
+
+// removed makes a usage one that is being deleted, and that others hold as well.
+func removed(u *testkit.ProviderConfigUsage) {
+	now := metav1.Now()
+	u.SetDeletionTimestamp(&now)
+	u.SetFinalizers(append(u.GetFinalizers(), "example.org/holds"))
+}
+
+// A usageState is what matters of a usage.
+type usageState struct {
+	Finalizers []string
+	Blocks     bool
+}
+
+func usageIn(t *testing.T, a *testkit.API) *usageState {
+	t.Helper()
+
+	u := &testkit.ProviderConfigUsage{}
+
+	err := a.Server().Get(context.Background(), client.ObjectKey{Namespace: "default", Name: userUID}, u)
+	if kerrors.IsNotFound(err) {
+		return nil
+	}
+
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	c := metav1.GetControllerOf(u)
+
+	return &usageState{Finalizers: u.GetFinalizers(), Blocks: c != nil && c.BlockOwnerDeletion != nil && *c.BlockOwnerDeletion}
+}
+
+func protects() ReconcilerOption { return WithUsageProtection(testkit.ProviderConfigUsageKind()) }
+
+// writesToUsages counts the writes to usages.
+func writesToUsages(a *testkit.API) int {
+	n := 0
+
+	for _, r := range a.Requests() {
+		switch r.Object.(type) {
+		case *testkit.ProviderConfigUsage, *testkit.LegacyProviderConfigUsage:
+			if r.Verb != testkit.LiveGet {
+				n++
+			}
+		}
+	}
+
+	return n
+}
+
+func TestUsageProtection(t *testing.T) {
+	boom := errors.New("boom")
+	held := &usageState{Finalizers: []string{UsageFinalizerName}}
+	open := &usageState{Blocks: true}
+
+	cases := map[string]struct {
+		reason string
+		object []func(b *testkit.Bucket)
+		usage  *testkit.ProviderConfigUsage
+		opts   []ReconcilerOption
+		// lags is whether the cache has the usage as it was before it was changed.
+		lags func(u *testkit.ProviderConfigUsage)
+		fail error
+
+		want   *usageState
+		writes int
+		warns  bool
+	}{
+		"Tracked": {
+			reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.",
+			usage:  usageOf(), want: held, writes: 1,
+		},
+		"Protected": {
+			reason: "One that is protected is not written.",
+			usage:  usageOf(protected), want: held,
+		},
+		"HalfProtected": {
+			reason: "One with the finalizer that would hold up a foreground deletion is protected anew.",
+			usage: usageOf(func(u *testkit.ProviderConfigUsage) {
+				u.SetFinalizers([]string{UsageFinalizerName})
+			}), want: held, writes: 1,
+		},
+		"OthersKeep": {
+			reason: "Finalizers and owners of others stay.",
+			usage: usageOf(func(u *testkit.ProviderConfigUsage) {
+				u.SetFinalizers([]string{"example.org/f"})
+				u.OwnerReferences = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: "s", UID: "s"}}, u.OwnerReferences...)
+			}),
+			want: &usageState{Finalizers: []string{"example.org/f", UsageFinalizerName}}, writes: 1,
+		},
+		"CacheLags": {
+			reason: "A usage that was changed since it was cached is protected as it is.",
+			usage:  usageOf(), lags: func(u *testkit.ProviderConfigUsage) { u.SetLabels(map[string]string{"k": "v"}) },
+			want: held, writes: 2,
+		},
+		"Deleted": {
+			reason: "A usage that is being deleted takes no finalizer.",
+			usage:  usageOf(removed),
+			want:   &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true},
+		},
+		"UserDeleted": {
+			reason: "The usage of what is being deleted is left alone: it may be on its way.",
+			object: []func(b *testkit.Bucket){deleting, finalizers(FinalizerName, "example.org/f")},
+			usage:  usageOf(), want: open,
+		},
+		"Paused": {
+			reason: "So is that of what is paused.",
+			object: []func(b *testkit.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")},
+			usage:  usageOf(), want: open,
+		},
+		"NotConnected": {
+			reason: "So is that of what can't connect: its provider config may have been missing all along.",
+			opts: []ReconcilerOption{WithExternalConnector(ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
+				return nil, boom
+			}))},
+			usage: usageOf(), want: open,
+		},
+		"NobodyTracks": {
+			reason: "Without a usage there is nothing to protect, which is said.",
+			warns:  true,
+		},
+		"Another": {
+			reason: "What somebody else controls is not ours to write.",
+			usage:  usageOf(func(u *testkit.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }),
+			want:   open, warns: true,
+		},
+		"Refused": {
+			reason: "A usage that can't be written keeps nobody from working.",
+			usage:  usageOf(), fail: boom, want: open, writes: 1, warns: true,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			objs := []client.Object{bucket(append([]func(b *testkit.Bucket){used}, tc.object...)...)}
+			if tc.usage != nil {
+				objs = append(objs, tc.usage)
+			}
+
+			a := testkit.NewAPI(objs...)
+			ctx := context.Background()
+
+			if tc.lags != nil {
+				if err := a.Freeze(ctx, tc.usage); err != nil {
+					t.Fatal(err)
+				}
+
+				now := &testkit.ProviderConfigUsage{}
+				if err := a.Server().Get(ctx, client.ObjectKeyFromObject(tc.usage), now); err != nil {
+					t.Fatal(err)
+				}
+
+				tc.lags(now)
+
+				if err := a.Server().Update(ctx, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if _, is := r.Object.(*testkit.ProviderConfigUsage); is && r.Verb == testkit.Patch {
+					return tc.fail
+				}
+
+				return nil
+			}
+
+			observed := false
+			rec := &recorder{}
+			r := newBucketReconciler(a, append([]ReconcilerOption{WithRecorder(rec), protects(), connects(upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					observed = true
+					return exists(ctx, mg)
+				},
+			})}, tc.opts...)...)
+
+			if _, err := r.Reconcile(ctx, request()); err != nil {
+				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+			}
+
+			if diff := cmp.Diff(tc.want, usageIn(t, a)); diff != "" {
+				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if got := writesToUsages(a); got != tc.writes {
+				t.Errorf("\n%s\nwrites of usages: want %d, got %d", tc.reason, tc.writes, got)
+			}
+
+			if got := len(rec.of(reasonCannotProtectUsage)) > 0; got != tc.warns {
+				t.Errorf("\n%s\nevent %s: want %t, got %t", tc.reason, reasonCannotProtectUsage, tc.warns, got)
+			}
+
+			if tc.warns && !observed {
+				t.Errorf("\n%s\nwant it reconciled nevertheless", tc.reason)
+			}
+		})
+	}
+}
+
+// The usage of a legacy managed resource is where its tracker puts it, and is let go
+// with its finalizer.
+func TestLegacyUsageProtection(t *testing.T) {
+	ctx := context.Background()
+	d := &testkit.Database{ObjectMeta: metav1.ObjectMeta{Name: "d"}}
+	d.Spec.ProviderConfigReference = &xpv2.Reference{Name: "config"}
+
+	a := testkit.NewAPI(d)
+	tracker := NewLegacyProviderConfigUsageTracker(a.Client(), &testkit.LegacyProviderConfigUsage{})
+	there := true
+
+	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
+		WithUsageProtection(testkit.LegacyProviderConfigUsageKind()), WithInitializers(), waits(noWait),
+		WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+			db, _ := mg.(*testkit.Database)
+			c := clientOf(upstream.ExternalClientFns{
+				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+					return ExternalObservation{ResourceExists: there, ResourceUpToDate: true}, nil
+				},
+			})
+
+			return &c, tracker.Track(ctx, db)
+		})))
+
+	reconcile := func() {
+		req := request()
+		req.Namespace, req.Name = "", "d"
+
+		if _, err := r.Reconcile(ctx, req); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	reconcile()
+
+	u := &testkit.LegacyProviderConfigUsage{}
+	key := client.ObjectKey{Name: string(d.GetUID())}
+
+	if err := a.Server().Get(ctx, key, u); err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff([]string{UsageFinalizerName}, u.GetFinalizers()); diff != "" {
+		t.Errorf("finalizers while it is used: -want, +got:\n%s", diff)
+	}
+
+	there = false
+
+	if err := a.Server().Delete(ctx, d); err != nil {
+		t.Fatal(err)
+	}
+
+	reconcile()
+
+	u = &testkit.LegacyProviderConfigUsage{}
+	if err := a.Server().Get(ctx, key, u); err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff([]string{}, u.GetFinalizers(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("finalizers when it is gone: -want, +got:\n%s", diff)
+	}
+}
+
+// A usage is let go with the finalizer of its managed resource, and not before.
+func TestUsageProtectionReleases(t *testing.T) {
+	boom := errors.New("boom")
+
+	cases := map[string]struct {
+		reason string
+		usage  *testkit.ProviderConfigUsage
+		// there is whether the external resource is.
+		there bool
+		fail  error
+
+		want   *usageState
+		writes int
+	}{
+		"Gone": {
+			reason: "A usage that was deleted before goes with it.",
+			usage:  usageOf(protected, removed),
+			want:   &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1,
+		},
+		"NotDeletedYet": {
+			reason: "One that wasn't is left for the garbage collector.",
+			usage:  usageOf(protected), want: &usageState{}, writes: 1,
+		},
+		"There": {
+			reason: "As long as the external resource is there, nothing is let go.",
+			usage:  usageOf(protected), there: true, want: &usageState{Finalizers: []string{UsageFinalizerName}},
+		},
+		"Unprotected": {
+			reason: "One that isn't protected is not written.",
+			usage:  usageOf(), want: &usageState{Blocks: true},
+		},
+		"NoUsage": {
+			reason: "Without one there is nothing to do.",
+		},
+		"Refused": {
+			reason: "That it can't be let go does not hold the managed resource.",
+			usage:  usageOf(protected), fail: boom,
+			want: &usageState{Finalizers: []string{UsageFinalizerName}}, writes: 1,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			objs := []client.Object{bucket(used, deleting, finalizers(FinalizerName))}
+			if tc.usage != nil {
+				objs = append(objs, tc.usage)
+			}
+
+			a := testkit.NewAPI(objs...)
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if _, is := r.Object.(*testkit.ProviderConfigUsage); is && r.Verb == testkit.Update {
+					return tc.fail
+				}
+
+				return nil
+			}
+
+			r := newBucketReconciler(a, protects(), connects(upstream.ExternalClientFns{
+				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+					return ExternalObservation{ResourceExists: tc.there}, nil
+				},
+			}))
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
+			}
+
+			if diff := cmp.Diff(tc.want, usageIn(t, a), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if got := get(t, a).GetName() != ""; got != tc.there {
+				t.Errorf("\n%s\nmanaged resource is there: want %t, got %t", tc.reason, tc.there, got)
+			}
+
+			if got := writesToUsages(a); got != tc.writes {
+				t.Errorf("\n%s\nwrites of usages: want %d, got %d", tc.reason, tc.writes, got)
+			}
+		})
+	}
+}
+
+// A usage that is pointed to another provider config stays protected.
+func TestUsageTrackersKeepProtection(t *testing.T) {
+	boom := errors.New("boom")
+
+	cases := map[string]struct {
+		reason  string
+		usage   *testkit.ProviderConfigUsage
+		tracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker
+		// failing is the read of the usage that fails.
+		failing int
+		want    *usageState
+		config  string
+		err     error
+	}{
+		"Graft": {
+			reason: "With Graft's tracker it stays protected.",
+			usage:  usageOf(protected), tracker: NewProviderConfigUsageTracker,
+			want: &usageState{Finalizers: []string{UsageFinalizerName}}, config: "other",
+		},
+		"Unprotected": {
+			reason: "What isn't protected is replaced as upstream does it.",
+			usage:  usageOf(func(u *testkit.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }), tracker: NewProviderConfigUsageTracker,
+			want: &usageState{Blocks: true}, config: "other",
+		},
+		"Unreadable": {
+			reason: "If nobody knows whether it is protected, it isn't replaced.",
+			usage:  usageOf(protected), tracker: NewProviderConfigUsageTracker, failing: 2,
+			want: &usageState{Finalizers: []string{UsageFinalizerName}}, config: "config", err: boom,
+		},
+		"Upstream": {
+			reason: "With upstream's it does not, until the next connect.",
+			usage:  usageOf(protected), tracker: resource.NewProviderConfigUsageTracker,
+			want: &usageState{Blocks: true}, config: "other",
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := bucket(used)
+			a := testkit.NewAPI(b, tc.usage)
+			reads := 0
+
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if r.Verb == testkit.Get {
+					if reads++; reads == tc.failing {
+						return boom
+					}
+				}
+
+				return nil
+			}
+
+			b.SetProviderConfigReference(&xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: "other"})
+
+			err := tc.tracker(a.Client(), &testkit.ProviderConfigUsage{}).Track(context.Background(), b)
+			if diff := cmp.Diff(tc.err, err, cmpopts.EquateErrors()); diff != "" {
+				t.Errorf("\n%s\nTrack: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if diff := cmp.Diff(tc.want, usageIn(t, a), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			u := usageOf()
+			if err := a.Server().Get(context.Background(), client.ObjectKeyFromObject(u), u); err != nil {
+				t.Fatal(err)
+			}
+
+			if got := u.GetProviderConfigReference().Name; got != tc.config {
+				t.Errorf("\n%s\nprovider config: want %q, got %q", tc.reason, tc.config, got)
+			}
+		})
+	}
+}
+
+func TestUsageProtectionRefuses(t *testing.T) {
+	a := testkit.NewAPI()
+
+	// of creates a reconciler with a kind of usages.
+	of := func(k schema.GroupVersionKind) func() {
+		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
+	}
+
+	cases := map[string]struct {
+		reason string
+		part   string
+		fn     func()
+	}{
+		"Empty":   {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", of(schema.GroupVersionKind{})},
+		"Unknown": {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme", of(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
+		"Other":   {"A kind that isn't one of usages would start a cache of it.", "is not a usage", of(testkit.DatabaseKind())},
+		"Legacy":  {"A legacy usage is none that a Bucket has.", "one of them is legacy", of(testkit.LegacyProviderConfigUsageKind())},
+		"ReleaserEmpty": {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() {
+			NewUsageReleaser(a.Manager(), schema.GroupVersionKind{})
+		}},
+		"ReleaserOther": {"A kind that isn't one of usages can't be released.", "is not a usage", func() {
+			NewUsageReleaser(a.Manager(), testkit.BucketKind())
+		}},
+		"ReleaserManager": {"Without a manager there is nothing to read from.", "without a manager", func() {
+			NewUsageReleaser(nil, testkit.ProviderConfigUsageKind())
+		}},
+		"ReleaserOption": {"A nil option is a mistake.", "argument 3", func() {
+			NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind(), nil)
+		}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.part, tc.fn) })
+	}
+}

@@ -1,0 +1,201 @@
+package managed
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/pkg/errors"
+	kmeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+func TestUsageReleaser(t *testing.T) {
+	boom := errors.New("boom")
+	held := &usageState{Finalizers: []string{UsageFinalizerName, "example.org/holds"}}
+	let := &usageState{Finalizers: []string{"example.org/holds"}}
+
+	is := func(mod ...func(b *testkit.Bucket)) *testkit.Bucket {
+		return bucket(append([]func(b *testkit.Bucket){used, finalizers(FinalizerName)}, mod...)...)
+	}
+
+	// ownedBy gives a usage another controller.
+	ownedBy := func(fn func(r *metav1.OwnerReference)) func(u *testkit.ProviderConfigUsage) {
+		return func(u *testkit.ProviderConfigUsage) { fn(&u.OwnerReferences[0]) }
+	}
+
+	cases := map[string]struct {
+		reason string
+		user   *testkit.Bucket
+		usage  *testkit.ProviderConfigUsage
+		opts   []UsageReleaserOption
+		// before is called with each read of the managed resource, and with what
+		// the verb is.
+		before func(a *testkit.API, verb string) error
+		// conflicts is whether somebody else writes the usage meanwhile.
+		conflicts bool
+
+		want  *usageState
+		again time.Duration
+		err   error
+	}{
+		"UserGone": {
+			reason: "What nobody uses any more is let go.",
+			usage:  usageOf(protected, removed), want: let,
+		},
+		"LastFinalizer": {
+			reason: "With its last finalizer it goes.",
+			usage:  usageOf(removed, protected),
+		},
+		"UserAnother": {
+			reason: "One of the user's name is not the user.",
+			user:   is(func(b *testkit.Bucket) { b.UID = "another" }),
+			usage:  usageOf(protected, removed), want: let,
+		},
+		"User": {
+			reason: "What is used stays, also if the user is not being deleted.",
+			user:   is(), usage: usageOf(protected, removed), want: held, again: usageInterval,
+		},
+		"UserDeleted": {
+			reason: "What is being deleted uses it until its finalizer is gone.",
+			user:   is(deleting), usage: usageOf(protected, removed), want: held, again: usageInterval,
+		},
+		"UserHeldByOthers": {
+			reason: "So does what a custom finalizer holds.",
+			user:   is(deleting, finalizers("example.org/f")), usage: usageOf(protected, removed), want: held, again: usageInterval,
+		},
+		"UserLeft": {
+			reason: "What only the garbage collector holds uses nothing any more.",
+			user:   is(deleting, finalizers(metav1.FinalizerDeleteDependents)), usage: usageOf(protected, removed), want: let,
+		},
+		"CacheIsOld": {
+			reason: "A user that the cache doesn't have, but the API server has, is one.",
+			user:   is(), usage: usageOf(protected, removed),
+			before: func(_ *testkit.API, verb string) error {
+				if verb == testkit.Get {
+					return &kmeta.NoKindMatchError{}
+				}
+
+				return nil
+			},
+			want: held, again: usageInterval,
+		},
+		"Unreadable": {
+			reason: "Nothing is let go if nobody knows.",
+			usage:  usageOf(protected, removed),
+			before: func(_ *testkit.API, verb string) error {
+				if verb == testkit.LiveGet {
+					return boom
+				}
+
+				return nil
+			},
+			want: held, err: boom,
+		},
+		"KindGone": {
+			reason: "Of a kind that isn't served any more, nothing is left.",
+			usage:  usageOf(protected, removed),
+			before: func(*testkit.API, string) error { return &kmeta.NoKindMatchError{} },
+			want:   let,
+		},
+		"OtherVersion": {
+			reason: "A user is looked for in the version that the provider knows.",
+			user:   is(), usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.APIVersion = "testkit.graft.crossplane.io/v1alpha1" })),
+			want: held, again: usageInterval,
+		},
+		"OthersUser": {
+			reason: "The user of another provider is for that to look after.",
+			usage:  usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })),
+			want:   held,
+		},
+		"NoController": {
+			reason: "What nobody controls is made anew if it is needed.",
+			user:   is(), usage: usageOf(protected, removed, func(u *testkit.ProviderConfigUsage) { u.OwnerReferences = nil }),
+			want: let,
+		},
+		"NotDeleted": {
+			reason: "What isn't being deleted is for its user's reconciler.",
+			usage:  usageOf(protected), want: &usageState{Finalizers: []string{UsageFinalizerName}},
+		},
+		"Unprotected": {
+			reason: "What isn't protected isn't ours.",
+			usage:  usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true},
+		},
+		"NoUsage": {
+			reason: "What is gone is gone.",
+		},
+		"All": {
+			reason: "On the way back all are let go.",
+			user:   is(), usage: usageOf(protected), opts: []UsageReleaserOption{ReleaseAll()}, want: &usageState{},
+		},
+		"AllDeleted": {
+			reason: "Those that are being deleted, too.",
+			user:   is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{ReleaseAll()}, want: let,
+		},
+		"AllOfOthers": {
+			reason: "But those of another provider.",
+			usage:  usageOf(protected, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), opts: []UsageReleaserOption{ReleaseAll()},
+			want: &usageState{Finalizers: []string{UsageFinalizerName}},
+		},
+		"Conflict": {
+			reason: "What was changed meanwhile is looked at again.",
+			usage:  usageOf(protected, removed), conflicts: true, want: held, again: time.Second,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+
+			var objs []client.Object
+			if tc.user != nil {
+				objs = append(objs, tc.user)
+			}
+
+			if tc.usage != nil {
+				objs = append(objs, tc.usage)
+			}
+
+			a := testkit.NewAPI(objs...)
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if _, is := r.Object.(*testkit.Bucket); is && tc.before != nil {
+					return tc.before(a, r.Verb)
+				}
+
+				if r.Verb == testkit.Update && tc.conflicts {
+					now := usageOf()
+					if err := a.Server().Get(ctx, client.ObjectKeyFromObject(now), now); err != nil {
+						return err
+					}
+
+					now.SetLabels(map[string]string{"k": "v"})
+
+					return a.Server().Update(ctx, now)
+				}
+
+				return nil
+			}
+
+			r := NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind(), tc.opts...)
+
+			got, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: userUID}})
+			if diff := cmp.Diff(tc.err, err, cmpopts.EquateErrors()); diff != "" {
+				t.Errorf("\n%s\nReconcile: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if diff := cmp.Diff(reconcile.Result{RequeueAfter: tc.again}, got); diff != "" {
+				t.Errorf("\n%s\nresult: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if diff := cmp.Diff(tc.want, usageIn(t, a), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
