@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing/synctest"
 	"time"
+
+	"github.com/crossplane-graft/graft/hack/cloud"
 )
 
 const (
@@ -136,10 +138,11 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// delay a call of the cloud that changes something. A provider whose client is
-// asynchronous has such a client because calls take long.
+// delay a call of the cloud that makes or changes something. A provider whose client
+// is asynchronous has such a client because calls take long. To delete is to say
+// so: that it takes its time is the resource's affair.
 func (w *world) delay(t *ticket) {
-	if t.delayed || w.column.mode != asyncMode || t.step.target != cloudAPI || !t.step.write {
+	if t.delayed || w.column.mode != asyncMode || t.step.verb != string(cloud.OpCreate) && t.step.verb != string(cloud.OpUpdate) {
 		return
 	}
 

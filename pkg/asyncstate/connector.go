@@ -205,6 +205,10 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 		return o, err
 	}
 
+	if !o.ResourceExists {
+		t.deletions.gone(mg.GetUID())
+	}
+
 	deleting := meta.WasDeleted(mg)
 	done := !deleting && o.ResourceExists && o.ResourceUpToDate
 
@@ -376,6 +380,16 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 
 			return d, failure(r)
 		}
+	}
+
+	if wait := t.deletions.wait(mg.GetUID()); wait > 0 {
+		if s := seam.From(ctx); s != nil {
+			s.Continues = true
+			s.Explain(reconciler.ReasonWaitingForExternalResource, "The external resource still exists after its deletion was requested.")
+			s.RequeueAfter(wait)
+		}
+
+		return d, nil
 	}
 
 	if !e.acquire(mg) {

@@ -319,6 +319,7 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 
 	if r.Type == Delete && err == nil {
 		t.details.forget(op.object.GetUID())
+		t.deletions.accepted(op.object.GetUID())
 	}
 
 	t.metrics.endedWith(r.Type, outcome(r, err), time.Since(r.Started.Time))

@@ -51,7 +51,8 @@ type Tracker struct {
 	// results are on their way.
 	operations sync.Map
 
-	details details
+	details   details
+	deletions deletions
 
 	// hurry ends when the time for a graceful end is over.
 	hurry context.Context //nolint:containedctx // It is the tracker's own lifetime.
@@ -101,6 +102,8 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 
 		to(t)
 	}
+
+	t.deletions.first, t.deletions.last = t.firstBackoff, min(t.lastBackoff, time.Minute)
 
 	return t
 }

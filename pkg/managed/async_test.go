@@ -253,3 +253,65 @@ func TestAsyncCreateFails(t *testing.T) {
 		}
 	})
 }
+
+// A delete that is accepted at once is asked for again from time to time, and not as
+// fast as its ends wake the object.
+func TestAsyncDeleteOfWhatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := testkit.NewAPI(bucket(named("id-1")))
+		deletes, gone := 0, false
+
+		tr := asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))
+		r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), WithManagementPolicies(), WithInitializers(), WithAsync(tr),
+			connects(upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					if gone {
+						return ExternalObservation{}, nil
+					}
+
+					return exists(ctx, mg)
+				},
+				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+					deletes++
+					return ExternalDelete{}, nil
+				},
+			}))
+
+		reconcile := func() {
+			t.Helper()
+
+			if _, err := r.Reconcile(t.Context(), request()); err != nil {
+				t.Fatal(err)
+			}
+
+			synctest.Wait()
+		}
+
+		reconcile()
+
+		if err := a.Server().Delete(t.Context(), get(t, a)); err != nil {
+			t.Fatal(err)
+		}
+
+		for range 6000 {
+			reconcile()
+			time.Sleep(100 * time.Millisecond)
+		}
+
+		// After 1, 2, 4, ... 32 seconds, and then each minute.
+		if deletes < 10 || deletes > 17 {
+			t.Errorf("%d deletes in 10 minutes", deletes)
+		}
+
+		if got := reasonOf(get(t, a), reconciler.TypeDeleting); got != reconciler.ReasonWaitingForExternalResource && got != reconciler.ReasonWaitingForAsyncOperation {
+			t.Errorf("Deleting for the reason %s", got)
+		}
+
+		gone = true
+		reconcile()
+
+		if b := get(t, a); b.GetName() != "" {
+			t.Errorf("The bucket is there: %v", b.GetFinalizers())
+		}
+	})
+}
