@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -12,10 +13,24 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// beginning is what a call of an external client can turn into an operation.
+// beginning is what a call of an external client can turn into an operation, until
+// it returns.
 type beginning struct {
 	record *record
-	op     *Operation
+
+	mu   sync.Mutex
+	op   *Operation
+	over bool
+}
+
+// end of the call. It returns the operation that was begun, or nil.
+func (b *beginning) end() *Operation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	b.over = true
+
+	return b.op
 }
 
 type beginningKey struct{}
@@ -27,15 +42,22 @@ type beginningKey struct{}
 // stored by then. The caller must call End when the operation is over, and should
 // heed its Context.
 //
-// It returns ErrNotInOperation if ctx is not that of such a call of that type,
-// ErrRunning if that call has begun an operation already, and ErrStopped if the
+// It returns ErrNotInOperation if ctx is not that of such a call of that type, or the
+// call has returned, ErrRunning if that call has begun an operation already, and ErrStopped if the
 // tracker was stopped.
 func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Operation, error) {
 	b, ok := ctx.Value(beginningKey{}).(*beginning)
+	if !ok || b.record.UID != mg.GetUID() || b.record.Type != typ {
+		return nil, errors.Wrapf(ErrNotInOperation, "cannot begin %s", typ)
+	}
+
+	// Registering waits for nothing.
+	b.mu.Lock()
+	defer b.mu.Unlock()
 
 	switch {
-	case !ok, b.record.UID != mg.GetUID(), b.record.Type != typ:
-		return nil, errors.Wrapf(ErrNotInOperation, "cannot begin %s", typ)
+	case b.over:
+		return nil, errors.Wrapf(ErrNotInOperation, "cannot begin %s: the call has returned", typ)
 	case b.op != nil:
 		return nil, errors.Wrapf(ErrRunning, "cannot begin %s", typ)
 	}
@@ -134,11 +156,13 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 
 	defer func() {
 		// A panic is for upstream to catch. Nobody knows what came before it.
-		switch {
-		case returned:
-		case b.op != nil:
-			b.op.End(errPanicked) //nolint:contextcheck // An operation has a context of its own.
-		default:
+		if returned {
+			return
+		}
+
+		if op := b.end(); op != nil {
+			op.End(errPanicked) //nolint:contextcheck // An operation has a context of its own.
+		} else {
 			_ = e.inline(ctx, mg, r, errPanicked)
 		}
 	}()
@@ -146,8 +170,8 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 	_, err := call(context.WithValue(ctx, beginningKey{}, b), mg)
 	returned = true
 
-	switch {
-	case b.op == nil:
+	switch op := b.end(); {
+	case op == nil:
 		return e.inline(ctx, mg, r, err)
 	case err != nil:
 		// What came of it is the operation's to store.
@@ -155,13 +179,14 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 			s.Continues = true
 		}
 
-		b.op.End(err) //nolint:contextcheck // As above.
+		op.End(err) //nolint:contextcheck // As above.
+
 		return err
+	default:
+		e.begun(ctx, mg, op)
+
+		return nil
 	}
-
-	e.begun(ctx, mg, b.op)
-
-	return nil
 }
 
 // begun notes that an operation was begun. Its slot is its own now.

@@ -102,6 +102,25 @@ func TestOwnGoroutines(t *testing.T) {
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
+		"TooLate": {
+			reason: "When Create has returned, what came of it is settled.",
+			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+				t.Helper()
+
+				late, _ := mg.DeepCopyObject().(resource.Managed)
+
+				time.AfterFunc(time.Second, func() {
+					if _, err := p.tracker.Begin(ctx, late, asyncstate.Create); !errors.Is(err, asyncstate.ErrNotInOperation) {
+						t.Errorf("got %v", err)
+					}
+				})
+
+				meta.SetExternalName(mg, "now")
+
+				return nil
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
+		},
 		"UnknownAndNotStored": {
 			reason: "That nobody knows what was made can't be stored at once. It is not made again.",
 			act: func(_ *testing.T, w *world, p *process, _ context.Context, _ resource.Managed) error {

@@ -18,6 +18,7 @@ const (
 	reasonFound             event.Reason = "FoundExternalResource"
 	reasonAbsent            event.Reason = "ExternalResourceAbsent"
 	reasonResultUnknown     event.Reason = "CreateResultUnknown"
+	reasonRecordUnusable    event.Reason = "RecordUnusable"
 	reasonCannotStoreResult event.Reason = "CannotStoreResult"
 	reasonOverwrote         event.Reason = "OverwroteAnnotation"
 	reasonOverruled         event.Reason = "OperationOverruled"

@@ -251,8 +251,12 @@ func (e *external[M]) unknown(ctx context.Context, mg M, again time.Duration, er
 func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReason, err error) error {
 	message := err.Error()
 	if had := mg.GetCondition(TypeOperation); had.Reason != reason || had.Message != message {
-		e.tracker.warn(mg, reasonResultUnknown, err)
-		e.tracker.metrics.resolved(Create, interruptedUnknown)
+		if reason == ReasonRecordUnusable {
+			e.tracker.warn(mg, reasonRecordUnusable, err)
+		} else {
+			e.tracker.warn(mg, reasonResultUnknown, err)
+			e.tracker.metrics.resolved(Create, interruptedUnknown)
+		}
 	}
 
 	say(mg, corev1.ConditionFalse, reason, message)

@@ -315,3 +315,79 @@ func TestAsyncDeleteOfWhatTakesLong(t *testing.T) {
 		}
 	})
 }
+
+// Two trackers for one kind take each other's operations for those of a dead process.
+// That never makes a second external resource, and comes right when the operation has
+// ended.
+func TestTwoTrackersForOneKind(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		o      []asyncstate.TrackerOption
+	}{
+		"Nothing": {
+			reason: "A client with nothing to go by stops under the other tracker, and goes on when the first has stored the result.",
+		},
+		"Token": {
+			reason: "A create is repeated by the other tracker with the same token.",
+			o:      []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := testkit.NewAPI(bucket())
+				byToken := map[string]string{}
+
+				c := connects(upstream.ExternalClientFns{
+					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+						if meta.GetExternalName(mg) == "" {
+							return ExternalObservation{}, nil
+						}
+
+						return exists(ctx, mg)
+					},
+					CreateFn: func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+						token := asyncstate.Token(ctx)
+						if byToken[token] == "" {
+							byToken[token] = "id-" + token
+						}
+
+						time.Sleep(time.Minute)
+						meta.SetExternalName(mg, byToken[token])
+
+						return ExternalCreation{}, nil
+					},
+				})
+
+				build := func() *Reconciler {
+					return NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), WithManagementPolicies(), WithInitializers(), c,
+						WithAsync(asyncstate.NewTracker(a.Client(), append(tc.o, asyncstate.WithLiveReader(a.Live()))...)))
+				}
+
+				one, other := build(), build()
+
+				for range 100 {
+					for _, r := range []*Reconciler{one, other} {
+						if _, err := r.Reconcile(t.Context(), request()); err != nil {
+							t.Fatalf("%s: %v", tc.reason, err)
+						}
+
+						synctest.Wait()
+					}
+
+					time.Sleep(5 * time.Second)
+				}
+
+				b := get(t, a)
+				if len(byToken) != 1 {
+					t.Errorf("%s: %d external resources were made", tc.reason, len(byToken))
+				}
+
+				if reasonOf(b, xpv2.TypeReady) != xpv2.ReasonAvailable || reasonOf(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess || reasonOf(b, asyncstate.TypeOperation) != asyncstate.ReasonFinished {
+					t.Errorf("%s: in the end: %v, %v", tc.reason, b.Status.Conditions, b.GetAnnotations())
+				}
+			})
+		})
+	}
+}
