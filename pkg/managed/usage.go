@@ -24,8 +24,9 @@ import (
 // managed resource would never be deleted, nor would the namespace.
 //
 // Any other error, and that one for a managed resource that is not being
-// deleted, is returned as upstream returns it. The tracker is safe for
-// concurrent use if c is.
+// deleted, is returned as upstream returns it. What WithUsageProtection protects
+// stays protected if the managed resource is given another ProviderConfig. The
+// tracker is safe for concurrent use if c is.
 func NewProviderConfigUsageTracker(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker {
 	return resource.NewProviderConfigUsageTracker(&usageClient{Client: c}, of)
 }

@@ -37,8 +37,8 @@ const UsageFinalizerName = "graft.crossplane.io/in-use"
 // package keep a usage protected when it is pointed to another ProviderConfig;
 // upstream's don't.
 //
-// The kind is the one that the connector's tracker records: of names that trackers
-// of package resource give. It is read from the manager's cache, as its trackers do.
+// The kind is the one that the connector's tracker records, under the names that the
+// trackers of package resource give. It is read from the manager's cache, as they do.
 // It costs one write for each managed resource, one when it is gone, and a read of
 // the API server itself where the cache lags behind the tracker. The provider needs
 // get, update and patch of usages.
