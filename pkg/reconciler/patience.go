@@ -18,6 +18,10 @@ const (
 	// late. A cache may have to list the kind first.
 	kindPatience = time.Second
 
+	// fillPatience is how much longer it may take if the API server does answer:
+	// then it is the cache that isn't filled yet.
+	fillPatience = 3 * time.Second
+
 	// kindGlance is how long one may take of a kind that was late. A cache that
 	// has the kind by now needs no time.
 	kindGlance = 50 * time.Millisecond
@@ -148,8 +152,13 @@ func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, re
 
 	if r.live != nil {
 		// An object is no use: the next report would have to ask for it again.
-		if why := within(ctx, kindPatience, ask); kerrors.IsForbidden(why) || kmeta.IsNoMatchError(why) {
+		switch why := within(ctx, kindPatience, ask); {
+		case kerrors.IsForbidden(why), kmeta.IsNoMatchError(why):
 			err = why
+		case client.IgnoreNotFound(why) == nil:
+			if err = within(ctx, fillPatience, read); !isLate(err) {
+				return err
+			}
 		}
 	}
 

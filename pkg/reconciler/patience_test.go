@@ -117,10 +117,10 @@ func TestReportOfLateKinds(t *testing.T) {
 			},
 		},
 		"Readable": {
-			reason: "That it could be read from the API server itself is no answer: it would have to be asked each time.",
+			reason: "That it could be read from the API server itself is no answer: it would have to be asked each time. But the cache gets more time.",
 			live:   &kindReader{},
 			want: [3]report{
-				{time.Second, noAnswer, 1},
+				{4 * time.Second, noAnswer, 1},
 				{50 * time.Millisecond, noAnswer, 1},
 				{50 * time.Millisecond, noAnswer, 1},
 			},
@@ -185,6 +185,39 @@ func TestReportOfLateKinds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A slowReader is a cache that has its kind from some time on.
+type slowReader struct {
+	kindReader
+
+	from time.Time
+}
+
+func (r *slowReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	select {
+	case <-ctx.Done():
+		return kerrors.NewTimeoutError("failed waiting for Informer to sync", 0)
+	case <-time.After(time.Until(r.from)):
+		return r.kindReader.Get(ctx, key, o, opts...)
+	}
+}
+
+// A kind that takes a cache a while to list is not said to be unknown: what was said
+// at first would have to be written again.
+func TestReportOfKindThatIsBeingListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) {
+			return []Dependent{{GroupVersionKind: kindOf("Slow"), NamespacedName: types.NamespacedName{Name: "n"}}}, nil
+		})
+
+		c, late := &slowReader{from: time.Now().Add(3 * time.Second)}, newLateKinds()
+		on := observe(context.Background(), newPatientReader(c, &kindReader{}, &late, time.Now()), lister, &unstructured.Unstructured{})
+
+		if diff := cmp.Diff("0 of 1 dependents deleted, 0%. Slow/n since 1970-01-01T00:00:01Z: held by f.", on.summary()); diff != "" {
+			t.Errorf("-want, +got:\n%s", diff)
+		}
+	})
 }
 
 // So it is with lists, of which a lister makes one a kind.
