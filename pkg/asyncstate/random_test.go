@@ -59,7 +59,8 @@ func liveAtRandom(t *testing.T, seed uint64) {
 		}
 	}()
 
-	// The cloud's refusals are final, and said before anything is done.
+	// The cloud's refusals are final, and said before anything is done. The
+	// cloud's lock guards their count.
 	refusing := 0
 	w.cloud.refuse = func(asyncstate.Type) error {
 		if refusing--; refusing >= 0 {
@@ -146,8 +147,9 @@ func liveAtRandom(t *testing.T, seed uint64) {
 				meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconciliationPaused: fmt.Sprint(paused)})
 			})
 		case 13:
-			w.cloud.set(func(*fakeCloud) { refusing = r.IntN(3) })
-			note("the cloud refuses %d requests", refusing)
+			n := r.IntN(3)
+			note("the cloud refuses %d requests", n)
+			w.cloud.set(func(*fakeCloud) { refusing = n })
 		case 14:
 			n := r.IntN(2)
 			note("%d answers of the cloud are lost", n)
