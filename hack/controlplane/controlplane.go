@@ -18,10 +18,10 @@ import (
 const (
 	// startTimeout is how long each program may take to get ready. All are
 	// ready within ten seconds on two cores that have nothing else to do.
-	startTimeout = time.Minute
+	startTimeout = 3 * time.Minute
 
 	// stopTimeout is how long each may take to end before it's killed.
-	stopTimeout = 20 * time.Second
+	stopTimeout = time.Minute
 
 	// The limits on the requests of our own clients. They are far above what a
 	// test does, so that no test measures client-go's rate limiter.

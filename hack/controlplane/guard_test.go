@@ -8,7 +8,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // guardedVariable turns the test binary into a program that starts a guarded
@@ -22,6 +24,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	// Without a logger controller-runtime complains, with a stack trace.
+	ctrllog.SetLogger(logr.Discard())
 	os.Exit(m.Run())
 }
 

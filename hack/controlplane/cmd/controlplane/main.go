@@ -11,6 +11,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/crossplane-graft/graft/hack/controlplane"
 )
 
@@ -47,6 +50,10 @@ const (
 )
 
 func main() {
+	// What envtest has to say is in the errors. Without a logger it complains of
+	// that, with a stack trace.
+	ctrllog.SetLogger(logr.Discard())
+
 	// After the first signal the second one has its usual effect again, and
 	// ends a stop that takes too long.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
