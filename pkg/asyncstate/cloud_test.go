@@ -30,7 +30,7 @@ type fakeCloud struct {
 	refuse func(verb asyncstate.Type) error
 
 	// lose is asked when a create has been done: its error goes to the caller
-	// in place of the answer.
+	// in place of the answer. Like refuse it is asked under the lock.
 	lose func() error
 
 	// cancellable clients return the name of what they made although they were
@@ -138,6 +138,18 @@ func (c *fakeCloud) end() {
 	defer c.mu.Unlock()
 
 	c.running--
+}
+
+// loses says what the caller gets in place of the answer, if it is lost.
+func (c *fakeCloud) loses() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if c.lose == nil {
+		return nil
+	}
+
+	return c.lose()
 }
 
 // half of what a request takes.
@@ -270,14 +282,8 @@ func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.
 		return managed.ExternalCreation{}, err
 	}
 
-	c.cloud.mu.Lock()
-	lose := c.cloud.lose
-	c.cloud.mu.Unlock()
-
-	if lose != nil {
-		if err := lose(); err != nil {
-			return managed.ExternalCreation{}, err
-		}
+	if err := c.cloud.loses(); err != nil {
+		return managed.ExternalCreation{}, err
 	}
 
 	meta.SetExternalName(mg, name)

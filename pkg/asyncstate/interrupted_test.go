@@ -36,17 +36,16 @@ func TestAnswerToResumptionIsLost(t *testing.T) {
 		w, p := crashed(t, resumer, 6*time.Minute)
 		defer w.end()
 
-		n := 1
-		p.faults(nil, func(verb string, _ client.Object) error {
-			if n--; n >= 0 && verb == testkit.Patch {
-				return errors.New("connection reset")
-			}
-
-			return nil
-		})
 		// What the writer tries by itself is not what is tested here.
 		for range 4 {
-			n = 1
+			n := 1
+			p.faults(nil, func(verb string, _ client.Object) error {
+				if n--; n >= 0 && verb == testkit.Patch {
+					return errors.New("connection reset")
+				}
+
+				return nil
+			})
 			reconciled(t, p, "b")
 		}
 
