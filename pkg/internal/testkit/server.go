@@ -32,6 +32,9 @@ const versionsEach = 10_000
 //   - an object that is created again has newer resource versions than the old
 //     one ever had;
 //   - spec has a generation.
+//
+// It looks at what is there and then writes, which must be one step for who else
+// reads or writes at the same time: requests are served one after the other.
 type server struct {
 	tracker   clienttesting.ObjectTracker
 	assignUID func(client.Object)
@@ -39,18 +42,48 @@ type server struct {
 	// subresource is whether kinds have the status subresource.
 	subresource bool
 
+	// mu is held while a request is served. created counts objects.
 	mu      sync.Mutex
 	created uint64
 }
 
 func (s *server) over(c client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{
-		Create:            s.create,
-		Update:            s.update,
-		Patch:             s.patch,
-		SubResourceUpdate: s.updateStatus,
-		SubResourcePatch:  s.patchStatus,
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return s.serve(func() error { return c.Get(ctx, k, o, opts...) })
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			return s.serve(func() error { return c.List(ctx, l, opts...) })
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return s.serve(func() error { return s.create(ctx, c, o, opts...) })
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return s.serve(func() error { return s.update(ctx, c, o, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return s.serve(func() error { return s.patch(ctx, c, o, p, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return s.serve(func() error { return c.Delete(ctx, o, opts...) })
+		},
+		DeleteAllOf: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption) error {
+			return s.serve(func() error { return c.DeleteAllOf(ctx, o, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			return s.serve(func() error { return s.updateStatus(ctx, c, sub, o, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			return s.serve(func() error { return s.patchStatus(ctx, c, sub, o, p, opts...) })
+		},
 	})
+}
+
+func (s *server) serve(request func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return request()
 }
 
 func (s *server) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -65,9 +98,6 @@ func (s *server) create(ctx context.Context, c client.WithWatch, o client.Object
 	if err != nil {
 		return err
 	}
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
 
 	s.created++
 	o.SetResourceVersion(strconv.FormatUint(s.created*versionsEach, 10))
