@@ -58,14 +58,16 @@ func (w *crdWatcher) deliver(d delivery) {
 	if !ok {
 		return
 	}
-	gk := schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
-	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok && old.Spec.Names.Kind != gk.Kind {
-		w.tell(old, schema.GroupKind{Group: old.Spec.Group, Kind: old.Spec.Names.Kind}, true)
+	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok && old.Spec.Names.Kind != crd.Spec.Names.Kind {
+		w.tell(old, true, nil)
 	}
-	w.tell(crd, gk, d.op == deleted)
+	next, _ := d.successor.(*extv1.CustomResourceDefinition)
+	w.tell(crd, d.op == deleted, next)
 }
 
-func (w *crdWatcher) tell(crd *extv1.CustomResourceDefinition, gk schema.GroupKind, gone bool) {
+// tell of a CRD, and of one that has taken its name if it is gone.
+func (w *crdWatcher) tell(crd *extv1.CustomResourceDefinition, gone bool, next *extv1.CustomResourceDefinition) {
+	gk := schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
 	s := sighting{uid: crd.GetUID(), resource: crd.Spec.Names.Plural, scope: meta.RESTScopeNameRoot}
 	if crd.Spec.Scope == extv1.NamespaceScoped {
 		s.scope = meta.RESTScopeNameNamespace
@@ -78,17 +80,25 @@ func (w *crdWatcher) tell(crd *extv1.CustomResourceDefinition, gk schema.GroupKi
 	}
 	for _, k := range w.set.of(gk) {
 		switch {
+		case gone && next != nil && serves(next, k.id.GroupVersionKind):
+			// It is back already. What its informer knows may be of the new kind,
+			// so none of that is gone until the next informer says so.
 		case gone:
 			// Another CRD may define the kind by now, under another plural.
 			k.vanished(s)
 		case !established(crd):
 			// It will be, or has a conflict with one that is.
-		case slices.Contains(served(crd), k.id.Version):
+		case serves(crd, k.id.GroupVersionKind):
 			k.sighted(s)
 		default:
 			k.vanished(s)
 		}
 	}
+}
+
+// serves tells whether a CRD makes the API server serve the kind.
+func serves(crd *extv1.CustomResourceDefinition, gvk schema.GroupVersionKind) bool {
+	return established(crd) && crd.Spec.Names.Kind == gvk.Kind && slices.Contains(served(crd), gvk.Version)
 }
 
 func established(crd *extv1.CustomResourceDefinition) bool {

@@ -27,6 +27,9 @@ type delivery struct {
 	object  client.Object
 	initial bool // It was there before we looked.
 	unseen  bool // It went while we didn't look: this is the last that we saw.
+
+	// What has taken the name of an object that went, and is delivered next.
+	successor client.Object
 }
 
 // A sink handles deliveries, one at a time.
@@ -184,7 +187,7 @@ func (f *fan) settle(generation uint64) {
 	}
 	for key, k := range f.known {
 		if k.generation != generation {
-			f.forget(key, k)
+			f.forget(key, k, nil)
 		}
 	}
 	f.settled = true
@@ -198,7 +201,7 @@ func (f *fan) clear() {
 	f.generation = 0
 	f.settled = false
 	for key, k := range f.known {
-		f.forget(key, k)
+		f.forget(key, k, nil)
 	}
 	if !f.closed {
 		// Maps don't shrink.
@@ -212,9 +215,9 @@ func (f *fan) objects() int {
 	return len(f.known)
 }
 
-func (f *fan) forget(key types.NamespacedName, k known) {
+func (f *fan) forget(key types.NamespacedName, k known, successor client.Object) {
 	delete(f.known, key)
-	f.send(delivery{op: deleted, object: k.object, unseen: true})
+	f.send(delivery{op: deleted, object: k.object, unseen: true, successor: successor})
 }
 
 func (f *fan) send(d delivery) {
@@ -243,7 +246,7 @@ func (t *tap) OnAdd(obj any, isInInitialList bool) {
 	}
 	key := client.ObjectKeyFromObject(o)
 	if k, ok := f.known[key]; ok && k.object.GetUID() != o.GetUID() {
-		f.forget(key, k)
+		f.forget(key, k, o)
 	}
 	f.known[key] = known{object: o, generation: t.generation}
 	f.send(delivery{op: created, object: o, initial: isInInitialList})
@@ -269,7 +272,7 @@ func (t *tap) OnUpdate(oldObj, newObj any) {
 	key := client.ObjectKeyFromObject(n)
 	replaced := o.GetUID() != n.GetUID()
 	if replaced {
-		f.forget(key, known{object: o})
+		f.forget(key, known{object: o}, n)
 	}
 	f.known[key] = known{object: n, generation: t.generation}
 	if replaced {
