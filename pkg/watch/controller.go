@@ -332,30 +332,40 @@ func (e *ControllerEngine) stopWatch(c *controller, w *watch) <-chan struct{} {
 // is started again under the name waits until this one has ended. Called from
 // a reconcile or handler of the controller, Stop can't wait for it, and doesn't.
 //
-// Stop doesn't need the API server. It does nothing if the controller isn't
-// running, or if it is called from an earlier controller of that name.
+// Stop doesn't need the API server. If the controller isn't running it only waits
+// for what still runs of the one that was stopped before, so that nil always means
+// that nothing does. It does nothing if it is called from an earlier controller of
+// that name.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	from := caller(ctx)
 
+	within := from != nil && from.name == name
+
 	e.mu.Lock()
 	c, running := e.controllers[name]
-	if !running || (from != nil && from.name == name && from != c) {
+	if within && from != c {
 		e.mu.Unlock()
 		return nil
 	}
-	delete(e.controllers, name)
-	e.ending[name] = c.done
+	done := e.ending[name]
+	if running {
+		done = c.done
+		delete(e.controllers, name)
+		e.ending[name] = done
+	}
 	e.mu.Unlock()
 
-	c.cancel()
-	e.stopWatches(c)
-	if from == c {
+	if running {
+		c.cancel()
+		e.stopWatches(c)
+	}
+	if within {
 		return nil
 	}
-	return errors.Wrapf(e.drain(ctx, c.done), "cannot wait for controller %q", name)
+	return errors.Wrapf(e.drain(ctx, done), "cannot wait for controller %q", name)
 }
 
-// drain waits until something has ended.
+// drain waits until something has ended. The channel may be nil: then it has.
 func (e *ControllerEngine) drain(ctx context.Context, ch <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
 	defer cancel()

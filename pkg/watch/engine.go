@@ -389,16 +389,31 @@ func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids
 
 // Shutdown stops all controllers, for good: none can be started afterwards. It
 // waits for them as Stop does, for all at once. A state store keeps the watches
-// that there were.
+// that there were: what hasn't been saved is saved meanwhile, for at most three
+// seconds. That it couldn't be is no error; see WithStateStore.
 func (e *ControllerEngine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
+	first := !e.shutDown
 	e.shutDown = true
-	e.cancel()
 	names := make([]string, 0, len(e.controllers))
 	for name := range e.controllers {
 		names = append(names, name)
 	}
 	e.mu.Unlock()
+
+	// Before any is stopped for this.
+	last, changes := e.watchesToSave()
+	e.cancel()
+
+	saved := make(chan struct{})
+	go func() {
+		defer close(saved)
+		// A store is asked one thing at a time.
+		e.background.Wait()
+		if first {
+			e.saveLast(ctx, last, changes)
+		}
+	}()
 
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
@@ -412,7 +427,7 @@ func (e *ControllerEngine) Shutdown(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		e.wg.Wait()
-		e.background.Wait()
+		<-saved
 	}()
 	errs = append(errs, errors.Wrap(e.drain(ctx, done), "cannot wait for controllers"))
 	return join(errs)

@@ -70,6 +70,9 @@ const (
 
 	storeTimeout = 10 * time.Second
 
+	// How long Shutdown tries to save what hasn't been saved.
+	lastSaveTimeout = 3 * time.Second
+
 	// How long a controller waits for restored watches before it reconciles.
 	restorePatience = 10 * time.Second
 )
@@ -80,6 +83,9 @@ const (
 // told is learned from reconciles, as without it. What a newer version saved is
 // left as it is: nothing is saved until it is gone. How the store does is said in
 // the log, in graft_watch_state_store, and in an event; see WithRecorder.
+//
+// Changes are saved a second later, together. Shutdown saves those that weren't:
+// call it before another process may be elected.
 func WithStateStore(s StateStore) ControllerEngineOption {
 	return func(e *ControllerEngine) { e.saver.store = s }
 }
@@ -125,7 +131,11 @@ type saver struct {
 	kept  SavedWatches
 	begun map[string]struct{}
 
-	dirty   bool
+	// changes counts what changed. Of these the first so many were saved.
+	changes, saved uint64
+
+	// running says that a goroutine saves. It ends only when all is saved, or when
+	// the engine is shut down.
 	running bool
 }
 
@@ -156,16 +166,16 @@ func (e *ControllerEngine) changed() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dirty = true
-	if s.running || !e.elected() {
-		// Only one process may write. What changes before we are elected is
-		// saved when the controllers start.
-		return
-	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.shutDown {
 		// What was there when we began to shut down is what must be saved.
+		return
+	}
+	s.changes++
+	if s.running || !e.elected() {
+		// Only one process may write. What changes before we are elected is
+		// saved when the controllers start.
 		return
 	}
 	s.running = true
@@ -176,11 +186,6 @@ func (e *ControllerEngine) changed() {
 func (e *ControllerEngine) save() {
 	s := &e.saver
 	ctx := e.ctx
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.running = false
-	}()
 
 	// What is saved replaces what other controllers had: know it first.
 	if e.load(ctx) != nil {
@@ -198,59 +203,79 @@ func (e *ControllerEngine) save() {
 		}
 
 		s.mu.Lock()
-		if !s.dirty {
+		known := s.known
+		if s.saved == s.changes {
 			// Under the lock, so that who changes something starts us again.
 			s.running = false
 			s.mu.Unlock()
 			return
 		}
-		s.dirty = false
-		known := s.known
 		s.mu.Unlock()
 
-		var err error
-		if !known {
-			err = e.ask()
-		}
-		if err == nil {
-			err = e.saveNow(ctx)
-		}
-		if err != nil {
-			s.mu.Lock()
-			s.dirty = true
-			s.mu.Unlock()
+		if known || e.ask() == nil {
+			e.saveNow(ctx)
 		}
 		delay = s.delay()
 	}
 }
 
 // saveNow replaces what was saved.
-func (e *ControllerEngine) saveNow(ctx context.Context) error {
-	s := &e.saver
+func (e *ControllerEngine) saveNow(ctx context.Context) {
 	sctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	err := s.store.Save(sctx, e.watchesToSave())
+
+	ws, changes := e.watchesToSave()
 	if ctx.Err() != nil {
-		return err // We were shut down.
+		// We are shut down, and some may have been stopped for that.
+		return
 	}
-	if errors.Is(err, ErrNewerState) {
+	err := e.saver.store.Save(sctx, ws)
+	if err != nil && ctx.Err() != nil {
+		return // It was interrupted.
+	}
+	e.wasSaved(changes, err)
+}
+
+// saveLast saves what there was when the engine began to shut down, unless that was
+// done.
+func (e *ControllerEngine) saveLast(ctx context.Context, ws SavedWatches, changes uint64) {
+	s := &e.saver
+	s.mu.Lock()
+	needed := s.known && s.saved < changes
+	s.mu.Unlock()
+	if !needed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lastSaveTimeout)
+	defer cancel()
+	e.wasSaved(changes, s.store.Save(ctx, ws))
+}
+
+// wasSaved notes that so many changes were saved, or why not.
+func (e *ControllerEngine) wasSaved(changes uint64, err error) {
+	s := &e.saver
+	s.mu.Lock()
+	switch {
+	case err == nil:
+		s.saved = changes
+	case errors.Is(err, ErrNewerState):
 		// Somebody saved it since we loaded.
-		s.mu.Lock()
 		s.known = false
-		s.mu.Unlock()
 	}
+	s.mu.Unlock()
+
 	if err != nil {
 		e.storeErrors.save.Add(1)
 	}
 	e.storeIs(reasonCannotSave, errors.Wrap(err, "cannot save watches"))
-	return err
 }
 
-// watchesToSave are those that there are, and those of controllers that weren't
-// started yet.
-func (e *ControllerEngine) watchesToSave() SavedWatches {
+// watchesToSave are those that there are, and those that controllers have yet to
+// restore. It also returns how many changes are in them, at least.
+func (e *ControllerEngine) watchesToSave() (out SavedWatches, changes uint64) {
 	e.saver.mu.Lock()
-	out := make(SavedWatches, len(e.saver.kept))
+	changes = e.saver.changes
+	out = make(SavedWatches, len(e.saver.kept))
 	maps.Copy(out, e.saver.kept)
 	e.saver.mu.Unlock()
 
@@ -271,7 +296,7 @@ func (e *ControllerEngine) watchesToSave() SavedWatches {
 		}
 		c.mu.RUnlock()
 	}
-	return out
+	return out, changes
 }
 
 // load what was saved, once. All who call meanwhile wait for it.
@@ -380,12 +405,17 @@ func (e *ControllerEngine) restoreWatches(c *controller, fn RestoreFn) {
 
 	s.mu.Lock()
 	ids := s.kept[c.name]
-	delete(s.kept, c.name)
 	if s.begun == nil {
 		s.begun = make(map[string]struct{})
 	}
 	s.begun[c.name] = struct{}{}
 	s.mu.Unlock()
+	// Not before, or what is saved meanwhile would lack them.
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.kept, c.name)
+	}()
 	if fn == nil {
 		return
 	}

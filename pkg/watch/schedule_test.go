@@ -766,6 +766,10 @@ func (s *schedule) check() {
 		}
 	}
 
+	if n := s.store.atOnce(); n > 1 {
+		s.errorf("the store was asked %d things at once", n)
+	}
+
 	for i, k := range s.kinds {
 		if !s.indexed[i] {
 			continue

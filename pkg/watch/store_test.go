@@ -37,11 +37,35 @@ type memoryStore struct {
 	loadErr, saveErr error
 	hang             bool
 
+	// slow is how long it takes to save.
+	slow time.Duration
+
 	// attempts to save, also those that failed.
 	attempts int
+
+	// calls that are under way, now and at most.
+	calls, most int
+}
+
+// call notes that a call is under way until the returned function is called.
+func (s *memoryStore) call() (over func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.calls++
+	s.most = max(s.most, s.calls)
+
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+
+		s.calls--
+	}
 }
 
 func (s *memoryStore) Load(ctx context.Context) (watch.SavedWatches, error) {
+	defer s.call()()
+
 	s.mu.Lock()
 	hang, saved, err := s.hang, s.saved, s.loadErr
 	s.mu.Unlock()
@@ -54,11 +78,24 @@ func (s *memoryStore) Load(ctx context.Context) (watch.SavedWatches, error) {
 	return saved, err
 }
 
-func (s *memoryStore) Save(_ context.Context, w watch.SavedWatches) error {
+func (s *memoryStore) Save(ctx context.Context, w watch.SavedWatches) error {
+	defer s.call()()
+
+	s.mu.Lock()
+	slow := s.slow
+	s.attempts++
+	s.mu.Unlock()
+
+	if slow > 0 {
+		select {
+		case <-time.After(slow):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
-	s.attempts++
 
 	if s.saveErr != nil {
 		return s.saveErr
@@ -68,6 +105,22 @@ func (s *memoryStore) Save(_ context.Context, w watch.SavedWatches) error {
 	s.saves++
 
 	return nil
+}
+
+// atOnce returns how many calls were under way at once, at most.
+func (s *memoryStore) atOnce() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.most
+}
+
+// take so long to save.
+func (s *memoryStore) take(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.slow = d
 }
 
 func (s *memoryStore) get() (watch.SavedWatches, int) {
@@ -241,6 +294,245 @@ func TestW21WatchesSurviveARestart(t *testing.T) {
 		want = watch.SavedWatches{"other": {idOf(a)}}
 		if got, _ := store.get(); cmp.Diff(want, got, sortIDs) != "" {
 			t.Errorf("after Stop: -want, +got:\n%s", cmp.Diff(want, got, sortIDs))
+		}
+	})
+}
+
+// W21: what changed right before the engine was shut down is saved, too, if it can
+// be in a moment.
+func TestW21ShutdownSavesWhatIsntSaved(t *testing.T) {
+	a, b := watchtest.NewKind("A"), watchtest.NewKind("B")
+	saved := watch.SavedWatches{"c": {idOf(a)}, "other": {idOf(b)}}
+	both := watch.SavedWatches{"c": {idOf(a), idOf(b)}, "other": {idOf(b)}}
+	boom := errors.New("boom")
+
+	cases := map[string]struct {
+		reason string
+
+		// patience is how long the context of Shutdown lets it wait; 0 is for ever.
+		patience time.Duration
+
+		// before is called a second after c had its first watch, and then it has a
+		// second one.
+		before func(s *memoryStore)
+
+		// wait is how long after that the engine is shut down.
+		wait time.Duration
+
+		want  watch.SavedWatches
+		took  time.Duration
+		fails bool
+
+		// counted errors of saving.
+		counted int
+	}{
+		"AtOnce": {
+			reason: "What changed within the last second is saved.",
+			want:   both,
+		},
+		"Saved": {
+			reason: "What was saved isn't saved again.",
+			wait:   time.Minute,
+			before: func(s *memoryStore) { s.take(time.Second) },
+			want:   both,
+		},
+		"WhileSaving": {
+			reason: "A save that is under way is given up, since it may be of what is stopped meanwhile, and begun anew.",
+			before: func(s *memoryStore) { s.take(time.Second) },
+			wait:   1500 * time.Millisecond,
+			want:   both, took: time.Second,
+		},
+		"Hanging": {
+			reason: "A store that doesn't answer isn't waited for.",
+			before: func(s *memoryStore) { s.take(time.Hour) },
+			want:   saved, took: 3 * time.Second, counted: 1,
+		},
+		"HangingAndImpatient": {
+			reason:   "Nor is it longer than the context says.",
+			patience: time.Second,
+			before:   func(s *memoryStore) { s.take(time.Hour) },
+			want:     saved, took: time.Second, counted: 1, fails: true,
+		},
+		"Failing": {
+			reason: "A store that fails makes no other error.",
+			before: func(s *memoryStore) { s.fail(boom) },
+			want:   saved, counted: 1,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				store := &memoryStore{saved: watch.SavedWatches{"other": {idOf(b)}}}
+				api := watchtest.NewAPI(a, b)
+				r := newGraft(t, api, api.Config(), nil, watch.WithStateStore(store))
+				r.mgr.Elect()
+				r.start("c", idle())
+
+				if err := r.StartWatches(t.Context(), "c", watchOf(a, &recorder{})); err != nil {
+					t.Fatal(err)
+				}
+
+				pass(10 * time.Second)
+
+				if tc.before != nil {
+					tc.before(store)
+				}
+
+				if err := r.StartWatches(t.Context(), "c", watchOf(b, &recorder{})); err != nil {
+					t.Fatal(err)
+				}
+
+				pass(tc.wait)
+
+				took, err := timed(func() error {
+					if tc.patience == 0 {
+						return r.ours.Shutdown(t.Context())
+					}
+
+					return limited(t, tc.patience, r.ours.Shutdown)
+				})
+				if (err != nil) != tc.fails {
+					t.Errorf("\n%s\nShutdown(...): got %v, want an error: %t", tc.reason, err, tc.fails)
+				}
+
+				if took < tc.took || took > tc.took+quick {
+					t.Errorf("\n%s\nShutdown(...) took %s, want %s", tc.reason, took, tc.took)
+				}
+
+				synctest.Wait()
+
+				check := func(when string) {
+					t.Helper()
+
+					if got, _ := store.get(); cmp.Diff(tc.want, got, sortIDs) != "" {
+						t.Errorf("\n%s\nsaved %s: -want, +got:\n%s", tc.reason, when, cmp.Diff(tc.want, got, sortIDs))
+					}
+				}
+				check("at once")
+
+				// Neither later nor by another call is it taken back.
+				store.take(0)
+				store.fail(nil)
+
+				tried := store.tried()
+				if err := r.ours.Shutdown(t.Context()); err != nil {
+					t.Errorf("\n%s\nShutdown(...) again: %v", tc.reason, err)
+				}
+
+				pass(time.Hour)
+				check("in the end")
+
+				if n := store.tried(); n != tried {
+					t.Errorf("\n%s\nafterwards it was tried %d more times to save", tc.reason, n-tried)
+				}
+
+				if n := store.atOnce(); n > 1 {
+					t.Errorf("\n%s\n%d calls at once", tc.reason, n)
+				}
+
+				reg := prometheus.NewPedanticRegistry()
+				reg.MustRegister(r.ours.Collector())
+
+				if want := fmt.Sprintf("graft_watch_state_store_errors_total operation=save %d", tc.counted); !slices.Contains(gather(t, reg), want) {
+					t.Errorf("\n%s\nno %q in:\n%s", tc.reason, want, strings.Join(gather(t, reg), "\n"))
+				}
+			})
+		})
+	}
+}
+
+// W21: who never was elected, or doesn't know what there is, replaces nothing when
+// it is shut down.
+func TestW21ShutdownReplacesNothingUnknown(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+
+	cases := map[string]struct {
+		reason string
+		store  *memoryStore
+		elect  bool
+	}{
+		"NotElected": {reason: "Another process may be elected, and write.", store: &memoryStore{}},
+		"Newer":      {reason: "A newer version saved it.", store: &memoryStore{loadErr: watch.ErrNewerState}, elect: true},
+		"NotLoaded":  {reason: "It couldn't be asked.", store: &memoryStore{loadErr: errors.New("boom")}, elect: true},
+		"Hanging":    {reason: "It hasn't answered yet.", store: &memoryStore{hang: true}, elect: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				api := watchtest.NewAPI(k)
+				r := newGraft(t, api, api.Config(), nil, watch.WithStateStore(tc.store))
+				r.start("c", idle())
+
+				if tc.elect {
+					r.mgr.Elect()
+				}
+
+				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
+					t.Fatal(err)
+				}
+
+				if took, err := timed(func() error { return r.ours.Shutdown(t.Context()) }); err != nil || took > quick {
+					t.Errorf("\n%s\nShutdown(...): %v after %s", tc.reason, err, took)
+				}
+
+				pass(time.Hour)
+
+				if n := tc.store.tried(); n != 0 {
+					t.Errorf("\n%s\nit was tried %d times to save", tc.reason, n)
+				}
+			})
+		})
+	}
+}
+
+// W21: a process that ends while a controller restores its watches takes none of
+// them back.
+func TestW21ShutdownWhileRestoring(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := watchtest.NewKind("A"), watchtest.NewKind("B")
+		store := &memoryStore{saved: watch.SavedWatches{"c": {idOf(a), idOf(b)}}}
+		api := watchtest.NewAPI(a, b)
+		r := newGraft(t, api, api.Config(), nil, watch.WithStateStore(store))
+		r.mgr.Elect()
+
+		slow := watch.WithRestore(func(id watch.WatchID) (watch.Watch, bool) {
+			time.Sleep(3 * time.Second)
+
+			return watch.WatchFor(watchtest.Kind{GVK: id.GVK}.New(), id.Type, &recorder{}), true
+		})
+		if err := r.ours.Start("c", watch.WithRuntimeOptions(idle().runtime), slow); err != nil {
+			t.Fatal(err)
+		}
+
+		// Something else is saved meanwhile, and something isn't.
+		r.start("other", idle())
+
+		if err := r.StartWatches(t.Context(), "other", watchOf(a, &recorder{})); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(2 * time.Second)
+
+		want := watch.SavedWatches{"c": {idOf(a), idOf(b)}, "other": {idOf(a)}}
+		if got, _ := store.get(); cmp.Diff(want, got, sortIDs) != "" {
+			t.Errorf("saved while it restores: -want, +got:\n%s", cmp.Diff(want, got, sortIDs))
+		}
+
+		if err := r.StartWatches(t.Context(), "other", watchOf(b, &recorder{})); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := r.ours.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown(...): %v", err)
+		}
+
+		pass(time.Hour)
+
+		want["other"] = []watch.WatchID{idOf(a), idOf(b)}
+		if got, _ := store.get(); cmp.Diff(want, got, sortIDs) != "" {
+			t.Errorf("saved in the end: -want, +got:\n%s", cmp.Diff(want, got, sortIDs))
 		}
 	})
 }

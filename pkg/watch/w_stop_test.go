@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -121,17 +122,18 @@ func TestW04StopNeedsNoAPIServer(t *testing.T) {
 }
 
 // W5: Stop attempts everything, joins errors, always ends not running, and may be
-// called again.
+// called again: without an error when nothing runs any more.
 func TestW05StopAlwaysStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
 		r := graft(t, api)
 		r.mgr.Elect()
 
-		release := make(chan struct{})
-		defer close(release)
+		released := make(chan struct{})
+		release := sync.OnceFunc(func() { close(released) })
+		defer release()
 
-		stuck := func() *recorder { return &recorder{before: func() { <-release }} }
+		stuck := func() *recorder { return &recorder{before: func() { <-released }} }
 		a, b, c := watchtest.NewKind("A"), watchtest.NewKind("B"), watchtest.NewKind("C")
 		fine := &recorder{}
 
@@ -182,8 +184,21 @@ func TestW05StopAlwaysStops(t *testing.T) {
 			t.Error("IsRunning(...) is true after Stop")
 		}
 
-		if err := r.Stop(t.Context(), "c"); err != nil {
-			t.Errorf("Stop(...) again: %v", err)
+		// W6: it must not look as if nothing ran any more.
+		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
+			t.Errorf("Stop(...) again: got %v, want %v", err, watch.ErrNotDrained)
+		}
+
+		stopped := background(func() error { return r.Stop(t.Context(), "c") })
+		pass(time.Second)
+		release()
+
+		if err := <-stopped; err != nil {
+			t.Errorf("Stop(...) of what ends while it waits: %v", err)
+		}
+
+		if took, err := timed(func() error { return r.Stop(t.Context(), "c") }); err != nil || took > 0 {
+			t.Errorf("Stop(...) of what has ended: %v after %s", err, took)
 		}
 
 		got := len(fine.all())
