@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"context"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -31,9 +32,14 @@ type rig struct {
 	opts    []reconciler.Option
 }
 
-func newRig(c *cluster, o client.Object, opts ...reconciler.Option) *rig {
+// newRig returns a rig that is in use until the test's end, so that the metrics
+// have what it tells.
+func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *rig {
+	t.Helper()
+
 	r := &rig{c: c, now: o.GetDeletionTimestamp().Add(time.Minute), events: &recorder{}, metrics: reconciler.NewMetrics(), opts: opts}
 	r.restart()
+	t.Cleanup(func() { runtime.KeepAlive(r) })
 
 	return r
 }
@@ -241,7 +247,7 @@ func TestDeadline(t *testing.T) {
 			dep := of(things, "", "a", dying, held("f"))
 			o := xr(dep)
 
-			r := newRig(newCluster(o, dep), o, reconciler.WithDependents(reconciler.ComposedResources()))
+			r := newRig(t, newCluster(o, dep), o, reconciler.WithDependents(reconciler.ComposedResources()))
 			r.opts = append(r.opts, r.deadline(time.Hour))
 			r.restart()
 

@@ -36,7 +36,7 @@ func TestMetricsOutliveNoReconciler(t *testing.T) {
 	requested := func(n int) map[string]int { return map[string]int{"DeletionRequested": n} }
 
 	stays, goes, unseen := object("stays"), object("goes"), object("unseen")
-	r := newRig(newCluster(stays, goes, unseen), stays)
+	r := newRig(t, newCluster(stays, goes, unseen), stays)
 
 	check := func(when string, want map[string]int) {
 		t.Helper()
@@ -55,6 +55,8 @@ func TestMetricsOutliveNoReconciler(t *testing.T) {
 	// The controller is stopped, and two go. Another one is started.
 	r.c.release(t, goes, "example.org/f")
 	r.c.release(t, unseen, "example.org/f")
+
+	stopped := r.Reconciler
 	r.restart()
 	pass(t, r, stays)
 	check("one is reported again, which counts once", requested(3))
@@ -66,9 +68,9 @@ func TestMetricsOutliveNoReconciler(t *testing.T) {
 		t.Errorf("durations of what nobody saw from the beginning: want 0, got %d", n)
 	}
 
+	runtime.KeepAlive(stopped)
 	collected(t, r.metrics, 1)
 	check("one whom nobody told of is gone with the reconciler that reported it", requested(1))
-	runtime.KeepAlive(r.Reconciler)
 
 	// There is none any more.
 	r.Reconciler = nil

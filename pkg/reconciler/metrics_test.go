@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -154,7 +155,7 @@ func TestMetrics(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := xr()
-			r := newRig(newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
+			r := newRig(t, newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
 			pass(t, r, o)
 			pass(t, r, o)
 
@@ -187,7 +188,7 @@ func TestMetrics(t *testing.T) {
 // What is exposed, to the letter: people's alerts depend on it.
 func TestMetricsExposed(t *testing.T) {
 	o := xr()
-	r := newRig(newCluster(o), o)
+	r := newRig(t, newCluster(o), o)
 	r.opts = append(r.opts, r.deadline(30*time.Second))
 	r.restart()
 	pass(t, r, o)
@@ -248,6 +249,7 @@ func TestMetricsShared(t *testing.T) {
 				return reconcile.Result{}, client.IgnoreNotFound(c.Get(ctx, req.NamespacedName, of(gvk, "", "")))
 			})
 		}, reconciler.WithMetrics(m))
+		defer runtime.KeepAlive(r) // What it reports isn't withdrawn before.
 
 		for i, o := range objs {
 			wg.Go(func() {

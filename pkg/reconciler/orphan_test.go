@@ -286,7 +286,7 @@ func TestForceOrphan(t *testing.T) {
 
 			var log []string
 
-			r := newRig(newCluster(o), xr(), append(tc.opts, reconciler.WithLogger(lines{Logger: logging.NewNopLogger(), all: &log}))...)
+			r := newRig(t, newCluster(o), xr(), append(tc.opts, reconciler.WithLogger(lines{Logger: logging.NewNopLogger(), all: &log}))...)
 			if tc.fail != nil {
 				r.c.fail = tc.fail(t, r.c)
 			}
@@ -340,7 +340,7 @@ func TestForceOrphanStaleCache(t *testing.T) {
 	held(mine, theirs)(o)
 	annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID()))(o)
 
-	r := newRig(newCluster(o), o, reconciler.WithForceOrphan(mine))
+	r := newRig(t, newCluster(o), o, reconciler.WithForceOrphan(mine))
 	r.c.stale[client.ObjectKeyFromObject(o)] = r.c.read(t, o)
 
 	for range 3 {
@@ -372,7 +372,7 @@ func TestForceOrphanInDoubt(t *testing.T) {
 			held(finalizers...)(o)
 			annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID()))(o)
 
-			r := newRig(newCluster(o), o, reconciler.WithForceOrphan(mine))
+			r := newRig(t, newCluster(o), o, reconciler.WithForceOrphan(mine))
 			n := 1
 			r.c.fail = func(verb string, u client.Object, after bool) error {
 				if verb == "update" && !after && n == 1 {
