@@ -48,6 +48,9 @@ func noted(key, value string) func(resource.Managed) {
 	return func(mg resource.Managed) { meta.AddAnnotations(mg, map[string]string{key: value}) }
 }
 
+// justCreated says that the external resource was created when the object is made.
+func justCreated(mg resource.Managed) { meta.SetExternalCreateSucceeded(mg, time.Now()) }
+
 func allowed(p ...xpv2.ManagementAction) func(resource.Managed) {
 	return func(mg resource.Managed) { mg.SetManagementPolicies(p) }
 }
@@ -289,7 +292,7 @@ func TestDeletionReported(t *testing.T) {
 		},
 		"CreationGracePeriodWhileHeld": {
 			reason:   "Others who hold the object should be named, also while absence is being confirmed.",
-			mods:     []func(resource.Managed){held(FinalizerName, "example.org/a"), noted(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Format(time.RFC3339))},
+			mods:     []func(resource.Managed){held(FinalizerName, "example.org/a"), justCreated},
 			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
 			opts: func(*testkit.API) []ReconcilerOption {
 				return []ReconcilerOption{WithCreationGracePeriod(time.Hour)}
@@ -318,7 +321,7 @@ func TestDeletionReported(t *testing.T) {
 		},
 		"CreationGracePeriod": {
 			reason:   "While absence is being confirmed, that should be reported.",
-			mods:     []func(resource.Managed){noted(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Format(time.RFC3339))},
+			mods:     []func(resource.Managed){justCreated},
 			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
 			opts: func(*testkit.API) []ReconcilerOption {
 				return []ReconcilerOption{WithCreationGracePeriod(time.Hour)}
@@ -1190,7 +1193,7 @@ func TestNotDeleted(t *testing.T) {
 		"Steady":              {reason: "There is nothing to say."},
 		"Paused":              {reason: "A pause is no deletion.", mods: []func(resource.Managed){noted(meta.AnnotationKeyReconciliationPaused, "true")}},
 		"ConnectFails":        {reason: "An error is no deletion.", provider: provider{connectErr: errProvider}},
-		"CreationGracePeriod": {reason: "Waiting is no deletion.", mods: []func(resource.Managed){noted(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Format(time.RFC3339))}, provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}}},
+		"CreationGracePeriod": {reason: "Waiting is no deletion.", mods: []func(resource.Managed){justCreated}, provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}}},
 	}
 
 	for name, tc := range cases {
