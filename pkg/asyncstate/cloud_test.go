@@ -37,8 +37,12 @@ type fakeCloud struct {
 	// cancelled.
 	cancellable bool
 
+	// deaf clients don't notice that they were cancelled.
+	deaf bool
+
 	resources map[string]*external
 	made      map[string]int // by owner
+	createsOf map[string]int // by owner
 	calls     map[asyncstate.Type]int
 	observed  int
 	finds     int
@@ -58,7 +62,7 @@ type external struct {
 }
 
 func newCloud() *fakeCloud {
-	return &fakeCloud{resources: map[string]*external{}, made: map[string]int{}, calls: map[asyncstate.Type]int{}}
+	return &fakeCloud{resources: map[string]*external{}, made: map[string]int{}, createsOf: map[string]int{}, calls: map[asyncstate.Type]int{}}
 }
 
 func (c *fakeCloud) count(t asyncstate.Type) int {
@@ -156,7 +160,12 @@ func (c *fakeCloud) loses() error {
 func (c *fakeCloud) half(ctx context.Context) error {
 	c.mu.Lock()
 	d := c.takes / 2
+	deaf := c.deaf
 	c.mu.Unlock()
+
+	if deaf {
+		ctx = context.WithoutCancel(ctx)
+	}
 
 	return sleep(ctx, d)
 }
@@ -245,6 +254,8 @@ func regionOf(mg resource.Managed) string {
 }
 
 func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+	c.cloud.set(func(cloud *fakeCloud) { cloud.createsOf[string(mg.GetUID())]++ })
+
 	if err := c.cloud.begin(asyncstate.Create); err != nil {
 		return managed.ExternalCreation{}, err
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -93,6 +94,7 @@ type process struct {
 	client.Client
 
 	w       *world
+	live    client.Reader
 	tracker *asyncstate.Tracker
 	metrics *asyncstate.Metrics
 	rec     reconcile.Reconciler
@@ -109,7 +111,10 @@ type process struct {
 	asking sync.Mutex
 
 	cancel context.CancelFunc
-	ended  chan struct{}
+
+	// ended is closed when the process has, with err if it has a manager.
+	ended chan struct{}
+	err   error
 }
 
 // start a process.
@@ -117,38 +122,9 @@ func (w *world) start() *process {
 	w.t.Helper()
 
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{Client: w.api.Client(), w: w, metrics: asyncstate.NewMetrics(), cancel: cancel, ended: make(chan struct{})}
-	live := w.api.Live()
+	p := w.newProcess(cancel)
 	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
-
-	o := append([]asyncstate.TrackerOption{
-		asyncstate.WithLiveReader(reader{p, live}),
-		asyncstate.WithRecorder(w.said),
-		asyncstate.WithLogger(w.said),
-		asyncstate.WithMetrics(p.metrics),
-	}, w.kind.options()...)
-	p.tracker = asyncstate.NewTracker(p, append(o, w.options...)...)
-
-	m := &fakeManager{Manager: xpfake.Manager{Client: p, Scheme: testkit.Scheme()}, live: reader{p, live}}
-	of := resource.ManagedKind(testkit.BucketKind())
-
-	connector := w.cloud.connector(w.kind, p.dead.Load)
-	if w.connector != nil {
-		connector = w.connector(p)
-	}
-
-	switch {
-	case w.synchronous:
-		p.rec = managed.NewReconciler(m, of, managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalConnector(connector))
-	case w.plain:
-		p.rec = upstream.NewReconciler(m, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said),
-			upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker)))
-	default:
-		p.rec = managed.NewReconciler(m, of, append([]managed.ReconcilerOption{
-			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said),
-			managed.WithExternalConnector(connector), managed.WithAsync(p.tracker),
-		}, w.graft...)...)
-	}
+	p.rec = p.newReconciler(&fakeManager{Manager: xpfake.Manager{Client: p, Scheme: testkit.Scheme()}, live: p.live})
 
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
@@ -183,6 +159,45 @@ func (w *world) start() *process {
 	}()
 
 	return p
+}
+
+// newProcess returns a process that reconciles nothing yet. To cancel it ends it.
+func (w *world) newProcess(cancel context.CancelFunc) *process {
+	p := &process{Client: w.api.Client(), w: w, metrics: asyncstate.NewMetrics(), cancel: cancel, ended: make(chan struct{})}
+	p.live = reader{p, w.api.Live()}
+
+	o := append([]asyncstate.TrackerOption{
+		asyncstate.WithLiveReader(p.live),
+		asyncstate.WithRecorder(w.said),
+		asyncstate.WithLogger(w.said),
+		asyncstate.WithMetrics(p.metrics),
+	}, w.kind.options()...)
+	p.tracker = asyncstate.NewTracker(p, append(o, w.options...)...)
+
+	return p
+}
+
+// newReconciler returns what the process reconciles with.
+func (p *process) newReconciler(m manager.Manager) reconcile.Reconciler {
+	w, of := p.w, resource.ManagedKind(testkit.BucketKind())
+
+	connector := w.cloud.connector(w.kind, p.dead.Load)
+	if w.connector != nil {
+		connector = w.connector(p)
+	}
+
+	switch {
+	case w.synchronous:
+		return managed.NewReconciler(m, of, managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalConnector(connector))
+	case w.plain:
+		return upstream.NewReconciler(m, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said),
+			upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker)))
+	default:
+		return managed.NewReconciler(m, of, append([]managed.ReconcilerOption{
+			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said),
+			managed.WithExternalConnector(connector), managed.WithAsync(p.tracker),
+		}, w.graft...)...)
+	}
 }
 
 // tooMany reconciles of a process mean that something wakes itself.
@@ -258,7 +273,10 @@ func (w *world) wake(o client.Object) {
 	defer w.mu.Unlock()
 
 	for _, p := range w.processes {
-		p.queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		// Who is to win the election first has none.
+		if p.queue != nil {
+			p.queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
 	}
 }
 
