@@ -196,7 +196,8 @@ type crossplaneSetup struct {
 	// claims builds the reconciler of claims, if it isn't nil.
 	claims builder
 
-	// requests see Crossplane's requests, if they aren't nil.
+	// requests see Crossplane's requests but those to watch, if they aren't nil. The
+	// API server ends the watch of whoever is slow, and nobody knows when.
 	requests interface {
 		wrap(next http.RoundTripper) http.RoundTripper
 	}
@@ -227,7 +228,7 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
 	cfg.Impersonate = s.impersonate
 
 	if s.requests != nil {
-		cfg.Wrap(s.requests.wrap)
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return exceptWatches(s.requests.wrap(next), next) })
 	}
 
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
@@ -267,6 +268,16 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
 	t.Cleanup(x.stop)
 
 	return x
+}
+
+func exceptWatches(seen, unseen http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Query().Get("watch") == "true" {
+			return unseen.RoundTrip(r)
+		}
+
+		return seen.RoundTrip(r)
+	})
 }
 
 // add a controller of a kind.

@@ -129,7 +129,10 @@ func TestWideDeletion(t *testing.T) {
 
 	before, first := tr.counted(), len(x.times(xappKind()))
 	x.wait(t, reports, xr)
-	silent(t, tr, before)
+
+	if made := tr.since(before); len(made) > 0 {
+		t.Errorf("nothing changes: want no request, got %v", made)
+	}
 
 	took := x.times(xappKind())[first:]
 	t.Logf("a reconcile with %d dependents takes %s, and no request", dependents, latencies(took))

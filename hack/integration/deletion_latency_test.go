@@ -3,10 +3,14 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,12 +27,14 @@ import (
 const (
 	latencyDeletions = 100
 
-	// latencyGoal is for 99 of 100 deletions, on a machine that has time for it.
-	latencyGoal = 100 * time.Millisecond
+	// latencyEnv is within what 99 of 100 deletions must be seen. Only whoever runs
+	// the test knows whether the machine has time for that.
+	latencyEnv = "GRAFT_LATENCY"
 
-	// latencyAttempts is how often a machine that is busy with something else may
-	// try.
-	latencyAttempts = 3
+	// latencyGoal and latencyRatio are for half of the deletions: the longer of it,
+	// and so many times what it takes without Graft.
+	latencyGoal  = 100 * time.Millisecond
+	latencyRatio = 10
 )
 
 // A gate holds each claim that is being deleted in a given pass of its reconciler,
@@ -120,53 +126,88 @@ func (c *gated) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	return c.gate.hold(ctx, key.Name)
 }
 
+// patches counts the patches of status of each claim. The claimant makes none.
+type patches struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+// wrap the transport of a rest.Config.
+func (p *patches) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		path := strings.Split(r.URL.Path, "/")
+
+		if n := len(path); r.Method == http.MethodPatch && path[n-1] == "status" && path[n-3] == "apps" {
+			p.mu.Lock()
+			p.of[path[n-2]]++
+			p.mu.Unlock()
+		}
+
+		return next.RoundTrip(r)
+	})
+}
+
+func (p *patches) count(name string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return p.of[name]
+}
+
 // A claim that is deleted is seen to be, by whoever watches it, before the
-// reconciler that does the work has done anything; and soon.
+// reconciler that does the work has done anything; and soon: what has to happen
+// first is one patch. GRAFT_LATENCY=100ms makes that long the limit for 99 of 100.
 func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
+	limit, err := time.ParseDuration(cmp.Or(os.Getenv(latencyEnv), "0s"))
+	must(t, latencyEnv, err)
+
 	s := newPlatform(t)
-	g := newGate(1)
-	startCrossplane(t, crossplaneSetup{claims: g.build})
+	g, p := newGate(1), &patches{of: map[string]int{}}
+	startCrossplane(t, crossplaneSetup{claims: g.build, requests: p})
 	claims, composites, databases := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps")), watchKind(t, databaseResource())
 
-	for attempt := 1; ; attempt++ {
-		var graft, bare latencies
+	var graft, bare latencies
 
-		for i := range latencyDeletions {
-			name := fmt.Sprintf("seen-%d-%d", attempt, i)
-			a := s.newApp(t, name)
-			claims.until(t, name, "it is Available", isReady)
-			composites.until(t, a.composite.GetName(), "it is Available", isReady)
+	for i := range latencyDeletions {
+		name := fmt.Sprintf("seen-%d", i)
+		a := s.newApp(t, name)
+		claims.until(t, name, "it is Available", isReady)
+		composites.until(t, a.composite.GetName(), "it is Available", isReady)
 
-			began := time.Now()
-			must(t, "Delete()", s.Delete(t.Context(), a.claim))
-			graft = append(graft, claims.until(t, name, "it is being deleted", isDeleting).at.Sub(began))
-			g.wait(t, name)
+		began := time.Now()
+		must(t, "Delete()", s.Delete(t.Context(), a.claim))
+		graft = append(graft, claims.until(t, name, "it is being deleted", isDeleting).at.Sub(began))
+		g.wait(t, name)
 
-			// Nobody let it through.
-			if got := saysOf(s.fetch(t, a.claim), reconciler.TypeDeleting); got.String() != "True/DeletionRequested" {
-				t.Fatalf("%s: while its reconciler is at work: want Deleting to be True/DeletionRequested, got %s", name, got)
-			}
-
-			if xr := s.fetch(t, a.composite); meta.WasDeleted(xr) {
-				t.Fatalf("%s: its reconciler should not have done anything yet", name)
-			}
-
-			g.let(name)
-			claims.until(t, name, "it is gone", isGone)
-
-			bare = append(bare, s.sayDeleting(t, databases, name))
+		// Nobody let it through.
+		if got := saysOf(s.fetch(t, a.claim), reconciler.TypeDeleting); got.String() != "True/DeletionRequested" {
+			t.Fatalf("%s: while its reconciler is at work: want Deleting to be True/DeletionRequested, got %s", name, got)
 		}
 
-		t.Logf("from the call until Ready=False/Deleting is seen, of %d deletions: %s; with nothing but a watch and a patch: %s", latencyDeletions, graft, bare)
-
-		goal := max(latencyGoal, 3*bare.of(0.99))
-
-		switch got := graft.of(0.99); {
-		case got <= goal:
-			return
-		case attempt == latencyAttempts:
-			t.Fatalf("want 99 of %d within %s, got %s", latencyDeletions, goal, got)
+		if xr := s.fetch(t, a.composite); meta.WasDeleted(xr) {
+			t.Fatalf("%s: its reconciler should not have done anything yet", name)
 		}
+
+		if n := p.count(name); n != 1 {
+			t.Errorf("%s: want one patch before its reconciler sees the deletion, got %d", name, n)
+		}
+
+		g.let(name)
+		claims.until(t, name, "it is gone", isGone)
+
+		bare = append(bare, s.sayDeleting(t, databases, name))
+	}
+
+	t.Logf("from the call until Ready=False/Deleting is seen, of %d deletions: %s; with nothing but a watch and a patch: %s", latencyDeletions, graft, bare)
+
+	// Both were measured in turns, so that whatever else the machine does was in the
+	// way of both.
+	if got, most := graft.of(0.5), max(latencyGoal, latencyRatio*bare.of(0.5)); got > most {
+		t.Errorf("want half of %d within %s, got %s", latencyDeletions, most, got)
+	}
+
+	if got := graft.of(0.99); limit > 0 && got > limit {
+		t.Errorf("want 99 of %d within %s, got %s", latencyDeletions, limit, got)
 	}
 }
 

@@ -36,9 +36,8 @@ const (
 type usages struct {
 	server server
 
-	mu      sync.Mutex
-	used    map[types.UID]bool
-	refused map[string]int
+	mu   sync.Mutex
+	used map[types.UID]bool
 }
 
 // newUsages registers the webhook with the API server. It is taken back at the
@@ -46,7 +45,7 @@ type usages struct {
 func newUsages(t *testing.T, s server) *usages {
 	t.Helper()
 
-	u := &usages{server: s, used: map[types.UID]bool{}, refused: map[string]int{}}
+	u := &usages{server: s, used: map[types.UID]bool{}}
 
 	srv := httptest.NewTLSServer(&admission.Webhook{Handler: admission.HandlerFunc(u.handle)})
 	t.Cleanup(srv.Close)
@@ -90,9 +89,6 @@ func (u *usages) handle(ctx context.Context, r admission.Request) admission.Resp
 
 	u.mu.Lock()
 	used := u.used[o.GetUID()]
-	if used {
-		u.refused[o.GetName()]++
-	}
 	u.mu.Unlock()
 
 	if !used {
@@ -125,6 +121,19 @@ func (u *usages) protect(t *testing.T, o client.Object) {
 	must(t, "Patch()", u.server.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, inUseLabel))))
 }
 
+// untilTried waits until somebody has tried to delete an object that is in use, which
+// changes it.
+func (u *usages) untilTried(t *testing.T, o client.Object) {
+	t.Helper()
+
+	eventually(t, "the webhook has refused a deletion", func() (bool, string) {
+		is, _ := o.DeepCopyObject().(client.Object)
+		must(t, "Get()", u.server.Get(t.Context(), client.ObjectKeyFromObject(o), is))
+
+		return is.GetAnnotations()[deletionAttempt] != "", fmt.Sprint(is.GetAnnotations())
+	})
+}
+
 // unprotect an object: its Usage is deleted, and what was tried meanwhile is done.
 func (u *usages) unprotect(t *testing.T, o client.Object) {
 	t.Helper()
@@ -138,12 +147,4 @@ func (u *usages) unprotect(t *testing.T, o client.Object) {
 	if policy := o.GetAnnotations()[deletionAttempt]; policy != "" {
 		must(t, "Delete()", client.IgnoreNotFound(u.server.Delete(t.Context(), o, client.PropagationPolicy(policy))))
 	}
-}
-
-// refusals is how often somebody tried to delete an object that is in use.
-func (u *usages) refusals(o client.Object) int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-
-	return u.refused[o.GetName()]
 }

@@ -39,9 +39,6 @@ const (
 	// raceLanes is how many rounds are run at the same time.
 	raceLanes = 4
 
-	// racePatience is how long one release may take.
-	racePatience = 20 * time.Second
-
 	raceFinalizer = "finalizer.managedresource.crossplane.io"
 )
 
@@ -199,7 +196,7 @@ func (r *race) count(fn func()) {
 }
 
 func (r *race) round(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, racePatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 
 	share := n % 5
