@@ -77,6 +77,11 @@ type kind struct {
 	failures int
 	nextTry  time.Time
 
+	// When the informer synced, and how often in a row a kind that had synced was
+	// lost soon after.
+	synced   time.Time
+	relapses int
+
 	// What run is to react to.
 	order     order
 	outcome   error    // Of the last list or watch; nil is good.
@@ -502,6 +507,7 @@ func (k *kind) sync(ctx context.Context, o *opened, reg cache.ResourceEventHandl
 		return false
 	}
 	k.failures = 0
+	k.synced = k.set.clock.Now()
 	k.left = false
 	k.opening = nil
 	k.unstarted = false
@@ -589,11 +595,7 @@ func (k *kind) decide(o *opened) (bool, *KindError) {
 
 	err := classify(k.id.GroupVersionKind, k.outcome)
 	if isSynced && errors.Is(err.Reason, ErrNoSuchKind) {
-		// It answered before, so either the kind went or it is served elsewhere.
-		// Looking it up again tells.
-		k.current.Store(nil)
-		k.move(StatePending, nil)
-		return false, nil
+		return false, k.lost(err)
 	}
 	if !isSynced && err.verdict() {
 		// Informers try for ever, at their own pace and with a log line each
@@ -619,11 +621,37 @@ func (k *kind) decide(o *opened) (bool, *KindError) {
 	return true, nil
 }
 
+// lost is called when a kind that has synced isn't served any more. It returns what
+// there is to log. The mutex must be held.
+func (k *kind) lost(err *KindError) *KindError {
+	k.current.Store(nil)
+	k.relapses++
+	if k.set.clock.Since(k.synced) > lastBackoff {
+		k.relapses = 1
+	}
+	if k.relapses == 1 {
+		// It answered before, so either the kind went or it is served elsewhere.
+		// Looking it up again tells.
+		k.move(StatePending, nil)
+		return nil
+	}
+
+	// It can be looked up and listed, and then not watched. That has to have its
+	// backoff, too: as long as if it had never synced.
+	k.failures = k.relapses - 2
+	k.failLocked(err)
+	if k.relapses > 2 {
+		return nil // That it comes back in between is no news.
+	}
+	return err
+}
+
 // obey what was ordered. The mutex must be held.
 func (k *kind) obey() {
 	k.current.Store(nil)
 	k.opening = nil
 	k.failures = 0
+	k.relapses = 0
 	k.nextTry = time.Time{}
 	switch k.order {
 	case sleep:

@@ -1,10 +1,12 @@
 package watch_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -255,9 +257,16 @@ func TestClockOfACache(t *testing.T) {
 		r.start("c", idle())
 		r.start("none", idle())
 
+		// An informer that has synced before it is asked for the first time isn't
+		// asked again.
+		lift := api.Inject(watchtest.Of(k), watchtest.Hang())
+		defer lift()
+
 		started := background(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})) })
 		_ = r.StartWatches(t.Context(), "none", watchOf(none, &recorder{}))
 
+		pass(time.Second)
+		lift()
 		pass(30 * time.Second)
 
 		if s := stateOf(t, r); s.State != watch.StateSyncing {
@@ -297,4 +306,91 @@ func TestClockOfACache(t *testing.T) {
 			t.Errorf("after a minute %d informers linger, want none", n)
 		}
 	})
+}
+
+// W20: a kind that can be listed and then not be watched is tried as seldom as one
+// that can't be listed.
+func TestW20LostAgainAndAgain(t *testing.T) {
+	for crds, name := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				k := watchtest.NewKind("Widget")
+				api := watchtest.NewAPI(k)
+				api.Put(k.Object("one"), k)
+
+				lines := &atomic.Int64{}
+				r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithCacheLogger(countingLogger{lines})})
+				r.mgr.Elect()
+
+				if crds {
+					if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				r.start("c", idle())
+
+				// Watches fail late enough for the informer to have synced from its
+				// list, which isn't streamed.
+				defer api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))()
+
+				lose := func() func() {
+					m := func(r watchtest.Request) bool { return !r.Initial && watchtest.Of(k)(r) }
+					return api.Inject(watchtest.Match(m).Only(watchtest.Watch), watchtest.Status(http.StatusNotFound).After(50*time.Millisecond))
+				}
+
+				lift := lose()
+				defer func() { lift() }()
+
+				rec := &recorder{}
+				_ = limited(t, time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
+
+				pass(10 * time.Minute)
+				api.Forget()
+
+				said := lines.Load()
+
+				pass(time.Hour)
+
+				// Each time it is looked up, and listed and watched in two ways.
+				if n := len(api.Requests(watchtest.DiscoveryOf(k))); n < 30 || n > 60 {
+					t.Errorf("it was tried %d times in an hour, want about once a minute", n)
+				}
+
+				if n := len(api.Requests(watchtest.Of(k))); n > 60*4 {
+					t.Errorf("%d requests in an hour", n)
+				}
+
+				if said == 0 || lines.Load() > said {
+					t.Errorf("%d lines at first, %d more in an hour; want some and none", said, lines.Load()-said)
+				}
+
+				if s := stateOf(t, r); s.State != watch.StateDormant || s.Error == "" {
+					t.Errorf("the watch is %s (%q), want %s and why", s.State, s.Error, watch.StateDormant)
+				}
+
+				// It comes back. What is lost much later is new trouble.
+				lift()
+				pass(5 * time.Minute)
+				rec.forget()
+				api.Put(k.Object("two"), k)
+				pass(time.Second)
+
+				if s, n := stateOf(t, r), rec.count("create", "two"); s.State != watch.StateActive || n != 1 {
+					t.Errorf("when all is well the watch is %s, and got %d events", s.State, n)
+				}
+
+				generation := stateOf(t, r).Generation
+				lift = lose()
+				api.Disconnect(watchtest.Of(k))
+				eventually(t, "the informer is replaced", func() bool { return stateOf(t, r).Generation > generation })
+				lift()
+				pass(5 * time.Second)
+
+				if s := stateOf(t, r); s.State != watch.StateActive {
+					t.Errorf("soon after it was lost for a moment the watch is %s, want %s", s.State, watch.StateActive)
+				}
+			})
+		})
+	}
 }

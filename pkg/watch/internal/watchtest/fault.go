@@ -33,6 +33,10 @@ type Request struct {
 	// Namespace and Name are those in the path, if any.
 	Namespace, Name string
 
+	// Initial says of a watch that it asks for what is there first: it is a list
+	// that is streamed.
+	Initial bool
+
 	// At is when the request arrived.
 	At time.Time
 }
@@ -60,6 +64,11 @@ func (m Match) Only(verbs ...Verb) Match {
 	return func(r Request) bool { return slices.Contains(verbs, r.Verb) && m(r) }
 }
 
+// Initial matches those watches that m matches that stream a list.
+func (m Match) Initial() Match {
+	return func(r Request) bool { return r.Initial && m(r) }
+}
+
 // Or matches what either matches.
 func (m Match) Or(o Match) Match {
 	return func(r Request) bool { return m(r) || o(r) }
@@ -79,7 +88,7 @@ type Fault struct {
 	// hang until the request is given up or the fault is lifted.
 	hang bool
 
-	// delay before the answer.
+	// delay before the answer, or before an answer with a status.
 	delay time.Duration
 }
 
@@ -100,6 +109,12 @@ func Status(code int) Fault { return Fault{status: code} }
 // Without any, clients give up at once.
 func TooManyRequests(retryAfter int) Fault {
 	return Fault{status: http.StatusTooManyRequests, retryAfter: retryAfter}
+}
+
+// After is Status or TooManyRequests, answered after d.
+func (f Fault) After(d time.Duration) Fault {
+	f.delay = d
+	return f
 }
 
 // An injected fault is one that an API applies until it is lifted.

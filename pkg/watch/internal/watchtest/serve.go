@@ -89,6 +89,7 @@ func parse(r *http.Request) (req Request, sub string, ok bool) {
 	switch q := r.URL.Query(); {
 	case r.Method == http.MethodGet && (q.Get("watch") == "true" || q.Get("watch") == "1"):
 		req.Verb = Watch
+		req.Initial = q.Get("sendInitialEvents") == "true"
 	case r.Method == http.MethodGet && req.Name == "":
 		req.Verb = List
 	case r.Method == http.MethodGet:
@@ -152,8 +153,10 @@ func (a *API) suffer(ctx context.Context, w http.ResponseWriter, r Request) bool
 
 			// Over a real connection the closest thing is to close it.
 			panic(http.ErrAbortHandler)
-		case f.delay > 0:
-			return sleep(ctx, f.delay)
+		case f.delay > 0 && !sleep(ctx, f.delay):
+			return false
+		case f.status == 0:
+			return true
 		default:
 			if f.retryAfter > 0 {
 				w.Header().Set("Retry-After", strconv.Itoa(f.retryAfter))
@@ -447,14 +450,14 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, req Request) {
 	var first []any
 
 	switch {
-	case q.Get("sendInitialEvents") == "true" || since == 0:
+	case req.Initial || since == 0:
 		for _, o := range s.sorted(req.Namespace) {
 			first = append(first, event(apiwatch.Added, see(s.kind, o)))
 		}
 
 		since = a.version
 
-		if q.Get("sendInitialEvents") == "true" {
+		if req.Initial {
 			first = append(first, bookmark(s.kind, see, since))
 		}
 	case since < s.compacted:
