@@ -219,7 +219,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 		// upstream's announcement.
 		ends = concluded(mg, r)
 	case r.ended(err, time.Now()).Phase == phaseFailed && meta.ExternalCreateIncomplete(mg):
-		ends = seam.Changes{ended(mg, meta.AnnotationKeyExternalCreateFailed, time.Now())}
+		ends = seam.Changes{failed(mg, time.Now())}
 	}
 
 	if err != nil {
@@ -258,8 +258,10 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 
 // remember is the change that puts a record on an object.
 func remember(o resource.Managed, r *record) seam.Change {
-	was, existed := o.GetAnnotations()[AnnotationKeyOperation]
-	return seam.Change{Key: AnnotationKeyOperation, Value: r.text(), Was: was, Existed: existed, Yield: true}
+	c := seam.SetAnnotation(o, AnnotationKeyOperation, r.text())
+	c.Yield = true
+
+	return c
 }
 
 // forget is the change that takes an object's record away.

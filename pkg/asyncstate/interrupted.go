@@ -99,17 +99,11 @@ func (e *external[M]) settle(ctx context.Context, mg M, r *record) (managed.Exte
 func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (managed.ExternalObservation, error) {
 	t := e.tracker
 
-	if err := checkString("external name", name, maxExternalName); err != nil {
-		return managed.ExternalObservation{}, e.unknown(ctx, mg, finderAgain, err)
+	if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
+		return managed.ExternalObservation{}, e.unknown(ctx, mg, finderAgain, errors.Wrap(err, "what the interrupted create made was found, but its external name can't be stored"))
 	}
 
-	was, existed := mg.GetAnnotations()[meta.AnnotationKeyExternalName]
-
-	cs := seam.Changes{
-		{Key: meta.AnnotationKeyExternalName, Value: name, Was: was, Existed: existed},
-		succeeded(mg, time.Now()),
-		forget(mg),
-	}
+	cs := seam.Changes{succeeded(mg, time.Now()), seam.SetAnnotation(mg, meta.AnnotationKeyExternalName, name), forget(mg)}
 	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
 		return managed.ExternalObservation{}, err
 	}
@@ -122,20 +116,12 @@ func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (
 
 // succeeded is the change that says when a create succeeded.
 func succeeded(o client.Object, at time.Time) seam.Change {
-	return ended(o, meta.AnnotationKeyExternalCreateSucceeded, at)
+	return seam.CreateEnded(o, meta.AnnotationKeyExternalCreateSucceeded, at)
 }
 
-// ended is the change that says when a create ended. That is never before it was
-// announced, by whosever clock: upstream would take it for one that hasn't ended.
-func ended(o client.Object, key string, at time.Time) seam.Change {
-	was, existed := o.GetAnnotations()[key]
-	c := seam.Change{Key: key, Value: at.Format(time.RFC3339), Was: was, Existed: existed}
-
-	if at.Truncate(time.Second).Before(meta.GetExternalCreatePending(o)) {
-		c.Value = o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
-	}
-
-	return c
+// failed is the change that says when a create failed.
+func failed(o client.Object, at time.Time) seam.Change {
+	return seam.CreateEnded(o, meta.AnnotationKeyExternalCreateFailed, at)
 }
 
 // concluded is what there is to say, beside its record, of a create whose external

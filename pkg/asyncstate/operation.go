@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // An Operation is a create, update or delete that may outlive the reconcile that
@@ -82,8 +84,8 @@ func (op *Operation) Token() string {
 // it returns an error, too; the name is then stored with the operation's result,
 // at the latest, and there is nothing for the caller to do.
 func (op *Operation) SetExternalName(ctx context.Context, name string) error {
-	if err := checkString("external name", name, maxExternalName); err != nil {
-		return err
+	if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
+		return errors.Wrap(err, "cannot set external name")
 	}
 
 	return op.update(ctx, func(r *record) {
@@ -96,8 +98,8 @@ func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 // in another process, and returns when it is there. It must not be a secret. It
 // returns an error for a handle that can't be stored, or could not be.
 func (op *Operation) SetHandle(ctx context.Context, handle string) error {
-	if err := checkString("handle", handle, maxHandle); err != nil {
-		return err
+	if err := seam.CheckText(handle, maxHandle); err != nil {
+		return errors.Wrap(err, "cannot set handle")
 	}
 
 	return op.update(ctx, func(r *record) { r.Handle = handle })

@@ -22,11 +22,11 @@ const AnnotationKeyOperation = "graft.crossplane.io/async-operation"
 // recordVersion is that of the records that are written and read here.
 const recordVersion = 1
 
-// What the API server allows all annotations of an object together is 256 KiB.
+// How many bytes they may have. What the API server allows all annotations of an
+// object together is 256 KiB.
 const (
-	maxHandle       = 32 << 10
-	maxExternalName = 4 << 10
-	maxError        = 1 << 10
+	maxHandle = 32 << 10
+	maxError  = 1 << 10
 )
 
 // A phase of a recorded operation.
@@ -189,22 +189,6 @@ func (r *record) ended(err error, at time.Time) *record {
 	out.Ended, out.Failures, out.Error = &t, r.Failures+1, clean(err.Error(), maxError)
 
 	return &out
-}
-
-// checkString checks what a setter was given.
-func checkString(what, s string, longest int) error {
-	switch {
-	case s == "":
-		return errors.Errorf("cannot set an empty %s", what)
-	case len(s) > longest:
-		return errors.Errorf("cannot set the %s: it has %d bytes, and %d is the most", what, len(s), longest)
-	case !utf8.ValidString(s):
-		return errors.Errorf("cannot set the %s: it is not UTF-8", what)
-	case strings.ContainsFunc(s, unicode.IsControl):
-		return errors.Errorf("cannot set the %s: it has control characters", what)
-	}
-
-	return nil
 }
 
 // clean returns s without control characters, and no longer than longest bytes,

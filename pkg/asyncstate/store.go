@@ -195,7 +195,7 @@ func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 		rec.Value = r.text()
 
 		if r.Type == Create && r.Phase == phaseFailed {
-			cs = append(cs, ended(op.object, meta.AnnotationKeyExternalCreateFailed, op.endedAt))
+			cs = append(cs, failed(op.object, op.endedAt))
 		}
 	}
 

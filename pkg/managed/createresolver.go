@@ -3,13 +3,8 @@ package managed
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -288,8 +283,10 @@ func (c *createResolver) find(ctx context.Context, mg resource.Managed, begun ti
 		return asyncstate.Finding{}, err
 	}
 
-	if n := f.ExternalName; !utf8.ValidString(n) || strings.ContainsFunc(n, unicode.IsControl) {
-		return asyncstate.Finding{}, errors.Errorf("what was found has an external name that can't be stored: %q", n)
+	if f.Found() {
+		if err := seam.CheckText(f.ExternalName, seam.MaxExternalName); err != nil {
+			return asyncstate.Finding{}, errors.Wrap(err, "what was found has an external name that can't be stored")
+		}
 	}
 
 	return f, nil
@@ -299,9 +296,9 @@ func (c *createResolver) find(ctx context.Context, mg resource.Managed, begun ti
 func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource.Managed, name string) error {
 	had := meta.GetExternalName(mg)
 
-	if err := c.store(ctx, s, mg, map[string]string{
-		meta.AnnotationKeyExternalName:            name,
-		meta.AnnotationKeyExternalCreateSucceeded: succeededAt(mg, s.Now()),
+	if err := c.store(ctx, s, mg, seam.Changes{
+		seam.CreateEnded(mg, meta.AnnotationKeyExternalCreateSucceeded, s.Now()),
+		seam.SetAnnotation(mg, meta.AnnotationKeyExternalName, name),
 	}); err != nil {
 		return err
 	}
@@ -322,9 +319,8 @@ func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resourc
 	// It is the attempt that failed, not this moment: annotations count whole
 	// seconds, and the next create, which may begin in this one, has to be newer
 	// to be found incomplete in turn.
-	if err := c.store(ctx, s, mg, map[string]string{
-		meta.AnnotationKeyExternalCreateFailed: mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending],
-	}); err != nil {
+	announced := mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+	if err := c.store(ctx, s, mg, seam.Changes{seam.SetAnnotation(mg, meta.AnnotationKeyExternalCreateFailed, announced)}); err != nil {
 		return err
 	}
 
@@ -337,14 +333,7 @@ func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resourc
 
 // store annotations, if mg is all that the API server has. A conflict means that
 // it is not: what was asked may have been the wrong question.
-func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource.Managed, set map[string]string) error {
-	cs := make(seam.Changes, 0, len(set))
-
-	for _, k := range slices.Sorted(maps.Keys(set)) {
-		was, existed := mg.GetAnnotations()[k]
-		cs = append(cs, seam.Change{Key: k, Value: set[k], Was: was, Existed: existed})
-	}
-
+func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource.Managed, cs seam.Changes) error {
 	err := s.StoreAnnotations(ctx, mg, cs, seam.StoreOptions{Strict: true, Forget: true})
 
 	switch {
@@ -355,7 +344,7 @@ func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource
 		return errors.Wrap(err, "cannot store what came of an interrupted create")
 	}
 
-	meta.AddAnnotations(mg, set)
+	cs.Apply(mg)
 
 	return nil
 }
@@ -381,16 +370,6 @@ func (c *createResolver) say(s *seam.Session, mg resource.Managed, status corev1
 func underway(mg resource.Managed) bool {
 	_, ok := mg.GetAnnotations()[asyncstate.AnnotationKeyOperation]
 	return ok
-}
-
-// succeededAt returns what mg's external-create-succeeded is to be now. It is never
-// before the create began, by whosever clock: that would be incomplete still.
-func succeededAt(mg resource.Managed, now time.Time) string {
-	if now = now.Truncate(time.Second); now.Before(meta.GetExternalCreatePending(mg)) {
-		return mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
-	}
-
-	return now.Format(time.RFC3339)
 }
 
 // stamp formats a time that doesn't change, for a message that shouldn't.

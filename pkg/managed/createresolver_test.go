@@ -173,7 +173,7 @@ func TestCreateResolver(t *testing.T) {
 			finder: &seeker{finding: asyncstate.Found("id\x00")},
 			want: want{
 				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
-				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, `what was found has an external name that can't be stored: "id\x00"`),
+				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, "what was found has an external name that can't be stored: it has control characters"),
 			},
 		},
 		"NameThatIsNoText": {
@@ -182,7 +182,16 @@ func TestCreateResolver(t *testing.T) {
 			finder: &seeker{finding: asyncstate.Found("id\xff")},
 			want: want{
 				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
-				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, `what was found has an external name that can't be stored: "id\xff"`),
+				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, "what was found has an external name that can't be stored: it is not UTF-8"),
+			},
+		},
+		"NameTooLong": {
+			reason: "Nor is one that there is no room for.",
+			object: bucket(interrupted(long)),
+			finder: &seeker{finding: asyncstate.Found(strings.Repeat("a", 4<<10+1))},
+			want: want{
+				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun, "what was found has an external name that can't be stored: it has 4097 bytes, and 4096 is the most"),
 			},
 		},
 		"Absent": {
