@@ -6,14 +6,16 @@ import (
 	"net"
 
 	"github.com/pkg/errors"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 var (
 	// ErrOutcomeUnknown is for external clients to return, or to wrap, from a
 	// Create whose request may have been carried out although it failed: the
 	// answer was lost. Without it Graft takes an error to mean that nothing was
-	// created, as upstream does; but for errors that say of themselves that
-	// time ran out, and for panics.
+	// created, as upstream does; but for panics, and for errors that say so of
+	// themselves (see OutcomeUnknown).
 	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
 
 	// ErrNotInOperation is returned by what can be called in an operation only:
@@ -53,9 +55,25 @@ var errPanicked = errors.New("the external client panicked: see the provider's l
 // OutcomeUnknown tells whether a call of an external system that ended with err
 // may have been carried out nevertheless: the error says so (ErrOutcomeUnknown),
 // or that time ran out, or that the connection broke when it had been made.
+//
+// Of the statuses of gRPC, those say so that it gives a call to which it has no
+// answer, or none that it understands: Canceled, DeadlineExceeded, Unavailable and
+// Internal. Unavailable may also mean that nothing was sent, which can't be told.
+// All others are answers: Unknown, too, is that of a server whose handler returned
+// some error.
+//
+// A call that is known not to have been carried out returns an error that wraps
+// none of these.
 func OutcomeUnknown(err error) bool {
 	for _, target := range []error{ErrOutcomeUnknown, errPanicked, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, target) {
+			return true
+		}
+	}
+
+	if s, ok := status.FromError(err); ok {
+		switch s.Code() { //nolint:exhaustive // All others are answers.
+		case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal:
 			return true
 		}
 	}

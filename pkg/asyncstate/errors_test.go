@@ -1,0 +1,81 @@
+package asyncstate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"syscall"
+	"testing"
+
+	pkgerrors "github.com/pkg/errors"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+)
+
+// statusless is an error that could have a status of gRPC, and has none.
+type statusless struct{ error }
+
+func (statusless) GRPCStatus() *status.Status { return nil }
+
+func TestOutcomeUnknown(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   bool
+	}{
+		"Nil":            {reason: "A success is known."},
+		"Refused":        {reason: "As upstream has it, an error means that nothing was created.", err: errQuota},
+		"Said":           {reason: "The client says so.", err: asyncstate.ErrOutcomeUnknown, want: true},
+		"SaidOfAnother":  {reason: "The client says so of what it wraps.", err: fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, errQuota), want: true},
+		"SaidAndWrapped": {reason: "However it is wrapped.", err: pkgerrors.Wrap(errors.Join(errQuota, asyncstate.ErrOutcomeUnknown), "cannot create"), want: true},
+		"TimeRanOut":     {reason: "Nobody waited for the answer.", err: pkgerrors.Wrap(context.DeadlineExceeded, "cannot create"), want: true},
+		"Cancelled":      {reason: "Nor here.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: context.Canceled}, want: true},
+		"ReadTimedOut":   {reason: "The answer didn't come.", err: &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, want: true},
+		"Timeout":        {reason: "It says that it is one.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: os.ErrDeadlineExceeded}, want: true},
+		"Reset":          {reason: "The connection had been made.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}}, want: true},
+		"EOF":            {reason: "It ended before the answer.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: io.EOF}, want: true},
+		"HalfAnAnswer":   {reason: "It ended in the middle of it.", err: io.ErrUnexpectedEOF, want: true},
+		"NotConnected":   {reason: "Nothing was sent.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}},
+		"NoSuchHost":     {reason: "Nothing was sent to nobody.", err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}},
+
+		"Statusless":  {reason: "It is an error like any other.", err: statusless{errQuota}},
+		"WrappedGRPC": {reason: "A status is found however it is wrapped.", err: pkgerrors.Wrap(fmt.Errorf("cloud: %w", status.Error(codes.Unavailable, "gone")), "cannot create"), want: true},
+		"JoinedGRPC":  {reason: "And whatever it is joined with.", err: errors.Join(errQuota, status.Error(codes.DeadlineExceeded, "late")), want: true},
+		"GRPCAndSaid": {reason: "The client knows more than the status says.", err: fmt.Errorf("%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown), want: true},
+		"GRPCAsText":  {reason: "A client that knows that nothing was sent doesn't pass the status on.", err: errors.New(status.Error(codes.Unavailable, "no connection").Error())},
+	}
+
+	// Each status of gRPC, so that a new one is thought about.
+	for c, want := range map[codes.Code]bool{
+		codes.Canceled: true, codes.DeadlineExceeded: true, codes.Unavailable: true, codes.Internal: true,
+
+		codes.Unknown: false, codes.InvalidArgument: false, codes.NotFound: false, codes.AlreadyExists: false, codes.PermissionDenied: false,
+		codes.ResourceExhausted: false, codes.FailedPrecondition: false, codes.Aborted: false, codes.OutOfRange: false, codes.Unimplemented: false,
+		codes.DataLoss: false, codes.Unauthenticated: false,
+	} {
+		reason := "It is an answer."
+		if want {
+			reason = "It is what gRPC says in place of an answer."
+		}
+
+		cases["GRPC"+c.String()] = struct {
+			reason string
+			err    error
+			want   bool
+		}{reason: reason, err: status.Error(c, "oh"), want: want}
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := asyncstate.OutcomeUnknown(tc.err); got != tc.want {
+				t.Errorf("\n%s\nOutcomeUnknown(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
+			}
+		})
+	}
+}
