@@ -58,8 +58,13 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 	}
 
 	running := mg.GetCondition(TypeOperation).Status == corev1.ConditionTrue
-	if running && t.operation(mg.GetUID()) == nil && (r == nil || r.Phase == phaseFailed) {
+
+	switch {
+	case !running || t.operation(mg.GetUID()) != nil:
+	case r == nil || r.Phase == phaseFailed:
 		// It has ended while the object was paused, for example.
 		sayEnded(mg, r)
+	case meta.IsPaused(mg):
+		say(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. It is found out what came of it when reconciliation is no longer paused.")
 	}
 }

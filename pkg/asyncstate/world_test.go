@@ -69,6 +69,7 @@ type world struct {
 	options   []asyncstate.TrackerOption
 	graft     []managed.ReconcilerOption
 	connector func(p *process) upstream.ExternalConnector
+	typed     func(p *process) upstream.TypedExternalConnector[*testkit.Bucket] // instead
 	said      *said
 
 	mu        sync.Mutex
@@ -190,12 +191,21 @@ func (p *process) newReconciler(m manager.Manager) reconcile.Reconciler {
 	case w.synchronous:
 		return managed.NewReconciler(m, of, managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalConnector(connector))
 	case w.plain:
-		return upstream.NewReconciler(m, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said),
-			upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker)))
+		connect := upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker))
+		if w.typed != nil {
+			connect = upstream.WithTypedExternalConnector(asyncstate.TypedConnector(w.typed(p), p.tracker))
+		}
+
+		return upstream.NewReconciler(m, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said), connect)
 	default:
+		connect := managed.WithExternalConnector(connector)
+		if w.typed != nil {
+			connect = managed.WithTypedExternalConnector(w.typed(p))
+		}
+
 		return managed.NewReconciler(m, of, append([]managed.ReconcilerOption{
 			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said),
-			managed.WithExternalConnector(connector), managed.WithAsync(p.tracker),
+			connect, managed.WithAsync(p.tracker),
 		}, w.graft...)...)
 	}
 }

@@ -1,0 +1,239 @@
+package asyncstate_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// An interruption is what a process died of an operation of.
+type interruption struct {
+	kind clientKind
+	typ  asyncstate.Type
+
+	// effective means that it had its effect on the external system.
+	effective bool
+
+	// deleting means that the object was deleted while no process ran, paused that
+	// its reconciliation was paused then, for a while.
+	deleting, paused bool
+}
+
+func (i interruption) String() string {
+	return fmt.Sprintf("%s/%s/Effective=%t/Deleting=%t/Paused=%t", i.typ, i.kind, i.effective, i.deleting, i.paused)
+}
+
+// interruptions are all that there are.
+func interruptions() []interruption {
+	var out []interruption
+
+	both := []bool{false, true}
+
+	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
+		for _, k := range kinds {
+			for _, effective := range both {
+				for _, deleting := range both {
+					for _, paused := range both {
+						if deleting || typ != asyncstate.Delete {
+							out = append(out, interruption{kind: k, typ: typ, effective: effective, deleting: deleting, paused: paused})
+						}
+					}
+				}
+			}
+		}
+	}
+
+	return out
+}
+
+// An ending is what became of an interrupted operation.
+type ending struct {
+	Creates, Updates, Deletes int // asked for
+	Made                      int
+	Left                      int // external resources
+
+	// Gone means that the object is. Otherwise these are reasons of its conditions.
+	Gone       bool
+	Operation  xpv2.ConditionReason
+	Ready      xpv2.ConditionReason
+	Synced     xpv2.ConditionReason
+	Deleting   xpv2.ConditionReason
+	Recorded   bool
+	Incomplete bool // as upstream sees it
+}
+
+// ending returns what should become of it, as docs/async.md has it.
+func (i interruption) ending() ending {
+	out := ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess}
+
+	switch i.typ {
+	case asyncstate.Update:
+		out.Updates = 1
+		if !i.effective && !i.deleting {
+			out.Updates = 2
+		}
+	case asyncstate.Delete:
+		// What is gone is observed to be, by the name that everybody knows.
+		out.Deletes = 1
+		if !i.effective {
+			out.Deletes = 2
+		}
+	case asyncstate.Create:
+		switch known := i.knows(); {
+		case !known:
+			out.Made, out.Left = boolToInt(i.effective), boolToInt(i.effective)
+			out.Operation, out.Ready, out.Synced = asyncstate.ReasonResultUnknown, xpv2.ReasonCreating, xpv2.ReasonReconcileError
+			out.Recorded, out.Incomplete = true, true
+
+			if i.deleting {
+				out.Ready, out.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
+			}
+
+			return out
+		case i.kind == token:
+			// Also of an object that is being deleted: to find out what to delete.
+			out.Creates = 2
+		case !i.effective && i.deleting:
+			// There is nothing to delete, either.
+			return ending{Creates: 1, Gone: true}
+		case !i.effective:
+			out.Creates = 2
+		}
+	}
+
+	if !i.deleting {
+		return out
+	}
+
+	return ending{Creates: out.Creates, Updates: out.Updates, Deletes: max(1, out.Deletes), Made: out.Made, Gone: true}
+}
+
+// knows tells whether there is anything to find out by what came of a create.
+func (i interruption) knows() bool {
+	switch i.kind {
+	case finder, token, deterministic:
+		return true
+	case resumer, namedMid:
+		// It has its handle, or its name, from when there was something.
+		return i.effective
+	default:
+		return false
+	}
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+
+	return 0
+}
+
+// Whatever was interrupted, for whatever kind of client, comes to the end that is
+// documented, and nothing happens to what is paused.
+func TestInterruptions(t *testing.T) {
+	for _, i := range interruptions() {
+		t.Run(i.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { i.happen(t) })
+		})
+	}
+}
+
+func (i interruption) happen(t *testing.T) {
+	t.Helper()
+
+	w := newWorld(t, i.kind, bucket("b"))
+	p := w.start()
+	defer w.end()
+
+	if i.typ != asyncstate.Create {
+		pass(11 * time.Minute)
+	}
+
+	switch i.typ {
+	case asyncstate.Update:
+		w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+	case asyncstate.Delete:
+		w.delete("b")
+	}
+
+	// An operation takes ten minutes, and has its effect after half of that.
+	pass(3 * time.Minute)
+
+	if i.effective {
+		pass(3 * time.Minute)
+	}
+
+	p.kill()
+
+	if _, running := p.tracker.Lookup(w.get("b").GetUID()); !running {
+		t.Fatalf("Nothing was interrupted: %s", describe(w.get("b")))
+	}
+
+	if i.deleting {
+		w.delete("b")
+	}
+
+	if i.paused {
+		w.edit("b", func(b *testkit.Bucket) {
+			meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
+		})
+	}
+
+	w.start()
+
+	if i.paused {
+		i.pause(t, w)
+	}
+
+	pass(90 * time.Minute)
+
+	b := w.get("b")
+	got := ending{
+		Creates: w.cloud.count(asyncstate.Create), Updates: w.cloud.count(asyncstate.Update), Deletes: w.cloud.count(asyncstate.Delete),
+		Made: w.cloud.made["uid-1"], Left: len(w.cloud.names()), Gone: w.gone(),
+	}
+
+	if !got.Gone {
+		got.Operation, got.Ready, got.Synced, got.Deleting = reason(b, asyncstate.TypeOperation), reason(b, xpv2.TypeReady), reason(b, xpv2.TypeSynced), reason(b, reconciler.TypeDeleting)
+		got.Recorded, got.Incomplete = record(b) != "", meta.ExternalCreateIncomplete(b)
+	}
+
+	if diff := cmp.Diff(i.ending(), got); diff != "" {
+		t.Errorf("-want, +got:\n%s\n%s", diff, describe(b))
+	}
+
+	if names := w.cloud.names(); !got.Gone && got.Ready == xpv2.ReasonAvailable && (w.cloud.region(names[0]) != b.Spec.ForProvider.Region || i.kind != deterministic && names[0] != meta.GetExternalName(b)) {
+		t.Errorf("The cloud has %v in %q: %s", names, w.cloud.region(names[0]), describe(b))
+	}
+}
+
+// pause lets time pass while reconciliation is paused, and ends that.
+func (i interruption) pause(t *testing.T, w *world) {
+	t.Helper()
+
+	had := record(w.get("b"))
+	calls := w.cloud.count(asyncstate.Create) + w.cloud.count(asyncstate.Update) + w.cloud.count(asyncstate.Delete)
+
+	pass(2 * time.Hour)
+
+	b := w.get("b")
+	if n := w.cloud.count(asyncstate.Create) + w.cloud.count(asyncstate.Update) + w.cloud.count(asyncstate.Delete) - calls; n != 0 || record(b) != had || had == "" {
+		t.Errorf("While it is paused %d operations were begun, and the record was %q: %s", n, had, describe(b))
+	}
+
+	if reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcilePaused || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonInterrupted {
+		t.Errorf("While it is paused it should say so, and that its operation was interrupted: %s", describe(b))
+	}
+
+	w.edit("b", func(b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused) })
+}
