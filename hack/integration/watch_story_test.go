@@ -138,12 +138,15 @@ func TestWatchUndeadInformer(t *testing.T) {
 	must(t, "undefine", r.operator.undefine(t.Context(), c.xr))
 	c.untilState(t, c.xr, watch.StateDormant)
 
+	// That it takes less than a second is shown where nothing else takes time: see
+	// TestStoryUndeadInformer of pkg/watch. Here it shares a machine with an API
+	// server, and with whatever else runs there.
 	began := time.Now()
 	err := r.Stop(t.Context(), c.name)
 	took := time.Since(began)
 
-	if err != nil || took > time.Second {
-		t.Errorf("Stop() = %v after %s, want no error within a second", err, took)
+	if err != nil || took > busy {
+		t.Errorf("Stop() = %v after %s, want no error within %s", err, took, busy)
 	}
 
 	t.Logf("stopped in %s", took)
@@ -164,7 +167,7 @@ func TestWatchUndeadInformer(t *testing.T) {
 
 	must(t, "cannot stop the engine", r.stop())
 
-	if err := goleak.Find(existing); err != nil {
+	if err := leftOver(existing); err != nil {
 		t.Errorf("Something still runs: %v", err)
 	}
 

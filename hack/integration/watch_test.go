@@ -42,7 +42,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-const watchGroup = "watched.example.org"
+const (
+	watchGroup = "watched.example.org"
+
+	// busy is how long a call may take that has nothing to wait for, on a machine
+	// that is busy with much else.
+	busy = 5 * time.Second
+)
 
 var crds = extv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
