@@ -43,8 +43,8 @@ type beginningKey struct{}
 // heed its Context.
 //
 // It returns ErrNotInOperation if ctx is not that of such a call of that type, or the
-// call has returned, ErrRunning if that call has begun an operation already, and ErrStopped if the
-// tracker was stopped.
+// call has returned, ErrRunning if that call has begun an operation already, and
+// ErrStopped if the tracker was stopped.
 func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Operation, error) {
 	b, ok := ctx.Value(beginningKey{}).(*beginning)
 	if !ok || b.record.UID != mg.GetUID() || b.record.Type != typ {

@@ -30,8 +30,11 @@ const askAgain = 10 * time.Second
 // from memory, so a crash in between loses them.
 //
 // While an operation runs, the external resource is said to exist and to be up to
-// date. It is observed only while it is updated. Disconnect of a client that has an
-// operation is called when that has ended.
+// date. It is observed only while it is updated.
+//
+// Disconnect is called once for each client that was connected: when the operation
+// that was begun with it has ended, or when the reconcile has, if none was begun or
+// the tracker was created WithOwnGoroutines.
 //
 // Under Graft's package managed use its WithAsync instead, which does more.
 func Connector(c managed.ExternalConnector, t *Tracker) managed.ExternalConnector {

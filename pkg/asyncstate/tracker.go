@@ -146,7 +146,9 @@ func (t *Tracker) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection says that a tracker starts and ends with the controllers.
+// NeedLeaderElection says that a tracker starts and ends with the controllers, and so
+// that a manager which is asked to end gives its leadership up after that. One that
+// loses it tells both to end, and waits for neither: its process should end at once.
 func (t *Tracker) NeedLeaderElection() bool { return true }
 
 // closeIdle needs the lock.
