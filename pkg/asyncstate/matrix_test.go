@@ -185,7 +185,12 @@ func (i interruption) happen(t *testing.T) {
 
 	if i.paused {
 		w.edit("b", func(b *testkit.Bucket) {
-			meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
+			// There are two ways to pause.
+			if i.effective {
+				b.SetManagementPolicies(xpv2.ManagementPolicies{})
+			} else {
+				meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
+			}
 		})
 	}
 
@@ -235,5 +240,8 @@ func (i interruption) pause(t *testing.T, w *world) {
 		t.Errorf("While it is paused it should say so, and that its operation was interrupted: %s", describe(b))
 	}
 
-	w.edit("b", func(b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused) })
+	w.edit("b", func(b *testkit.Bucket) {
+		b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+		meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused)
+	})
 }

@@ -64,7 +64,7 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 	case r == nil || r.Phase == phaseFailed:
 		// It has ended while the object was paused, for example.
 		sayEnded(mg, r)
-	case meta.IsPaused(mg):
+	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:
 		say(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. It is found out what came of it when reconciliation is no longer paused.")
 	}
 }
