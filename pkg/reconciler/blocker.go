@@ -282,7 +282,7 @@ func (d dependents) reason() xpv2.ConditionReason {
 }
 
 // conditionIn returns what a condition of u says, whatever shape the rest of its
-// status has. Unlike conditionOf, it decodes nothing else: there may be hundreds
+// status has. Unlike seam.ConditionOf, it decodes nothing else: there may be hundreds
 // of dependents.
 func conditionIn(u *unstructured.Unstructured, t xpv2.ConditionType) xpv2.Condition {
 	v, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
