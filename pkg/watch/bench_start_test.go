@@ -158,8 +158,14 @@ func TestAskingAgainAllocatesNothing(t *testing.T) {
 				}
 				start()
 
-				// Of whole calls: what runs in the background allocates, too.
-				if got := testing.AllocsPerRun(100, start); got > 0 {
+				// What runs in the background allocates, too, now and then. What the
+				// call allocates it does each time.
+				got := testing.AllocsPerRun(100, start)
+				for i := 0; i < 10 && got > 0; i++ {
+					got = min(got, testing.AllocsPerRun(100, start))
+				}
+
+				if got > 0 {
 					t.Errorf("\n%s\nStartWatches(...) of %d watches that are there: %.0f allocations, want none", tc.reason, n, got)
 				}
 			})

@@ -276,6 +276,80 @@ func TestW06NothingRunsAfterStop(t *testing.T) {
 	})
 }
 
+// W6: what is late from an old incarnation stops nothing of the one that has its
+// name now, and doesn't wait for it, which waits for the old one.
+func TestW06OldReconcilesStopNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		api.Put(k.Object("one"), k)
+
+		r := graft(t, api)
+		r.mgr.Elect()
+
+		type answer struct {
+			took          time.Duration
+			stop, watches error
+		}
+
+		running, proceed := make(chan struct{}), make(chan struct{})
+		answers := make(chan answer, 1)
+
+		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			close(running)
+			<-proceed
+
+			// That its context has ended doesn't keep it from anything.
+			ctx = context.WithoutCancel(ctx)
+
+			var a answer
+
+			a.took, _ = timed(func() error {
+				a.stop = r.Stop(ctx, "c")
+				_, a.watches = r.StopWatches(ctx, "c", idOf(k))
+
+				return nil
+			})
+			answers <- a
+
+			return reconcile.Result{}, nil
+		}))
+
+		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
+			t.Fatal(err)
+		}
+
+		<-running
+
+		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
+			t.Fatalf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
+		}
+
+		r.start("c", idle())
+
+		rec := &recorder{}
+		if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
+			t.Fatal(err)
+		}
+
+		close(proceed)
+
+		if a := <-answers; a.stop != nil || !errors.Is(a.watches, watch.ErrNotRunning) || a.took > 0 {
+			t.Errorf("from the old reconcile: Stop(...): %v, StopWatches(...): %v, after %s", a.stop, a.watches, a.took)
+		}
+
+		pass(time.Minute)
+
+		if !r.IsRunning("c") {
+			t.Error("the new controller doesn't run any more")
+		}
+
+		if n := rec.count("create", "one"); n != 1 {
+			t.Errorf("its watch got %d events, want 1", n)
+		}
+	})
+}
+
 // A controller may be stopped by its own reconcile, or by its own handler.
 func TestStopFromWithin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
