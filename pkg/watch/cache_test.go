@@ -1,13 +1,17 @@
 package watch_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -152,4 +156,71 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 			t.Errorf("Get(...) of what is: %v", err)
 		}
 	})
+}
+
+// A lingeringInformer takes a while to end.
+type lingeringInformer struct {
+	kcache.SharedIndexInformer
+
+	end <-chan struct{}
+}
+
+func (i lingeringInformer) Run(stop <-chan struct{}) {
+	i.SharedIndexInformer.Run(stop)
+	<-i.end
+}
+
+func (i lingeringInformer) RunWithContext(ctx context.Context) {
+	i.SharedIndexInformer.RunWithContext(ctx)
+	<-i.end
+}
+
+// When a cache's Start returns its informers have ended, also those for single
+// namespaces, which controller-runtime's cache doesn't wait for.
+func TestStartWaitsForInformers(t *testing.T) {
+	for name, namespaces := range map[string]map[string]cache.Config{
+		"AllNamespaces": nil, "TwoNamespaces": {"default": {}, "other": {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				k := watchtest.NewKind("Widget")
+				api := watchtest.NewAPI(k)
+				end := make(chan struct{})
+
+				ca, err := watch.NewCache(api.Config(), cache.Options{
+					Scheme: scheme(), DefaultNamespaces: namespaces,
+					NewInformer: func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
+						return lingeringInformer{SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers), end: end}
+					},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				ctx, cancel := context.WithCancel(t.Context())
+				done := background(func() error { return ca.Start(ctx) })
+
+				ca.WaitForCacheSync(ctx)
+
+				if _, err := ca.GetInformer(ctx, k.New()); err != nil {
+					t.Fatal(err)
+				}
+
+				cancel()
+				pass(time.Hour)
+
+				select {
+				case err := <-done:
+					t.Errorf("Start(...) returned while an informer runs: %v", err)
+				default:
+				}
+
+				close(end)
+
+				if err := <-done; err != nil {
+					t.Errorf("Start(...): %v", err)
+				}
+			})
+		})
+	}
 }
