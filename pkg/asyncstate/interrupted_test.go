@@ -298,3 +298,45 @@ func TestClockIsBehind(t *testing.T) {
 		})
 	}
 }
+
+// A Finder that finds nothing needs no patience if there are tokens, too: the create
+// is repeated at once. But nothing is made only to be deleted.
+func TestFinderWithTokens(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		deleting bool
+		creates  int
+		gone     bool
+	}{
+		"Wanted":  {reason: "To repeat it can't make a second one.", creates: 2},
+		"Deleted": {reason: "What wasn't made need not be deleted, once it can't be made any more.", deleting: true, creates: 1, gone: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, p := crashed(t, finder, 3*time.Minute, asyncstate.WithIdempotentTokens())
+				defer w.end()
+
+				if tc.deleting {
+					w.delete("b")
+				}
+
+				reconciled(t, p, "b")
+				pass(11 * time.Minute)
+				reconciled(t, p, "b")
+
+				if n := w.cloud.count(asyncstate.Create); n != tc.creates || w.gone() {
+					t.Errorf("\n%s\n%d creates, want %d: %s", tc.reason, n, tc.creates, describe(w.get("b")))
+				}
+
+				pass(time.Hour)
+				reconciled(t, p, "b")
+
+				if n := w.cloud.count(asyncstate.Create); n != tc.creates || w.gone() != tc.gone || len(w.cloud.names()) != tc.creates-1 {
+					t.Errorf("\n%s\nIn the end %d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.names(), describe(w.get("b")))
+				}
+			})
+		})
+	}
+}
