@@ -59,6 +59,12 @@ func TestCacheOptions(t *testing.T) {
 			kind: cluster,
 			want: []string{"plain", "red"},
 		},
+		"ByObjectNamespacesOfAClusterScopedKind": {
+			reason: "The kind may have had a namespace when they were given.",
+			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{cluster.New(): {Namespaces: map[string]cache.Config{"default": {}}}}},
+			kind:   cluster,
+			want:   []string{"plain", "red"},
+		},
 		"ByObject": {
 			reason: "Options for an object go for its kind, and options for other kinds are no trouble.",
 			opts: cache.Options{ByObject: map[client.Object]cache.ByObject{
