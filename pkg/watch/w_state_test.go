@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,6 +193,64 @@ func TestW08StatesAreTrue(t *testing.T) {
 
 				if n := stateOf(t, r).Delivered - before; n != 1 {
 					t.Errorf("\n%s\n%d events are counted, want 1", tc.reason, n)
+				}
+			})
+		})
+	}
+}
+
+// W8: that a watch ends, or is too old to go on, is its life. It is no trouble, and
+// isn't told as some.
+func TestW08WhatPassesIsNoTrouble(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+
+	cases := map[string]struct {
+		reason string
+		happen func(api *watchtest.API)
+	}{
+		"Disconnected": {"Watches end every few minutes.", func(api *watchtest.API) { api.Disconnect(watchtest.Of(k)) }},
+		"Expired": {"The API server forgets what was long ago.", func(api *watchtest.API) {
+			lift := api.Inject(watchtest.Of(k), watchtest.Hang())
+			api.Disconnect(watchtest.Of(k))
+			api.Put(k.Object("other"), k)
+			api.Compact(k)
+			lift()
+		}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				lines := &logLines{}
+				api := watchtest.NewAPI(k)
+				r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithCacheLogger(lines)})
+				r.mgr.Elect()
+				r.start("c", idle())
+
+				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
+					t.Fatal(err)
+				}
+
+				pass(time.Minute)
+
+				before := stateOf(t, r)
+
+				tc.happen(api)
+				pass(time.Minute)
+
+				if diff := cmp.Diff(before.Since, stateOf(t, r).Since); diff != "" {
+					t.Errorf("\n%s\nit isn't %s since then: -want, +got:\n%s", tc.reason, before.State, diff)
+				}
+
+				if got := lines.all("info"); len(got) != 0 {
+					t.Errorf("\n%s\nlog lines: %q", tc.reason, got)
+				}
+
+				reg := prometheus.NewPedanticRegistry()
+				reg.MustRegister(r.ours.Collector())
+
+				if want := "graft_watch_failures_total reason=Unreachable 0"; !slices.Contains(gather(t, reg), want) {
+					t.Errorf("\n%s\nno %q in:\n%s", tc.reason, want, strings.Join(gather(t, reg), "\n"))
 				}
 			})
 		})
