@@ -433,15 +433,29 @@ func TestLateInitialized(t *testing.T) {
 // What somebody else wrote under the same key meanwhile stays if what we have
 // can be learned again, and gives way if it can't.
 func TestSomebodyElseSetTheName(t *testing.T) {
-	theirs := func(t *testing.T, a *testkit.API) {
+	write := func(t *testing.T, a *testkit.API, change func(b *testkit.Bucket)) {
 		t.Helper()
 
 		b := get(t, a)
-		meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalName: "theirs", "example.org/secret": "hunter2"})
+		change(b)
 
 		if err := a.Server().Update(context.Background(), b); err != nil {
 			t.Fatal(err)
 		}
+	}
+
+	theirs := func(t *testing.T, a *testkit.API) {
+		t.Helper()
+
+		write(t, a, annotated(meta.AnnotationKeyExternalName, "theirs"))
+		write(t, a, annotated("example.org/secret", "hunter2"))
+	}
+
+	// unnamed takes away the name that was there.
+	unnamed := func(t *testing.T, a *testkit.API) {
+		t.Helper()
+
+		write(t, a, func(b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalName) })
 	}
 
 	cases := map[string]struct {
@@ -506,6 +520,42 @@ func TestSomebodyElseSetTheName(t *testing.T) {
 				"another value of annotation crossplane.io/external-name was replaced by the one that came of creating the external resource: \"ours\", not \"theirs\", is its external name",
 				"another value of annotation example.org/secret was replaced by the one that came of creating the external resource",
 			},
+		},
+		"CreateAgrees": {
+			reason: "If both say the same there is nothing to tell the user.",
+			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					meta.SetExternalName(mg, "theirs")
+					theirs(t, a)
+
+					return ExternalCreation{}, nil
+				}}
+			},
+			want: "theirs",
+		},
+		"ObserveUnnamed": {
+			reason: "To take a name away is to say nothing about the one that was found.",
+			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					meta.SetExternalName(mg, "ours")
+					unnamed(t, a)
+
+					return exists(ctx, mg)
+				}}
+			},
+			want: "ours",
+		},
+		"CreateUnnamed": {
+			reason: "Nor is anything replaced by the one that was created.",
+			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					meta.SetExternalName(mg, "ours")
+					unnamed(t, a)
+
+					return ExternalCreation{}, nil
+				}}
+			},
+			want: "ours",
 		},
 	}
 
