@@ -249,7 +249,7 @@ func TestMetricsShared(t *testing.T) {
 				return reconcile.Result{}, client.IgnoreNotFound(c.Get(ctx, req.NamespacedName, of(gvk, "", "")))
 			})
 		}, reconciler.WithMetrics(m))
-		defer runtime.KeepAlive(r) // What it reports isn't withdrawn before.
+		t.Cleanup(func() { runtime.KeepAlive(r) }) // What it reports isn't withdrawn before.
 
 		for i, o := range objs {
 			wg.Go(func() {
