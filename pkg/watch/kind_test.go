@@ -4,9 +4,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // What a kind is told of its CRD while it is busy with something else. When it hears
@@ -115,5 +117,13 @@ func TestTold(t *testing.T) {
 				t.Errorf("\n%s\norders: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// Callers go on using the object that they asked with.
+func TestExampleIsACopy(t *testing.T) {
+	o := &corev1.ConfigMap{}
+	if exampleOf(kindID{as: typed}, o) == client.Object(o) {
+		t.Error("a kind keeps the object that it was asked for with")
 	}
 }

@@ -306,3 +306,28 @@ func TestW12StoresAreCollected(t *testing.T) {
 		}
 	})
 }
+
+// W12: what is removed isn't kept by what was read before.
+func TestW12RemovedInformersArentKeptByReads(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		api.Put(k.Object("one"), k)
+
+		r := graft(t, api)
+
+		if err := r.read(t.Context(), k, "one"); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := r.infs.RemoveInformer(t.Context(), k.New()); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(time.Second)
+
+		if n := api.Open(watchtest.Of(k)); n != 0 {
+			t.Errorf("%d informers watch a kind whose informer was removed", n)
+		}
+	})
+}
