@@ -556,6 +556,40 @@ func TestSlowDelete(t *testing.T) {
 	}
 }
 
+// Somebody who lets a managed resource go in the middle of its deletion, as an
+// operator does who orphans it, keeps the external resource.
+func TestLetGoInTheMiddle(t *testing.T) {
+	for name, f := range flavours() {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(f.object())
+			deletes := 0
+
+			r := f.reconciler(a, f.connector(provider{client: upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, _ resource.Managed) (ExternalObservation, error) {
+					o := f.get(ctx, t, a)
+					o.SetFinalizers(nil)
+
+					return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, a.Server().Update(ctx, o)
+				},
+				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+					deletes++
+					return ExternalDelete{}, nil
+				},
+			}}, func(resource.Managed) {}))
+
+			for range 2 {
+				if _, err := r.Reconcile(context.Background(), f.request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
+					t.Fatal(err)
+				}
+			}
+
+			if deletes != 0 {
+				t.Errorf("the external resource of a managed resource that is gone was deleted %d times", deletes)
+			}
+		})
+	}
+}
+
 // server returns the error of an API server that is having a bad day.
 func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
 
