@@ -209,15 +209,25 @@ func movedTrackers(name string, src []byte) []byte {
 	return g.moveTrackers()
 }
 
-// upstreamCalls reports calls of the functions that upstream's package doesn't
-// have, and that adopt writes or tells people to use.
+// upstreamCalls reports uses of what upstream's package doesn't have, where adopt
+// writes it or tells people to use it, or where it leaves something behind in the
+// cluster that no compiler knows of.
 func (p *planner) upstreamCalls(f treeFile, g *goFile) {
 	names := g.namesOf(graftManaged)
 	ast.Inspect(g.ast, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Upstream" {
-			if x, ok := s.X.(*ast.Ident); ok && names[x.Name] {
-				p.report.leave(f.path, g.line(s), x.Name+".Upstream isn't in crossplane-runtime; pass its arguments as they are")
-			}
+		s, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		x, ok := s.X.(*ast.Ident)
+		if !ok || !names[x.Name] {
+			return true
+		}
+		switch s.Sel.Name {
+		case "Upstream":
+			p.report.leave(f.path, g.line(s), x.Name+".Upstream isn't in crossplane-runtime; pass its arguments as they are")
+		case "WithUsageProtection":
+			p.report.leave(f.path, g.line(s), "usages keep the finalizer that "+x.Name+".WithUsageProtection gave them; run the provider with "+x.Name+".ReleaseAll before you go back")
 		}
 		return true
 	})

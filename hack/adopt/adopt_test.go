@@ -366,14 +366,34 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-func TestRevertReportsUpstream(t *testing.T) {
-	dir := writeTree(t, map[string]string{
-		"go.mod": goMod,
-		"a.go":   "package p\n\n" + ourOne + "\n\nvar o = managed.Upstream(x...)\n",
-	})
-	status, out := runAdopt(t, "-C", dir, "-revert")
-	if want := "a.go:5  managed.Upstream isn't in crossplane-runtime"; status != exitLeft || !strings.Contains(string(out), want) {
-		t.Errorf("want status %d and %q, got %d:\n%s", exitLeft, want, status, out)
+func TestRevertReportsWhatUpstreamLacks(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		src    string
+		want   string
+	}{
+		"Upstream": {
+			reason: "It only marks options as upstream's.",
+			src:    "var o = managed.Upstream(x...)",
+			want:   "a.go:5  managed.Upstream isn't in crossplane-runtime; pass its arguments as they are",
+		},
+		"UsageProtection": {
+			reason: "No compiler knows of the finalizers in the cluster.",
+			src:    "var o = managed.WithUsageProtection()",
+			want:   "a.go:5  usages keep the finalizer that managed.WithUsageProtection gave them; run the provider with managed.ReleaseAll before you go back",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := writeTree(t, map[string]string{
+				"go.mod": goMod,
+				"a.go":   "package p\n\n" + ourOne + "\n\n" + tc.src + "\n",
+			})
+			status, out := runAdopt(t, "-C", dir, "-revert")
+			if status != exitLeft || !strings.Contains(string(out), tc.want) {
+				t.Errorf("\n%s\nwant status %d and %q, got %d:\n%s", tc.reason, exitLeft, tc.want, status, out)
+			}
+		})
 	}
 }
 

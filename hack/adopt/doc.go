@@ -22,7 +22,8 @@
 // With -trackers it also replaces resource.NewProviderConfigUsageTracker and
 // resource.NewLegacyProviderConfigUsageTracker by Graft's, which return the same
 // types, and sees to the imports. Without, it names the places where that would
-// do something. -revert names those that have to go back by hand.
+// do something. -revert names those that have to go back by hand, and uses of
+// managed.WithUsageProtection, whose finalizers stay in the cluster.
 //
 // # What is left for a person
 //
