@@ -7,6 +7,10 @@ MODULES := . hack hack/adopt
 # The race detector needs a C compiler. Without one tests still run.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
+# The linters' cache names files by where they were first seen, so another
+# checkout's is of no use.
+export GOLANGCI_LINT_CACHE := $(CURDIR)/bin/lint-cache
+
 # What to run of the benchmarks, and further arguments for the demo.
 BENCH ?= .
 ARGS ?=

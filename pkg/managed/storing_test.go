@@ -458,6 +458,9 @@ func TestSomebodyElseSetTheName(t *testing.T) {
 		write(t, a, func(b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalName) })
 	}
 
+	// noPatches are allowed, so the whole object is written.
+	const noPatches = -1
+
 	cases := map[string]struct {
 		reason string
 		client func(t *testing.T, a *testkit.API) upstream.ExternalClientFns
@@ -560,10 +563,19 @@ func TestSomebodyElseSetTheName(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		for _, lost := range []int{0, 1, 2} {
-			t.Run(fmt.Sprintf("%s/%dLost", name, lost), func(t *testing.T) {
+		for _, lost := range []int{0, 1, 2, noPatches} {
+			sub := fmt.Sprintf("%s/%dLost", name, lost)
+			if lost == noPatches {
+				sub = name + "/NoPatches"
+			}
+
+			t.Run(sub, func(t *testing.T) {
 				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &heard{}
 				a.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.Patch && lost == noPatches {
+						return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no patches for you"))
+					}
+
 					// Somebody writes something else right before our patches.
 					if r.Verb != testkit.Patch || lost == 0 || meta.GetExternalName(get(t, a)) == "first" {
 						return nil
