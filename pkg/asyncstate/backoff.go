@@ -5,25 +5,26 @@ import "time"
 // retryAt returns when an operation that ended without success may be tried once
 // more.
 func (t *Tracker) retryAt(r *record) time.Time {
-	if r.Ended == nil {
+	if r.Ended == nil || r.Ended.After(time.Now()) {
+		// What ends in the future does so by somebody else's clock. Nobody should
+		// have to wait for ours to get there.
 		return time.Time{}
 	}
 
-	d := t.firstBackoff
-	for i := 1; i < r.Failures && d < t.lastBackoff; i++ {
+	return r.Ended.Add(doubled(t.firstBackoff, t.lastBackoff, r.Failures))
+}
+
+// doubled returns how long to wait after something happened n times: first, twice
+// that, and so on, and last at the most.
+func doubled(first, last time.Duration, n int) time.Duration {
+	d := first
+	for i := 1; i < n && d < last; i++ {
 		if d *= 2; d <= 0 { // More than a Duration can hold.
-			d = t.lastBackoff
+			d = last
 		}
 	}
 
-	at := r.Ended.Add(min(d, t.lastBackoff))
-	if r.Ended.After(time.Now()) {
-		// By somebody else's clock. Nobody should have to wait for ours to
-		// get there.
-		return time.Time{}
-	}
-
-	return at
+	return min(d, last)
 }
 
 // settledAt returns from when on it can be believed that what a create should have

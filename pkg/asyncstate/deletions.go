@@ -35,12 +35,7 @@ func (d *deletions) accepted(uid types.UID) {
 		n.times = had.times + 1
 	}
 
-	pause := d.first
-	for i := 1; i < n.times && pause < d.last; i++ {
-		pause *= 2
-	}
-
-	pause = min(pause, d.last)
+	pause := doubled(d.first, d.last, n.times)
 	n.again = time.Now().Add(pause)
 
 	// Nobody asks after what is gone.

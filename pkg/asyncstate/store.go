@@ -146,9 +146,8 @@ func (op *Operation) changes() seam.Changes {
 	var cs seam.Changes
 
 	for _, k := range slices.Sorted(maps.Keys(op.set)) {
-		was, existed := op.object.GetAnnotations()[k]
-		if !existed || was != op.set[k] || len(op.tried[k]) > 0 {
-			cs = append(cs, seam.Change{Key: k, Value: op.set[k], Was: was, Existed: existed})
+		if c := seam.SetAnnotation(op.object, k, op.set[k]); !c.Existed || c.Was != c.Value || len(op.tried[k]) > 0 {
+			cs = append(cs, c)
 		}
 	}
 

@@ -188,7 +188,7 @@ func (c *externalClient[managed]) Delete(ctx context.Context, mg managed) (Exter
 
 	c.external.deletion.announce(ctx, s, mg)
 
-	if s != nil && s.Gone() {
+	if s.Gone() {
 		// Who let it go keeps the external resource, or gave it to another.
 		s.Reached(seam.PhaseDeleteFailed)
 		return o, errors.New("the managed resource was gone before its external resource was deleted, which is left alone")

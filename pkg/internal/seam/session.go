@@ -123,7 +123,7 @@ func (s *Session) Key() client.ObjectKey { return s.key }
 func (s *Session) Base() client.Object { return s.base }
 
 // Gone tells whether the object is known not to exist any more.
-func (s *Session) Gone() bool { return s.gone }
+func (s *Session) Gone() bool { return s != nil && s.gone }
 
 // StatusWritten tells whether the inner reconciler wrote, or would have written,
 // the object's status.
