@@ -175,9 +175,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 		return e.inline(ctx, mg, r, err)
 	case err != nil:
 		// What came of it is the operation's to store.
-		if s := seam.From(ctx); s != nil {
-			s.Continues = true
-		}
+		e.outcome.State = seam.InProgress
 
 		op.End(err) //nolint:contextcheck // As above.
 
@@ -197,11 +195,9 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 	e.sayRunning(ctx, mg, s)
 	e.lookAgain(ctx)
 
-	switch session := seam.From(ctx); {
-	case s.Type == Delete:
+	e.outcome.State = seam.InProgress
+	if s.Type == Delete {
 		e.goesOn(ctx, "The external resource is being deleted.")
-	case session != nil:
-		session.Continues = true
 	}
 }
 
@@ -225,10 +221,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	if err != nil {
 		if ended := r.ended(err, time.Now()); ended.Phase == phaseUnknown {
 			c = remember(mg, ended)
-
-			if s := seam.From(ctx); s != nil {
-				s.Continues = true
-			}
+			e.outcome.State = seam.Unknown
 		}
 	}
 

@@ -73,13 +73,20 @@ type external[M resource.Managed] struct {
 	// start what was begun, when the reconcile is done with the object.
 	start func()
 
+	// outcome is what the last call led to.
+	outcome seam.Outcome
+
 	// waits says for what an object that is being deleted has to wait, although
 	// nothing runs: what there is to delete is not known before.
 	waits string
 }
 
+// Outcome of the last call, for Graft's package managed. It is always known.
+func (e *external[M]) Outcome() (seam.Outcome, bool) { return e.outcome, true }
+
 // Observe the external resource, unless an operation stands in the way.
 func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+	e.outcome = seam.Outcome{}
 	t := e.tracker
 
 	op, err := t.recall(ctx, mg)
@@ -155,6 +162,7 @@ func (t *Tracker) neverStarted(r *record) bool {
 // there is nothing for it to do.
 func (e *external[M]) observeRunning(ctx context.Context, mg M, op *Operation) (managed.ExternalObservation, error) {
 	s, _ := op.status()
+	e.outcome.State = seam.InProgress
 	e.lookAgain(ctx)
 	e.sayRunning(ctx, mg, s)
 
@@ -276,6 +284,7 @@ func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObse
 		s.RequeueWithin(wait)
 	}
 
+	e.outcome.State = seam.InProgress
 	o.ResourceExists, o.ResourceUpToDate = true, true
 
 	return e.withDetails(mg, o), nil
@@ -310,6 +319,7 @@ func (e *external[M]) acquire(mg M) bool {
 func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreation, error) {
 	var c managed.ExternalCreation
 
+	e.outcome = seam.Outcome{}
 	t := e.tracker
 
 	r, err := recordOf(mg)
@@ -362,6 +372,7 @@ func (e *external[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate,
 func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete, error) {
 	var d managed.ExternalDelete
 
+	e.outcome = seam.Outcome{}
 	t := e.tracker
 
 	if op := t.operation(mg.GetUID()); op != nil {
@@ -386,9 +397,13 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 	}
 
 	if wait := t.deletions.wait(mg.GetUID()); wait > 0 {
+		e.outcome = seam.Outcome{
+			State:   seam.InProgress,
+			Reason:  reconciler.ReasonWaitingForExternalResource,
+			Message: "The external resource still exists after its deletion was requested.",
+		}
+
 		if s := seam.From(ctx); s != nil {
-			s.Continues = true
-			s.Explain(reconciler.ReasonWaitingForExternalResource, "The external resource still exists after its deletion was requested.")
 			s.RequeueAfter(wait)
 		}
 
@@ -441,10 +456,7 @@ func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
 func (e *external[M]) goesOn(ctx context.Context, message string) {
 	e.lookAgain(ctx)
 
-	if s := seam.From(ctx); s != nil {
-		s.Continues = true
-		s.Explain(reconciler.ReasonWaitingForAsyncOperation, message)
-	}
+	e.outcome = seam.Outcome{State: seam.InProgress, Reason: reconciler.ReasonWaitingForAsyncOperation, Message: message}
 }
 
 // Disconnect from the provider, now or when the operation that was begun has ended.

@@ -172,7 +172,7 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 
 	if meta.WasDeleted(mg) {
 		e.waits = "The " + string(r.Type) + " that was interrupted has to be gone on with, to find out what to delete."
-		e.explain(ctx, reconciler.ReasonWaitingForAsyncOperation, e.waits)
+		e.explain(reconciler.ReasonWaitingForAsyncOperation, e.waits)
 	}
 
 	if wait := time.Until(t.retryAt(r)); wait > 0 {
@@ -248,7 +248,7 @@ func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReaso
 	say(mg, corev1.ConditionFalse, reason, message)
 
 	if meta.WasDeleted(mg) {
-		e.explain(ctx, reconciler.ReasonCreateResultUnknown, message)
+		e.explain(reconciler.ReasonCreateResultUnknown, message)
 	}
 
 	if s := seam.From(ctx); s != nil {
@@ -258,8 +258,8 @@ func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReaso
 	return err
 }
 
-func (e *external[M]) explain(ctx context.Context, reason xpv2.ConditionReason, message string) {
-	seam.From(ctx).Explain(reason, message)
+func (e *external[M]) explain(reason xpv2.ConditionReason, message string) {
+	e.outcome.Reason, e.outcome.Message = reason, message
 }
 
 // resumerOf returns the Resume of an external client, in whatever form it has it.

@@ -509,6 +509,8 @@ type fakeManager struct {
 
 func (m *fakeManager) GetAPIReader() client.Reader { return m.live }
 
+func (m *fakeManager) Add(manager.Runnable) error { return nil }
+
 // said is what was said in events and in the log.
 type said struct {
 	mu     sync.Mutex

@@ -6,43 +6,75 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// announcements is the patch that tells one create from the next. Upstream announces
-// a create, and says how it ended, in annotations that count whole seconds. A create
-// that is announced in the second in which the last one ended looks as if it had
-// ended, too: if the process dies in it, upstream creates again instead of stopping.
-// So what ended before an announcement is always said to be earlier.
-func announcements() seam.Patch {
-	return seam.Patch{Write: func(_ context.Context, s *seam.Session, o client.Object) {
-		// Within a second an announcement looks the same as the one before. Once
-		// the external resource was not found, upstream writes the whole object to
-		// add its finalizer, to announce the create, and to say how it ended.
-		if s.Announced || s.Phase != seam.PhaseObservedAbsent || !slices.Equal(o.GetFinalizers(), s.Base().GetFinalizers()) {
-			return
-		}
+// announcements tells one create from the next. Upstream announces a create, and
+// says how it ended, in annotations that count whole seconds. A create that is
+// announced in the second in which the last one ended looks as if it had ended, too:
+// if the process dies in it, upstream creates again instead of stopping. So the end
+// of an earlier create is always said to be earlier than the announcement.
+type announcements struct {
+	// expected is true once upstream is about to announce a create.
+	expected seam.Slot[bool]
+}
 
-		s.Announced = true
+func newAnnouncements(parts) layer {
+	a := &announcements{}
 
-		pending, last := meta.GetExternalCreatePending(o), lastCreateEnded(o)
-		if pending.IsZero() || pending.After(last) {
-			return
-		}
+	return layer{
+		external: func(next external) external { return &announcedExternal{external: next, announcements: a} },
+		patch:    seam.Patch{Write: a.write},
+	}
+}
 
-		before := pending.Add(-time.Second)
+type announcedExternal struct {
+	external
 
-		if !meta.GetExternalCreateSucceeded(o).Before(pending) {
-			meta.SetExternalCreateSucceeded(o, before)
-		}
+	announcements *announcements
+}
 
-		if !meta.GetExternalCreateFailed(o).Before(pending) {
-			meta.SetExternalCreateFailed(o, before)
-		}
-	}}
+// Observe the external resource. If it does not exist, and the management policies
+// allow that, upstream creates it next.
+func (e *announcedExternal) Observe(ctx context.Context, c *call) (observation, error) {
+	o, err := e.external.Observe(ctx, c)
+	if err == nil && !o.ResourceExists && allows(c.mg, xpv2.ManagementActionCreate) {
+		*e.announcements.expected.In(c.Session) = true
+	}
+
+	return o, err
+}
+
+func (a *announcements) write(_ context.Context, s *seam.Session, o client.Object) {
+	expected := a.expected.Find(s)
+
+	// Before the announcement upstream writes the whole object to add its
+	// finalizer; after it, to say how the create ended.
+	if expected == nil || !*expected || !slices.Equal(o.GetFinalizers(), s.Base().GetFinalizers()) {
+		return
+	}
+
+	*expected = false
+
+	pending, last := meta.GetExternalCreatePending(o), lastCreateEnded(o)
+	if pending.IsZero() || pending.After(last) {
+		return
+	}
+
+	before := pending.Add(-time.Second)
+
+	if !meta.GetExternalCreateSucceeded(o).Before(pending) {
+		meta.SetExternalCreateSucceeded(o, before)
+	}
+
+	if !meta.GetExternalCreateFailed(o).Before(pending) {
+		meta.SetExternalCreateFailed(o, before)
+	}
 }
 
 // lastCreateEnded returns when the last create of an object ended, as upstream sees
@@ -54,4 +86,15 @@ func lastCreateEnded(o metav1.Object) time.Time {
 	}
 
 	return succeeded
+}
+
+// allows reports whether the management policies allow one of the actions. Where
+// upstream's feature is off it refuses to reconcile a managed resource with any but the
+// default policies, so what the managed resource says can be relied on.
+func allows(mg resource.Managed, actions ...xpv2.ManagementAction) bool {
+	policies := mg.GetManagementPolicies()
+
+	return len(policies) == 0 || slices.ContainsFunc(policies, func(p xpv2.ManagementAction) bool {
+		return p == xpv2.ManagementActionAll || slices.Contains(actions, p)
+	})
 }

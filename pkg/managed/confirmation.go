@@ -1,32 +1,31 @@
 package managed
 
 import (
-	"sync"
+	"context"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// WithDeletionConfirmation lets a managed resource that is being deleted go only
-// when its external resource was not found n times in a row, at least interval
-// apart, or when it was not found after a Delete that succeeded. Until then
-// nothing is unpublished, the finalizer stays, and the Deleting condition gives
-// the reason ConfirmingAbsence.
+// WithDeletionConfirmation keeps the finalizer of a managed resource that is being
+// deleted until its external resource was not found n times in a row, at least interval
+// apart, or was not found right after a Delete that succeeded. Until then nothing is
+// unpublished, and the Deleting condition gives the reason ConfirmingAbsence.
 //
-// It is for external systems that sometimes say "not found" of what is there. An
-// Observe that finds the external resource, or fails, begins the count anew; so
-// does a restart of the provider. What is deleted with its external resource left
-// alone (deletionPolicy Orphan, management policies without Delete) is not
-// observed, and goes at once.
+// It is for external systems that sometimes answer "not found" for what exists. An
+// Observe that finds the external resource, or fails, starts the count again, and so
+// does a Delete that fails, or a restart of the provider. What is deleted with its
+// external resource left alone (deletionPolicy Orphan, management policies without
+// Delete) is not observed, and is removed at once. A Delete that has only begun an
+// asynchronous operation is not known to have succeeded.
 //
 // It costs n-1 more calls of Observe, and (n-1) times interval, for each managed
 // resource that is deleted without a Delete of ours. WithDeletionConfirmation
@@ -40,126 +39,114 @@ func WithDeletionConfirmation(n int, interval time.Duration) ReconcilerOption {
 		panic(errors.Errorf("managed.WithDeletionConfirmation was given an interval of %s: pass how long to wait from one observation to the next, more than nothing", interval))
 	}
 
-	return func(r *Reconciler) {
-		r.config.confirmation = &confirmation{times: n, interval: interval, config: &r.config, absences: map[client.ObjectKey]absence{}}
-	}
+	return withLayer(slotConfirmation, func(p parts) layer {
+		e := &confirmation{times: n, interval: interval, log: p.log, record: p.record}
+
+		return layer{
+			external: func(next external) external {
+				e.external = next
+				return e
+			},
+			patch: seam.Patch{Gone: func(s *seam.Session) { e.absences.forget(s.Key()) }},
+		}
+	})
 }
 
 // confirmation keeps a managed resource that is being deleted until its external
-// resource is known not to exist. It stands at the external seam, after Observe:
-// what it doesn't believe it turns into a conflict, which upstream takes for a
-// reason to run the reconcile again, and for no other.
+// resource is known not to exist. What it doesn't believe it turns into a conflict,
+// which upstream takes for a reason to reconcile again, and for no other.
 //
 // What it knows is only in memory. To forget is safe.
 type confirmation struct {
+	external
+
 	times    int
 	interval time.Duration
-	config   *config
-
-	mu       sync.Mutex
-	absences map[client.ObjectKey]absence
+	log      logging.Logger
+	record   event.Recorder
+	absences memory[absence]
 }
 
-// An absence is what is known of an external resource that should go.
+// An absence is what is known of an external resource that is to be deleted.
 type absence struct {
-	uid types.UID
-
-	// times is how often in a row it was not found, and last when that last
+	// times is how often in a row it was not found, and last when that was last
 	// counted.
 	times int
 	last  time.Time
 
-	// deleted means that a Delete of ours succeeded.
+	// deleted means that a Delete of ours succeeded, and that it was not seen since.
 	deleted bool
 }
 
-func (c *confirmation) patch() seam.Patch {
-	return seam.Patch{Gone: func(s *seam.Session) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+const messageAbsent = "The external resource is not found. It is observed again before the finalizer is removed."
 
-		delete(c.absences, s.Key())
-	}}
-}
+// Observe the external resource.
+func (e *confirmation) Observe(ctx context.Context, c *call) (observation, error) {
+	o, err := e.external.Observe(ctx, c)
 
-// absent returns a conflict if it is yet to be confirmed that the external
-// resource doesn't exist.
-func (c *confirmation) absent(s *seam.Session, mg resource.Managed) error {
-	if c == nil || s == nil || !meta.WasDeleted(mg) || len(blockingFinalizers(mg)) > 0 {
-		return nil
+	switch {
+	case !meta.WasDeleted(c.mg):
+		return o, err
+	case err != nil:
+		e.start(c, false)
+		return o, err
+	case o.ResourceExists:
+		e.start(c, true)
+		return o, nil
 	}
 
-	now := s.Now()
+	now := c.Now()
 	first := false
 
-	a := c.update(mg, func(a *absence) {
-		if a.times == 0 || now.Sub(a.last) >= c.interval {
+	a := e.absences.update(c.mg, func(a *absence) {
+		if a.times == 0 || now.Sub(a.last) >= e.interval {
 			a.times++
 			a.last = now
 			first = a.times == 1
 		}
 	})
 
-	if a.deleted || a.times >= c.times {
-		return nil
+	if a.deleted || a.times >= e.times {
+		return o, nil
 	}
 
 	if first {
-		c.config.record.Event(mg, event.Normal(reasonConfirmingAbsence, messageAbsent))
+		e.record.Event(c.mg, event.Normal(reasonConfirmingAbsence, messageAbsent))
 	}
 
-	s.Reached(seam.PhaseConfirmingAbsence)
-	s.RequeueAfter(a.last.Add(c.interval).Sub(now))
+	c.Requeue(seam.InsteadOfBackoff(a.last.Add(e.interval).Sub(now)))
 
-	gk := mg.GetObjectKind().GroupVersionKind()
+	gk := c.mg.GetObjectKind().GroupVersionKind()
+	o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageAbsent
 
-	return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, mg.GetName(), errors.New("it is yet to be confirmed that the external resource does not exist"))
+	return o, kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, c.mg.GetName(), errors.New("the absence of the external resource is yet to be confirmed"))
 }
 
-// present begins the count anew, since the external resource was found or nobody
-// knows.
-func (c *confirmation) present(mg resource.Managed, known bool) {
-	if c == nil || !meta.WasDeleted(mg) {
+// Delete the external resource.
+func (e *confirmation) Delete(ctx context.Context, c *call) (deletion, error) {
+	o, err := e.external.Delete(ctx, c)
+
+	e.absences.update(c.mg, func(a *absence) { *a = absence{deleted: err == nil && o.State == seam.Done} })
+
+	return o, err
+}
+
+// start the count again, since the external resource was found, or could not be
+// observed.
+func (e *confirmation) start(c *call, found bool) {
+	had := e.absences.get(c.mg)
+	if had == (absence{}) {
 		return
 	}
 
-	c.mu.Lock()
-	had := c.absences[client.ObjectKeyFromObject(mg)]
-	c.mu.Unlock()
+	e.absences.update(c.mg, func(a *absence) {
+		a.times = 0
+		// A Delete is not undone by an Observe that failed.
+		a.deleted = a.deleted && !found
+	})
 
-	if had.uid != mg.GetUID() || had.times == 0 {
-		return
+	if found && had.times > 0 {
+		e.log.Info("An external resource that was not found exists", "uid", c.mg.GetUID(), "times", had.times)
+		e.record.Event(c.mg, event.Warning(reasonFoundAfterAll, errors.New("the external resource was not found before, and exists now")))
 	}
-
-	c.update(mg, func(a *absence) { a.times = 0 })
-
-	if known {
-		c.config.log.Info("An external resource that was not found is there after all", "uid", mg.GetUID(), "times", had.times)
-		c.config.record.Event(mg, event.Warning(reasonFoundAfterAll, errors.New("the external resource was not found before, and is there now")))
-	}
-}
-
-// deleted notes a Delete that succeeded.
-func (c *confirmation) deleted(mg resource.Managed) {
-	if c != nil {
-		c.update(mg, func(a *absence) { a.deleted = true })
-	}
-}
-
-func (c *confirmation) update(mg resource.Managed, fn func(a *absence)) absence {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	k := client.ObjectKeyFromObject(mg)
-
-	a := c.absences[k]
-	if a.uid != mg.GetUID() {
-		a = absence{uid: mg.GetUID()}
-	}
-
-	fn(&a)
-
-	c.absences[k] = a
-
-	return a
 }

@@ -135,13 +135,15 @@ func TestDeletionConfirmation(t *testing.T) {
 				}
 
 				o, _ := tc.object.DeepCopyObject().(*testkit.Bucket)
+				var known *confirmation
+
 				a, c, rec, deletes := testkit.NewAPI(o), newClock(), &recorder{}, 0
 
 				if tc.every == 0 {
 					tc.every = interval
 				}
 
-				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), connects(upstream.ExternalClientFns{
+				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), spies(slotConfirmation, &known), connects(upstream.ExternalClientFns{
 					ObserveFn: observes(tc.observes),
 					DeleteFn: func(ctx context.Context, mg resource.Managed) (ExternalDelete, error) {
 						deletes++
@@ -167,7 +169,7 @@ func TestDeletionConfirmation(t *testing.T) {
 					n++
 				}
 
-				got := []any{n, deletes, len(rec.of(reasonFoundAfterAll)), len(r.config.confirmation.absences)}
+				got := []any{n, deletes, len(rec.of(reasonFoundAfterAll)), known.absences.len()}
 				if diff := cmp.Diff([]any{tc.want, tc.deletes, tc.again, 0}, got); diff != "" {
 					t.Errorf("\n%s\nreconciles, deletes, found after all, remembered: -want, +got:\n%s", tc.reason, diff)
 				}
@@ -219,9 +221,11 @@ func TestDeletionConfirmationIsQuiet(t *testing.T) {
 
 // A count is of one object, and of one process.
 func TestDeletionConfirmationBeginsAnew(t *testing.T) {
+	var known *confirmation
+
 	start := func() (*testkit.API, *clock, func(a *testkit.API, c *clock) *Reconciler) {
 		return testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), func(a *testkit.API, c *clock) *Reconciler {
-			return newBucketReconciler(a, c.option(), WithDeletionConfirmation(3, interval), connects(upstream.ExternalClientFns{ObserveFn: absent}))
+			return newBucketReconciler(a, c.option(), WithDeletionConfirmation(3, interval), spies(slotConfirmation, &known), connects(upstream.ExternalClientFns{ObserveFn: absent}))
 		}
 	}
 
@@ -295,17 +299,21 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 
 		reconciles(t, r, c, 1)
 
-		if n := len(r.config.confirmation.absences); n != 0 {
+		if n := known.absences.len(); n != 0 {
 			t.Errorf("remembered: want 0, got %d", n)
 		}
 	})
 }
 
-// While others hold the object nothing is counted: upstream waits for them, and
-// looks again after that.
-func TestDeletionConfirmationWaitsForOthers(t *testing.T) {
+// Absence is confirmed also while other finalizers hold the object: which of them
+// upstream waits for is for upstream to know.
+func TestDeletionConfirmationWithOtherFinalizers(t *testing.T) {
+	var known *confirmation
+
 	a, c := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName, "other"))), newClock()
-	r := newBucketReconciler(a, c.option(), WithDeletionConfirmation(2, interval), connects(upstream.ExternalClientFns{ObserveFn: absent}))
+	r := newBucketReconciler(a, c.option(), WithDeletionConfirmation(2, interval), spies(slotConfirmation, &known), connects(upstream.ExternalClientFns{ObserveFn: absent}))
+
+	var got []xpv2.ConditionReason
 
 	for range 3 {
 		if _, err := r.Reconcile(context.Background(), request()); err != nil {
@@ -313,11 +321,13 @@ func TestDeletionConfirmationWaitsForOthers(t *testing.T) {
 		}
 
 		c.now = c.now.Add(interval)
+
+		got = append(got, get(t, a).GetCondition(reconciler.TypeDeleting).Reason)
 	}
 
-	got := []any{len(r.config.confirmation.absences), get(t, a).GetCondition(reconciler.TypeDeleting).Reason}
-	if diff := cmp.Diff([]any{0, reconciler.ReasonWaitingForFinalizers}, got); diff != "" {
-		t.Errorf("remembered, reason: -want, +got:\n%s", diff)
+	want := []xpv2.ConditionReason{reconciler.ReasonConfirmingAbsence, reconciler.ReasonWaitingForFinalizers, reconciler.ReasonWaitingForFinalizers}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("reasons: -want, +got:\n%s", diff)
 	}
 }
 

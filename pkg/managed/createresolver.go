@@ -3,10 +3,10 @@ package managed
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -18,67 +18,43 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// TypeCreateResolved is the type of the condition that says whether it was found
-// out what came of a create that was interrupted. A managed resource of which that
-// was clear at once does not have the condition.
-const TypeCreateResolved xpv2.ConditionType = "CreateResolved"
-
-// Reasons of the CreateResolved condition. Another is ReasonCreateResultUnknown of
-// pkg/reconciler: nobody knows whether there is an external resource, and the
-// message says what to do.
-const (
-	// ReasonWaitingForCreate means that no external resource was found, and that
-	// the create may still be at work. The message says until when.
-	ReasonWaitingForCreate xpv2.ConditionReason = "WaitingForCreate"
-
-	// ReasonFindFailed means that the external resource could not be looked for.
-	// The message says why.
-	ReasonFindFailed xpv2.ConditionReason = "FindFailed"
-
-	// ReasonCreateResolved means that it is known by now.
-	ReasonCreateResolved xpv2.ConditionReason = "Resolved"
-)
-
 const (
 	// createMargin is how much longer than a reconcile may take a create is
-	// taken to be at work: its last request may be under way, and clocks differ.
+	// taken to be in progress: its last request may be under way, and clocks differ.
 	createMargin = time.Minute
 
-	// minResolveAfter is what the annotations that record a create resolve.
+	// minResolveAfter is the resolution of the annotations that record a create.
 	minResolveAfter = time.Second
-
-	// askAgain is when a question is asked again that nobody had an answer to.
-	askAgain = 5 * time.Minute
 )
 
-// WithCreateResolver finds out what came of a create that was interrupted: the
-// provider was killed, or the API server could not be told. Upstream then says
-// "cannot determine creation result", and stops until somebody looks for the
-// external resource by hand. With a resolver, f is asked at that point:
+// WithCreateResolver finds out the result of a create that was interrupted: the
+// provider was killed, or the API server could not be reached. Upstream then says
+// "cannot determine creation result", and stops until a person looks for the
+// external resource. With a resolver, f is asked at that point:
 //
 //   - If it finds the external resource, the external name and
-//     external-create-succeeded are stored in one write, and the reconcile goes on.
-//     Another external name gives way, as it does to the one that Create sets. If
+//     external-create-succeeded are stored in one write, and the reconcile continues.
+//     Another external name is replaced, as it is by the one that Create sets. If
 //     that wasn't just metadata.name, an event names both.
 //   - If there surely is none, external-create-failed is stored, and the reconcile
-//     goes on, which is to create. That f finds nothing is believed only when
-//     whoever began the create can't be at work any more (ResolveAfter); until
-//     then the managed resource waits.
-//   - If nobody knows, or f fails, upstream's refusal stands, and nothing is ever
-//     created. f is asked again: after an error with backoff, otherwise after five
-//     minutes at the latest.
+//     continues, which is to create. That f finds nothing is believed only when
+//     the process that began the create can no longer be at work (ResolveAfter);
+//     until then the managed resource waits.
+//   - If f does not know, or fails, upstream's refusal stands, and nothing is ever
+//     created. f is asked again with growing delays of up to five minutes.
 //
-// A Create that failed for want of an answer (asyncstate.OutcomeUnknown) gets there,
+// A Create that failed for want of an answer (asyncstate.OutcomeUnknown) is resolved,
 // too: upstream would take it to have created nothing, and create again.
 //
 // The condition CreateResolved and events say which it is, and what to do. While
 // the managed resource is being deleted the same is asked, and the Deleting
-// condition has the answer: what is found is deleted, and what is surely not there
-// holds nothing up.
+// condition has the answer: what is found is deleted, and what surely does not exist
+// does not delay the deletion.
 //
 // f is asked where upstream would stop, and nowhere else: not for what is paused,
 // or is deleted without its external resource, nor WithDeterministicExternalName,
@@ -95,132 +71,107 @@ func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) Reconcil
 		panic(errors.New("managed.WithCreateResolver was given nil: pass what looks for external resources, such as FindWithConnector(connector)"))
 	}
 
-	var c createResolver
+	var co createResolverOptions
 
 	for i, fn := range o {
 		if fn == nil {
 			panic(errors.Errorf("managed.WithCreateResolver was given nil (argument %d): leave it out", i+2))
 		}
 
-		fn(&c)
+		fn(&co)
 	}
 
-	return func(r *Reconciler) {
-		r.config.createResolver = &createResolver{finder: f, after: c.after, config: &r.config}
-	}
+	return withLayer(slotCreateResolver, func(p parts) layer {
+		c := &createResolver{
+			finder:        f,
+			after:         co.after,
+			log:           p.log,
+			record:        p.record,
+			timeout:       p.settings.timeout,
+			deterministic: p.settings.deterministicExternalName,
+		}
+
+		if c.after == 0 {
+			c.after = c.timeout + createMargin
+		}
+
+		return layer{
+			external: func(next external) external { return &resolvedExternal{external: next} },
+			initializer: func(next Initializer) Initializer {
+				return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
+			},
+			patch: seam.Patch{Gone: func(s *seam.Session) { c.asked.forget(s.Key()) }},
+		}
+	})
 }
 
 // A CreateResolverOption configures WithCreateResolver.
-type CreateResolverOption func(*createResolver)
+type CreateResolverOption func(*createResolverOptions)
 
-// ResolveAfter sets how long after it began a create may still be at work, so that
+type createResolverOptions struct{ after time.Duration }
+
+// ResolveAfter sets how long after it began a create may still be in progress, so that
 // finding nothing proves nothing. The default is what a reconcile may take
 // (WithTimeout, by default one minute) and a minute more: two minutes. A shorter
-// one risks a second external resource whenever the process that was to be dead is
-// not. Take a longer one for external systems that go on with a request for longer,
-// and for clients that don't heed the end of their context.
+// one risks a second external resource whenever the process that began the create is
+// still running. Take a longer one for external systems that work on a request for
+// longer, and for clients that don't heed the end of their context.
 //
 // ResolveAfter panics if d is less than a second, in which upstream can't tell one
 // create from the next.
 func ResolveAfter(d time.Duration) CreateResolverOption {
 	if d < minResolveAfter {
-		panic(errors.Errorf("managed.ResolveAfter was given %s: pass how long a create may be at work, a second or more", d))
+		panic(errors.Errorf("managed.ResolveAfter was given %s: pass how long a create may be in progress, a second or more", d))
 	}
 
-	return func(c *createResolver) { c.after = d }
+	return func(o *createResolverOptions) { o.after = d }
 }
 
-// FindWithConnector returns a Finder that connects to the external system, asks
-// the external client, which must implement asyncstate.Finder, and disconnects.
-// Pass the connector that makes the provider's own clients, not one that was made
-// of it. It panics if c is nil.
-func FindWithConnector(c ExternalConnector) asyncstate.Finder {
-	mustBeConnector(c, "FindWithConnector")
-
-	return findWith(c)
+// resolvedExternal takes a create without an answer for one whose outcome is unknown,
+// since that can be found out.
+type resolvedExternal struct {
+	external
 }
 
-// FindWithTypedConnector is FindWithConnector for a connector of one type of
-// managed resource, whose clients implement asyncstate.TypedFinder of that type, or
-// asyncstate.Finder.
-func FindWithTypedConnector[managed resource.Managed](c TypedExternalConnector[managed]) asyncstate.Finder {
-	mustBeConnector(c, "FindWithTypedConnector")
+// Create the external resource.
+func (e *resolvedExternal) Create(ctx context.Context, c *call) (creation, error) {
+	o, err := e.external.Create(ctx, c)
 
-	return findWith(c)
+	if _, known := outcomeOf(c.client); !known && err != nil && asyncstate.OutcomeUnknown(err) {
+		o.State = seam.Unknown
+	}
+
+	return o, err
 }
 
-func findWith[managed resource.Managed](c TypedExternalConnector[managed]) asyncstate.Finder {
-	return asyncstate.FinderFn(func(ctx context.Context, o resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-		mg, ok := o.(managed)
-		if !ok {
-			return asyncstate.Finding{}, errors.Errorf("the connector is one for %s, but the managed resource is a %T: pass the connector of this kind", reflect.TypeFor[managed](), o)
-		}
-
-		if d, ok := c.(ExternalDisconnector); ok {
-			// What was found counts more than how the connection ended, here
-			// and below.
-			defer func() { _ = d.Disconnect(ctx) }()
-		}
-
-		ec, err := c.Connect(ctx, mg)
-		if err != nil {
-			return asyncstate.Finding{}, errors.Wrap(err, "cannot connect")
-		}
-
-		if ec == nil {
-			return asyncstate.Finding{}, errors.New("the external connector returned neither a client nor an error")
-		}
-
-		defer func() { _ = ec.Disconnect(ctx) }()
-
-		switch f := ec.(type) {
-		case asyncstate.TypedFinder[managed]:
-			return f.Find(ctx, mg, a)
-		case asyncstate.Finder:
-			return f.Find(ctx, mg, a)
-		default:
-			return asyncstate.Finding{}, errors.Errorf("%T can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out", ec)
-		}
-	})
-}
-
-// createResolver settles incomplete creates. It stands behind the initializer,
-// right before upstream asks whether a create is incomplete: what doesn't get there
-// is none of its business. It keeps nothing between reconciles.
+// createResolver settles incomplete creates. It runs after the initializers, right
+// before upstream asks whether a create is incomplete.
 type createResolver struct {
 	finder asyncstate.Finder
 	after  time.Duration
-	config *config
+	log    logging.Logger
+	record event.Recorder
 
-	// timeout and deterministic are what the user told upstream's reconciler.
+	// timeout and deterministic are settings of upstream's reconciler.
 	timeout       time.Duration
 	deterministic bool
+
+	// asked is when the finder was first asked about a create.
+	asked memory[question]
 }
 
-// learn from a reconciler of upstream's what that was told, by whatever options.
-func (c *createResolver) learn(r *upstream.Reconciler) {
-	field := func(name string, k reflect.Kind) reflect.Value {
-		v := reflect.ValueOf(r).Elem().FieldByName(name)
-		if v.Kind() != k {
-			panic(errors.Errorf("managed.WithCreateResolver can't look into this version of crossplane-runtime (no field %s): use the version that Graft requires", name))
-		}
-
-		return v
-	}
-
-	c.timeout = time.Duration(field("timeout", reflect.Int64).Int())
-	c.deterministic = field("deterministicExternalName", reflect.Bool).Bool()
-
-	if c.after == 0 {
-		c.after = c.timeout + createMargin
-	}
+// A question is about one create.
+type question struct {
+	create string
+	first  time.Time
 }
 
 // resolve the create of mg that is incomplete, if there is one. It returns an error
-// if what came of it could not be stored. If it is not known, it is left
+// if the result could not be stored. If the result is not known, the create is left
 // incomplete.
-func (c *createResolver) resolve(ctx context.Context, s *seam.Session, mg resource.Managed) error {
-	if c == nil || !s.Tracks(mg) || underway(mg) {
+func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error {
+	s := seam.From(ctx)
+	if !s.Tracks(mg) || recorded(mg) {
 		return nil
 	}
 
@@ -229,46 +180,55 @@ func (c *createResolver) resolve(ctx context.Context, s *seam.Session, mg resour
 		return nil
 	}
 
-	begun := meta.GetExternalCreatePending(mg)
+	now, begun := s.Now(), meta.GetExternalCreatePending(mg)
+
+	asked := c.asked.update(mg, func(q *question) {
+		if id := mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]; q.create != id {
+			*q = question{create: id, first: now}
+		}
+	})
+
+	// The clock of another machine may be ahead.
+	if begun.After(asked.first) {
+		begun = asked.first
+	}
+
 	until := begun.Add(c.after)
-	wait := min(askAgain, max(until.Sub(s.Now()), 0))
 
-	f, err := c.find(ctx, mg, begun)
+	f, err := c.find(ctx, mg)
+	answer := interrupted.Decide(interrupted.Question{Found: f.Found(), Absent: f.Absent(), Err: err, Now: now, Until: until, Since: asked.first})
 
-	switch {
-	case err != nil:
-		c.config.log.Info("Cannot look for what an interrupted create made", "uid", mg.GetUID(), "error", err)
-		c.config.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look for the external resource")))
-		c.say(s, mg, corev1.ConditionFalse, ReasonFindFailed, fmt.Sprintf(messageFindFailed, stamp(begun), err))
-		// The Deleting condition holds nothing of errors.
-		s.Explain(reconciler.ReasonCreateResultUnknown, messageFindFailedDeleting)
-		s.Requeue()
+	switch answer.Verdict {
+	case interrupted.Found:
+		return c.found(ctx, s, mg, f.ExternalName)
+	case interrupted.Absent:
+		return c.absent(ctx, s, mg)
+	case interrupted.Failed:
+		c.log.Info("Cannot look up the external resource of an interrupted create", "uid", mg.GetUID(), "error", err)
+		c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look up the external resource")))
+		c.say(s, mg, corev1.ConditionFalse, ReasonFindFailed, fmt.Sprintf(messageFindFailed, stamp(begun)))
+		s.Requeue(seam.WithBackoff())
 
 		return nil
-	case f.Found():
-		return c.found(ctx, s, mg, f.ExternalName)
-	case f.Absent() && wait == 0:
-		return c.absent(ctx, s, mg)
-	case f.Absent():
-		c.unresolved(s, mg, ReasonWaitingForCreate, fmt.Sprintf(messageWaitingForCreate, stamp(begun), stamp(until)))
-	default:
+	case interrupted.Wait:
+		c.say(s, mg, corev1.ConditionFalse, ReasonWaitingForCreate, fmt.Sprintf(messageWaitingForCreate, stamp(begun), stamp(until)))
+	case interrupted.Unknown:
 		msg := fmt.Sprintf(messageResultUnknown, stamp(begun))
-		c.config.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(msg)))
-		c.unresolved(s, mg, reconciler.ReasonCreateResultUnknown, msg)
+		if seam.ConditionOf(mg, TypeCreateResolved).Message != msg {
+			c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(msg)))
+		}
+
+		c.say(s, mg, corev1.ConditionFalse, reconciler.ReasonCreateResultUnknown, msg)
 	}
 
-	if wait == 0 {
-		wait = askAgain
-	}
-
-	s.RequeueWithin(wait)
+	s.Requeue(seam.Within(answer.Again))
 
 	return nil
 }
 
 // find asks the finder.
-func (c *createResolver) find(ctx context.Context, mg resource.Managed, begun time.Time) (asyncstate.Finding, error) {
-	// What it does to the managed resource is nobody else's business.
+func (c *createResolver) find(ctx context.Context, mg resource.Managed) (asyncstate.Finding, error) {
+	// What the finder does to the managed resource must not be stored.
 	o, ok := mg.DeepCopyObject().(resource.Managed)
 	if !ok {
 		return asyncstate.Finding{}, errors.Errorf("cannot copy managed resource: %T has a deep copy of another type", mg)
@@ -278,14 +238,14 @@ func (c *createResolver) find(ctx context.Context, mg resource.Managed, begun ti
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 
-	f, err := c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: begun})
+	f, err := c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: meta.GetExternalCreatePending(mg)})
 	if err != nil {
 		return asyncstate.Finding{}, err
 	}
 
 	if f.Found() {
 		if err := seam.CheckText(f.ExternalName, seam.MaxExternalName); err != nil {
-			return asyncstate.Finding{}, errors.Wrap(err, "what was found has an external name that can't be stored")
+			return asyncstate.Finding{}, errors.Wrap(err, "the external name that was found cannot be stored")
 		}
 	}
 
@@ -304,11 +264,11 @@ func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource
 	}
 
 	if had != "" && had != name && had != mg.GetName() {
-		c.config.recordOverwritten(mg, meta.AnnotationKeyExternalName, had, name)
+		overwrote(c.log, c.record, mg, meta.AnnotationKeyExternalName, had, name)
 	}
 
-	c.config.log.Debug("Found what an interrupted create made", "uid", mg.GetUID(), "external-name", name)
-	c.config.record.Event(mg, event.Normal(reasonResolvedCreate, fmt.Sprintf("The external resource that an interrupted create made was found: %q", name), "external-name", name))
+	c.log.Debug("Found the external resource of an interrupted create", "uid", mg.GetUID(), "external-name", name)
+	c.record.Event(mg, event.Normal(reasonResolvedCreate, fmt.Sprintf("The external resource of an interrupted create was found: %q", name), "external-name", name))
 	c.resolved(s, mg)
 
 	return nil
@@ -324,24 +284,24 @@ func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resourc
 		return err
 	}
 
-	c.config.log.Debug("An interrupted create made nothing", "uid", mg.GetUID())
-	c.config.record.Event(mg, event.Normal(reasonResolvedCreate, "An interrupted create made no external resource"))
+	c.log.Debug("An interrupted create created nothing", "uid", mg.GetUID())
+	c.record.Event(mg, event.Normal(reasonResolvedCreate, "An interrupted create created no external resource"))
 	c.resolved(s, mg)
 
 	return nil
 }
 
 // store annotations, if mg is all that the API server has. A conflict means that
-// it is not: what was asked may have been the wrong question.
+// it is not: the finder may have been asked the wrong question.
 func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource.Managed, cs seam.Changes) error {
 	err := s.StoreAnnotations(ctx, mg, cs, seam.StoreOptions{Strict: true, Forget: true})
 
 	switch {
 	case err == nil && s.Gone(), kerrors.IsNotFound(err):
 		gk := mg.GetObjectKind().GroupVersionKind()
-		return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, mg.GetName(), errors.New("it does not exist any more"))
+		return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, mg.GetName(), errors.New("it no longer exists"))
 	case err != nil:
-		return errors.Wrap(err, "cannot store what came of an interrupted create")
+		return errors.Wrap(err, "cannot store the result of an interrupted create")
 	}
 
 	cs.Apply(mg)
@@ -356,34 +316,19 @@ func (c *createResolver) resolved(s *seam.Session, mg resource.Managed) {
 	}
 }
 
-func (c *createResolver) unresolved(s *seam.Session, mg resource.Managed, reason xpv2.ConditionReason, message string) {
-	c.say(s, mg, corev1.ConditionFalse, reason, message)
-	s.Explain(reconciler.ReasonCreateResultUnknown, message)
-}
-
 func (c *createResolver) say(s *seam.Session, mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
 	s.SetConditions(mg, xpv2.Condition{Type: TypeCreateResolved, Status: status, LastTransitionTime: metav1.NewTime(s.Now()), Reason: reason, Message: message})
 }
 
-// underway tells whether mg has the record of an operation, which says more of a
+// recorded reports whether mg has the record of an operation, which says more of a
 // create than upstream's annotations.
-func underway(mg resource.Managed) bool {
+func recorded(mg resource.Managed) bool {
 	_, ok := mg.GetAnnotations()[asyncstate.AnnotationKeyOperation]
 	return ok
 }
 
-// stamp formats a time that doesn't change, for a message that shouldn't.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
 const (
-	messageSettle = "Look for it in the external system. If it exists, set the annotation " + meta.AnnotationKeyExternalName +
-		" to its name. Then remove the annotation " + meta.AnnotationKeyExternalCreatePending +
-		", and set " + meta.AnnotationKeyReconcileRequestedAt + " to anything new: removing alone wakes nobody."
-
-	messageWaitingForCreate = "The create that began at %s made no external resource that can be found. Until %s it may still be at work. If there is nothing then, it made nothing."
-	messageResultUnknown    = "Nobody knows whether the create that began at %s made an external resource. It is looked for again every few minutes. You need not wait: " + messageSettle
-	messageFindFailed       = "What the create that began at %s made can't be looked for: %v"
-
-	messageFindFailedDeleting = "Nobody knows whether the external resource was created, and looking for it failed: see the " + string(TypeCreateResolved) + " condition. " +
-		"It is tried again. You need not wait: " + messageSettle
+	messageWaitingForCreate = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried."
+	messageResultUnknown    = "It is unknown whether the create started at %s created an external resource. The provider looks for it again every few minutes. To settle it now: " + messageSettle
+	messageFindFailed       = "Cannot look up the result of the create started at %s: see the events. The provider tries again. To settle it now: " + messageSettle
 )

@@ -119,7 +119,7 @@ func ExampleNewReconciler() {
 	// asked for:    name ""
 	// observed:     name "bucket-42", Ready True
 	// steady state: 0 writes
-	// deleted:      Ready False, Deleting: Waiting for others to remove their finalizers: example.org/backup
+	// deleted:      Ready False, Deleting: Waiting for other controllers to remove their finalizers: example.org/backup
 }
 
 // Options that some library returns are of upstream's type. Those that set what

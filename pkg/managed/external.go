@@ -3,274 +3,145 @@ package managed
 import (
 	"context"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// external is the external seam: what happens around each call of an external
-// client, whatever type of managed resource it is for.
-type external struct {
-	config *config
-
-	// deletion is nil if deletions are not reported.
-	deletion *deletion
+// A connector is the external connector that upstream is given. Each call passes
+// through the layers to the provider.
+type connector struct {
+	layers   external
+	provider ExternalConnectDisconnector
 }
 
-// A connector is the external seam over an external connector.
-type connector[managed resource.Managed] struct {
-	inner    TypedExternalConnectDisconnector[managed]
-	external *external
+// newConnector returns a connector that calls the provider through the layers.
+func newConnector(p ExternalConnectDisconnector, layers []layer) *connector {
+	innermost := &providerCalls{connector: p}
+
+	return &connector{
+		layers:   wrap[external](layers, innermost, func(l layer) func(external) external { return l.external }),
+		provider: p,
+	}
 }
 
 // Connect to the provider.
-func (c *connector[managed]) Connect(ctx context.Context, mg managed) (TypedExternalClient[managed], error) {
-	s := seam.From(ctx)
-	s.Connecting(mg)
+func (c *connector) Connect(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+	ec := &externalClient{call: call{Session: seam.From(ctx), mg: mg}, layers: c.layers}
+	ec.call.Connecting(mg)
 
-	if err := c.external.config.async.connecting(s, mg); err != nil {
-		reached(s, seam.PhaseConnectFailed, err)
+	if err := c.layers.Connect(ctx, &ec.call); err != nil {
 		return nil, err
 	}
 
-	ec, err := c.inner.Connect(ctx, mg)
+	return ec, nil
+}
+
+// Disconnect from the provider.
+func (c *connector) Disconnect(ctx context.Context) error {
+	return c.provider.Disconnect(ctx)
+}
+
+// An externalClient is the external client that upstream is given for one reconcile.
+type externalClient struct {
+	call   call
+	layers external
+}
+
+// Observe the external resource.
+func (c *externalClient) Observe(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+	c.call.mg = mg
+	o, err := c.layers.Observe(ctx, &c.call)
+
+	return o.ExternalObservation, err
+}
+
+// Create the external resource.
+func (c *externalClient) Create(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+	c.call.mg = mg
+	o, err := c.layers.Create(ctx, &c.call)
+
+	return o.ExternalCreation, err
+}
+
+// Update the external resource.
+func (c *externalClient) Update(ctx context.Context, mg resource.Managed) (ExternalUpdate, error) {
+	c.call.mg = mg
+
+	return c.layers.Update(ctx, &c.call)
+}
+
+// Delete the external resource.
+func (c *externalClient) Delete(ctx context.Context, mg resource.Managed) (ExternalDelete, error) {
+	c.call.mg = mg
+	o, err := c.layers.Delete(ctx, &c.call)
+
+	return o.ExternalDelete, err
+}
+
+// Disconnect from the provider.
+func (c *externalClient) Disconnect(ctx context.Context) error {
+	return c.call.client.Disconnect(ctx)
+}
+
+// providerCalls calls the provider's own clients. It is what the last layer calls.
+type providerCalls struct {
+	connector ExternalConnector
+}
+
+// Connect to the provider.
+func (p *providerCalls) Connect(ctx context.Context, c *call) error {
+	ec, err := p.connector.Connect(ctx, c.mg)
 	if err == nil && ec == nil {
 		err = errors.New("the external connector returned neither a client nor an error")
 	}
 
-	if err != nil {
-		reached(s, seam.PhaseConnectFailed, err)
-		explainTerminating(s, err)
-
-		return nil, err
-	}
-
-	c.external.config.protection.connected(ctx, mg)
-
-	return &externalClient[managed]{inner: ec, external: c.external}, nil
-}
-
-// Disconnect from the provider.
-func (c *connector[managed]) Disconnect(ctx context.Context) error {
-	return c.inner.Disconnect(ctx)
-}
-
-// An externalClient is the external seam over an external client.
-type externalClient[managed resource.Managed] struct {
-	inner    TypedExternalClient[managed]
-	external *external
-}
-
-// Observe the external resource.
-func (c *externalClient[managed]) Observe(ctx context.Context, mg managed) (ExternalObservation, error) {
-	s := seam.From(ctx)
-
-	var o ExternalObservation
-
-	leave, err := c.external.config.reservation.observing(ctx, s, mg)
-	if err != nil {
-		reached(s, seam.PhaseObserveFailed, err)
-		return o, err
-	}
-
-	if leave {
-		s.Reached(seam.PhaseObservedAbsent)
-		return o, nil
-	}
-
-	err = c.external.around(ctx, mg, seam.StoreOptions{}, func() (err error) {
-		o, err = c.inner.Observe(ctx, mg)
-		return err
-	})
-
-	if err == nil {
-		// Its name may be known only since.
-		leave, err = c.external.config.reservation.observing(ctx, s, mg)
-	}
-
-	if leave {
-		o = ExternalObservation{}
-	} else if err == nil {
-		leave, err = c.external.config.preCreate.observed(mg, &o)
-	}
-
-	if err != nil {
-		c.external.config.confirmation.present(mg, false)
-		reached(s, seam.PhaseObserveFailed, err)
-
-		return o, err
-	}
-
-	s.Reached(seam.PhaseObservedAbsent)
-
-	if o.ResourceExists {
-		c.external.config.confirmation.present(mg, true)
-		s.Reached(seam.PhaseObservedPresent)
-	} else if !leave {
-		if err := c.external.config.confirmation.absent(s, mg); err != nil {
-			return o, err
-		}
-	}
-
-	// Annotations are stored by now. If they were all there was to say, then
-	// writing the whole object for them would only cost a write and, for want
-	// of a policy that allows it, might not happen at all.
-	if o.ResourceLateInitialized && !c.external.config.withoutExternalNamePersistence && s.OnlyAnnotationsDiffer(mg) {
-		o.ResourceLateInitialized = false
-	}
-
-	return o, nil
-}
-
-// Create the external resource.
-func (c *externalClient[managed]) Create(ctx context.Context, mg managed) (ExternalCreation, error) {
-	var o ExternalCreation
-
-	s := seam.From(ctx)
-
-	if err := c.external.config.reservation.acting(ctx, s, mg); err != nil {
-		return o, err
-	}
-
-	// The name that a create returns is known only once.
-	so := seam.StoreOptions{Insist: true, Patient: true}
-
-	err := c.external.around(ctx, mg, so, func() error {
-		there, err := observePreCreate(ctx, c.external.config.preCreate, c.inner, mg)
-		if err != nil || there {
-			return err
-		}
-
-		o, err = c.inner.Create(ctx, mg)
-
-		return err
-	})
-	if err == nil {
-		c.external.config.reservation.created(ctx, s, mg)
-	}
-
-	if err != nil && s != nil && c.external.config.mayHaveCreated(err) {
-		s.Continues = true
-	}
-
-	return o, err
-}
-
-// Update the external resource.
-func (c *externalClient[managed]) Update(ctx context.Context, mg managed) (ExternalUpdate, error) {
-	var o ExternalUpdate
-
-	if err := c.external.config.reservation.acting(ctx, seam.From(ctx), mg); err != nil {
-		return o, err
-	}
-
-	err := c.external.around(ctx, mg, seam.StoreOptions{}, func() (err error) {
-		o, err = c.inner.Update(ctx, mg)
-		return err
-	})
-
-	return o, err
-}
-
-// Delete the external resource.
-func (c *externalClient[managed]) Delete(ctx context.Context, mg managed) (ExternalDelete, error) {
-	s := seam.From(ctx)
-
-	var o ExternalDelete
-
-	if err := c.external.config.reservation.acting(ctx, s, mg); err != nil {
-		s.Reached(seam.PhaseDeleteFailed)
-		return o, err
-	}
-
-	c.external.deletion.announce(ctx, s, mg)
-
-	if s.Gone() {
-		// Who let it go keeps the external resource, or gave it to another.
-		s.Reached(seam.PhaseDeleteFailed)
-		return o, errors.New("the managed resource was gone before its external resource was deleted, which is left alone")
-	}
-
-	err := c.external.around(ctx, mg, seam.StoreOptions{}, func() (err error) {
-		o, err = c.inner.Delete(ctx, mg)
-		return err
-	})
-	if err != nil {
-		s.Reached(seam.PhaseDeleteFailed)
-		return o, err
-	}
-
-	s.Reached(seam.PhaseDeleteRequested)
-
-	if s == nil || !s.Continues {
-		c.external.config.confirmation.deleted(mg)
-	}
-
-	return o, nil
-}
-
-// Disconnect from the provider.
-func (c *externalClient[managed]) Disconnect(ctx context.Context) error {
-	return c.inner.Disconnect(ctx)
-}
-
-// around calls an external client and then stores the annotations that it set,
-// also if it failed, and even if it panicked.
-//
-// The call's own error comes first. That storing failed is returned only if the
-// call succeeded and would be repeated: upstream takes an error from Create to
-// mean that nothing was created, so a create that succeeded must not return one.
-func (e *external) around(ctx context.Context, mg resource.Managed, so seam.StoreOptions, call func() error) error {
-	if e.config.withoutExternalNamePersistence {
-		return call()
-	}
-
-	returned := false
-
-	defer func() {
-		if !returned {
-			_ = e.store(ctx, mg, so)
-		}
-	}()
-
-	err := call()
-	returned = true
-
-	serr := e.store(ctx, mg, so)
-	if err != nil || so.Insist {
-		return err
-	}
-
-	return serr
-}
-
-// store the annotations that the external client set.
-func (e *external) store(ctx context.Context, mg resource.Managed, so seam.StoreOptions) error {
-	s := seam.From(ctx)
-
-	changes := s.ChangedAnnotations(mg)
-	if len(changes) == 0 {
-		return nil
-	}
-
-	so.Overwrote = func(key, theirs, ours string) { e.config.recordOverwritten(mg, key, theirs, ours) }
-
-	err := s.StoreAnnotations(ctx, mg, changes, so)
-	if err != nil && !kerrors.IsConflict(err) {
-		e.config.log.Info("Cannot store annotations that the external client set", "uid", mg.GetUID(), "error", err)
-		e.config.record.Event(mg, event.Warning(reasonCannotStoreAnnotations, err))
-	}
+	c.client = ec
 
 	return err
 }
 
-// reached notes where a reconcile ended, unless upstream will quietly run it
-// again.
-func reached(s *seam.Session, p seam.Phase, err error) {
-	if !kerrors.IsConflict(err) {
-		s.Reached(p)
+// Observe the external resource.
+func (p *providerCalls) Observe(ctx context.Context, c *call) (observation, error) {
+	o, err := c.client.Observe(ctx, c.mg)
+	led, _ := outcomeOf(c.client)
+
+	return observation{ExternalObservation: o, Outcome: led}, err
+}
+
+// Create the external resource.
+func (p *providerCalls) Create(ctx context.Context, c *call) (creation, error) {
+	o, err := c.client.Create(ctx, c.mg)
+
+	led, ok := outcomeOf(c.client)
+	if !ok && errors.Is(err, asyncstate.ErrOutcomeUnknown) {
+		led.State = seam.Unknown
 	}
+
+	return creation{ExternalCreation: o, Outcome: led}, err
+}
+
+// Update the external resource.
+func (p *providerCalls) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
+	return c.client.Update(ctx, c.mg)
+}
+
+// Delete the external resource.
+func (p *providerCalls) Delete(ctx context.Context, c *call) (deletion, error) {
+	o, err := c.client.Delete(ctx, c.mg)
+	led, _ := outcomeOf(c.client)
+
+	return deletion{ExternalDelete: o, Outcome: led}, err
+}
+
+// outcomeOf returns what the last call of an external client led to. It is false if
+// the client knows nothing but what it returned, as is the case for those of providers.
+func outcomeOf(client any) (seam.Outcome, bool) {
+	if c, ok := client.(interface{ Outcome() (seam.Outcome, bool) }); ok {
+		return c.Outcome()
+	}
+
+	return seam.Outcome{}, false
 }

@@ -14,49 +14,46 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A finalizer is the external seam over a resource.Finalizer.
-type finalizer struct {
-	inner resource.Finalizer
-
-	// past means that inner may write past the client seam.
-	past bool
-
-	// protection is nil if usages are not protected, and reservation if names are
-	// not reserved.
-	protection  *usageProtection
-	reservation *reservation
+// WithoutFinalizerGuard calls the finalizer as upstream does, whatever state the
+// managed resource is in.
+func WithoutFinalizerGuard() ReconcilerOption {
+	return func(r *Reconciler) { r.config.layers[slotFinalizerGuard] = nil }
 }
 
-func (c *config) finalizerFor(cl client.Client) resource.Finalizer {
-	f := &finalizer{inner: c.finalizer, past: true, protection: c.protection, reservation: c.reservation}
-	if f.inner == nil {
-		f.inner, f.past = resource.NewAPIFinalizer(cl, FinalizerName), false
-	}
-
-	if !c.withoutFinalizerGuard {
-		// Upstream has seen neither a pause nor a deletion if it adds the
-		// finalizer. One that came up since was in the answer to a write.
-		f.inner = reconciler.GuardFinalizer(f.inner)
-	}
-
-	return f
+// newFinalizerGuard returns the layer that adds no finalizer to a managed resource that
+// is paused or being deleted. Upstream has seen neither if it adds the finalizer: one
+// that came up since was in the answer to a write.
+func newFinalizerGuard(parts) layer {
+	return layer{finalizer: reconciler.GuardFinalizer}
 }
 
-// AddFinalizer to the managed resource, unless it is paused or being deleted.
-func (f *finalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
-	if !f.past {
-		return f.inner.AddFinalizer(ctx, o)
-	}
+// A pastFinalizer is a user's finalizer, which may write past the client seam.
+type pastFinalizer struct {
+	resource.Finalizer
+}
 
+// AddFinalizer to the managed resource, and keep the status that is in memory.
+func (f *pastFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
 	observed := identityOf(o)
 
-	if err := seam.From(ctx).KeepStatus(o, func() error { return f.inner.AddFinalizer(ctx, o) }); err != nil {
+	if err := seam.From(ctx).KeepStatus(o, func() error { return f.Finalizer.AddFinalizer(ctx, o) }); err != nil {
 		return err
 	}
 
 	if identityOf(o) != observed {
-		return kerrors.NewConflict(schema.GroupResource{Resource: "managed resource"}, o.GetName(), errors.New("it is not the one that was observed any more"))
+		return kerrors.NewConflict(schema.GroupResource{Resource: "managed resource"}, o.GetName(), errors.New("another managed resource was observed than the one that has the finalizer"))
 	}
+
+	return nil
+}
+
+// RemoveFinalizer from the managed resource.
+func (f *pastFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
+		return err
+	}
+
+	seam.From(ctx).Written(o)
 
 	return nil
 }
@@ -77,25 +74,4 @@ func identityOf(o client.Object) identity {
 		as[meta.AnnotationKeyExternalCreateSucceeded],
 		as[meta.AnnotationKeyExternalCreateFailed],
 	}
-}
-
-// RemoveFinalizer from the managed resource.
-func (f *finalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
-	s := seam.From(ctx)
-
-	if err := f.inner.RemoveFinalizer(ctx, o); err != nil {
-		if kerrors.IsConflict(err) {
-			// Upstream will quietly run the reconcile again.
-			s.Reached(seam.PhaseStart)
-		}
-
-		return err
-	}
-
-	s.Written(o)
-	s.Reached(seam.PhaseFinalizerRemoved)
-	f.reservation.released(ctx, o)
-	f.protection.released(ctx, o)
-
-	return nil
 }

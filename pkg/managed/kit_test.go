@@ -147,3 +147,25 @@ func get(t *testing.T, a *testkit.API) *testkit.Bucket {
 
 	return b
 }
+
+// spies returns an option that shows the layer in a slot, as it is around the external
+// client.
+func spies[T external](slot int, out *T) ReconcilerOption {
+	return func(r *Reconciler) {
+		build := r.config.layers[slot]
+
+		r.config.layers[slot] = func(p parts) layer {
+			l := build(p)
+			decorate := l.external
+
+			l.external = func(next external) external {
+				e := decorate(next)
+				*out, _ = e.(T)
+
+				return e
+			}
+
+			return l
+		}
+	}
+}

@@ -32,7 +32,7 @@ const (
 
 const (
 	// leaseAttempts is how often taking a lease is tried in one reconcile while
-	// others write it.
+	// other holders write it.
 	leaseAttempts = 5
 
 	maxReservesLength = 1024
@@ -47,7 +47,13 @@ type holder struct {
 	UID        types.UID `json:"uid"`
 }
 
-func (h holder) String() string {
+// describedTo names a holder to a user of another managed resource. One in another
+// namespace is not named: that user may not be allowed to know that it exists.
+func (h holder) describedTo(other holder) string {
+	if h.Namespace != other.Namespace {
+		return "a managed resource in another namespace"
+	}
+
 	return fmt.Sprintf("%s %s (uid %s)", h.Kind, strings.TrimPrefix(h.Namespace+"/"+h.Name, "/"), h.UID)
 }
 
@@ -58,19 +64,19 @@ type lease struct {
 	version string
 }
 
-// A heldError says that somebody else holds a lease.
+// A heldError says that another managed resource holds a lease.
 type heldError struct {
-	by    holder
+	by    string
 	lease string
 }
 
 func (e *heldError) Error() string {
-	return fmt.Sprintf("it is reserved by %s, which manages that external resource until it is gone", e.by)
+	return fmt.Sprintf("it is reserved by %s, which manages that external resource until it is removed", e.by)
 }
 
-// leases are kept in one namespace. They don't expire: whoever holds one has it
-// until it gives it back, or does not exist any more. They are read from the API
-// server itself, and written under what was read.
+// leases are kept in one namespace. They don't expire: a holder has one until it
+// releases it, or no longer exists. They are read from the API server itself, and
+// written under what was read.
 //
 // Leases are unstructured, so that the manager's scheme need not know them.
 type leases struct {
@@ -85,9 +91,28 @@ func leaseName(key string) string {
 	return "graft-" + hex.EncodeToString(sum[:20])
 }
 
-// hold takes the lease of a key for h, or finds that h has it. It returns a
-// heldError if somebody else has it who exists. With any other error nobody knows
-// who has it.
+// check finds out whether h may have the lease of a key, and whether it has it. It
+// returns a heldError if another holder has it that exists. With any other error it is
+// unknown which holder has it.
+func (l *leases) check(ctx context.Context, key string, h holder) (lease, bool, error) {
+	name := leaseName(key)
+
+	u, err := l.get(ctx, name)
+	if err != nil {
+		return lease{}, false, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, name)
+	}
+
+	if u == nil {
+		return lease{}, false, nil
+	}
+
+	mine, err := l.free(ctx, u, h)
+
+	return leaseOf(u), mine, err
+}
+
+// hold takes the lease of a key for h, or finds that h has it. It returns the errors
+// of check.
 func (l *leases) hold(ctx context.Context, key string, h holder, now time.Time) (lease, error) {
 	name := leaseName(key)
 
@@ -127,11 +152,11 @@ func (l *leases) hold(ctx context.Context, key string, h holder, now time.Time) 
 		}
 	}
 
-	return lease{}, errors.Errorf("cannot write lease %s/%s: others write it all the time", l.namespace, name)
+	return lease{}, errors.Errorf("cannot write lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, name, leaseAttempts)
 }
 
-// free tells whether the lease is h's already. It returns an error unless it is,
-// or its holder is known not to exist any more.
+// free reports whether the lease is h's already. It returns an error unless it is,
+// or its holder is known to no longer exist.
 func (l *leases) free(ctx context.Context, u *unstructured.Unstructured, h holder) (mine bool, err error) {
 	identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity")
 
@@ -144,22 +169,32 @@ func (l *leases) free(ctx context.Context, u *unstructured.Unstructured, h holde
 
 	by := holder{}
 	if err := json.Unmarshal([]byte(u.GetAnnotations()[annotationKeyHolder]), &by); err != nil || string(by.UID) != identity {
-		return false, errors.Errorf("lease %s/%s doesn't say who %q is that holds it; if nobody needs it, delete it", u.GetNamespace(), u.GetName(), identity)
+		return false, errors.Errorf("lease %s/%s does not say which managed resource holds it: if none needs it, delete it", u.GetNamespace(), u.GetName())
 	}
 
 	gone, err := l.gone(ctx, by)
 
 	switch {
 	case err != nil:
-		return false, errors.Wrapf(err, "cannot find out whether %s still exists, which holds lease %s/%s; if it doesn't, delete the lease", by, u.GetNamespace(), u.GetName())
+		return false, errors.Wrapf(hidden(err, by, h), "cannot find out whether %s still exists, which holds lease %s/%s; if it doesn't, delete the lease", by.describedTo(h), u.GetNamespace(), u.GetName())
 	case !gone:
-		return false, &heldError{by: by, lease: u.GetName()}
+		return false, &heldError{by: by.describedTo(h), lease: u.GetName()}
 	}
 
 	return false, nil
 }
 
-// gone tells whether h is known not to exist any more.
+// hidden returns an error about by as a user of another managed resource may read it:
+// that of the API server names what was asked for.
+func hidden(err error, by, other holder) error {
+	if by.Namespace == other.Namespace {
+		return err
+	}
+
+	return errors.Errorf("cannot read it: %s", kerrors.ReasonForError(err))
+}
+
+// gone reports whether h is known to no longer exist.
 func (l *leases) gone(ctx context.Context, h holder) (bool, error) {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(h.APIVersion, h.Kind))
@@ -176,7 +211,7 @@ func (l *leases) gone(ctx context.Context, h holder) (bool, error) {
 	}
 }
 
-// isObjectNotFound tells whether err says that an object of that name does not
+// isObjectNotFound reports whether err says that an object of that name does not
 // exist. That its kind, or the version of it, is not served is "not found" too,
 // and says nothing of the object.
 func isObjectNotFound(err error, name string) bool {
@@ -186,7 +221,7 @@ func isObjectNotFound(err error, name string) bool {
 		errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
 }
 
-// release gives back what h may have. What is known of the lease saves a read.
+// release what h may have. What is known of the lease saves a read.
 func (l *leases) release(ctx context.Context, known lease, h holder) error {
 	for range leaseAttempts {
 		if known.version == "" {
@@ -218,7 +253,7 @@ func (l *leases) release(ctx context.Context, known lease, h holder) error {
 		known.version = ""
 	}
 
-	return errors.Errorf("cannot delete lease %s/%s: others write it all the time", l.namespace, known.name)
+	return errors.Errorf("cannot delete lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, known.name, leaseAttempts)
 }
 
 // get returns a lease as the API server has it, or nil.

@@ -10,117 +10,135 @@ import (
 )
 
 // AnnotationKeyCreateRefused is set on a managed resource whose external resource
-// was not created since it came up by itself right before. Its value says which
-// one it was. As long as it stands, that external resource is neither updated nor
-// deleted for this managed resource. To remove the annotation is to adopt it.
+// was not created because it appeared right before (WithPreCreateObserve). Its value
+// says which external resource that was. As long as the annotation has that value, the
+// external resource is neither updated nor deleted for this managed resource, with or
+// without WithPreCreateObserve. Remove the annotation to adopt the external resource.
 const AnnotationKeyCreateRefused = "graft.crossplane.io/create-refused"
 
 // WithPreCreateObserve observes an external resource once more right before it is
-// created. Whoever created it since it was observed, and found not to exist, may
-// be anybody: a second managed resource of its name, another control plane, or an
-// earlier create of ours of which the external system said that it failed.
+// created. One that was created since it was observed, and found not to exist, may
+// belong to another: a second managed resource of its name, another control plane, or an
+// earlier create of ours for which the external system returned an error.
 //
 // By default the create is refused, because two owners of one external resource
 // undo each other's changes, and the first of them that is deleted takes it from
 // the other. The managed resource then says in its Synced condition what to do,
-// is marked with AnnotationKeyCreateRefused, and goes without touching the
-// external resource if it is deleted. With AdoptExisting it manages what it found.
+// is marked with AnnotationKeyCreateRefused, and is deleted without touching the
+// external resource. With AdoptExisting it manages what it found.
 //
-// The window in which somebody may come first gets as short as a call of Observe.
+// The window in which another may come first gets as short as a call of Observe.
 // To close it among managed resources of this control plane, use
 // WithExternalNameReservation. It costs one more call of Observe for each create.
 func WithPreCreateObserve(o ...PreCreateObserveOption) ReconcilerOption {
-	p := &preCreate{}
+	var po preCreateOptions
 
-	for i, po := range o {
-		if po == nil {
+	for i, fn := range o {
+		if fn == nil {
 			panic(errors.Errorf("managed.WithPreCreateObserve was given nil (argument %d): leave it out", i+1))
 		}
 
-		po(p)
+		fn(&po)
 	}
 
-	return func(r *Reconciler) { r.config.preCreate = &preCreate{adopt: p.adopt, config: &r.config} }
+	return withLayer(slotPreCreate, func(p parts) layer {
+		return layer{external: func(next external) external {
+			return &preCreate{external: next, adopt: po.adopt, record: p.record}
+		}}
+	})
 }
 
 // A PreCreateObserveOption configures WithPreCreateObserve.
-type PreCreateObserveOption func(*preCreate)
+type PreCreateObserveOption func(*preCreateOptions)
 
-// AdoptExisting lets a managed resource have the external resource that came up
+type preCreateOptions struct{ adopt bool }
+
+// AdoptExisting lets a managed resource have the external resource that appeared
 // right before it was created, as if it had been created. It is for external
-// systems in which nobody else can make a resource of that name, so that what
-// came up can only be our own.
+// systems in which nothing else can create a resource of that name.
 func AdoptExisting() PreCreateObserveOption {
-	return func(p *preCreate) { p.adopt = true }
+	return func(o *preCreateOptions) { o.adopt = true }
 }
 
-// preCreate observes before it creates, at the external seam.
+// preCreate observes before it creates.
 type preCreate struct {
+	external
+
 	adopt  bool
-	config *config
+	record event.Recorder
 }
 
-// observePreCreate tells whether there is nothing left to create.
-func observePreCreate[managed resource.Managed](ctx context.Context, p *preCreate, c TypedExternalClient[managed], mg managed) (bool, error) {
-	if p == nil {
-		return false, nil
-	}
-
-	// What Observe does to the managed resource is not to be done twice, nor to
-	// be stored if nothing comes of it.
-	seen, ok := mg.DeepCopyObject().(managed)
+// Create the external resource, unless it exists by now.
+func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
+	// What Observe does to the managed resource must not be done twice, nor be
+	// stored if the external resource does not exist.
+	seen, ok := c.mg.DeepCopyObject().(resource.Managed)
 	if !ok {
-		return false, errors.Errorf("cannot copy managed resource: %T has a deep copy of another type", mg)
+		return creation{}, errors.Errorf("cannot copy managed resource: %T has a deep copy of another type", c.mg)
 	}
 
-	o, err := c.Observe(ctx, seen)
+	again := *c
+	again.mg = seen
+
+	o, err := e.external.Observe(ctx, &again)
 
 	switch {
 	case err != nil:
-		return false, errors.Wrap(err, "cannot observe the external resource once more before it is created")
+		return creation{}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
 	case !o.ResourceExists:
-		return false, nil
-	case !p.adopt:
-		meta.AddAnnotations(mg, map[string]string{AnnotationKeyCreateRefused: refusedAs(seen)})
-		return false, errRefused(seen)
+		return e.external.Create(ctx, c)
+	case !e.adopt:
+		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: refusedAs(seen)})
+		return creation{}, errRefused(seen)
 	}
 
-	meta.AddAnnotations(mg, seen.GetAnnotations())
-	p.config.record.Event(mg, event.Normal(reasonAdopted, "An external resource was there right before it was to be created. It is managed from now on.", "external-name", meta.GetExternalName(mg)))
+	meta.AddAnnotations(c.mg, seen.GetAnnotations())
+	e.record.Event(c.mg, event.Normal(reasonAdopted, "The external resource appeared right before it was to be created. It is managed from now on.", "external-name", meta.GetExternalName(c.mg)))
 
-	return true, nil
+	return creation{}, nil
 }
 
-// observed corrects what Observe found if the external resource was refused. It
-// tells whether it took away what was found, so that the managed resource goes
-// without it.
-func (p *preCreate) observed(mg resource.Managed, o *ExternalObservation) (bool, error) {
-	refused := mg.GetAnnotations()[AnnotationKeyCreateRefused]
-	if p == nil || refused == "" {
-		return false, nil
+// newRefusal returns the layer that leaves an external resource alone that was refused.
+// It is always there: the option that refused it may have been given by an earlier
+// version of the provider.
+func newRefusal(parts) layer {
+	return layer{external: func(next external) external { return &refusal{external: next} }}
+}
+
+type refusal struct {
+	external
+}
+
+// Observe the external resource. One that was refused is none of the managed
+// resource's.
+func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
+	o, err := e.external.Observe(ctx, c)
+
+	refused := c.mg.GetAnnotations()[AnnotationKeyCreateRefused]
+	if err != nil || refused == "" {
+		return o, err
 	}
 
 	switch {
 	case !o.ResourceExists:
-		if !meta.WasDeleted(mg) {
-			// What stood in the way is gone, and what will be created is ours.
-			// It is stored when the create is announced.
-			meta.AddAnnotations(mg, map[string]string{AnnotationKeyCreateRefused: ""})
+		if !meta.WasDeleted(c.mg) {
+			// It no longer exists, and what will be created is the managed
+			// resource's. This is stored when the create is announced.
+			meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
 		}
-	case refused != refusedAs(mg):
-		// It has been given another name since.
-	case meta.WasDeleted(mg):
-		*o = ExternalObservation{}
-		return true, nil
+	case refused != refusedAs(c.mg):
+		// The managed resource was given another name since.
+	case meta.WasDeleted(c.mg):
+		return observation{}, nil
 	default:
-		return false, errRefused(mg)
+		return o, errRefused(c.mg)
 	}
 
-	return false, nil
+	return o, nil
 }
 
-// refusedAs says which external resource was refused. One without a name is told
-// from no other.
+// refusedAs says which external resource was refused. One without a name can't be
+// told from another.
 func refusedAs(mg resource.Managed) string {
 	if n := meta.GetExternalName(mg); n != "" {
 		return n
@@ -130,7 +148,7 @@ func refusedAs(mg resource.Managed) string {
 }
 
 func errRefused(mg resource.Managed) error {
-	return errors.Errorf("external resource %q was not created, and is not managed: it was not found at first, and was there right before it was to be created, so somebody else may have created it. "+
-		"To manage it all the same, remove the annotation %s. To have another one, change the annotation %s. If this managed resource is deleted, the external resource stays",
+	return errors.Errorf("external resource %q was not created, and is not managed: it was not found at first, and existed right before it was to be created, so it may belong to another. "+
+		"To manage it, remove the annotation %s. To have another one, change the annotation %s. If this managed resource is deleted, the external resource stays",
 		refusedAs(mg), AnnotationKeyCreateRefused, meta.AnnotationKeyExternalName)
 }

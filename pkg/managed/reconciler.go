@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -16,29 +17,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
-
-// A Reconciler reconciles managed resources with upstream's reconciler, changed
-// at its seams. It is safe for concurrent use.
-type Reconciler struct {
-	seam   *seam.Reconciler
-	config config
-}
 
 // NewReconciler returns a Reconciler of managed resources of the supplied kind.
 // It takes what upstream's NewReconciler takes and, by default, does what that
 // does, and also:
 //
-//   - puts Ready=False/Deleting and the reason why the managed resource is still
-//     there on the API server before the external client is connected to, and
+//   - puts Ready=False/Deleting and the reason why the managed resource still
+//     exists on the API server before the external client is connected to, and
 //     keeps them true (WithoutDeletionStatus);
 //   - stores the external name, and any other annotation that the external
 //     client set, as soon as the call that set it returns, whatever the
 //     management policies say (WithoutExternalNamePersistence);
 //   - adds no finalizer to a managed resource that is paused or being deleted
 //     (WithoutFinalizerGuard);
-//   - writes status only when it changed (WithUnchangedStatusWrites).
+//   - writes status only when it changed (WithUnchangedStatusWrites);
+//   - creates, updates and deletes nothing for a managed resource that is known to
+//     have changed since it was read, but reads it again.
 //
 // NewReconciler panics, with an error that says what to do, if it can't work as
 // configured: a manager without a client or a scheme, a kind that the scheme
@@ -48,11 +45,22 @@ type Reconciler struct {
 func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOption) *Reconciler {
 	mustBeUsable(m)
 
-	mg := mustCreateManaged(schema.GroupVersionKind(of), m.GetScheme())
+	gvk := schema.GroupVersionKind(of)
+	mg := mustCreateManaged(gvk, m.GetScheme())
 
 	r := &Reconciler{config: config{
 		log:    logging.NewNopLogger(),
 		record: event.NewNopRecorder(),
+		layers: [slots]newLayer{
+			slotPhases:         newPhases,
+			slotAnnouncement:   newAnnouncements,
+			slotCreateOutcome:  newCreateOutcome,
+			slotRefusal:        newRefusal,
+			slotAnnotations:    newAnnotations,
+			slotDeleteRequest:  newDeleteRequest,
+			slotFreshness:      newFreshness,
+			slotFinalizerGuard: newFinalizerGuard,
+		},
 	}}
 
 	for i, ro := range o {
@@ -63,48 +71,37 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		ro(r)
 	}
 
-	r.config.mustSuit(mg)
+	c := &r.config
+	c.mustSuit(mg)
 
-	// The order of the patches is fixed here. What an earlier reconcile could
-	// not store comes first: everything else depends on it.
-	patches := []seam.Patch{announcements()}
+	live := liveReader(m)
 
-	ext := &external{config: &r.config}
+	layers := c.build(parts{
+		kind:         gvk,
+		managed:      mg,
+		scheme:       m.GetScheme(),
+		client:       m.GetClient(),
+		live:         live,
+		log:          c.log,
+		record:       c.record,
+		runs:         runs(m),
+		settings:     settingsOf(upstream.NewReconciler(m, of, c.upstream...)),
+		ownFinalizer: finalizerName(c.finalizer),
+	})
 
-	if !r.config.withoutExternalNamePersistence {
-		patches = append(patches, seam.PendingAnnotations(r.config.recordOverwritten))
+	// What an earlier reconcile could not store comes first, since everything else
+	// depends on it: patches are applied from the provider's end.
+	patches := make([]seam.Patch, 0, len(layers))
+	for i := len(layers) - 1; i >= 0; i-- {
+		patches = append(patches, layers[i].patch)
 	}
 
-	if !r.config.withoutDeletionStatus {
-		ext.deletion = &deletion{log: r.config.log, record: r.config.record}
-		patches = append(patches, ext.deletion.patch())
+	build := func(cl client.Client) reconcile.Reconciler {
+		return upstream.NewReconciler(&seamManager{Manager: m, client: cl}, of, c.upstreamOptions(cl, layers)...)
 	}
 
-	if a := r.config.async; a != nil {
-		a.join(m)
-		patches = append(patches, a.tracker.Patch())
-	}
-
-	if c := r.config.confirmation; c != nil {
-		patches = append(patches, c.patch())
-	}
-
-	if rv := r.config.reservation; rv != nil {
-		patches = append(patches, rv.patch(m, schema.GroupVersionKind(of)))
-	}
-
-	r.config.protection.join(m, mg)
-
-	if cr := r.config.createResolver; cr != nil {
-		cr.learn(upstream.NewReconciler(m, of, r.config.upstream...))
-	}
-
-	build := func(c client.Client) reconcile.Reconciler {
-		return upstream.NewReconciler(&seamManager{Manager: m, client: c}, of, r.config.upstreamOptions(c, ext)...)
-	}
-
-	r.config.seams.Live = liveReader(m)
-	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(schema.GroupVersionKind(of), m.GetScheme()), build, r.config.seams, patches...)
+	c.seams.Live = live
+	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(gvk, m.GetScheme()), build, c.seams, patches...)
 
 	return r
 }
@@ -112,6 +109,87 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 // Reconcile a managed resource with an external resource.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	return r.seam.Reconcile(ctx, req)
+}
+
+// build the layers that are in the slots, in their order.
+func (c *config) build(p parts) []layer {
+	var out []layer
+
+	for _, l := range c.layers {
+		if l != nil {
+			out = append(out, l(p))
+		}
+	}
+
+	return out
+}
+
+// upstreamOptions returns what upstream's reconciler is created with. The order
+// matters: what wraps the user's own comes last.
+func (c *config) upstreamOptions(cl client.Client, layers []layer) []upstream.ReconcilerOption {
+	out := append([]upstream.ReconcilerOption(nil), c.upstream...)
+
+	for _, l := range layers {
+		out = append(out, l.upstream...)
+	}
+
+	if c.connector != nil {
+		//nolint:staticcheck // Deprecated for providers. It is the one that takes all they can give.
+		out = append(out, upstream.WithExternalConnectDisconnector(newConnector(c.connector.connector(c.tracker), layers)))
+	}
+
+	initializer := c.initializer
+	if initializer == nil {
+		initializer = upstream.NewNameAsExternalName(cl)
+	}
+
+	var finalizer resource.Finalizer = resource.NewAPIFinalizer(cl, FinalizerName)
+	if c.finalizer != nil {
+		finalizer = &pastFinalizer{Finalizer: c.finalizer}
+	}
+
+	return append(out,
+		upstream.WithInitializers(wrap(layers, initializer, func(l layer) func(Initializer) Initializer { return l.initializer })),
+		upstream.WithFinalizer(wrap(layers, finalizer, func(l layer) func(resource.Finalizer) resource.Finalizer { return l.finalizer })),
+		upstream.WithCriticalAnnotationUpdater(wrap(layers, c.criticalAnnotations(cl), func(l layer) func(CriticalAnnotationUpdater) CriticalAnnotationUpdater { return l.critical })),
+	)
+}
+
+// criticalAnnotations returns how the result of a create is stored.
+func (c *config) criticalAnnotations(cl client.Client) CriticalAnnotationUpdater {
+	whole := upstream.NewRetryingCriticalAnnotationUpdater(cl)
+
+	// A create that has a result has no use for the record of an operation.
+	forget := ""
+	if c.tracker != nil {
+		forget = asyncstate.AnnotationKeyOperation
+	}
+
+	switch {
+	case c.criticalAnnotation != nil:
+		return keepsStatus(c.criticalAnnotation, forget)
+	case c.layers[slotAnnotations] == nil:
+		return whole
+	default:
+		return &criticalAnnotations{client: cl, whole: whole, log: c.log, record: c.record, forget: forget}
+	}
+}
+
+// mustSuit panics if this can't be the configuration of a reconciler of mg.
+func (c *config) mustSuit(mg resource.Managed) {
+	if c.connector != nil && !c.connector.accepts(mg) {
+		panic(errors.Errorf("the external connector is one for %s, but the reconciler is one of %T: pass the connector of this kind", c.connector.of, mg))
+	}
+
+	switch {
+	case c.tracker == nil:
+	case c.layers[slotAnnotations] == nil:
+		panic(errors.New("managed.WithAsync and managed.WithoutExternalNamePersistence exclude each other: what an operation learns has to be stored; leave one of them out"))
+	case c.connector == nil:
+		panic(errors.New("managed.WithAsync was given without an external connector: pass the one whose operations are to be asynchronous, with WithExternalConnector"))
+	case c.connector.disconnects:
+		panic(errors.New("managed.WithAsync can't wait for operations before it calls a connector's own Disconnect: pass the connector with WithExternalConnector, and disconnect in the external client's Disconnect"))
+	}
 }
 
 // A seamManager is a manager whose client is the client seam. Upstream builds
@@ -124,20 +202,42 @@ type seamManager struct {
 
 func (m *seamManager) GetClient() client.Client { return m.client }
 
-// liveReader returns a reader that asks the API server itself, if the manager
-// has one. Managers made for tests often embed a nil interface.
-func liveReader(m manager.Manager) (r client.Reader) {
-	defer func() {
-		if recover() != nil {
-			r = m.GetClient()
-		}
-	}()
-
-	if r = m.GetAPIReader(); r == nil {
+// liveReader returns a reader that reads from the API server itself. It is the
+// manager's client if the manager has no other, as those made for tests.
+func liveReader(m manager.Manager) client.Reader {
+	if embedsNil(m) {
 		return m.GetClient()
 	}
 
-	return r
+	if r := m.GetAPIReader(); !seam.IsNil(r) {
+		return r
+	}
+
+	return m.GetClient()
+}
+
+// runs returns how the manager is given what it is to run, or nil if it can't run
+// anything.
+func runs(m manager.Manager) func(r manager.Runnable) error {
+	if embedsNil(m) {
+		return nil
+	}
+
+	return m.Add
+}
+
+// embedsNil reports whether a manager embeds a manager.Manager that is nil, as that of
+// crossplane-runtime's package fake does: of the methods that it does not have itself
+// none can be called.
+func embedsNil(m manager.Manager) bool {
+	v := reflect.Indirect(reflect.ValueOf(m))
+	if v.Kind() != reflect.Struct {
+		return false
+	}
+
+	f := v.FieldByName("Manager")
+
+	return f.IsValid() && f.Type() == reflect.TypeFor[manager.Manager]() && f.IsNil()
 }
 
 func mustBeUsable(m manager.Manager) {

@@ -3,11 +3,10 @@ package managed
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -16,45 +15,32 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// TypeExternalNameReserved is the type of the condition that says whether a
-// managed resource has its external name for itself. One that never had to wait
-// for it does not have the condition.
-const TypeExternalNameReserved xpv2.ConditionType = "ExternalNameReserved"
-
-// Reasons of the ExternalNameReserved condition.
-const (
-	// ReasonReservedByOther means that another managed resource, which the
-	// message names, has the external resource of this name, and that nothing
-	// is done for this one until that is gone.
-	ReasonReservedByOther xpv2.ConditionReason = "ReservedByOther"
-
-	// ReasonReserved means that the managed resource has the name now.
-	ReasonReserved xpv2.ConditionReason = "Reserved"
-)
-
 // WithExternalNameReservation lets one managed resource at a time act on an
-// external resource. Who does is said by a Lease in the supplied namespace, one
-// for each kind, provider config and external name, which a managed resource
-// holds from before it observes or creates the external resource until its
-// finalizer is gone. Its Create, Update and Delete are called only while it holds
-// it, which is asked of the API server each time.
+// external resource. Which one that is, is said by a Lease in the supplied namespace, one
+// for each kind, provider config and external name. A managed resource holds it from
+// before it creates the external resource, or after it was found to exist, until the
+// finalizer of the managed resource is removed. Create, Update and Delete are called
+// only while it holds the Lease, which the API server is asked each time.
 //
-// A second one says so in its Synced condition and in ExternalNameReserved, both
-// of which name the first, and tries again with backoff. If it is deleted, and
-// never created anything, it goes without touching the external resource. Without
-// an answer of the API server about the Lease nothing is done to the external
-// resource.
+// A create that failed gives the Lease back: a name that no create has confirmed is
+// reserved only while a create of it is in progress, or while its outcome is unknown.
+// A managed resource whose management policies allow no Create, Update or Delete holds
+// nothing.
 //
-// A Lease does not expire. It is taken over from a holder that, by its UID, does
-// not exist any more. One with its holder in the same namespace, or with a
+// A second managed resource says so in its Synced condition and in
+// ExternalNameReserved, and tries again with backoff. Both name the first if it is in
+// the same namespace; otherwise they name only the Lease, since the user may not be
+// allowed to read the first. If the second is deleted, and none of its creates
+// succeeded, it is removed without touching the external resource. Without an answer of
+// the API server about the Lease nothing is done to the external resource.
+//
+// A Lease does not expire. It is taken over from a holder that, by its UID, no
+// longer exists. One with its holder in the same namespace, or with a
 // cluster-scoped holder, is also owned by it, and so collected as garbage; an
 // owner in another namespace is not possible. Names that the external system
 // assigns are reserved as soon as they are known.
@@ -62,13 +48,14 @@ const (
 // By default the external name has to tell the external resource from all others
 // of its kind and provider config. If it doesn't (names within a parent, or a
 // region), or if kinds or provider configs share external resources, pass
-// WithReservationKey. What is only observed (management policies: Observe) needs
-// no reservation.
+// WithReservationKey.
 //
 // The provider needs get, create, update and delete of leases.coordination.k8s.io
 // in the namespace, and get of each kind that shares the keys. It costs one or two
 // requests when a managed resource is first observed by this process, one for each
-// Create, Update and Delete, and one when it is gone; none while nothing changes.
+// Create, Update and Delete, one more for a create that failed, one for each Observe of
+// what was never created, and one when the managed resource is removed; none while
+// nothing changes.
 //
 // WithExternalNameReservation panics if the namespace is not a name of one.
 func WithExternalNameReservation(namespace string, o ...ReservationOption) ReconcilerOption {
@@ -86,9 +73,30 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 		fn(&ro)
 	}
 
-	return func(r *Reconciler) {
-		r.config.reservation = &reservation{namespace: namespace, key: ro.key, config: &r.config, held: map[client.ObjectKey]holding{}}
-	}
+	return withLayer(slotReservation, func(p parts) layer {
+		r := &reservation{
+			kind:   p.kind,
+			key:    ro.key,
+			leases: &leases{client: p.client, live: p.live, namespace: namespace},
+			log:    p.log,
+			record: p.record,
+		}
+
+		if r.key == nil {
+			r.key = r.defaultKey
+		}
+
+		return layer{
+			external: func(next external) external {
+				r.external = next
+				return r
+			},
+			finalizer: func(next resource.Finalizer) resource.Finalizer {
+				return &reservedFinalizer{Finalizer: next, reservation: r}
+			},
+			patch: seam.Patch{Gone: r.gone},
+		}
+	})
 }
 
 // A ReservationOption configures WithExternalNameReservation.
@@ -109,193 +117,302 @@ func WithReservationKey(key func(mg resource.Managed) string) ReservationOption 
 	return func(o *reservationOptions) { o.key = key }
 }
 
-// reservation keeps external resources to one managed resource each. It stands at
-// the external seam, around every call, and behind the finalizer.
+// reservation keeps external resources to one managed resource each.
 //
-// What it knows is only in memory. It spares a read before Observe, which does no
-// harm, and before nothing else.
+// What it knows is only in memory. It saves a read before Observe, which changes
+// nothing, and before nothing else.
 type reservation struct {
-	namespace string
-	key       func(mg resource.Managed) string
-	config    *config
+	external
 
-	// kind and leases are those of the reconciler.
 	kind   schema.GroupVersionKind
+	key    func(mg resource.Managed) string
 	leases *leases
+	log    logging.Logger
+	record event.Recorder
 
-	mu   sync.Mutex
-	held map[client.ObjectKey]holding
+	held memory[holding]
 }
 
 // A holding is a lease that a managed resource was found to have.
 type holding struct {
-	uid   types.UID
 	key   string
 	lease lease
 
-	// released means that the finalizer is gone, and with it the right to have
+	// nothing means that the managed resource may hold nothing, and is known to.
+	nothing bool
+
+	// released means that the finalizer is removed, and with it the right to have
 	// anything: a cache may still show the managed resource as it was.
 	released bool
 }
 
-// patch makes the reservation one of m's controller of a kind.
-func (r *reservation) patch(m manager.Manager, of schema.GroupVersionKind) seam.Patch {
-	r.kind = of
-	r.leases = &leases{client: m.GetClient(), live: liveReader(m), namespace: r.namespace}
-
-	if r.key == nil {
-		r.key = r.defaultKey
-	}
-
-	return seam.Patch{Gone: func(s *seam.Session) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-
-		// After the finalizer was removed it stays known until the cache has
-		// noticed, too.
-		if s.Base() == nil || !r.held[s.Key()].released {
-			delete(r.held, s.Key())
-		}
-	}}
-}
-
-// observing reserves what is about to be observed, or was and has a name only
-// since. That it did so before is good enough. It tells whether the managed
-// resource is to go as if there were nothing, since what there is is not its own.
-func (r *reservation) observing(ctx context.Context, s *seam.Session, mg resource.Managed) (leave bool, err error) {
-	if r == nil || s == nil || onlyObserves(mg) {
-		return false, nil
-	}
-
-	err = r.reserve(ctx, s, mg, false)
-
-	var held *heldError
-	if errors.As(err, &held) && meta.WasDeleted(mg) && meta.GetExternalCreateSucceeded(mg).IsZero() && meta.GetExternalCreatePending(mg).IsZero() {
-		return true, nil
-	}
-
-	return false, err
-}
-
-// acting makes sure that what is about to be changed is reserved.
-func (r *reservation) acting(ctx context.Context, s *seam.Session, mg resource.Managed) error {
-	if r == nil || s == nil {
-		return nil
-	}
-
-	return r.reserve(ctx, s, mg, true)
-}
-
-// created reserves the name that a create came up with. It can't be undone, so
-// that an error is for the next reconcile, which meets it again.
-func (r *reservation) created(ctx context.Context, s *seam.Session, mg resource.Managed) {
-	if r == nil || s == nil {
-		return
-	}
-
-	if err := r.reserve(ctx, s, mg, false); err != nil {
-		r.config.log.Info("Cannot reserve the name of what was created", "uid", mg.GetUID(), "error", err)
+// gone forgets a managed resource. After the finalizer was removed it stays known
+// until the cache has noticed, too.
+func (r *reservation) gone(s *seam.Session) {
+	if s.Base() == nil || !r.held.get(s.Base()).released {
+		r.held.forget(s.Key())
 	}
 }
 
-// reserve what mg has. surely asks the API server also if it was mg's before.
-func (r *reservation) reserve(ctx context.Context, s *seam.Session, mg resource.Managed, surely bool) error {
-	key := r.key(mg)
-	if key == "" {
-		return nil
+// Observe the external resource. It does no harm, so a lease that was held before is
+// good enough.
+func (r *reservation) Observe(ctx context.Context, c *call) (observation, error) {
+	if !allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
+		return r.observeOnly(ctx, c)
 	}
 
-	had := r.holding(mg)
+	var err error
+
+	if mayExist(c.mg) {
+		err = r.reserve(ctx, c, false)
+	} else {
+		err = r.check(ctx, c)
+	}
+
+	if leaves(c.mg, err) {
+		return observation{}, nil
+	}
+
+	if err != nil {
+		return observation{}, err
+	}
+
+	o, err := r.external.Observe(ctx, c)
 
 	switch {
-	case had.released:
-		return kerrors.NewConflict(schema.GroupResource{Group: r.kind.Group, Resource: r.kind.Kind}, mg.GetName(), errors.New("its finalizer was removed"))
-	case had.key == key && !surely:
-		return nil
+	case err != nil || o.State != seam.Done:
+		return o, err
+	case o.ResourceExists || mayExist(c.mg):
+		// Its name may be known only now.
+		err = r.reserve(ctx, c, false)
+	default:
+		// A create that failed in another process, or asynchronously.
+		r.letGo(ctx, c.mg)
 	}
 
-	l, err := r.leases.hold(ctx, key, r.holder(mg), s.Now())
-	if err != nil {
-		if had.key == key {
-			r.remember(mg, holding{})
+	if leaves(c.mg, err) {
+		return observation{}, nil
+	}
+
+	return o, err
+}
+
+// observeOnly observes for a managed resource that may not change its external
+// resource, and so has nothing to reserve.
+func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, error) {
+	if had := r.held.get(c.mg); !had.nothing && !had.released {
+		// An earlier process may have reserved it.
+		if key := r.key(c.mg); had.key == "" && key != "" {
+			had.lease = lease{name: leaseName(key)}
 		}
 
-		var held *heldError
-		if errors.As(err, &held) {
-			r.say(s, mg, corev1.ConditionFalse, ReasonReservedByOther, fmt.Sprintf("External name %q: %s (lease %s/%s).", meta.GetExternalName(mg), held, r.namespace, held.lease))
+		if had.lease.name == "" || r.giveBack(ctx, c.mg, had.lease) {
+			r.held.update(c.mg, func(h *holding) { *h = holding{nothing: true} })
 		}
-
-		return errors.Wrapf(err, "cannot reserve external name %q", meta.GetExternalName(mg))
 	}
 
-	r.remember(mg, holding{key: key, lease: l})
-
-	if had.key != "" && had.key != key {
-		r.giveBack(ctx, mg, had.lease)
+	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
+		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, "The management policies allow no change of the external resource.")
 	}
 
-	if seam.ConditionOf(mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
-		r.say(s, mg, corev1.ConditionTrue, ReasonReserved, "")
+	return r.external.Observe(ctx, c)
+}
+
+// Create the external resource, while its name is reserved.
+func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
+	if err := r.reserve(ctx, c, true); err != nil {
+		return creation{}, err
+	}
+
+	created := mayHaveSucceeded(c.mg)
+	o, err := r.external.Create(ctx, c)
+
+	switch {
+	case err != nil && o.State == seam.Done && !created:
+		r.letGo(ctx, c.mg)
+	case err == nil:
+		// The create can't be undone, so an error is for the next reconcile,
+		// which meets it again.
+		if rerr := r.reserve(ctx, c, false); rerr != nil {
+			r.log.Info("Cannot reserve the name of a created external resource", "uid", c.mg.GetUID(), "error", rerr)
+		}
+	}
+
+	return o, err
+}
+
+// Update the external resource, if its name is reserved.
+func (r *reservation) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
+	if err := r.reserve(ctx, c, true); err != nil {
+		return ExternalUpdate{}, err
+	}
+
+	return r.external.Update(ctx, c)
+}
+
+// Delete the external resource, if its name is reserved.
+func (r *reservation) Delete(ctx context.Context, c *call) (deletion, error) {
+	if err := r.reserve(ctx, c, true); err != nil {
+		return deletion{}, err
+	}
+
+	return r.external.Delete(ctx, c)
+}
+
+// reservedFinalizer gives back what a managed resource had whose finalizer is removed.
+type reservedFinalizer struct {
+	resource.Finalizer
+
+	reservation *reservation
+}
+
+// RemoveFinalizer from the managed resource.
+func (f *reservedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
+		return err
+	}
+
+	if mg, ok := o.(resource.Managed); ok {
+		f.reservation.release(ctx, mg)
 	}
 
 	return nil
 }
 
-// released gives back what a managed resource had whose finalizer is gone.
-func (r *reservation) released(ctx context.Context, o client.Object) {
-	mg, ok := o.(resource.Managed)
-	if r == nil || !ok {
-		return
+// mayExist reports whether a create of ours may have made the external resource.
+func mayExist(mg resource.Managed) bool {
+	return mayHaveSucceeded(mg) || meta.ExternalCreateIncomplete(mg)
+}
+
+func mayHaveSucceeded(mg resource.Managed) bool {
+	return !meta.GetExternalCreateSucceeded(mg).IsZero()
+}
+
+// leaves reports whether a managed resource is to be removed as if there were no
+// external resource, since that is reserved by another, and it created none itself.
+func leaves(mg resource.Managed, err error) bool {
+	var held *heldError
+	return errors.As(err, &held) && meta.WasDeleted(mg) && !mayExist(mg)
+}
+
+// check that no other managed resource has what mg is to create.
+func (r *reservation) check(ctx context.Context, c *call) error {
+	key, had := r.key(c.mg), r.held.get(c.mg)
+
+	switch {
+	case had.released:
+		return r.removed(c.mg)
+	case key == "" || had.key == key:
+		return nil
 	}
 
-	had := r.holding(mg)
-	r.remember(mg, holding{released: true})
+	l, mine, err := r.leases.check(ctx, key, r.holder(c.mg))
+	if err != nil {
+		return r.refused(c, err)
+	}
+
+	if mine {
+		r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l} })
+	}
+
+	r.free(c)
+
+	return nil
+}
+
+// reserve what mg has. surely asks the API server also if it was mg's before.
+func (r *reservation) reserve(ctx context.Context, c *call, surely bool) error {
+	key, had := r.key(c.mg), r.held.get(c.mg)
+
+	switch {
+	case key == "":
+		return nil
+	case had.released:
+		return r.removed(c.mg)
+	case had.key == key && !surely:
+		return nil
+	}
+
+	l, err := r.leases.hold(ctx, key, r.holder(c.mg), c.Now())
+	if err != nil {
+		if had.key == key {
+			r.held.update(c.mg, func(h *holding) { *h = holding{} })
+		}
+
+		return r.refused(c, err)
+	}
+
+	r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l} })
+
+	if had.key != "" && had.key != key {
+		r.giveBack(ctx, c.mg, had.lease)
+	}
+
+	r.free(c)
+
+	return nil
+}
+
+func (r *reservation) removed(mg resource.Managed) error {
+	return kerrors.NewConflict(schema.GroupResource{Group: r.kind.Group, Resource: r.kind.Kind}, mg.GetName(), errors.New("its finalizer was removed"))
+}
+
+func (r *reservation) refused(c *call, err error) error {
+	var held *heldError
+	if errors.As(err, &held) {
+		r.say(c, corev1.ConditionFalse, ReasonReservedByOther, fmt.Sprintf("External name %q: %s (lease %s/%s).", meta.GetExternalName(c.mg), held, r.leases.namespace, held.lease))
+	}
+
+	return errors.Wrapf(err, "cannot reserve external name %q", meta.GetExternalName(c.mg))
+}
+
+// free says that nothing stands in the way, if anything did before.
+func (r *reservation) free(c *call) {
+	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status != corev1.ConditionTrue && seam.ConditionOf(c.mg, TypeExternalNameReserved).Reason != "" {
+		r.say(c, corev1.ConditionTrue, ReasonReserved, "")
+	}
+}
+
+// letGo gives back what a managed resource holds that created nothing.
+func (r *reservation) letGo(ctx context.Context, mg resource.Managed) {
+	if had := r.held.get(mg); had.key != "" && r.giveBack(ctx, mg, had.lease) {
+		r.held.update(mg, func(h *holding) { *h = holding{} })
+	}
+}
+
+// release what a managed resource had whose finalizer is removed.
+func (r *reservation) release(ctx context.Context, mg resource.Managed) {
+	had := r.held.get(mg)
+	r.held.update(mg, func(h *holding) { *h = holding{released: true} })
 
 	if had.key != "" {
 		r.giveBack(ctx, mg, had.lease)
 	}
 
 	// An earlier process may have reserved it.
-	if key := r.key(mg); key != "" && key != had.key && !onlyObserves(mg) {
+	if key := r.key(mg); key != "" && key != had.key && !had.nothing {
 		r.giveBack(ctx, mg, lease{name: leaseName(key)})
 	}
 }
 
-// giveBack a lease. If that fails it stays, and is taken over by whoever needs
-// it: there is nobody left to try again.
-func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease) {
-	if err := r.leases.release(ctx, l, r.holder(mg)); err != nil {
-		r.config.log.Info("Cannot give back the reservation of an external name", "uid", mg.GetUID(), "error", err)
-		r.config.record.Event(mg, event.Warning(reasonCannotRelease, err))
+// giveBack a lease, and report whether that is done. One that stays is taken over once
+// its holder no longer exists.
+func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease) bool {
+	err := r.leases.release(ctx, l, r.holder(mg))
+	if err != nil {
+		r.log.Info("Cannot release the reservation of an external name", "uid", mg.GetUID(), "error", err)
+		r.record.Event(mg, event.Warning(reasonCannotRelease, err))
 	}
+
+	return err == nil
 }
 
-func (r *reservation) say(s *seam.Session, mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
-	s.SetConditions(mg, xpv2.Condition{Type: TypeExternalNameReserved, Status: status, LastTransitionTime: metav1.NewTime(s.Now()), Reason: reason, Message: message})
+func (r *reservation) say(c *call, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
+	c.SetConditions(c.mg, xpv2.Condition{Type: TypeExternalNameReserved, Status: status, LastTransitionTime: metav1.NewTime(c.Now()), Reason: reason, Message: message})
 }
 
 func (r *reservation) holder(mg resource.Managed) holder {
 	return holder{APIVersion: r.kind.GroupVersion().String(), Kind: r.kind.Kind, Namespace: mg.GetNamespace(), Name: mg.GetName(), UID: mg.GetUID()}
-}
-
-func (r *reservation) holding(mg resource.Managed) holding {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	h := r.held[client.ObjectKeyFromObject(mg)]
-	if h.uid != mg.GetUID() {
-		return holding{}
-	}
-
-	return h
-}
-
-func (r *reservation) remember(mg resource.Managed, h holding) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	h.uid = mg.GetUID()
-	r.held[client.ObjectKeyFromObject(mg)] = h
 }
 
 // defaultKey is the kind, the provider config, and the external name.
@@ -327,11 +444,4 @@ func providerConfigOf(mg resource.Managed) string {
 	}
 
 	return "-"
-}
-
-// onlyObserves tells whether nothing is ever done to a managed resource's
-// external resource.
-func onlyObserves(mg resource.Managed) bool {
-	p := mg.GetManagementPolicies()
-	return len(p) > 0 && !slices.ContainsFunc(p, func(a xpv2.ManagementAction) bool { return a != xpv2.ManagementActionObserve })
 }

@@ -279,7 +279,9 @@ func TestReservationOfOne(t *testing.T) {
 	}
 
 	// A new process.
-	r = reserving(a, c)
+	var known *reservation
+
+	r = reserving(a, c, spies(slotReservation, &known))
 
 	run(t, r, "b")
 	costs("restart", 1)
@@ -294,7 +296,7 @@ func TestReservationOfOne(t *testing.T) {
 		t.Errorf("leases: -want, +got:\n%s", diff)
 	}
 
-	if n := len(r.config.reservation.held); n != 0 {
+	if n := known.held.len(); n != 0 {
 		t.Errorf("remembered: want 0, got %d", n)
 	}
 }
@@ -573,14 +575,14 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 		"Unknown": {
 			reason: "One that doesn't say who holds it is not.",
 			then:   change(func(u *unstructured.Unstructured) { meta.RemoveAnnotations(u, annotationKeyHolder) }),
-			says:   "if nobody needs it, delete it",
+			says:   "if none needs it, delete it",
 		},
 		"Mismatch": {
 			reason: "Nor is one that says two different things.",
 			then: change(func(u *unstructured.Unstructured) {
 				_ = unstructured.SetNestedField(u.Object, "somebody", "spec", "holderIdentity")
 			}),
-			says: "if nobody needs it, delete it",
+			says: "if none needs it, delete it",
 		},
 		"Deleted": {
 			reason: "One that was deleted is free.",
@@ -873,7 +875,9 @@ func TestReservationOfWhatIsObserved(t *testing.T) {
 // A cache that still shows what is gone doesn't make it act again.
 func TestReservationOfStaleReads(t *testing.T) {
 	a, c := testkit.NewAPI(of("old"), of("new")), &shared{}
-	r := reserving(a, c)
+	var known *reservation
+
+	r := reserving(a, c, spies(slotReservation, &known))
 
 	run(t, r, "old", "old")
 	remove(t, a, "old")
@@ -905,7 +909,7 @@ func TestReservationOfStaleReads(t *testing.T) {
 	run(t, r, "old")
 	c.mustBeInnocent(t)
 
-	if diff := cmp.Diff([]any{[]string{"create old", "delete old", "create new"}, 1}, []any{c.did(), len(r.config.reservation.held)}); diff != "" {
+	if diff := cmp.Diff([]any{[]string{"create old", "delete old", "create new"}, 1}, []any{c.did(), known.held.len()}); diff != "" {
 		t.Errorf("calls, remembered: -want, +got:\n%s", diff)
 	}
 }
@@ -1039,11 +1043,19 @@ func TestReservationLostMeanwhile(t *testing.T) {
 	fns.ObserveFn = func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 		// Somebody takes it: an operator who restored a backup, say.
 		l := leasesIn(t, a)[sharedKey]
+		write := a.Server().Update
+
+		if l.Object == nil {
+			l, write = *emptyLease(leaseNamespace, leaseName(sharedKey)), func(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
+				return a.Server().Create(ctx, o)
+			}
+		}
+
 		h, _ := json.Marshal(holder{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Namespace: "default", Name: "thief", UID: "uid-2"}) //nolint:errchkjson // Strings.
 		meta.AddAnnotations(&l, map[string]string{annotationKeyHolder: string(h)})
 		_ = unstructured.SetNestedField(l.Object, "uid-2", "spec", "holderIdentity")
 
-		if err := a.Server().Update(context.Background(), &l); err != nil {
+		if err := write(context.Background(), &l); err != nil {
 			t.Fatal(err)
 		}
 

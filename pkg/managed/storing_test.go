@@ -520,8 +520,8 @@ func TestSomebodyElseSetTheName(t *testing.T) {
 			},
 			want: "ours",
 			events: []string{
-				"another value of annotation crossplane.io/external-name was replaced by the one that came of creating the external resource: \"ours\", not \"theirs\", is its external name",
-				"another value of annotation example.org/secret was replaced by the one that came of creating the external resource",
+				"the result of creating the external resource replaced another value of the annotation crossplane.io/external-name: \"ours\", not \"theirs\", is its external name",
+				"the result of creating the external resource replaced another value of the annotation example.org/secret",
 			},
 		},
 		"CreateAgrees": {

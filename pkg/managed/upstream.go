@@ -3,21 +3,12 @@ package managed
 import (
 	"reflect"
 	"strings"
+	"time"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 )
-
-// reserved returns the parts of upstream's reconciler that Graft has to wrap: the
-// path of the field, and the option that sets it.
-func reserved() [][2]string {
-	return [][2]string{
-		{"external.ExternalConnectDisconnector", "WithExternalConnector, or one of its siblings,"},
-		{"managed.Finalizer", "WithFinalizer"},
-		{"managed.Initializer", "WithInitializers"},
-		{"managed.CriticalAnnotationUpdater", "WithCriticalAnnotationUpdater"},
-	}
-}
 
 // Upstream returns an option that applies options of upstream's own type, for
 // those who are handed them by a library that knows nothing of Graft. They are
@@ -39,21 +30,65 @@ func Upstream(o ...upstream.ReconcilerOption) ReconcilerOption {
 		ro(probe)
 	}
 
-	for _, r := range reserved() {
-		field, option := r[0], r[1]
-
-		v := reflect.ValueOf(probe).Elem()
-		for _, name := range strings.Split(field, ".") {
-			v = v.FieldByName(name)
-			if !v.IsValid() {
-				panic(errors.Errorf("managed.Upstream can't look into this version of crossplane-runtime (no field %s): use the version that Graft requires", field))
-			}
-		}
-
-		if !v.IsNil() {
+	for field, option := range map[string]string{
+		"external.ExternalConnectDisconnector": "WithExternalConnector, or one of its siblings,",
+		"managed.Finalizer":                    "WithFinalizer",
+		"managed.Initializer":                  "WithInitializers",
+		"managed.CriticalAnnotationUpdater":    "WithCriticalAnnotationUpdater",
+	} {
+		if !mustHave(probe, field, reflect.Interface).IsNil() {
 			panic(errors.Errorf("managed.Upstream was given an option that sets %s: use %s of Graft's package managed, which wraps it", field, option))
 		}
 	}
 
 	return func(r *Reconciler) { r.config.upstream = append(r.config.upstream, o...) }
+}
+
+// settings are what layers have to know of upstream's reconciler.
+type settings struct {
+	timeout                   time.Duration
+	deterministicExternalName bool
+}
+
+// settingsOf returns the settings of a reconciler of upstream's, by whatever options it
+// was given them.
+func settingsOf(r *upstream.Reconciler) settings {
+	return settings{
+		timeout:                   time.Duration(mustHave(r, "timeout", reflect.Int64).Int()),
+		deterministicExternalName: mustHave(r, "deterministicExternalName", reflect.Bool).Bool(),
+	}
+}
+
+// finalizerName returns the name of the finalizer that f adds. It is empty if f is a
+// finalizer of the provider's own.
+func finalizerName(f resource.Finalizer) string {
+	api, ok := f.(*resource.APIFinalizer)
+
+	switch {
+	case f == nil:
+		return FinalizerName
+	case !ok:
+		return ""
+	}
+
+	return mustHave(api, "finalizer", reflect.String).String()
+}
+
+// mustHave returns a private field of upstream's. It panics in NewReconciler, or in the
+// option, if this version of upstream has another one in its place. Nothing else of Graft
+// depends on what upstream doesn't export.
+func mustHave(of any, field string, kind reflect.Kind) reflect.Value {
+	v := reflect.ValueOf(of).Elem()
+
+	for _, name := range strings.Split(field, ".") {
+		if v = v.FieldByName(name); !v.IsValid() {
+			break
+		}
+	}
+
+	if v.Kind() != kind {
+		panic(errors.Errorf("managed can't look into this version of crossplane-runtime (no field %s of %T): use the version that Graft requires", field, of))
+	}
+
+	return v
 }

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // NewProviderConfigUsageTracker returns what the function of the same name in
@@ -72,23 +71,13 @@ func (c *usageClient) Update(ctx context.Context, usage client.Object, opts ...c
 	return c.Client.Update(ctx, usage, opts...)
 }
 
-// isTerminating tells whether something could not be created because its namespace
+// isTerminating reports whether an object could not be created because its namespace
 // is being deleted.
 func isTerminating(err error) bool {
 	return kerrors.IsForbidden(err) && kerrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-const messageTerminating = "Its namespace is being deleted, in which nothing can be created any more, but has to be: see the Synced condition. " +
-	"It stays until the provider doesn't need that, or its finalizers are removed, which leaves the external resource behind."
-
-// explainTerminating says so if that is why the provider couldn't be connected to.
-func explainTerminating(s *seam.Session, err error) {
-	if isTerminating(err) {
-		s.Explain(reconciler.ReasonNamespaceTerminating, messageTerminating)
-	}
-}
-
-// userIsDeleted tells whether the managed resource that controls a usage is known
+// userIsDeleted reports whether the managed resource that controls a usage is known
 // to be being deleted. Trackers don't hand it down, so it is read once more, from
 // the cache that the reconcile read it from.
 func (c *usageClient) userIsDeleted(ctx context.Context, usage client.Object) bool {

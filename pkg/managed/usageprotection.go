@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
@@ -13,26 +14,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
 // UsageFinalizerName is the finalizer of a usage that WithUsageProtection protects.
 const UsageFinalizerName = "graft.crossplane.io/in-use"
 
+// upstreamUsageFinalizer is the finalizer by which versions of crossplane-runtime after
+// v2.4 protect usages themselves (crossplane-runtime#1113).
+const upstreamUsageFinalizer = "finalizer.providerconfigusage.crossplane.io"
+
 // WithUsageProtection keeps the ProviderConfigUsage of a managed resource, and with
-// it the ProviderConfig, until the managed resource's finalizer is gone. Otherwise a
-// usage goes when it is deleted, with its namespace or in a foreground deletion, and
+// it the ProviderConfig, until the managed resource's finalizer is removed. Otherwise a
+// usage is removed when it is deleted, with its namespace or in a foreground deletion, and
 // the ProviderConfig after it, while the managed resource still needs both.
 //
 // It gives the usage the finalizer UsageFinalizerName, after each connect that finds
 // it without, while the managed resource is not being deleted; and in the same write
 // clears blockOwnerDeletion in the usage's owner reference. With that a foreground
 // deletion would wait for the usage, the usage for the managed resource, and that,
-// as upstream has it, for the foreground deletion. If a usage can't be protected the
-// managed resource is reconciled nevertheless; an event CannotProtectUsage says so,
-// and the next reconcile tries again.
+// with upstream, for the foreground deletion. If a usage can't be protected the
+// managed resource is still reconciled; an event CannotProtectUsage says so,
+// and the next reconcile tries again. A usage that upstream protects itself, as
+// versions after v2.4 do, is left to upstream.
 //
-// Whoever uses it must also run a UsageReleaser, which lets go of what this
+// It needs a UsageReleaser in the same provider, which releases what this
 // reconciler can't. See there for how to do without it again. The trackers of this
 // package keep a usage protected when it is pointed to another ProviderConfig;
 // upstream's don't.
@@ -48,26 +53,34 @@ const UsageFinalizerName = "graft.crossplane.io/in-use"
 func WithUsageProtection(of schema.GroupVersionKind) ReconcilerOption {
 	mustBeComplete(of, "WithUsageProtection")
 
-	return func(r *Reconciler) {
-		r.config.protection = &usageProtection{usages: usages{of: of}, config: &r.config}
-	}
+	return withLayer(slotUsageProtection, func(p parts) layer {
+		e := &usageProtection{usages: mustFindUsages(p.scheme, p.client, p.live, of, "WithUsageProtection"), log: p.log, record: p.record}
+		e.mustSuit(p.managed)
+
+		return layer{
+			external: func(next external) external {
+				e.external = next
+				return e
+			},
+			finalizer: func(next resource.Finalizer) resource.Finalizer {
+				return &protectedFinalizer{Finalizer: next, protection: e}
+			},
+		}
+	})
 }
 
-// usageProtection holds the usages of what connects. It stands behind the connector
-// and behind the finalizer, and remembers nothing.
+// usageProtection protects the usages of managed resources that connect. It remembers
+// nothing.
 type usageProtection struct {
+	external
+
 	usages usages
-	config *config
+	log    logging.Logger
+	record event.Recorder
 }
 
-// join makes the usages those of m. mg is of the reconciled kind.
-func (p *usageProtection) join(m manager.Manager, mg resource.Managed) {
-	if p == nil {
-		return
-	}
-
-	p.usages = mustFindUsages(m, p.usages.of, "WithUsageProtection")
-
+// mustSuit panics if the usages are not those of mg.
+func (p *usageProtection) mustSuit(mg resource.Managed) {
 	usage, err := p.usages.empty()
 	if err != nil {
 		panic(err)
@@ -81,39 +94,52 @@ func (p *usageProtection) join(m manager.Manager, mg resource.Managed) {
 	}
 }
 
-// connected protects the usage of a managed resource whose connector has recorded it.
-func (p *usageProtection) connected(ctx context.Context, mg resource.Managed) {
-	if p == nil || meta.WasDeleted(mg) {
-		return
+// Connect to the provider, whose connector records the usage, and protect that.
+func (p *usageProtection) Connect(ctx context.Context, c *call) error {
+	if err := p.external.Connect(ctx, c); err != nil || meta.WasDeleted(c.mg) {
+		return err
 	}
 
-	err := p.usages.protect(ctx, p.usages.client, mg)
+	err := p.usages.protect(ctx, p.usages.client, c.mg)
 	if kerrors.IsNotFound(err) || kerrors.IsConflict(err) {
 		// The tracker may have written it just now, and the cache not know.
-		err = p.usages.protect(ctx, p.usages.live, mg)
+		err = p.usages.protect(ctx, p.usages.live, c.mg)
 	}
 
 	if err != nil {
-		p.config.log.Info("Cannot protect the usage of a provider config", "uid", mg.GetUID(), "error", err)
-		p.config.record.Event(mg, event.Warning(reasonCannotProtectUsage, err))
+		p.log.Info("Cannot protect the usage of a provider config", "uid", c.mg.GetUID(), "error", err)
+		p.record.Event(c.mg, event.Warning(reasonCannotProtectUsage, err))
 	}
+
+	return nil
 }
 
-// released lets go of the usage of a managed resource whose finalizer is gone. What
-// fails here is for the UsageReleaser to do.
-func (p *usageProtection) released(ctx context.Context, mg client.Object) {
-	if p == nil {
-		return
+// protectedFinalizer releases the usage of a managed resource whose finalizer is
+// removed. What fails here is for the UsageReleaser to do.
+type protectedFinalizer struct {
+	resource.Finalizer
+
+	protection *usageProtection
+}
+
+// RemoveFinalizer from the managed resource.
+func (f *protectedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
+		return err
 	}
 
-	usage, err := p.usages.get(ctx, p.usages.client, usageKey(mg))
+	p := f.protection
+
+	usage, err := p.usages.get(ctx, p.usages.client, usageKey(o))
 	if err == nil {
 		err = p.usages.release(ctx, usage)
 	}
 
 	if client.IgnoreNotFound(err) != nil {
-		p.config.log.Debug("Cannot release the usage of a provider config yet", "uid", mg.GetUID(), "error", err)
+		p.log.Debug("Cannot release the usage of a provider config yet", "uid", o.GetUID(), "error", err)
 	}
+
+	return nil
 }
 
 // usages are the ProviderConfigUsages of one kind.
@@ -125,8 +151,8 @@ type usages struct {
 }
 
 // mustFindUsages returns the usages of a kind, and panics if that is none of usages.
-func mustFindUsages(m manager.Manager, of schema.GroupVersionKind, caller string) usages {
-	u := usages{of: of, scheme: m.GetScheme(), client: m.GetClient(), live: liveReader(m)}
+func mustFindUsages(s *runtime.Scheme, c client.Client, live client.Reader, of schema.GroupVersionKind, caller string) usages {
+	u := usages{of: of, scheme: s, client: c, live: live}
 
 	if _, err := u.empty(); err != nil {
 		panic(errors.Wrapf(err, "managed.%s was given %s: pass the kind that the connector's tracker records, and add its API package to the manager's scheme with AddToScheme", caller, of))
@@ -185,6 +211,11 @@ func (u usages) protect(ctx context.Context, from client.Reader, mg client.Objec
 	})
 	if i < 0 {
 		return errors.Errorf("%s %q is not controlled by the managed resource of that UID", u.of.Kind, usage.GetName())
+	}
+
+	if meta.FinalizerExists(usage, upstreamUsageFinalizer) {
+		// A later version of upstream protects it.
+		return nil
 	}
 
 	if meta.FinalizerExists(usage, UsageFinalizerName) && (owners[i].BlockOwnerDeletion == nil || !*owners[i].BlockOwnerDeletion) {

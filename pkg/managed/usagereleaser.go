@@ -39,7 +39,8 @@ type UsageReleaserOption func(*UsageReleaser)
 // ReleaseAll makes a UsageReleaser remove the finalizer from every usage, used or
 // not. It is for going back: a provider without a UsageReleaser can't delete what
 // has the finalizer. Run it once in place of WithUsageProtection, until no usage
-// has the finalizer any more.
+// has the finalizer. It releases all usages of its kind, also those of managed
+// resources that the manager's scheme doesn't know.
 func ReleaseAll() UsageReleaserOption {
 	return func(r *UsageReleaser) { r.all = true }
 }
@@ -57,7 +58,7 @@ func ReleaseAll() UsageReleaserOption {
 // collector's. That is believed only of the API server itself, not of the cache. As
 // long as the managed resource is there, the cache is asked again every 30 seconds.
 // Usages of managed resources that the manager's scheme doesn't know are left to the
-// provider whose they are.
+// provider that has them in its scheme, unless ReleaseAll is given.
 //
 // The provider needs get, list, watch and update of usages, and get, list and watch
 // of the managed resources.
@@ -68,7 +69,7 @@ func NewUsageReleaser(m manager.Manager, of schema.GroupVersionKind, o ...UsageR
 	mustBeUsable(m)
 	mustBeComplete(of, "NewUsageReleaser")
 
-	r := &UsageReleaser{usages: mustFindUsages(m, of, "NewUsageReleaser")}
+	r := &UsageReleaser{usages: mustFindUsages(m.GetScheme(), m.GetClient(), liveReader(m), of, "NewUsageReleaser")}
 
 	for i, fn := range o {
 		if fn == nil {
@@ -92,12 +93,12 @@ func (r *UsageReleaser) Reconcile(ctx context.Context, req reconcile.Request) (r
 		return reconcile.Result{}, nil
 	}
 
-	user, known := r.user(usage)
-	if !known {
-		return reconcile.Result{}, nil
-	}
-
 	if !r.all {
+		user, known := r.user(usage)
+		if !known {
+			return reconcile.Result{}, nil
+		}
+
 		needed, err := r.needed(ctx, usage, user)
 		if err != nil {
 			return reconcile.Result{}, err
@@ -117,7 +118,7 @@ func (r *UsageReleaser) Reconcile(ctx context.Context, req reconcile.Request) (r
 	return reconcile.Result{}, err
 }
 
-// user returns the kind of who uses a provider config, in a version that the scheme
+// user returns the kind of the managed resource that uses a provider config, in a version that the scheme
 // knows, unless it knows none.
 func (r *UsageReleaser) user(usage resource.ProviderConfigUsage) (schema.GroupVersionKind, bool) {
 	ref := usage.GetResourceReference()
@@ -138,15 +139,16 @@ func (r *UsageReleaser) user(usage resource.ProviderConfigUsage) (schema.GroupVe
 	return of, false
 }
 
-// needed tells whether the one who uses a provider config may still have to connect.
+// needed reports whether the managed resource that uses a provider config may still
+// have to connect.
 func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of schema.GroupVersionKind) (bool, error) {
 	user := metav1.GetControllerOf(usage)
 	if user == nil {
-		// Upstream deletes such a usage: it is made anew if it is needed.
+		// Upstream deletes such a usage: it is created again if it is needed.
 		return false, nil
 	}
 
-	// Only the second one's no is one.
+	// Absence is believed of the API server alone.
 	for _, from := range []client.Reader{r.usages.client, r.usages.live} {
 		o, err := r.usages.scheme.New(of)
 		if err != nil {
@@ -172,8 +174,8 @@ func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of sche
 	return false, nil
 }
 
-// isLeft tells whether a managed resource is being deleted, and nobody but the garbage
-// collector has to do anything more about it.
+// isLeft reports whether a managed resource is being deleted, and has no finalizer left
+// but the garbage collector's.
 func isLeft(mg client.Object) bool {
 	return meta.WasDeleted(mg) && !slices.ContainsFunc(mg.GetFinalizers(), func(f string) bool {
 		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents

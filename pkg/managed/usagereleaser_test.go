@@ -139,9 +139,9 @@ func TestUsageReleaser(t *testing.T) {
 			user:   is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{ReleaseAll()}, want: let,
 		},
 		"AllOfOthers": {
-			reason: "But those of another provider.",
+			reason: "Also those of managed resources that the scheme doesn't know, or the finalizer would stay for ever.",
 			usage:  usageOf(protected, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), opts: []UsageReleaserOption{ReleaseAll()},
-			want: &usageState{Finalizers: []string{UsageFinalizerName}},
+			want: &usageState{},
 		},
 		"Conflict": {
 			reason: "What was changed meanwhile is looked at again.",

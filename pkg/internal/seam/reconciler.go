@@ -112,8 +112,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 		switch {
 		case kerrors.IsConflict(cerr):
-			// Somebody else wrote first. That is no failure worth reporting.
-			s.requeue = true
+			// Another writer was first. That is no failure worth reporting.
+			s.Requeue(WithBackoff())
 		case err == nil:
 			err = cerr
 		}
@@ -124,25 +124,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		s.ended()
 	}
 
-	switch {
-	case err != nil:
+	if err != nil {
 		return result, err
-	case s.requeue:
-		return reconcile.Result{Requeue: true, Priority: result.Priority}, nil
-	case s.after > 0 && result.Requeue: //nolint:staticcheck // Upstream asks for a requeue this way.
-		return reconcile.Result{RequeueAfter: s.after, Priority: result.Priority}, nil
-	case s.within > 0 && later(result, s.within):
-		return reconcile.Result{RequeueAfter: s.within, Priority: result.Priority}, nil
 	}
 
-	return result, nil
-}
-
-// later tells whether r asks for another reconcile after d, or for none at all.
-// One with backoff is not known to be later. A duration goes before backoff.
-func later(r reconcile.Result, d time.Duration) bool {
-	//nolint:staticcheck // Deprecated, and what upstream's reconcilers return.
-	return r.RequeueAfter > d || r.RequeueAfter <= 0 && !r.Requeue
+	return s.requeue.decide(result), nil
 }
 
 // open starts the session with o as it was first read.

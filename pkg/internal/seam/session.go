@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/api/equality"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,25 +14,6 @@ import (
 // A Session is what the seams and the patches know about one reconcile of one
 // object. It is used by the goroutine of that reconcile alone.
 type Session struct {
-	// Phase says how far the reconcile has come.
-	Phase Phase
-
-	// Reported is the reason that the Deleting condition gave when the object
-	// was first read.
-	Reported xpv2.ConditionReason
-
-	// Announced says that a create was announced in this reconcile.
-	Announced bool
-
-	// Continues says that the last call of the external client goes on after it
-	// has returned: nobody knows yet what will come of it.
-	Continues bool
-
-	// Reason and Message say why an object that is being deleted is still
-	// there, if a patch knows that better than the Phase does.
-	Reason  xpv2.ConditionReason
-	Message string
-
 	key     client.ObjectKey
 	kind    Kind
 	options Options
@@ -41,7 +21,7 @@ type Session struct {
 	memory  *Memory
 	patches []Patch
 
-	// base is the newest state of the object that we know the API server to
+	// base is the newest state of the object that the API server is known to
 	// have had. It is never handed out, and nothing in memory shares its
 	// memory.
 	base client.Object
@@ -58,28 +38,13 @@ type Session struct {
 	statusWritten bool
 	unannounced   bool
 	gone          bool
-	requeue       bool
-	within        time.Duration
-	after         time.Duration
+	requeue       Requeue
+	slots         []slot
 }
 
-// A Phase is how far the reconcile of a managed resource has come.
-type Phase int
-
-// The phases, in the order in which a reconcile passes through them.
-const (
-	PhaseStart Phase = iota
-	PhaseInitializeFailed
-	PhaseInitialized
-	PhaseConnectFailed
-	PhaseObserveFailed
-	PhaseObservedAbsent
-	PhaseConfirmingAbsence
-	PhaseObservedPresent
-	PhaseDeleteFailed
-	PhaseDeleteRequested
-	PhaseFinalizerRemoved
-)
+// RequeueWithin and RequeueAfter are to be replaced.
+func (s *Session) RequeueWithin(d time.Duration) { s.Requeue(Within(d)) }
+func (s *Session) RequeueAfter(d time.Duration)  { s.Requeue(InsteadOfBackoff(d)) }
 
 type sessionKey struct{}
 
@@ -101,20 +66,6 @@ func (s *Session) Tracks(o client.Object) bool {
 		o.GetUID() == s.base.GetUID() && s.kind.Has(o) && sameForm(o, s.base)
 }
 
-// Reached notes how far the reconcile has come.
-func (s *Session) Reached(p Phase) {
-	if s != nil {
-		s.Phase = p
-	}
-}
-
-// Explain says why an object that is being deleted is still there.
-func (s *Session) Explain(reason xpv2.ConditionReason, message string) {
-	if s != nil {
-		s.Reason, s.Message = reason, message
-	}
-}
-
 // Key returns the name of the object.
 func (s *Session) Key() client.ObjectKey { return s.key }
 
@@ -125,6 +76,12 @@ func (s *Session) Base() client.Object { return s.base }
 // Gone tells whether the object is known not to exist any more.
 func (s *Session) Gone() bool { return s != nil && s.gone }
 
+// Moved reports whether the API server is known to have another state of o than the
+// one that o came of, or not to have o.
+func (s *Session) Moved(o client.Object) bool {
+	return s != nil && (s.gone || s.Tracks(o) && o.GetResourceVersion() != s.base.GetResourceVersion())
+}
+
 // StatusWritten tells whether the inner reconciler wrote, or would have written,
 // the object's status.
 func (s *Session) StatusWritten() bool { return s.statusWritten }
@@ -132,23 +89,6 @@ func (s *Session) StatusWritten() bool { return s.statusWritten }
 // Unannounced tells whether conditions could not be announced in this reconcile,
 // so that trying once more is of no use.
 func (s *Session) Unannounced() bool { return s.unannounced }
-
-// Requeue makes the reconcile end with a request to be run again, with backoff,
-// unless it ends with an error anyway.
-func (s *Session) Requeue() { s.requeue = true }
-
-// RequeueWithin makes the reconcile end with a request to be run again after d at
-// the latest, unless it ends with an error, or with backoff, anyway.
-func (s *Session) RequeueWithin(d time.Duration) {
-	if s.within == 0 || d < s.within {
-		s.within = d
-	}
-}
-
-// RequeueAfter makes the reconcile end with a request to be run again after d,
-// which is more than nothing, where it would have ended with one to be run again
-// with backoff; unless it ends with an error, or with a conflict of a patch.
-func (s *Session) RequeueAfter(d time.Duration) { s.after = d }
 
 // ended notes that the object does not exist any more.
 func (s *Session) ended() {
@@ -265,7 +205,7 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 		s.wrote(server, s.exact)
 	default:
 		s.wrote(clone(o), false)
-		s.Requeue()
+		s.Requeue(WithBackoff())
 	}
 
 	return err

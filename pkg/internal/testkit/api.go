@@ -120,6 +120,9 @@ type apiManager struct {
 
 func (m *apiManager) GetAPIReader() client.Reader { return m.live }
 
+// Add runs nothing: these tests end what they begin.
+func (m *apiManager) Add(manager.Runnable) error { return nil }
+
 // Freeze makes the cache serve the object as it is now, until it is thawed.
 func (a *API) Freeze(ctx context.Context, o client.Object) error {
 	c, _ := o.DeepCopyObject().(client.Object)

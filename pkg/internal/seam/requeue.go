@@ -1,0 +1,66 @@
+package seam
+
+import (
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// A Requeue says when the reconcile of an object is to run again. The zero Requeue
+// leaves that to the inner reconciler.
+type Requeue struct {
+	// backoff is true if the reconcile is to run again with backoff.
+	backoff bool
+
+	// within is the longest time to wait, and instead the time to wait where the
+	// inner reconciler asks for backoff. Zero means that there is none.
+	within, instead time.Duration
+}
+
+// WithBackoff runs the reconcile again with the queue's backoff.
+func WithBackoff() Requeue { return Requeue{backoff: true} }
+
+// Within runs the reconcile again after d at the latest. It does not replace a
+// backoff, whose delay is not known.
+func Within(d time.Duration) Requeue { return Requeue{within: max(d, 1)} }
+
+// InsteadOfBackoff runs the reconcile again after d where the inner reconciler asks
+// for backoff: sooner, the outcome would be the same.
+func InsteadOfBackoff(d time.Duration) Requeue { return Requeue{instead: max(d, 1)} }
+
+// Requeue merges r with what was asked before. Backoff comes first, and of two delays
+// of the same sort the shorter one.
+func (s *Session) Requeue(r Requeue) {
+	s.requeue = Requeue{
+		backoff: s.requeue.backoff || r.backoff,
+		within:  shorter(s.requeue.within, r.within),
+		instead: shorter(s.requeue.instead, r.instead),
+	}
+}
+
+// shorter returns the shorter of two delays, of which 0 is none.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+
+	return a
+}
+
+// decide returns the result of a reconcile whose inner reconciler returned result,
+// and no error.
+func (r Requeue) decide(result reconcile.Result) reconcile.Result {
+	//nolint:staticcheck // Deprecated, and what upstream's reconcilers return.
+	asksBackoff := result.Requeue && result.RequeueAfter <= 0
+
+	switch {
+	case r.backoff:
+		return reconcile.Result{Requeue: true, Priority: result.Priority}
+	case asksBackoff && r.instead > 0:
+		return reconcile.Result{RequeueAfter: r.instead, Priority: result.Priority}
+	case !asksBackoff && r.within > 0 && (result.RequeueAfter <= 0 || result.RequeueAfter > r.within):
+		return reconcile.Result{RequeueAfter: r.within, Priority: result.Priority}
+	default:
+		return result
+	}
+}

@@ -1,0 +1,41 @@
+package seam
+
+// A Slot is a place for what a patch knows about one reconcile. Only its owner can
+// reach it. The zero Slot is ready to use; its address is its identity, so it must
+// not be copied.
+type Slot[T any] struct{ _ byte }
+
+type slot struct{ key, value any }
+
+// In returns the session's value, which is the zero value at first. Without a session
+// it is a value that nothing else sees.
+func (k *Slot[T]) In(s *Session) *T {
+	if s == nil {
+		return new(T)
+	}
+
+	if v := k.Find(s); v != nil {
+		return v
+	}
+
+	v := new(T)
+	s.slots = append(s.slots, slot{key: k, value: v})
+
+	return v
+}
+
+// Find returns the session's value, or nil if In was not called in it.
+func (k *Slot[T]) Find(s *Session) *T {
+	if s == nil {
+		return nil
+	}
+
+	for _, e := range s.slots {
+		if e.key == k {
+			v, _ := e.value.(*T)
+			return v
+		}
+	}
+
+	return nil
+}

@@ -1,0 +1,221 @@
+package managed
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+const (
+	// unstableAfter is how often Observe may change one annotation in a row at the
+	// rate of reconciles. After that it is stored once an unstableInterval.
+	unstableAfter    = 5
+	unstableInterval = time.Minute
+)
+
+// WithoutExternalNamePersistence leaves it to upstream when annotations that the
+// external client set are stored: after Create, and after Observe only if that
+// says ResourceLateInitialized and the management policies allow it.
+func WithoutExternalNamePersistence() ReconcilerOption {
+	return func(r *Reconciler) { r.config.layers[slotAnnotations] = nil }
+}
+
+// annotations stores the annotations that the provider set, the external name above
+// all, as soon as the call returns, also if it failed, and even if it panicked.
+//
+// The call's own error comes first. That storing failed is returned only if the call
+// succeeded and would be repeated: upstream takes an error from Create to mean that
+// nothing was created, so a create that succeeded must not return one.
+//
+// The external name, and what creates and operations are recorded in, are stored at
+// once. An annotation that Observe changes each time, such as an etag, would cause a
+// write and an event in each reconcile, so it is stored at a bounded rate.
+//
+// An external name that was emptied is not stored: a name that was stored is never
+// taken away.
+type annotations struct {
+	external
+
+	log    logging.Logger
+	record event.Recorder
+
+	// changes that Observe made, by annotation.
+	changes memory[map[string]change]
+}
+
+// A change is what is known of the changes of an annotation.
+type change struct {
+	times int
+	last  time.Time
+}
+
+func newAnnotations(p parts) layer {
+	a := &annotations{log: p.log, record: p.record}
+	patch := seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) { overwrote(p.log, p.record, o, key, theirs, ours) })
+	patch.Gone = func(s *seam.Session) { a.changes.forget(s.Key()) }
+
+	return layer{
+		external: func(next external) external {
+			a.external = next
+			return a
+		},
+		patch: patch,
+	}
+}
+
+// Observe the external resource.
+func (a *annotations) Observe(ctx context.Context, c *call) (o observation, err error) {
+	defer a.storeObserved(ctx, c, &o, &err)
+
+	return a.external.Observe(ctx, c)
+}
+
+// Create the external resource. The name that a create returns is known only once.
+func (a *annotations) Create(ctx context.Context, c *call) (creation, error) {
+	defer func() { _ = a.store(ctx, c, seam.StoreOptions{Insist: true, Patient: true}) }()
+
+	return a.external.Create(ctx, c)
+}
+
+// Update the external resource.
+func (a *annotations) Update(ctx context.Context, c *call) (_ ExternalUpdate, err error) {
+	defer a.storeAfter(ctx, c, &err)
+
+	return a.external.Update(ctx, c)
+}
+
+// Delete the external resource.
+func (a *annotations) Delete(ctx context.Context, c *call) (_ deletion, err error) {
+	defer a.storeAfter(ctx, c, &err)
+
+	return a.external.Delete(ctx, c)
+}
+
+func (a *annotations) storeAfter(ctx context.Context, c *call, err *error) {
+	if serr := a.store(ctx, c, seam.StoreOptions{}); *err == nil {
+		*err = serr
+	}
+}
+
+func (a *annotations) storeObserved(ctx context.Context, c *call, o *observation, err *error) {
+	changed := c.ChangedAnnotations(c.mg)
+
+	if serr := a.storeChanges(ctx, c, a.due(c, changed), seam.StoreOptions{}); *err == nil {
+		*err = serr
+	}
+
+	// Annotations are stored by now, or will be. If they were all there was to say,
+	// then writing the whole object for them would only cost a write, and might not
+	// happen at all for want of a policy that allows it.
+	if *err == nil && o.ResourceLateInitialized && c.OnlyAnnotationsDiffer(c.mg) {
+		o.ResourceLateInitialized = false
+	}
+}
+
+// store the annotations that the provider set.
+func (a *annotations) store(ctx context.Context, c *call, so seam.StoreOptions) error {
+	return a.storeChanges(ctx, c, c.ChangedAnnotations(c.mg), so)
+}
+
+func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Changes, so seam.StoreOptions) error {
+	if len(changes) == 0 {
+		return nil
+	}
+
+	so.Overwrote = func(key, theirs, ours string) { overwrote(a.log, a.record, c.mg, key, theirs, ours) }
+
+	err := c.StoreAnnotations(ctx, c.mg, changes, so)
+	if err != nil && !kerrors.IsConflict(err) {
+		a.log.Info("Cannot store annotations that the external client set", "uid", c.mg.GetUID(), "error", err)
+		a.record.Event(c.mg, event.Warning(reasonCannotStoreAnnotations, err))
+	}
+
+	if c.Gone() && so.Insist {
+		a.lost(c, changes)
+	}
+
+	return err
+}
+
+// lost says under which name an external resource was created whose managed resource
+// no longer exists: the name is stored nowhere.
+func (a *annotations) lost(c *call, changes seam.Changes) {
+	for _, ch := range changes {
+		if ch.Key != meta.AnnotationKeyExternalName {
+			continue
+		}
+
+		a.log.Info("Created an external resource for a managed resource that no longer exists", "uid", c.mg.GetUID(), "external-name", ch.Value)
+		a.record.Event(c.mg, event.Warning(reasonLostManagedResource,
+			errors.Errorf("the managed resource was removed while its external resource %q was created: delete the external resource if it is not needed", ch.Value)))
+	}
+}
+
+// due returns those of the changes that Observe made which are to be stored now.
+func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
+	var due seam.Changes
+
+	for _, ch := range changes {
+		if meta.AnnotationKeyExternalName == ch.Key || !ch.Existed || a.mayStore(c, ch.Key) {
+			due = append(due, ch)
+		}
+	}
+
+	return due
+}
+
+// mayStore reports whether a change of an annotation that Observe has set before is to
+// be stored now, and counts it if it is.
+func (a *annotations) mayStore(c *call, key string) bool {
+	may, first := true, false
+
+	a.changes.update(c.mg, func(all *map[string]change) {
+		if *all == nil {
+			*all = map[string]change{}
+		}
+
+		ch, now := (*all)[key], c.Now()
+
+		switch since := now.Sub(ch.last); {
+		case since >= 2*unstableInterval:
+			ch.times = 0
+		case ch.times >= unstableAfter && since < unstableInterval:
+			may = false
+			return
+		}
+
+		ch.times++
+		ch.last = now
+		first = ch.times == unstableAfter
+		(*all)[key] = ch
+	})
+
+	if first {
+		a.log.Info("Observe changes an annotation all the time", "annotation", key, "uid", c.mg.GetUID())
+		a.record.Event(c.mg, event.Warning(reasonUnstableAnnotation,
+			errors.Errorf("the provider's Observe changes the annotation %s all the time: it is stored once in %s from now on", key, unstableInterval)))
+	}
+
+	return may
+}
+
+// overwrote tells the user that the value of another writer was replaced by the result
+// of a create.
+func overwrote(log logging.Logger, record event.Recorder, o client.Object, key, theirs, ours string) {
+	msg := "the result of creating the external resource replaced another value of the annotation " + key
+	if key == meta.AnnotationKeyExternalName {
+		msg += fmt.Sprintf(": %q, not %q, is its external name", ours, theirs)
+	}
+
+	log.Info("Overwrote an annotation", "annotation", key, "uid", o.GetUID())
+	record.Event(o, event.Warning(reasonOverwroteAnnotation, errors.New(msg)))
+}

@@ -1,0 +1,222 @@
+package managed
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// A connection is a connector of any type of managed resource.
+type connection struct {
+	of    string
+	typed bool
+
+	// disconnects says that the connector has a Disconnect of its own.
+	disconnects bool
+	accepts     func(mg resource.Managed) bool
+
+	// connector returns the connector for any managed resource. Operations are
+	// asynchronous if there is a tracker.
+	connector func(t *asyncstate.Tracker) ExternalConnectDisconnector
+}
+
+// WithExternalConnector sets how the external client of a managed resource is
+// made. It panics if c is nil.
+func WithExternalConnector(c ExternalConnector) ReconcilerOption {
+	mustBeConnector(c, "WithExternalConnector")
+	return withConnector(connectionOf(upstream.NewNopDisconnector(c), false))
+}
+
+// WithExternalConnecter is WithExternalConnector.
+//
+// Deprecated: Use WithExternalConnector.
+func WithExternalConnecter(c ExternalConnector) ReconcilerOption {
+	return WithExternalConnector(c)
+}
+
+// WithExternalConnectDisconnector sets how the external client of a managed
+// resource is made, and what is called when the reconcile is done with it. It
+// panics if c is nil.
+//
+// Deprecated: Disconnect in the external client's own Disconnect.
+func WithExternalConnectDisconnector(c ExternalConnectDisconnector) ReconcilerOption {
+	mustBeConnector(c, "WithExternalConnectDisconnector")
+	return withConnector(connectionOf(c, true))
+}
+
+// WithExternalConnectDisconnecter is WithExternalConnectDisconnector.
+//
+// Deprecated: Disconnect in the external client's own Disconnect.
+func WithExternalConnectDisconnecter(c ExternalConnectDisconnector) ReconcilerOption {
+	return WithExternalConnectDisconnector(c)
+}
+
+// WithTypedExternalConnector is WithExternalConnector for a connector of one
+// type of managed resource. NewReconciler panics if the kind's type is another.
+func WithTypedExternalConnector[managed resource.Managed](c TypedExternalConnector[managed]) ReconcilerOption {
+	mustBeConnector(c, "WithTypedExternalConnector")
+	return withConnector(typedConnectionOf(upstream.NewTypedNopDisconnector(c), false))
+}
+
+// WithTypedExternalConnectDisconnector is WithExternalConnectDisconnector for a
+// connector of one type of managed resource. NewReconciler panics if the kind's
+// type is another.
+//
+// Deprecated: Disconnect in the external client's own Disconnect.
+func WithTypedExternalConnectDisconnector[managed resource.Managed](c TypedExternalConnectDisconnector[managed]) ReconcilerOption {
+	mustBeConnector(c, "WithTypedExternalConnectDisconnector")
+	return withConnector(typedConnectionOf(c, true))
+}
+
+// WithTypedExternalConnectDisconnecter is WithTypedExternalConnectDisconnector.
+//
+// Deprecated: Disconnect in the external client's own Disconnect.
+func WithTypedExternalConnectDisconnecter[managed resource.Managed](c TypedExternalConnectDisconnector[managed]) ReconcilerOption {
+	return WithTypedExternalConnectDisconnector(c)
+}
+
+func connectionOf(c ExternalConnectDisconnector, disconnects bool) *connection {
+	return &connection{
+		of:          "any managed resource",
+		disconnects: disconnects,
+		accepts:     func(resource.Managed) bool { return true },
+		connector: func(t *asyncstate.Tracker) ExternalConnectDisconnector {
+			if t == nil {
+				return c
+			}
+
+			return upstream.NewNopDisconnector(asyncstate.Connector(c, t))
+		},
+	}
+}
+
+func typedConnectionOf[managed resource.Managed](c TypedExternalConnectDisconnector[managed], disconnects bool) *connection {
+	return &connection{
+		of:          fmt.Sprint(reflect.TypeFor[managed]()),
+		typed:       true,
+		disconnects: disconnects,
+		accepts: func(mg resource.Managed) bool {
+			_, ok := mg.(managed)
+			return ok
+		},
+		connector: func(t *asyncstate.Tracker) ExternalConnectDisconnector {
+			if t == nil {
+				return &typedConnector[managed]{inner: c}
+			}
+
+			return &typedConnector[managed]{inner: upstream.NewTypedNopDisconnector(asyncstate.TypedConnector[managed](c, t))}
+		},
+	}
+}
+
+func withConnector(c *connection) ReconcilerOption {
+	return func(r *Reconciler) {
+		if had := r.config.connector; had != nil && had.typed != c.typed {
+			panic(errors.New("managed was given both a typed and an untyped external connector, which exclude each other: pass one of them"))
+		}
+
+		r.config.connector = c
+	}
+}
+
+func mustBeConnector(c any, option string) {
+	if seam.IsNil(c) {
+		panic(errors.Errorf("managed.%s was given a nil connector: pass what connects to the external system", option))
+	}
+}
+
+// A typedConnector is a connector of one type of managed resource, for any.
+type typedConnector[M resource.Managed] struct {
+	inner TypedExternalConnectDisconnector[M]
+}
+
+// Connect to the provider.
+func (c *typedConnector[M]) Connect(ctx context.Context, o resource.Managed) (ExternalClient, error) {
+	mg, err := typedAs[M](o)
+	if err != nil {
+		return nil, err
+	}
+
+	ec, err := c.inner.Connect(ctx, mg)
+	if err != nil || ec == nil {
+		return nil, err
+	}
+
+	return &typedClient[M]{inner: ec}, nil
+}
+
+// Disconnect from the provider.
+func (c *typedConnector[M]) Disconnect(ctx context.Context) error {
+	return c.inner.Disconnect(ctx)
+}
+
+// A typedClient is an external client of one type of managed resource, for any.
+type typedClient[M resource.Managed] struct {
+	inner TypedExternalClient[M]
+}
+
+func typedAs[M resource.Managed](o resource.Managed) (M, error) {
+	mg, ok := o.(M)
+	if !ok {
+		return mg, errors.Errorf("the external connector is one for %s, but the managed resource is a %T: pass the connector of this kind", reflect.TypeFor[M](), o)
+	}
+
+	return mg, nil
+}
+
+// Observe the external resource.
+func (c *typedClient[M]) Observe(ctx context.Context, o resource.Managed) (ExternalObservation, error) {
+	mg, err := typedAs[M](o)
+	if err != nil {
+		return ExternalObservation{}, err
+	}
+
+	return c.inner.Observe(ctx, mg)
+}
+
+// Create the external resource.
+func (c *typedClient[M]) Create(ctx context.Context, o resource.Managed) (ExternalCreation, error) {
+	mg, err := typedAs[M](o)
+	if err != nil {
+		return ExternalCreation{}, err
+	}
+
+	return c.inner.Create(ctx, mg)
+}
+
+// Update the external resource.
+func (c *typedClient[M]) Update(ctx context.Context, o resource.Managed) (ExternalUpdate, error) {
+	mg, err := typedAs[M](o)
+	if err != nil {
+		return ExternalUpdate{}, err
+	}
+
+	return c.inner.Update(ctx, mg)
+}
+
+// Delete the external resource.
+func (c *typedClient[M]) Delete(ctx context.Context, o resource.Managed) (ExternalDelete, error) {
+	mg, err := typedAs[M](o)
+	if err != nil {
+		return ExternalDelete{}, err
+	}
+
+	return c.inner.Delete(ctx, mg)
+}
+
+// Disconnect from the provider.
+func (c *typedClient[M]) Disconnect(ctx context.Context) error {
+	return c.inner.Disconnect(ctx)
+}
+
+// Outcome of the last call, if the client knows more than it returned.
+func (c *typedClient[M]) Outcome() (seam.Outcome, bool) {
+	return outcomeOf(c.inner)
+}

@@ -1,0 +1,131 @@
+package managed
+
+import (
+	"context"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// createOutcome keeps upstream from recording the result of a create that has none
+// yet: it is in progress, or its outcome is unknown. All that is true then is that it was
+// announced. Upstream refuses to create again after that, with or without Graft.
+type createOutcome struct {
+	open seam.Slot[bool]
+}
+
+func newCreateOutcome(parts) layer {
+	c := &createOutcome{}
+
+	return layer{
+		external: func(next external) external { return &outcomeExternal{external: next, outcome: c} },
+		critical: func(next CriticalAnnotationUpdater) CriticalAnnotationUpdater {
+			return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+				if c.undecided(ctx, o) {
+					return nil
+				}
+
+				return next.UpdateCriticalAnnotations(ctx, o)
+			})
+		},
+	}
+}
+
+type outcomeExternal struct {
+	external
+
+	outcome *createOutcome
+}
+
+// Create the external resource.
+func (e *outcomeExternal) Create(ctx context.Context, c *call) (creation, error) {
+	o, err := e.external.Create(ctx, c)
+	if o.State != seam.Done {
+		*e.outcome.open.In(c.Session) = true
+	}
+
+	return o, err
+}
+
+// undecided reports whether the create has no result yet, and takes back what
+// upstream says of it.
+func (c *createOutcome) undecided(ctx context.Context, o client.Object) bool {
+	s := seam.From(ctx)
+	if open := c.open.Find(s); open == nil || !*open || !s.Tracks(o) {
+		return false
+	}
+
+	for _, k := range []string{meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
+		if was, ok := s.Base().GetAnnotations()[k]; ok {
+			meta.AddAnnotations(o, map[string]string{k: was})
+		} else {
+			meta.RemoveAnnotations(o, k)
+		}
+	}
+
+	return true
+}
+
+// keepsStatus returns u, which may write past the client seam, with the status that
+// is in memory kept, and the annotation forget removed.
+func keepsStatus(u CriticalAnnotationUpdater, forget string) CriticalAnnotationUpdater {
+	return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+		if forget != "" {
+			meta.RemoveAnnotations(o, forget)
+		}
+
+		return seam.From(ctx).KeepStatus(o, func() error { return u.UpdateCriticalAnnotations(ctx, o) })
+	})
+}
+
+// criticalAnnotations stores the annotations that record the result of a create, by
+// the same small patch that stores an external name: it keeps what else is in
+// memory, and what can't be stored now is stored before the next reconcile.
+type criticalAnnotations struct {
+	client client.Client
+	whole  CriticalAnnotationUpdater
+	log    logging.Logger
+	record event.Recorder
+
+	// forget is an annotation that a create with a result has no use for.
+	forget string
+}
+
+// UpdateCriticalAnnotations of the supplied object.
+func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o client.Object) error {
+	s := seam.From(ctx)
+	if !s.Tracks(o) {
+		return u.whole.UpdateCriticalAnnotations(ctx, o)
+	}
+
+	changes := s.ChangedAnnotations(o)
+
+	if text, ok := o.GetAnnotations()[u.forget]; ok {
+		changes = append(changes, seam.Change{Key: u.forget, Was: text, Existed: true, Remove: true, Yield: true})
+		meta.RemoveAnnotations(o, u.forget)
+	}
+
+	err := s.StoreAnnotations(ctx, o, changes, seam.StoreOptions{
+		Insist:    true,
+		Patient:   true,
+		Overwrote: func(key, theirs, ours string) { overwrote(u.log, u.record, o, key, theirs, ours) },
+	})
+	if err != nil || s.Gone() || s.OnlyAnnotationsDiffer(o) {
+		return err
+	}
+
+	// Upstream would have written the whole object, and with it what else
+	// Create changed. It gives that up on a conflict, and so do we.
+	if err := u.client.Update(ctx, o); err != nil && !kerrors.IsConflict(err) {
+		return errors.Wrap(err, "cannot update managed resource after creating the external resource")
+	}
+
+	return nil
+}

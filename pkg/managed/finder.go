@@ -1,0 +1,65 @@
+package managed
+
+import (
+	"context"
+	"reflect"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+)
+
+// FindWithConnector returns a Finder that connects to the external system, asks
+// the external client, which must implement asyncstate.Finder, and disconnects.
+// Pass the connector that makes the provider's own clients, not one that was made
+// of it. It panics if c is nil.
+func FindWithConnector(c ExternalConnector) asyncstate.Finder {
+	mustBeConnector(c, "FindWithConnector")
+
+	return findWith(c)
+}
+
+// FindWithTypedConnector is FindWithConnector for a connector of one type of
+// managed resource, whose clients implement asyncstate.TypedFinder of that type, or
+// asyncstate.Finder.
+func FindWithTypedConnector[managed resource.Managed](c TypedExternalConnector[managed]) asyncstate.Finder {
+	mustBeConnector(c, "FindWithTypedConnector")
+
+	return findWith(c)
+}
+
+func findWith[managed resource.Managed](c TypedExternalConnector[managed]) asyncstate.Finder {
+	return asyncstate.FinderFn(func(ctx context.Context, o resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+		mg, ok := o.(managed)
+		if !ok {
+			return asyncstate.Finding{}, errors.Errorf("the connector is one for %s, but the managed resource is a %T: pass the connector of this kind", reflect.TypeFor[managed](), o)
+		}
+
+		if d, ok := c.(ExternalDisconnector); ok {
+			// What was found counts more than how the connection ended, here
+			// and below.
+			defer func() { _ = d.Disconnect(ctx) }()
+		}
+
+		ec, err := c.Connect(ctx, mg)
+		if err != nil {
+			return asyncstate.Finding{}, errors.Wrap(err, "cannot connect")
+		}
+
+		if ec == nil {
+			return asyncstate.Finding{}, errors.New("the external connector returned neither a client nor an error")
+		}
+
+		defer func() { _ = ec.Disconnect(ctx) }()
+
+		switch f := ec.(type) {
+		case asyncstate.TypedFinder[managed]:
+			return f.Find(ctx, mg, a)
+		case asyncstate.Finder:
+			return f.Find(ctx, mg, a)
+		default:
+			return asyncstate.Finding{}, errors.Errorf("%T can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out", ec)
+		}
+	})
+}

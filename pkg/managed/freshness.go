@@ -1,0 +1,87 @@
+package managed
+
+import (
+	"context"
+
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// newFreshness returns the layer that changes no external resource for a managed
+// resource that is known to have changed since it was read: it may be paused by now,
+// or have other policies, or another name. Upstream takes the conflict for a reason to
+// reconcile again.
+func newFreshness(parts) layer {
+	return layer{external: func(next external) external { return &freshness{external: next} }}
+}
+
+type freshness struct {
+	external
+}
+
+// Observe the external resource.
+func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
+	defer e.notice(c, c.mg.GetResourceVersion())
+
+	return e.external.Observe(ctx, c)
+}
+
+// Create the external resource.
+func (e *freshness) Create(ctx context.Context, c *call) (creation, error) {
+	if err := stale(c); err != nil {
+		return creation{}, err
+	}
+
+	defer e.notice(c, c.mg.GetResourceVersion())
+
+	return e.external.Create(ctx, c)
+}
+
+// Update the external resource.
+func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
+	if err := stale(c); err != nil {
+		return ExternalUpdate{}, err
+	}
+
+	defer e.notice(c, c.mg.GetResourceVersion())
+
+	return e.external.Update(ctx, c)
+}
+
+// Delete the external resource.
+func (e *freshness) Delete(ctx context.Context, c *call) (deletion, error) {
+	if err := stale(c); err != nil {
+		return deletion{}, err
+	}
+
+	defer e.notice(c, c.mg.GetResourceVersion())
+
+	return e.external.Delete(ctx, c)
+}
+
+// notice that the provider wrote the managed resource itself during the call.
+func (e *freshness) notice(c *call, before string) {
+	if now := c.mg.GetResourceVersion(); now != before && !seam.OlderThan(now, before) {
+		c.Written(c.mg)
+	}
+}
+
+// stale returns a conflict if the managed resource is known not to be the one on the
+// API server.
+func stale(c *call) error {
+	if !c.Moved(c.mg) {
+		return nil
+	}
+
+	why := "it has changed since it was read; its external resource was left alone"
+	if c.Gone() {
+		why = "it no longer exists; its external resource was left alone"
+	}
+
+	gk := c.mg.GetObjectKind().GroupVersionKind()
+
+	return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, c.mg.GetName(), errors.New(why))
+}

@@ -1,0 +1,133 @@
+package managed
+
+import (
+	"context"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// A layer changes what happens around the calls of a provider. Functions that are nil
+// change nothing. A layer is built once for a reconciler, and used by all of its
+// reconciles at the same time.
+//
+// Layers don't know each other. What a call led to is returned from layer to layer;
+// what a layer has to know between two calls of one reconcile is in a seam.Slot.
+type layer struct {
+	external    func(next external) external
+	initializer func(next Initializer) Initializer
+	finalizer   func(next resource.Finalizer) resource.Finalizer
+	critical    func(next CriticalAnnotationUpdater) CriticalAnnotationUpdater
+
+	// patch is what the layer does at the client seam.
+	patch seam.Patch
+
+	// upstream are options for upstream's reconciler.
+	upstream []upstream.ReconcilerOption
+}
+
+// parts are what layers are made of. A layer takes what it needs.
+type parts struct {
+	kind    schema.GroupVersionKind
+	managed resource.Managed // an empty one of that kind
+	scheme  *runtime.Scheme
+	client  client.Client
+	live    client.Reader // reads from the API server itself
+	log     logging.Logger
+	record  event.Recorder
+
+	// runs adds what the manager is to run. It is nil if the manager can't.
+	runs func(r manager.Runnable) error
+
+	// settings are those of upstream's reconciler.
+	settings settings
+
+	// ownFinalizer is the name of the finalizer that the reconciler adds. It is
+	// empty if that is not known.
+	ownFinalizer string
+}
+
+// A newLayer makes a layer. It panics if the layer can't work with what it is given.
+type newLayer func(p parts) layer
+
+// The slots for layers. Upstream calls the first one, and the last one calls the
+// provider. A slot is empty if its feature is off.
+const (
+	slotPhases = iota
+	slotAnnouncement
+	slotCreateOutcome
+	slotReservation
+	slotUsageProtection
+	slotRefusal
+	slotConfirmation
+	slotAnnotations
+	slotPreCreate
+	slotDeleteRequest
+	slotFreshness
+	slotFinalizerGuard
+	slotCreateResolver
+	slotAsync
+
+	slots
+)
+
+// external are the calls of a provider, as layers see them. It is safe for concurrent
+// use; everything about one reconcile is in the call.
+type external interface {
+	Connect(ctx context.Context, c *call) error
+	Observe(ctx context.Context, c *call) (observation, error)
+	Create(ctx context.Context, c *call) (creation, error)
+	Update(ctx context.Context, c *call) (ExternalUpdate, error)
+	Delete(ctx context.Context, c *call) (deletion, error)
+}
+
+// A call is what layers know of the reconcile that they are called in.
+type call struct {
+	*seam.Session
+
+	mg resource.Managed
+
+	// client is the provider's, once it is connected.
+	client ExternalClient
+}
+
+// What calls return, and what they led to.
+type (
+	observation struct {
+		ExternalObservation
+		seam.Outcome
+	}
+
+	creation struct {
+		ExternalCreation
+		seam.Outcome
+	}
+
+	deletion struct {
+		ExternalDelete
+		seam.Outcome
+	}
+)
+
+// wrap what is innermost with the layers, the last of which comes next to it.
+func wrap[T any](layers []layer, innermost T, of func(l layer) func(next T) T) T {
+	for i := len(layers) - 1; i >= 0; i-- {
+		if decorate := of(layers[i]); decorate != nil {
+			innermost = decorate(innermost)
+		}
+	}
+
+	return innermost
+}
+
+// stamp formats a time for a message. Unlike an elapsed time it does not change.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,506 @@
+package managed
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// maxOverwritten is after how many reconciles in which it was overwritten the Ready
+// condition is left to the other writer.
+const maxOverwritten = 2
+
+// maxFinalizersNamed is how many finalizers a message names.
+const maxFinalizersNamed = 5
+
+// WithoutDeletionStatus leaves the status of a managed resource that is being
+// deleted to upstream: it is written when upstream writes it, which is not in
+// every phase, and has no Deleting condition.
+func WithoutDeletionStatus() ReconcilerOption {
+	return func(r *Reconciler) {
+		r.config.layers[slotPhases] = nil
+		r.config.layers[slotDeleteRequest] = nil
+	}
+}
+
+// A phase is how far a reconcile has come.
+type phase int
+
+const (
+	phaseStart phase = iota
+	phaseInitializeFailed
+	phaseInitialized
+	phaseConnectFailed
+	phaseObserveFailed
+	phaseObservedAbsent
+	phaseObservedPresent
+	phaseDeleteFailed
+	phaseDeleteRequested
+	phaseFinalizerRemoved
+)
+
+// progress is what one reconcile knows about a deletion.
+type progress struct {
+	phase phase
+
+	// led is what the last call led to, which may know better than the phase why
+	// the managed resource still exists.
+	led seam.Outcome
+
+	// reported is the reason of the Deleting condition when the managed resource
+	// was first read.
+	reported xpv2.ConditionReason
+
+	// counted is true once this reconcile has noticed that another writer has
+	// overwritten Ready.
+	counted bool
+}
+
+// phases says that a managed resource is being deleted, and why it still exists:
+//
+//   - before the inner reconciler runs, if it is not said yet;
+//   - with every status write of the inner reconciler;
+//   - when the inner reconciler has returned, if it wrote no status.
+//
+// Messages hold nothing that changes by itself, and nothing from errors, so that
+// the same situation is written once. Errors are in the Synced condition.
+//
+// A provider that writes the status of its managed resources itself may overwrite
+// Ready each time. When that has happened twice Ready is left to that writer, and
+// Deleting alone says what happens.
+type phases struct {
+	log    logging.Logger
+	record event.Recorder
+
+	// own is the finalizer of the reconciler, or empty if it is not known.
+	own string
+
+	slot seam.Slot[progress]
+
+	// overwritten is in how many reconciles another writer was found to have
+	// overwritten Ready.
+	overwritten memory[int]
+}
+
+func newPhases(p parts) layer {
+	ph := &phases{log: p.log, record: p.record, own: p.ownFinalizer}
+
+	return layer{
+		external: func(next external) external { return &phasedExternal{external: next, phases: ph} },
+		initializer: func(next Initializer) Initializer {
+			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+				return ph.initialize(ctx, next, mg)
+			})
+		},
+		finalizer: func(next resource.Finalizer) resource.Finalizer { return &phasedFinalizer{Finalizer: next, phases: ph} },
+		patch:     seam.Patch{Open: ph.open, Status: ph.status, Close: ph.close, Gone: func(s *seam.Session) { ph.overwritten.forget(s.Key()) }},
+	}
+}
+
+func (p *phases) initialize(ctx context.Context, next Initializer, mg resource.Managed) error {
+	at := p.slot.In(seam.From(ctx))
+
+	if err := next.Initialize(ctx, mg); err != nil {
+		at.failed(phaseInitializeFailed, err)
+		return err
+	}
+
+	at.phase = phaseInitialized
+
+	return nil
+}
+
+// phasedExternal notes how far a reconcile comes with the external resource.
+type phasedExternal struct {
+	external
+
+	phases *phases
+}
+
+// Connect to the provider.
+func (e *phasedExternal) Connect(ctx context.Context, c *call) error {
+	err := e.external.Connect(ctx, c)
+	if err != nil {
+		e.phases.slot.In(c.Session).connectFailed(c.mg, err)
+	}
+
+	return err
+}
+
+// Observe the external resource.
+func (e *phasedExternal) Observe(ctx context.Context, c *call) (observation, error) {
+	at := e.phases.slot.In(c.Session)
+	o, err := e.external.Observe(ctx, c)
+
+	switch {
+	case err != nil:
+		at.failed(phaseObserveFailed, err)
+	case o.ResourceExists:
+		at.phase = phaseObservedPresent
+	default:
+		at.phase = phaseObservedAbsent
+	}
+
+	at.led = o.Outcome
+
+	return o, err
+}
+
+// Delete the external resource.
+func (e *phasedExternal) Delete(ctx context.Context, c *call) (deletion, error) {
+	at := e.phases.slot.In(c.Session)
+	o, err := e.external.Delete(ctx, c)
+
+	at.phase, at.led = phaseDeleteRequested, o.Outcome
+	if err != nil {
+		at.phase = phaseDeleteFailed
+	}
+
+	return o, err
+}
+
+// phasedFinalizer notes that the finalizer was removed.
+type phasedFinalizer struct {
+	resource.Finalizer
+
+	phases *phases
+}
+
+// RemoveFinalizer from the managed resource.
+func (f *phasedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	at := f.phases.slot.In(seam.From(ctx))
+	err := f.Finalizer.RemoveFinalizer(ctx, o)
+
+	switch {
+	case err == nil:
+		at.phase = phaseFinalizerRemoved
+	case kerrors.IsConflict(err):
+		// Upstream runs the reconcile again, and says nothing.
+		at.phase = phaseStart
+	}
+
+	return err
+}
+
+// failed notes where a reconcile ended, unless upstream runs it again without saying
+// anything.
+func (at *progress) failed(p phase, err error) {
+	if !kerrors.IsConflict(err) {
+		at.phase = p
+	}
+}
+
+func (at *progress) connectFailed(mg resource.Managed, err error) {
+	at.failed(phaseConnectFailed, err)
+
+	switch {
+	case isTerminating(err):
+		at.led = seam.Outcome{Reason: reconciler.ReasonNamespaceTerminating, Message: messageTerminating}
+	case errors.Is(err, asyncstate.ErrResultUnknown):
+		at.led.Reason, at.led.Message = createUnknown(mg)
+	}
+}
+
+func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) error {
+	if !meta.WasDeleted(o) {
+		return nil
+	}
+
+	at := p.slot.In(s)
+
+	say := func(server client.Object) []xpv2.Condition {
+		c := deletingCondition(server)
+
+		if c.Status != corev1.ConditionTrue {
+			reason, message := p.first(server)
+			return reconciler.Deleting(s.Now(), reason, message)
+		}
+
+		if _, foreign := foreignReady(server); foreign {
+			return p.deleting(s, server, c.Reason, c.Message)
+		}
+
+		return nil
+	}
+
+	if err := s.Announce(ctx, o, p.failed, say); err != nil {
+		return err
+	}
+
+	at.reported = deletingCondition(o).Reason
+
+	return nil
+}
+
+func (p *phases) status(_ context.Context, s *seam.Session, o client.Object) {
+	if !meta.WasDeleted(o) {
+		return
+	}
+
+	reason, message := p.report(s, o)
+	s.SetConditions(o, p.deleting(s, s.Base(), reason, message)...)
+}
+
+func (p *phases) close(ctx context.Context, s *seam.Session) error {
+	o, at := s.Base(), p.slot.Find(s)
+
+	switch {
+	case !meta.WasDeleted(o), s.StatusWritten(), at == nil, at.phase < phaseObservedAbsent && at.led.Reason == "":
+		return nil
+	case at.phase == phaseFinalizerRemoved && len(o.GetFinalizers()) == 0:
+		return nil
+	}
+
+	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
+		reason, message := p.report(s, server)
+		return p.deleting(s, server, reason, message)
+	})
+	if seam.Permanent(err) {
+		p.failed(o, err)
+		return nil
+	}
+
+	return errors.Wrap(err, "cannot report deletion")
+}
+
+// deleting returns the conditions that say that an object is being deleted.
+func (p *phases) deleting(s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string) []xpv2.Condition {
+	cs := reconciler.Deleting(s.Now(), reason, message)
+
+	ready, foreign := foreignReady(server)
+	if !foreign {
+		return cs
+	}
+
+	if at := p.slot.In(s); !at.counted {
+		at.counted = true
+
+		if n := p.overwritten.update(server, func(n *int) { *n++ }); n == maxOverwritten {
+			p.record.Event(server, event.Warning(reasonForeignStatus, errors.New("the provider writes the Ready condition itself, also during deletion: see the Deleting condition")))
+		}
+	}
+
+	if p.overwritten.get(server) < maxOverwritten {
+		return cs
+	}
+
+	return append(withoutReady(cs), ready)
+}
+
+// foreignReady returns the Ready condition of an object that is said to be being
+// deleted, if another writer has written that condition since.
+func foreignReady(server client.Object) (xpv2.Condition, bool) {
+	ready := seam.ConditionOf(server, xpv2.TypeReady)
+
+	return ready, deletingCondition(server).Status == corev1.ConditionTrue && ready.Reason != "" && ready.Reason != xpv2.ReasonDeleting
+}
+
+func withoutReady(cs []xpv2.Condition) []xpv2.Condition {
+	return slices.DeleteFunc(cs, func(c xpv2.Condition) bool { return c.Type == xpv2.TypeReady })
+}
+
+func (p *phases) failed(o client.Object, err error) {
+	p.log.Info("Cannot report deletion", "uid", o.GetUID(), "error", err)
+	p.record.Event(o, event.Warning(reasonCannotReportDeletion, err))
+}
+
+// newDeleteRequest returns the layer that says that the external resource is about to
+// be deleted, since the call that deletes it may take long.
+func newDeleteRequest(p parts) layer {
+	return layer{external: func(next external) external {
+		return &deleteRequest{external: next, log: p.log, record: p.record}
+	}}
+}
+
+type deleteRequest struct {
+	external
+
+	log    logging.Logger
+	record event.Recorder
+}
+
+// Delete the external resource.
+func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
+	if !c.Tracks(c.mg) {
+		return e.external.Delete(ctx, c)
+	}
+
+	say := func(server client.Object) []xpv2.Condition {
+		switch deletingCondition(server).Reason {
+		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed, reconciler.ReasonWaitingForExternalResource,
+			reconciler.ReasonWaitingForAsyncOperation:
+			return nil
+		}
+
+		cs := reconciler.Deleting(c.Now(), reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
+
+		if _, foreign := foreignReady(server); foreign {
+			cs = withoutReady(cs)
+		}
+
+		return cs
+	}
+
+	if err := c.WriteConditions(ctx, c.mg, say); err != nil {
+		e.log.Info("Cannot report deletion", "uid", c.mg.GetUID(), "error", err)
+		e.record.Event(c.mg, event.Warning(reasonCannotReportDeletion, err))
+	}
+
+	return e.external.Delete(ctx, c)
+}
+
+const (
+	messageRequested        = "Deletion was requested."
+	messagePaused           = "Reconciliation is paused, and deletion with it. To continue, remove the annotation " + meta.AnnotationKeyReconciliationPaused + ", or allow management policies."
+	messageInitializeFailed = "The managed resource could not be initialized: see the Synced condition. The external resource was not touched."
+	messageConnectFailed    = "The provider could not be connected to: see the Synced condition. The external resource was not touched."
+	messageObserveFailed    = "The external resource could not be observed: see the Synced condition."
+	messageCreateUnknown    = "It is unknown whether the external resource was created, so it cannot be deleted safely. " + messageSettle
+	messageGracePeriod      = "The external resource was created moments ago and is not found. Its absence is being confirmed."
+	messageDeleteRequested  = "The external resource is being deleted."
+	messageDeleteFailed     = "The external resource could not be deleted: see the Synced condition."
+	messageStillExists      = "The external resource still exists after its deletion was requested."
+	messageCleanupFailed    = "The external resource does not exist, but cleanup failed: see the Synced condition."
+	messageReconcileFailed  = "The managed resource could not be reconciled: see the Synced condition."
+	messageWaitingFinalizer = "Waiting for other controllers to remove their finalizers: "
+	messageSomeFinalizer    = "Waiting for finalizers to be removed, of which one may be this provider's: "
+	messageTerminating      = "The provider must create an object in this namespace, but the namespace is terminating: see the Synced condition. " +
+		"The managed resource stays until the provider does not need that object, or until its finalizers are removed, which leaves the external resource behind."
+)
+
+// first says why o still exists when nothing was tried yet.
+func (p *phases) first(o client.Object) (xpv2.ConditionReason, string) {
+	if meta.IsPaused(o) {
+		return reconciler.ReasonBlockedByPause, messagePaused
+	}
+
+	if others := p.otherFinalizers(o); len(others) > 0 {
+		return p.waiting(others)
+	}
+
+	return reconciler.ReasonDeletionRequested, messageRequested
+}
+
+func (p *phases) waiting(others []string) (xpv2.ConditionReason, string) {
+	message := messageWaitingFinalizer
+	if p.own == "" {
+		message = messageSomeFinalizer
+	}
+
+	return reconciler.ReasonWaitingForFinalizers, message + list(others)
+}
+
+// report says why o still exists when the reconcile has come as far as it did.
+func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
+	at := p.slot.In(s)
+
+	if at.led.Reason != "" {
+		return at.led.Reason, at.led.Message
+	}
+
+	if at.phase == phaseStart && seam.ConditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
+		return reconciler.ReasonBlockedByPause, messagePaused
+	}
+
+	switch at.phase {
+	case phaseInitializeFailed:
+		return reconciler.ReasonInitializeFailed, messageInitializeFailed
+	case phaseConnectFailed:
+		return reconciler.ReasonConnectFailed, messageConnectFailed
+	case phaseObserveFailed:
+		return reconciler.ReasonObserveFailed, messageObserveFailed
+	case phaseObservedPresent, phaseObservedAbsent:
+		return p.observed(s, o, at.phase == phaseObservedAbsent)
+	case phaseDeleteFailed:
+		return reconciler.ReasonExternalDeleteFailed, messageDeleteFailed
+	case phaseDeleteRequested:
+		if at.reported == reconciler.ReasonExternalDeleteRequested || at.reported == reconciler.ReasonWaitingForExternalResource {
+			return reconciler.ReasonWaitingForExternalResource, messageStillExists
+		}
+
+		return reconciler.ReasonExternalDeleteRequested, messageDeleteRequested
+	case phaseFinalizerRemoved:
+		return reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer + list(o.GetFinalizers())
+	case phaseInitialized:
+		if meta.ExternalCreateIncomplete(o) {
+			return createUnknown(o)
+		}
+	case phaseStart:
+	}
+
+	return reconciler.ReasonReconcileFailed, messageReconcileFailed
+}
+
+// createUnknown says what is known about an incomplete create. What a resolver of
+// creates found out is in its condition.
+func createUnknown(o client.Object) (xpv2.ConditionReason, string) {
+	c := seam.ConditionOf(o, TypeCreateResolved)
+	if c.Status != corev1.ConditionFalse || c.Message == "" {
+		return reconciler.ReasonCreateResultUnknown, messageCreateUnknown
+	}
+
+	return reconciler.ReasonCreateResultUnknown, c.Message
+}
+
+// observed says why o still exists when the external resource was observed and
+// upstream did nothing about it. Why upstream did nothing is found out by that: if it
+// wrote no status either, it waits for other finalizers to be removed.
+func (p *phases) observed(s *seam.Session, o client.Object, absent bool) (xpv2.ConditionReason, string) {
+	others := p.otherFinalizers(o)
+
+	switch {
+	case s.StatusWritten() && seam.ConditionOf(o, xpv2.TypeSynced).Status != corev1.ConditionFalse:
+		// The deletion began while the reconcile was on its way to something else.
+		return p.first(o)
+	case s.StatusWritten() && absent:
+		return reconciler.ReasonReconcileFailed, messageCleanupFailed
+	case s.StatusWritten():
+		return reconciler.ReasonReconcileFailed, messageReconcileFailed
+	case len(others) > 0:
+		return p.waiting(others)
+	case absent:
+		return reconciler.ReasonConfirmingAbsence, messageGracePeriod
+	default:
+		return p.first(o)
+	}
+}
+
+func deletingCondition(o client.Object) xpv2.Condition {
+	return seam.ConditionOf(o, reconciler.TypeDeleting)
+}
+
+// otherFinalizers returns the finalizers that upstream may wait for: all but the
+// reconciler's own, if there is more than one.
+func (p *phases) otherFinalizers(o client.Object) []string {
+	if len(o.GetFinalizers()) < 2 {
+		return nil
+	}
+
+	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == p.own })
+}
+
+// list names finalizers, in an order that doesn't change.
+func list(finalizers []string) string {
+	fs := slices.Sorted(slices.Values(finalizers))
+	if len(fs) <= maxFinalizersNamed {
+		return strings.Join(fs, ", ")
+	}
+
+	return fmt.Sprintf("%s and %d more", strings.Join(fs[:maxFinalizersNamed], ", "), len(fs)-maxFinalizersNamed)
+}
