@@ -13,20 +13,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// A connection is a connector of any type of managed resource.
-type connection struct {
-	of    string
-	typed bool
-
-	// disconnects says that the connector has a Disconnect of its own.
-	disconnects bool
-	accepts     func(mg resource.Managed) bool
-
-	// connector returns the connector for any managed resource. Operations are
-	// asynchronous if there is a tracker.
-	connector func(t *asyncstate.Tracker) ExternalConnectDisconnector
-}
-
 // WithExternalConnector sets how the external client of a managed resource is
 // made. It panics if c is nil.
 func WithExternalConnector(c ExternalConnector) ReconcilerOption {

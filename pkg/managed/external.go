@@ -10,6 +10,20 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
+// A connection is a connector of any type of managed resource.
+type connection struct {
+	of    string
+	typed bool
+
+	// disconnects says that the connector has a Disconnect of its own.
+	disconnects bool
+	accepts     func(mg resource.Managed) bool
+
+	// connector returns the connector for any managed resource. Operations are
+	// asynchronous if there is a tracker.
+	connector func(t *asyncstate.Tracker) ExternalConnectDisconnector
+}
+
 // A connector is the external connector that upstream is given. Each call passes
 // through the layers to the provider.
 type connector struct {

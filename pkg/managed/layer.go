@@ -56,6 +56,12 @@ type parts struct {
 	ownFinalizer string
 }
 
+// settings are what layers have to know of upstream's reconciler.
+type settings struct {
+	timeout                   time.Duration
+	deterministicExternalName bool
+}
+
 // A newLayer makes a layer. It panics if the layer can't work with what it is given.
 type newLayer func(p parts) layer
 

@@ -39,7 +39,8 @@ func WithoutDeletionStatus() ReconcilerOption {
 	}
 }
 
-// A phase is how far a reconcile has come.
+// A phase is how far the reconcile of a managed resource that is being deleted has
+// come, or where another one has failed.
 type phase int
 
 const (
@@ -114,16 +115,16 @@ func newPhases(p parts) layer {
 }
 
 func (p *phases) initialize(ctx context.Context, next Initializer, mg resource.Managed) error {
-	at := p.slot.In(seam.From(ctx))
+	err := next.Initialize(ctx, mg)
 
-	if err := next.Initialize(ctx, mg); err != nil {
-		at.failed(phaseInitializeFailed, err)
-		return err
+	switch {
+	case err != nil:
+		p.slot.In(seam.From(ctx)).failed(phaseInitializeFailed, err)
+	case meta.WasDeleted(mg):
+		p.slot.In(seam.From(ctx)).phase = phaseInitialized
 	}
 
-	at.phase = phaseInitialized
-
-	return nil
+	return err
 }
 
 // phasedExternal notes how far a reconcile comes with the external resource.
@@ -145,8 +146,13 @@ func (e *phasedExternal) Connect(ctx context.Context, c *call) error {
 
 // Observe the external resource.
 func (e *phasedExternal) Observe(ctx context.Context, c *call) (observation, error) {
-	at := e.phases.slot.In(c.Session)
 	o, err := e.external.Observe(ctx, c)
+
+	if err == nil && !meta.WasDeleted(c.mg) {
+		return o, nil
+	}
+
+	at := e.phases.slot.In(c.Session)
 
 	switch {
 	case err != nil:
@@ -224,7 +230,7 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 
 	at := p.slot.In(s)
 
-	say := func(server client.Object) []xpv2.Condition {
+	want := func(server client.Object) []xpv2.Condition {
 		c := deletingCondition(server)
 
 		if c.Status != corev1.ConditionTrue {
@@ -239,7 +245,7 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 		return nil
 	}
 
-	if err := s.Announce(ctx, o, p.failed, say); err != nil {
+	if err := s.Announce(ctx, o, p.failed, want); err != nil {
 		return err
 	}
 
@@ -341,7 +347,7 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
 		return e.external.Delete(ctx, c)
 	}
 
-	say := func(server client.Object) []xpv2.Condition {
+	want := func(server client.Object) []xpv2.Condition {
 		switch deletingCondition(server).Reason {
 		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed, reconciler.ReasonWaitingForExternalResource,
 			reconciler.ReasonWaitingForAsyncOperation:
@@ -357,7 +363,7 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
 		return cs
 	}
 
-	if err := c.WriteConditions(ctx, c.mg, say); err != nil {
+	if err := c.WriteConditions(ctx, c.mg, want); err != nil {
 		e.log.Info("Cannot report deletion", "uid", c.mg.GetUID(), "error", err)
 		e.record.Event(c.mg, event.Warning(reasonCannotReportDeletion, err))
 	}
@@ -442,6 +448,11 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 			return createUnknown(o)
 		}
 	case phaseStart:
+		if seam.ConditionOf(o, xpv2.TypeSynced).Status != corev1.ConditionFalse {
+			// The deletion began while the reconcile was on its way to something
+			// else.
+			return p.first(o)
+		}
 	}
 
 	return reconciler.ReasonReconcileFailed, messageReconcileFailed

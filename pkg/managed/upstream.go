@@ -44,12 +44,6 @@ func Upstream(o ...upstream.ReconcilerOption) ReconcilerOption {
 	return func(r *Reconciler) { r.config.upstream = append(r.config.upstream, o...) }
 }
 
-// settings are what layers have to know of upstream's reconciler.
-type settings struct {
-	timeout                   time.Duration
-	deterministicExternalName bool
-}
-
 // settingsOf returns the settings of a reconciler of upstream's, by whatever options it
 // was given them.
 func settingsOf(r *upstream.Reconciler) settings {
