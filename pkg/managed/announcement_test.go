@@ -10,6 +10,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
@@ -119,4 +120,44 @@ func TestAnnouncementOfShortCreate(t *testing.T) {
 			t.Errorf("Ready for the reason %s", got)
 		}
 	})
+}
+
+// A reconcile that announces no create leaves alone what is said of the last one.
+func TestNoAnnouncementWithoutCreate(t *testing.T) {
+	lateInit := func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+		bucketOf(mg).Spec.ForProvider.Region = "eu"
+		return ExternalObservation{ResourceLateInitialized: true, ResourceUpToDate: true}, nil
+	}
+
+	cases := map[string]struct {
+		reason   string
+		policies []xpv2.ManagementAction
+	}{
+		"Update": {
+			reason:   "The policies allow an update, and no create.",
+			policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate, xpv2.ManagementActionLateInitialize},
+		},
+		"Import": {
+			reason:   "The policies allow neither.",
+			policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			created := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+			b := bucket(named("id-1"), finalizers(FinalizerName), policies(tc.policies...),
+				annotated(meta.AnnotationKeyExternalCreatePending, created), annotated(meta.AnnotationKeyExternalCreateSucceeded, created))
+			a := testkit.NewAPI(b)
+
+			if _, err := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: lateInit})).Reconcile(t.Context(), request()); err != nil {
+				t.Fatal(err)
+			}
+
+			got := get(t, a)
+			if s := got.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded]; s != created || meta.ExternalCreateIncomplete(got) {
+				t.Errorf("\n%s\nexternal-create-succeeded: want %s, got %s", tc.reason, created, s)
+			}
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -352,6 +354,94 @@ func TestDeletionConfirmationOfNothing(t *testing.T) {
 			}()
 
 			WithDeletionConfirmation(tc.n, tc.interval)
+		})
+	}
+}
+
+// A Delete that succeeded counts only as long as nothing has shown otherwise.
+func TestDeletionConfirmationForgetsDelete(t *testing.T) {
+	boom := errors.New("protection is on")
+
+	// A step is one reconcile, as the layer sees it.
+	type step struct {
+		exists bool
+		err    error // of Observe
+
+		deletes bool
+		state   seam.State
+		refused error
+	}
+
+	accepted := step{exists: true, deletes: true}
+
+	cases := map[string]struct {
+		reason string
+		steps  []step
+		want   bool
+	}{
+		"Succeeded": {
+			reason: "Not found after a Delete that succeeded needs no more.",
+			steps:  []step{accepted, {}},
+			want:   true,
+		},
+		"Refused": {
+			reason: "A Delete that failed has deleted nothing.",
+			steps:  []step{accepted, {exists: true, deletes: true, refused: boom}, {}},
+		},
+		"RefusedFirst": {
+			reason: "What counts is the last one.",
+			steps:  []step{{exists: true, deletes: true, refused: boom}, accepted, {}},
+			want:   true,
+		},
+		"Seen": {
+			reason: "It exists although it was deleted.",
+			steps:  []step{accepted, {exists: true}, {}},
+		},
+		"ObserveFailed": {
+			reason: "A failed Observe undoes no Delete.",
+			steps:  []step{accepted, {err: boom}, {}},
+			want:   true,
+		},
+		"InProgress": {
+			reason: "A Delete that has only begun may fail.",
+			steps:  []step{{exists: true, deletes: true, state: seam.InProgress}, {}},
+		},
+		"InProgressAfterSuccess": {
+			reason: "Nor may one that has begun be taken for an earlier one.",
+			steps:  []step{accepted, {exists: true, deletes: true, state: seam.InProgress}, {}},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName)))
+
+			r := &Reconciler{}
+			WithDeletionConfirmation(3, interval)(r)
+
+			build, confirmed := r.config.layers[slotConfirmation], false
+			l := build(parts{log: logging.NewNopLogger(), record: &recorder{}})
+			same := func(parts) layer { return l }
+
+			for _, now := range tc.steps {
+				alone(t, a, same, &recorder{}, calls{
+					observe: func(*call) (observation, error) {
+						return observation{ExternalObservation: ExternalObservation{ResourceExists: now.exists}}, now.err
+					},
+					delete: func(*call) (deletion, error) { return deletion{Outcome: seam.Outcome{State: now.state}}, now.refused },
+				}, func(ctx context.Context, e external, c *call) {
+					o, err := e.Observe(ctx, c)
+					confirmed = err == nil && !o.ResourceExists
+
+					if now.deletes {
+						_, _ = e.Delete(ctx, c)
+					}
+				})
+			}
+
+			if confirmed != tc.want {
+				t.Errorf("\n%s\nconfirmed: want %t, got %t", tc.reason, tc.want, confirmed)
+			}
 		})
 	}
 }

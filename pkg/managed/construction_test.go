@@ -126,6 +126,14 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		"NilRecorder":           {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nil) })},
 		"NilRecorderPointer":    {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nilRecorder) })},
 		"NilUpdater":            {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nil) })},
+		"NilResolver":           {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return WithReferenceResolver(nil) })},
+		"NilResolverFn":         {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return WithReferenceResolver(upstream.ReferenceResolverFn(nil)) })},
+		"NilMetrics":            {"It would fail in the queue.", "WithMetricRecorder was given nil", with(func() ReconcilerOption { return WithMetricRecorder(nil) })},
+		"NilMetricsPointer":     {"It would fail in the queue.", "WithMetricRecorder was given nil", with(func() ReconcilerOption { return WithMetricRecorder((*upstream.MRMetricRecorder)(nil)) })},
+		"NilPollIntervalHook":   {"It would fail in the queue.", "WithPollIntervalHook was given nil", with(func() ReconcilerOption { return WithPollIntervalHook(nil) })},
+		"NilChangeLogger":       {"It would fail in the queue.", "WithChangeLogger was given nil", with(func() ReconcilerOption { return WithChangeLogger(nil) })},
+		"NilOfUpstream":         {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return Upstream(upstream.WithReferenceResolver(nil)) })},
+		"NilInitializerFn":      {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(upstream.InitializerFn(nil)) })},
 		"NilUpdaterFn":          {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nilUpdater) })},
 	}
 
@@ -150,6 +158,7 @@ func TestNewReconcilerAccepts(t *testing.T) {
 		"NoLiveReader":         {reason: "Managers made for tests often can't read live.", m: &xpfake.Manager{Client: a.Client(), Scheme: testkit.Scheme()}},
 		"LastConnectorWins":    {reason: "As upstream has it.", opts: []ReconcilerOption{connects(upstream.ExternalClientFns{}), connects(upstream.ExternalClientFns{})}},
 		"ConnectorOfInterface": {reason: "A typed connector may be one for an interface.", opts: []ReconcilerOption{WithTypedExternalConnector(connect[resource.ModernManaged](provider{}, func(resource.Managed) {}))}},
+		"NilInitializerChain":  {reason: "Code that upjet generates for names which the external system assigns.", opts: []ReconcilerOption{WithInitializers(upstream.InitializerChain(nil))}},
 		"NoInitializers":       {reason: "No initializers is a choice.", opts: []ReconcilerOption{WithInitializers()}},
 	}
 

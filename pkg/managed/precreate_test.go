@@ -12,6 +12,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
@@ -288,4 +289,108 @@ func TestPreCreateObserveOfNothing(t *testing.T) {
 	}()
 
 	WithPreCreateObserve(nil)
+}
+
+// Only the create itself can leave an unknown outcome.
+func TestPreCreateObserveTimesOut(t *testing.T) {
+	a, observes, creates := testkit.NewAPI(bucket(named("id-1"))), 0, 0
+
+	r := newBucketReconciler(a, WithPreCreateObserve(), WithCreateResolver(&seeker{}), connects(upstream.ExternalClientFns{
+		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+			if observes++; observes == 2 {
+				return ExternalObservation{}, context.DeadlineExceeded
+			}
+
+			return ExternalObservation{}, nil
+		},
+		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+			creates++
+			return ExternalCreation{}, nil
+		},
+	}))
+
+	if _, err := r.Reconcile(context.Background(), request()); err != nil {
+		t.Fatal(err)
+	}
+
+	if b := get(t, a); creates != 0 || meta.ExternalCreateIncomplete(b) || meta.GetExternalCreateFailed(b).IsZero() {
+		t.Errorf("creates: want 0, got %d; want external-create-failed, got %v", creates, b.GetAnnotations())
+	}
+}
+
+// What was refused stays another's also without the option that refused it.
+func TestRefusalWithoutOption(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		mods    []func(b *testkit.Bucket)
+		deletes int
+		updates int
+		gone    bool
+		synced  corev1.ConditionStatus
+	}{
+		"Deleting": {
+			reason: "It is removed without the external resource.",
+			mods:   []func(b *testkit.Bucket){annotated(AnnotationKeyCreateRefused, "id-1"), deleting},
+			gone:   true,
+		},
+		"Managed": {
+			reason: "It is not updated.",
+			mods:   []func(b *testkit.Bucket){annotated(AnnotationKeyCreateRefused, "id-1")},
+			synced: corev1.ConditionFalse,
+		},
+		"Adopted": {
+			reason:  "To remove the annotation is to adopt the external resource.",
+			updates: 1,
+			synced:  corev1.ConditionTrue,
+		},
+		"AdoptedAndDeleted": {
+			reason:  "Then it is deleted, too.",
+			mods:    []func(b *testkit.Bucket){deleting},
+			deletes: 1,
+			synced:  corev1.ConditionTrue,
+		},
+		"OfAnotherName": {
+			reason:  "The refusal is of one external resource.",
+			mods:    []func(b *testkit.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")},
+			updates: 1,
+			synced:  corev1.ConditionTrue,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(append([]func(b *testkit.Bucket){named("id-1"), finalizers(FinalizerName)}, tc.mods...)...))
+			updates, deletes := 0, 0
+
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+					return ExternalObservation{ResourceExists: true}, nil
+				},
+				UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) {
+					updates++
+					return ExternalUpdate{}, nil
+				},
+				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+					deletes++
+					return ExternalDelete{}, nil
+				},
+			}))
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatal(err)
+			}
+
+			b := get(t, a)
+
+			synced := b.GetCondition(xpv2.TypeSynced).Status
+			if tc.gone {
+				synced = ""
+			}
+
+			want := []any{tc.updates, tc.deletes, tc.gone, tc.synced}
+			if diff := cmp.Diff(want, []any{updates, deletes, b.GetName() == "", synced}); diff != "" {
+				t.Errorf("\n%s\nupdates, deletes, gone, synced: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
 }

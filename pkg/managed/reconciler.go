@@ -74,6 +74,9 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	c := &r.config
 	c.mustSuit(mg)
 
+	probe := upstream.NewReconciler(m, of, c.upstream...)
+	mustWork(probe)
+
 	live := liveReader(m)
 
 	layers := c.build(parts{
@@ -85,7 +88,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		log:          c.log,
 		record:       c.record,
 		runs:         runs(m),
-		settings:     settingsOf(upstream.NewReconciler(m, of, c.upstream...)),
+		settings:     settingsOf(probe),
 		ownFinalizer: finalizerName(c.finalizer),
 	})
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
@@ -384,6 +386,68 @@ func TestStatusWrites(t *testing.T) {
 			b := get(t, a)
 			if token := b.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]; b.GetLastHandledReconcileAt() != token {
 				t.Errorf("\n%s\nlast handled request: want %q, got %q", tc.reason, token, b.GetLastHandledReconcileAt())
+			}
+		})
+	}
+}
+
+// What the API server stores in the same way is not written again.
+func TestStatusIsComparedAsStored(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		observe func(b *testkit.Bucket, n int)
+		want    int
+	}{
+		"RawNewline": {
+			reason:  "Raw JSON with a trailing newline, as an encoder writes it.",
+			observe: func(b *testkit.Bucket, _ int) { b.Status.AtProvider.Manifest.Raw = []byte("{\"b\": 1,\"a\":[1.0]}\n") },
+		},
+		"Milliseconds": {
+			reason: "A time with milliseconds, as an external API returns it.",
+			observe: func(b *testkit.Bucket, n int) {
+				b.Status.AtProvider.Created = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 1000*n, time.UTC)}
+			},
+		},
+		"AnotherTime": {
+			reason: "Another second is another time.",
+			observe: func(b *testkit.Bucket, n int) {
+				b.Status.AtProvider.Created = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, n, 0, time.UTC)}
+			},
+			want: 3,
+		},
+		"AnotherRaw": {
+			reason:  "Another value is another value.",
+			observe: func(b *testkit.Bucket, n int) { b.Status.AtProvider.Manifest.Raw = fmt.Appendf(nil, "{\"a\":%d}\n", n) },
+			want:    3,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				n++
+				tc.observe(bucketOf(mg), n)
+
+				return exists(ctx, mg)
+			}}))
+
+			reconcile := func() {
+				if _, err := r.Reconcile(context.Background(), request()); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			reconcile()
+			a.Forget()
+
+			for range 3 {
+				reconcile()
+			}
+
+			if got := a.Writes(); got != tc.want {
+				t.Errorf("\n%s\nwrites in a steady state: want %d, got %d", tc.reason, tc.want, got)
 			}
 		})
 	}

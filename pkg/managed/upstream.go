@@ -53,6 +53,35 @@ func settingsOf(r *upstream.Reconciler) settings {
 	}
 }
 
+// mustWork panics if an option set a part of upstream's reconciler to nil that every
+// reconcile calls.
+func mustWork(r *upstream.Reconciler) {
+	for field, option := range map[string]string{
+		"log":                         "WithLogger",
+		"record":                      "WithRecorder",
+		"change":                      "WithChangeLogger",
+		"metricRecorder":              "WithMetricRecorder",
+		"managed.ReferenceResolver":   "WithReferenceResolver",
+		"managed.ConnectionPublisher": "a connection publisher",
+	} {
+		v := mustHave(r, field, reflect.Interface)
+		if !v.IsNil() {
+			v = v.Elem()
+		}
+
+		switch v.Kind() { //nolint:exhaustive // Others can't be nil.
+		case reflect.Interface, reflect.Pointer, reflect.Func:
+			if v.IsNil() {
+				panic(errors.Errorf("managed.%s was given nil: leave the option out to get the default", option))
+			}
+		}
+	}
+
+	if mustHave(r, "pollIntervalHook", reflect.Func).IsNil() {
+		panic(errors.New("managed.WithPollIntervalHook was given nil: leave the option out to get the default"))
+	}
+}
+
 // finalizerName returns the name of the finalizer that f adds. It is empty if f is a
 // finalizer of the provider's own.
 func finalizerName(f resource.Finalizer) string {

@@ -67,9 +67,9 @@ func (k Kind) statusOf(o client.Object) (any, bool) {
 	return reflect.ValueOf(o).Elem().Field(k.status).Addr().Interface(), true
 }
 
-// statusEqual tells whether a and b are known to have the same status. Empty
-// and absent lists and maps are the same; it is false if there is no status to
-// compare.
+// statusEqual reports whether a and b are known to have the same status, as it would
+// be stored. Empty and absent lists and maps are the same; it is false if there is no
+// status to compare.
 func (k Kind) statusEqual(a, b client.Object) bool {
 	as, ok := k.statusOf(a)
 	if !ok {
@@ -78,7 +78,7 @@ func (k Kind) statusEqual(a, b client.Object) bool {
 
 	bs, ok := k.statusOf(b)
 
-	return ok && (same(reflect.ValueOf(as), reflect.ValueOf(bs)) || equality.Semantic.DeepEqual(as, bs))
+	return ok && (same(reflect.ValueOf(as), reflect.ValueOf(bs)) || equality.Semantic.DeepEqual(as, bs) || storedEqual(as, bs))
 }
 
 // moveStatus sets the status of dst to that of src, which must not be used

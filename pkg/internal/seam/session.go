@@ -233,7 +233,7 @@ func bookkeeping(dst, src client.Object) {
 func sameButKind(a, b client.Object) bool {
 	a.GetObjectKind().SetGroupVersionKind(b.GetObjectKind().GroupVersionKind())
 
-	return equality.Semantic.DeepEqual(a, b)
+	return equality.Semantic.DeepEqual(a, b) || storedEqual(a, b)
 }
 
 // OnlyAnnotationsDiffer tells whether o is known to differ from what the API

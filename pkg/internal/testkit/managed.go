@@ -26,6 +26,10 @@ type Parameters struct {
 type Observation struct {
 	ID    string            `json:"id,omitempty"`
 	Facts map[string]string `json:"facts,omitempty"`
+
+	// Created and Manifest are stored otherwise than Go has them.
+	Created  *metav1.Time         `json:"created,omitempty"`
+	Manifest runtime.RawExtension `json:"manifest,omitempty"`
 }
 
 // A BucketSpec is the desired state of a Bucket.
@@ -234,4 +238,6 @@ func (s *Status) DeepCopyInto(out *Status) {
 	s.ManagedResourceStatus.DeepCopyInto(&out.ManagedResourceStatus)
 	out.AtProvider = s.AtProvider
 	out.AtProvider.Facts = maps.Clone(s.AtProvider.Facts)
+	out.AtProvider.Created = s.AtProvider.Created.DeepCopy()
+	s.AtProvider.Manifest.DeepCopyInto(&out.AtProvider.Manifest)
 }

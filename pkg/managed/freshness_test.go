@@ -1,0 +1,197 @@
+package managed
+
+import (
+	"context"
+	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// rewrite the object on the API server, past everything.
+func rewrite(t *testing.T, a *testkit.API, fn func(b *testkit.Bucket)) {
+	t.Helper()
+
+	b := get(t, a)
+	fn(b)
+
+	if err := a.Server().Update(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Nothing is created, updated or deleted for a managed resource that is known to have
+// changed.
+func TestFreshness(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		then   func(t *testing.T, a *testkit.API, c *call)
+		want   bool
+	}{
+		"Unchanged": {
+			reason: "Nothing is known against it.",
+			want:   true,
+		},
+		"ChangedUnnoticed": {
+			reason: "What nobody has noticed can't be heeded.",
+			then: func(t *testing.T, a *testkit.API, _ *call) {
+				t.Helper()
+				rewrite(t, a, annotated("k", "v"))
+			},
+			want: true,
+		},
+		"Noticed": {
+			reason: "A conflict in an earlier write has shown another state.",
+			then: func(t *testing.T, a *testkit.API, c *call) {
+				t.Helper()
+				rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+
+				if err := c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		"Gone": {
+			reason: "What does not exist may have been handed to another control plane.",
+			then: func(t *testing.T, a *testkit.API, c *call) {
+				t.Helper()
+
+				if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
+					t.Fatal(err)
+				}
+
+				if err := c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		"WrittenByTheProvider": {
+			reason: "A provider that writes the managed resource itself has the newest one in memory.",
+			then: func(t *testing.T, a *testkit.API, c *call) {
+				t.Helper()
+				meta.AddAnnotations(c.mg, map[string]string{"k": "v"})
+
+				if err := a.Server().Update(context.Background(), c.mg); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: true,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, called := testkit.NewAPI(bucket()), []string{}
+
+			alone(t, a, newFreshness, &recorder{}, calls{
+				observe: func(c *call) (observation, error) {
+					if tc.then != nil {
+						tc.then(t, a, c)
+					}
+
+					return observation{}, nil
+				},
+				create: func(*call) (creation, error) { called = append(called, "create"); return creation{}, nil },
+				update: func(*call) (ExternalUpdate, error) { called = append(called, "update"); return ExternalUpdate{}, nil },
+				delete: func(*call) (deletion, error) { called = append(called, "delete"); return deletion{}, nil },
+			}, func(ctx context.Context, e external, c *call) {
+				if _, err := e.Observe(ctx, c); err != nil {
+					t.Fatal(err)
+				}
+
+				_, cerr := e.Create(ctx, c)
+				_, uerr := e.Update(ctx, c)
+				_, derr := e.Delete(ctx, c)
+
+				for _, err := range []error{cerr, uerr, derr} {
+					if (err == nil) != tc.want || err != nil && !kerrors.IsConflict(err) {
+						t.Errorf("\n%s\nwant a conflict unless it is called (%t), got %v", tc.reason, tc.want, err)
+					}
+				}
+			})
+
+			want := []string{}
+			if tc.want {
+				want = []string{"create", "update", "delete"}
+			}
+
+			if diff := cmp.Diff(want, called); diff != "" {
+				t.Errorf("\n%s\ncalls: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// What a conflict has shown right before an external call stops that call: the managed
+// resource was paused, or its policies changed.
+func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
+	changes := map[string]func(b *testkit.Bucket){
+		"Paused":   annotated(meta.AnnotationKeyReconciliationPaused, "true"),
+		"Policies": policies(xpv2.ManagementActionObserve),
+		"Renamed":  named("another"),
+	}
+
+	cases := map[string]struct {
+		reason string
+		object *testkit.Bucket
+		fns    func(then func()) upstream.ExternalClientFns
+	}{
+		"Delete": {
+			reason: "The report that precedes Delete meets the conflict.",
+			object: bucket(named("id-1"), deleting, finalizers(FinalizerName)),
+			fns: func(then func()) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					then()
+					return exists(ctx, mg)
+				}}
+			},
+		},
+		"Update": {
+			reason: "Storing what Observe learned meets the conflict.",
+			object: bucket(named("id-1"), finalizers(FinalizerName)),
+			fns: func(then func()) upstream.ExternalClientFns {
+				return upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+					meta.AddAnnotations(mg, map[string]string{"learned": "now"})
+					then()
+
+					return ExternalObservation{ResourceExists: true}, nil
+				}}
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		for cname, modify := range changes {
+			t.Run(name+"/"+cname, func(t *testing.T) {
+				b, _ := tc.object.DeepCopyObject().(*testkit.Bucket)
+				a, acted, once := testkit.NewAPI(b), 0, false
+
+				fns := tc.fns(func() {
+					if !once {
+						once = true
+						rewrite(t, a, modify)
+					}
+				})
+				fns.UpdateFn = func(context.Context, resource.Managed) (ExternalUpdate, error) { acted++; return ExternalUpdate{}, nil }
+				fns.DeleteFn = func(context.Context, resource.Managed) (ExternalDelete, error) { acted++; return ExternalDelete{}, nil }
+
+				result, err := newBucketReconciler(a, connects(fns)).Reconcile(context.Background(), request())
+				//nolint:staticcheck // Upstream asks for a requeue this way.
+				if err != nil || !result.Requeue {
+					t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
+				}
+
+				if acted > 0 {
+					t.Errorf("\n%s\nthe external resource was changed", tc.reason)
+				}
+			})
+		}
+	}
+}
