@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -922,5 +923,105 @@ func TestCreatedNameWinsLater(t *testing.T) {
 				t.Errorf("\n%s\nwant the user told once, got %q", tc.reason, ms)
 			}
 		})
+	}
+}
+
+// An annotation that Observe changes each time is stored at a bounded rate, and
+// the external name each time.
+func TestUnstableAnnotation(t *testing.T) {
+	a, c, rec, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), &recorder{}, 0
+
+	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+		n++
+		meta.AddAnnotations(mg, map[string]string{"example.org/etag": fmt.Sprint(n)})
+
+		if n > 300 {
+			meta.SetExternalName(mg, fmt.Sprintf("id-%d", n))
+		}
+
+		return exists(ctx, mg)
+	}}))
+
+	reconciles := func(times int, every time.Duration) int {
+		a.Forget()
+
+		for range times {
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatal(err)
+			}
+
+			c.now = c.now.Add(every)
+		}
+
+		return a.Count(testkit.Patch)
+	}
+
+	got := []any{reconciles(100, time.Second), len(rec.of(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
+	if diff := cmp.Diff([]any{7, 1, 20}, got); diff != "" {
+		t.Errorf("patches in 100 s, warnings, patches in 20 minutes: -want, +got:\n%s", diff)
+	}
+
+	if got := reconciles(5, time.Millisecond); got != 5 || meta.GetExternalName(get(t, a)) != fmt.Sprintf("id-%d", n) {
+		t.Errorf("patches of external names: want 5, got %d; last %q", got, meta.GetExternalName(get(t, a)))
+	}
+
+	// It has come to rest, and may change again.
+	c.now = c.now.Add(time.Hour)
+
+	if got := reconciles(1, 0); got != 1 || len(rec.of(reasonUnstableAnnotation)) != 1 {
+		t.Errorf("patches after an hour: want 1, got %d", got)
+	}
+}
+
+// The name of an external resource that was created for a managed resource which is
+// removed meanwhile is in an event.
+func TestManagedResourceRemovedDuringCreate(t *testing.T) {
+	a, h := testkit.NewAPI(bucket()), &heard{}
+
+	r := newBucketReconciler(a, WithRecorder(h), connects(upstream.ExternalClientFns{
+		ObserveFn: absent,
+		CreateFn: func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+			b := get(t, a)
+			b.SetFinalizers(nil)
+
+			if err := a.Server().Update(ctx, b); err != nil {
+				t.Fatal(err)
+			}
+
+			if err := a.Server().Delete(ctx, b); err != nil {
+				t.Fatal(err)
+			}
+
+			meta.SetExternalName(mg, "id-1")
+
+			return ExternalCreation{}, nil
+		},
+	}))
+
+	_, _ = r.Reconcile(context.Background(), request())
+
+	if ms := h.of(reasonLostManagedResource); len(ms) != 1 || !strings.Contains(ms[0], `"id-1"`) {
+		t.Errorf("events: want one with the external name, got %v", ms)
+	}
+}
+
+// A name that Observe empties is not taken away, whatever else Observe says.
+func TestEmptiedExternalName(t *testing.T) {
+	a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName)))
+
+	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+		meta.SetExternalName(mg, "")
+		o, err := exists(ctx, mg)
+		o.ResourceLateInitialized = true
+
+		return o, err
+	}}))
+
+	if _, err := r.Reconcile(context.Background(), request()); err != nil {
+		t.Fatal(err)
+	}
+
+	if got := meta.GetExternalName(get(t, a)); got != "id-1" {
+		t.Errorf("external name: want id-1, got %q", got)
 	}
 }

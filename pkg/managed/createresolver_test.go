@@ -1436,3 +1436,61 @@ func TestCreateResolverConstruction(t *testing.T) {
 		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.says, tc.fn) })
 	}
 }
+
+// An error with a request id in it changes no condition.
+func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
+	n := 0
+	f := asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+		n++
+		return asyncstate.Finding{}, errors.Errorf("throttled, request %d", n)
+	})
+
+	a, h := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &heard{}
+	r := newBucketReconciler(a, WithCreateResolver(f), WithRecorder(h), connects(upstream.ExternalClientFns{}))
+
+	for i := range 4 {
+		if i == 1 {
+			a.Forget()
+		}
+
+		if _, err := r.Reconcile(context.Background(), request()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if got := a.Writes(); got != 0 {
+		t.Errorf("writes after the first: want 0, got %d", got)
+	}
+
+	if ms := h.of(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
+		t.Errorf("events: want the error of each, got %v", ms)
+	}
+}
+
+// The clock of the machine that announced a create may be ahead.
+func TestCreateResolverClockAhead(t *testing.T) {
+	a, c := testkit.NewAPI(bucket(interruptedBucket(-10*365*24*time.Hour))), newClock()
+	c.now = time.Now()
+
+	created := 0
+	r := newBucketReconciler(a, c.option(), WithCreateResolver(asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+		return asyncstate.Absent(), nil
+	})), connects(upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+		created++
+		return ExternalCreation{}, nil
+	}}))
+
+	for range 2 {
+		if _, err := r.Reconcile(context.Background(), request()); err != nil {
+			t.Fatal(err)
+		}
+
+		if created == 0 {
+			c.now = c.now.Add(3 * time.Minute)
+		}
+	}
+
+	if created != 1 {
+		t.Errorf("creates after three minutes: want 1, got %d", created)
+	}
+}

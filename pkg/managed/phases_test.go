@@ -1250,3 +1250,119 @@ func TestNotDeleted(t *testing.T) {
 		}
 	}
 }
+
+// A provider that writes Ready itself, also while the managed resource is deleted, is
+// left alone after it has done so twice.
+func TestDeletionWithForeignStatusWriter(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		opts   []ReconcilerOption
+		delete error
+	}{
+		"Deletes":      {reason: "The external resource takes a while."},
+		"DeleteFails":  {reason: "It can't be deleted.", delete: errors.New("boom")},
+		"OtherHolders": {reason: "Upstream writes no status.", opts: []ReconcilerOption{func(*Reconciler) {}}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			mods := []func(b *testkit.Bucket){named("id-1"), deleting, finalizers(FinalizerName)}
+			if len(tc.opts) > 0 {
+				mods = append(mods, finalizers(FinalizerName, "example.org/other"))
+			}
+
+			a, rec := testkit.NewAPI(bucket(mods...)), &recorder{}
+
+			r := newBucketReconciler(a, append(tc.opts, WithRecorder(rec), connects(upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					mg.SetConditions(xpv2.Available())
+					// With the manager's own client.
+					if err := a.Server().Status().Update(ctx, mg); err != nil {
+						return ExternalObservation{}, err
+					}
+
+					return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+				},
+				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) { return ExternalDelete{}, tc.delete },
+			}))...)
+
+			reconcile := func() {
+				if _, err := r.Reconcile(context.Background(), request()); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			for range 3 {
+				reconcile()
+			}
+
+			rests := get(t, a)
+
+			for range 5 {
+				reconcile()
+			}
+
+			got := get(t, a)
+			if diff := cmp.Diff(rests.GetResourceVersion(), got.GetResourceVersion()); diff != "" {
+				t.Errorf("\n%s\nresource version at rest: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			want := []any{xpv2.ReasonAvailable, corev1.ConditionTrue, 1}
+			if diff := cmp.Diff(want, []any{got.GetCondition(xpv2.TypeReady).Reason, got.GetCondition(reconciler.TypeDeleting).Status, len(rec.of(reasonForeignStatus))}); diff != "" {
+				t.Errorf("\n%s\nReady, Deleting, events: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// The provider's own finalizer is none of another controller's, whatever its name.
+func TestDeletionWithCustomFinalizer(t *testing.T) {
+	custom := func(a *testkit.API) resource.Finalizer {
+		return resource.NewAPIFinalizer(a.Client(), "example.org/own")
+	}
+
+	cases := map[string]struct {
+		reason     string
+		finalizer  func(a *testkit.API) resource.Finalizer
+		finalizers []string
+		want       string
+	}{
+		"Others": {
+			reason:     "The others are named.",
+			finalizer:  custom,
+			finalizers: []string{"example.org/own", "example.org/other"},
+			want:       messageWaitingFinalizer + "example.org/other",
+		},
+		"Upstream": {
+			reason:     "Upstream's is another's then.",
+			finalizer:  custom,
+			finalizers: []string{"example.org/own", FinalizerName},
+			want:       messageWaitingFinalizer + FinalizerName,
+		},
+		"Unknown": {
+			reason: "Of a finalizer that is code of the provider's the name is not known.",
+			finalizer: func(a *testkit.API) resource.Finalizer {
+				f := custom(a)
+				return resource.FinalizerFns{AddFinalizerFn: f.AddFinalizer, RemoveFinalizerFn: f.RemoveFinalizer}
+			},
+			finalizers: []string{"example.org/own", "example.org/other"},
+			want:       messageSomeFinalizer + "example.org/other, example.org/own",
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(tc.finalizers...)))
+			r := newBucketReconciler(a, WithFinalizer(tc.finalizer(a)), connects(upstream.ExternalClientFns{}))
+
+			if _, err := r.Reconcile(context.Background(), request()); err != nil {
+				t.Fatal(err)
+			}
+
+			c := get(t, a).GetCondition(reconciler.TypeDeleting)
+			if diff := cmp.Diff([]any{reconciler.ReasonWaitingForFinalizers, tc.want}, []any{c.Reason, c.Message}); diff != "" {
+				t.Errorf("\n%s\nDeleting: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -1134,6 +1136,285 @@ func TestReservationOfNothing(t *testing.T) {
 			}()
 
 			tc.option()
+		})
+	}
+}
+
+// in puts a managed resource into another namespace.
+func in(namespace string) func(b *testkit.Bucket) {
+	return func(b *testkit.Bucket) { b.Namespace = namespace }
+}
+
+// A tenancy is an external system in which creates of one namespace fail.
+type tenancy struct {
+	exists  bool
+	fails   string
+	creates []string
+	err     error
+}
+
+func (c *tenancy) client() upstream.ExternalClientFns {
+	return upstream.ExternalClientFns{
+		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+			return ExternalObservation{ResourceExists: c.exists, ResourceUpToDate: true}, nil
+		},
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			c.creates = append(c.creates, mg.GetNamespace())
+			if mg.GetNamespace() == c.fails {
+				return ExternalCreation{}, c.err
+			}
+
+			c.exists = true
+
+			return ExternalCreation{}, nil
+		},
+	}
+}
+
+// A name that no create has confirmed keeps no other namespace from it, and a message
+// names nothing of another namespace.
+func TestReservationBetweenNamespaces(t *testing.T) {
+	boom := errors.New("quota exceeded")
+
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   []string
+		holder string
+		says   string
+	}{
+		"CreateFails": {
+			reason: "A create that failed reserves nothing, however often it is tried.",
+			err:    boom,
+			want:   []string{"attacker", "attacker", "victim"},
+			holder: "theirs",
+		},
+		"OutcomeUnknown": {
+			reason: "What may exist stays reserved.",
+			err:    errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout"),
+			want:   []string{"attacker"},
+			holder: "mine",
+			says:   "it is reserved by a managed resource in another namespace",
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(of("mine", in("attacker")), of("theirs", in("victim")))
+			c := &tenancy{fails: "attacker", err: tc.err}
+			r := newBucketReconciler(a, WithExternalNameReservation(leaseNamespace), connects(c.client()))
+
+			for _, n := range []types.NamespacedName{{Namespace: "attacker", Name: "mine"}, {Namespace: "attacker", Name: "mine"}, {Namespace: "victim", Name: "theirs"}} {
+				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: n}); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			if diff := cmp.Diff([]any{tc.want, map[string]string{sharedKey: tc.holder}}, []any{c.creates, holders(t, a)}); diff != "" {
+				t.Errorf("\n%s\ncreates, holders: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			b := &testkit.Bucket{}
+			if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b); err != nil {
+				t.Fatal(err)
+			}
+
+			for _, ct := range []xpv2.ConditionType{xpv2.TypeSynced, TypeExternalNameReserved} {
+				if m := b.GetCondition(ct).Message; !strings.Contains(m, tc.says) || strings.Contains(m, "attacker") || strings.Contains(m, "mine") {
+					t.Errorf("\n%s\n%s: want %q and no name, got %q", tc.reason, ct, tc.says, m)
+				}
+			}
+
+			// The first one is told no more of the second.
+			if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "attacker", Name: "mine"}}); err != nil {
+				t.Fatal(err)
+			}
+
+			if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b); err != nil {
+				t.Fatal(err)
+			}
+
+			if m := b.GetCondition(TypeExternalNameReserved).Message; strings.Contains(m, "victim") || strings.Contains(m, "theirs") {
+				t.Errorf("\n%s\nthe first one learns of the second: %q", tc.reason, m)
+			}
+		})
+	}
+}
+
+// A lease that an earlier process took for a create that then failed is given back.
+func TestReservationOfFailedCreateIsGivenBack(t *testing.T) {
+	a, c := testkit.NewAPI(of("b"), of("other")), &shared{}
+
+	boom := errors.New("boom")
+	fns := c.client()
+	fns.CreateFn = func(context.Context, resource.Managed) (ExternalCreation, error) { return ExternalCreation{}, boom }
+
+	dies := true
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if dies && r.Verb == testkit.Delete && isLease(r.Object) {
+			return errors.New("the process died")
+		}
+
+		return nil
+	}
+
+	run(t, reserving(a, c, connects(fns)), "b")
+
+	if diff := cmp.Diff(map[string]string{sharedKey: "b"}, holders(t, a)); diff != "" {
+		t.Fatalf("holders: -want, +got:\n%s", diff)
+	}
+
+	// A new process, in which the create is postponed.
+	dies = false
+
+	var known *reservation
+
+	r := reserving(a, c, connects(fns), spies(slotReservation, &known))
+	run(t, r, "b")
+
+	if diff := cmp.Diff([]any{map[string]string{}, ""}, []any{holders(t, a), known.held.get(bucketNamed(t, a, "b")).key}); diff != "" {
+		t.Errorf("holders, held: -want, +got:\n%s", diff)
+	}
+}
+
+// A managed resource that may change nothing holds nothing.
+func TestReservationNeedsAnAction(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		policies []xpv2.ManagementAction
+		holds    bool
+	}{
+		"Observe":     {reason: "It only looks.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve}},
+		"Import":      {reason: "It writes only to itself.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize}},
+		"Delete":      {reason: "It may delete.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete}, holds: true},
+		"Update":      {reason: "It may update.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate}, holds: true},
+		"Unspecified": {reason: "It may do everything.", policies: []xpv2.ManagementAction{xpv2.ManagementActionAll}, holds: true},
+	}
+
+	for name, tc := range cases {
+		for _, restarted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/restarted=%t", name, restarted), func(t *testing.T) {
+				a, c := testkit.NewAPI(of("owner"), of("next")), &shared{}
+				r := reserving(a, c)
+				run(t, r, "owner", "owner", "next")
+
+				if s := bucketNamed(t, a, "next").GetCondition(TypeExternalNameReserved).Status; s != corev1.ConditionFalse {
+					t.Fatalf("the second one is not blocked: %s", s)
+				}
+
+				// A hand-over: the first one is only to look from now on.
+				b := bucketNamed(t, a, "owner")
+				b.Spec.ManagementPolicies = tc.policies
+
+				if err := a.Server().Update(context.Background(), b); err != nil {
+					t.Fatal(err)
+				}
+
+				if restarted {
+					r = reserving(a, c)
+				}
+
+				run(t, r, "owner")
+				c.owner = ""
+				run(t, r, "next")
+
+				want := "next"
+				if tc.holds {
+					want = "owner"
+				}
+
+				if diff := cmp.Diff(map[string]string{sharedKey: want}, holders(t, a)); diff != "" {
+					t.Errorf("\n%s\nholders: -want, +got:\n%s", tc.reason, diff)
+				}
+
+				a.Forget()
+				run(t, r, "owner")
+
+				if n := len(a.Requests()); n != 0 {
+					t.Errorf("\n%s\nrequests of a steady state: want none but cached reads, got %v", tc.reason, a.Requests())
+				}
+			})
+		}
+	}
+}
+
+// One that was blocked, and then only observes, no longer says that it is blocked.
+func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
+	a, c := testkit.NewAPI(of("owner"), of("blocked")), &shared{}
+	r := reserving(a, c)
+	run(t, r, "owner", "blocked")
+
+	b := bucketNamed(t, a, "blocked")
+	b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
+
+	if err := a.Server().Update(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+
+	run(t, r, "blocked")
+
+	got := bucketNamed(t, a, "blocked").GetCondition(TypeExternalNameReserved)
+	if diff := cmp.Diff([]any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{got.Status, got.Reason}); diff != "" {
+		t.Errorf("condition: -want, +got:\n%s", diff)
+	}
+}
+
+// A managed resource that is blocked, and whose creates all failed, can be deleted.
+func TestReservationBlocksNoDeletionAfterFailedCreates(t *testing.T) {
+	at := time.Now().Add(-time.Hour).UTC()
+
+	stamped := func(key string, d time.Duration) func(b *testkit.Bucket) {
+		return annotated(key, at.Add(d).Format(time.RFC3339))
+	}
+
+	cases := map[string]struct {
+		reason string
+		mods   []func(b *testkit.Bucket)
+		gone   bool
+	}{
+		"NeverCreated": {reason: "There is nothing of its own.", gone: true},
+		"AllFailed": {
+			reason: "Nor is there if its creates failed.",
+			mods:   []func(b *testkit.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateFailed, time.Second)},
+			gone:   true,
+		},
+		"FailedAtOnce": {
+			reason: "In the second in which they were announced, too.",
+			mods:   []func(b *testkit.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateFailed, 0)},
+			gone:   true,
+		},
+		"Succeeded": {
+			reason: "What it created must not be forgotten.",
+			mods:   []func(b *testkit.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateSucceeded, time.Second)},
+		},
+		"SucceededOnce": {
+			reason: "Also if a later create failed.",
+			mods: []func(b *testkit.Bucket){
+				stamped(meta.AnnotationKeyExternalCreateSucceeded, 0),
+				stamped(meta.AnnotationKeyExternalCreatePending, time.Minute), stamped(meta.AnnotationKeyExternalCreateFailed, 2*time.Minute),
+			},
+		},
+		"Unknown": {
+			reason: "Nor what it may have created.",
+			mods: []func(b *testkit.Bucket){
+				stamped(meta.AnnotationKeyExternalCreateFailed, 0), stamped(meta.AnnotationKeyExternalCreatePending, time.Minute),
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, c := testkit.NewAPI(of("owner"), of("blocked", append(tc.mods, deleting, finalizers(FinalizerName))...)), &shared{}
+			r := reserving(a, c)
+			run(t, r, "owner", "blocked")
+
+			if got := bucketNamed(t, a, "blocked").GetName() == ""; got != tc.gone {
+				t.Errorf("\n%s\ngone: want %t, got %t", tc.reason, tc.gone, got)
+			}
+
+			if diff := cmp.Diff([]string{"create owner"}, c.did()); diff != "" {
+				t.Errorf("\n%s\ncalls: -want, +got:\n%s", tc.reason, diff)
+			}
 		})
 	}
 }

@@ -128,6 +128,12 @@ func TestUsageProtection(t *testing.T) {
 			reason: "One that is protected is not written.",
 			usage:  usageOf(protected), want: held,
 		},
+		"ProtectedByUpstream": {
+			reason: "One that a later version of upstream protects is left to it.",
+			usage: usageOf(func(u *testkit.ProviderConfigUsage) {
+				u.SetFinalizers([]string{upstreamUsageFinalizer})
+			}), want: &usageState{Finalizers: []string{upstreamUsageFinalizer}, Blocks: true},
+		},
 		"HalfProtected": {
 			reason: "One with the finalizer that would hold up a foreground deletion is protected anew.",
 			usage: usageOf(func(u *testkit.ProviderConfigUsage) {
