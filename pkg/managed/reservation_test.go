@@ -562,6 +562,11 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			faults: check(kerrors.NewGenericServerResponse(404, "get", schema.GroupResource{Resource: "buckets"}, "first", "404 page not found", 0, true)),
 			says:   "if it doesn't, delete the lease",
 		},
+		"NotFoundOfAnother": {
+			reason: "That something else is not found says nothing of the holder.",
+			faults: check(kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")),
+			says:   "if it doesn't, delete the lease",
+		},
 		"Broken": {
 			reason: "An API server that doesn't answer is no answer.",
 			faults: check(kerrors.NewInternalError(errors.New("boom"))),
@@ -1414,6 +1419,50 @@ func TestReservationBlocksNoDeletionAfterFailedCreates(t *testing.T) {
 
 			if diff := cmp.Diff([]string{"create owner"}, c.did()); diff != "" {
 				t.Errorf("\n%s\ncalls: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A name that is learned only while the managed resource is deleted may be another's.
+func TestReservationOfNameLearnedWhileDeleting(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		mods   []func(b *testkit.Bucket)
+		gone   bool
+	}{
+		"NeverCreated": {
+			reason: "It is removed without the external resource of the other.",
+			gone:   true,
+		},
+		"Created": {
+			reason: "It may be what it created itself, so it stays.",
+			mods:   []func(b *testkit.Bucket){annotated(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339))},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, c := testkit.NewAPI(of("owner"), of("unnamed", append(tc.mods, named(""), deleting, finalizers(FinalizerName))...)), &shared{}
+			fns := c.client()
+			observe := fns.ObserveFn
+			fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				if mg.GetName() == "unnamed" {
+					meta.SetExternalName(mg, "shared")
+				}
+
+				return observe(ctx, mg)
+			}
+
+			r := reserving(a, c, connects(fns))
+			run(t, r, "owner", "unnamed")
+
+			if got := bucketNamed(t, a, "unnamed").GetName() == ""; got != tc.gone {
+				t.Errorf("\n%s\ngone: want %t, got %t", tc.reason, tc.gone, got)
+			}
+
+			if diff := cmp.Diff([]any{[]string{"create owner"}, map[string]string{sharedKey: "owner"}}, []any{c.did(), holders(t, a)}); diff != "" {
+				t.Errorf("\n%s\ncalls, holders: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
