@@ -41,7 +41,7 @@
 //   - WithExternalNameReservation lets one managed resource at a time act on an
 //     external resource.
 //   - WithPreCreateObserve looks once more before it creates.
-//   - WithCreateResolver finds out what came of a create that was interrupted,
+//   - WithCreateResolver finds out the result of a create that was interrupted,
 //     where upstream stops.
 //   - WithDeletionConfirmation doesn't believe a single "not found".
 //   - NewProviderConfigUsageTracker lets a managed resource go whose namespace is

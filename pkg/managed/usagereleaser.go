@@ -24,7 +24,7 @@ const usageInterval = 30 * time.Second
 
 // A UsageReleaser lets go of the ProviderConfigUsages that WithUsageProtection
 // protects, where the reconciler of their managed resource can't: because the
-// provider was not running, because somebody removed the managed resource's finalizer
+// provider was not running, because a person removed the managed resource's finalizer
 // by hand, or because the managed resource went before it had one.
 //
 // It is a reconciler of usages, and safe for concurrent use.

@@ -40,7 +40,7 @@ type Change struct {
 	// Remove takes the annotation away, if it says what it was.
 	Remove bool
 
-	// Yield gives way to what somebody else wrote under the key meanwhile,
+	// Yield gives way to what another writer wrote under the key meanwhile,
 	// whatever StoreOptions say.
 	Yield bool
 }
@@ -50,7 +50,7 @@ type Changes []Change
 
 // StoreOptions say how annotations are stored.
 type StoreOptions struct {
-	// Insist makes what is in memory win over what somebody else wrote under
+	// Insist makes what is in memory win over what another writer wrote under
 	// the same key meanwhile. It is for what is known only once: the result of
 	// a create.
 	Insist bool
@@ -67,7 +67,7 @@ type StoreOptions struct {
 	// late, since it is only in memory.
 	Patient bool
 
-	// Overwrote is called for each value of somebody else's that gave way.
+	// Overwrote is called for each value of another writer that was replaced.
 	Overwrote func(key, theirs, ours string)
 }
 
@@ -98,12 +98,12 @@ func (s *Session) ChangedAnnotations(o client.Object) Changes {
 
 // StoreAnnotations puts exactly these annotations on the API server, whatever
 // has become of ctx. o keeps what is in memory; its resource version follows if
-// nobody else wrote in between, and else stays, so that the next write made from
+// no other writer wrote in between, and else stays, so that the next write made from
 // o meets a conflict.
 //
 // An object that is gone needs nothing stored, which is no error. What could not
 // be stored is remembered, and stored before the next reconcile of the object
-// does anything else. A conflict (errors.IsConflict) means that somebody else
+// does anything else. A conflict (errors.IsConflict) means that another writer
 // set one of the annotations to another value.
 func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Changes, so StoreOptions) error {
 	if len(cs) == 0 || s.gone {
@@ -295,7 +295,7 @@ func (cs Changes) Apply(o client.Object) {
 }
 
 // Left returns the changes that live, which was read from the API server itself,
-// still lacks; or a conflict if somebody else decided otherwise (IsOverruled).
+// still lacks; or a conflict if another writer decided otherwise (IsOverruled).
 func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 	var left Changes
 
@@ -312,7 +312,7 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 			}
 		default:
 			return nil, overruled{kerrors.NewConflict(schema.GroupResource{Group: live.GetObjectKind().GroupVersionKind().Group, Resource: live.GetObjectKind().GroupVersionKind().Kind},
-				live.GetName(), errors.Errorf("annotation %q was set by somebody else meanwhile", c.Key))}
+				live.GetName(), errors.Errorf("annotation %q was set by another writer meanwhile", c.Key))}
 		}
 
 		// Should live change again, it is compared with what it says now.
@@ -329,7 +329,7 @@ type overruled struct{ error }
 
 func (o overruled) Unwrap() error { return o.error }
 
-// IsOverruled tells whether err says that somebody else set an annotation that was
+// IsOverruled reports whether err says that another writer set an annotation that was
 // to be stored to another value, which is there now.
 func IsOverruled(err error) bool {
 	var o overruled
@@ -366,7 +366,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 
 		var err error
 
-		// Somebody may have written since. If o is known to be older than our
+		// Another writer may have written since. If o is known to be older than our
 		// own writes that proves nothing, and the patch will meet a conflict.
 		if s.exact {
 			left, err = left.Left(o, so)
@@ -383,7 +383,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 
 		switch {
 		case IsOverruled(err):
-			// Somebody else decided meanwhile, and what we had can be learned
+			// Another writer decided meanwhile, and what we had can be learned
 			// again.
 			s.memory.update(o, func(e *entry) { e.pending = nil })
 			return err

@@ -55,7 +55,7 @@ func Conditioned(o client.Object) (resource.Conditioned, bool) {
 	return &composed.Unstructured{Unstructured: *u}, true
 }
 
-// hasConditions tells whether there are conditions, and whether what there is
+// hasConditions reports whether there are conditions, and whether what there is
 // has their shape.
 func hasConditions(content map[string]any) (found, ok bool) {
 	v, found, err := unstructured.NestedFieldNoCopy(content, "status", "conditions")
@@ -81,7 +81,7 @@ func hasConditions(content map[string]any) (found, ok bool) {
 	return true, true
 }
 
-// isCondition tells whether v can be decoded as a condition.
+// isCondition reports whether v can be decoded as a condition.
 func isCondition(v any) bool {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -148,7 +148,7 @@ type Say func(server client.Object) []xpv2.Condition
 // the API server itself; an object that is gone needs no conditions, which is no
 // error.
 //
-// If o is not nil, o's resource version follows if nobody else wrote in between.
+// If o is not nil, o's resource version follows if no other writer wrote in between.
 func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say) error {
 	followed := o != nil && o.GetResourceVersion() == s.base.GetResourceVersion()
 

@@ -36,7 +36,7 @@ func guarded(o client.Object, body map[string]any) (client.Patch, error) {
 	return client.RawPatch(types.MergePatchType, data), nil
 }
 
-// Permanent tells whether the same request would fail the same way again.
+// Permanent reports whether the same request would fail the same way again.
 func Permanent(err error) bool {
 	return errors.Is(err, ErrNoStatus) || kerrors.IsNotFound(err) || kerrors.IsInvalid(err) || kerrors.IsForbidden(err) ||
 		kerrors.IsBadRequest(err) || kerrors.IsMethodNotSupported(err) ||

@@ -31,7 +31,7 @@ type entry struct {
 	doubt string
 
 	// pending are annotations that could not be stored; insist, that they are
-	// to win over what somebody else wrote meanwhile.
+	// to win over what another writer wrote meanwhile.
 	pending Changes
 	insist  bool
 
@@ -88,7 +88,7 @@ func (m *Memory) forget(k client.ObjectKey) {
 	delete(m.entries, k)
 }
 
-// fresh tells whether a read of resource version v is known to have all that
+// fresh reports whether a read of resource version v is known to have all that
 // was written through the seams.
 func (e entry) fresh(v string) bool {
 	return (e.version == "" || asFreshAs(v, e.version)) && (e.doubt == "" || OlderThan(e.doubt, v))
@@ -109,7 +109,7 @@ func (m *Memory) wrote(o client.Object) {
 	})
 }
 
-// doubted remembers that nobody knows whether the API server did a status write
+// doubted remembers that it is unknown whether the API server did a status write
 // of ours to an object that had o's resource version.
 func (m *Memory) doubted(o client.Object) {
 	m.update(o, func(e *entry) {

@@ -5,7 +5,7 @@ import (
 	"reflect"
 )
 
-// same tells whether a and b are known to be the same. It may not know: false
+// same reports whether a and b are known to be the same. It may not know: false
 // does not mean that they differ. It is what makes a reconcile in which nothing
 // changed cheap: comparing semantically needs several allocations for each
 // entry of each map.

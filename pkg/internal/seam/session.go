@@ -58,7 +58,7 @@ func with(ctx context.Context, s *Session) context.Context {
 	return context.WithValue(ctx, sessionKey{}, s)
 }
 
-// Tracks tells whether o is the object that this session is about, in the form
+// Tracks reports whether o is the object that this session is about, in the form
 // in which it was first read.
 func (s *Session) Tracks(o client.Object) bool {
 	return s != nil && s.base != nil &&
@@ -73,20 +73,20 @@ func (s *Session) Key() client.ObjectKey { return s.key }
 // have had, or nil if the object has not been read. It must not be changed.
 func (s *Session) Base() client.Object { return s.base }
 
-// Gone tells whether the object is known not to exist any more.
+// Gone reports whether the object is known to no longer exist.
 func (s *Session) Gone() bool { return s != nil && s.gone }
 
 // Moved reports whether the API server is known to have another state of o than the
-// one that o came of, or not to have o.
+// one that o was read from, or not to have o.
 func (s *Session) Moved(o client.Object) bool {
 	return s != nil && (s.gone || s.Tracks(o) && o.GetResourceVersion() != s.base.GetResourceVersion())
 }
 
-// StatusWritten tells whether the inner reconciler wrote, or would have written,
+// StatusWritten reports whether the inner reconciler wrote, or would have written,
 // the object's status.
 func (s *Session) StatusWritten() bool { return s.statusWritten }
 
-// Unannounced tells whether conditions could not be announced in this reconcile,
+// Unannounced reports whether conditions could not be announced in this reconcile,
 // so that trying once more is of no use.
 func (s *Session) Unannounced() bool { return s.unannounced }
 
@@ -149,7 +149,7 @@ func (s *Session) passed(o client.Object) {
 }
 
 // doubt notices a write of the session's object's status that failed. Unless the
-// API server is known to have refused it, it may have been done nevertheless:
+// API server is known to have refused it, it may have been done:
 // the status that we know, or will read next from a cache, may be out of date.
 func (s *Session) doubt(o client.Object, err error) {
 	if err == nil || kerrors.IsConflict(err) || kerrors.IsTooManyRequests(err) || Permanent(err) {
@@ -164,16 +164,16 @@ func (s *Session) doubt(o client.Object, err error) {
 // status that is in memory: whatever client fn has, it decodes the API server's
 // answer into o.
 //
-// If the answer shows that somebody else wrote status meanwhile, what they wrote
-// is kept instead, and the reconcile is run again to observe anew.
+// If the answer shows that another writer wrote status meanwhile, that status
+// is kept instead, and the reconcile runs again to observe again.
 func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	if !s.Tracks(o) || s.kind.status == noStatus {
 		return fn()
 	}
 
 	before, kept := o.GetResourceVersion(), Empty(o)
-	// What is in memory can be told from what somebody else wrote only if it
-	// came of what we know the API server to have.
+	// What is in memory can be told from what another writer wrote only if it
+	// started from what the API server is known to have.
 	known := before == s.base.GetResourceVersion()
 
 	memory := clone(o)
@@ -211,7 +211,7 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	return err
 }
 
-// onlyFinalizersDiffer tells whether a and b, which have the same status, differ
+// onlyFinalizersDiffer reports whether a and b, which have the same status, differ
 // in nothing but finalizers, and what the API server counts.
 func onlyFinalizersDiffer(a, b client.Object) bool {
 	want := clone(b)
@@ -228,7 +228,7 @@ func bookkeeping(dst, src client.Object) {
 	dst.SetManagedFields(slices.Clone(src.GetManagedFields()))
 }
 
-// sameButKind tells whether a and b are the same. Of which kind typed objects
+// sameButKind reports whether a and b are the same. Of which kind typed objects
 // are is said by a cache, but not by an API server: a gets b's.
 func sameButKind(a, b client.Object) bool {
 	a.GetObjectKind().SetGroupVersionKind(b.GetObjectKind().GroupVersionKind())
@@ -236,7 +236,7 @@ func sameButKind(a, b client.Object) bool {
 	return equality.Semantic.DeepEqual(a, b) || storedEqual(a, b)
 }
 
-// OnlyAnnotationsDiffer tells whether o is known to differ from what the API
+// OnlyAnnotationsDiffer reports whether o is known to differ from what the API
 // server has in nothing but annotations that were set, and status.
 func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 	if !s.Tracks(o) {
@@ -263,7 +263,7 @@ func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 	return sameButKind(want, got)
 }
 
-// tracksKey tells whether a read of key into o is a read of this session's
+// tracksKey reports whether a read of key into o is a read of this session's
 // object.
 func (s *Session) tracksKey(key client.ObjectKey, o client.Object) bool {
 	return s != nil && key == s.key && s.kind.Has(o) && (s.base == nil || sameForm(o, s.base))

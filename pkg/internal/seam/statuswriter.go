@@ -86,7 +86,7 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 	return nil
 }
 
-// statusUnchanged tells whether writing o's status is known to change nothing.
+// statusUnchanged reports whether writing o's status is known to change nothing.
 // That takes more than being equal to what was read: a cached read may be older
 // than our own last write, in which case the API server has something else, and
 // would have refused the write and so caused another try.

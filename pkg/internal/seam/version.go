@@ -2,14 +2,14 @@ package seam
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 
-// OlderThan tells whether resource version a is known to be older than b.
+// OlderThan reports whether resource version a is known to be older than b.
 // Versions that can't be compared are not known to be anything.
 func OlderThan(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && c < 0
 }
 
-// asFreshAs tells whether resource version a is known to be b or newer.
+// asFreshAs reports whether resource version a is known to be b or newer.
 func asFreshAs(a, b string) bool {
 	if a == b {
 		return true

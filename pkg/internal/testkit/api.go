@@ -97,7 +97,7 @@ func (a *API) assignUID(o client.Object) {
 }
 
 // Server returns a client that is neither counted nor made to fail, nor lags:
-// somebody else's.
+// another writer's.
 func (a *API) Server() client.Client { return a.server }
 
 // Client returns the client of a controller, which reads from a cache.
