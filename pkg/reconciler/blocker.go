@@ -16,6 +16,7 @@ import (
 	kmeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -70,13 +71,12 @@ const (
 	urgencyNotRequested
 )
 
-// observe o's dependents. It never fails: what can't be known is part of what it
-// returns.
-func observe(ctx context.Context, c client.Reader, l DependentLister, o client.Object) dependents {
+// observe o's dependents. It never fails: an error is part of what it returns.
+func observe(ctx context.Context, r *patientReader, l DependentLister, o client.Object) dependents {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 
-	list, err := l.ListDependents(ctx, c, o)
+	list, err := l.ListDependents(ctx, r, o)
 
 	out := dependents{}
 	if err != nil {
@@ -97,14 +97,26 @@ func observe(ctx context.Context, c client.Reader, l DependentLister, o client.O
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(d.GroupVersionKind)
 
-		err := c.Get(ctx, d.NamespacedName, u)
+		get := r.Get
+		if fromReference(l, d) {
+			get = r.getReferenced
+		}
 
-		switch {
-		case kerrors.IsNotFound(err):
-		case err != nil:
-			out.blockers = append(out.blockers, blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck})
-		case d.takenOver(u):
-		default:
+		if err := get(ctx, d.NamespacedName, u); err != nil {
+			if !kerrors.IsNotFound(err) {
+				out.blockers = append(out.blockers, blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck})
+			}
+
+			continue
+		}
+
+		switch d.relationOf(l, o, u) {
+		case unrelated:
+		case unbound:
+			out.blockers = append(out.blockers, blocker{Dependent: d, why: errNotBound.Error(), urgency: urgencyStuck})
+		case listed:
+			out.blockers = append(out.blockers, blocker{Dependent: d, why: "it still exists", urgency: urgencyDeleting})
+		case described:
 			out.blockers = append(out.blockers, blockerOf(d, u))
 		}
 	}
@@ -112,6 +124,56 @@ func observe(ctx context.Context, c client.Reader, l DependentLister, o client.O
 	slices.SortStableFunc(out.blockers, byUrgency)
 
 	return out
+}
+
+// fromReference reports whether a user's reference says of which kind d is, rather
+// than the program.
+func fromReference(l DependentLister, d Dependent) bool {
+	c, ok := l.(compositeOfClaim)
+	return d.Owner != "" || ok && len(c.kinds) == 0
+}
+
+// A relation is what a report may say of an object that a lister has listed.
+type relation int
+
+const (
+	// unrelated objects are treated as if they did not exist.
+	unrelated relation = iota
+
+	// unbound composite resources are not bound to the claim that names them.
+	unbound
+
+	// listed objects are named, and nothing is quoted of them.
+	listed
+
+	// described objects are quoted.
+	described
+)
+
+// relationOf returns how u, which has the name of d, is related to o.
+func (d Dependent) relationOf(l DependentLister, o client.Object, u *unstructured.Unstructured) relation {
+	if c, ok := l.(compositeOfClaim); ok {
+		if c.binds(o, u) {
+			return described
+		}
+
+		return unbound
+	}
+
+	owner := types.UID("")
+	if c := metav1.GetControllerOf(u); c != nil {
+		owner = c.UID
+	}
+
+	switch {
+	case d.Owner != "" && (d.Owner != owner || d.Namespace != u.GetNamespace()):
+		// A reader ignores the namespace if the kind is cluster-scoped.
+		return unrelated
+	case d.Owner == "" && (owner == "" || owner != o.GetUID()):
+		return listed
+	default:
+		return described
+	}
 }
 
 // byUrgency orders blockers, and always in the same way.
@@ -122,12 +184,6 @@ func byUrgency(a, b blocker) int {
 
 // waiting tells whether there are dependents left, or may be.
 func (d dependents) waiting() bool { return len(d.blockers) > 0 || d.unknown != "" }
-
-// takenOver tells whether the name belongs to an object of somebody else's.
-func (d Dependent) takenOver(u *unstructured.Unstructured) bool {
-	c := metav1.GetControllerOf(u)
-	return d.Owner != "" && c != nil && c.UID != d.Owner
-}
 
 // String names the dependent as kubectl does.
 func (d Dependent) String() string {
@@ -143,6 +199,8 @@ func (d Dependent) String() string {
 // next, and give nothing away.
 func why(err error) string {
 	switch {
+	case errors.Is(err, errNotBound):
+		return errNotBound.Error()
 	case kerrors.IsForbidden(err):
 		return "forbidden"
 	case kmeta.IsNoMatchError(err):

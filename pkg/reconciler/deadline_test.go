@@ -244,7 +244,7 @@ func TestDeadline(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			dep := of(things, "", "a", dying, held("f"))
+			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 			o := xr(dep)
 
 			r := newRig(t, newCluster(o, dep), o, reconciler.WithDependents(reconciler.ComposedResources()))

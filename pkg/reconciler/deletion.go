@@ -47,6 +47,7 @@ type deletion struct {
 	live       client.Reader
 	lateKinds  lateKinds
 	dependents DependentLister
+	watched    func(of schema.GroupVersionKind) bool
 	interval   time.Duration
 	deadline   time.Duration
 	exceeded   func(ctx context.Context, o client.Object)
@@ -218,7 +219,13 @@ func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object
 		return dependents{}
 	}
 
-	on := observe(ctx, newPatientReader(d.client, d.live, &d.lateKinds, s.Now()), d.dependents, o)
+	if o.GetObjectKind().GroupVersionKind().Empty() {
+		// An API server doesn't say of which kind a typed object is.
+		o, _ = o.DeepCopyObject().(client.Object)
+		o.GetObjectKind().SetGroupVersionKind(d.kind)
+	}
+
+	on := observe(ctx, newPatientReader(d.client, d.live, d.watched, &d.lateKinds, s.Now()), d.dependents, o)
 
 	d.memory.update(o, func(r *remembered) {
 		r.dependents = max(r.dependents, on.total)

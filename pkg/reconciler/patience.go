@@ -76,6 +76,11 @@ type patientReader struct {
 
 	// live is nil if there is none.
 	live client.Reader
+
+	// watched reports whether the cache watches a kind already. It is nil if that
+	// is not known of any.
+	watched func(of schema.GroupVersionKind) bool
+
 	late *lateKinds
 	now  time.Time
 
@@ -83,8 +88,8 @@ type patientReader struct {
 	gaveUp lateKinds
 }
 
-func newPatientReader(c, live client.Reader, late *lateKinds, now time.Time) *patientReader {
-	return &patientReader{Reader: c, live: live, late: late, now: now, gaveUp: newLateKinds()}
+func newPatientReader(c, live client.Reader, watched func(of schema.GroupVersionKind) bool, late *lateKinds, now time.Time) *patientReader {
+	return &patientReader{Reader: c, live: live, watched: watched, late: late, now: now, gaveUp: newLateKinds()}
 }
 
 func newLateKinds() lateKinds {
@@ -103,6 +108,18 @@ func (r *patientReader) Get(ctx context.Context, key client.ObjectKey, o client.
 
 			return r.live.Get(ctx, key, u)
 		})
+}
+
+// getReferenced gets an object whose kind was read from a user's reference. The
+// reference must not make a cache watch that kind.
+func (r *patientReader) getReferenced(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	gvk := o.GetObjectKind().GroupVersionKind()
+
+	if r.live == nil || r.watched != nil && r.watched(gvk) {
+		return r.Get(ctx, key, o, opts...)
+	}
+
+	return r.read(ctx, gvk, func(ctx context.Context) error { return r.live.Get(ctx, key, o, opts...) }, nil)
 }
 
 // List objects.
@@ -150,7 +167,7 @@ func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, re
 		return known
 	}
 
-	if r.live != nil {
+	if r.live != nil && ask != nil {
 		// An object is no use: the next report would have to ask for it again.
 		switch why := within(ctx, kindPatience, ask); {
 		case kerrors.IsForbidden(why), kmeta.IsNoMatchError(why):

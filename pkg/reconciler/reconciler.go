@@ -40,9 +40,10 @@ func WithRecorder(er event.Recorder) Option {
 }
 
 // WithLiveReader sets what reads from the API server itself, such as the
-// manager's GetAPIReader. It is used to resolve conflicts. By default that is
-// the client, which may read from a cache: conflicts are then resolved when the
-// cache has caught up. It panics if c is nil.
+// manager's GetAPIReader. It is used to resolve conflicts, and to read objects that
+// references name (see WithWatchedKinds). By default that is the client, which may
+// read from a cache: conflicts are then resolved when the cache has caught up. It
+// panics if c is nil.
 func WithLiveReader(c client.Reader) Option {
 	mustNotBeNil(c, "WithLiveReader")
 	return func(r *Reconciler) { r.opts.Live = c }
@@ -54,15 +55,30 @@ func WithUnchangedStatusWrites() Option {
 	return func(r *Reconciler) { r.opts.WriteUnchangedStatus = true }
 }
 
-// WithDependents sets what lists the objects that have to go before the object
-// can. The Deleting condition then counts them, and says why they are still
-// there. They are read with the reconciler's client, from its cache, once for
-// every report on an object that is being deleted. While some are left, the object
-// is reconciled again after WithReportInterval at the latest. It panics if l is
-// nil.
+// WithDependents sets what lists the objects that must be deleted before the object
+// can be. The Deleting condition then counts them, and says why they still exist.
+// Each is read once for every report on an object that is being deleted, with the
+// reconciler's client; see WithWatchedKinds for those that references name. While
+// some are left, the object is reconciled again after WithReportInterval at the
+// latest. It panics if l is nil.
 func WithDependents(l DependentLister) Option {
 	mustNotBeNil(l, "WithDependents")
 	return func(r *Reconciler) { r.deletion.dependents = l }
+}
+
+// WithWatchedKinds sets what reports whether the client's cache watches a kind
+// already. The objects that a reference in a spec names, as those of ComposedResources
+// are, are then read from the cache, without a request. Users write references, and
+// must not be able to start a watch: objects of other kinds are read from the live
+// reader. Without a live reader they are read from the client, which must then not
+// read unstructured objects from a cache; a manager's client does not by default.
+//
+// By default no kind is known to be watched. watched is called once for each
+// dependent of a report, and must be safe for concurrent use. It panics if watched
+// is nil.
+func WithWatchedKinds(watched func(of schema.GroupVersionKind) bool) Option {
+	mustNotBeNil(watched, "WithWatchedKinds")
+	return func(r *Reconciler) { r.deletion.watched = watched }
 }
 
 // WithReportInterval sets how soon the dependents of an object that is being

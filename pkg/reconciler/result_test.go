@@ -53,7 +53,7 @@ func TestResultOfConflict(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			dep := of(things, "", "a", dying, held("f"))
+			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 			o := xr(dep)
 			c := newCluster(o, dep)
 
