@@ -147,6 +147,8 @@ func TestMetrics(t *testing.T) {
 				t.Helper()
 				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
 				pass(t, r, o)
+				r.c.sweep(t, o)
+				pass(t, r, o)
 			},
 			want: 1,
 		},

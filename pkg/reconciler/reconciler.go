@@ -2,11 +2,13 @@ package reconciler
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -118,16 +120,30 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 	return func(r *Reconciler) { r.deletion.deadline, r.deletion.exceeded = d, exceeded }
 }
 
-// WithForceOrphan lets operators orphan an object that is being deleted and won't
-// go: if they set the annotation AnnotationKeyForceOrphan to the object's UID, the
+// WithForceOrphan lets operators orphan an object that is being deleted but still
+// exists: if they set the annotation AnnotationKeyForceOrphan to the object's UID, the
 // supplied finalizers are removed, and no others. What the finalizers wait for,
 // an external resource for example, is left as it is. The condition, an event, a
 // metric and the log say so; before, the condition says what it would do. It
 // never happens by itself.
-// It panics without finalizers.
+//
+// The objects that the object owns are kept: before its finalizers are removed, the
+// object is deleted a second time, with the propagation policy Orphan, and the
+// garbage collector removes the owner references. It exists until that is done. If
+// the API server refuses the second deletion, nothing is removed. An owned object
+// that is being deleted already, since the owner was deleted in the foreground, goes
+// on being deleted. It takes permission to delete and to update the object.
+//
+// It panics without finalizers, and if one is the garbage collector's.
 func WithForceOrphan(finalizers ...string) Option {
 	if len(finalizers) == 0 {
 		panic(errors.New("reconciler.WithForceOrphan was given no finalizers: name those that may be removed"))
+	}
+
+	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
+		if slices.Contains(finalizers, f) {
+			panic(errors.Errorf("reconciler.WithForceOrphan was given the garbage collector's finalizer %q: leave it out; without it what the object owns would be deleted", f))
+		}
 	}
 
 	return func(r *Reconciler) { r.deletion.orphan = finalizers }
