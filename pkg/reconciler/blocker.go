@@ -339,9 +339,9 @@ func (d dependents) reason() xpv2.ConditionReason {
 	return ReasonWaitingForDependents
 }
 
-// conditionIn returns what a condition of u says, whatever shape the rest of its
-// status has. Unlike seam.ConditionOf, it decodes nothing else: there may be hundreds
-// of dependents.
+// conditionIn returns a condition of u, even if the rest of its status has another
+// shape. Unlike seam.ConditionOf, it looks at nothing else: there may be hundreds of
+// dependents.
 func conditionIn(u *unstructured.Unstructured, t xpv2.ConditionType) xpv2.Condition {
 	v, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
 	list, _ := v.([]any)

@@ -43,6 +43,7 @@ const messageRequested = "Deletion was requested."
 // which something happened.
 type deletion struct {
 	kind       schema.GroupVersionKind
+	objects    seam.Kind
 	client     client.Client
 	live       client.Reader
 	lateKinds  lateKinds
@@ -74,7 +75,7 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 
 	d.memory.remember(o)
 
-	if _, ok := seam.Conditioned(o); ok {
+	if _, ok := d.objects.Conditioned(o); ok {
 		if err := d.announce(ctx, s, o); err != nil {
 			return err
 		}
@@ -90,7 +91,7 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
 		reason, message := ReasonDeletionRequested, d.message(messageRequested, server)
-		if c := seam.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
+		if c := d.objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
 			reason, message = c.Reason, c.Message
 		}
 
@@ -98,7 +99,7 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 			return Deleting(s.Now(), ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength))
 		}
 
-		if ready := seam.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
+		if ready := d.objects.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
 
@@ -173,7 +174,7 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 
 // write a report, unless the inner reconciler did.
 func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) error {
-	if _, ok := seam.Conditioned(o); !ok || s.StatusWritten() {
+	if _, ok := d.objects.Conditioned(o); !ok || s.StatusWritten() {
 		return nil
 	}
 
@@ -242,7 +243,7 @@ func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv
 	switch {
 	case len(d.toOrphan(o)) > 0:
 		reason, message = ReasonForceOrphaned, d.orphanMessage(o)
-	case asked(o) && len(d.orphan) > 0 && seam.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
+	case asked(o) && len(d.orphan) > 0 && d.objects.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
 		reason, message = ReasonForceOrphaned, "An operator asked to orphan it, and finalizers were removed. "+message
 	case d.pastDeadline(s, o):
 		reason, message = ReasonDeadlineExceeded, d.late(o, message)
@@ -266,7 +267,7 @@ func (d *deletion) reason(o client.Object, on dependents) (xpv2.ConditionReason,
 		return on.reason(), on.summary()
 	}
 
-	if c := seam.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
+	if c := d.objects.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
 		return ReasonReconcileFailed, strings.TrimSpace(on.summary() + " It could not be reconciled: see the Synced condition.")
 	}
 

@@ -184,12 +184,12 @@ func (d *deletion) refuseToOrphan(o client.Object, message string, err error) {
 }
 
 func (d *deletion) announceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
-	if _, ok := seam.Conditioned(o); !ok {
+	if _, ok := d.objects.Conditioned(o); !ok {
 		return nil
 	}
 
 	return s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
-		if _, ok := seam.Conditioned(server); !ok || len(d.toOrphan(server)) == 0 {
+		if _, ok := d.objects.Conditioned(server); !ok || len(d.toOrphan(server)) == 0 {
 			return nil
 		}
 

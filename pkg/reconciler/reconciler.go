@@ -183,8 +183,14 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		panic(errors.Errorf("cannot create a reconciler of %s without an inner reconciler: pass a function that returns one", of))
 	}
 
+	objects := seam.NewKind(of, c.Scheme())
+	if err := objects.ConditionsError(); err != nil {
+		panic(errors.Wrapf(err, "cannot create a reconciler of %s", of))
+	}
+
 	r := &Reconciler{deletion: &deletion{
 		kind:      of,
+		objects:   objects,
 		log:       logging.NewNopLogger(),
 		record:    event.NewNopRecorder(),
 		metrics:   NewMetrics(),
@@ -214,7 +220,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		return inner
 	}
 
-	r.seam = seam.NewReconciler(c, seam.NewKind(of, c.Scheme()), checked, r.opts, r.deletion.patch())
+	r.seam = seam.NewReconciler(c, objects, checked, r.opts, r.deletion.patch())
 
 	return r
 }
