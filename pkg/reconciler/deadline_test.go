@@ -2,7 +2,6 @@ package reconciler_test
 
 import (
 	"context"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -32,14 +31,12 @@ type rig struct {
 	opts    []reconciler.Option
 }
 
-// newRig returns a rig that is in use until the test's end, so that the metrics
-// have what it tells.
+// newRig returns a rig with an object's server.
 func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *rig {
 	t.Helper()
 
 	r := &rig{c: c, now: o.GetDeletionTimestamp().Add(time.Minute), events: &recorder{}, metrics: reconciler.NewMetrics(), opts: opts}
 	r.restart()
-	t.Cleanup(func() { runtime.KeepAlive(r) })
 
 	return r
 }

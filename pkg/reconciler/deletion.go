@@ -3,7 +3,6 @@ package reconciler
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -253,7 +252,6 @@ func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv
 		r.waiting = on.waiting()
 		d.metrics.reported(deleted{kind: d.kind, key: client.ObjectKeyFromObject(o)}, report{uid: o.GetUID(), reason: reason, by: d.reporter})
 	})
-	runtime.KeepAlive(d) // What it reports last is withdrawn, too.
 
 	return Deleting(s.Now(), reason, d.message(message, o))
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -251,7 +250,6 @@ func TestMetricsShared(t *testing.T) {
 				return reconcile.Result{}, client.IgnoreNotFound(c.Get(ctx, req.NamespacedName, of(gvk, "", "")))
 			})
 		}, reconciler.WithMetrics(m))
-		t.Cleanup(func() { runtime.KeepAlive(r) }) // What it reports isn't withdrawn before.
 
 		for i, o := range objs {
 			wg.Go(func() {

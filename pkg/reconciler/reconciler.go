@@ -152,7 +152,8 @@ func WithForceOrphan(finalizers ...string) Option {
 // defaultReportInterval is how soon dependents are looked at again.
 const defaultReportInterval = 10 * time.Second
 
-// WithMetrics sets what counts deletions. It panics if m is nil.
+// WithMetrics sets what counts deletions. By default they are not counted. It panics
+// if m is nil.
 func WithMetrics(m *Metrics) Option {
 	mustNotBeNil(m, "WithMetrics")
 	return func(r *Reconciler) { r.deletion.metrics = m }
@@ -209,7 +210,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 	}
 
 	r.deletion.live = r.opts.Live
-	r.deletion.reporter = r.deletion.metrics.join(r.deletion)
+	r.deletion.reporter = r.deletion.metrics.join()
 
 	checked := func(c client.Client) reconcile.Reconciler {
 		inner := build(c)
