@@ -261,6 +261,10 @@ func saysMore(deleting, synced xpv2.Condition) bool {
 		return false
 	}
 
+	if strings.Contains(quoted(deleting.Message), strings.TrimSuffix(quoted(synced.Message), ".")) {
+		return false
+	}
+
 	// What it waits for is said of its dependents.
 	return deleting.Reason != ReasonWaitingForDependents && deleting.Reason != ReasonBlockedByProtection
 }
@@ -315,7 +319,7 @@ func (d dependents) summary() string {
 // words say why b is still there, in at most n bytes. Neither of two things that
 // there are to say takes more than half if the other needs that.
 func (b blocker) words(n int) string {
-	why, failure := oneLine(b.why), oneLine(b.failure)
+	why, failure := quoted(b.why), quoted(b.failure)
 	if failure == "" {
 		return cutMiddle(why, n)
 	}

@@ -53,6 +53,24 @@ func TestReportOfBlocker(t *testing.T) {
 			conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "WaitingForDependents", "1 of 2")},
 			want:       is{"WaitingForDependents: 1 of 2", urgencyDeleting},
 		},
+		"Doubled": {
+			reason:     "An error that was wrapped twice with the same words is quoted with one.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: delete failed: 409: conflict")},
+			want:       is{"held by f; ReconcileError: delete failed: 409: conflict", urgencyStuck},
+		},
+		"Sentences": {
+			reason:     "A sentence that an error wraps has no stop before the colon.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
+			want:       is{"held by f; ReconcileError: set both in the same command: the result is unknown", urgencyStuck},
+		},
+		"SaidAlready": {
+			reason:     "An error that the Deleting condition says is not repeated.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: 409."), condition("Deleting", "True", "ExternalDeleteFailed", "The external system refuses: delete failed: delete failed: 409.")},
+			want:       is{"ExternalDeleteFailed: The external system refuses: delete failed: 409.", urgencyStuck},
+		},
 		"Orphaned": {
 			reason:     "What was orphaned needs nobody any more.",
 			finalizers: []string{"f"},
