@@ -32,12 +32,12 @@ const (
 	observeTimeout = 5 * time.Second
 )
 
-// dependents is what became of an object's dependents.
+// dependents is the state of an object's dependents.
 type dependents struct {
 	total    int
 	blockers []blocker
 
-	// unknown says why the list may lack some.
+	// unknown says why the list may lack some of them.
 	unknown string
 }
 
@@ -45,12 +45,12 @@ type dependents struct {
 type blocker struct {
 	Dependent
 
-	// why it is still there, in its own words where it has any; and what its
-	// Synced condition says beyond that.
+	// why it still exists, as it says itself if it does; and what its Synced
+	// condition says beyond that.
 	why, failure string
 
 	// reason is a reason code of the Deleting condition that says more than
-	// that somebody waits for a dependent.
+	// WaitingForDependents.
 	reason xpv2.ConditionReason
 
 	// urgency says how soon it is named: few are.
@@ -61,7 +61,7 @@ type blocker struct {
 	since time.Time
 }
 
-// urgency is lower for what needs somebody to act.
+// urgency is lower for a blocker that a person must act on.
 type urgency int
 
 const (
@@ -182,7 +182,7 @@ func byUrgency(a, b blocker) int {
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Group, b.Group))
 }
 
-// waiting tells whether there are dependents left, or may be.
+// waiting reports whether there are dependents left, or may be.
 func (d dependents) waiting() bool { return len(d.blockers) > 0 || d.unknown != "" }
 
 // String names the dependent as kubectl does.
@@ -195,8 +195,8 @@ func (d Dependent) String() string {
 	return n
 }
 
-// why puts an error into a word or two that don't change from one try to the
-// next, and give nothing away.
+// why puts an error into a few words that don't change from one try to the next,
+// and quote nothing of the error.
 func why(err error) string {
 	switch {
 	case errors.Is(err, errNotBound):
@@ -212,7 +212,7 @@ func why(err error) string {
 	}
 }
 
-// blockerOf says why u is still there.
+// blockerOf returns why u still exists.
 func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	b := blocker{Dependent: d, urgency: urgencyDeleting}
 
@@ -234,7 +234,7 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	case deleting.Status == corev1.ConditionTrue:
 		b.why, b.reason, b.urgency = string(deleting.Reason), deleting.Reason, urgencyOf(deleting.Reason)
 
-		// How to orphan it is its own matter.
+		// How to orphan it is said on the object itself.
 		if m, _, _ := strings.Cut(deleting.Message, orphanHint); m != "" {
 			b.why += ": " + m
 		}
@@ -254,8 +254,8 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	return b
 }
 
-// saysMore tells whether the Synced condition says what the Deleting condition
-// doesn't: errors are only there.
+// saysMore reports whether the Synced condition says what the Deleting condition does
+// not: errors are in the former.
 func saysMore(deleting, synced xpv2.Condition) bool {
 	if synced.Status != corev1.ConditionFalse || synced.Message == "" {
 		return false
@@ -269,7 +269,8 @@ func saysMore(deleting, synced xpv2.Condition) bool {
 	return deleting.Reason != ReasonWaitingForDependents && deleting.Reason != ReasonBlockedByProtection
 }
 
-// urgencyOf says how soon a dependent is named that gives the supplied reason.
+// urgencyOf returns the urgency of a dependent whose Deleting condition has that
+// reason.
 func urgencyOf(r xpv2.ConditionReason) urgency {
 	switch r {
 	case ReasonBlockedByProtection:
@@ -281,21 +282,20 @@ func urgencyOf(r xpv2.ConditionReason) urgency {
 	}
 }
 
-// summary says how far the deletion of the dependents is, and what is in the
-// way.
+// summary says how far the deletion of the dependents is, and what it waits for.
 func (d dependents) summary() string {
 	var s strings.Builder
 
 	switch gone := d.total - len(d.blockers); {
 	case d.unknown != "":
-		// Counting what is not known to be there would tell a tale.
+		// A count of an incomplete list would be wrong.
 		fmt.Fprintf(&s, "Some dependents may be unknown: %s.", d.unknown)
 	case d.total > 0:
 		fmt.Fprintf(&s, "%d of %d dependents deleted, %d%%.", gone, d.total, 100*gone/d.total)
 	}
 
-	// The fewer are named, the more there is to say of each: a claim has one
-	// dependent, which has all that there is to say.
+	// The fewer are named, the more can be said of each: a claim has one dependent,
+	// whose message names several.
 	room := maxReasonsLength / max(1, min(len(d.blockers), maxBlockersNamed))
 
 	for i, b := range d.blockers {
@@ -316,8 +316,8 @@ func (d dependents) summary() string {
 	return strings.TrimSpace(s.String())
 }
 
-// words say why b is still there, in at most n bytes. Neither of two things that
-// there are to say takes more than half if the other needs that.
+// words say why b still exists, in at most n bytes. Neither of two texts takes more
+// than half if the other needs that.
 func (b blocker) words(n int) string {
 	why, failure := quoted(b.why), quoted(b.failure)
 	if failure == "" {
@@ -331,9 +331,9 @@ func (b blocker) words(n int) string {
 	return why + and + cutMiddle(failure, n-len(why)-len(and))
 }
 
-// reason returns the reason code for what is in the way.
+// reason returns the reason code for what the deletion waits for.
 func (d dependents) reason() xpv2.ConditionReason {
-	// Somebody has to act on protection, whatever else is in the way.
+	// A person must act on protection, whatever else the deletion waits for.
 	for _, b := range d.blockers {
 		if b.reason == ReasonBlockedByProtection {
 			return b.reason

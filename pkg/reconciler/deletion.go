@@ -30,11 +30,11 @@ const (
 
 const messageRequested = "Deletion was requested."
 
-// deletion is the patch that says that an object is being deleted, and what it
-// waits for:
+// deletion is the patch that reports that an object is being deleted, and what the
+// deletion waits for:
 //
-//   - before the inner reconciler runs, if it is not said yet, or if the deadline
-//     has passed meanwhile;
+//   - before the inner reconciler runs, if the API server does not have that yet, or
+//     if the deadline has passed meanwhile;
 //   - with every status write of the inner reconciler;
 //   - when the inner reconciler is done, if it wrote no status.
 //
@@ -65,7 +65,7 @@ func (d *deletion) patch() seam.Patch {
 }
 
 func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) error {
-	// The object that had the name before went unseen.
+	// The object that had the name before may no longer exist.
 	d.forget(s, o.GetUID())
 
 	if !meta.WasDeleted(o) {
@@ -83,8 +83,8 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 	return d.forceOrphan(ctx, s, o)
 }
 
-// announce puts on the API server what can be said without looking, and tells,
-// once, that the deadline has passed. What was said before stays.
+// announce writes conditions before the dependents are read, and reports once that
+// the deadline has passed. A reason that the API server has stays.
 func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Object) error {
 	tell := false
 
@@ -108,9 +108,9 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 	return d.tellDeadline(ctx, o, tell, err)
 }
 
-// tellDeadline tells that the deadline has passed if that is news: if saying so
+// tellDeadline reports that the deadline has passed if that is new: if writing it
 // changed what the API server has, or if an earlier try may have done so. Without
-// permission to say so it is told once a process.
+// permission to write it, it is reported once a process.
 func (d *deletion) tellDeadline(ctx context.Context, o client.Object, news bool, err error) error {
 	r, ok := d.memory.get(o)
 
@@ -177,11 +177,11 @@ func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) 
 		return nil
 	}
 
-	// Conflicts are no reason to read all dependents again.
+	// After a conflict the dependents are not read again.
 	on := d.observe(ctx, s, o)
 
 	if s.Unannounced() {
-		// Nobody can be told, but counted it is.
+		// It can't be written, but it is counted.
 		d.report(s, o, on)
 		return nil
 	}
@@ -213,7 +213,7 @@ func (d *deletion) forget(s *seam.Session, unless types.UID) {
 	d.metrics.took(d.kind, s.Now().Sub(r.since))
 }
 
-// observe what o waits for. While it is paused, it waits for that alone.
+// observe the dependents that o waits for. An object that is paused waits for none.
 func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object) dependents {
 	if d.dependents == nil || meta.IsPaused(o) {
 		return dependents{}
@@ -235,7 +235,7 @@ func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object
 	return on
 }
 
-// report says why o is still there.
+// report returns the conditions that say why o still exists.
 func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv2.Condition {
 	reason, message := d.reason(o, on)
 
@@ -293,7 +293,7 @@ func (d *deletion) pastDeadline(s *seam.Session, o client.Object) bool {
 	return d.deadline > 0 && !s.Now().Before(d.deadlineOf(o))
 }
 
-// late says that the deadline has passed, before what is to be said anyway.
+// late returns a message that says that the deadline has passed, and then m.
 func (d *deletion) late(o client.Object, m string) string {
 	return fmt.Sprintf("The deadline for the deletion was %s. %s", d.deadlineOf(o).UTC().Format(time.RFC3339), m)
 }
