@@ -72,7 +72,7 @@ func TestReportOfBlocker(t *testing.T) {
 			want:       is{"ExternalDeleteFailed: The external system refuses: delete failed: 409.", urgencyStuck},
 		},
 		"Orphaned": {
-			reason:     "What was orphaned needs nobody any more.",
+			reason:     "An orphaned object needs no action.",
 			finalizers: []string{"f"},
 			conditions: []any{condition("Deleting", "True", "ForceOrphaned", "")},
 			want:       is{"ForceOrphaned", urgencyDeleting},

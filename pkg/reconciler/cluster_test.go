@@ -330,10 +330,10 @@ func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *
 }
 
 // delete an object as another client does.
-func (c *cluster) delete(t *testing.T, o *unstructured.Unstructured, opts ...client.DeleteOption) {
+func (c *cluster) delete(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 
-	if err := c.remove(context.Background(), o, opts...); err != nil {
+	if err := c.remove(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -83,7 +83,7 @@ func TestDeadline(t *testing.T) {
 		want said
 	}{
 		"NotYet": {
-			reason: "Before the deadline nobody is told.",
+			reason: "Before the deadline nothing is reported.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				t.Helper()
 				r.now = o.GetDeletionTimestamp().Add(time.Hour - time.Nanosecond)
@@ -132,7 +132,7 @@ func TestDeadline(t *testing.T) {
 			want: said{"True", "DeadlineExceeded", stillThere},
 		},
 		"StaleCache": {
-			reason: "A cache that doesn't know yet that it was told makes nobody tell again.",
+			reason: "A stale cache does not make it be reported again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				t.Helper()
 				pass(t, r, o)
@@ -171,7 +171,7 @@ func TestDeadline(t *testing.T) {
 			want: said{"True", "DeadlineExceeded", stillThere},
 		},
 		"AnswerLost": {
-			reason: "If the answer to saying so is lost, it is told nevertheless.",
+			reason: "If the answer to the write is lost, it is still reported.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				t.Helper()
 				pass(t, r, o)

@@ -104,7 +104,7 @@ func TestReport(t *testing.T) {
 		want   said
 	}{
 		"NotRequested": {
-			reason: "A dependent whose deletion nobody requested yet is said to be that.",
+			reason: "The message says that the deletion of a dependent was not requested yet.",
 			object: xr(thing("a")),
 			exists: []*unstructured.Unstructured{thing("a")},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet."},
@@ -146,13 +146,13 @@ func TestReport(t *testing.T) {
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: Whatever."},
 		},
 		"NotDeletingAnyMore": {
-			reason: "A Deleting condition that is not True is somebody else's.",
+			reason: "A Deleting condition that is not True is another controller's.",
 			object: xr(thing("a")),
 			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), being(xpv2.Condition{Type: "Deleting", Status: corev1.ConditionFalse, Reason: "No"}))},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."},
 		},
 		"Paused": {
-			reason: "A pause is named, rather than what comes of it.",
+			reason: "A pause is named, rather than its consequences.",
 			object: xr(thing("a")),
 			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), annotated(meta.AnnotationKeyReconciliationPaused, "true"), being(xpv2.ReconcilePaused().WithMessage("paused")))},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: its reconciliation is paused."},
@@ -183,7 +183,7 @@ func TestReport(t *testing.T) {
 			want:   said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/a: unknown: no such kind."},
 		},
 		"NoAnswer": {
-			reason: "So is what nobody answers for.",
+			reason: "So is a dependent that the API server does not answer for.",
 			object: xr(thing("a")),
 			fail:   failing(errors.Wrap(context.DeadlineExceeded, "cannot get")),
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: the API server did not answer."},
@@ -208,9 +208,9 @@ func TestReport(t *testing.T) {
 			want: said{"True", "WaitingForDependents", "0 of 3 dependents deleted, 0%. /n: unknown: cannot be read. K/k: unknown: cannot be read. Thing/a: its deletion was not requested yet."},
 		},
 		"TakenOver": {
-			reason: "An object that somebody else controls is not what was deleted.",
+			reason: "An object that another object controls is not what was deleted.",
 			object: xr(thing("a"), thing("b")),
-			exists: []*unstructured.Unstructured{thing("a", ownedBy(thing("somebody"))), thing("b", ownedBy(xr()))},
+			exists: []*unstructured.Unstructured{thing("a", ownedBy(thing("another"))), thing("b", ownedBy(xr()))},
 			want:   said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/b: its deletion was not requested yet."},
 		},
 		"AllGone": {
@@ -263,7 +263,7 @@ func TestReport(t *testing.T) {
 			want:   said{"True", "WaitingForDependents", "7 of 20 dependents deleted, 35%. Thing/t00 since T: held by f. Thing/t01 since T: held by f. Thing/t02 since T: held by f. And 10 more."},
 		},
 		"ManyAndOneStuck": {
-			reason: "Those that need somebody to act are among the few.",
+			reason: "Those that a person must act on are among the few.",
 			object: xr(append(many(9), thing("z"))...),
 			exists: append(many(9, dying, held("f"), because("ExternalDeleteRequested", "")), thing("z", dying, held("f"), because("ConnectFailed", "No."))),
 			want:   said{"True", "WaitingForDependents", "0 of 10 dependents deleted, 0%. Thing/z since T: ConnectFailed: No. Thing/t00 since T: ExternalDeleteRequested. Thing/t01 since T: ExternalDeleteRequested. And 7 more."},
@@ -387,7 +387,7 @@ func TestReportCosts(t *testing.T) {
 				c := newCluster(append(exists, o)...)
 				r := reconciler.New(c, composites, inner, reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithReportInterval(time.Minute), reconciler.WithoutWait())
 
-				// Somebody else writes in between.
+				// Another client writes in between.
 				conflicts := 2
 				c.fail = func(verb string, u client.Object, after bool) error {
 					if verb == "status" && !after && name == "Silent" && conflicts > 0 {
@@ -521,7 +521,7 @@ func testReportTravelsUp(t *testing.T, levels int) {
 		t.Errorf("want a message that doesn't grow with the tree, got %d bytes", n)
 	}
 
-	// Somebody protects the leaf's sibling: that is what everybody is told.
+	// The leaf's sibling is protected: all levels say that.
 	c.change(t, objs[1], with(at("spec", "crossplane", "resourceRefs"), []any{ref(leaf), ref(of(secrets, "default", "kept"))}))
 
 	if err := c.server.Create(context.Background(), of(secrets, "default", "kept", ownedBy(objs[1]), protected)); err != nil {
@@ -538,7 +538,7 @@ func testReportTravelsUp(t *testing.T, levels int) {
 }
 
 // What keeps conditions in another shape than Crossplane's is left alone, and
-// hinders nobody.
+// hinders no other object.
 func TestOddConditions(t *testing.T) {
 	for name, status := range map[string]any{
 		"StatusIsText":       "fine",
@@ -579,7 +579,7 @@ func TestOddConditions(t *testing.T) {
 	}
 }
 
-// When Ready is overwritten by somebody who knows nothing of deletions it is
+// When Ready is overwritten by a controller that ignores deletions it is
 // corrected without forgetting what was known.
 func TestReadyOverwritten(t *testing.T) {
 	dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))

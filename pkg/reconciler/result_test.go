@@ -59,7 +59,7 @@ func TestResultOfConflict(t *testing.T) {
 			c := newCluster(o, dep)
 
 			r := reconciler.New(c, composites, answers(func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
-				// From here on somebody else always writes first.
+				// From here on another client always writes first.
 				c.fail = func(verb string, _ client.Object, after bool) error {
 					if verb == "status" && !after {
 						return conflict

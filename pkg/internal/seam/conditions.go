@@ -24,7 +24,7 @@ import (
 const (
 	// maxAnnounceFailures is how many reconciles in a row may fail because
 	// conditions can't be announced. After that they go on without: a deletion
-	// must not depend on whether anybody can watch it.
+	// must not depend on whether it can be watched.
 	maxAnnounceFailures = 5
 
 	conditionAttempts   = 5
@@ -323,7 +323,7 @@ func conditionFrom(m map[string]any) xpv2.Condition {
 	return c
 }
 
-// hasConditions tells whether there are conditions, and whether what there is
+// hasConditions reports whether there are conditions, and whether what there is
 // has their shape.
 func hasConditions(content map[string]any) (found, ok bool) {
 	v, found, err := unstructured.NestedFieldNoCopy(content, "status", "conditions")
@@ -349,7 +349,7 @@ func hasConditions(content map[string]any) (found, ok bool) {
 	return true, true
 }
 
-// isCondition tells whether v can be decoded as a condition.
+// isCondition reports whether v can be decoded as a condition.
 func isCondition(v any) bool {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -422,7 +422,7 @@ type Say func(server client.Object) []xpv2.Condition
 // the API server itself; an object that is gone needs no conditions, which is no
 // error.
 //
-// If o is not nil, o's resource version follows if nobody else wrote in between.
+// If o is not nil, o's resource version follows if no other client wrote in between.
 func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say) error {
 	followed := o != nil && o.GetResourceVersion() == s.base.GetResourceVersion()
 

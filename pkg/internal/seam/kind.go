@@ -51,7 +51,7 @@ func NewKind(gvk schema.GroupVersionKind, s *runtime.Scheme) Kind {
 	return k
 }
 
-// Has tells whether o is of this kind, in a form that carries the whole object.
+// Has reports whether o is of this kind, in a form that carries the whole object.
 func (k Kind) Has(o client.Object) bool {
 	if _, ok := o.(runtime.Unstructured); ok {
 		return o.GetObjectKind().GroupVersionKind() == k.gvk
@@ -74,7 +74,7 @@ func (k Kind) statusOf(o client.Object) (any, bool) {
 	return reflect.ValueOf(o).Elem().Field(k.status).Addr().Interface(), true
 }
 
-// statusEqual tells whether a and b are known to have the same status. Empty
+// statusEqual reports whether a and b are known to have the same status. Empty
 // and absent lists and maps are the same; it is false if there is no status to
 // compare.
 func (k Kind) statusEqual(a, b client.Object) bool {
@@ -133,7 +133,7 @@ func move(dst, src client.Object) {
 	dst.GetObjectKind().SetGroupVersionKind(kind)
 }
 
-// sameForm tells whether a and b, which are of the same kind, carry it in the
+// sameForm reports whether a and b, which are of the same kind, carry it in the
 // same way.
 func sameForm(a, b client.Object) bool {
 	_, au := a.(runtime.Unstructured)
