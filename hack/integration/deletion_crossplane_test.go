@@ -249,7 +249,7 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
 		s.claims = newClaimant
 	}
 
-	x.add(t, m, s, appKind(), s.claims, reconciler.CompositeOfClaim(), claimFinalizer)
+	x.add(t, m, s, appKind(), s.claims, reconciler.CompositeOfClaim(xappKind()), claimFinalizer)
 	x.add(t, m, s, xappKind(), newComposer(xappKind(), composite.SchemaLegacy), reconciler.ComposedResources(), compositeFinalizer)
 	x.add(t, m, s, stackKind(), newComposer(stackKind(), composite.SchemaModern), reconciler.ComposedResources(), compositeFinalizer)
 
@@ -301,6 +301,8 @@ func (x *crossplane) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k sche
 			reconciler.WithDependents(dependents),
 			reconciler.WithOwnFinalizers(finalizer),
 			reconciler.WithLiveReader(xpunstructured.NewClient(uncached(t, m))),
+			// Realtime compositions watch what is composed.
+			reconciler.WithWatchedKinds(func(schema.GroupVersionKind) bool { return true }),
 		}, s.options...)
 
 		if s.interval > 0 {

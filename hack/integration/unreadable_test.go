@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -36,7 +37,9 @@ func TestReportOfWhatCannotBeRead(t *testing.T) {
 
 	b, there := sample.NewBucket(namespace, "top"), sample.NewBucket(namespace, "there")
 	b.SetFinalizers([]string{otherFinalizer})
-	s.create(t, b, there)
+	s.create(t, b)
+	there.SetOwnerReferences([]metav1.OwnerReference{meta.AsController(&xpv2.TypedReference{APIVersion: sample.GroupVersion().String(), Kind: sample.BucketKind, Name: b.GetName(), UID: b.GetUID()})})
+	s.create(t, there)
 	b.SetConditions(xpv2.Available())
 	must(t, "Update()", s.Status().Update(t.Context(), b))
 	s.remove(t, b)
@@ -85,12 +88,12 @@ func (s server) allow(t *testing.T, user string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	must(t, "AddToScheme()", rbacv1.AddToScheme(s.Scheme()))
 
-	meta := metav1.ObjectMeta{Name: user}
+	named := metav1.ObjectMeta{Name: user}
 
 	for _, o := range []client.Object{
-		&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
+		&rbacv1.ClusterRole{ObjectMeta: named, Rules: rules},
 		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: meta,
+			ObjectMeta: named,
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 		},

@@ -16,6 +16,7 @@ import (
 	kmeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -31,12 +32,12 @@ const (
 	observeTimeout = 5 * time.Second
 )
 
-// dependents is what became of an object's dependents.
+// dependents is the state of an object's dependents.
 type dependents struct {
 	total    int
 	blockers []blocker
 
-	// unknown says why the list may lack some.
+	// unknown says why the list may lack some of them.
 	unknown string
 }
 
@@ -44,12 +45,12 @@ type dependents struct {
 type blocker struct {
 	Dependent
 
-	// why it is still there, in its own words where it has any; and what its
-	// Synced condition says beyond that.
+	// why it still exists, as it says itself if it does; and what its Synced
+	// condition says beyond that.
 	why, failure string
 
 	// reason is a reason code of the Deleting condition that says more than
-	// that somebody waits for a dependent.
+	// WaitingForDependents.
 	reason xpv2.ConditionReason
 
 	// urgency says how soon it is named: few are.
@@ -60,7 +61,7 @@ type blocker struct {
 	since time.Time
 }
 
-// urgency is lower for what needs somebody to act.
+// urgency is lower for a blocker that a person must act on.
 type urgency int
 
 const (
@@ -70,13 +71,12 @@ const (
 	urgencyNotRequested
 )
 
-// observe o's dependents. It never fails: what can't be known is part of what it
-// returns.
-func observe(ctx context.Context, c client.Reader, l DependentLister, o client.Object) dependents {
+// observe o's dependents. It never fails: an error is part of what it returns.
+func observe(ctx context.Context, r *patientReader, l DependentLister, o client.Object) dependents {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 
-	list, err := l.ListDependents(ctx, c, o)
+	list, err := l.ListDependents(ctx, r, o)
 
 	out := dependents{}
 	if err != nil {
@@ -97,14 +97,26 @@ func observe(ctx context.Context, c client.Reader, l DependentLister, o client.O
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(d.GroupVersionKind)
 
-		err := c.Get(ctx, d.NamespacedName, u)
+		get := r.Get
+		if fromReference(l, d) {
+			get = r.getReferenced
+		}
 
-		switch {
-		case kerrors.IsNotFound(err):
-		case err != nil:
-			out.blockers = append(out.blockers, blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck})
-		case d.takenOver(u):
-		default:
+		if err := get(ctx, d.NamespacedName, u); err != nil {
+			if !kerrors.IsNotFound(err) {
+				out.blockers = append(out.blockers, blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck})
+			}
+
+			continue
+		}
+
+		switch d.relationOf(l, o, u) {
+		case unrelated:
+		case unbound:
+			out.blockers = append(out.blockers, blocker{Dependent: d, why: errNotBound.Error(), urgency: urgencyStuck})
+		case listed:
+			out.blockers = append(out.blockers, blocker{Dependent: d, why: "it still exists", urgency: urgencyDeleting})
+		case described:
 			out.blockers = append(out.blockers, blockerOf(d, u))
 		}
 	}
@@ -114,20 +126,64 @@ func observe(ctx context.Context, c client.Reader, l DependentLister, o client.O
 	return out
 }
 
+// fromReference reports whether a user's reference says of which kind d is, rather
+// than the program.
+func fromReference(l DependentLister, d Dependent) bool {
+	c, ok := l.(compositeOfClaim)
+	return d.Owner != "" || ok && len(c.kinds) == 0
+}
+
+// A relation is what a report may say of an object that a lister has listed.
+type relation int
+
+const (
+	// unrelated objects are treated as if they did not exist.
+	unrelated relation = iota
+
+	// unbound composite resources are not bound to the claim that names them.
+	unbound
+
+	// listed objects are named, and nothing is quoted of them.
+	listed
+
+	// described objects are quoted.
+	described
+)
+
+// relationOf returns how u, which has the name of d, is related to o.
+func (d Dependent) relationOf(l DependentLister, o client.Object, u *unstructured.Unstructured) relation {
+	if c, ok := l.(compositeOfClaim); ok {
+		if c.binds(o, u) {
+			return described
+		}
+
+		return unbound
+	}
+
+	owner := types.UID("")
+	if c := metav1.GetControllerOf(u); c != nil {
+		owner = c.UID
+	}
+
+	switch {
+	case d.Owner != "" && (d.Owner != owner || d.Namespace != u.GetNamespace()):
+		// A reader ignores the namespace if the kind is cluster-scoped.
+		return unrelated
+	case d.Owner == "" && (owner == "" || owner != o.GetUID()):
+		return listed
+	default:
+		return described
+	}
+}
+
 // byUrgency orders blockers, and always in the same way.
 func byUrgency(a, b blocker) int {
 	return cmp.Or(cmp.Compare(a.urgency, b.urgency), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Group, b.Group))
 }
 
-// waiting tells whether there are dependents left, or may be.
+// waiting reports whether there are dependents left, or may be.
 func (d dependents) waiting() bool { return len(d.blockers) > 0 || d.unknown != "" }
-
-// takenOver tells whether the name belongs to an object of somebody else's.
-func (d Dependent) takenOver(u *unstructured.Unstructured) bool {
-	c := metav1.GetControllerOf(u)
-	return d.Owner != "" && c != nil && c.UID != d.Owner
-}
 
 // String names the dependent as kubectl does.
 func (d Dependent) String() string {
@@ -139,10 +195,12 @@ func (d Dependent) String() string {
 	return n
 }
 
-// why puts an error into a word or two that don't change from one try to the
-// next, and give nothing away.
+// why puts an error into a few words that don't change from one try to the next,
+// and quote nothing of the error.
 func why(err error) string {
 	switch {
+	case errors.Is(err, errNotBound):
+		return errNotBound.Error()
 	case kerrors.IsForbidden(err):
 		return "forbidden"
 	case kmeta.IsNoMatchError(err):
@@ -154,7 +212,7 @@ func why(err error) string {
 	}
 }
 
-// blockerOf says why u is still there.
+// blockerOf returns why u still exists.
 func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	b := blocker{Dependent: d, urgency: urgencyDeleting}
 
@@ -176,7 +234,7 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	case deleting.Status == corev1.ConditionTrue:
 		b.why, b.reason, b.urgency = string(deleting.Reason), deleting.Reason, urgencyOf(deleting.Reason)
 
-		// How to orphan it is its own matter.
+		// How to orphan it is said on the object itself.
 		if m, _, _ := strings.Cut(deleting.Message, orphanHint); m != "" {
 			b.why += ": " + m
 		}
@@ -196,10 +254,14 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	return b
 }
 
-// saysMore tells whether the Synced condition says what the Deleting condition
-// doesn't: errors are only there.
+// saysMore reports whether the Synced condition says what the Deleting condition does
+// not: errors are in the former.
 func saysMore(deleting, synced xpv2.Condition) bool {
 	if synced.Status != corev1.ConditionFalse || synced.Message == "" {
+		return false
+	}
+
+	if strings.Contains(quoted(deleting.Message), strings.TrimSuffix(quoted(synced.Message), ".")) {
 		return false
 	}
 
@@ -207,7 +269,8 @@ func saysMore(deleting, synced xpv2.Condition) bool {
 	return deleting.Reason != ReasonWaitingForDependents && deleting.Reason != ReasonBlockedByProtection
 }
 
-// urgencyOf says how soon a dependent is named that gives the supplied reason.
+// urgencyOf returns the urgency of a dependent whose Deleting condition has that
+// reason.
 func urgencyOf(r xpv2.ConditionReason) urgency {
 	switch r {
 	case ReasonBlockedByProtection:
@@ -219,21 +282,20 @@ func urgencyOf(r xpv2.ConditionReason) urgency {
 	}
 }
 
-// summary says how far the deletion of the dependents is, and what is in the
-// way.
+// summary says how far the deletion of the dependents is, and what it waits for.
 func (d dependents) summary() string {
 	var s strings.Builder
 
 	switch gone := d.total - len(d.blockers); {
 	case d.unknown != "":
-		// Counting what is not known to be there would tell a tale.
+		// A count of an incomplete list would be wrong.
 		fmt.Fprintf(&s, "Some dependents may be unknown: %s.", d.unknown)
 	case d.total > 0:
 		fmt.Fprintf(&s, "%d of %d dependents deleted, %d%%.", gone, d.total, 100*gone/d.total)
 	}
 
-	// The fewer are named, the more there is to say of each: a claim has one
-	// dependent, which has all that there is to say.
+	// The fewer are named, the more can be said of each: a claim has one dependent,
+	// whose message names several.
 	room := maxReasonsLength / max(1, min(len(d.blockers), maxBlockersNamed))
 
 	for i, b := range d.blockers {
@@ -254,10 +316,10 @@ func (d dependents) summary() string {
 	return strings.TrimSpace(s.String())
 }
 
-// words say why b is still there, in at most n bytes. Neither of two things that
-// there are to say takes more than half if the other needs that.
+// words say why b still exists, in at most n bytes. Neither of two texts takes more
+// than half if the other needs that.
 func (b blocker) words(n int) string {
-	why, failure := oneLine(b.why), oneLine(b.failure)
+	why, failure := quoted(b.why), quoted(b.failure)
 	if failure == "" {
 		return cutMiddle(why, n)
 	}
@@ -269,9 +331,9 @@ func (b blocker) words(n int) string {
 	return why + and + cutMiddle(failure, n-len(why)-len(and))
 }
 
-// reason returns the reason code for what is in the way.
+// reason returns the reason code for what the deletion waits for.
 func (d dependents) reason() xpv2.ConditionReason {
-	// Somebody has to act on protection, whatever else is in the way.
+	// A person must act on protection, whatever else the deletion waits for.
 	for _, b := range d.blockers {
 		if b.reason == ReasonBlockedByProtection {
 			return b.reason
@@ -281,9 +343,9 @@ func (d dependents) reason() xpv2.ConditionReason {
 	return ReasonWaitingForDependents
 }
 
-// conditionIn returns what a condition of u says, whatever shape the rest of its
-// status has. Unlike seam.ConditionOf, it decodes nothing else: there may be hundreds
-// of dependents.
+// conditionIn returns a condition of u, even if the rest of its status has another
+// shape. Unlike seam.ConditionOf, it looks at nothing else: there may be hundreds of
+// dependents.
 func conditionIn(u *unstructured.Unstructured, t xpv2.ConditionType) xpv2.Condition {
 	v, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
 	list, _ := v.([]any)

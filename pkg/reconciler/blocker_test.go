@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -52,8 +53,26 @@ func TestReportOfBlocker(t *testing.T) {
 			conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "WaitingForDependents", "1 of 2")},
 			want:       is{"WaitingForDependents: 1 of 2", urgencyDeleting},
 		},
+		"Doubled": {
+			reason:     "An error that was wrapped twice with the same words is quoted with one.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: delete failed: 409: conflict")},
+			want:       is{"held by f; ReconcileError: delete failed: 409: conflict", urgencyStuck},
+		},
+		"Sentences": {
+			reason:     "A sentence that an error wraps has no stop before the colon.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
+			want:       is{"held by f; ReconcileError: set both in the same command: the result is unknown", urgencyStuck},
+		},
+		"SaidAlready": {
+			reason:     "An error that the Deleting condition says is not repeated.",
+			finalizers: []string{"f"},
+			conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: 409."), condition("Deleting", "True", "ExternalDeleteFailed", "The external system refuses: delete failed: delete failed: 409.")},
+			want:       is{"ExternalDeleteFailed: The external system refuses: delete failed: 409.", urgencyStuck},
+		},
 		"Orphaned": {
-			reason:     "What was orphaned needs nobody any more.",
+			reason:     "An orphaned object needs no action.",
 			finalizers: []string{"f"},
 			conditions: []any{condition("Deleting", "True", "ForceOrphaned", "")},
 			want:       is{"ForceOrphaned", urgencyDeleting},
@@ -74,15 +93,62 @@ func TestReportOfBlocker(t *testing.T) {
 	}
 }
 
-func TestReportOfTakenOver(t *testing.T) {
-	yes := true
-	u := &unstructured.Unstructured{}
-	u.SetOwnerReferences([]metav1.OwnerReference{{UID: "them", Controller: &yes}})
+func TestRelationOf(t *testing.T) {
+	controlledBy := func(uid types.UID, namespace string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{}
+		u.SetNamespace(namespace)
+		u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: uid, Controller: ptr.To(uid != "")}})
 
-	for owner, want := range map[types.UID]bool{"": false, "them": false, "us": true} {
-		if got := (Dependent{Owner: owner}).takenOver(u); got != want {
-			t.Errorf("takenOver(...) with owner %q: want %t, got %t", owner, want, got)
-		}
+		return u
+	}
+	in := func(namespace string, owner types.UID) Dependent {
+		return Dependent{NamespacedName: types.NamespacedName{Namespace: namespace}, Owner: owner}
+	}
+	us := &unstructured.Unstructured{}
+	us.SetUID("us")
+
+	cases := map[string]struct {
+		reason string
+		d      Dependent
+		o, u   *unstructured.Unstructured
+		want   relation
+	}{
+		"Controlled": {
+			reason: "An object that a reference names is described if the object controls it.",
+			d:      in("ns", "us"), o: us, u: controlledBy("us", "ns"), want: described,
+		},
+		"ControlledByAnother": {
+			reason: "Of an object that another object controls nothing is said.",
+			d:      in("ns", "us"), o: us, u: controlledBy("them", "ns"), want: unrelated,
+		},
+		"NotControlled": {
+			reason: "Nor of one without a controller.",
+			d:      in("ns", "us"), o: us, u: controlledBy("", "ns"), want: unrelated,
+		},
+		"ClusterScoped": {
+			reason: "Nor of one that was read because its kind has no namespaces.",
+			d:      in("ns", "us"), o: us, u: controlledBy("us", ""), want: unrelated,
+		},
+		"ListedControlled": {
+			reason: "An object that the program lists is described if the object controls it.",
+			d:      in("ns", ""), o: us, u: controlledBy("us", "ns"), want: described,
+		},
+		"ListedNotControlled": {
+			reason: "It is only named if the object is one of its owners.",
+			d:      in("ns", ""), o: us, u: controlledBy("", "ns"), want: listed,
+		},
+		"ListedWithoutUID": {
+			reason: "Objects without a UID control nothing.",
+			d:      in("ns", ""), o: &unstructured.Unstructured{}, u: &unstructured.Unstructured{}, want: listed,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, tc.d.relationOf(OwnedObjects(), tc.o, tc.u)); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
 	}
 }
 
@@ -211,7 +277,7 @@ func TestBlockerWords(t *testing.T) {
 func TestReportIsBounded(t *testing.T) {
 	bounded := false
 
-	observe(context.Background(), nil, DependentListerFn(func(ctx context.Context, _ client.Reader, _ client.Object) ([]Dependent, error) {
+	observe(context.Background(), newPatientReader(nil, nil, nil, nil, time.Time{}), DependentListerFn(func(ctx context.Context, _ client.Reader, _ client.Object) ([]Dependent, error) {
 		_, bounded = ctx.Deadline()
 		return nil, nil
 	}), &unstructured.Unstructured{})

@@ -31,6 +31,7 @@ func claimWithFive() (cm, x *unstructured.Unstructured, composed []*unstructured
 	}
 
 	with(at("spec", "resourceRefs"), refs)(x)
+	with(at("spec", "claimRef"), ref(of(claims, "default", "a")))(x)
 	annotated(meta.AnnotationKeyReconciliationPaused, "true")(composed[1])
 	protected(composed[2])
 
@@ -64,7 +65,7 @@ func TestClaimIsDeleted(t *testing.T) {
 
 			return result, err
 		})
-	}, reconciler.WithDependents(reconciler.CompositeOfClaim()), reconciler.WithOwnFinalizers(finalizerClaim), reconciler.WithMetrics(m))
+	}, reconciler.WithDependents(reconciler.CompositeOfClaim(composites)), reconciler.WithOwnFinalizers(finalizerClaim), reconciler.WithMetrics(m))
 
 	forComposites := reconciler.New(c, composites, compositeShaped,
 		reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithOwnFinalizers(finalizerComposite), reconciler.WithMetrics(m))
@@ -207,7 +208,7 @@ func TestWritesPerDeletion(t *testing.T) {
 	}
 
 	for i := range n {
-		objs = append(objs, of(things, "", fmt.Sprintf("t%d", i), held("f"), dying))
+		objs = append(objs, of(things, "", fmt.Sprintf("t%d", i), ownedBy(objs[i]), held("f"), dying))
 	}
 
 	c := newCluster(objs...)

@@ -194,6 +194,18 @@ func (c *cluster) remove(ctx context.Context, o client.Object, opts ...client.De
 	}
 
 	do := (&client.DeleteOptions{}).ApplyOptions(opts)
+	if p := do.Preconditions; p != nil && (p.UID != nil && *p.UID != u.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != u.GetResourceVersion()) {
+		return kerrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("the precondition does not hold"))
+	}
+
+	if do.PropagationPolicy != nil && *do.PropagationPolicy == metav1.DeletePropagationOrphan && !slices.Contains(u.GetFinalizers(), metav1.FinalizerOrphanDependents) {
+		u.SetFinalizers(append(slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }), metav1.FinalizerOrphanDependents))
+
+		if err := c.server.Update(ctx, u); err != nil {
+			return err
+		}
+	}
+
 	if do.PropagationPolicy != nil && *do.PropagationPolicy == metav1.DeletePropagationForeground && !slices.Contains(u.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 		u.SetFinalizers(append(u.GetFinalizers(), metav1.FinalizerDeleteDependents))
 
@@ -257,7 +269,47 @@ func (c *cluster) collect(t *testing.T, k schema.GroupVersionKind, name string, 
 	}
 }
 
-// release an object from a finalizer, as whoever set it does.
+// sweep does what the garbage collector does, but for deletions in the foreground:
+// it removes owner references to objects that were deleted with the policy Orphan, and
+// deletes objects whose owners no longer exist.
+func (c *cluster) sweep(t *testing.T, objs ...*unstructured.Unstructured) {
+	t.Helper()
+
+	var all []*unstructured.Unstructured
+
+	exists := map[types.UID]bool{}
+
+	for _, o := range objs {
+		if c.has(o) {
+			u := c.read(t, o)
+			all, exists[u.GetUID()] = append(all, u), true
+		}
+	}
+
+	for _, owner := range all {
+		if owner.GetDeletionTimestamp() == nil || !slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents) {
+			continue
+		}
+
+		for _, o := range all {
+			c.change(t, o, func(u *unstructured.Unstructured) {
+				u.SetOwnerReferences(slices.DeleteFunc(u.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }))
+			})
+		}
+
+		c.release(t, owner, metav1.FinalizerOrphanDependents)
+
+		return // The rest is out of date.
+	}
+
+	for _, o := range all {
+		if refs := o.GetOwnerReferences(); len(refs) > 0 && !slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return exists[r.UID] }) {
+			c.delete(t, o)
+		}
+	}
+}
+
+// release an object from a finalizer, as its controller does.
 func (c *cluster) release(t *testing.T, o *unstructured.Unstructured, finalizer string) {
 	t.Helper()
 	c.change(t, o, func(u *unstructured.Unstructured) {
@@ -265,7 +317,7 @@ func (c *cluster) release(t *testing.T, o *unstructured.Unstructured, finalizer 
 	})
 }
 
-// change an object as somebody else does.
+// change an object as another writer does.
 func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *unstructured.Unstructured)) {
 	t.Helper()
 
@@ -277,11 +329,11 @@ func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *
 	}
 }
 
-// delete an object as somebody else does.
-func (c *cluster) delete(t *testing.T, o *unstructured.Unstructured, opts ...client.DeleteOption) {
+// delete an object as another client does.
+func (c *cluster) delete(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 
-	if err := c.remove(context.Background(), o, opts...); err != nil {
+	if err := c.remove(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}
 }

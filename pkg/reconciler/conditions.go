@@ -15,15 +15,15 @@ const TypeDeleting xpv2.ConditionType = "Deleting"
 
 // Reasons of the Deleting condition.
 const (
-	// ReasonDeletionRequested means that the object is to be deleted, and that
-	// nothing is known yet to keep it.
+	// ReasonDeletionRequested means that the deletion was requested, and that it
+	// is not known yet to wait for anything.
 	ReasonDeletionRequested xpv2.ConditionReason = "DeletionRequested"
 
-	// ReasonWaitingForDependents means that objects have to go first that are
-	// still there. The message counts them, and says why some of them are.
+	// ReasonWaitingForDependents means that other objects must be deleted first
+	// that still exist. The message counts them, and says why some of them do.
 	ReasonWaitingForDependents xpv2.ConditionReason = "WaitingForDependents"
 
-	// ReasonBlockedByProtection means that an object that has to go first is
+	// ReasonBlockedByProtection means that an object that must be deleted first is
 	// protected by a Usage or ClusterUsage, whose webhook refuses its deletion.
 	ReasonBlockedByProtection xpv2.ConditionReason = "BlockedByProtection"
 
@@ -32,15 +32,15 @@ const (
 	ReasonDeadlineExceeded xpv2.ConditionReason = "DeadlineExceeded"
 
 	// ReasonForceOrphaned means that an operator asked for finalizers to be
-	// removed, whatever they wait for.
+	// removed, whatever they wait for. The message says if that was refused.
 	ReasonForceOrphaned xpv2.ConditionReason = "ForceOrphaned"
 
 	// ReasonBlockedByPause means that reconciliation is paused, by annotation
 	// or by management policy, and the deletion with it.
 	ReasonBlockedByPause xpv2.ConditionReason = "BlockedByPause"
 
-	// ReasonWaitingForFinalizers means that finalizers of others hold the
-	// object. The message names them.
+	// ReasonWaitingForFinalizers means that finalizers of other controllers hold
+	// the object. The message names them.
 	ReasonWaitingForFinalizers xpv2.ConditionReason = "WaitingForFinalizers"
 
 	// ReasonInitializeFailed means that the managed resource could not be
@@ -60,7 +60,7 @@ const (
 	// observed. The Synced condition says why.
 	ReasonObserveFailed xpv2.ConditionReason = "ObserveFailed"
 
-	// ReasonCreateResultUnknown means that nobody knows whether the external
+	// ReasonCreateResultUnknown means that it is unknown whether the external
 	// resource was created. The message says what to do.
 	ReasonCreateResultUnknown xpv2.ConditionReason = "CreateResultUnknown"
 
@@ -81,20 +81,19 @@ const (
 	// exists although its deletion was requested.
 	ReasonWaitingForExternalResource xpv2.ConditionReason = "WaitingForExternalResource"
 
-	// ReasonWaitingForAsyncOperation means that an operation of the provider runs
-	// that has to end first: the deletion of the external resource, or what was
-	// begun before the deletion was requested.
+	// ReasonWaitingForAsyncOperation means that an operation of the provider is in
+	// progress: the deletion of the external resource, or an operation that was
+	// started before the deletion was requested.
 	ReasonWaitingForAsyncOperation xpv2.ConditionReason = "WaitingForAsyncOperation"
 
-	// ReasonReconcileFailed means that something else stands in the way. The
-	// Synced condition says what.
+	// ReasonReconcileFailed means that something else failed. The Synced condition
+	// says what.
 	ReasonReconcileFailed xpv2.ConditionReason = "ReconcileFailed"
 )
 
 // Deleting returns the conditions of an object that is being deleted: Ready,
 // which is False for the reason Deleting, and Deleting, which says why the
-// object is still there. Both carry the message, since tools that show only
-// Ready are what most people look at.
+// object still exists. Both carry the message, since many tools show only Ready.
 func Deleting(at time.Time, reason xpv2.ConditionReason, message string) []xpv2.Condition {
 	ready := xpv2.Deleting().WithMessage(message)
 	ready.LastTransitionTime = metav1.NewTime(at)

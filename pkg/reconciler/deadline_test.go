@@ -2,7 +2,6 @@ package reconciler_test
 
 import (
 	"context"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -32,14 +31,12 @@ type rig struct {
 	opts    []reconciler.Option
 }
 
-// newRig returns a rig that is in use until the test's end, so that the metrics
-// have what it tells.
+// newRig returns a rig with an object's server.
 func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *rig {
 	t.Helper()
 
 	r := &rig{c: c, now: o.GetDeletionTimestamp().Add(time.Minute), events: &recorder{}, metrics: reconciler.NewMetrics(), opts: opts}
 	r.restart()
-	t.Cleanup(func() { runtime.KeepAlive(r) })
 
 	return r
 }
@@ -86,7 +83,7 @@ func TestDeadline(t *testing.T) {
 		want said
 	}{
 		"NotYet": {
-			reason: "Before the deadline nobody is told.",
+			reason: "Before the deadline nothing is reported.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				t.Helper()
 				r.now = o.GetDeletionTimestamp().Add(time.Hour - time.Nanosecond)
@@ -135,7 +132,7 @@ func TestDeadline(t *testing.T) {
 			want: said{"True", "DeadlineExceeded", stillThere},
 		},
 		"StaleCache": {
-			reason: "A cache that doesn't know yet that it was told makes nobody tell again.",
+			reason: "A stale cache does not make it be reported again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				t.Helper()
 				pass(t, r, o)
@@ -174,7 +171,7 @@ func TestDeadline(t *testing.T) {
 			want: said{"True", "DeadlineExceeded", stillThere},
 		},
 		"AnswerLost": {
-			reason: "If the answer to saying so is lost, it is told nevertheless.",
+			reason: "If the answer to the write is lost, it is still reported.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				t.Helper()
 				pass(t, r, o)
@@ -244,7 +241,7 @@ func TestDeadline(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			dep := of(things, "", "a", dying, held("f"))
+			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 			o := xr(dep)
 
 			r := newRig(t, newCluster(o, dep), o, reconciler.WithDependents(reconciler.ComposedResources()))

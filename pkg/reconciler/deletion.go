@@ -3,7 +3,6 @@ package reconciler
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -31,11 +30,11 @@ const (
 
 const messageRequested = "Deletion was requested."
 
-// deletion is the patch that says that an object is being deleted, and what it
-// waits for:
+// deletion is the patch that reports that an object is being deleted, and what the
+// deletion waits for:
 //
-//   - before the inner reconciler runs, if it is not said yet, or if the deadline
-//     has passed meanwhile;
+//   - before the inner reconciler runs, if the API server does not have that yet, or
+//     if the deadline has passed meanwhile;
 //   - with every status write of the inner reconciler;
 //   - when the inner reconciler is done, if it wrote no status.
 //
@@ -43,10 +42,12 @@ const messageRequested = "Deletion was requested."
 // which something happened.
 type deletion struct {
 	kind       schema.GroupVersionKind
+	objects    seam.Kind
 	client     client.Client
 	live       client.Reader
 	lateKinds  lateKinds
 	dependents DependentLister
+	watched    func(of schema.GroupVersionKind) bool
 	interval   time.Duration
 	deadline   time.Duration
 	exceeded   func(ctx context.Context, o client.Object)
@@ -64,7 +65,7 @@ func (d *deletion) patch() seam.Patch {
 }
 
 func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) error {
-	// The object that had the name before went unseen.
+	// The object that had the name before may no longer exist.
 	d.forget(s, o.GetUID())
 
 	if !meta.WasDeleted(o) {
@@ -73,7 +74,7 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 
 	d.memory.remember(o)
 
-	if _, ok := seam.Conditioned(o); ok {
+	if _, ok := d.objects.Conditioned(o); ok {
 		if err := d.announce(ctx, s, o); err != nil {
 			return err
 		}
@@ -82,14 +83,14 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 	return d.forceOrphan(ctx, s, o)
 }
 
-// announce puts on the API server what can be said without looking, and tells,
-// once, that the deadline has passed. What was said before stays.
+// announce writes conditions before the dependents are read, and reports once that
+// the deadline has passed. A reason that the API server has stays.
 func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Object) error {
 	tell := false
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
 		reason, message := ReasonDeletionRequested, d.message(messageRequested, server)
-		if c := seam.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
+		if c := d.objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
 			reason, message = c.Reason, c.Message
 		}
 
@@ -97,7 +98,7 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 			return Deleting(s.Now(), ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength))
 		}
 
-		if ready := seam.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
+		if ready := d.objects.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
 
@@ -107,9 +108,9 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 	return d.tellDeadline(ctx, o, tell, err)
 }
 
-// tellDeadline tells that the deadline has passed if that is news: if saying so
+// tellDeadline reports that the deadline has passed if that is new: if writing it
 // changed what the API server has, or if an earlier try may have done so. Without
-// permission to say so it is told once a process.
+// permission to write it, it is reported once a process.
 func (d *deletion) tellDeadline(ctx context.Context, o client.Object, news bool, err error) error {
 	r, ok := d.memory.get(o)
 
@@ -153,13 +154,13 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 	}
 
 	if left := d.deadlineOf(o).Sub(s.Now()); d.deadline > 0 && left > 0 {
-		s.RequeueWithin(left)
+		s.Requeue(seam.Within(left))
 	}
 
 	err := d.write(ctx, s, o)
 
 	if r, _ := d.memory.get(o); r.waiting {
-		s.RequeueWithin(d.interval)
+		s.Requeue(seam.Within(d.interval))
 	}
 
 	if seam.Permanent(err) {
@@ -172,15 +173,15 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 
 // write a report, unless the inner reconciler did.
 func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) error {
-	if _, ok := seam.Conditioned(o); !ok || s.StatusWritten() {
+	if _, ok := d.objects.Conditioned(o); !ok || s.StatusWritten() {
 		return nil
 	}
 
-	// Conflicts are no reason to read all dependents again.
+	// After a conflict the dependents are not read again.
 	on := d.observe(ctx, s, o)
 
 	if s.Unannounced() {
-		// Nobody can be told, but counted it is.
+		// It can't be written, but it is counted.
 		d.report(s, o, on)
 		return nil
 	}
@@ -212,13 +213,19 @@ func (d *deletion) forget(s *seam.Session, unless types.UID) {
 	d.metrics.took(d.kind, s.Now().Sub(r.since))
 }
 
-// observe what o waits for. While it is paused, it waits for that alone.
+// observe the dependents that o waits for. An object that is paused waits for none.
 func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object) dependents {
 	if d.dependents == nil || meta.IsPaused(o) {
 		return dependents{}
 	}
 
-	on := observe(ctx, newPatientReader(d.client, d.live, &d.lateKinds, s.Now()), d.dependents, o)
+	if o.GetObjectKind().GroupVersionKind().Empty() {
+		// An API server doesn't say of which kind a typed object is.
+		o, _ = o.DeepCopyObject().(client.Object)
+		o.GetObjectKind().SetGroupVersionKind(d.kind)
+	}
+
+	on := observe(ctx, newPatientReader(d.client, d.live, d.watched, &d.lateKinds, s.Now()), d.dependents, o)
 
 	d.memory.update(o, func(r *remembered) {
 		r.dependents = max(r.dependents, on.total)
@@ -228,14 +235,14 @@ func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object
 	return on
 }
 
-// report says why o is still there.
+// report returns the conditions that say why o still exists.
 func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv2.Condition {
 	reason, message := d.reason(o, on)
 
 	switch {
 	case len(d.toOrphan(o)) > 0:
 		reason, message = ReasonForceOrphaned, d.orphanMessage(o)
-	case asked(o) && len(d.orphan) > 0 && seam.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
+	case asked(o) && len(d.orphan) > 0 && d.objects.ConditionOf(s.Base(), TypeDeleting).Reason == ReasonForceOrphaned:
 		reason, message = ReasonForceOrphaned, "An operator asked to orphan it, and finalizers were removed. "+message
 	case d.pastDeadline(s, o):
 		reason, message = ReasonDeadlineExceeded, d.late(o, message)
@@ -245,7 +252,6 @@ func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv
 		r.waiting = on.waiting()
 		d.metrics.reported(deleted{kind: d.kind, key: client.ObjectKeyFromObject(o)}, report{uid: o.GetUID(), reason: reason, by: d.reporter})
 	})
-	runtime.KeepAlive(d) // What it reports last is withdrawn, too.
 
 	return Deleting(s.Now(), reason, d.message(message, o))
 }
@@ -259,7 +265,7 @@ func (d *deletion) reason(o client.Object, on dependents) (xpv2.ConditionReason,
 		return on.reason(), on.summary()
 	}
 
-	if c := seam.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
+	if c := d.objects.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
 		return ReasonReconcileFailed, strings.TrimSpace(on.summary() + " It could not be reconciled: see the Synced condition.")
 	}
 
@@ -287,7 +293,7 @@ func (d *deletion) pastDeadline(s *seam.Session, o client.Object) bool {
 	return d.deadline > 0 && !s.Now().Before(d.deadlineOf(o))
 }
 
-// late says that the deadline has passed, before what is to be said anyway.
+// late returns a message that says that the deadline has passed, and then m.
 func (d *deletion) late(o client.Object, m string) string {
 	return fmt.Sprintf("The deadline for the deletion was %s. %s", d.deadlineOf(o).UTC().Format(time.RFC3339), m)
 }

@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	stderrors "errors"
+	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/fieldpath"
 	"github.com/pkg/errors"
@@ -14,19 +15,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A Dependent is an object that has to go before the one that depends on it can.
+// A Dependent is an object that must be deleted before the object that depends on
+// it can be.
 type Dependent struct {
 	schema.GroupVersionKind
 	types.NamespacedName
 
-	// Owner is the UID that the controlling owner of the dependent must have
-	// for it to count, if it has one. An object that somebody else controls has
-	// taken the name. Empty: it counts whoever controls it.
+	// Owner is the UID that the controller of the dependent must have. Set it for
+	// an object that a user's reference names: one that has another controller, or
+	// none, is then treated as if it did not exist, and its kind is read from a
+	// cache only if WithWatchedKinds reports that the cache watches it.
+	//
+	// Without an Owner the dependent counts with any controller. Its conditions,
+	// finalizers and annotations are quoted only if the reconciled object does.
 	Owner types.UID
 }
 
-// A DependentLister lists what the deletion of an object waits for, whether it
-// still exists or not. The reader is the client's, and reads from its cache.
+// A DependentLister lists the objects that the deletion of an object waits for,
+// including those that no longer exist. The reader is the reconciler's client, and
+// reads from its cache.
 //
 // An error is part of the report. It never fails the reconcile.
 type DependentLister interface {
@@ -44,6 +51,11 @@ func (fn DependentListerFn) ListDependents(ctx context.Context, c client.Reader,
 // ComposedResources lists the composed resources that a composite resource
 // refers to, in the layout of Crossplane v2 (spec.crossplane.resourceRefs) or the
 // legacy one (spec.resourceRefs). It makes no requests.
+//
+// Users write these references, so they give no access to another tenant's objects:
+// the composed resources of a namespaced composite resource are in its own
+// namespace, whatever the reference says, and only an object that the composite
+// resource controls counts.
 func ComposedResources() DependentLister {
 	return DependentListerFn(func(_ context.Context, _ client.Reader, o client.Object) ([]Dependent, error) {
 		content, err := contentOf(o)
@@ -70,8 +82,9 @@ func ComposedResources() DependentLister {
 				d.Owner = o.GetUID()
 
 				// A namespaced composite resource composes only in its own
-				// namespace, and its references need not say so.
-				if d.Namespace == "" {
+				// namespace. Its references need not say so, and must not
+				// say otherwise.
+				if o.GetNamespace() != "" {
 					d.Namespace = o.GetNamespace()
 				}
 
@@ -83,34 +96,81 @@ func ComposedResources() DependentLister {
 	})
 }
 
-// CompositeOfClaim lists the composite resource that a claim refers to. It makes
+// CompositeOfClaim lists the composite resource that a claim refers to, if it is
+// of one of the supplied kinds: pass the kind that the claim's XRD defines. It makes
 // no requests.
-func CompositeOfClaim() DependentLister {
-	return DependentListerFn(func(_ context.Context, _ client.Reader, o client.Object) ([]Dependent, error) {
-		content, err := contentOf(o)
-		if err != nil {
-			return nil, err
-		}
+//
+// A user writes the claim, so its reference gives no access to another claim's
+// composite resource. The report quotes only one whose spec.claimRef names this
+// very claim. It says "not bound" of any other, and of one of another kind.
+//
+// Without a kind, a composite resource of any kind may be bound to the claim. It is
+// then read from a cache only if WithWatchedKinds reports that the cache watches its
+// kind.
+func CompositeOfClaim(of ...schema.GroupVersionKind) DependentLister {
+	return compositeOfClaim{kinds: of}
+}
 
-		ref := corev1.ObjectReference{}
-		if err := fieldpath.Pave(content).GetValueInto("spec.resourceRef", &ref); fieldpath.IsNotFound(err) {
-			return nil, nil
-		} else if err != nil {
-			return nil, errors.Wrap(err, "cannot read spec.resourceRef")
-		}
+// errNotBound means that a claim refers to a composite resource that can't be its
+// own.
+var errNotBound = errors.New("not bound to this claim")
 
-		if ref.Name == "" {
-			return nil, nil
-		}
+type compositeOfClaim struct {
+	kinds []schema.GroupVersionKind
+}
 
-		return []Dependent{dependentOf(ref.APIVersion, ref.Kind, "", ref.Name)}, nil
-	})
+// ListDependents of a claim.
+func (l compositeOfClaim) ListDependents(_ context.Context, _ client.Reader, o client.Object) ([]Dependent, error) {
+	content, err := contentOf(o)
+	if err != nil {
+		return nil, err
+	}
+
+	ref := corev1.ObjectReference{}
+	if err := fieldpath.Pave(content).GetValueInto("spec.resourceRef", &ref); fieldpath.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, errors.Wrap(err, "cannot read spec.resourceRef")
+	}
+
+	if ref.Name == "" {
+		return nil, nil
+	}
+
+	d := dependentOf(ref.APIVersion, ref.Kind, "", ref.Name)
+	if len(l.kinds) == 0 {
+		return []Dependent{d}, nil
+	}
+
+	// The version is the configured one: reading another would start a watch.
+	i := slices.IndexFunc(l.kinds, func(k schema.GroupVersionKind) bool { return k.GroupKind() == d.GroupKind() })
+	if i < 0 {
+		return nil, errNotBound
+	}
+
+	d.GroupVersionKind = l.kinds[i]
+
+	return []Dependent{d}, nil
+}
+
+// binds reports whether the composite resource u is bound to the claim o.
+func (l compositeOfClaim) binds(o client.Object, u *unstructured.Unstructured) bool {
+	ref := corev1.ObjectReference{}
+	if err := fieldpath.Pave(u.Object).GetValueInto("spec.claimRef", &ref); err != nil {
+		return false
+	}
+
+	return u.GetNamespace() == "" &&
+		ref.GroupVersionKind().GroupKind() == o.GetObjectKind().GroupVersionKind().GroupKind() &&
+		ref.Namespace == o.GetNamespace() && ref.Name == o.GetName() &&
+		(ref.UID == "" || ref.UID == o.GetUID())
 }
 
 // OwnedObjects lists the objects of the supplied kinds that have an owner
 // reference to the object: in its namespace, or in all if it has none. It lists
-// each kind once. Objects that are gone can't be listed, so that the report
-// counts from those it saw first.
+// each kind once. Objects that no longer exist can't be listed, so the report
+// counts from those that it saw first. It describes those that the object controls,
+// and only names the others.
 func OwnedObjects(kinds ...schema.GroupVersionKind) DependentLister {
 	return DependentListerFn(func(ctx context.Context, c client.Reader, o client.Object) ([]Dependent, error) {
 		var (
@@ -148,7 +208,7 @@ func dependentOf(apiVersion, kind, namespace, name string) Dependent {
 	}
 }
 
-// contentOf returns the content of an object of whatever type.
+// contentOf returns the content of an object of any type.
 func contentOf(o client.Object) (map[string]any, error) {
 	if u, ok := o.(runtime.Unstructured); ok {
 		return u.UnstructuredContent(), nil

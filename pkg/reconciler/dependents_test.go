@@ -44,10 +44,10 @@ func TestListDependents(t *testing.T) {
 		want   want
 	}{
 		"V2": {
-			reason: "References of a namespaced composite are to its own namespace, unless they say otherwise.",
+			reason: "References of a namespaced composite are to its own namespace, whatever they say.",
 			lister: reconciler.ComposedResources(),
 			object: xr("default", with(v2, []any{ref(a), ref(b)})),
-			want:   want{Dependents: []reconciler.Dependent{dep(things, "default", "a", "uid-of-x"), dep(things, "other", "b", "uid-of-x")}},
+			want:   want{Dependents: []reconciler.Dependent{dep(things, "default", "a", "uid-of-x"), dep(things, "default", "b", "uid-of-x")}},
 		},
 		"V2ClusterScoped": {
 			reason: "References of a cluster-scoped composite are to the cluster, unless they say otherwise.",
@@ -60,6 +60,12 @@ func TestListDependents(t *testing.T) {
 			lister: reconciler.ComposedResources(),
 			object: xr("", with(legacy, []any{ref(a)})),
 			want:   want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}},
+		},
+		"LegacyNamespaced": {
+			reason: "So are those in the legacy layout.",
+			lister: reconciler.ComposedResources(),
+			object: xr("default", with(legacy, []any{ref(b)})),
+			want:   want{Dependents: []reconciler.Dependent{dep(things, "default", "b", "uid-of-x")}},
 		},
 		"WithoutName": {
 			reason: "A reference without a name is to nothing that exists yet.",
@@ -101,6 +107,24 @@ func TestListDependents(t *testing.T) {
 			object: of(claims, "default", "c", with(at("spec", "resourceRef"), ref(of(composites, "", "x")))),
 			want:   want{Dependents: []reconciler.Dependent{dep(composites, "", "x", "")}},
 		},
+		"ClaimConfigured": {
+			reason: "The composite is of the configured kind, in the version that the program reads.",
+			lister: reconciler.CompositeOfClaim(things, composites),
+			object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"apiVersion": "example.org/v1alpha1", "kind": "XApp", "name": "x"})),
+			want:   want{Dependents: []reconciler.Dependent{dep(composites, "", "x", "")}},
+		},
+		"ClaimOfAnotherKind": {
+			reason: "What is of another kind is not read.",
+			lister: reconciler.CompositeOfClaim(composites),
+			object: of(claims, "default", "c", with(at("spec", "resourceRef"), ref(of(secrets, "", "x")))),
+			want:   want{Failed: true},
+		},
+		"ClaimOfAnotherGroup": {
+			reason: "Kinds of the same name are not the same.",
+			lister: reconciler.CompositeOfClaim(composites),
+			object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"apiVersion": "example.com/v1", "kind": "XApp", "name": "x"})),
+			want:   want{Failed: true},
+		},
 		"ClaimWithoutComposite": {
 			reason: "A claim that never had one waits for nothing.",
 			lister: reconciler.CompositeOfClaim(),
@@ -118,13 +142,13 @@ func TestListDependents(t *testing.T) {
 			want:   want{Failed: true},
 		},
 		"Owned": {
-			reason: "Only what has an owner reference to the object counts, whoever else owns it, and only in its namespace.",
+			reason: "Only what has an owner reference to the object counts, also if it has other owners, and only in its namespace.",
 			lister: reconciler.OwnedObjects(things, secrets),
 			object: owner,
 			server: []*unstructured.Unstructured{
 				of(things, "default", "mine", ownedBy(owner)),
 				of(things, "default", "ours", func(u *unstructured.Unstructured) {
-					u.SetOwnerReferences([]metav1.OwnerReference{{UID: "somebody"}, {UID: owner.GetUID()}, {UID: owner.GetUID()}})
+					u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: owner.GetUID()}, {UID: owner.GetUID()}})
 				}),
 				of(things, "default", "theirs", ownedBy(of(composites, "", "y", func(*unstructured.Unstructured) {}))),
 				of(things, "elsewhere", "far", ownedBy(owner)),

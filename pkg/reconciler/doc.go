@@ -1,29 +1,36 @@
-// Package reconciler adds to a reconciler of any kind what Graft adds to one of
-// managed resources, where it makes sense for both; and has what both say about a
-// deletion.
+// Package reconciler wraps the reconciler of any kind, and makes the deletion of its
+// objects visible.
 //
-// It ends the silence of a deletion: a reconciler that says Deleting in memory,
-// and returns before it writes that, leaves Ready=True on an object that is going
-// away, for as long as that takes. Crossplane's reconciler of claims does so on
-// its first pass.
+// A reconciler that sets Deleting in memory, and returns before it writes status,
+// leaves Ready=True on an object that is being deleted. Crossplane's reconciler of
+// claims does so on its first pass.
 //
 //	work queue ─► Reconciler ────────────────► inner Reconcile (unmodified)
 //	                │ 1 Ready=False/Deleting       │
 //	                │   deadline, force orphan     ▼
 //	                │                           client ─► API server
 //	                │                              2 serves own writes to stale reads,
-//	                │                                keeps status, drops writes of
-//	                │                                nothing, adds the report to
+//	                │                                keeps status, drops unchanged
+//	                │                                writes, adds the report to
 //	                │                                writes of status
 //	                │ 3 the report, if inner wrote no status
 //	                ▼
 //	             result: inner's, but no later than the deadline,
 //	             or the next look at dependents
 //
-// The inner reconciler is built with the client that New hands out, and is
-// otherwise left alone. Its objects may be of a Go type or unstructured, with
-// conditions where Crossplane has them: in status.conditions. An object that has
-// none, or something else there, is left alone.
+// The inner reconciler is built with the client that New passes to it, and is
+// otherwise not changed.
+//
+// # Types
+//
+// Objects may be of a Go type or unstructured. Their conditions are in
+// status.conditions. A Go type qualifies if it is a resource.Conditioned, as
+// Crossplane's types are, or if status.conditions is a []metav1.Condition or a list of
+// a type with the same fields in JSON. New panics if a Go type has other conditions.
+// An unstructured object qualifies if it has conditions of that shape already, or if
+// the scheme has a Go type of its kind that qualifies.
+//
+// Any other object gets no report and no deadline. Force orphan works for it.
 //
 // # The report
 //
@@ -32,29 +39,33 @@
 // the same message. Messages hold no times but those at which something happened,
 // so that the same situation is written once.
 //
-// WithDependents says what has to go first. The message then counts what is gone,
-// and names a few of those that are not, first those that need somebody to act,
-// each with what it says itself: its own Deleting condition, its pause, its
-// finalizers, the error of its Synced condition. So a cause travels up from a
-// managed resource to its composite resource, and to the claim of that. What
-// can't be read is said to be unknown, and why; it never fails the reconcile.
+// WithDependents says which objects must be deleted first. The message then counts
+// those that are deleted, and names a few of the others, first those that a person must
+// act on. It quotes their own Deleting condition, their pause, their finalizers, or
+// the error of their Synced condition. So a cause travels up from a managed resource to
+// its composite resource, and to the claim of that. If a dependent can't be read, the
+// message says that it is unknown, and why. That never fails the reconcile.
 //
-// Dependents are read from the client, each once a report. Nothing is read of
-// them but their metadata and conditions.
+// Each dependent is read once a report, and only its metadata and conditions are used.
+// Users write references, and may not be allowed to read what they name. So a
+// dependent is quoted only if the object controls it, or if it is the composite
+// resource that is bound to the claim. No reference starts a watch: see
+// WithWatchedKinds.
 //
-// # The deadline, and the way out
+// # The deadline, and force orphan
 //
-// WithDeletionDeadline says that a deletion takes too long, once: in the
-// condition, an event, a metric, and to a function. It does nothing about it.
+// WithDeletionDeadline reports once that a deletion takes too long: in the
+// condition, an event, a metric, and to a function. It changes nothing else.
 //
-// WithForceOrphan lets an operator do something about it: if they set
+// WithForceOrphan lets an operator end such a deletion: if they set
 // AnnotationKeyForceOrphan to the object's own UID, the finalizers that the option
-// lists are removed, in an update that the API server refuses if the finalizers or
-// the annotation have changed. Release does the same, and more, for programs.
+// lists are removed, in an update that the API server refuses if the object has
+// changed. The garbage collector removes the owner references to the object first, so
+// that the objects it owns are kept. Release does the same, and more, for programs.
 //
 // # Finalizers
 //
-// GuardFinalizer keeps finalizers from objects that are paused or being deleted.
+// GuardFinalizer adds no finalizer to an object that is paused or being deleted.
 // Release pauses an object, deletes it, and then removes finalizers, in that
 // order.
 //

@@ -19,7 +19,8 @@ import (
 func ExampleWithDependents() {
 	ctx := context.Background()
 
-	owner := []metav1.OwnerReference{{APIVersion: testkit.DatabaseKind().GroupVersion().String(), Kind: "Database", Name: "orders", UID: "a1b2"}}
+	controls := true
+	owner := []metav1.OwnerReference{{APIVersion: testkit.DatabaseKind().GroupVersion().String(), Kind: "Database", Name: "orders", UID: "a1b2", Controller: &controls}}
 	backup := func(name string) *testkit.Bucket {
 		return &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "backups", OwnerReferences: owner, Finalizers: []string{"example.org/bucket"}}}
 	}

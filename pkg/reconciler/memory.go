@@ -35,9 +35,14 @@ type remembered struct {
 	// told is how far the news is that the deadline has passed.
 	told told
 
-	// orphaning are the finalizers that nobody knows to be removed: the API
-	// server's answer was lost.
+	// orphaning are the finalizers that may have been removed: the API server's
+	// answer was lost.
 	orphaning *orphan
+
+	// keptOwned is whether the garbage collector was asked to keep what the object
+	// owns, and refused is what to say if the API server refuses to orphan it.
+	keptOwned bool
+	refused   string
 }
 
 // told is how far a piece of news is that is to be told once.

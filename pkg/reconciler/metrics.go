@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"runtime"
 	"sync"
 	"time"
 
@@ -17,9 +16,8 @@ import (
 // use them. Their labels are gvk, spelled as crossplane-runtime's metrics of
 // managed resources spell it, and reason: never names.
 //
-// Objects are counted as long as the reconciler that reported them is in use. What
-// one reported whose controller was stopped is gone from the metrics when the
-// garbage collector has found that, two minutes later at most.
+// An object is counted until a reconciler sees that it no longer exists. Call Withdraw
+// when the controller of a kind is stopped before the process is.
 //
 // Metrics are safe for concurrent use.
 type Metrics struct {
@@ -28,12 +26,17 @@ type Metrics struct {
 	deadlines *prometheus.CounterVec
 	orphaned  *prometheus.CounterVec
 
-	mu        sync.Mutex
-	reporters int
-	reports   map[deleted]report
+	mu      sync.Mutex
+	reports map[deleted]report
+
+	// reporters counts the reconcilers that use the metrics, and withdrawn is the
+	// last of each kind that was withdrawn.
+	reporters reporter
+	withdrawn map[schema.GroupVersionKind]reporter
 }
 
-// deleted is an object that is being deleted, or another that has its name by now.
+// deleted is the name of an object that is being deleted. Another object may have it
+// since.
 type deleted struct {
 	kind schema.GroupVersionKind
 	key  client.ObjectKey
@@ -44,14 +47,14 @@ type report struct {
 	uid    types.UID
 	reason xpv2.ConditionReason
 
-	// by is the reporter who said it.
+	// by is the reporter that said it.
 	by reporter
 }
 
-// A reporter is one of the reconcilers that use the metrics.
+// A reporter is one of the reconcilers that use the metrics. Later ones are greater.
 type reporter int
 
-// NewMetrics returns metrics that know of nothing yet.
+// NewMetrics returns metrics of no objects.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -71,7 +74,8 @@ func NewMetrics() *Metrics {
 			Name: "graft_deletion_orphaned_total",
 			Help: "Objects whose finalizers were removed because an operator asked for it.",
 		}, []string{"gvk"}),
-		reports: map[deleted]report{},
+		reports:   map[deleted]report{},
+		withdrawn: map[schema.GroupVersionKind]reporter{},
 	}
 }
 
@@ -93,37 +97,41 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.duration, m.blocked, m.deadlines, m.orphaned}
 }
 
-// join makes r one of those who report. What it reported isn't counted any more
-// once nobody has it: its controller was stopped, and it will never see objects go.
-func (m *Metrics) join(r *deletion) reporter {
+// Withdraw what reconcilers of a kind have reported. Call it when their controller
+// was stopped, because the kind is deleted for example: they won't see that its
+// objects no longer exist. What they report later is ignored. A reconciler of that kind
+// that New returns later reports as usual.
+func (m *Metrics) Withdraw(of schema.GroupVersionKind) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	m.withdrawn[of] = m.reporters
+
+	for d := range m.reports {
+		if d.kind == of {
+			m.withdraw(d)
+		}
+	}
+}
+
+// join returns a new reporter.
+func (m *Metrics) join() reporter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
 	m.reporters++
-	is := reporter(m.reporters)
 
-	runtime.AddCleanup(r, m.leave, is)
-
-	return is
-}
-
-// leave forgets what a reporter said, unless somebody else has said something of
-// that object since.
-func (m *Metrics) leave(is reporter) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-
-	for d, said := range m.reports {
-		if said.by == is {
-			m.withdraw(d)
-		}
-	}
+	return m.reporters
 }
 
 // reported notes why an object is still there.
 func (m *Metrics) reported(d deleted, said report) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
+	if said.by <= m.withdrawn[d.kind] {
+		return
+	}
 
 	m.withdraw(d)
 	m.reports[d] = said
@@ -138,9 +146,8 @@ func (m *Metrics) withdraw(d deleted) {
 	}
 }
 
-// gone notes that the object that had a name is not there any more, unless it has
-// the supplied UID. Whoever reported it may have been another one than who knows
-// that it is gone.
+// gone notes that the object that had a name no longer exists, unless it has the
+// supplied UID. Another reporter may have reported it.
 func (m *Metrics) gone(d deleted, unless types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,7 +157,7 @@ func (m *Metrics) gone(d deleted, unless types.UID) {
 	}
 }
 
-// took notes how long an object took to go, from the request.
+// took notes how long a deletion took, from the request.
 func (m *Metrics) took(of schema.GroupVersionKind, t time.Duration) {
 	m.duration.WithLabelValues(of.String()).Observe(t.Seconds())
 }

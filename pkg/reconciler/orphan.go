@@ -10,6 +10,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,6 +25,14 @@ const AnnotationKeyForceOrphan = "graft.crossplane.io/force-orphan"
 // orphanHint begins what a message says about orphaning.
 const orphanHint = " To orphan it, set the annotation "
 
+// What is said if the API server refuses a request to orphan an object. They take
+// the finalizers that are kept.
+const (
+	messageOwnedNotKept = "An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. " +
+		"Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: %s. See the event CannotForceOrphan."
+	messageFinalizersNotRemoved = "An operator asked to orphan it, but the API server refused to remove these finalizers: %s. See the event CannotForceOrphan."
+)
+
 // orphan is an object that is orphaned, and the finalizers that it loses.
 type orphan struct {
 	object     client.Object
@@ -31,14 +40,18 @@ type orphan struct {
 }
 
 // forceOrphan removes finalizers from an object that is being deleted if, and
-// only if, an operator asked for exactly this object. What the finalizers wait
-// for is left as it is.
+// only if, an operator asked for exactly this object. It changes nothing that the
+// finalizers wait for, and the objects that the object owns are kept.
 func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
 	if len(d.orphan) == 0 {
 		return nil
 	}
 
 	d.resolveDoubt(o)
+
+	if isOrphaned(o) {
+		return notFound(o)
+	}
 
 	if len(d.toOrphan(o)) == 0 {
 		return nil
@@ -48,14 +61,28 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 		return err
 	}
 
-	// What was read first may have been old, so ask again.
+	// The object that was read first may have been stale.
+	if len(d.toOrphan(o)) == 0 {
+		return nil
+	}
+
+	err := d.keepOwned(ctx, s, o)
+
+	switch {
+	case refusedForGood(err):
+		d.refuseToOrphan(o, messageOwnedNotKept, err)
+		return nil
+	case err != nil:
+		return errors.Wrap(err, "cannot orphan")
+	}
+
 	remove := d.toOrphan(o)
 	if len(remove) == 0 {
 		return nil
 	}
 
 	inDoubt, _ := d.memory.get(o)
-	d.memory.update(o, func(r *remembered) { r.orphaning = nil })
+	d.memory.update(o, func(r *remembered) { r.orphaning, r.refused = nil, "" })
 
 	before, _ := o.DeepCopyObject().(client.Object)
 	is := &orphan{object: before, finalizers: remove}
@@ -70,9 +97,7 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 		return errors.Wrap(err, "cannot orphan")
 	case seam.Permanent(err):
 		// The rest of the deletion must not wait for this.
-		d.log.Info("Cannot orphan", "uid", o.GetUID(), "error", err)
-		d.record.Event(o, event.Warning(reasonCannotForceOrphan, err))
-
+		d.refuseToOrphan(o, messageFinalizersNotRemoved, err)
 		return nil
 	case err != nil:
 		d.memory.update(o, func(r *remembered) { r.orphaning = is })
@@ -83,20 +108,88 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 		d.trail(inDoubt.orphaning)
 	}
 
-	if s.Gone() {
-		return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
+	if s.Gone() || isOrphaned(o) {
+		return notFound(o)
 	}
 
 	return nil
 }
 
+// isOrphaned reports whether o was orphaned, and only the garbage collector holds it
+// until it has removed the owner references to o. The inner reconciler must not act on
+// it then: its finalizer is gone, and what that waited for is to stay.
+func isOrphaned(o client.Object) bool {
+	return meta.WasDeleted(o) && asked(o) && slices.Equal(o.GetFinalizers(), []string{metav1.FinalizerOrphanDependents})
+}
+
+func notFound(o client.Object) error {
+	return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
+}
+
+// keepOwned sees to it that the garbage collector does not delete what o owns. It
+// gives o the state that the API server then has.
+//
+// It deletes o a second time, at the version at which it was read, and with the
+// propagation policy Orphan. The API server then gives o a finalizer of the garbage
+// collector's. It removes that finalizer when it has removed the owner references to
+// o from all objects. So o can't go before that, whichever finalizers it loses.
+func (d *deletion) keepOwned(ctx context.Context, s *seam.Session, o client.Object) error {
+	orphaning := slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
+	collecting := slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
+
+	if r, _ := d.memory.get(o); !collecting && (orphaning || r.keptOwned) {
+		return nil
+	}
+
+	uid, version := o.GetUID(), o.GetResourceVersion()
+
+	err := d.client.Delete(ctx, seam.Empty(o), client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	if client.IgnoreNotFound(err) != nil {
+		return errors.Wrap(err, "cannot keep the objects that it owns")
+	}
+
+	// The garbage collector may have removed its finalizer before o is read again.
+	d.memory.update(o, func(r *remembered) { r.keptOwned = true })
+
+	reader := d.live
+	if reader == nil {
+		reader = d.client
+	}
+
+	// If it can't be read, removing finalizers finds out why.
+	now := seam.Empty(o)
+	if err := reader.Get(ctx, client.ObjectKeyFromObject(o), now); err == nil && seam.OlderThan(version, now.GetResourceVersion()) {
+		s.Written(now)
+		s.Refresh(o)
+	}
+
+	return nil
+}
+
+// refusedForGood reports whether the API server refused a deletion, and would refuse
+// it again.
+func refusedForGood(err error) bool {
+	// Crossplane's webhook that protects what a Usage names answers with the code
+	// of a conflict, and with no reason.
+	webhook := kerrors.IsConflict(err) && kerrors.ReasonForError(err) != metav1.StatusReasonConflict
+
+	return webhook || seam.Permanent(err)
+}
+
+// refuseToOrphan says that o is not orphaned, and why.
+func (d *deletion) refuseToOrphan(o client.Object, message string, err error) {
+	d.memory.update(o, func(r *remembered) { r.refused = message })
+	d.log.Info("Cannot orphan", "uid", o.GetUID(), "error", err)
+	d.record.Event(o, event.Warning(reasonCannotForceOrphan, err))
+}
+
 func (d *deletion) announceOrphan(ctx context.Context, s *seam.Session, o client.Object) error {
-	if _, ok := seam.Conditioned(o); !ok {
+	if _, ok := d.objects.Conditioned(o); !ok {
 		return nil
 	}
 
 	return s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
-		if _, ok := seam.Conditioned(server); !ok || len(d.toOrphan(server)) == 0 {
+		if _, ok := d.objects.Conditioned(server); !ok || len(d.toOrphan(server)) == 0 {
 			return nil
 		}
 
@@ -104,8 +197,8 @@ func (d *deletion) announceOrphan(ctx context.Context, s *seam.Session, o client
 	})
 }
 
-// resolveDoubt tells of an object that was orphaned by a request whose answer was
-// lost.
+// resolveDoubt leaves the trail of an object that was orphaned by a request whose
+// answer was lost.
 func (d *deletion) resolveDoubt(o client.Object) {
 	r, _ := d.memory.get(o)
 	if r.orphaning == nil || slices.ContainsFunc(r.orphaning.finalizers, func(f string) bool { return slices.Contains(o.GetFinalizers(), f) }) {
@@ -131,7 +224,7 @@ func (d *deletion) details(is *orphan) []any {
 	}
 }
 
-// asked tells whether an operator asked to orphan exactly this object.
+// asked reports whether an operator asked to orphan exactly this object.
 func asked(o client.Object) bool {
 	return o.GetUID() != "" && o.GetAnnotations()[AnnotationKeyForceOrphan] == string(o.GetUID())
 }
@@ -150,9 +243,13 @@ func (d *deletion) orphanable(o client.Object) []string {
 	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return !slices.Contains(d.orphan, f) })
 }
 
-// orphanMessage says what is about to happen.
+// orphanMessage says what is about to happen, or why it can't.
 func (d *deletion) orphanMessage(o client.Object) string {
-	return fmt.Sprintf("An operator asked to orphan it: these finalizers are removed, whatever they wait for: %s.", names(d.toOrphan(o)))
+	if r, _ := d.memory.get(o); r.refused != "" {
+		return fmt.Sprintf(r.refused, names(d.toOrphan(o)))
+	}
+
+	return fmt.Sprintf("An operator asked to orphan it: these finalizers are removed, whatever they wait for: %s. The objects that it owns are not deleted because of that.", names(d.toOrphan(o)))
 }
 
 // message says what orphaning would do, after what is to be said anyway.

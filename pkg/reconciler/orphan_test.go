@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -256,7 +257,7 @@ func TestForceOrphan(t *testing.T) {
 			want: want{Finalizers: []string{theirs}, Trails: 1, Failures: 1, Passes: 2, Reason: "ForceOrphaned"},
 		},
 		"GoneMeanwhile": {
-			reason: "What somebody else let go was not orphaned.",
+			reason: "An object that another controller released was not orphaned.",
 			mod:    []func(*unstructured.Unstructured){wish},
 			opts:   []reconciler.Option{option},
 			fail: func(t *testing.T, c *cluster) func(string, client.Object, bool) error {
@@ -270,7 +271,7 @@ func TestForceOrphan(t *testing.T) {
 					return nil
 				}
 			},
-			want: want{Gone: true},
+			want: want{Gone: true, Failures: 1},
 		},
 	}
 
@@ -297,6 +298,8 @@ func TestForceOrphan(t *testing.T) {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
 					got.Failures++
 				}
+
+				r.c.sweep(t, o)
 			}
 
 			got.Passes, got.Trails = r.passes, r.toldOf("ForceOrphaned")
@@ -334,7 +337,187 @@ func TestForceOrphan(t *testing.T) {
 	}
 }
 
-// A cache that lags makes nobody orphan twice, or say so twice.
+// The garbage collector doesn't delete what an orphaned object owns: composed
+// resources stand for external resources.
+func TestForceOrphanKeepsOwned(t *testing.T) {
+	owned := []*unstructured.Unstructured{of(things, "", "a", ownedBy(xr()), held("f")), of(things, "", "b", ownedBy(xr()), held("f"))}
+	refused := func(err error) func(*testing.T, *cluster) func(string, client.Object, bool) error {
+		return func(*testing.T, *cluster) func(string, client.Object, bool) error {
+			return func(verb string, _ client.Object, _ bool) error {
+				if verb == "delete" {
+					return err
+				}
+
+				return nil
+			}
+		}
+	}
+	notKept := "An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: example.org/mine. See the event CannotForceOrphan."
+
+	type want struct {
+		Gone   bool
+		Trails int
+
+		// Deleting says what the object says if it is there.
+		Deleting string
+
+		// Deletes is how often the object is deleted again.
+		Deletes int
+
+		// Passes is how often the inner reconciler saw the object.
+		Passes int
+	}
+
+	cases := map[string]struct {
+		reason string
+		mod    func(*unstructured.Unstructured)
+		stale  bool
+		fail   func(t *testing.T, c *cluster) func(string, client.Object, bool) error
+		want   want
+	}{
+		"Background": {
+			reason: "An object that was deleted in the background loses its finalizer after the owner references to it are removed.",
+			want:   want{Gone: true, Trails: 1, Deletes: 1},
+		},
+		"Foreground": {
+			reason: "The garbage collector's mind is changed if the object was deleted in the foreground.",
+			mod:    held(metav1.FinalizerDeleteDependents, mine),
+			want:   want{Gone: true, Trails: 1, Deletes: 1},
+		},
+		"Orphaning": {
+			reason: "An object whose dependents are orphaned already is not deleted again.",
+			mod:    held(mine, metav1.FinalizerOrphanDependents),
+			want:   want{Gone: true, Trails: 1},
+		},
+		"Others": {
+			reason: "If another finalizer holds the object, it stays without owner references to it.",
+			mod:    held(mine, theirs),
+			want:   want{Trails: 1, Deletes: 1, Passes: 4, Deleting: "An operator asked to orphan it, and finalizers were removed. Deletion was requested."},
+		},
+		"CollectorIsFaster": {
+			reason: "A garbage collector that is done before the finalizer is removed is not asked again.",
+			fail: func(t *testing.T, c *cluster) func(string, client.Object, bool) error {
+				t.Helper()
+
+				return func(verb string, _ client.Object, after bool) error {
+					if verb == "update" && !after {
+						c.sweep(t, append(owned, xr())...)
+					}
+
+					return nil
+				}
+			},
+			want: want{Gone: true, Trails: 1, Deletes: 1},
+		},
+		"StaleCache": {
+			reason: "An object that was read from a stale cache is not orphaned as it was.",
+			stale:  true,
+			want:   want{Gone: true, Trails: 1, Deletes: 1},
+		},
+		"Forbidden": {
+			reason: "Without permission to delete the object nothing is removed, and the condition says why.",
+			fail:   refused(kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))),
+			want:   want{Deleting: notKept, Deletes: 4, Passes: 4},
+		},
+		"Protected": {
+			reason: "The same if a webhook refuses: Crossplane's answers with the code of a conflict.",
+			fail:   refused(&kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"}}),
+			want:   want{Deleting: notKept, Deletes: 4, Passes: 4},
+		},
+		"ServerDown": {
+			reason: "Nothing is removed if the answer is unknown.",
+			fail:   refused(kerrors.NewInternalError(errors.New("boom"))),
+			want: want{
+				Deleting: "An operator asked to orphan it: these finalizers are removed, whatever they wait for: example.org/mine. The objects that it owns are not deleted because of that.",
+				Deletes:  4,
+			},
+		},
+		"Withdrawn": {
+			reason: "A wish that is withdrawn before the object is deleted again is not fulfilled.",
+			fail: func(t *testing.T, c *cluster) func(string, client.Object, bool) error {
+				t.Helper()
+
+				return func(verb string, _ client.Object, after bool) error {
+					if verb == "delete" && !after {
+						c.change(t, xr(), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
+					}
+
+					return nil
+				}
+			},
+			want: want{Deletes: 1, Passes: 3, Deleting: "Deletion was requested. To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-of-x: that removes example.org/mine, and deletes nothing."},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := xr()
+			held(mine)(o)
+			annotated(reconciler.AnnotationKeyForceOrphan, "uid-of-x")(o)
+
+			if tc.mod != nil {
+				tc.mod(o)
+			}
+
+			r := newRig(t, newCluster(append(owned, o)...), xr(), reconciler.WithForceOrphan(mine))
+			if tc.fail != nil {
+				r.c.fail = tc.fail(t, r.c)
+			}
+
+			if tc.stale {
+				r.c.stale[client.ObjectKeyFromObject(o)] = r.c.read(t, o)
+				r.c.change(t, o, annotated("n", "n"))
+			}
+
+			for i := range 4 {
+				_, _ = r.Reconcile(context.Background(), requestFor(o))
+				r.c.sweep(t, append(owned, o)...)
+
+				if i == 1 {
+					clear(r.c.stale)
+				}
+			}
+
+			got := want{Gone: !r.c.has(o), Trails: r.toldOf("ForceOrphaned"), Deletes: r.c.count("delete"), Passes: r.passes}
+			if !got.Gone {
+				got.Deleting = r.c.says(t, o, reconciler.TypeDeleting).Message
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+
+			for _, d := range owned {
+				u := r.c.read(t, d)
+				if u.GetDeletionTimestamp() != nil {
+					t.Errorf("\n%s\n%s is deleted", tc.reason, d.GetName())
+				}
+
+				if n := len(u.GetOwnerReferences()); (n == 0) != (tc.want.Trails > 0) {
+					t.Errorf("\n%s\n%s has %d owner references", tc.reason, d.GetName(), n)
+				}
+			}
+		})
+	}
+}
+
+// The garbage collector's finalizers are what keeps it from deleting what an object
+// owns.
+func TestForceOrphanRefusesFinalizersOfTheCollector(t *testing.T) {
+	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
+		t.Run(f, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("want a panic")
+				}
+			}()
+
+			reconciler.WithForceOrphan(mine, f)
+		})
+	}
+}
+
+// A stale cache does not orphan an object twice, or report it twice.
 func TestForceOrphanStaleCache(t *testing.T) {
 	o := xr()
 	held(mine, theirs)(o)
@@ -348,6 +531,7 @@ func TestForceOrphanStaleCache(t *testing.T) {
 	}
 
 	clear(r.c.stale)
+	r.c.sweep(t, o)
 	pass(t, r, o)
 
 	if diff := cmp.Diff([]string{theirs}, r.c.read(t, o).GetFinalizers()); diff != "" {

@@ -30,8 +30,7 @@ const (
 	lateFor = time.Minute
 )
 
-// lateKinds are the kinds that were not read in time, and what there was instead
-// of an answer. They are safe for concurrent use.
+// lateKinds are the kinds that were not read in time, with the error of each. They are safe for concurrent use.
 type lateKinds struct {
 	mu    sync.Mutex
 	kinds map[schema.GroupVersionKind]lateKind
@@ -53,7 +52,7 @@ func (l *lateKinds) get(of schema.GroupVersionKind, now time.Time) error {
 	return nil
 }
 
-// set what there was instead of an answer; nil if there was one.
+// set the error of a kind, or nil if it was read.
 func (l *lateKinds) set(of schema.GroupVersionKind, err error, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,16 +65,21 @@ func (l *lateKinds) set(of schema.GroupVersionKind, err error, now time.Time) {
 	l.kinds[of] = lateKind{err: err, until: now.Add(lateFor)}
 }
 
-// A patientReader reads for one report, through a cache that may have to start to
-// watch a kind, and doesn't come back if that isn't allowed. So that one kind
-// neither hides what is said of others, nor holds up each report, it waits for a
-// kind once a minute, and else only looks whether it is there by now. The API
-// server itself is asked why it isn't. It is safe for concurrent use.
+// A patientReader reads for one report. It reads through a cache that may have to
+// start to watch a kind, and that does not return if that is forbidden. One kind must
+// neither hide the others nor delay each report. So a patientReader waits for a kind
+// once a minute, and reads it with a short timeout in between. It reads from the API
+// server to find out why the kind can't be read. It is safe for concurrent use.
 type patientReader struct {
 	client.Reader
 
 	// live is nil if there is none.
 	live client.Reader
+
+	// watched reports whether the cache watches a kind already. It is nil if that
+	// is not known of any.
+	watched func(of schema.GroupVersionKind) bool
+
 	late *lateKinds
 	now  time.Time
 
@@ -83,8 +87,8 @@ type patientReader struct {
 	gaveUp lateKinds
 }
 
-func newPatientReader(c, live client.Reader, late *lateKinds, now time.Time) *patientReader {
-	return &patientReader{Reader: c, live: live, late: late, now: now, gaveUp: newLateKinds()}
+func newPatientReader(c, live client.Reader, watched func(of schema.GroupVersionKind) bool, late *lateKinds, now time.Time) *patientReader {
+	return &patientReader{Reader: c, live: live, watched: watched, late: late, now: now, gaveUp: newLateKinds()}
 }
 
 func newLateKinds() lateKinds {
@@ -105,6 +109,18 @@ func (r *patientReader) Get(ctx context.Context, key client.ObjectKey, o client.
 		})
 }
 
+// getReferenced gets an object whose kind was read from a user's reference. The
+// reference must not make a cache watch that kind.
+func (r *patientReader) getReferenced(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	gvk := o.GetObjectKind().GroupVersionKind()
+
+	if r.live == nil || r.watched != nil && r.watched(gvk) {
+		return r.Get(ctx, key, o, opts...)
+	}
+
+	return r.read(ctx, gvk, func(ctx context.Context) error { return r.live.Get(ctx, key, o, opts...) }, nil)
+}
+
 // List objects.
 func (r *patientReader) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
 	gvk := l.GetObjectKind().GroupVersionKind()
@@ -119,11 +135,10 @@ func (r *patientReader) List(ctx context.Context, l client.ObjectList, opts ...c
 		})
 }
 
-// read as patiently as is due to a kind, and ask the API server itself about one
-// that turns out to be late.
+// read a kind with its timeout. If it is late, ask the API server about it.
 func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, read, ask func(ctx context.Context) error) error {
 	if of.Empty() {
-		// A lister of somebody else's, which reads objects of Go types.
+		// A program's own lister reads objects of Go types.
 		return read(ctx)
 	}
 
@@ -150,8 +165,9 @@ func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, re
 		return known
 	}
 
-	if r.live != nil {
-		// An object is no use: the next report would have to ask for it again.
+	if r.live != nil && ask != nil {
+		// An object that is returned is not used: the next report would have to
+		// ask for it again.
 		switch why := within(ctx, kindPatience, ask); {
 		case kerrors.IsForbidden(why), kmeta.IsNoMatchError(why):
 			err = why
@@ -175,7 +191,7 @@ func within(ctx context.Context, d time.Duration, fn func(ctx context.Context) e
 	return fn(ctx)
 }
 
-// isLate tells whether err says that there was no answer in time.
+// isLate reports whether err says that there was no answer in time.
 func isLate(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || kerrors.IsTimeout(err)
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -45,6 +46,7 @@ func (r *kindReader) read(ctx context.Context, kind string) error {
 
 func (r *kindReader) Get(ctx context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	o.SetFinalizers([]string{"f"})
+	o.SetOwnerReferences([]metav1.OwnerReference{{UID: "owner", Controller: ptr.To(true)}})
 	o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 
 	return r.read(ctx, o.GetObjectKind().GroupVersionKind().Kind)
@@ -52,6 +54,14 @@ func (r *kindReader) Get(ctx context.Context, _ client.ObjectKey, o client.Objec
 
 func (r *kindReader) List(ctx context.Context, l client.ObjectList, _ ...client.ListOption) error {
 	return r.read(ctx, l.GetObjectKind().GroupVersionKind().Kind)
+}
+
+// owner returns the object that controls all that a kindReader reads.
+func owner() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetUID("owner")
+
+	return u
 }
 
 func kindOf(kind string) schema.GroupVersionKind {
@@ -167,7 +177,7 @@ func TestReportOfLateKinds(t *testing.T) {
 					}
 
 					began := time.Now()
-					on := observe(context.Background(), newPatientReader(c, live, &late, began), lister, &unstructured.Unstructured{})
+					on := observe(context.Background(), newPatientReader(c, live, nil, &late, began), lister, owner())
 					got := report{Took: time.Since(began), Says: on.summary()}
 
 					if tc.live != nil {
@@ -212,7 +222,7 @@ func TestReportOfKindThatIsBeingListed(t *testing.T) {
 		})
 
 		c, late := &slowReader{from: time.Now().Add(3 * time.Second)}, newLateKinds()
-		on := observe(context.Background(), newPatientReader(c, &kindReader{}, &late, time.Now()), lister, &unstructured.Unstructured{})
+		on := observe(context.Background(), newPatientReader(c, &kindReader{}, nil, &late, time.Now()), lister, owner())
 
 		if diff := cmp.Diff("0 of 1 dependents deleted, 0%. Slow/n since 1970-01-01T00:00:01Z: held by f.", on.summary()); diff != "" {
 			t.Errorf("-want, +got:\n%s", diff)
@@ -229,7 +239,7 @@ func TestReportOfLateLists(t *testing.T) {
 
 		for i, want := range []time.Duration{time.Second, 50 * time.Millisecond} {
 			began := time.Now()
-			on := observe(context.Background(), newPatientReader(c, live, &late, began), OwnedObjects(kindOf("Late"), kindOf("There")), &unstructured.Unstructured{})
+			on := observe(context.Background(), newPatientReader(c, live, nil, &late, began), OwnedObjects(kindOf("Late"), kindOf("There")), &unstructured.Unstructured{})
 
 			got := fmt.Sprint(time.Since(began), " ", on.summary(), " ", c.reads["ThereList"])
 			if diff := cmp.Diff(fmt.Sprint(want, " Some dependents may be unknown: forbidden. ", i+1), got); diff != "" {
@@ -250,7 +260,7 @@ func TestReportCutShort(t *testing.T) {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(kindOf("Late"))
 
-		if err := newPatientReader(c, nil, &late, time.Now()).Get(ctx, client.ObjectKey{}, u); !isLate(err) {
+		if err := newPatientReader(c, nil, nil, &late, time.Now()).Get(ctx, client.ObjectKey{}, u); !isLate(err) {
 			t.Errorf("want a timeout, got %v", err)
 		}
 
@@ -265,7 +275,7 @@ func TestReportCutShort(t *testing.T) {
 func TestReportOfTypedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, late := &kindReader{silent: map[string]bool{"": true}}, newLateKinds()
-		r := newPatientReader(c, nil, &late, time.Now())
+		r := newPatientReader(c, nil, nil, &late, time.Now())
 
 		for range 2 {
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)

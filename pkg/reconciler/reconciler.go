@@ -2,11 +2,13 @@ package reconciler
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -40,9 +42,10 @@ func WithRecorder(er event.Recorder) Option {
 }
 
 // WithLiveReader sets what reads from the API server itself, such as the
-// manager's GetAPIReader. It is used to resolve conflicts. By default that is
-// the client, which may read from a cache: conflicts are then resolved when the
-// cache has caught up. It panics if c is nil.
+// manager's GetAPIReader. It is used to resolve conflicts, and to read objects that
+// references name (see WithWatchedKinds). By default that is the client, which may
+// read from a cache: conflicts are then resolved when the cache has caught up. It
+// panics if c is nil.
 func WithLiveReader(c client.Reader) Option {
 	mustNotBeNil(c, "WithLiveReader")
 	return func(r *Reconciler) { r.opts.Live = c }
@@ -54,15 +57,30 @@ func WithUnchangedStatusWrites() Option {
 	return func(r *Reconciler) { r.opts.WriteUnchangedStatus = true }
 }
 
-// WithDependents sets what lists the objects that have to go before the object
-// can. The Deleting condition then counts them, and says why they are still
-// there. They are read with the reconciler's client, from its cache, once for
-// every report on an object that is being deleted. While some are left, the object
-// is reconciled again after WithReportInterval at the latest. It panics if l is
-// nil.
+// WithDependents sets what lists the objects that must be deleted before the object
+// can be. The Deleting condition then counts them, and says why they still exist.
+// Each is read once for every report on an object that is being deleted, with the
+// reconciler's client; see WithWatchedKinds for those that references name. While
+// some are left, the object is reconciled again after WithReportInterval at the
+// latest. It panics if l is nil.
 func WithDependents(l DependentLister) Option {
 	mustNotBeNil(l, "WithDependents")
 	return func(r *Reconciler) { r.deletion.dependents = l }
+}
+
+// WithWatchedKinds sets what reports whether the client's cache watches a kind
+// already. The objects that a reference in a spec names, as those of ComposedResources
+// are, are then read from the cache, without a request. Users write references, and
+// must not be able to start a watch: objects of other kinds are read from the live
+// reader. Without a live reader they are read from the client, which must then not
+// read unstructured objects from a cache; a manager's client does not by default.
+//
+// By default no kind is known to be watched. watched is called once for each
+// dependent of a report, and must be safe for concurrent use. It panics if watched
+// is nil.
+func WithWatchedKinds(watched func(of schema.GroupVersionKind) bool) Option {
+	mustNotBeNil(watched, "WithWatchedKinds")
+	return func(r *Reconciler) { r.deletion.watched = watched }
 }
 
 // WithReportInterval sets how soon the dependents of an object that is being
@@ -102,16 +120,30 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 	return func(r *Reconciler) { r.deletion.deadline, r.deletion.exceeded = d, exceeded }
 }
 
-// WithForceOrphan lets operators orphan an object that is being deleted and won't
-// go: if they set the annotation AnnotationKeyForceOrphan to the object's UID, the
+// WithForceOrphan lets operators orphan an object that is being deleted but still
+// exists: if they set the annotation AnnotationKeyForceOrphan to the object's UID, the
 // supplied finalizers are removed, and no others. What the finalizers wait for,
 // an external resource for example, is left as it is. The condition, an event, a
 // metric and the log say so; before, the condition says what it would do. It
 // never happens by itself.
-// It panics without finalizers.
+//
+// The objects that the object owns are kept: before its finalizers are removed, the
+// object is deleted a second time, with the propagation policy Orphan, and the
+// garbage collector removes the owner references. It exists until that is done. If
+// the API server refuses the second deletion, nothing is removed. An owned object
+// that is being deleted already, since the owner was deleted in the foreground, goes
+// on being deleted. It takes permission to delete and to update the object.
+//
+// It panics without finalizers, and if one is the garbage collector's.
 func WithForceOrphan(finalizers ...string) Option {
 	if len(finalizers) == 0 {
 		panic(errors.New("reconciler.WithForceOrphan was given no finalizers: name those that may be removed"))
+	}
+
+	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
+		if slices.Contains(finalizers, f) {
+			panic(errors.Errorf("reconciler.WithForceOrphan was given the garbage collector's finalizer %q: leave it out; without it what the object owns would be deleted", f))
+		}
 	}
 
 	return func(r *Reconciler) { r.deletion.orphan = finalizers }
@@ -120,7 +152,8 @@ func WithForceOrphan(finalizers ...string) Option {
 // defaultReportInterval is how soon dependents are looked at again.
 const defaultReportInterval = 10 * time.Second
 
-// WithMetrics sets what counts deletions. It panics if m is nil.
+// WithMetrics sets what counts deletions. By default they are not counted. It panics
+// if m is nil.
 func WithMetrics(m *Metrics) Option {
 	mustNotBeNil(m, "WithMetrics")
 	return func(r *Reconciler) { r.deletion.metrics = m }
@@ -151,8 +184,14 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		panic(errors.Errorf("cannot create a reconciler of %s without an inner reconciler: pass a function that returns one", of))
 	}
 
+	objects := seam.NewKind(of, c.Scheme())
+	if err := objects.ConditionsError(); err != nil {
+		panic(errors.Wrapf(err, "cannot create a reconciler of %s", of))
+	}
+
 	r := &Reconciler{deletion: &deletion{
 		kind:      of,
+		objects:   objects,
 		log:       logging.NewNopLogger(),
 		record:    event.NewNopRecorder(),
 		metrics:   NewMetrics(),
@@ -171,7 +210,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 	}
 
 	r.deletion.live = r.opts.Live
-	r.deletion.reporter = r.deletion.metrics.join(r.deletion)
+	r.deletion.reporter = r.deletion.metrics.join()
 
 	checked := func(c client.Client) reconcile.Reconciler {
 		inner := build(c)
@@ -182,7 +221,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		return inner
 	}
 
-	r.seam = seam.NewReconciler(c, seam.NewKind(of, c.Scheme()), checked, r.opts, r.deletion.patch())
+	r.seam = seam.NewReconciler(c, objects, checked, r.opts, r.deletion.patch())
 
 	return r
 }

@@ -430,7 +430,7 @@ func TestReportFaults(t *testing.T) {
 		reported       bool
 	}{
 		"Conflict": {
-			reason: "A conflict is resolved at once, and somebody else's condition survives.",
+			reason: "A conflict is resolved at once, and another controller's condition survives.",
 			before: func(a *api) error {
 				if a.writes > 1 {
 					return nil

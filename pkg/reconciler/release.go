@@ -19,34 +19,34 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// Delays between tries. The first one stands as long as somebody else's writes
-// are what is in the way: they don't get fewer by waiting.
+// Delays between tries. The delay stays the first one while conflicts with another
+// writer are the cause: waiting longer does not make them fewer.
 const (
 	firstReleaseDelay = 10 * time.Millisecond
 	lastReleaseDelay  = time.Second
 )
 
-// maxGuardedDeletes is how often a deletion may meet an object that was written
+// maxGuardedDeletes is how often a deletion may fail because the object was written
 // to since it was read.
 const maxGuardedDeletes = 5
 
 var (
-	errGone   = errors.New("the object does not exist any more")
-	errUndone = errors.New("somebody ended the pause, or allowed the external resource to be deleted")
+	errGone   = errors.New("the object no longer exists")
+	errUndone = errors.New("another client ended the pause, or allowed the external resource to be deleted")
 
 	errOrphaning = errors.Errorf("the garbage collector has not removed its finalizer %q yet", metav1.FinalizerOrphanDependents)
 )
 
-// Released says what became of an object that was released.
+// Released is the state of an object that was released.
 type Released struct {
-	// Gone means that the object does not exist any more.
+	// Gone means that the object no longer exists.
 	Gone bool
 
-	// Holding are the finalizers that the object still has. Nobody can add to
-	// them, since the object is being deleted. It may be empty though the object
-	// is not gone, if its kind is one that is deleted with a grace period.
+	// Holding are the finalizers that the object still has. No client can add to
+	// them, since the object is being deleted. It may be empty although the object
+	// still exists, if its kind is deleted with a grace period.
 	//
-	// Together with an error it is what was seen last, and the object may not be
+	// Together with an error it is what was read last, and the object may not be
 	// being deleted yet.
 	Holding []string
 }
@@ -61,31 +61,29 @@ func ReleaseWithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 	return func(r *release) { r.propagation = p }
 }
 
-// Release takes an object out of the hands of those who hold it by the supplied
-// finalizers, without letting them act on its deletion. It is for those who move
-// an object elsewhere, or orphan what it stands for.
+// Release deletes an object without the cleanup that the supplied finalizers stand
+// for. Use it to move an object to another cluster, or to orphan its external resource.
 //
-// It pauses the object, sees to it that deleting a managed resource does not
-// delete its external resource, deletes it, and then removes the finalizers. The
-// order is what makes it safe: once an object is being deleted, the API server
-// lets nobody add a finalizer. A controller that adds its finalizer back as fast
-// as it can doesn't get to.
+// It pauses the object, changes the policies of a managed resource so that its
+// external resource is kept, deletes the object, and then removes the finalizers. The
+// order makes it safe: once an object is being deleted, the API server refuses new
+// finalizers, also those of a controller that adds its own back at once.
 //
 // Exactly the supplied finalizers are removed, by a patch that the API server
-// refuses if the list is not what it was read to be. Everybody else's, and all
-// annotations but the pause, stay as they are. What still holds the object is
-// returned, whether or not it had one of the supplied finalizers. Such an object
+// refuses if the list has changed since it was read. Other finalizers, and all
+// annotations but the pause, stay as they are. The finalizers that still hold the
+// object are returned, whether or not it had one of the supplied ones. Such an object
 // stays paused, and keeps its changed policies.
 //
 // To rule out external deletion, a spec.deletionPolicy of Delete becomes Orphan,
 // and spec.managementPolicies lose Delete, of any object that has them. It is
-// deleted at exactly the version at which that and the pause were seen, so that
-// nobody can undo them in between; at whatever version, if it was written to
-// five times before it could be deleted. Nobody is kept from undoing them later.
-// Whoever writes the object's spec, a composite for one, should be released first.
+// deleted at exactly the version at which that and the pause were read, so that
+// no client can undo them in between. After five conflicts it is deleted at any
+// version. Clients can still undo them later. Release first the object whose
+// controller writes the spec of this one, a composite resource for example.
 //
-// Copy the object before: afterwards it may be gone. In the copy leave out what
-// Release changed, if it was released before.
+// Copy the object before: afterwards it may no longer exist. In the copy leave out
+// what Release changed, if it was released before.
 //
 // o says which object: its kind, namespace, name and UID, which must be set. Of a
 // typed object, the client's scheme must know the kind. An object that has the
@@ -93,13 +91,13 @@ func ReleaseWithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 // a request. Nothing is read through the client, so it may have a cache. It needs
 // permission to patch, delete and update the object.
 //
-// Release tries again after conflicts and while the API server is unavailable.
+// Release retries after conflicts and while the API server is unavailable.
 // It waits for the garbage collector, if nothing else holds the object. Both end
 // with ctx, whose error is then in the one returned. Give it a deadline. Called
-// again, Release goes on where it stopped, and writes nothing that is done
+// again, Release continues where it stopped, and writes nothing that is done
 // already. It is safe for concurrent use, for the same object too.
 //
-// An error is returned at once if trying again is of no use: the API server
+// An error is returned at once if a retry can't succeed: the API server
 // forbids a request, does not know the kind, finds the object invalid, or a
 // webhook refuses. The garbage collector's own finalizers can't be supplied, use
 // ReleaseWithPropagation.
@@ -180,11 +178,11 @@ func (r *release) run(ctx context.Context) (Released, error) {
 	}
 }
 
-// step does what is to be done next. It is called again after an error that is
-// not permanent.
+// step makes the next requests. It is called again after an error that is not
+// permanent.
 func (r *release) step(ctx context.Context) (Released, error) {
-	// Pausing comes first: then its controller stops, and what follows has fewer
-	// to compete with.
+	// Pausing comes first: then its controller stops, and the requests that follow
+	// meet fewer conflicts.
 	o, err := r.pause(ctx)
 	if err != nil {
 		return Released{}, err
@@ -203,7 +201,7 @@ func (r *release) step(ctx context.Context) (Released, error) {
 
 	switch {
 	case slices.Equal(out.Holding, []string{metav1.FinalizerOrphanDependents}):
-		// It was put there by the deletion, and goes by itself.
+		// The deletion added it, and the garbage collector removes it.
 		return out, errOrphaning
 	case len(out.Holding) == 0 && meta.WasDeleted(o) && graceless(o):
 		return out, errGone
@@ -212,18 +210,18 @@ func (r *release) step(ctx context.Context) (Released, error) {
 	}
 }
 
-// graceless tells whether the object goes with its last finalizer.
+// graceless reports whether the object is removed with its last finalizer.
 func graceless(o *object) bool {
 	s := o.GetDeletionGracePeriodSeconds()
 	return s == nil || *s == 0
 }
 
-// outdated tells whether the object is not what it was read to be.
+// outdated reports whether the object has changed since it was read.
 func outdated(err error) bool {
 	return errors.Is(err, errUndone) || kerrors.IsConflict(err) || kerrors.IsInvalid(err) || kerrors.IsNotFound(err)
 }
 
-// permanent tells whether trying again is of no use.
+// permanent reports whether a retry can't succeed.
 func (r *release) permanent(err error) bool {
 	switch {
 	case kerrors.IsNotFound(err):

@@ -26,11 +26,11 @@ type operation struct {
 }
 
 // pause the object, so that its controller leaves it alone, and return it. If it
-// is paused, the API server answers with the object, and writes nothing. So this
+// is paused already, the API server returns the object and writes nothing. So this
 // is how the object is read, too: unlike a read, it never comes from a cache.
 //
-// Nobody who writes all the time can keep this from succeeding: no resource
-// version is named.
+// It names no resource version, so that frequent writes of another client can't keep
+// it from succeeding.
 func (r *release) pause(ctx context.Context) (*object, error) {
 	o, err := r.send(ctx, types.MergePatchType, map[string]any{"metadata": map[string]any{
 		"uid":         r.uid,
@@ -45,13 +45,13 @@ func (r *release) pause(ctx context.Context) (*object, error) {
 	}
 }
 
-// unserved tells whether it was not the object that was not found, but its kind:
+// unserved reports whether it was not the object that was not found, but its kind:
 // it may exist in a version that the API server does serve.
 func unserved(err error) bool {
 	return kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// concerns tells whether the API server found that field invalid.
+// concerns reports whether the API server found that field invalid.
 func concerns(err error, field string) bool {
 	s := kerrors.APIStatus(nil)
 	if !errors.As(err, &s) || s.Status().Details == nil {
@@ -62,7 +62,7 @@ func concerns(err error, field string) bool {
 }
 
 // keepExternal rules out that the deletion of a managed resource deletes its
-// external resource, should somebody end the pause.
+// external resource, should a client end the pause.
 func (r *release) keepExternal(ctx context.Context, o *object) (*object, error) {
 	ops := orphaning(o)
 	if len(ops) == 0 {
@@ -74,9 +74,9 @@ func (r *release) keepExternal(ctx context.Context, o *object) (*object, error) 
 	return o, errors.Wrap(err, "cannot rule out that its external resource is deleted")
 }
 
-// orphaning returns what has to be done to the object so that its deletion does
-// not delete its external resource. A policy that is changed is still what it was
-// read to be: somebody else's new one may allow less than what this would set.
+// orphaning returns the changes after which the deletion of the object does not
+// delete its external resource. They fail if a policy has changed since it was read:
+// the new one may allow less than what this would set.
 func orphaning(o *object) []operation {
 	var ops []operation
 
@@ -110,25 +110,25 @@ func withoutDelete(policies []string) []string {
 	return slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == string(xpv2.ManagementActionDelete) })
 }
 
-// delete the object, if nobody has, and return it as it is then.
+// delete the object, if it is not being deleted, and return it as it then is.
 func (r *release) delete(ctx context.Context, o *object) (*object, error) {
-	// A second deletion changes the mind of the garbage collector.
+	// A second deletion changes the propagation policy of the first.
 	collected := r.propagation == metav1.DeletePropagationOrphan && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
 
 	if meta.WasDeleted(o) && !collected {
 		return o, nil
 	}
 
-	// Answers to what was just written hold what others wrote in between.
+	// The object may have been changed since it was paused.
 	if !meta.IsPaused(o) || len(orphaning(o)) > 0 {
 		return nil, errUndone
 	}
 
 	guard := client.Preconditions{UID: &r.uid}
 
-	// At this version it is paused, and its external resource is safe. Somebody
-	// may have undone that meanwhile. Who writes all the time must not keep it
-	// from being deleted, though.
+	// At this version it is paused, and its external resource is safe. Another
+	// client may have undone that since. But frequent writes must not keep it from
+	// being deleted.
 	if r.deletes++; r.deletes <= maxGuardedDeletes {
 		at := o.GetResourceVersion()
 		guard.ResourceVersion = &at
@@ -154,13 +154,14 @@ func (r *release) removeFinalizers(ctx context.Context, o *object) (*object, err
 	var err error
 
 	if len(left) > 0 {
-		// What else is written to it meanwhile doesn't matter, so that nobody
-		// can keep this from succeeding.
+		// Other changes to the object don't matter, so that frequent writes
+		// can't keep this from succeeding.
 		o, err = r.patch(ctx, exchange("/metadata/finalizers", had, left))
 	} else {
-		// The object goes with its last finalizer. After a patch the API server
-		// deletes what has the name by then, if somebody else's patch was faster
-		// and the name was given away. After an update it compares the UID.
+		// The object is removed with its last finalizer. After a patch the API
+		// server deletes the object that then has the name, which may be a new one
+		// if another client's patch was faster. After an update it compares the
+		// UID.
 		o = o.DeepCopy()
 		o.SetFinalizers(nil)
 		err = r.client.Update(ctx, o)

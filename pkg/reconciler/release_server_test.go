@@ -186,7 +186,7 @@ func (r *registry) create(o *unstructured.Unstructured) {
 	r.store(o)
 }
 
-// change the object, if there is one and it stays valid: somebody else's write.
+// change the object, if there is one and it stays valid, as another client does.
 func (r *registry) change(fn func(o *unstructured.Unstructured)) {
 	if r.object == nil {
 		return
@@ -200,7 +200,7 @@ func (r *registry) change(fn func(o *unstructured.Unstructured)) {
 	}
 }
 
-// remove the object as somebody else does.
+// remove the object as another client does.
 func (r *registry) remove(p metav1.DeletionPropagation) {
 	if r.object != nil {
 		r.store(r.deleted(p))
@@ -287,7 +287,7 @@ func (r *registry) inspect(next *unstructured.Unstructured) {
 	}
 
 	if cur, next := policies(cur), policies(next); !slices.Contains(cur, "*") && len(without(next, cur...)) > 0 {
-		complain(fmt.Sprintf("allows what nobody did: policies %v are now %v", cur, next))
+		complain(fmt.Sprintf("allows what no client allowed: policies %v are now %v", cur, next))
 	}
 
 	gc := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}

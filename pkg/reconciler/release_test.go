@@ -127,7 +127,7 @@ func TestRelease(t *testing.T) {
 	type want struct {
 		released reconciler.Released
 		requests []string
-		// left is what is left of the object.
+		// left is the object in the end.
 		left *unstructured.Unstructured
 	}
 
@@ -217,7 +217,7 @@ func TestRelease(t *testing.T) {
 			},
 		},
 		"HeldByNobody": {
-			reason:   "An object without finalizers should be deleted all the same.",
+			reason:   "An object without finalizers should be deleted, too.",
 			object:   thing(heldBy()),
 			released: []string{ours},
 			opts:     []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)},
@@ -250,7 +250,7 @@ func TestRelease(t *testing.T) {
 			},
 		},
 		"BeingCollected": {
-			reason:   "The garbage collector should be told to leave alone what the object owns, though somebody told it to delete that.",
+			reason:   "The garbage collector should orphan what the object owns, although another client asked it to delete that.",
 			object:   thing(heldBy(ours, metav1.FinalizerDeleteDependents), paused, beingDeleted),
 			released: []string{ours},
 			want: want{
@@ -598,7 +598,7 @@ func TestReleaseWaits(t *testing.T) {
 	}
 }
 
-// A deed is what somebody else does to the object between two requests.
+// A deed is what another client does to the object between two requests.
 type deed struct {
 	name string
 	do   func(r *registry)
@@ -653,7 +653,7 @@ func deeds(o *unstructured.Unstructured) []deed {
 	}
 }
 
-// Somebody else acts before any one request, or two, whatever they do: nothing
+// Another client acts before any one request, or two, whatever they do: nothing
 // happens that may never happen, the release ends, and what it says is true.
 func TestReleaseSchedules(t *testing.T) {
 	managed := []func(o *unstructured.Unstructured){withDeletionPolicy("Delete"), withPolicies("*")}
@@ -702,7 +702,7 @@ func TestReleaseSchedules(t *testing.T) {
 					released = meta.WasDeleted(r.object) && !slices.Contains(want.Holding, ours)
 				}
 
-				// Most of the time goes into saying what nobody reads.
+				// Most of the time would go into messages that are not printed.
 				if err == nil && released && len(r.broken) == 0 && reflect.DeepEqual(want, got) {
 					return len(r.requests)
 				}
@@ -710,7 +710,7 @@ func TestReleaseSchedules(t *testing.T) {
 				reason := fmt.Sprintf("requests:\n%s\nbefore:", strings.Join(r.requests, "\n"))
 				for n, ds := range schedule {
 					for _, d := range ds {
-						reason += fmt.Sprintf("\n%d: somebody %s", n, d.name)
+						reason += fmt.Sprintf("\n%d: another client %s", n, d.name)
 					}
 				}
 
@@ -747,7 +747,7 @@ func TestReleaseSchedules(t *testing.T) {
 	}
 }
 
-// Somebody does the same before each request: it is of no use.
+// Another client does the same before each request, and can't prevent the release.
 func TestReleaseAgainstThoseWhoNeverTire(t *testing.T) {
 	n := 0
 
@@ -874,7 +874,7 @@ func TestReleaseFaults(t *testing.T) {
 		got, err := r.release(t.Context(), o)
 
 		for n, f := range at {
-			// Nobody else changes the object, so being refused twice at the same
+			// No other client changes the object, so being refused twice at the same
 			// step is for good.
 			if kerrors.IsInvalid(f.err) && kerrors.IsInvalid(err) && len(at) == 2 {
 				return len(r.requests)

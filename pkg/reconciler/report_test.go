@@ -70,7 +70,7 @@ func xr(refs ...*unstructured.Unstructured) *unstructured.Unstructured {
 
 func TestReport(t *testing.T) {
 	thing := func(name string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
-		return of(things, "", name, append(mod, func(*unstructured.Unstructured) {})...)
+		return of(things, "", name, append([]func(*unstructured.Unstructured){ownedBy(xr())}, mod...)...)
 	}
 	because := func(r xpv2.ConditionReason, m string) func(*unstructured.Unstructured) {
 		return being(reconciler.Deleting(time.Now(), r, m)...)
@@ -104,7 +104,7 @@ func TestReport(t *testing.T) {
 		want   said
 	}{
 		"NotRequested": {
-			reason: "A dependent whose deletion nobody requested yet is said to be that.",
+			reason: "The message says that the deletion of a dependent was not requested yet.",
 			object: xr(thing("a")),
 			exists: []*unstructured.Unstructured{thing("a")},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet."},
@@ -146,13 +146,13 @@ func TestReport(t *testing.T) {
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: Whatever."},
 		},
 		"NotDeletingAnyMore": {
-			reason: "A Deleting condition that is not True is somebody else's.",
+			reason: "A Deleting condition that is not True is another controller's.",
 			object: xr(thing("a")),
 			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), being(xpv2.Condition{Type: "Deleting", Status: corev1.ConditionFalse, Reason: "No"}))},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."},
 		},
 		"Paused": {
-			reason: "A pause is named, rather than what comes of it.",
+			reason: "A pause is named, rather than its consequences.",
 			object: xr(thing("a")),
 			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), annotated(meta.AnnotationKeyReconciliationPaused, "true"), being(xpv2.ReconcilePaused().WithMessage("paused")))},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: its reconciliation is paused."},
@@ -183,7 +183,7 @@ func TestReport(t *testing.T) {
 			want:   said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/a: unknown: no such kind."},
 		},
 		"NoAnswer": {
-			reason: "So is what nobody answers for.",
+			reason: "So is a dependent that the API server does not answer for.",
 			object: xr(thing("a")),
 			fail:   failing(errors.Wrap(context.DeadlineExceeded, "cannot get")),
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: the API server did not answer."},
@@ -208,9 +208,9 @@ func TestReport(t *testing.T) {
 			want: said{"True", "WaitingForDependents", "0 of 3 dependents deleted, 0%. /n: unknown: cannot be read. K/k: unknown: cannot be read. Thing/a: its deletion was not requested yet."},
 		},
 		"TakenOver": {
-			reason: "An object that somebody else controls is not what was deleted.",
+			reason: "An object that another object controls is not what was deleted.",
 			object: xr(thing("a"), thing("b")),
-			exists: []*unstructured.Unstructured{thing("a", ownedBy(thing("somebody"))), thing("b", ownedBy(xr()))},
+			exists: []*unstructured.Unstructured{thing("a", ownedBy(thing("another"))), thing("b", ownedBy(xr()))},
 			want:   said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/b: its deletion was not requested yet."},
 		},
 		"AllGone": {
@@ -263,7 +263,7 @@ func TestReport(t *testing.T) {
 			want:   said{"True", "WaitingForDependents", "7 of 20 dependents deleted, 35%. Thing/t00 since T: held by f. Thing/t01 since T: held by f. Thing/t02 since T: held by f. And 10 more."},
 		},
 		"ManyAndOneStuck": {
-			reason: "Those that need somebody to act are among the few.",
+			reason: "Those that a person must act on are among the few.",
 			object: xr(append(many(9), thing("z"))...),
 			exists: append(many(9, dying, held("f"), because("ExternalDeleteRequested", "")), thing("z", dying, held("f"), because("ConnectFailed", "No."))),
 			want:   said{"True", "WaitingForDependents", "0 of 10 dependents deleted, 0%. Thing/z since T: ConnectFailed: No. Thing/t00 since T: ExternalDeleteRequested. Thing/t01 since T: ExternalDeleteRequested. And 7 more."},
@@ -287,7 +287,7 @@ func TestReport(t *testing.T) {
 		"Secret": {
 			reason: "Nothing of a secret is in a message.",
 			object: xr(of(secrets, "default", "s")),
-			exists: []*unstructured.Unstructured{of(secrets, "default", "s", dying, held("f"), with(at("data"), map[string]any{"password": "aHVudGVyMg=="}), with(at("stringData"), map[string]any{"password": "hunter2"}))},
+			exists: []*unstructured.Unstructured{of(secrets, "default", "s", ownedBy(xr()), dying, held("f"), with(at("data"), map[string]any{"password": "aHVudGVyMg=="}), with(at("stringData"), map[string]any{"password": "hunter2"}))},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Secret/s in default since T: held by f."},
 		},
 		"Hint": {
@@ -344,7 +344,7 @@ func TestForgetfulLister(t *testing.T) {
 	a := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "a"}}
 	b := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "b"}}
 
-	c := newCluster(o, of(things, "", "a", dying, held("f")), of(things, "", "b", dying, held("f")))
+	c := newCluster(o, of(things, "", "a", ownedBy(xr()), dying, held("f")), of(things, "", "b", ownedBy(xr()), dying, held("f")))
 	r := reconciler.New(c, composites, reader(nil), reconciler.WithDependents(reconciler.DependentListerFn(func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) {
 		return list, err
 	})))
@@ -357,7 +357,7 @@ func TestForgetfulLister(t *testing.T) {
 	}{
 		{"Both are there.", []reconciler.Dependent{a, b}, nil, said{"True", "WaitingForDependents", "0 of 2 dependents deleted, 0%. Thing/a since T: held by f. Thing/b since T: held by f."}},
 		{"One is not listed any more.", []reconciler.Dependent{b}, nil, said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/b since T: held by f."}},
-		{"Nobody knows.", nil, errors.New("boom"), said{"True", "WaitingForDependents", "Some dependents may be unknown: cannot be read."}},
+		{"The list is unknown.", nil, errors.New("boom"), said{"True", "WaitingForDependents", "Some dependents may be unknown: cannot be read."}},
 		{"None is listed any more.", nil, nil, said{"True", "DeletionRequested", "2 of 2 dependents deleted, 100%. Deletion was requested."}},
 	}
 
@@ -377,7 +377,7 @@ func TestReportCosts(t *testing.T) {
 	for _, n := range []int{0, 1, 50} {
 		var refs, exists []*unstructured.Unstructured
 		for i := range n {
-			o := of(things, "", fmt.Sprintf("t%d", i), dying, held("f"))
+			o := of(things, "", fmt.Sprintf("t%d", i), ownedBy(xr()), dying, held("f"))
 			refs, exists = append(refs, o), append(exists, o)
 		}
 
@@ -387,7 +387,7 @@ func TestReportCosts(t *testing.T) {
 				c := newCluster(append(exists, o)...)
 				r := reconciler.New(c, composites, inner, reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithReportInterval(time.Minute), reconciler.WithoutWait())
 
-				// Somebody else writes in between.
+				// Another client writes in between.
 				conflicts := 2
 				c.fail = func(verb string, u client.Object, after bool) error {
 					if verb == "status" && !after && name == "Silent" && conflicts > 0 {
@@ -425,7 +425,7 @@ func TestReportCosts(t *testing.T) {
 // report needs.
 func TestResult(t *testing.T) {
 	five := 5
-	dep := of(things, "", "a", dying, held("f"))
+	dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 
 	cases := map[string]struct {
 		reason string
@@ -494,6 +494,8 @@ func testReportTravelsUp(t *testing.T, levels int) {
 	below := leaf
 	for i := range levels {
 		u := of(composites, "", fmt.Sprintf("level-%d", levels-i), with(at("spec", "crossplane", "resourceRefs"), []any{ref(below)}), held("example.org/f"), dying, being())
+		ownedBy(u)(below)
+
 		objs, below = append(objs, u), u
 	}
 
@@ -519,10 +521,10 @@ func testReportTravelsUp(t *testing.T, levels int) {
 		t.Errorf("want a message that doesn't grow with the tree, got %d bytes", n)
 	}
 
-	// Somebody protects the leaf's sibling: that is what everybody is told.
+	// The leaf's sibling is protected: all levels say that.
 	c.change(t, objs[1], with(at("spec", "crossplane", "resourceRefs"), []any{ref(leaf), ref(of(secrets, "default", "kept"))}))
 
-	if err := c.server.Create(context.Background(), of(secrets, "default", "kept", protected)); err != nil {
+	if err := c.server.Create(context.Background(), of(secrets, "default", "kept", ownedBy(objs[1]), protected)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -536,7 +538,7 @@ func testReportTravelsUp(t *testing.T, levels int) {
 }
 
 // What keeps conditions in another shape than Crossplane's is left alone, and
-// hinders nobody.
+// hinders no other object.
 func TestOddConditions(t *testing.T) {
 	for name, status := range map[string]any{
 		"StatusIsText":       "fine",
@@ -560,7 +562,7 @@ func TestOddConditions(t *testing.T) {
 						passes++
 						return reconcile.Result{}, c.Get(ctx, req.NamespacedName, form())
 					})
-				}, reconciler.WithDependents(reconciler.CompositeOfClaim()), reconciler.WithDeletionDeadline(time.Second, nil))
+				}, reconciler.WithDependents(reconciler.CompositeOfClaim(composites)), reconciler.WithDeletionDeadline(time.Second, nil))
 
 				pass(t, r, o)
 				pass(t, r, o)
@@ -577,10 +579,10 @@ func TestOddConditions(t *testing.T) {
 	}
 }
 
-// When Ready is overwritten by somebody who knows nothing of deletions it is
+// When Ready is overwritten by a controller that ignores deletions it is
 // corrected without forgetting what was known.
 func TestReadyOverwritten(t *testing.T) {
-	dep := of(things, "", "a", dying, held("f"))
+	dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 	o := xr(dep)
 	c := newCluster(o, dep)
 	r := reconciler.New(c, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
@@ -614,7 +616,7 @@ func BenchmarkReport(b *testing.B) {
 			refs := []any{}
 
 			for i := range n {
-				o := of(things, "", fmt.Sprintf("t%d", i), dying, held("f"), being(reconciler.Deleting(time.Now(), reconciler.ReasonExternalDeleteRequested, "The external resource is being deleted.")...))
+				o := of(things, "", fmt.Sprintf("t%d", i), ownedBy(xr()), dying, held("f"), being(reconciler.Deleting(time.Now(), reconciler.ReasonExternalDeleteRequested, "The external resource is being deleted.")...))
 				read.objects[client.ObjectKeyFromObject(o)] = o
 				refs = append(refs, ref(o))
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -53,12 +54,12 @@ func TestResultOfConflict(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			dep := of(things, "", "a", dying, held("f"))
+			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 			o := xr(dep)
 			c := newCluster(o, dep)
 
 			r := reconciler.New(c, composites, answers(func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
-				// From here on somebody else always writes first.
+				// From here on another client always writes first.
 				c.fail = func(verb string, _ client.Object, after bool) error {
 					if verb == "status" && !after {
 						return conflict
@@ -110,7 +111,7 @@ func TestForceOrphanInPart(t *testing.T) {
 	c.stale[client.ObjectKeyFromObject(o)] = c.read(t, o)
 	pass(t, r, o)
 
-	if diff := cmp.Diff([]string{theirs}, saw); diff != "" {
+	if diff := cmp.Diff([]string{theirs, metav1.FinalizerOrphanDependents}, saw); diff != "" {
 		t.Errorf("finalizers that the inner reconciler sees: -want, +got:\n%s", diff)
 	}
 
@@ -119,7 +120,7 @@ func TestForceOrphanInPart(t *testing.T) {
 	}
 
 	got := c.read(t, o)
-	if diff := cmp.Diff([]any{[]string{theirs}, "yes"}, []any{got.GetFinalizers(), got.GetLabels()["example.org/seen"]}); diff != "" {
+	if diff := cmp.Diff([]any{[]string{theirs, metav1.FinalizerOrphanDependents}, "yes"}, []any{got.GetFinalizers(), got.GetLabels()["example.org/seen"]}); diff != "" {
 		t.Errorf("finalizers, label: -want, +got:\n%s", diff)
 	}
 }

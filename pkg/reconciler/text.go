@@ -47,6 +47,14 @@ func oneLine(s string) string {
 	return strings.Join(strings.Fields(strings.ToValidUTF8(s, "�")), " ")
 }
 
+// quoted returns what another writer says, as part of a message. Errors that are
+// wrapped repeatedly, here and by an SDK, say the same twice: "delete failed: delete
+// failed: 409".
+func quoted(s string) string {
+	parts := strings.Split(strings.ReplaceAll(oneLine(s), ".: ", ": "), ": ")
+	return strings.Join(slices.Compact(parts), ": ")
+}
+
 // cut s at its end to at most n bytes.
 func cut(s string, n int) string {
 	s = strings.ToValidUTF8(s, "�")

@@ -3,13 +3,18 @@ package seam
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composed"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,7 +24,7 @@ import (
 const (
 	// maxAnnounceFailures is how many reconciles in a row may fail because
 	// conditions can't be announced. After that they go on without: a deletion
-	// must not depend on whether anybody can watch it.
+	// must not depend on whether it can be watched.
 	maxAnnounceFailures = 5
 
 	conditionAttempts   = 5
@@ -30,29 +35,292 @@ const (
 // its CRD lacks the status subresource.
 var ErrNoStatus = errors.New("the kind has no status subresource: its CRD must declare one")
 
-// Conditioned returns o's conditions, at the place where Crossplane puts them.
-// It is false for an object that has none, and for one that has something else
-// there, which setting a condition would destroy.
-func Conditioned(o client.Object) (resource.Conditioned, bool) {
-	found := false
-
+// Conditioned returns the conditions of o, which is of this kind, in
+// status.conditions. It returns false for an object that has none, and for an
+// unstructured object that has something else there.
+//
+// An object may be a resource.Conditioned, an unstructured object, or of a Go type
+// that ConditionsError accepts. An unstructured object that has no conditions yet has
+// none, unless the scheme knows a Go type of its kind that has.
+func (k Kind) Conditioned(o client.Object) (resource.Conditioned, bool) {
 	if u, ok := o.(runtime.Unstructured); ok {
-		if found, ok = hasConditions(u.UnstructuredContent()); !ok {
-			return nil, false
-		}
+		content := u.UnstructuredContent()
+		found, ok := hasConditions(content)
+		_, is := o.(resource.Conditioned)
+
+		return contentConditions{content: content, ordinary: !is}, ok && (found || is || k.conditioned)
 	}
 
 	if c, ok := o.(resource.Conditioned); ok {
 		return c, true
 	}
 
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok || !found {
-		return nil, false
+	return fieldConditions{object: o}, k.conditioned && reflect.TypeOf(o) == k.goType
+}
+
+// ConditionsError returns an error if the kind's Go type has status.conditions that
+// conditions can't be written to.
+func (k Kind) ConditionsError() error { return k.conditionsErr }
+
+// supportsConditions reports whether objects of a Go type have conditions, and
+// returns an error if those can't hold what a condition says.
+func supportsConditions(of reflect.Type) (bool, error) {
+	o, ok := reflect.New(of.Elem()).Interface().(client.Object)
+	if !ok {
+		return false, nil
 	}
 
-	// It shares u's content.
-	return &composed.Unstructured{Unstructured: *u}, true
+	if _, ok := o.(runtime.Unstructured); ok {
+		return false, nil
+	}
+
+	if _, ok := o.(resource.Conditioned); ok {
+		return true, nil
+	}
+
+	list, ok := conditionsField(o, true)
+	if !ok {
+		return false, nil
+	}
+
+	// Whether a type fits is found out by trying it.
+	want, c := xpv2.Deleting().WithMessage("message"), fieldConditions{object: o}
+
+	if list.Kind() == reflect.Slice {
+		c.SetConditions(want)
+	}
+
+	if list.Kind() != reflect.Slice || !c.GetCondition(want.Type).Equal(want) {
+		return false, errors.Errorf("the conditions of %s are of type %s, which can't hold a condition: use []metav1.Condition, or implement resource.Conditioned", of, list.Type())
+	}
+
+	return true, nil
+}
+
+// conditionsField returns the field status.conditions of an object of a Go type. It
+// is false if there is none, also because a pointer on the way is nil, unless those
+// are to be set.
+func conditionsField(o client.Object, set bool) (reflect.Value, bool) {
+	status, ok := jsonField(reflect.ValueOf(o), "status", set)
+	if !ok {
+		return reflect.Value{}, false
+	}
+
+	return jsonField(status, "conditions", set)
+}
+
+// jsonField returns the field of a struct that has the supplied name in JSON, also
+// if it is one of an inlined struct.
+func jsonField(v reflect.Value, name string, set bool) (reflect.Value, bool) {
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			if !set || !v.CanSet() {
+				return reflect.Value{}, false
+			}
+
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+
+		v = v.Elem()
+	}
+
+	if v.Kind() != reflect.Struct {
+		return reflect.Value{}, false
+	}
+
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+
+		if tag == name && f.IsExported() {
+			return v.Field(i), true
+		}
+
+		if tag == "" && f.Anonymous {
+			if in, ok := jsonField(v.Field(i), name, set); ok {
+				return in, true
+			}
+		}
+	}
+
+	return reflect.Value{}, false
+}
+
+// fieldConditions are the conditions of an object of a Go type, such as
+// []metav1.Condition. They are read and written as JSON, which is what their type
+// has in common with Crossplane's. As the type says, the time of the last transition
+// changes only with the status.
+type fieldConditions struct{ object client.Object }
+
+func (c fieldConditions) all() []xpv2.Condition {
+	list, ok := conditionsField(c.object, false)
+	if !ok {
+		return nil
+	}
+
+	data, err := json.Marshal(list.Interface())
+	if err != nil {
+		return nil
+	}
+
+	var out []xpv2.Condition
+	if err := json.Unmarshal(data, &out); err != nil {
+		return nil
+	}
+
+	return out
+}
+
+// GetCondition returns a condition.
+func (c fieldConditions) GetCondition(t xpv2.ConditionType) xpv2.Condition {
+	s := xpv2.ConditionedStatus{Conditions: c.all()}
+	return s.GetCondition(t)
+}
+
+// SetConditions sets conditions.
+func (c fieldConditions) SetConditions(cs ...xpv2.Condition) {
+	list, ok := conditionsField(c.object, true)
+	if !ok {
+		return
+	}
+
+	for _, want := range cs {
+		had := c.all()
+		i := slices.IndexFunc(had, func(h xpv2.Condition) bool { return h.Type == want.Type })
+		entry := reflect.New(list.Type().Elem())
+
+		if i >= 0 {
+			if had[i].Equal(want) {
+				continue
+			}
+
+			entry.Elem().Set(list.Index(i))
+
+			if had[i].Status == want.Status && !had[i].LastTransitionTime.IsZero() {
+				want.LastTransitionTime = had[i].LastTransitionTime
+			}
+		}
+
+		// All fields are there, also those that are empty.
+		data, err := json.Marshal(metav1.Condition{
+			Type:               string(want.Type),
+			Status:             metav1.ConditionStatus(want.Status),
+			ObservedGeneration: want.ObservedGeneration,
+			LastTransitionTime: want.LastTransitionTime,
+			Reason:             string(want.Reason),
+			Message:            want.Message,
+		})
+		if err != nil || json.Unmarshal(data, entry.Interface()) != nil {
+			continue // supportsConditions would have found out.
+		}
+
+		if i >= 0 {
+			list.Index(i).Set(entry.Elem())
+		} else {
+			list.Set(reflect.Append(list, entry.Elem()))
+		}
+	}
+}
+
+// contentConditions are the conditions of an unstructured object that hasConditions
+// has checked. Setting one leaves the others as they are, also what only
+// metav1.Condition requires: a message may be empty, but not missing.
+type contentConditions struct {
+	content map[string]any
+
+	// ordinary is whether the time of the last transition changes only with the
+	// status. In Crossplane's types it changes with the reason and the message,
+	// too.
+	ordinary bool
+}
+
+func (c contentConditions) list() []any {
+	v, _, _ := unstructured.NestedFieldNoCopy(c.content, "status", "conditions")
+	list, _ := v.([]any)
+
+	return list
+}
+
+// GetCondition returns a condition.
+func (c contentConditions) GetCondition(t xpv2.ConditionType) xpv2.Condition {
+	for _, v := range c.list() {
+		if m, _ := v.(map[string]any); m["type"] == string(t) {
+			return conditionFrom(m)
+		}
+	}
+
+	return xpv2.Condition{Type: t, Status: corev1.ConditionUnknown}
+}
+
+// SetConditions sets conditions.
+func (c contentConditions) SetConditions(cs ...xpv2.Condition) {
+	list := slices.Clone(c.list())
+
+	for _, want := range cs {
+		entry := map[string]any{}
+		i := slices.IndexFunc(list, func(v any) bool {
+			m, _ := v.(map[string]any)
+			return m["type"] == string(want.Type)
+		})
+
+		if i >= 0 {
+			m, _ := list[i].(map[string]any)
+
+			had := conditionFrom(m)
+			if had.Equal(want) {
+				continue
+			}
+
+			entry = maps.Clone(m)
+
+			if c.ordinary && had.Status == want.Status && !had.LastTransitionTime.IsZero() {
+				want.LastTransitionTime = had.LastTransitionTime
+			}
+		}
+
+		entry["type"], entry["status"], entry["reason"], entry["message"] = string(want.Type), string(want.Status), string(want.Reason), want.Message
+		entry["lastTransitionTime"] = want.LastTransitionTime.UTC().Format(time.RFC3339)
+
+		delete(entry, "observedGeneration")
+
+		if want.ObservedGeneration != 0 {
+			entry["observedGeneration"] = want.ObservedGeneration
+		}
+
+		if i >= 0 {
+			list[i] = entry
+		} else {
+			list = append(list, entry)
+		}
+	}
+
+	// It was checked that nothing else is there.
+	_ = unstructured.SetNestedField(c.content, list, "status", "conditions")
+}
+
+// conditionFrom decodes a condition that isCondition has checked.
+func conditionFrom(m map[string]any) xpv2.Condition {
+	text := func(k string) string { s, _ := m[k].(string); return s }
+
+	c := xpv2.Condition{
+		Type:    xpv2.ConditionType(text("type")),
+		Status:  corev1.ConditionStatus(text("status")),
+		Reason:  xpv2.ConditionReason(text("reason")),
+		Message: text("message"),
+	}
+
+	if t, err := time.Parse(time.RFC3339, text("lastTransitionTime")); err == nil {
+		c.LastTransitionTime = metav1.NewTime(t)
+	}
+
+	switch n := m["observedGeneration"].(type) {
+	case int64:
+		c.ObservedGeneration = n
+	case float64:
+		c.ObservedGeneration = int64(n)
+	}
+
+	return c
 }
 
 // hasConditions reports whether there are conditions, and whether what there is
@@ -104,31 +372,37 @@ func isCondition(v any) bool {
 	}
 }
 
-// ConditionOf returns o's condition of that type, or the zero condition if o has no
-// conditions.
-func ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
-	if c, ok := Conditioned(o); ok {
+// ConditionOf returns the condition of that type of o, which is of this kind, or the
+// zero condition if o has no conditions.
+func (k Kind) ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
+	if c, ok := k.Conditioned(o); ok {
 		return c.GetCondition(t)
 	}
 
 	return xpv2.Condition{}
 }
 
+// ConditionOf returns the condition of that type of o, or the zero condition if o is
+// of a Go type without methods for conditions, or has none.
+func ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
+	return Kind{}.ConditionOf(o, t)
+}
+
 // SetConditions sets conditions on o as upstream does, with the generation they
 // were observed at. A condition that the API server has already keeps the time
-// of its last transition, whatever happened to it in memory meanwhile.
+// of its last transition, even if it was replaced in memory meanwhile.
 func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
-	to, ok := Conditioned(o)
+	to, ok := s.kind.Conditioned(o)
 	if !ok {
 		return
 	}
 
-	from, _ := Conditioned(s.base)
+	from, ok := s.kind.Conditioned(s.base)
 
 	for _, c := range cs {
 		c.ObservedGeneration = o.GetGeneration()
 
-		if from != nil {
+		if ok {
 			if had := from.GetCondition(c.Type); had.Equal(c) && !had.LastTransitionTime.IsZero() {
 				c.LastTransitionTime = had.LastTransitionTime
 			}
@@ -148,7 +422,7 @@ type Say func(server client.Object) []xpv2.Condition
 // the API server itself; an object that is gone needs no conditions, which is no
 // error.
 //
-// If o is not nil, o's resource version follows if no other writer wrote in between.
+// If o is not nil, o's resource version follows if no other client wrote in between.
 func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say) error {
 	followed := o != nil && o.GetResourceVersion() == s.base.GetResourceVersion()
 

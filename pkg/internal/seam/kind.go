@@ -19,6 +19,11 @@ type Kind struct {
 	gvk    schema.GroupVersionKind
 	goType reflect.Type
 	status int
+
+	// conditioned is whether the Go type has conditions, and conditionsErr why
+	// those that it has can't be used.
+	conditioned   bool
+	conditionsErr error
 }
 
 // NewKind returns the Kind of gvk. If the scheme knows a Go type for it,
@@ -40,6 +45,8 @@ func NewKind(gvk schema.GroupVersionKind, s *runtime.Scheme) Kind {
 			k.status = i
 		}
 	}
+
+	k.conditioned, k.conditionsErr = supportsConditions(k.goType)
 
 	return k
 }
