@@ -36,8 +36,14 @@ type everything struct {
 
 // What same says is the same must be the same, whatever it is.
 func TestSameIsNeverWrong(t *testing.T) {
-	property := func(a, b testkit.Observation, c, d []string, n int64) bool {
-		mk := func(o testkit.Observation, messages []string) *everything {
+	type facts struct {
+		ID    string
+		Facts map[string]string
+	}
+
+	property := func(a, b facts, c, d []string, n int64) bool {
+		mk := func(f facts, messages []string) *everything {
+			o := testkit.Observation{ID: f.ID, Facts: f.Facts}
 			e := &everything{
 				Status:  testkit.Status{AtProvider: o},
 				Strings: o.Facts, String: o.ID, Numbers: map[string]int64{o.ID: n},
