@@ -213,6 +213,9 @@ type cloudClient struct {
 	kind  clientKind
 	dead  func() bool
 
+	// bound is the name that the client was connected with, if it takes that.
+	bound *string
+
 	disconnected func()
 }
 
@@ -238,6 +241,10 @@ func (c *cloudClient) Observe(_ context.Context, mg resource.Managed) (managed.E
 func (c *cloudClient) name(mg resource.Managed) string {
 	if c.kind == deterministic {
 		return nameOf(mg)
+	}
+
+	if c.bound != nil {
+		return *c.bound
 	}
 
 	return meta.GetExternalName(mg)
@@ -443,5 +450,14 @@ func (c *fakeCloud) client(k clientKind, dead func() bool, disconnected func()) 
 func (c *fakeCloud) connector(k clientKind, dead func() bool) managed.ExternalConnector {
 	return managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
 		return c.client(k, dead, nil), nil
+	})
+}
+
+// boundConnector connects clients that take the external name when they are
+// connected, and not from the managed resource that they are called with.
+func (c *fakeCloud) boundConnector(dead func() bool) managed.ExternalConnector {
+	return managed.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (managed.ExternalClient, error) {
+		name := meta.GetExternalName(mg)
+		return findingClient{&cloudClient{cloud: c, kind: finder, dead: dead, bound: &name}}, nil
 	})
 }

@@ -95,7 +95,8 @@ func (e *external[M]) settle(ctx context.Context, mg M, r *record) (managed.Exte
 	return e.observe(ctx, mg, nil)
 }
 
-// found stores the name of what an interrupted create turned out to have made.
+// found stores the name of what an interrupted create turned out to have made, and
+// has the object reconciled again.
 func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (managed.ExternalObservation, error) {
 	t := e.tracker
 
@@ -109,9 +110,10 @@ func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (
 	}
 
 	t.metrics.resolved(r.Type, interruptedFound)
-	t.record.Event(mg, event.Normal(reasonFound, fmt.Sprintf("The create that was interrupted has made %q", name)))
+	t.record.Event(mg, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)))
 
-	return e.observe(ctx, mg, nil)
+	// The client was connected without this name, and may see nothing without it.
+	return managed.ExternalObservation{}, conflict(mg, "the external name was stored after the provider was connected")
 }
 
 // succeeded is the change that says when a create succeeded.

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -335,6 +337,57 @@ func TestFinderWithTokens(t *testing.T) {
 
 				if n := w.cloud.count(asyncstate.Create); n != tc.creates || w.gone() != tc.gone || len(w.cloud.names()) != tc.creates-1 {
 					t.Errorf("\n%s\nIn the end %d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.names(), describe(w.get("b")))
+				}
+			})
+		})
+	}
+}
+
+// What a Finder found is observed by a client that was connected with its name.
+func TestFound_ConnectsAgain(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		deleting bool
+	}{
+		"Wanted":  {reason: "A client that takes the name when it is connected sees nothing before, and would create a second resource."},
+		"Deleted": {reason: "It sees nothing to delete, either, and the resource would be leaked.", deleting: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, finder, bucket("b"))
+				w.manual = true
+				w.graft = []managed.ReconcilerOption{managed.WithCreationGracePeriod(0)}
+				w.connector = func(p *process) upstream.ExternalConnector { return w.cloud.boundConnector(p.dead.Load) }
+				p := w.start()
+				defer w.end()
+
+				reconciled(t, p, "b")
+				pass(6 * time.Minute)
+				p.kill()
+				p = w.start()
+
+				if tc.deleting {
+					w.delete("b")
+				}
+
+				for range 3 {
+					if w.gone() {
+						break
+					}
+
+					reconciled(t, p, "b")
+					pass(11 * time.Minute)
+				}
+
+				got, want := w.cloud.ownedBy("uid-1"), 1
+				if tc.deleting {
+					want = 0
+				}
+
+				if len(got) != want || w.gone() != tc.deleting || w.cloud.count(asyncstate.Create) != 1 {
+					t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, w.cloud.count(asyncstate.Create), got, describe(w.get("b")))
 				}
 			})
 		})
