@@ -99,6 +99,8 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 	switch {
 	case r == nil, t.neverStarted(r), r.Phase == phaseFailed:
 		return e.observe(ctx, mg, r)
+	case r.settledElsewhere(mg):
+		return e.settledElsewhere(ctx, mg)
 	default:
 		return e.resolve(ctx, mg, r)
 	}

@@ -95,6 +95,18 @@ func (e *external[M]) settle(ctx context.Context, mg M, r *record) (managed.Exte
 	return e.observe(ctx, mg, nil)
 }
 
+// settledElsewhere removes the record of a create that upstream's annotations say has
+// ended.
+func (e *external[M]) settledElsewhere(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+	if err := e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{Strict: true}); err != nil {
+		return managed.ExternalObservation{}, err
+	}
+
+	e.tracker.log.Info("Removed the record of a create that was settled by another writer", "uid", mg.GetUID())
+
+	return e.observe(ctx, mg, nil)
+}
+
 // found stores the name of what an interrupted create turned out to have made, and
 // has the object reconciled again.
 func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (managed.ExternalObservation, error) {

@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,6 +57,11 @@ type record struct {
 	// process.
 	Holder string `json:"holder"`
 
+	// Announced is what upstream's annotations said of earlier creates when this
+	// one was announced. It is missing unless the announcement and the record were
+	// stored together.
+	Announced *announced `json:"announced,omitempty"`
+
 	// Generation of the object when it began.
 	Generation int64 `json:"generation,omitempty"`
 
@@ -77,6 +83,42 @@ type record struct {
 	// Repeated says that the attempt was made more than once, so that to be
 	// refused now doesn't mean to have been refused before.
 	Repeated bool `json:"repeated,omitempty"`
+}
+
+// announced is the text of upstream's annotations that say when a create ended.
+type announced struct {
+	Succeeded string `json:"succeeded,omitempty"`
+	Failed    string `json:"failed,omitempty"`
+}
+
+func announcedOn(o client.Object) announced {
+	a := o.GetAnnotations()
+	return announced{Succeeded: a[meta.AnnotationKeyExternalCreateSucceeded], Failed: a[meta.AnnotationKeyExternalCreateFailed]}
+}
+
+// settledElsewhere reports whether upstream's annotations say that the recorded
+// create has ended, although its record is still there: a provider without Graft, or
+// a person, has settled it meanwhile.
+//
+// The annotations count whole seconds, of clocks that may differ. So that they say
+// something else than when the create was announced matters more than what time they
+// say.
+func (r *record) settledElsewhere(o client.Object) bool {
+	switch {
+	case r.Type != Create || r.Phase == phaseFailed:
+		return false
+	case o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] == "":
+		// Upstream's own message asks for that.
+		return true
+	case meta.ExternalCreateIncomplete(o):
+		return false
+	case r.Announced != nil:
+		return *r.Announced != announcedOn(o)
+	default:
+		// Plain upstream says that a create has succeeded as soon as it has begun.
+		// Only another create, announced later, says anything of this one.
+		return meta.GetExternalCreatePending(o).After(r.Started.Time)
+	}
 }
 
 // recordOf returns the record that o has, or nil if it has none. An error wraps
