@@ -244,7 +244,7 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) 
 	t.metrics.began(r.Type)
 
 	timer := time.AfterFunc(time.Until(r.Deadline.Time), func() { op.cancel(ErrDeadline) })
-	unrush := context.AfterFunc(t.hurry, func() { op.cancel(ErrStopped) }) //nolint:contextcheck // The tracker's own.
+	unrush := context.AfterFunc(t.cancelling, func() { op.cancel(ErrStopped) }) //nolint:contextcheck // The tracker's own.
 
 	context.AfterFunc(op.ctx, func() { //nolint:contextcheck // The operation's own.
 		timer.Stop()

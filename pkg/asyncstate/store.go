@@ -19,6 +19,9 @@ const (
 	// storeTimeout bounds one try to store something.
 	storeTimeout = 30 * time.Second
 
+	// lastStoreTimeout bounds it while the process stops.
+	lastStoreTimeout = 5 * time.Second
+
 	// A result that can't be stored is tried again after these.
 	firstStoreDelay = time.Second
 	lastStoreDelay  = 30 * time.Second
@@ -214,10 +217,14 @@ func (op *Operation) attempt(ctx context.Context) error {
 	default:
 	}
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	t, timeout := op.tracker, storeTimeout
+	if t.stopping.Err() != nil {
+		timeout = lastStoreTimeout
+	}
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 
-	t := op.tracker
 	cs, so := op.result()
 
 	server, err := op.store(ctx, cs, so)
@@ -298,47 +305,49 @@ func (op *Operation) settle() {
 			break
 		}
 
-		t.log.Info("Cannot store the result of an operation, and will try again", "uid", op.object.GetUID(), "error", err)
+		t.log.Info("Cannot store the result of an operation, will retry", "uid", op.object.GetUID(), "error", err)
 		t.record.Event(op.object, event.Warning(reasonCannotStoreResult, err))
 
 		// A reconcile tries, too.
 		t.enqueue(key)
 
-		if op.pause(delay, op.settled) != nil {
+		stop := t.stopping
+		if stop.Err() != nil {
+			// There is little time left.
+			stop, delay = t.abandoning, firstStoreDelay
+		}
+
+		pause(stop, delay, op.settled)
+
+		if t.abandoning.Err() != nil {
 			// The record is there, and tells the next process what it needs.
 			t.operations.CompareAndDelete(op.object.GetUID(), op)
 			return
 		}
 	}
 
-	// Whoever reads what is older than the result would act on it.
-	for delay := firstCacheDelay; !op.cached(); delay = min(2*delay, lastCacheDelay) {
-		if op.pause(delay, nil) != nil {
-			break
-		}
+	// A reconcile that reads what is older than the result would act on it.
+	for delay := firstCacheDelay; t.cancelling.Err() == nil && !op.cached(); delay = min(2*delay, lastCacheDelay) {
+		pause(t.cancelling, delay, nil)
 	}
 
 	t.operations.CompareAndDelete(op.object.GetUID(), op)
 	t.enqueue(key)
 }
 
-// pause for d, or until the result is stored by a reconcile. It returns an error if
-// the tracker is in a hurry.
-func (op *Operation) pause(d time.Duration, until <-chan struct{}) error {
+// pause for d, or until ctx is done or the channel is closed.
+func pause(ctx context.Context, d time.Duration, until <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 
 	select {
-	case <-op.tracker.hurry.Done():
-		return ErrStopped
+	case <-ctx.Done():
 	case <-until:
 	case <-timer.C:
 	}
-
-	return nil
 }
 
-// cached tells whether the cache has what was stored.
+// cached reports whether the cache has what was stored.
 func (op *Operation) cached() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(op.ctx), storeTimeout)
 	defer cancel()

@@ -17,6 +17,18 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
+// A stage of a shutdown is a context that is done from its beginning on.
+type stage struct {
+	context.Context //nolint:containedctx // It is the tracker's own lifetime.
+
+	begin context.CancelFunc
+}
+
+func newStage() stage {
+	ctx, begin := context.WithCancel(context.Background())
+	return stage{Context: ctx, begin: begin}
+}
+
 // A Tracker knows the operations of the objects of one controller. It is safe for
 // concurrent use.
 //
@@ -54,9 +66,10 @@ type Tracker struct {
 	details   details
 	deletions deletions
 
-	// hurry ends when the time for a graceful end is over.
-	hurry context.Context //nolint:containedctx // It is the tracker's own lifetime.
-	rush  context.CancelFunc
+	// The stages of a shutdown, in order. They are the tracker's own lifetime.
+	stopping   stage // No operation begins. Results are stored without long waits.
+	cancelling stage // Operations that still run are cancelled.
+	abandoning stage // Results that are not stored yet are left to the next process.
 
 	// mu is never held while anything waits.
 	mu      sync.Mutex
@@ -93,7 +106,7 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		inLine:       map[types.UID]struct{}{},
 		queues:       map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]{},
 	}
-	t.hurry, t.rush = context.WithCancel(context.Background())
+	t.stopping, t.cancelling, t.abandoning = newStage(), newStage(), newStage()
 
 	for i, to := range o {
 		if to == nil {
@@ -110,8 +123,9 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 
 // Start waits until ctx is done, and then for the operations that run. None are
 // begun any more. Those that take longer than the shutdown timeout are cancelled,
-// and waited for as long once more; then they are left alone, with a message in
-// the log. Their records tell the next process of them.
+// and waited for as long again. Results are stored until then, with retries. What is
+// left after that is abandoned, with a message in the log: its record tells the next
+// process.
 //
 // It is for a manager to call, and never returns an error. If it is called more
 // than once, all calls wait.
@@ -124,26 +138,35 @@ func (t *Tracker) Start(ctx context.Context) error {
 	}
 	t.mu.Unlock()
 
-	for range 2 {
-		timer := time.NewTimer(t.shutdown)
+	t.stopping.begin()
 
-		select {
-		case <-t.idle:
-			timer.Stop()
-			t.rush()
-
+	for _, next := range []stage{t.cancelling, t.abandoning} {
+		if t.idleWithin(t.shutdown) {
 			return nil
-		case <-timer.C:
-			t.rush()
 		}
+
+		next.begin()
 	}
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	t.log.Info("Operations did not end although they were cancelled", "operations", t.running)
+	t.log.Info("Operations did not end although they were cancelled, or their results could not be stored", "operations", t.running)
 
 	return nil
+}
+
+// idleWithin reports whether everything that Start waits for has ended within d.
+func (t *Tracker) idleWithin(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+
+	select {
+	case <-t.idle:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // NeedLeaderElection says that a tracker starts and ends with the controllers, and so
