@@ -216,6 +216,10 @@ type cloudClient struct {
 	// bound is the name that the client was connected with, if it takes that.
 	bound *string
 
+	// planned is true once it was observed: like Terraform's, the client plans then
+	// what it does later.
+	planned bool
+
 	disconnected func()
 }
 
@@ -226,6 +230,7 @@ func (c *cloudClient) Observe(_ context.Context, mg resource.Managed) (managed.E
 	defer c.cloud.mu.Unlock()
 
 	c.cloud.observed++
+	c.planned = true
 
 	r, ok := c.cloud.resources[c.name(mg)]
 	if !ok {
@@ -262,6 +267,7 @@ func regionOf(mg resource.Managed) string {
 
 func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 	c.cloud.set(func(cloud *fakeCloud) { cloud.createsOf[string(mg.GetUID())]++ })
+	c.mustHavePlanned()
 
 	if err := c.cloud.begin(asyncstate.Create); err != nil {
 		return managed.ExternalCreation{}, err
@@ -365,7 +371,16 @@ func (c *cloudClient) Delete(ctx context.Context, mg resource.Managed) (managed.
 	})
 }
 
+// mustHavePlanned panics unless the external resource was observed.
+func (c *cloudClient) mustHavePlanned() {
+	if !c.planned {
+		panic("nothing was planned: it was not observed")
+	}
+}
+
 func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, fn func()) error {
+	c.mustHavePlanned()
+
 	if err := c.cloud.begin(t); err != nil {
 		return err
 	}

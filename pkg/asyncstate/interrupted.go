@@ -63,25 +63,25 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		}
 	}
 
-	switch {
-	case r.Named, t.deterministic:
-		o, err := e.inner.Observe(ctx, mg)
-		if err != nil {
-			return o, err
-		}
-
-		if o.ResourceExists {
-			return e.settle(ctx, mg, r)
-		}
-
-		if meta.WasDeleted(mg) || !t.idempotent && !t.deterministic {
-			return e.absent(ctx, mg, r, asked)
-		}
-	case !t.idempotent:
+	if !r.Named && !t.deterministic && !t.idempotent {
 		return managed.ExternalObservation{}, e.unknown(ctx, mg, personAgain, errors.Wrap(ErrResultUnknown, "the create was interrupted, and the provider has nothing to find out by what came of it. "+messageResolve))
 	}
 
-	return e.repeat(ctx, mg, r)
+	// Also before a create is repeated: some clients plan in Observe what they do in
+	// Create.
+	o, err := e.inner.Observe(ctx, mg)
+
+	switch {
+	case err != nil:
+		return o, err
+	case o.ResourceExists:
+		return e.settle(ctx, mg, r)
+	case (r.Named || t.deterministic) && (meta.WasDeleted(mg) || !t.idempotent && !t.deterministic):
+		// Without a name, only repeating the create tells what to delete.
+		return e.absent(ctx, mg, r, asked)
+	default:
+		return e.repeat(ctx, mg, r)
+	}
 }
 
 // settle the record of a create that turned out to have succeeded.
