@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
@@ -48,9 +49,19 @@ const (
 
 const messageFinished = "No operation is running."
 
-// messageResolve says how a person settles what Graft refuses to guess.
-const messageResolve = "Look for the external resource in the external system. Then remove the annotations " + AnnotationKeyOperation +
-	" and crossplane.io/external-create-pending; if it exists, set crossplane.io/external-name to its name in the same command."
+// Messages of interrupted creates. They change only when there is something new to
+// say, so that they cost no writes.
+const (
+	messageWaiting = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried. " +
+		"To retry at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
+
+	messageUnknown = "The create started at %s with token %s was interrupted, and %v: %s. " +
+		"Look for the external resource in the external system. Then remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending +
+		"; if it exists, set " + meta.AnnotationKeyExternalName + " to its name in the same command."
+)
+
+// stamp formats a time that does not change, for a message that should not either.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func condition(status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) xpv2.Condition {
 	return xpv2.Condition{

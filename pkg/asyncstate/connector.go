@@ -93,11 +93,12 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 
 	r, err := recordOf(mg)
 	if err != nil {
-		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, err)
+		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, personAgain, err)
 	}
 
 	switch {
 	case r == nil, t.neverStarted(r), r.Phase == phaseFailed:
+		t.sightings.Forget(mg.GetUID())
 		return e.observe(ctx, mg, r)
 	case r.settledElsewhere(mg):
 		return e.settledElsewhere(ctx, mg)

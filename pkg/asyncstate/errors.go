@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 
@@ -40,14 +41,16 @@ var (
 	// cancelled, because the object is being deleted.
 	ErrCancelled = errors.New("the operation was cancelled")
 
-	// ErrResultUnknown means that nobody knows what came of a create, and that
-	// the external client has nothing to find it out by.
-	ErrResultUnknown = errors.New("nobody knows whether the external resource was created")
+	// ErrResultUnknown means that the outcome of a create is unknown.
+	ErrResultUnknown = errors.New("it is unknown whether the external resource was created")
 
 	// ErrRecord is wrapped by errors about a record of an operation that can't
 	// be used.
 	ErrRecord = errors.New("cannot use the record of an operation")
 )
+
+// errInterrupted means that the process that ran an operation died.
+var errInterrupted = errors.New("interrupted")
 
 // errPanicked means that the external client panicked.
 var errPanicked = errors.New("the external client panicked: see the provider's log")
@@ -87,4 +90,17 @@ func OutcomeUnknown(err error) bool {
 	var timeout net.Error
 
 	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// resultUnknown is an ErrResultUnknown whose message says all there is to say.
+type resultUnknown struct{ message string }
+
+func (r resultUnknown) Error() string { return r.message }
+
+func (r resultUnknown) Unwrap() error { return ErrResultUnknown }
+
+// outcomeUnknownOf returns an error that says of which create the outcome is unknown,
+// why, and what a person can do.
+func outcomeUnknownOf(r *record, why string) error {
+	return resultUnknown{fmt.Sprintf(messageUnknown, stamp(r.Started.Time), r.Token, ErrResultUnknown, why)}
 }

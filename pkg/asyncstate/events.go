@@ -17,6 +17,7 @@ const (
 	reasonInterrupted       event.Reason = "OperationInterrupted"
 	reasonFound             event.Reason = "FoundExternalResource"
 	reasonAbsent            event.Reason = "ExternalResourceAbsent"
+	reasonCannotFind        event.Reason = "CannotFindExternalResource"
 	reasonResultUnknown     event.Reason = "CreateResultUnknown"
 	reasonRecordUnusable    event.Reason = "RecordUnusable"
 	reasonCannotStoreResult event.Reason = "CannotStoreResult"

@@ -1,6 +1,7 @@
 package asyncstate
 
-// Remembered returns how many things a tracker has in memory.
+// Remembered returns how many things a tracker has in memory, without what expires
+// by itself.
 func Remembered(t *Tracker) int {
 	n := 0
 

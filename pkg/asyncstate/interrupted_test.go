@@ -1,6 +1,8 @@
 package asyncstate_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -392,4 +395,195 @@ func TestFound_ConnectsAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// skew has the record of b, as it is stored, come from a clock that is ahead by d.
+func skew(t *testing.T, w *world, d time.Duration) {
+	t.Helper()
+
+	w.edit("b", func(b *testkit.Bucket) {
+		fields := map[string]any{}
+		if err := json.Unmarshal([]byte(record(b)), &fields); err != nil {
+			t.Fatal(err)
+		}
+
+		for _, k := range []string{"started", "deadline"} {
+			text, _ := fields[k].(string)
+
+			at, err := time.Parse(time.RFC3339, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			fields[k] = at.Add(d).Format(time.RFC3339)
+		}
+
+		text, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: string(text)})
+	})
+}
+
+// When absence is believed doesn't depend on the clock of the process that died.
+func TestAbsence_CountsFromFirstSight(t *testing.T) {
+	const decade = 10 * 365 * 24 * time.Hour
+
+	cases := map[string]struct {
+		reason string
+		skew   time.Duration
+		option asyncstate.TrackerOption
+		until  time.Duration
+	}{
+		"InStep":            {reason: "As long as an operation may take, from when the record was first seen.", until: time.Hour},
+		"Ahead":             {reason: "A clock that is ten years ahead makes nobody wait for ten years.", skew: decade, until: time.Hour},
+		"Behind":            {reason: "A clock that is ten years behind does not prove that the other process is dead.", skew: -decade, until: time.Hour},
+		"ALittleBehind":     {reason: "Nor does one that is 50 minutes behind.", skew: -50 * time.Minute, until: time.Hour},
+		"AbsenceAfter":      {reason: "The provider knows how long another process can be at work.", option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
+		"AbsenceAfterAhead": {reason: "As above, ten years ahead.", skew: decade, option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, finder, bucket("b"))
+				if tc.option != nil {
+					w.options = append(w.options, tc.option)
+				}
+
+				p := w.start()
+				defer w.end()
+
+				pass(3 * time.Minute)
+				p.kill()
+				skew(t, w, tc.skew)
+				pass(5 * time.Minute)
+				w.start()
+
+				pass(tc.until - time.Second)
+
+				if n := w.cloud.count(asyncstate.Create); n != 1 {
+					t.Errorf("\n%s\n%d creates while the other process may be at work: %s", tc.reason, n, describe(w.get("b")))
+				}
+
+				pass(2*time.Second + w.cloud.takes)
+
+				if b := w.get("b"); meta.GetExternalName(b) != "id-1" || w.cloud.count(asyncstate.Create) != 2 {
+					t.Errorf("\n%s\n%d creates: %s", tc.reason, w.cloud.count(asyncstate.Create), describe(b))
+				}
+			})
+		})
+	}
+}
+
+// A create that was begun by a clock that is ahead can be repeated more than once.
+func TestRepetition_ClockWasAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, token, bucket("b"))
+		p := w.start()
+		defer w.end()
+
+		pass(3 * time.Minute)
+		p.kill()
+		skew(t, w, 3*time.Hour)
+
+		p = w.start()
+		pass(3 * time.Minute)
+		p.kill()
+		w.start()
+		pass(30 * time.Minute)
+
+		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || len(w.cloud.names()) != 1 {
+			t.Error(describe(b))
+		}
+	})
+}
+
+// What appears after the first look-up is found soon.
+func TestFinder_IsAskedAgain(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		after  time.Duration
+		within time.Duration
+		answer func() (asyncstate.Finding, error)
+	}{
+		"AbsentForSeconds": {
+			reason: "The request was under way when the process died.",
+			after:  3 * time.Second, within: 8 * time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+		},
+		"AbsentForMinutes": {
+			reason: "A minute is the most.",
+			after:  20 * time.Minute, within: 21*time.Minute + time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+		},
+		"UnknownForSeconds": {
+			reason: "The external system cannot tell yet.",
+			after:  3 * time.Second, within: 8 * time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
+		},
+		"UnknownForHours": {
+			reason: "Five minutes is the most.",
+			after:  3 * time.Hour, within: 3*time.Hour + 5*time.Minute + time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
+		},
+		"FailsForSeconds": {
+			reason: "The external system can't be asked.",
+			after:  3 * time.Second, within: 8 * time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota },
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, finder, bucket("b"))
+				p := w.start()
+				defer w.end()
+
+				pass(6 * time.Minute)
+				p.kill()
+
+				began := time.Now()
+
+				w.connector = func(p *process) upstream.ExternalConnector {
+					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+						inner, _ := w.cloud.client(finder, p.dead.Load, nil).(findingClient)
+
+						return lateClient{inner, func() (asyncstate.Finding, error, bool) {
+							f, err := tc.answer()
+							return f, err, time.Since(began) >= tc.after
+						}}, nil
+					})
+				}
+				p = w.start()
+				pass(tc.within)
+
+				if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" {
+					t.Errorf("\n%s\nAfter %s: %s", tc.reason, tc.within, describe(b))
+				}
+
+				if n, most := p.reconciles.Load(), int64(20+tc.within/time.Minute); n > most {
+					t.Errorf("\n%s\n%d reconciles, want %d at most", tc.reason, n, most)
+				}
+			})
+		})
+	}
+}
+
+// A lateClient finds nothing until it is ready.
+type lateClient struct {
+	findingClient
+
+	answer func() (f asyncstate.Finding, err error, ready bool) //nolint:revive,staticcheck // As Find has it, and one more.
+}
+
+func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	if f, err, ready := c.answer(); !ready {
+		return f, err
+	}
+
+	return c.findingClient.Find(ctx, mg, a)
 }

@@ -203,9 +203,9 @@ func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
 
 // again returns the record of the same attempt, made once more by this tracker.
 func (t *Tracker) again(had *record) *record {
-	r := *had
+	r, now := *had, metav1.NewTime(time.Now())
 	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, phaseRunning, true, nil
-	r.Deadline = metav1.NewTime(time.Now().Add(t.timeout))
+	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(t.timeout))
 
 	return &r
 }

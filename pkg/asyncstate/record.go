@@ -65,8 +65,11 @@ type record struct {
 	// Generation of the object when it began.
 	Generation int64 `json:"generation,omitempty"`
 
-	Started  metav1.Time `json:"started"`
-	Deadline metav1.Time `json:"deadline"`
+	// Started is when the attempt began, Began when its holder did, if that is
+	// another who repeats it. Deadline is by the clock of the holder.
+	Started  metav1.Time  `json:"started"`
+	Began    *metav1.Time `json:"began,omitempty"`
+	Deadline metav1.Time  `json:"deadline"`
 
 	// Ended is when it was seen to end, without success.
 	Ended *metav1.Time `json:"ended,omitempty"`
@@ -191,7 +194,7 @@ func (r *record) check(o client.Object) error {
 		return badField("holder", "it is empty")
 	case r.Started.IsZero():
 		return badField("started", "it is no time")
-	case r.Deadline.Before(&r.Started):
+	case r.Deadline.Time.Before(r.began()):
 		return badField("deadline", "it is before the start")
 	case r.Phase != phaseRunning && r.Ended == nil:
 		return badField("ended", "it is missing")
@@ -211,6 +214,15 @@ func (r *record) text() string {
 	// A struct of strings, numbers and times can always be marshalled.
 	b, _ := json.Marshal(r)
 	return string(b)
+}
+
+// began returns when the holder of the record began, by its own clock.
+func (r *record) began() time.Time {
+	if r.Began != nil {
+		return r.Began.Time
+	}
+
+	return r.Started.Time
 }
 
 func (r *record) attempt() Attempt {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -32,8 +33,9 @@ func newStage() stage {
 // A Tracker knows the operations of the objects of one controller. It is safe for
 // concurrent use.
 //
-// It keeps in memory only what runs, and results on their way to the API server:
-// nothing of an object that has no operation, or is gone.
+// It keeps in memory only what runs, results on their way to the API server, and for
+// a limited time which external resources were asked to go and since when the outcome
+// of a create is unknown.
 //
 // Two Trackers for one kind do no harm, but take each other's operations for those
 // of a process that died.
@@ -65,6 +67,7 @@ type Tracker struct {
 
 	details   details
 	deletions deletions
+	sightings interrupted.Sightings // of creates whose outcome is unknown
 
 	// The stages of a shutdown, in order. They are the tracker's own lifetime.
 	stopping   stage // No operation begins. Results are stored without long waits.
