@@ -31,7 +31,7 @@ func doubled(first, last time.Duration, n int) time.Duration {
 // does not exist. It counts from when this process first saw the record, by its own
 // clock. A create that was seen to end is over.
 func (t *Tracker) absentFrom(r *record, first time.Time) time.Time {
-	if r.Phase != phaseRunning {
+	if r.Phase != phaseRunning && !r.Abandoned {
 		return time.Time{}
 	}
 

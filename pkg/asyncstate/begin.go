@@ -35,12 +35,18 @@ func (b *beginning) end() *Operation {
 
 type beginningKey struct{}
 
+// endGrace is how long after its deadline an operation is waited for that the client
+// has to end.
+const endGrace = time.Minute
+
 // Begin an operation that the caller runs in a goroutine of its own. It is for
 // external clients that return from Create, Update and Delete at once, of trackers
 // that were created WithOwnGoroutines: they call it with the context that they were
 // given, before anything can reach the external system. The operation's record is
 // stored by then. The caller must call End when the operation is over, and should
-// heed its Context.
+// heed its Context. An operation that has not ended a minute after its deadline is
+// abandoned: it holds up nothing any more, and is treated as an interrupted one. What
+// it learns later is still stored, unless the record has changed by then.
 //
 // It returns ErrNotInOperation if ctx is not that of such a call of that type, or the
 // call has returned, ErrRunning if that call has begun an operation already, and
@@ -68,6 +74,13 @@ func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Op
 	}
 
 	b.op = op
+
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	if !op.over {
+		op.abandonment = time.AfterFunc(time.Until(op.record.Deadline.Time)+endGrace, op.abandon)
+	}
 
 	return op, nil
 }

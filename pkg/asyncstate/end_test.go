@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -532,4 +533,41 @@ func TestPause(t *testing.T) {
 			t.Error(describe(w.get("b")))
 		}
 	})
+}
+
+// A client that ends its goroutine in the middle of a call ends the operation, too.
+func TestGoexit(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		exists bool
+		want   xpv2.ConditionReason
+	}{
+		"Create": {reason: "The outcome is unknown.", want: asyncstate.ReasonResultUnknown},
+		"Update": {reason: "It failed.", exists: true, want: asyncstate.ReasonFailed},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := acting(t, tc.exists, func(context.Context, resource.Managed) error {
+					runtime.Goexit()
+					return nil
+				})
+				p := w.start()
+				defer w.end()
+
+				reconciled(t, p, "b")
+				pass(time.Second / 2)
+				reconciled(t, p, "b")
+
+				if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want {
+					t.Errorf("\n%s\n%s", tc.reason, describe(b))
+				}
+
+				if n := asyncstate.Remembered(p.tracker); n != 0 {
+					t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
+				}
+			})
+		})
+	}
 }

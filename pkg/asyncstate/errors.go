@@ -52,6 +52,15 @@ var (
 // errInterrupted means that the process that ran an operation died.
 var errInterrupted = errors.New("interrupted")
 
+// errGone means that there is no managed resource to store anything on.
+var errGone = errors.New("the managed resource no longer exists")
+
+// errNotEnded means that a client has not called End although it had to.
+var errNotEnded = errors.New("the operation did not end by its deadline")
+
+// errExited means that the external client ended its goroutine.
+var errExited = errors.New("the external client called runtime.Goexit")
+
 // errPanicked means that the external client panicked.
 var errPanicked = errors.New("the external client panicked: see the provider's log")
 
@@ -68,7 +77,7 @@ var errPanicked = errors.New("the external client panicked: see the provider's l
 // A call that is known not to have been carried out returns an error that wraps
 // none of these.
 func OutcomeUnknown(err error) bool {
-	for _, target := range []error{ErrOutcomeUnknown, errPanicked, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
+	for _, target := range []error{ErrOutcomeUnknown, errPanicked, errExited, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, target) {
 			return true
 		}

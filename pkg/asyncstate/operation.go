@@ -52,6 +52,14 @@ type Operation struct {
 	// tried is what of that was sent to the API server before, and may be there.
 	tried map[string][]string
 
+	// abandonment is due a while after the deadline if the client has to end the
+	// operation. It is nil if the tracker runs it.
+	abandonment *time.Timer
+
+	// abandoned says that the operation holds up nothing any more, although it has
+	// not ended.
+	abandoned bool
+
 	over    bool
 	endedAt time.Time
 	err     error
@@ -205,6 +213,7 @@ func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
 func (t *Tracker) again(had *record) *record {
 	r, now := *had, metav1.NewTime(time.Now())
 	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, phaseRunning, true, nil
+	r.Abandoned = false
 	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(t.timeout))
 
 	return &r
@@ -257,21 +266,26 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) 
 // run an operation to its end, in the goroutine that calls it. What fn does to the
 // annotations of mg is stored with the result.
 func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (managed.ConnectionDetails, error)) {
-	before := maps.Clone(mg.GetAnnotations())
+	var details managed.ConnectionDetails
 
-	details, err := op.call(fn)
+	before, err := maps.Clone(mg.GetAnnotations()), errExited
 
-	changed := map[string]string{}
+	// Deferred, since a client may end the goroutine (runtime.Goexit).
+	defer func() {
+		changed := map[string]string{}
 
-	for k, v := range mg.GetAnnotations() {
-		if was, ok := before[k]; (!ok || was != v) && k != AnnotationKeyOperation && v != "" {
-			changed[k] = v
+		for k, v := range mg.GetAnnotations() {
+			if was, ok := before[k]; (!ok || was != v) && k != AnnotationKeyOperation && v != "" {
+				changed[k] = v
+			}
 		}
-	}
 
-	if op.finish(err, changed, details) {
-		op.settle()
-	}
+		if op.finish(err, changed, details) {
+			op.settle()
+		}
+	}()
+
+	details, err = op.call(fn)
 }
 
 // call fn, and turn a panic into an error.
@@ -305,6 +319,10 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 
 	op.over, op.endedAt, op.err = true, time.Now(), err
 
+	if op.abandonment != nil {
+		op.abandonment.Stop()
+	}
+
 	for k, v := range set {
 		// What was said explicitly is not overruled by what was left in an
 		// object.
@@ -313,7 +331,7 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 		}
 	}
 
-	r := op.record
+	r, abandoned := op.record, op.abandoned
 	op.mu.Unlock()
 
 	op.cancel(ErrEnded)
@@ -326,7 +344,11 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 
 	t.metrics.endedWith(r.Type, outcome(r, err), time.Since(r.Started.Time))
 	t.metrics.unstored.Inc()
-	t.release(op.object.GetUID())
+
+	if !abandoned {
+		t.release(op.object.GetUID())
+	}
+
 	t.tell(op, r, err)
 
 	return true

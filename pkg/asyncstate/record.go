@@ -71,7 +71,10 @@ type record struct {
 	Began    *metav1.Time `json:"began,omitempty"`
 	Deadline metav1.Time  `json:"deadline"`
 
-	// Ended is when it was seen to end, without success.
+	// Abandoned says that it has not ended, but is not waited for any more.
+	Abandoned bool `json:"abandoned,omitempty"`
+
+	// Ended is when it was seen to end, or was abandoned, without success.
 	Ended *metav1.Time `json:"ended,omitempty"`
 
 	// Failures counts the attempts in a row, and the repetitions of one, that
@@ -232,7 +235,7 @@ func (r *record) attempt() Attempt {
 // ended returns the record of an operation that ended with err.
 func (r *record) ended(err error, at time.Time) *record {
 	out := *r
-	out.Phase = phaseFailed
+	out.Phase, out.Abandoned = phaseFailed, false
 
 	// Of an attempt that was made before, a refusal says nothing.
 	if r.Type == Create && (OutcomeUnknown(err) || r.Repeated) {

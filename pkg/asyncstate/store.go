@@ -130,9 +130,9 @@ func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
 
 	switch {
 	case err != nil:
-		return errors.Wrap(err, "cannot store what is known of the operation; its result will be stored nevertheless")
+		return errors.Wrap(err, "cannot store what is known of the operation; it is stored with its result")
 	case server == nil:
-		return errors.New("cannot store what is known of the operation: its managed resource is gone")
+		return errors.Wrap(errGone, "cannot store what is known of the operation")
 	}
 
 	op.mu.Lock()
@@ -326,13 +326,59 @@ func (op *Operation) settle() {
 		}
 	}
 
-	// A reconcile that reads what is older than the result would act on it.
+	op.awaitCache()
+	t.operations.CompareAndDelete(op.object.GetUID(), op)
+	t.enqueue(key)
+}
+
+// awaitCache waits until the cache has what was stored: a reconcile that reads what is
+// older would act on it.
+func (op *Operation) awaitCache() {
+	t := op.tracker
+
 	for delay := firstCacheDelay; t.cancelling.Err() == nil && !op.cached(); delay = min(2*delay, lastCacheDelay) {
 		pause(t.cancelling, delay, nil)
 	}
+}
 
+// abandon an operation that has not ended although its time is over: its object and
+// its slot are free. What it learns later is stored if the record is still its own.
+func (op *Operation) abandon() {
+	t := op.tracker
+
+	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
+		err := op.update(context.Background(), func(r *record) {
+			*r = *r.ended(unknown{errNotEnded}, time.Now())
+			r.Abandoned = true
+		})
+		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
+			break
+		}
+
+		t.log.Info("Cannot store that an operation did not end by its deadline, will retry", "uid", op.object.GetUID(), "error", err)
+		pause(t.stopping, delay, nil)
+
+		if t.stopping.Err() != nil {
+			// The record tells the next process what it needs.
+			return
+		}
+	}
+
+	op.awaitCache()
+
+	op.mu.Lock()
+	over := op.over
+	op.abandoned = !over
+	op.mu.Unlock()
+
+	if over {
+		return
+	}
+
+	t.log.Info("An operation did not end by its deadline: it holds up nothing any more", "uid", op.object.GetUID())
 	t.operations.CompareAndDelete(op.object.GetUID(), op)
-	t.enqueue(key)
+	t.release(op.object.GetUID())
+	t.enqueue(client.ObjectKeyFromObject(op.object))
 }
 
 // pause for d, or until ctx is done or the channel is closed.
