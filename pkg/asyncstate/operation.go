@@ -87,13 +87,15 @@ func (op *Operation) Token() string {
 }
 
 // SetExternalName puts the name of the external resource on the API server, and
-// returns when it is there. It is to be called as soon as the name is known. It
-// returns an error for a name that can't be stored. If it could not be stored yet,
-// it returns an error, too; the name is then stored with the operation's result,
-// at the latest, and there is nothing for the caller to do.
+// returns when it is there. Call it as soon as the name is known.
+//
+// It returns an error if the name cannot be stored yet, and then stores it with the
+// operation's result at the latest; or if the name can never be stored. There is an
+// external resource in both cases, so all its errors wrap ErrOutcomeUnknown: a Create
+// that returns one is not repeated as one that failed is.
 func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 	if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
-		return errors.Wrap(err, "cannot set external name")
+		return unknown{errors.Wrap(err, "cannot set external name")}
 	}
 
 	return op.update(ctx, func(r *record) {
@@ -102,12 +104,13 @@ func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 	})
 }
 
-// SetHandle puts on the API server what a Resumer needs to go on with the operation
-// in another process, and returns when it is there. It must not be a secret. It
-// returns an error for a handle that can't be stored, or could not be.
+// SetHandle puts on the API server what a Resumer needs to resume the operation in
+// another process, and returns when it is there. It must not be a secret. It returns
+// an error, which wraps ErrOutcomeUnknown, for a handle that cannot be stored or could
+// not be.
 func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	if err := seam.CheckText(handle, maxHandle); err != nil {
-		return errors.Wrap(err, "cannot set handle")
+		return unknown{errors.Wrap(err, "cannot set handle")}
 	}
 
 	return op.update(ctx, func(r *record) { r.Handle = handle })
@@ -116,10 +119,11 @@ func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 // Progress says how far the operation is: in percent, and in words that must not
 // hold a secret. It is shown with the object's next reconcile, for which it asks
 // no more often than the tracker's report interval. It costs no request. It
-// returns an error if percent is not from 0 to 100, or if the operation has ended.
+// returns an error, which wraps ErrOutcomeUnknown, if percent is not from 0 to 100, or
+// if the operation has ended.
 func (op *Operation) Progress(percent int, message string) error {
 	if percent < 0 || percent > 100 {
-		return errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)
+		return unknown{errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)}
 	}
 
 	message = clean(message, maxError)
@@ -129,7 +133,7 @@ func (op *Operation) Progress(percent int, message string) error {
 
 	switch {
 	case op.over:
-		return ErrEnded
+		return unknown{ErrEnded}
 	case op.percent == percent && op.message == message:
 		return nil
 	}
@@ -372,7 +376,7 @@ func (t *Tracker) cancelled(err, cause error) error {
 	return unknown{err}
 }
 
-// unknown is an error of an operation that was interrupted.
+// unknown is an error of an operation whose outcome it leaves unknown.
 type unknown struct{ error }
 
 func (u unknown) Unwrap() []error { return []error{u.error, ErrOutcomeUnknown} }

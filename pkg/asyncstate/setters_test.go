@@ -408,3 +408,40 @@ func TestNameIsStoredAfterDeadline(t *testing.T) {
 		})
 	}
 }
+
+// An error of a setter that Create returns does not mean that nothing was created.
+func TestSetterErrors_LeaveTheOutcomeUnknown(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		set    func(ctx context.Context) error
+	}{
+		"Name":                     {reason: "It has a name that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }},
+		"Handle":                   {reason: "It has a handle that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "\x00") }},
+		"Progress":                 {reason: "It is being made.", set: func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }},
+		"Context":                  {reason: "The client has mixed up its contexts.", set: func(context.Context) error { return asyncstate.SetExternalName(context.Background(), "a") }},
+		"HandleInAnotherContext":   {reason: "As above.", set: func(context.Context) error { return asyncstate.SetHandle(context.Background(), "a") }},
+		"ProgressInAnotherContext": {reason: "As above.", set: func(context.Context) error { return asyncstate.Progress(context.Background(), 1, "") }},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+
+				w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
+					calls++
+					return tc.set(ctx)
+				})
+				w.manual = false
+				w.start()
+				defer w.end()
+
+				pass(time.Hour)
+
+				if b := w.get("b"); calls != 1 || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonResultUnknown {
+					t.Errorf("\n%s\n%d creates: %s", tc.reason, calls, describe(b))
+				}
+			})
+		})
+	}
+}

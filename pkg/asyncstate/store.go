@@ -101,8 +101,16 @@ func (op *Operation) lock(ctx context.Context) error {
 
 func (op *Operation) unlock() { <-op.storing }
 
-// update what is stored of a running operation.
+// update what is stored of a running operation. Its errors leave the outcome unknown.
 func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
+	if err := op.tryUpdate(ctx, fn); err != nil {
+		return unknown{err}
+	}
+
+	return nil
+}
+
+func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
 	// Who was cancelled may have learned exactly what must not be lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
