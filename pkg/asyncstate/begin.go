@@ -238,6 +238,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	if err != nil {
 		if ended := r.ended(err, time.Now()); ended.Phase == phaseUnknown {
 			c = remember(mg, ended)
+			e.tracker.failures.keep(ended, err)
 
 			if s := seam.From(ctx); s != nil {
 				s.Continues = true

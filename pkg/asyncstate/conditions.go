@@ -7,7 +7,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -83,9 +82,12 @@ func say(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.Conditi
 	mg.SetConditions(c)
 }
 
+// attemptOf names an attempt.
+func attemptOf(a Attempt) string { return fmt.Sprintf("%s, attempt %d", a.Type, a.Number) }
+
 // sayRunning says that an operation runs, and since when.
 func sayRunning(mg resource.Managed, s Status) {
-	m := fmt.Sprintf("%s, attempt %d, since %s", s.Type, s.Number, s.Started.UTC().Format(time.RFC3339))
+	m := attemptOf(s.Attempt) + ", since " + stamp(s.Started)
 	if s.Percent > 0 || s.Message != "" {
 		m += fmt.Sprintf(": %d%%", s.Percent)
 	}
@@ -95,23 +97,18 @@ func sayRunning(mg resource.Managed, s Status) {
 	}
 
 	if !time.Now().Before(s.Deadline) {
-		m += fmt.Sprintf(" (past its deadline, %s, and not ended yet)", s.Deadline.UTC().Format(time.RFC3339))
+		m += fmt.Sprintf(" (past its deadline, %s, and not ended yet)", stamp(s.Deadline))
 	}
 
 	say(mg, corev1.ConditionTrue, ReasonRunning, m)
 }
 
-// sayEnded says what is left of the last operation: nothing, if r is nil.
-func sayEnded(mg resource.Managed, r *record) {
+// sayEnded says how the last operation ended if it failed; r is its record, or nil.
+func (t *Tracker) sayEnded(mg resource.Managed, r *record) {
 	switch {
 	case r != nil && r.Error != "":
-		say(mg, corev1.ConditionFalse, ReasonFailed, failure(r).Error())
+		say(mg, corev1.ConditionFalse, ReasonFailed, t.attemptFailed(mg, r)+t.failure(mg, r).Error())
 	case mg.GetCondition(TypeOperation).Status != corev1.ConditionUnknown:
 		say(mg, corev1.ConditionFalse, ReasonFinished, messageFinished)
 	}
-}
-
-// failure is what the last attempt ended with.
-func failure(r *record) error {
-	return errors.Errorf("%s failed: %s", r.Type, r.Error)
 }

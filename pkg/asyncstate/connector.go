@@ -227,7 +227,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 		r = nil
 	}
 
-	sayEnded(mg, r)
+	t.sayEnded(mg, r)
 
 	if done || deleting || !wants(mg, o) {
 		return e.withDetails(mg, o), nil
@@ -236,7 +236,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 	// Who has changed the spec need not wait.
 	if r != nil && r.Generation == mg.GetGeneration() {
 		if wait := time.Until(t.retryAt(r)); wait > 0 {
-			return e.postpone(ctx, mg, o, wait, failure(r))
+			return e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
 		}
 	}
 
@@ -384,7 +384,8 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 				s.RequeueAfter(wait)
 			}
 
-			return d, failure(r)
+			// Upstream says that a delete failed.
+			return d, t.failure(mg, r)
 		}
 	}
 

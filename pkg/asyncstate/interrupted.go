@@ -221,8 +221,10 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	}
 
 	if wait := time.Until(t.retryAt(r)); wait > 0 {
-		say(mg, corev1.ConditionFalse, ReasonInterrupted, failure(r).Error())
-		return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, failure(r))
+		err := t.failure(mg, r)
+		say(mg, corev1.ConditionFalse, ReasonInterrupted, t.attemptFailed(mg, r)+err.Error())
+
+		return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(err, string(r.Type)+" failed"))
 	}
 
 	if !e.acquire(mg) {

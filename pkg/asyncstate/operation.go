@@ -113,6 +113,14 @@ func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 		return unknown{errors.Wrap(err, "cannot set handle")}
 	}
 
+	// The record is JSON, in which some characters take more than one byte.
+	had := *op.snapshot()
+	had.Handle = handle
+
+	if n := len(had.text()); n > maxRecord {
+		return unknown{errors.Errorf("cannot set handle: the record of the operation would have %d bytes, and %d is the most", n, maxRecord)}
+	}
+
 	return op.update(ctx, func(r *record) { r.Handle = handle })
 }
 
@@ -173,6 +181,14 @@ func (op *Operation) conclude(err error, set map[string]string) {
 	if op.finish(err, set, nil) {
 		go op.settle()
 	}
+}
+
+// snapshot returns the record as the API server has it. It must not be changed.
+func (op *Operation) snapshot() *record {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	return op.record
 }
 
 // status of an operation, if it runs.
@@ -340,6 +356,10 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 
 	op.cancel(ErrEnded)
 	t.details.keep(op.object.GetUID(), details)
+
+	if err != nil {
+		t.failures.keep(r.ended(err, op.endedAt), err)
+	}
 
 	if r.Type == Delete && err == nil {
 		t.details.forget(op.object.GetUID())

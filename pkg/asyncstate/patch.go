@@ -6,6 +6,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -56,7 +57,12 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 
 	if synced && r != nil && r.Error != "" {
 		// As it was, if it was there: it is no news.
-		s.SetConditions(o, xpv2.ReconcileError(failure(r)))
+		stored, ok := s.Base().(resource.Managed)
+		if !ok {
+			stored = mg
+		}
+
+		s.SetConditions(o, xpv2.ReconcileError(errors.New(prefixFailed(r)+t.failure(stored, r).Error())))
 	}
 
 	running := mg.GetCondition(TypeOperation).Status == corev1.ConditionTrue
@@ -65,7 +71,7 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 	case !running || t.operation(mg.GetUID()) != nil:
 	case r == nil || r.Phase == phaseFailed:
 		// It has ended while the object was paused, for example.
-		sayEnded(mg, r)
+		t.sayEnded(mg, r)
 	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:
 		say(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. It is found out what came of it when reconciliation is no longer paused.")
 	}

@@ -27,6 +27,7 @@ const recordVersion = 1
 // object together is 256 KiB.
 const (
 	maxHandle = 32 << 10
+	maxRecord = 40 << 10
 	maxError  = 1 << 10
 )
 
@@ -78,7 +79,7 @@ type record struct {
 	Ended *metav1.Time `json:"ended,omitempty"`
 
 	// Failures counts the attempts in a row, and the repetitions of one, that
-	// ended without success; Error is what the last of them ended with.
+	// ended without success; Error is of what kind the last one's error was.
 	Failures int    `json:"failures,omitempty"`
 	Error    string `json:"error,omitempty"`
 
@@ -99,7 +100,8 @@ type announced struct {
 
 func announcedOn(o client.Object) announced {
 	a := o.GetAnnotations()
-	return announced{Succeeded: a[meta.AnnotationKeyExternalCreateSucceeded], Failed: a[meta.AnnotationKeyExternalCreateFailed]}
+
+	return announced{Succeeded: clean(a[meta.AnnotationKeyExternalCreateSucceeded], 64), Failed: clean(a[meta.AnnotationKeyExternalCreateFailed], 64)}
 }
 
 // settledElsewhere reports whether upstream's annotations say that the recorded
@@ -214,9 +216,16 @@ func badField(name, format string, args ...any) error {
 
 // text of the annotation.
 func (r *record) text() string {
-	// A struct of strings, numbers and times can always be marshalled.
-	b, _ := json.Marshal(r)
-	return string(b)
+	var b strings.Builder
+
+	// An annotation is no web page: what is escaped needlessly is six times as long.
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+
+	// A struct of strings, numbers and times can always be encoded.
+	_ = enc.Encode(r)
+
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // began returns when the holder of the record began, by its own clock.
@@ -243,7 +252,7 @@ func (r *record) ended(err error, at time.Time) *record {
 	}
 
 	t := metav1.NewTime(at)
-	out.Ended, out.Failures, out.Error = &t, r.Failures+1, clean(err.Error(), maxError)
+	out.Ended, out.Failures, out.Error = &t, r.Failures+1, classOf(err)
 
 	return &out
 }

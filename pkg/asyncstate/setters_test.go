@@ -61,6 +61,7 @@ func TestSettersRefuse(t *testing.T) {
 		"HandleOfBytes":     {reason: "As of a name.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "\xff") }, want: "not UTF-8"},
 		"HandleControl":     {reason: "As of a name.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "\x00") }, want: "control characters"},
 		"HandleTooLong":     {reason: "Annotations of an object have a limit together.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, strings.Repeat("a", 32<<10+1)) }, want: "32769 bytes, and 32768 is the most"},
+		"HandleEscaped":     {reason: "What counts is how long the record gets.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, strings.Repeat(`"`, 30<<10)) }, want: "the record of the operation would have"},
 		"ProgressTooSmall":  {reason: "It is a percentage.", call: func(ctx context.Context) error { return asyncstate.Progress(ctx, -1, "") }, want: "-1%"},
 		"ProgressTooBig":    {reason: "It is a percentage.", call: func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }, want: "101%"},
 	}
@@ -444,4 +445,29 @@ func TestSetterErrors_LeaveTheOutcomeUnknown(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestSetHandle_IsNotEscapedForWebPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handle := strings.Repeat("<&>", 10<<10)
+
+		w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
+			if err := asyncstate.SetHandle(ctx, handle); err != nil {
+				t.Error(err)
+			}
+
+			return sleep(ctx, time.Minute)
+		})
+		p := w.start()
+		defer w.end()
+
+		reconciled(t, p, "b")
+		pass(time.Second)
+
+		if r := record(w.get("b")); len(r) > 40<<10 || !strings.Contains(r, handle) {
+			t.Errorf("The record has %d bytes", len(r))
+		}
+
+		pass(time.Hour)
+	})
 }

@@ -34,8 +34,8 @@ func newStage() stage {
 // concurrent use.
 //
 // It keeps in memory only what runs, results on their way to the API server, and for
-// a limited time which external resources were asked to go and since when the outcome
-// of a create is unknown.
+// a limited time which external resources were asked to go, what the last operation
+// of an object failed with, and since when the outcome of a create is unknown.
 //
 // Two Trackers for one kind do no harm, but take each other's operations for those
 // of a process that died.
@@ -67,6 +67,7 @@ type Tracker struct {
 
 	details   details
 	deletions deletions
+	failures  failures
 	sightings interrupted.Sightings // of creates whose outcome is unknown
 
 	// The stages of a shutdown, in order. They are the tracker's own lifetime.
