@@ -17,6 +17,7 @@ import (
 // it returns.
 type beginning struct {
 	record *record
+	slots  *slots
 
 	mu   sync.Mutex
 	op   *Operation
@@ -68,7 +69,7 @@ func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Op
 		return nil, errors.Wrapf(ErrRunning, "cannot begin %s", typ)
 	}
 
-	op, err := t.register(ctx, mg, b.record)
+	op, err := t.register(ctx, mg, b.record, b.slots)
 	if err != nil {
 		return nil, errors.Wrapf(err, "cannot begin %s", typ)
 	}
@@ -119,7 +120,7 @@ func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx 
 // background registers an operation, and has it run when the reconcile is done with
 // the object, so that neither writes what the other has read.
 func (e *external[M]) background(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
-	op, err := e.tracker.register(ctx, mg, r)
+	op, err := e.tracker.register(ctx, mg, r, e.slots)
 	if err != nil {
 		return e.notBegun(ctx, mg, r, err)
 	}
@@ -164,7 +165,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 	}
 	defer t.leave()
 
-	b := &beginning{record: r}
+	b := &beginning{record: r, slots: e.slots}
 	returned := false
 
 	defer func() {
@@ -204,7 +205,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 
 // begun notes that an operation was begun. Its slot is its own now.
 func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
-	e.has = false
+	e.slots = nil
 
 	s, _ := op.status()
 	e.sayRunning(ctx, mg, s)
@@ -255,7 +256,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 
 	// As it is, the record says that nothing was begun. Nothing may be until it
 	// says what is true.
-	op, rerr := e.tracker.register(ctx, mg, r)
+	op, rerr := e.tracker.register(ctx, mg, r, e.slots)
 	if rerr != nil {
 		return err
 	}

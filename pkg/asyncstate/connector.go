@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -66,9 +67,10 @@ type external[M resource.Managed] struct {
 	inner   managed.TypedExternalClient[M]
 	tracker *Tracker
 
-	// slot is the object that has one for this reconcile.
-	slot M
-	has  bool
+	// slots are those of which the object has one for this reconcile. They are nil
+	// if it has none.
+	slots  *slots
+	holder types.UID
 
 	// start what was begun, when the reconcile is done with the object.
 	start func()
@@ -299,12 +301,15 @@ func (e *external[M]) withDetails(mg M, o managed.ExternalObservation) managed.E
 	return o
 }
 
+// acquire a slot for the object. Create, Update and Delete of this reconcile use it
+// even if the object turns out to be deleted in between.
 func (e *external[M]) acquire(mg M) bool {
-	if !e.tracker.acquire(mg) {
+	ss := e.tracker.slotsFor(mg)
+	if !e.tracker.acquire(ss, mg) {
 		return false
 	}
 
-	e.slot, e.has = mg, true
+	e.slots, e.holder = ss, mg.GetUID()
 
 	return true
 }
@@ -458,8 +463,8 @@ func (e *external[M]) Disconnect(ctx context.Context) error {
 		return nil
 	}
 
-	if e.has {
-		e.tracker.release(e.slot.GetUID())
+	if e.slots != nil {
+		e.tracker.release(e.slots, e.holder)
 	}
 
 	return e.inner.Disconnect(ctx)

@@ -27,6 +27,9 @@ type Operation struct {
 	// object as it was when the operation began. It is never changed.
 	object client.Object
 
+	// slots are those of which the operation has one.
+	slots *slots
+
 	ctx    context.Context //nolint:containedctx // It is the operation's own lifetime.
 	cancel context.CancelCauseFunc
 
@@ -240,17 +243,23 @@ func (t *Tracker) again(had *record) *record {
 }
 
 // register an operation whose record is stored. It doesn't run yet; others see it
-// already. Its object must have a slot.
-func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) (*Operation, error) {
+// already. Its object should have one of the slots.
+func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record, ss *slots) (*Operation, error) {
 	if !t.enter() {
 		return nil, ErrStopped
 	}
 
 	o, _ := mg.DeepCopyObject().(client.Object)
 
+	if ss == nil {
+		// It was begun although what was observed did not ask for it.
+		ss = t.slotsFor(mg)
+	}
+
 	op := &Operation{
 		tracker: t,
 		object:  o,
+		slots:   ss,
 		storing: make(chan struct{}, 1),
 		settled: make(chan struct{}),
 		again:   r.Repeated || r.Handle != "",
@@ -370,7 +379,7 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 	t.metrics.unstored.Inc()
 
 	if !abandoned {
-		t.release(op.object.GetUID())
+		t.release(op.slots, op.object.GetUID())
 	}
 
 	t.tell(op, r, err)

@@ -80,7 +80,8 @@ func WithBackoff(first, last time.Duration) TrackerOption {
 }
 
 // WithMaxOperations sets how many operations may run at the same time,
-// DefaultMaxOperations by default. Others wait for their turn, and say so.
+// DefaultMaxOperations by default, and as many more of objects that are being
+// deleted. Others wait for their turn, and say so.
 func WithMaxOperations(n int) TrackerOption {
 	mustBePositive(n, "WithMaxOperations")
 	return func(t *Tracker) { t.most = n }

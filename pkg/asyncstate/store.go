@@ -385,7 +385,7 @@ func (op *Operation) abandon() {
 
 	t.log.Info("An operation did not end by its deadline: it holds up nothing any more", "uid", op.object.GetUID())
 	t.operations.CompareAndDelete(op.object.GetUID(), op)
-	t.release(op.object.GetUID())
+	t.release(op.slots, op.object.GetUID())
 	t.enqueue(client.ObjectKeyFromObject(op.object))
 }
 

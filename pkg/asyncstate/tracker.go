@@ -76,15 +76,14 @@ type Tracker struct {
 	abandoning stage // Results that are not stored yet are left to the next process.
 
 	// mu is never held while anything waits.
-	mu      sync.Mutex
-	stopped bool
-	running int
-	idle    chan struct{} // closed when running gets to 0 while stopped
-	slots   map[types.UID]*slot
-	line    []waiter
-	inLine  map[types.UID]struct{} // those of the line that still wait
-	queues  map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]
-	queued  int
+	mu       sync.Mutex
+	stopped  bool
+	running  int
+	idle     chan struct{} // closed when running gets to 0 while stopped
+	working  *slots
+	deleting *slots // of objects that are being deleted
+	queues   map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]
+	queued   int
 }
 
 // NewTracker returns a tracker of operations of the objects that c reads and
@@ -106,8 +105,6 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		most:         DefaultMaxOperations,
 		details:      details{of: map[types.UID]*returned{}},
 		idle:         make(chan struct{}),
-		slots:        map[types.UID]*slot{},
-		inLine:       map[types.UID]struct{}{},
 		queues:       map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]{},
 	}
 	t.stopping, t.cancelling, t.abandoning = newStage(), newStage(), newStage()
@@ -120,6 +117,7 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		to(t)
 	}
 
+	t.working, t.deleting = newSlots(t.most), newSlots(t.most)
 	t.deletions.first, t.deletions.last = t.firstBackoff, min(t.lastBackoff, time.Minute)
 
 	return t
