@@ -30,8 +30,9 @@ const askAgain = 10 * time.Second
 // result; connection details that they return are published by a later reconcile,
 // from memory, so a crash in between loses them.
 //
-// While an operation runs, the external resource is said to exist and to be up to
-// date. It is observed only while it is updated.
+// While an operation of an object runs, c does not connect for the object and the
+// external resource is not observed: it is said to exist and to be up to date, and its
+// conditions stay as they are.
 //
 // Disconnect is called once for each client that was connected: when the operation
 // that was begun with it has ended, or when the reconcile has, if none was begun or
@@ -48,6 +49,11 @@ func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *
 	mustNotBeNil(t, "Connector")
 
 	return managed.TypedExternalConnectorFn[M](func(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
+		if op := t.operation(mg.GetUID()); op != nil && !op.storedIn(mg) {
+			// What runs may share the client's state.
+			return &external[M]{tracker: t}, nil
+		}
+
 		ec, err := c.Connect(ctx, mg)
 		if err != nil {
 			return nil, err
@@ -64,6 +70,7 @@ func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *
 // external is an external client whose operations outlive reconciles. There is one
 // a reconcile.
 type external[M resource.Managed] struct {
+	// inner is nil if an operation ran when the provider was to be connected.
 	inner   managed.TypedExternalClient[M]
 	tracker *Tracker
 
@@ -90,7 +97,11 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 	}
 
 	if op != nil {
-		return e.observeRunning(ctx, mg, op)
+		return e.observeRunning(ctx, mg, op), nil
+	}
+
+	if e.inner == nil {
+		return managed.ExternalObservation{}, conflict(mg, messageEndedMeanwhile)
 	}
 
 	r, err := recordOf(mg)
@@ -125,23 +136,23 @@ func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, 
 		return op, nil
 	}
 
-	select {
-	case <-op.settled:
-		if !op.newerThan(mg) {
-			// The cache has it, which settle finds out only when it looks
-			// next. Until then the operation would be in the next one's way.
-			t.operations.CompareAndDelete(mg.GetUID(), op)
+	if op.storedIn(mg) {
+		// The cache has it, which settle finds out only when it looks next. Until
+		// then the operation would be in the next one's way.
+		t.operations.CompareAndDelete(mg.GetUID(), op)
 
-			return nil, nil //nolint:nilnil // As above.
-		}
-	default:
-		if err := op.attempt(ctx); err != nil {
-			return nil, err
-		}
+		return nil, nil //nolint:nilnil // As above.
+	}
+
+	// It is stored at most once.
+	if err := op.attempt(ctx); err != nil {
+		return nil, err
 	}
 
 	return nil, conflict(mg, "it was read before the result of its operation was stored")
 }
+
+const messageEndedMeanwhile = "its operation has ended meanwhile"
 
 func conflict(o client.Object, why string) error {
 	gvk := o.GetObjectKind().GroupVersionKind()
@@ -158,28 +169,16 @@ func (t *Tracker) neverStarted(r *record) bool {
 
 // observeRunning says what a reconcile should know while an operation runs: that
 // there is nothing for it to do.
-func (e *external[M]) observeRunning(ctx context.Context, mg M, op *Operation) (managed.ExternalObservation, error) {
+func (e *external[M]) observeRunning(ctx context.Context, mg M, op *Operation) managed.ExternalObservation {
 	s, _ := op.status()
 	e.lookAgain(ctx)
 	e.sayRunning(ctx, mg, s)
 
-	o := managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
-
-	switch {
-	case meta.WasDeleted(mg), s.Type == Delete:
-	case s.Type == Create:
+	if s.Type == Create && !meta.WasDeleted(mg) {
 		mg.SetConditions(xpv2.Creating())
-	default:
-		var err error
-		if o, err = e.inner.Observe(ctx, mg); err != nil {
-			return o, err
-		}
-
-		// Whatever it lacks is on its way, or comes after.
-		o.ResourceExists, o.ResourceUpToDate = true, true
 	}
 
-	return o, nil
+	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 }
 
 // sayRunning says that an operation runs. An update that is soon over is not worth
@@ -377,6 +376,10 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 		return d, nil
 	}
 
+	if e.inner == nil {
+		return d, conflict(mg, messageEndedMeanwhile)
+	}
+
 	if e.waits != "" {
 		e.goesOn(ctx, e.waits)
 		return d, nil
@@ -465,6 +468,10 @@ func (e *external[M]) Disconnect(ctx context.Context) error {
 
 	if e.slots != nil {
 		e.tracker.release(e.slots, e.holder)
+	}
+
+	if e.inner == nil {
+		return nil
 	}
 
 	return e.inner.Disconnect(ctx)

@@ -258,10 +258,10 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	op := t.operation(mg.GetUID())
 	if op == nil {
 		// It is over already.
-		return managed.ExternalObservation{}, conflict(mg, "its operation has ended meanwhile")
+		return managed.ExternalObservation{}, conflict(mg, messageEndedMeanwhile)
 	}
 
-	return e.observeRunning(ctx, mg, op)
+	return e.observeRunning(ctx, mg, op), nil
 }
 
 // unknown stops the reconcile, since the outcome of a create is unknown. What is still

@@ -416,7 +416,18 @@ func (op *Operation) cached() bool {
 	return o.GetUID() != op.object.GetUID() || !op.newerThan(o)
 }
 
-// newerThan tells whether what was stored of the operation is known to be missing
+// storedIn reports whether the result of the operation is stored, and not known to be
+// missing in o.
+func (op *Operation) storedIn(o client.Object) bool {
+	select {
+	case <-op.settled:
+		return !op.newerThan(o)
+	default:
+		return false
+	}
+}
+
+// newerThan reports whether what was stored of the operation is known to be missing
 // in o.
 func (op *Operation) newerThan(o client.Object) bool {
 	op.mu.Lock()
