@@ -63,6 +63,11 @@ func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *
 			return nil, errors.New("the external connector returned neither a client nor an error")
 		}
 
+		if err := checkSignatures(t, ec); err != nil {
+			_ = ec.Disconnect(ctx)
+			return nil, err
+		}
+
 		return &external[M]{inner: ec, tracker: t}, nil
 	})
 }

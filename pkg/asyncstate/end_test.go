@@ -477,6 +477,31 @@ func TestSpecChangeEndsTheWait(t *testing.T) {
 }
 
 // What is asked for while an update runs comes after it, and the last word counts.
+// The documented way to retry a delete that failed at once.
+func TestRemovedRecordEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+		w.cloud.takes = time.Second
+		w.start()
+		defer w.end()
+
+		pass(time.Minute)
+		w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+		w.delete("b")
+		pass(time.Minute)
+		w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+		contains(t, "AsyncOperation", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota")
+
+		w.edit("b", func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
+		pass(time.Minute)
+
+		if !w.gone() {
+			t.Error(describe(w.get("b")))
+		}
+	})
+}
+
 func TestLatestSpecWins(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
