@@ -6,8 +6,8 @@ import "time"
 // more.
 func (t *Tracker) retryAt(r *record) time.Time {
 	if r.Ended == nil || r.Ended.After(time.Now()) {
-		// What ends in the future does so by somebody else's clock. Nobody should
-		// have to wait for ours to get there.
+		// It ended by another machine's clock, which is ahead. Waiting for this
+		// one's to get there would take too long.
 		return time.Time{}
 	}
 

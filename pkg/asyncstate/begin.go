@@ -169,7 +169,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 	returned := false
 
 	defer func() {
-		// A panic is for upstream to catch. Nobody knows what came before it.
+		// Upstream catches the panic. What was done before it is unknown.
 		if returned {
 			return
 		}
@@ -188,7 +188,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 	case op == nil:
 		return e.inline(ctx, mg, r, err)
 	case err != nil:
-		// What came of it is the operation's to store.
+		// The operation stores the outcome.
 		if s := seam.From(ctx); s != nil {
 			s.Continues = true
 		}
@@ -219,8 +219,8 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 	}
 }
 
-// inline ends an operation that was over when the call returned: as upstream has
-// it, what came of it is in the call's results.
+// inline ends an operation that was over when the call returned: as in upstream, the
+// outcome is in the call's results.
 func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) error {
 	c := forget(mg)
 
@@ -229,8 +229,8 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	switch {
 	case r.Type != Create:
 	case err == nil:
-		// In the same patch: a record that is gone says no more what became of
-		// upstream's announcement.
+		// In the same patch: without the record, upstream's announcement would stand
+		// alone.
 		ends = concluded(mg, r)
 	case r.ended(err, time.Now()).Phase == phaseFailed && meta.ExternalCreateIncomplete(mg):
 		ends = seam.Changes{failed(mg, time.Now())}

@@ -104,7 +104,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"TooLate": {
-			reason: "When Create has returned, what came of it is settled.",
+			reason: "When Create has returned, its outcome is settled.",
 			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
 				t.Helper()
 
@@ -123,7 +123,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"UnknownAndNotStored": {
-			reason: "That nobody knows what was made can't be stored at once. It is not made again.",
+			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
 			act: func(_ *testing.T, w *world, p *process, _ context.Context, _ resource.Managed) error {
 				n := 30
 				p.faults(func(verb string, o client.Object) error {
@@ -139,7 +139,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileError, calls: 1,
 		},
 		"Panic": {
-			reason: "Nobody knows what was made. It is not made again.",
+			reason: "The outcome is unknown. It is not made again.",
 			act: func(*testing.T, *world, *process, context.Context, resource.Managed) error {
 				panic("oh")
 			},

@@ -23,7 +23,7 @@ type fakeCloud struct {
 	mu sync.Mutex
 
 	// takes is how long the cloud works on a request, half of it before anything
-	// has come of it.
+	// is done.
 	takes time.Duration
 
 	// refuse is asked before anything is done about a request.
@@ -182,7 +182,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A clientKind is what an external client has to go by after a crash.
+// A clientKind is by what an external client can determine outcomes after a crash.
 type clientKind string
 
 const (

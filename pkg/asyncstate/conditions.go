@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TypeOperation is the type of the condition that tells of an object's operation.
+// TypeOperation is the type of the condition that describes an object's operation.
 // Its status is True while one runs. An object that never had one lacks it.
 const TypeOperation xpv2.ConditionType = "AsyncOperation"
 
@@ -25,8 +25,8 @@ const (
 	// end.
 	ReasonQueued xpv2.ConditionReason = "Queued"
 
-	// ReasonFinished means that nothing is left of the last operation that there
-	// was.
+	// ReasonFinished means that the last operation succeeded, or that there was
+	// nothing left to do.
 	ReasonFinished xpv2.ConditionReason = "Finished"
 
 	// ReasonFailed means that the last operation failed. It will be tried once
@@ -34,11 +34,11 @@ const (
 	ReasonFailed xpv2.ConditionReason = "Failed"
 
 	// ReasonInterrupted means that an operation was interrupted, by a crash or
-	// because it took too long, and that it is being found out what came of it.
+	// because it took too long, and that its outcome is being determined.
 	ReasonInterrupted xpv2.ConditionReason = "Interrupted"
 
-	// ReasonResultUnknown means that nobody knows what came of a create. Nothing
-	// is done until a person has found out. The message says how.
+	// ReasonResultUnknown means that the outcome of a create is unknown. Nothing
+	// is created until it is determined. The message says what a person can do.
 	ReasonResultUnknown xpv2.ConditionReason = "ResultUnknown"
 
 	// ReasonRecordUnusable means that there is a record of an operation that
@@ -72,7 +72,7 @@ func condition(status corev1.ConditionStatus, reason xpv2.ConditionReason, messa
 	}
 }
 
-// say what an object's operation is at.
+// say in which state an object's operation is.
 func say(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
 	c := condition(status, reason, message)
 	if had := mg.GetCondition(TypeOperation); had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message {

@@ -19,8 +19,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// askAgain is how soon an object asks to be reconciled again while an operation of
-// its runs or waits, if the tracker's source is not watched.
+// askAgain is how soon an object is reconciled again while its operation runs or waits,
+// if the tracker's source is not watched.
 const askAgain = 10 * time.Second
 
 // Connector makes the operations of the external clients that c connects to outlive
@@ -125,8 +125,8 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 	}
 }
 
-// recall the operation of an object that runs in this process. A conflict means
-// that what was read of the object is older than what came of an operation.
+// recall the operation of an object that runs in this process. A conflict means that
+// the object was read before the result of an operation was stored.
 func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, error) {
 	op := t.operation(mg.GetUID())
 	if op == nil {
@@ -164,10 +164,9 @@ func conflict(o client.Object, why string) error {
 	return kerrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, o.GetName(), errors.New(why))
 }
 
-// neverStarted tells whether a record is of an operation that this tracker wrote
-// down and then didn't run. What runs it knows. That the record is all there is has
-// to be made sure of by who acts on it: it may be an old one that was read before
-// the operation ended.
+// neverStarted reports whether a record is of an operation that this tracker recorded
+// and did not run. The cache may be stale, and the operation have ended since: the
+// caller must act with a write that fails then.
 func (t *Tracker) neverStarted(r *record) bool {
 	return r.Phase == phaseRunning && r.Holder == t.holder && !r.Repeated && !r.Named && r.Handle == ""
 }
@@ -239,7 +238,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 		return e.withDetails(mg, o), nil
 	}
 
-	// Who has changed the spec need not wait.
+	// A changed spec ends the wait.
 	if r != nil && r.Generation == mg.GetGeneration() {
 		if wait := time.Until(t.retryAt(r)); wait > 0 {
 			return e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
@@ -256,7 +255,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 	return e.withDetails(mg, o), nil
 }
 
-// wants tells whether upstream will begin an operation, given what was observed.
+// wants reports whether upstream will begin an operation, given what was observed.
 func wants(mg resource.Managed, o managed.ExternalObservation) bool {
 	action := xpv2.ManagementActionUpdate
 	if !o.ResourceExists {
@@ -445,8 +444,8 @@ func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
 		e.goesOn(ctx, "The external resource is being deleted.")
 		return
 	case s.Type == Create && e.tracker.cancellable && !op.again:
-		// What is made once more finds out what there is to delete: of what
-		// came of it before, its cancellation would say nothing.
+		// A create that is repeated finds out what there is to delete: cancelling it
+		// would say nothing of the first time.
 		op.cancel(ErrCancelled)
 	}
 

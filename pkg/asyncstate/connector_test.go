@@ -81,7 +81,7 @@ func (a *account) Disconnect(context.Context) error {
 
 	a.disconnects++
 
-	// Nobody can do anything about it.
+	// There is nothing to do about it.
 	return errors.New("cannot disconnect")
 }
 
@@ -196,7 +196,7 @@ func TestDisconnectOnce(t *testing.T) {
 		reconcileLoosely(p, "b")
 		pass(6 * time.Minute)
 		p.kill()
-		// What is left of a dead process doesn't count.
+		// Clients of a dead process don't count.
 		pass(30 * time.Minute)
 
 		p = w.start()
@@ -247,7 +247,7 @@ func TestDisconnectOnce(t *testing.T) {
 		"NothingAtAll":  {reason: "Nor is there one if the connector returns nothing.", kind: nothing, refuse: only("connect", errNothing)},
 		"ObserveFails":  {reason: "Nothing was begun.", kind: nothing, refuse: only("observe", errQuota), least: 1},
 		"CreateFails":   {reason: "It was begun, and has failed.", kind: nothing, refuse: only("create", errQuota), least: 1},
-		"CreateUnknown": {reason: "It was begun, and nobody knows.", kind: nothing, refuse: only("create", asyncstate.ErrOutcomeUnknown), least: 1},
+		"CreateUnknown": {reason: "It was begun, and its outcome is unknown.", kind: nothing, refuse: only("create", asyncstate.ErrOutcomeUnknown), least: 1},
 		"CreatePanics": {
 			reason: "It was begun, and panicked.", kind: nothing, least: 1,
 			refuse: func(verb string) error {
@@ -312,10 +312,10 @@ func TestDisconnectOnce(t *testing.T) {
 				reconcileLoosely(p, "b")
 			},
 		},
-		"Stops":     {reason: "Nobody knows what came of what was interrupted.", kind: nothing, act: crash, least: 3},
+		"Stops":     {reason: "The outcome of the interrupted create is unknown.", kind: nothing, act: crash, least: 3},
 		"Finds":     {reason: "It is found.", kind: finder, act: crash, least: 3},
 		"FindFails": {reason: "Or can't be looked for.", kind: finder, act: crash, refuse: only("find", errQuota), least: 3},
-		"Resumes":   {reason: "It is gone on with.", kind: resumer, act: crash, least: 3},
+		"Resumes":   {reason: "It is resumed.", kind: resumer, act: crash, least: 3},
 		"Repeats":   {reason: "It is made again.", kind: token, act: crash, least: 3},
 		"Inline": {
 			reason: "Nothing goes on when Create has returned.",

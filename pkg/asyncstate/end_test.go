@@ -30,7 +30,7 @@ func TestDeadline(t *testing.T) {
 		calls   int
 	}{
 		"HeedsItsContext": {
-			reason:  "Nobody knows what was made.",
+			reason:  "The outcome is unknown.",
 			returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 			want:    asyncstate.ReasonResultUnknown,
 			calls:   1,
@@ -168,7 +168,7 @@ func TestPanic(t *testing.T) {
 		value  any
 		want   xpv2.ConditionReason
 	}{
-		"Create": {reason: "Nobody knows what was made.", value: secret, want: asyncstate.ReasonResultUnknown},
+		"Create": {reason: "The outcome is unknown.", value: secret, want: asyncstate.ReasonResultUnknown},
 		"Error":  {reason: "As above.", value: errors.New(secret), want: asyncstate.ReasonResultUnknown},
 		"Update": {reason: "It failed.", exists: true, value: secret, want: asyncstate.ReasonFailed},
 	}
@@ -199,7 +199,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// The object of a running operation is deleted past Graft, and made anew.
+// The object of a running operation is deleted past Graft, and created again.
 func TestObjectIsReplaced(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -208,7 +208,7 @@ func TestObjectIsReplaced(t *testing.T) {
 		name   string
 		refuse error
 	}{
-		"Create":        {reason: "What was made belongs to nobody, and that is told.", kind: nothing, lost: true, name: "id-1"},
+		"Create":        {reason: "What was made has no owner, and an event says so.", kind: nothing, lost: true, name: "id-1"},
 		"Deterministic": {reason: "Its name is known.", kind: namedMid, lost: true, name: "id-1"},
 		"Refused":       {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
 	}
@@ -316,7 +316,7 @@ func TestResultsSurvive(t *testing.T) {
 		lose   func(verb string, o client.Object) error
 	}{
 		"Away": {reason: "Requests fail for half an hour.", fault: away},
-		"AnswersLost": {reason: "Writes are done, and nobody is told so.", lose: func(verb string, _ client.Object) error {
+		"AnswersLost": {reason: "Writes are done, and their answers are lost.", lose: func(verb string, _ client.Object) error {
 			if verb == testkit.LiveGet {
 				return nil
 			}
@@ -374,7 +374,7 @@ func TestResultsSurvive(t *testing.T) {
 }
 
 // A failure stands until its operation succeeds, whatever is observed, and
-// whoever observes it.
+// by any process.
 func TestFailureIsNotMasked(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		t.Run(string(typ), func(t *testing.T) {
@@ -445,7 +445,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 	}
 }
 
-// Who has changed the spec need not wait for the backoff.
+// A changed spec ends the backoff.
 func TestSpecChangeEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
@@ -476,8 +476,7 @@ func TestSpecChangeEndsTheWait(t *testing.T) {
 	})
 }
 
-// What is asked for while an update runs comes after it, and the last word counts.
-// The documented way to retry a delete that failed at once.
+// Removing the record is the documented way to retry a failed delete at once.
 func TestRemovedRecordEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
@@ -502,6 +501,7 @@ func TestRemovedRecordEndsTheWait(t *testing.T) {
 	})
 }
 
+// What is asked for while an update runs comes after it, and the last word counts.
 func TestLatestSpecWins(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {

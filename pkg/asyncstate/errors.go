@@ -14,9 +14,8 @@ import (
 var (
 	// ErrOutcomeUnknown is for external clients to return, or to wrap, from a
 	// Create whose request may have been carried out although it failed: the
-	// answer was lost. Without it Graft takes an error to mean that nothing was
-	// created, as upstream does; but for panics, and for errors that say so of
-	// themselves (see OutcomeUnknown).
+	// answer was lost. Any other error means that nothing was created, as in
+	// upstream, except for panics and those that OutcomeUnknown describes.
 	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
 
 	// ErrNotInOperation is returned by what can be called in an operation only:
@@ -64,8 +63,8 @@ var errExited = errors.New("the external client called runtime.Goexit")
 // errPanicked means that the external client panicked.
 var errPanicked = errors.New("the external client panicked: see the provider's log")
 
-// OutcomeUnknown tells whether a call of an external system that ended with err
-// may have been carried out nevertheless: the error says so (ErrOutcomeUnknown),
+// OutcomeUnknown reports whether a call of an external system that ended with err may
+// have been carried out although it failed: the error says so (ErrOutcomeUnknown),
 // or that time ran out, or that the connection broke when it had been made.
 //
 // Of the statuses of gRPC, those say so that it gives a call to which it has no
@@ -92,7 +91,7 @@ func OutcomeUnknown(err error) bool {
 
 	var broken *net.OpError
 	if errors.As(err, &broken) {
-		// Who can't even dial has sent nothing.
+		// Nothing is sent before a connection is made.
 		return broken.Op != "dial"
 	}
 

@@ -37,7 +37,7 @@ type interruption struct {
 func (t *Tracker) interruption(mg resource.Managed, r *record) interruption {
 	now := time.Now()
 
-	// Whoever repeats it has a deadline of their own.
+	// A process that repeats it sets a new deadline.
 	create := r.Holder + " " + r.Token + " " + r.Deadline.UTC().Format(time.RFC3339)
 
 	return interruption{record: r, asked: now, first: t.sightings.First(mg.GetUID(), create, now)}
@@ -142,8 +142,8 @@ func (e *external[M]) settledElsewhere(ctx context.Context, mg M) (managed.Exter
 	return e.observe(ctx, mg, nil)
 }
 
-// found stores the name of what an interrupted create turned out to have made, and
-// has the object reconciled again.
+// found stores the name of the external resource of an interrupted create, and has the
+// object reconciled again.
 func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (managed.ExternalObservation, error) {
 	t := e.tracker
 
@@ -169,9 +169,9 @@ func failed(o client.Object, at time.Time) seam.Change {
 	return seam.CreateEnded(o, meta.AnnotationKeyExternalCreateFailed, at)
 }
 
-// concluded is what there is to say, beside its record, of a create whose external
-// resource turned out to exist although it was never seen to succeed: without the
-// record, an announcement alone would be refused to go on from.
+// concluded marks a create as succeeded whose external resource exists although it was
+// never seen to succeed: upstream's announcement without the record would stop the
+// object.
 func concluded(mg resource.Managed, r *record) seam.Changes {
 	if r == nil || r.Type != Create || !meta.ExternalCreateIncomplete(mg) {
 		return nil
@@ -216,7 +216,7 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	t := e.tracker
 
 	if meta.WasDeleted(mg) {
-		e.waits = "The " + string(r.Type) + " that was interrupted has to be gone on with, to find out what to delete."
+		e.waits = "The " + string(r.Type) + " that was interrupted must be completed first, to find out what to delete."
 		e.explain(ctx, reconciler.ReasonWaitingForAsyncOperation, e.waits)
 	}
 

@@ -140,7 +140,7 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 				reconciled(t, p, "b")
 
 				if n := w.cloud.count(asyncstate.Delete); n != 0 {
-					t.Errorf("\n%s\nA delete was begun of nobody knows what", tc.reason)
+					t.Errorf("\n%s\nA delete was begun of an unknown resource", tc.reason)
 				}
 
 				if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && got != reconciler.ReasonWaitingForAsyncOperation {
@@ -438,7 +438,7 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 		until  time.Duration
 	}{
 		"InStep":            {reason: "As long as an operation may take, from when the record was first seen.", until: time.Hour},
-		"Ahead":             {reason: "A clock that is ten years ahead makes nobody wait for ten years.", skew: decade, until: time.Hour},
+		"Ahead":             {reason: "A clock that is ten years ahead does not make the object wait for ten years.", skew: decade, until: time.Hour},
 		"Behind":            {reason: "A clock that is ten years behind does not prove that the other process is dead.", skew: -decade, until: time.Hour},
 		"ALittleBehind":     {reason: "Nor does one that is 50 minutes behind.", skew: -50 * time.Minute, until: time.Hour},
 		"AbsenceAfter":      {reason: "The provider knows how long another process can be at work.", option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},

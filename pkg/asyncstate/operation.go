@@ -174,12 +174,12 @@ func (op *Operation) Progress(percent int, message string) error {
 	return nil
 }
 
-// End says that the operation is over, and what came of it. It returns at once;
+// End says that the operation is over, and with which outcome. It returns at once;
 // the result is stored in the background, and not forgotten until it is. It is
 // called once; later calls do nothing.
 func (op *Operation) End(err error) { op.conclude(err, nil) }
 
-// conclude an operation that somebody else ran.
+// conclude an operation that the tracker did not run.
 func (op *Operation) conclude(err error, set map[string]string) {
 	if op.finish(err, set, nil) {
 		go op.settle()
@@ -221,7 +221,7 @@ func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
 		Generation: o.GetGeneration(),
 	}
 
-	// What failed goes on being said until it succeeds.
+	// The failure is reported until an attempt succeeds.
 	if had != nil && had.Type == typ {
 		r.Failures, r.Error = had.Failures, had.Error
 		if r.Attempt = had.Attempt; had.Phase != phaseRunning {
@@ -388,8 +388,8 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 }
 
 // cancelled returns what err of an operation means that was cancelled for that
-// cause. Clients have many ways to say that they were, most of which nobody else
-// understands: whatever they say, it may be that.
+// cause. Clients have many ways to say that they were, most of them in words of their
+// own: whatever they say, it may be that.
 func (t *Tracker) cancelled(err, cause error) error {
 	// Why it was cancelled says more than that it was.
 	if errors.Is(err, context.Canceled) {

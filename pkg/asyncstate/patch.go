@@ -37,8 +37,8 @@ func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) 
 	}
 }
 
-// keepTrue keeps true what the conditions say of operations, whatever upstream
-// makes of what it observed, and wherever it returns before that.
+// keepTrue corrects what the conditions say of operations: upstream may have observed
+// something else, or returned before it observed anything.
 func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) {
 	mg, ok := o.(resource.Managed)
 	if !ok {
@@ -73,6 +73,6 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 		// It has ended while the object was paused, for example.
 		t.sayEnded(mg, r)
 	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:
-		say(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. It is found out what came of it when reconciliation is no longer paused.")
+		say(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. Its outcome is determined when reconciliation is no longer paused.")
 	}
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // AnnotationKeyOperation is the annotation that holds the record of an object's
-// operation, from before that can reach the external system until its result is
-// stored. It is Graft's to write. To remove it is to tell Graft that there is
-// nothing to find out any more: see docs/async.md before you do.
+// operation, from before it can reach the external system until its result is stored.
+// It is Graft's to write. Removing it tells Graft that the matter is settled: see
+// docs/async.md first.
 const AnnotationKeyOperation = "graft.crossplane.io/async-operation"
 
 // recordVersion is that of the records that are written and read here.
@@ -41,7 +41,7 @@ const (
 	// phaseFailed: the external system refused it.
 	phaseFailed phase = "failed"
 
-	// phaseUnknown: it has ended, and nobody knows how.
+	// phaseUnknown: it has ended, and its outcome is unknown.
 	phaseUnknown phase = "unknown"
 )
 

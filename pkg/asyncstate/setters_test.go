@@ -54,7 +54,7 @@ func TestSettersRefuse(t *testing.T) {
 		want   string
 	}{
 		"EmptyName":         {reason: "A name can't be taken away.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "") }, want: "empty"},
-		"ControlCharacters": {reason: "A name that nobody can type is none.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }, want: "control characters"},
+		"ControlCharacters": {reason: "A name that can't be typed is none.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }, want: "control characters"},
 		"NameOfBytes":       {reason: "The API server takes text.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\xff") }, want: "not UTF-8"},
 		"NameTooLong":       {reason: "There is a limit.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, strings.Repeat("a", 4<<10+1)) }, want: "4097 bytes, and 4096 is the most"},
 		"EmptyHandle":       {reason: "An empty handle stands for nothing.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "") }, want: "empty"},
@@ -164,7 +164,7 @@ func TestNameIsStoredMidOperation(t *testing.T) {
 				}
 
 				if got := w.said.eventsOf("OverwroteAnnotation"); len(got) > 0 {
-					t.Errorf("Nobody else had set it: %v", got)
+					t.Errorf("No other writer had set it: %v", got)
 				}
 			})
 		})
@@ -286,7 +286,7 @@ func TestSettersAtOnce(t *testing.T) {
 	})
 }
 
-// Somebody else may write to the same object while an operation runs.
+// Other writers may change the same object while an operation runs.
 func TestSomebodyElseWrites(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -302,13 +302,13 @@ func TestSomebodyElseWrites(t *testing.T) {
 			want:   "ours",
 		},
 		"NameDuringUpdate": {
-			reason: "What an update says can be learned again, and gives way; its record goes all the same.",
+			reason: "What an update says can be learned again, and gives way; its record is removed.",
 			exists: true,
 			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
 			want:   "theirs",
 		},
 		"NameDuringUpdateThatFails": {
-			reason: "That it failed is stored nevertheless.",
+			reason: "That it failed is stored, too.",
 			exists: true,
 			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
 			err:    errQuota,
@@ -316,7 +316,7 @@ func TestSomebodyElseWrites(t *testing.T) {
 			record: true,
 		},
 		"RecordSettledByHand": {
-			reason: "Somebody who removes the record has settled the matter; the name is stored.",
+			reason: "A person removes the record and so settles the matter; the name is stored.",
 			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) },
 			want:   "ours",
 		},

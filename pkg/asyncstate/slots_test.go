@@ -284,7 +284,7 @@ func TestTurns(t *testing.T) {
 		w.delete("gone")
 		pass(10*time.Minute + 10*time.Second)
 
-		// It is not its turn, but nobody else takes it.
+		// It is not its turn, but no other object takes it.
 		reconciled(t, p, "third")
 
 		if got := reason(w.get("third"), asyncstate.TypeOperation); got != asyncstate.ReasonQueued {
@@ -295,7 +295,7 @@ func TestTurns(t *testing.T) {
 		reconciled(t, p, "third")
 
 		if got := reason(w.get("third"), asyncstate.TypeOperation); got != asyncstate.ReasonRunning {
-			t.Errorf("Nobody else wants it: %s", describe(w.get("third")))
+			t.Errorf("No other object wants it: %s", describe(w.get("third")))
 		}
 
 		pass(11 * time.Minute)

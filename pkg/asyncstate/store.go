@@ -70,8 +70,8 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 	return server, err
 }
 
-// owns tells whether the record of an object is this operation's, and returns its
-// text: not always the one we know, since the answer to a write may have been lost.
+// owns reports whether the record of an object is this operation's, and returns its
+// text: not always the one in memory, since the answer to a write may have been lost.
 func (op *Operation) owns(o client.Object) (string, bool) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
@@ -81,7 +81,7 @@ func (op *Operation) owns(o client.Object) (string, bool) {
 	return o.GetAnnotations()[AnnotationKeyOperation], err == nil && r != nil && r.Holder == op.record.Holder && r.Token == op.record.Token
 }
 
-// wasTried tells whether the operation itself may have stored v under key.
+// wasTried reports whether the operation itself may have stored v under key.
 func (op *Operation) wasTried(key, v string) bool {
 	op.mu.Lock()
 	defer op.mu.Unlock()
@@ -111,7 +111,7 @@ func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
 }
 
 func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
-	// Who was cancelled may have learned exactly what must not be lost.
+	// An operation that was cancelled may have learned what must not be lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 
@@ -262,9 +262,9 @@ func (op *Operation) attempt(ctx context.Context) error {
 	return nil
 }
 
-// yield to who has changed the record meanwhile: somebody who settled the matter
-// by hand, or another process that took it for a dead one's. Only what takes
-// nothing away from them is stored: the name, if there is none.
+// yield to another writer of the record: a person who settled the matter by hand, or
+// another process that took the record for a dead one's. Only what overwrites nothing of
+// theirs is stored: the name, if there is none.
 func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOptions) (client.Object, error) {
 	t := op.tracker
 	so.Insist = false
@@ -273,10 +273,10 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 		return slices.DeleteFunc(slices.Clone(cs), func(c seam.Change) bool { return c.Key != key })
 	}
 
-	// It may be another annotation alone that somebody else has set meanwhile.
+	// It may be another annotation alone that was set meanwhile.
 	server, err := op.store(ctx, only(AnnotationKeyOperation), so)
 	if err == nil {
-		t.log.Info("An annotation that an operation set was set by somebody else while it ran, and is left to them", "uid", op.object.GetUID())
+		t.log.Info("Another writer set an annotation that the operation sets, too; it is kept", "uid", op.object.GetUID())
 		return server, nil
 	}
 
@@ -288,9 +288,9 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 
 	server, err = op.store(ctx, only(meta.AnnotationKeyExternalName), so)
 	if seam.IsOverruled(err) {
-		// They have another name. What that means is for a person to find out.
+		// They have another name. A person has to find out what that means.
 		t.log.Info("An operation whose record was taken over ended with an external name that is not the stored one", "uid", op.object.GetUID())
-		t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("an operation that was taken for interrupted made %q, which is not the external name of this managed resource: delete it if nobody needs it", op.set[meta.AnnotationKeyExternalName])))
+		t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("an operation that was treated as interrupted made %q, which is not the external name of this managed resource: delete it if it is not needed", op.set[meta.AnnotationKeyExternalName])))
 
 		// It is there.
 		return op.object, nil
