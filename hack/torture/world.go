@@ -23,6 +23,7 @@ import (
 	"github.com/crossplane-graft/graft/hack/cloud"
 	"github.com/crossplane-graft/graft/hack/embedded"
 	"github.com/crossplane-graft/graft/hack/sample"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 // objectName names the managed resource that all is about.
@@ -326,6 +327,11 @@ func (w *world) atRest() bool {
 	w.mu.Unlock()
 
 	if waiting > 0 || len(w.arrivals)+len(w.retirements) > 0 {
+		return false
+	}
+
+	// An interrupted create that is still looked up asks for no more than a poll does.
+	if w.seen != nil && w.seen.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonInterrupted {
 		return false
 	}
 

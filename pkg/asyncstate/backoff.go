@@ -6,8 +6,8 @@ import "time"
 // more.
 func (t *Tracker) retryAt(r *record) time.Time {
 	if r.Ended == nil || r.Ended.After(time.Now()) {
-		// What ends in the future does so by somebody else's clock. Nobody should
-		// have to wait for ours to get there.
+		// It ended by another machine's clock, which is ahead. Waiting for this
+		// one's to get there would take too long.
 		return time.Time{}
 	}
 
@@ -27,15 +27,18 @@ func doubled(first, last time.Duration, n int) time.Duration {
 	return min(d, last)
 }
 
-// settledAt returns from when on it can be believed that what a create should have
-// made doesn't exist.
-func (t *Tracker) settledAt(r *record) time.Time {
-	switch {
-	case r.Phase != phaseRunning:
-		return r.Ended.Time
-	case t.absentAfter == 0 || r.Deadline.Time.Before(r.Started.Add(t.absentAfter)):
-		return r.Deadline.Time
-	default:
-		return r.Started.Add(t.absentAfter)
+// absentFrom returns from when on it is believed that what a create should have made
+// does not exist. It counts from when this process first saw the record, by its own
+// clock. A create that was seen to end is over.
+func (t *Tracker) absentFrom(r *record, first time.Time) time.Time {
+	if r.Phase != phaseRunning && !r.Abandoned {
+		return time.Time{}
 	}
+
+	allowed := r.Deadline.Sub(r.began())
+	if t.absentAfter > 0 {
+		allowed = min(allowed, t.absentAfter)
+	}
+
+	return first.Add(allowed)
 }

@@ -17,6 +17,7 @@ import (
 // it returns.
 type beginning struct {
 	record *record
+	slots  *slots
 
 	mu   sync.Mutex
 	op   *Operation
@@ -35,12 +36,18 @@ func (b *beginning) end() *Operation {
 
 type beginningKey struct{}
 
+// endGrace is how long after its deadline an operation is waited for that the client
+// has to end.
+const endGrace = time.Minute
+
 // Begin an operation that the caller runs in a goroutine of its own. It is for
 // external clients that return from Create, Update and Delete at once, of trackers
 // that were created WithOwnGoroutines: they call it with the context that they were
 // given, before anything can reach the external system. The operation's record is
 // stored by then. The caller must call End when the operation is over, and should
-// heed its Context.
+// heed its Context. An operation that has not ended a minute after its deadline is
+// abandoned: it holds up nothing any more, and is treated as an interrupted one. What
+// it learns later is still stored, unless the record has changed by then.
 //
 // It returns ErrNotInOperation if ctx is not that of such a call of that type, or the
 // call has returned, ErrRunning if that call has begun an operation already, and
@@ -62,12 +69,19 @@ func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Op
 		return nil, errors.Wrapf(ErrRunning, "cannot begin %s", typ)
 	}
 
-	op, err := t.register(ctx, mg, b.record)
+	op, err := t.register(ctx, mg, b.record, b.slots)
 	if err != nil {
 		return nil, errors.Wrapf(err, "cannot begin %s", typ)
 	}
 
 	b.op = op
+
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	if !op.over {
+		op.abandonment = time.AfterFunc(time.Until(op.record.Deadline.Time)+endGrace, op.abandon)
+	}
 
 	return op, nil
 }
@@ -106,7 +120,7 @@ func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx 
 // background registers an operation, and has it run when the reconcile is done with
 // the object, so that neither writes what the other has read.
 func (e *external[M]) background(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
-	op, err := e.tracker.register(ctx, mg, r)
+	op, err := e.tracker.register(ctx, mg, r, e.slots)
 	if err != nil {
 		return e.notBegun(ctx, mg, r, err)
 	}
@@ -151,11 +165,11 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 	}
 	defer t.leave()
 
-	b := &beginning{record: r}
+	b := &beginning{record: r, slots: e.slots}
 	returned := false
 
 	defer func() {
-		// A panic is for upstream to catch. Nobody knows what came before it.
+		// Upstream catches the panic. What was done before it is unknown.
 		if returned {
 			return
 		}
@@ -174,7 +188,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 	case op == nil:
 		return e.inline(ctx, mg, r, err)
 	case err != nil:
-		// What came of it is the operation's to store.
+		// The operation stores the outcome.
 		e.outcome.State = seam.InProgress
 
 		op.End(err) //nolint:contextcheck // As above.
@@ -189,7 +203,7 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 
 // begun notes that an operation was begun. Its slot is its own now.
 func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
-	e.has = false
+	e.slots = nil
 
 	s, _ := op.status()
 	e.sayRunning(ctx, mg, s)
@@ -201,8 +215,8 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 	}
 }
 
-// inline ends an operation that was over when the call returned: as upstream has
-// it, what came of it is in the call's results.
+// inline ends an operation that was over when the call returned: as in upstream, the
+// outcome is in the call's results.
 func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) error {
 	c := forget(mg)
 
@@ -211,8 +225,8 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	switch {
 	case r.Type != Create:
 	case err == nil:
-		// In the same patch: a record that is gone says no more what became of
-		// upstream's announcement.
+		// In the same patch: without the record, upstream's announcement would stand
+		// alone.
 		ends = concluded(mg, r)
 	case r.ended(err, time.Now()).Phase == phaseFailed && meta.ExternalCreateIncomplete(mg):
 		ends = seam.Changes{failed(mg, time.Now())}
@@ -222,6 +236,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 		if ended := r.ended(err, time.Now()); ended.Phase == phaseUnknown {
 			c = remember(mg, ended)
 			e.outcome.State = seam.Unknown
+			e.tracker.failures.keep(ended, err)
 		}
 	}
 
@@ -234,7 +249,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 
 	// As it is, the record says that nothing was begun. Nothing may be until it
 	// says what is true.
-	op, rerr := e.tracker.register(ctx, mg, r)
+	op, rerr := e.tracker.register(ctx, mg, r, e.slots)
 	if rerr != nil {
 		return err
 	}

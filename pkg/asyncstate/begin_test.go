@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -103,7 +104,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"TooLate": {
-			reason: "When Create has returned, what came of it is settled.",
+			reason: "When Create has returned, its outcome is settled.",
 			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
 				t.Helper()
 
@@ -122,7 +123,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"UnknownAndNotStored": {
-			reason: "That nobody knows what was made can't be stored at once. It is not made again.",
+			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
 			act: func(_ *testing.T, w *world, p *process, _ context.Context, _ resource.Managed) error {
 				n := 30
 				p.faults(func(verb string, o client.Object) error {
@@ -138,7 +139,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileError, calls: 1,
 		},
 		"Panic": {
-			reason: "Nobody knows what was made. It is not made again.",
+			reason: "The outcome is unknown. It is not made again.",
 			act: func(*testing.T, *world, *process, context.Context, resource.Managed) error {
 				panic("oh")
 			},
@@ -192,6 +193,157 @@ func TestOwnGoroutines(t *testing.T) {
 				b := w.get("b")
 				if n := w.cloud.count(asyncstate.Create); n != tc.calls || reason(b, xpv2.TypeSynced) != tc.want || meta.GetExternalName(b) != tc.name {
 					t.Errorf("\n%s\n%d calls, want %d: %s", tc.reason, n, tc.calls, describe(b))
+				}
+			})
+		})
+	}
+}
+
+// A client that forgets End holds up its object, and others, until the deadline only.
+func TestBegin_EndIsForgotten(t *testing.T) {
+	late := func(op *asyncstate.Operation, after time.Duration, err error) {
+		go func() {
+			_ = sleep(context.Background(), after)
+			_ = op.SetExternalName(context.Background(), "late")
+			op.End(err)
+		}()
+	}
+
+	cases := map[string]struct {
+		reason string
+		exists bool
+		begun  func(op *asyncstate.Operation)
+		find   func() (asyncstate.Finding, error)
+
+		// calls within three hours of the deadline, want and name then.
+		calls int
+		want  xpv2.ConditionReason
+		name  string
+	}{
+		"Create": {
+			reason: "The outcome is unknown. The create is not made again.",
+			begun:  func(*asyncstate.Operation) {},
+			calls:  1, want: asyncstate.ReasonResultUnknown,
+		},
+		"Found": {
+			reason: "What it made is found.",
+			begun:  func(*asyncstate.Operation) {},
+			find:   func() (asyncstate.Finding, error) { return asyncstate.Found("found"), nil },
+			calls:  1, want: asyncstate.ReasonFinished, name: "found",
+		},
+		"Absent": {
+			reason: "It may still be at work: absence is believed as late as that of another process.",
+			begun:  func(*asyncstate.Operation) {},
+			find:   func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+			calls:  2, want: asyncstate.ReasonInterrupted,
+		},
+		"EndsInTime": {
+			reason: "A client that ends when its context does has not forgotten anything.",
+			begun: func(op *asyncstate.Operation) {
+				go func() {
+					<-op.Context().Done()
+					time.Sleep(30 * time.Second)
+					op.End(errQuota)
+				}()
+			},
+			calls: 1, want: asyncstate.ReasonResultUnknown,
+		},
+		"EndsLate": {
+			reason: "What is learned later is stored.",
+			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, nil) },
+			calls:  1, want: asyncstate.ReasonFinished, name: "late",
+		},
+		"FailsLate": {
+			reason: "As above. Of a create that was cancelled, an error says nothing.",
+			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, errQuota) },
+			calls:  1, want: asyncstate.ReasonFinished, name: "late",
+		},
+		"Update": {
+			reason: "It is tried again.",
+			exists: true,
+			begun:  func(*asyncstate.Operation) {},
+			calls:  3, want: asyncstate.ReasonRunning,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var (
+					p     *process
+					calls int
+				)
+
+				w := newWorld(t, nothing, bucket("b"))
+				w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
+
+				begin := func(ctx context.Context, mg resource.Managed, typ asyncstate.Type) error {
+					op, err := p.tracker.Begin(ctx, mg, typ)
+					if err != nil {
+						return err
+					}
+
+					if mg.GetName() == "other" {
+						meta.SetExternalName(mg, "other")
+						op.End(nil)
+
+						return nil
+					}
+
+					calls++
+					tc.begun(op)
+
+					return nil
+				}
+
+				w.connector = func(*process) upstream.ExternalConnector {
+					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+						c := &upstream.ExternalClientFns{
+							ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+								exists := meta.GetExternalName(mg) != ""
+								return upstream.ExternalObservation{ResourceExists: exists || tc.exists, ResourceUpToDate: exists}, nil
+							},
+							CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+								return upstream.ExternalCreation{}, begin(ctx, mg, asyncstate.Create)
+							},
+							UpdateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
+								return upstream.ExternalUpdate{}, begin(ctx, mg, asyncstate.Update)
+							},
+							DisconnectFn: func(context.Context) error { return nil },
+						}
+						if tc.find == nil {
+							return c, nil
+						}
+
+						return struct {
+							upstream.ExternalClient
+							asyncstate.Finder
+						}{c, asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+							return tc.find()
+						})}, nil
+					})
+				}
+				p = w.start()
+				defer w.end()
+
+				pass(61*time.Minute + time.Second)
+
+				if err := w.api.Server().Create(t.Context(), bucket("other")); err != nil {
+					t.Fatal(err)
+				}
+
+				w.wake(w.get("other"))
+				pass(time.Minute)
+
+				if b := w.get("other"); name != "Update" && reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
+					t.Errorf("\n%s\nThe slot is not free: %s", tc.reason, describe(b))
+				}
+
+				pass(2 * time.Hour)
+
+				b := w.get("b")
+				if calls != tc.calls || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name {
+					t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
 				}
 			})
 		})

@@ -23,7 +23,7 @@ type fakeCloud struct {
 	mu sync.Mutex
 
 	// takes is how long the cloud works on a request, half of it before anything
-	// has come of it.
+	// is done.
 	takes time.Duration
 
 	// refuse is asked before anything is done about a request.
@@ -182,7 +182,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A clientKind is what an external client has to go by after a crash.
+// A clientKind is by what an external client can determine outcomes after a crash.
 type clientKind string
 
 const (
@@ -213,6 +213,13 @@ type cloudClient struct {
 	kind  clientKind
 	dead  func() bool
 
+	// bound is the name that the client was connected with, if it takes that.
+	bound *string
+
+	// planned is true once it was observed: like Terraform's, the client plans then
+	// what it does later.
+	planned bool
+
 	disconnected func()
 }
 
@@ -223,6 +230,7 @@ func (c *cloudClient) Observe(_ context.Context, mg resource.Managed) (managed.E
 	defer c.cloud.mu.Unlock()
 
 	c.cloud.observed++
+	c.planned = true
 
 	r, ok := c.cloud.resources[c.name(mg)]
 	if !ok {
@@ -240,6 +248,10 @@ func (c *cloudClient) name(mg resource.Managed) string {
 		return nameOf(mg)
 	}
 
+	if c.bound != nil {
+		return *c.bound
+	}
+
 	return meta.GetExternalName(mg)
 }
 
@@ -255,6 +267,7 @@ func regionOf(mg resource.Managed) string {
 
 func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 	c.cloud.set(func(cloud *fakeCloud) { cloud.createsOf[string(mg.GetUID())]++ })
+	c.mustHavePlanned()
 
 	if err := c.cloud.begin(asyncstate.Create); err != nil {
 		return managed.ExternalCreation{}, err
@@ -358,7 +371,16 @@ func (c *cloudClient) Delete(ctx context.Context, mg resource.Managed) (managed.
 	})
 }
 
+// mustHavePlanned panics unless the external resource was observed.
+func (c *cloudClient) mustHavePlanned() {
+	if !c.planned {
+		panic("nothing was planned: it was not observed")
+	}
+}
+
 func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, fn func()) error {
+	c.mustHavePlanned()
+
 	if err := c.cloud.begin(t); err != nil {
 		return err
 	}
@@ -443,5 +465,14 @@ func (c *fakeCloud) client(k clientKind, dead func() bool, disconnected func()) 
 func (c *fakeCloud) connector(k clientKind, dead func() bool) managed.ExternalConnector {
 	return managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
 		return c.client(k, dead, nil), nil
+	})
+}
+
+// boundConnector connects clients that take the external name when they are
+// connected, and not from the managed resource that they are called with.
+func (c *fakeCloud) boundConnector(dead func() bool) managed.ExternalConnector {
+	return managed.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (managed.ExternalClient, error) {
+		name := meta.GetExternalName(mg)
+		return findingClient{&cloudClient{cloud: c, kind: finder, dead: dead, bound: &name}}, nil
 	})
 }

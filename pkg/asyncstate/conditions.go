@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TypeOperation is the type of the condition that tells of an object's operation.
+// TypeOperation is the type of the condition that describes an object's operation.
 // Its status is True while one runs. An object that never had one lacks it.
 const TypeOperation xpv2.ConditionType = "AsyncOperation"
 
@@ -25,8 +25,8 @@ const (
 	// end.
 	ReasonQueued xpv2.ConditionReason = "Queued"
 
-	// ReasonFinished means that nothing is left of the last operation that there
-	// was.
+	// ReasonFinished means that the last operation succeeded, or that there was
+	// nothing left to do.
 	ReasonFinished xpv2.ConditionReason = "Finished"
 
 	// ReasonFailed means that the last operation failed. It will be tried once
@@ -34,11 +34,11 @@ const (
 	ReasonFailed xpv2.ConditionReason = "Failed"
 
 	// ReasonInterrupted means that an operation was interrupted, by a crash or
-	// because it took too long, and that it is being found out what came of it.
+	// because it took too long, and that its outcome is being determined.
 	ReasonInterrupted xpv2.ConditionReason = "Interrupted"
 
-	// ReasonResultUnknown means that nobody knows what came of a create. Nothing
-	// is done until a person has found out. The message says how.
+	// ReasonResultUnknown means that the outcome of a create is unknown. Nothing
+	// is created until it is determined. The message says what a person can do.
 	ReasonResultUnknown xpv2.ConditionReason = "ResultUnknown"
 
 	// ReasonRecordUnusable means that there is a record of an operation that
@@ -48,9 +48,19 @@ const (
 
 const messageFinished = "No operation is running."
 
-// messageResolve says how a person settles what Graft refuses to guess.
-const messageResolve = "Look for the external resource in the external system. Then remove the annotations " + AnnotationKeyOperation +
-	" and crossplane.io/external-create-pending; if it exists, set crossplane.io/external-name to its name in the same command."
+// Messages of interrupted creates. They change only when there is something new to
+// say, so that they cost no writes.
+const (
+	messageWaiting = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried. " +
+		"To retry at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
+
+	messageUnknown = "The create started at %s with token %s was interrupted, and %v: %s. " +
+		"Look for the external resource in the external system. Then remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending +
+		"; if it exists, set " + meta.AnnotationKeyExternalName + " to its name in the same command."
+)
+
+// stamp formats a time that does not change, for a message that should not either.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func condition(status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) xpv2.Condition {
 	return xpv2.Condition{
@@ -62,7 +72,7 @@ func condition(status corev1.ConditionStatus, reason xpv2.ConditionReason, messa
 	}
 }
 
-// say what an object's operation is at.
+// say in which state an object's operation is.
 func say(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
 	c := condition(status, reason, message)
 	if had := mg.GetCondition(TypeOperation); had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message {
@@ -72,9 +82,12 @@ func say(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.Conditi
 	mg.SetConditions(c)
 }
 
+// attemptOf names an attempt.
+func attemptOf(a Attempt) string { return fmt.Sprintf("%s, attempt %d", a.Type, a.Number) }
+
 // sayRunning says that an operation runs, and since when.
 func sayRunning(mg resource.Managed, s Status) {
-	m := fmt.Sprintf("%s, attempt %d, since %s", s.Type, s.Number, s.Started.UTC().Format(time.RFC3339))
+	m := attemptOf(s.Attempt) + ", since " + stamp(s.Started)
 	if s.Percent > 0 || s.Message != "" {
 		m += fmt.Sprintf(": %d%%", s.Percent)
 	}
@@ -84,23 +97,18 @@ func sayRunning(mg resource.Managed, s Status) {
 	}
 
 	if !time.Now().Before(s.Deadline) {
-		m += fmt.Sprintf(" (past its deadline, %s, and not ended yet)", s.Deadline.UTC().Format(time.RFC3339))
+		m += fmt.Sprintf(" (past its deadline, %s, and not ended yet)", stamp(s.Deadline))
 	}
 
 	say(mg, corev1.ConditionTrue, ReasonRunning, m)
 }
 
-// sayEnded says what is left of the last operation: nothing, if r is nil.
-func sayEnded(mg resource.Managed, r *record) {
+// sayEnded says how the last operation ended if it failed; r is its record, or nil.
+func (t *Tracker) sayEnded(mg resource.Managed, r *record) {
 	switch {
 	case r != nil && r.Error != "":
-		say(mg, corev1.ConditionFalse, ReasonFailed, failure(r).Error())
+		say(mg, corev1.ConditionFalse, ReasonFailed, t.attemptFailed(mg, r)+t.failure(mg, r).Error())
 	case mg.GetCondition(TypeOperation).Status != corev1.ConditionUnknown:
 		say(mg, corev1.ConditionFalse, ReasonFinished, messageFinished)
 	}
-}
-
-// failure is what the last attempt ended with.
-func failure(r *record) error {
-	return errors.Errorf("%s failed: %s", r.Type, r.Error)
 }

@@ -12,14 +12,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// askAgain is how soon an object asks to be reconciled again while an operation of
-// its runs or waits, if the tracker's source is not watched.
+// askAgain is how soon an object is reconciled again while its operation runs or waits,
+// if the tracker's source is not watched.
 const askAgain = 10 * time.Second
 
 // Connector makes the operations of the external clients that c connects to outlive
@@ -29,8 +30,9 @@ const askAgain = 10 * time.Second
 // result; connection details that they return are published by a later reconcile,
 // from memory, so a crash in between loses them.
 //
-// While an operation runs, the external resource is said to exist and to be up to
-// date. It is observed only while it is updated.
+// While an operation of an object runs, c does not connect for the object and the
+// external resource is not observed: it is said to exist and to be up to date, and its
+// conditions stay as they are.
 //
 // Disconnect is called once for each client that was connected: when the operation
 // that was begun with it has ended, or when the reconcile has, if none was begun or
@@ -47,6 +49,11 @@ func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *
 	mustNotBeNil(t, "Connector")
 
 	return managed.TypedExternalConnectorFn[M](func(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
+		if op := t.operation(mg.GetUID()); op != nil && !op.storedIn(mg) {
+			// What runs may share the client's state.
+			return &external[M]{tracker: t}, nil
+		}
+
 		ec, err := c.Connect(ctx, mg)
 		if err != nil {
 			return nil, err
@@ -56,6 +63,11 @@ func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *
 			return nil, errors.New("the external connector returned neither a client nor an error")
 		}
 
+		if err := checkSignatures(t, ec); err != nil {
+			_ = ec.Disconnect(ctx)
+			return nil, err
+		}
+
 		return &external[M]{inner: ec, tracker: t}, nil
 	})
 }
@@ -63,12 +75,14 @@ func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *
 // external is an external client whose operations outlive reconciles. There is one
 // a reconcile.
 type external[M resource.Managed] struct {
+	// inner is nil if an operation ran when the provider was to be connected.
 	inner   managed.TypedExternalClient[M]
 	tracker *Tracker
 
-	// slot is the object that has one for this reconcile.
-	slot M
-	has  bool
+	// slots are those of which the object has one for this reconcile. They are nil
+	// if it has none.
+	slots  *slots
+	holder types.UID
 
 	// start what was begun, when the reconcile is done with the object.
 	start func()
@@ -95,24 +109,31 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 	}
 
 	if op != nil {
-		return e.observeRunning(ctx, mg, op)
+		return e.observeRunning(ctx, mg, op), nil
+	}
+
+	if e.inner == nil {
+		return managed.ExternalObservation{}, conflict(mg, messageEndedMeanwhile)
 	}
 
 	r, err := recordOf(mg)
 	if err != nil {
-		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, err)
+		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, personAgain, err)
 	}
 
 	switch {
 	case r == nil, t.neverStarted(r), r.Phase == phaseFailed:
+		t.sightings.Forget(mg.GetUID())
 		return e.observe(ctx, mg, r)
+	case r.settledElsewhere(mg):
+		return e.settledElsewhere(ctx, mg)
 	default:
 		return e.resolve(ctx, mg, r)
 	}
 }
 
-// recall the operation of an object that runs in this process. A conflict means
-// that what was read of the object is older than what came of an operation.
+// recall the operation of an object that runs in this process. A conflict means that
+// the object was read before the result of an operation was stored.
 func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, error) {
 	op := t.operation(mg.GetUID())
 	if op == nil {
@@ -127,62 +148,49 @@ func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, 
 		return op, nil
 	}
 
-	select {
-	case <-op.settled:
-		if !op.newerThan(mg) {
-			// The cache has it, which settle finds out only when it looks
-			// next. Until then the operation would be in the next one's way.
-			t.operations.CompareAndDelete(mg.GetUID(), op)
+	if op.storedIn(mg) {
+		// The cache has it, which settle finds out only when it looks next. Until
+		// then the operation would be in the next one's way.
+		t.operations.CompareAndDelete(mg.GetUID(), op)
 
-			return nil, nil //nolint:nilnil // As above.
-		}
-	default:
-		if err := op.attempt(ctx); err != nil {
-			return nil, err
-		}
+		return nil, nil //nolint:nilnil // As above.
+	}
+
+	// It is stored at most once.
+	if err := op.attempt(ctx); err != nil {
+		return nil, err
 	}
 
 	return nil, conflict(mg, "it was read before the result of its operation was stored")
 }
+
+const messageEndedMeanwhile = "its operation has ended meanwhile"
 
 func conflict(o client.Object, why string) error {
 	gvk := o.GetObjectKind().GroupVersionKind()
 	return kerrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, o.GetName(), errors.New(why))
 }
 
-// neverStarted tells whether a record is of an operation that this tracker wrote
-// down and then didn't run. What runs it knows. That the record is all there is has
-// to be made sure of by who acts on it: it may be an old one that was read before
-// the operation ended.
+// neverStarted reports whether a record is of an operation that this tracker recorded
+// and did not run. The cache may be stale, and the operation have ended since: the
+// caller must act with a write that fails then.
 func (t *Tracker) neverStarted(r *record) bool {
 	return r.Phase == phaseRunning && r.Holder == t.holder && !r.Repeated && !r.Named && r.Handle == ""
 }
 
 // observeRunning says what a reconcile should know while an operation runs: that
 // there is nothing for it to do.
-func (e *external[M]) observeRunning(ctx context.Context, mg M, op *Operation) (managed.ExternalObservation, error) {
+func (e *external[M]) observeRunning(ctx context.Context, mg M, op *Operation) managed.ExternalObservation {
 	s, _ := op.status()
 	e.outcome.State = seam.InProgress
 	e.lookAgain(ctx)
 	e.sayRunning(ctx, mg, s)
 
-	o := managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
-
-	switch {
-	case meta.WasDeleted(mg), s.Type == Delete:
-	case s.Type == Create:
+	if s.Type == Create && !meta.WasDeleted(mg) {
 		mg.SetConditions(xpv2.Creating())
-	default:
-		var err error
-		if o, err = e.inner.Observe(ctx, mg); err != nil {
-			return o, err
-		}
-
-		// Whatever it lacks is on its way, or comes after.
-		o.ResourceExists, o.ResourceUpToDate = true, true
 	}
 
-	return o, nil
+	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 }
 
 // sayRunning says that an operation runs. An update that is soon over is not worth
@@ -195,14 +203,14 @@ func (e *external[M]) sayRunning(ctx context.Context, mg M, s Status) {
 	}
 
 	if session := seam.From(ctx); session != nil {
-		session.RequeueWithin(quiet)
+		session.Requeue(seam.Within(quiet))
 	}
 }
 
 // lookAgain makes sure that the object is reconciled again when that makes sense.
 func (e *external[M]) lookAgain(ctx context.Context) {
 	if s := seam.From(ctx); s != nil && !e.tracker.watched() {
-		s.RequeueWithin(askAgain)
+		s.Requeue(seam.Within(askAgain))
 	}
 }
 
@@ -232,16 +240,16 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 		r = nil
 	}
 
-	sayEnded(mg, r)
+	t.sayEnded(mg, r)
 
 	if done || deleting || !wants(mg, o) {
 		return e.withDetails(mg, o), nil
 	}
 
-	// Who has changed the spec need not wait.
+	// A changed spec ends the wait.
 	if r != nil && r.Generation == mg.GetGeneration() {
 		if wait := time.Until(t.retryAt(r)); wait > 0 {
-			return e.postpone(ctx, mg, o, wait, failure(r))
+			return e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
 		}
 	}
 
@@ -255,7 +263,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 	return e.withDetails(mg, o), nil
 }
 
-// wants tells whether upstream will begin an operation, given what was observed.
+// wants reports whether upstream will begin an operation, given what was observed.
 func wants(mg resource.Managed, o managed.ExternalObservation) bool {
 	action := xpv2.ManagementActionUpdate
 	if !o.ResourceExists {
@@ -281,7 +289,7 @@ func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObse
 	}
 
 	if s != nil && wait > 0 {
-		s.RequeueWithin(wait)
+		s.Requeue(seam.Within(wait))
 	}
 
 	e.outcome.State = seam.InProgress
@@ -305,12 +313,15 @@ func (e *external[M]) withDetails(mg M, o managed.ExternalObservation) managed.E
 	return o
 }
 
+// acquire a slot for the object. Create, Update and Delete of this reconcile use it
+// even if the object turns out to be deleted in between.
 func (e *external[M]) acquire(mg M) bool {
-	if !e.tracker.acquire(mg) {
+	ss := e.tracker.slotsFor(mg)
+	if !e.tracker.acquire(ss, mg) {
 		return false
 	}
 
-	e.slot, e.has = mg, true
+	e.slots, e.holder = ss, mg.GetUID()
 
 	return true
 }
@@ -380,6 +391,10 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 		return d, nil
 	}
 
+	if e.inner == nil {
+		return d, conflict(mg, messageEndedMeanwhile)
+	}
+
 	if e.waits != "" {
 		e.goesOn(ctx, e.waits)
 		return d, nil
@@ -389,10 +404,11 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 	if r, err := recordOf(mg); err == nil && r != nil && r.Type == Delete && r.Error != "" {
 		if wait := time.Until(t.retryAt(r)); wait > 0 {
 			if s := seam.From(ctx); s != nil {
-				s.RequeueAfter(wait)
+				s.Requeue(seam.InsteadOfBackoff(wait))
 			}
 
-			return d, failure(r)
+			// Upstream says that a delete failed.
+			return d, t.failure(mg, r)
 		}
 	}
 
@@ -404,7 +420,7 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 		}
 
 		if s := seam.From(ctx); s != nil {
-			s.RequeueAfter(wait)
+			s.Requeue(seam.InsteadOfBackoff(wait))
 		}
 
 		return d, nil
@@ -443,8 +459,8 @@ func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
 		e.goesOn(ctx, "The external resource is being deleted.")
 		return
 	case s.Type == Create && e.tracker.cancellable && !op.again:
-		// What is made once more finds out what there is to delete: of what
-		// came of it before, its cancellation would say nothing.
+		// A create that is repeated finds out what there is to delete: cancelling it
+		// would say nothing of the first time.
 		op.cancel(ErrCancelled)
 	}
 
@@ -466,8 +482,12 @@ func (e *external[M]) Disconnect(ctx context.Context) error {
 		return nil
 	}
 
-	if e.has {
-		e.tracker.release(e.slot.GetUID())
+	if e.slots != nil {
+		e.tracker.release(e.slots, e.holder)
+	}
+
+	if e.inner == nil {
+		return nil
 	}
 
 	return e.inner.Disconnect(ctx)

@@ -11,6 +11,7 @@ import (
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -80,7 +81,7 @@ func (a *account) Disconnect(context.Context) error {
 
 	a.disconnects++
 
-	// Nobody can do anything about it.
+	// There is nothing to do about it.
 	return errors.New("cannot disconnect")
 }
 
@@ -195,7 +196,7 @@ func TestDisconnectOnce(t *testing.T) {
 		reconcileLoosely(p, "b")
 		pass(6 * time.Minute)
 		p.kill()
-		// What is left of a dead process doesn't count.
+		// Clients of a dead process don't count.
 		pass(30 * time.Minute)
 
 		p = w.start()
@@ -214,7 +215,7 @@ func TestDisconnectOnce(t *testing.T) {
 	}{
 		"Life": {
 			reason: "Created, observed, updated and deleted, all goes well.",
-			kind:   nothing, least: 8,
+			kind:   nothing, least: 6,
 			act: func(t *testing.T, w *world, p *process) {
 				t.Helper()
 
@@ -246,7 +247,7 @@ func TestDisconnectOnce(t *testing.T) {
 		"NothingAtAll":  {reason: "Nor is there one if the connector returns nothing.", kind: nothing, refuse: only("connect", errNothing)},
 		"ObserveFails":  {reason: "Nothing was begun.", kind: nothing, refuse: only("observe", errQuota), least: 1},
 		"CreateFails":   {reason: "It was begun, and has failed.", kind: nothing, refuse: only("create", errQuota), least: 1},
-		"CreateUnknown": {reason: "It was begun, and nobody knows.", kind: nothing, refuse: only("create", asyncstate.ErrOutcomeUnknown), least: 1},
+		"CreateUnknown": {reason: "It was begun, and its outcome is unknown.", kind: nothing, refuse: only("create", asyncstate.ErrOutcomeUnknown), least: 1},
 		"CreatePanics": {
 			reason: "It was begun, and panicked.", kind: nothing, least: 1,
 			refuse: func(verb string) error {
@@ -259,7 +260,7 @@ func TestDisconnectOnce(t *testing.T) {
 		},
 		"NoSlot": {
 			reason: "It waits for others.",
-			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}, least: 4,
+			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}, least: 3,
 			act: func(t *testing.T, _ *world, p *process) {
 				t.Helper()
 
@@ -311,10 +312,10 @@ func TestDisconnectOnce(t *testing.T) {
 				reconcileLoosely(p, "b")
 			},
 		},
-		"Stops":     {reason: "Nobody knows what came of what was interrupted.", kind: nothing, act: crash, least: 3},
+		"Stops":     {reason: "The outcome of the interrupted create is unknown.", kind: nothing, act: crash, least: 3},
 		"Finds":     {reason: "It is found.", kind: finder, act: crash, least: 3},
 		"FindFails": {reason: "Or can't be looked for.", kind: finder, act: crash, refuse: only("find", errQuota), least: 3},
-		"Resumes":   {reason: "It is gone on with.", kind: resumer, act: crash, least: 3},
+		"Resumes":   {reason: "It is resumed.", kind: resumer, act: crash, least: 3},
 		"Repeats":   {reason: "It is made again.", kind: token, act: crash, least: 3},
 		"Inline": {
 			reason: "Nothing goes on when Create has returned.",
@@ -366,3 +367,69 @@ func TestDisconnectOnce(t *testing.T) {
 
 // reconcileLoosely reconciles an object by hand, which may fail.
 func reconcileLoosely(p *process, name string) { _, _ = p.reconcile(name) }
+
+// While an operation runs, nothing connects and nothing observes: some clients share
+// with it what they plan from.
+func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
+	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
+		for _, plain := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/Plain=%t", typ, plain), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					connects := 0
+
+					w := newWorld(t, nothing, bucket("b"))
+					w.plain = plain
+					w.connector = func(p *process) upstream.ExternalConnector {
+						return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+							w.cloud.set(func(*fakeCloud) { connects++ })
+							return w.cloud.client(nothing, p.dead.Load, nil), nil
+						})
+					}
+
+					p := w.start()
+					defer w.end()
+
+					if typ != asyncstate.Create {
+						pass(11 * time.Minute)
+					}
+
+					switch typ {
+					case asyncstate.Update:
+						w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+					case asyncstate.Delete:
+						w.delete("b")
+					}
+
+					pass(time.Minute)
+
+					if s, running := p.tracker.Lookup("uid-1"); !running || s.Type != typ {
+						t.Fatal(describe(w.get("b")))
+					}
+
+					count := func() (observed, connected int) {
+						w.cloud.set(func(c *fakeCloud) { observed, connected = c.observed, connects })
+						return observed, connected
+					}
+
+					observed, connected := count()
+					reconciles := p.reconciles.Load()
+
+					for i := range 5 {
+						w.edit("b", func(b *testkit.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
+						pass(time.Second)
+					}
+
+					if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
+						t.Errorf("%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles, c-connected, o-observed)
+					}
+
+					pass(11 * time.Minute)
+
+					if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && (w.cloud.region("id-1") != b.Spec.ForProvider.Region || reason(b, xpv2.TypeReady) != xpv2.ReasonAvailable) {
+						t.Error(describe(b))
+					}
+				})
+			})
+		}
+	}
+}

@@ -23,7 +23,7 @@ func from(ctx context.Context) (*Operation, error) {
 func SetExternalName(ctx context.Context, name string) error {
 	op, err := from(ctx)
 	if err != nil {
-		return errors.Wrap(err, "cannot set external name")
+		return unknown{errors.Wrap(err, "cannot set external name")}
 	}
 
 	return op.SetExternalName(ctx, name)
@@ -33,7 +33,7 @@ func SetExternalName(ctx context.Context, name string) error {
 func SetHandle(ctx context.Context, handle string) error {
 	op, err := from(ctx)
 	if err != nil {
-		return errors.Wrap(err, "cannot set handle")
+		return unknown{errors.Wrap(err, "cannot set handle")}
 	}
 
 	return op.SetHandle(ctx, handle)
@@ -43,7 +43,7 @@ func SetHandle(ctx context.Context, handle string) error {
 func Progress(ctx context.Context, percent int, message string) error {
 	op, err := from(ctx)
 	if err != nil {
-		return errors.Wrap(err, "cannot set progress")
+		return unknown{errors.Wrap(err, "cannot set progress")}
 	}
 
 	return op.Progress(percent, message)

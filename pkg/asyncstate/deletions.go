@@ -7,10 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// deletions remembers, in memory alone, which external resources were asked to go
-// and will. Most take a while, in which asking again is of no use; but the end of an
-// operation wakes the object at once, so that without a pause it would ask as fast as
-// it can. It is safe for concurrent use.
+// deletions remembers, in memory alone, of which external resources the deletion was
+// accepted. Most take a while, in which another request is of no use; but the end of an
+// operation requeues the object at once, so that without a pause it would make requests
+// as fast as it can. It is safe for concurrent use.
 type deletions struct {
 	first, last time.Duration
 
@@ -38,7 +38,7 @@ func (d *deletions) accepted(uid types.UID) {
 	pause := doubled(d.first, d.last, n.times)
 	n.again = time.Now().Add(pause)
 
-	// Nobody asks after what is gone.
+	// An object that no longer exists never asks again.
 	n.expiry = time.AfterFunc(2*pause, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -55,8 +55,8 @@ func (d *deletions) accepted(uid types.UID) {
 	d.of[uid] = n
 }
 
-// wait returns how long not to ask again. It isn't positive if there is no reason
-// to wait.
+// wait returns how long to wait before the next request. It isn't positive if there is
+// no reason to wait.
 func (d *deletions) wait(uid types.UID) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -63,7 +63,7 @@ func (d *details) drop(uid types.UID) {
 	}
 }
 
-// forget the details of an object that nobody will publish any more.
+// forget the details of an object that will not be published any more.
 func (d *details) forget(uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

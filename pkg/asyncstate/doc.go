@@ -1,11 +1,10 @@
-// Package asyncstate lets external operations outlive the reconcile that begins
-// them, and the process.
+// Package asyncstate lets external operations outlive the reconcile that begins them,
+// and the process.
 //
 // It ends two failures of asynchronous providers. An external name that is learned
-// after Create has returned is lost, since there is no way to say so but to pretend
-// to late-initialize. And an operation that is running when the process dies is
-// forgotten: the resource is created a second time, and the first belongs to
-// nobody.
+// after Create has returned is lost, since upstream stores it only as a late
+// initialization. And an operation that is in progress when the process dies is
+// forgotten: the resource is created a second time, and the first one is leaked.
 //
 //	reconcile                          operation (a goroutine)
 //	─────────                          ───────────────────────
@@ -16,20 +15,20 @@
 //	          │                          Progress
 //	          │                          returns
 //	          │                        result ─► API server: name stored and
-//	Observe ◄─┴──────────── wakes ───── record removed, in one patch
+//	Observe ◄─┴───────── requeues ────── record removed, in one patch
 //
 // The record is an annotation of the managed resource, written before anything can
-// reach the external system. After a crash it is what is left. What becomes of it
-// depends on what the external client has to go by:
+// reach the external system. After a crash it is all that is known of the operation.
+// What is done then depends on the external client:
 //
-//	it implements Resumer, and has set a handle    the operation is gone on with
-//	it implements Finder                           its external resource is looked for
+//	it implements Resumer, and has set a handle    the operation is resumed
+//	it implements Finder                           its external resource is looked up
 //	WithIdempotentTokens                           the create is repeated with its token
 //	WithDeterministicNames                         it is observed by its name, and repeated
-//	nothing of all that                            Graft stops, and says what a person can do
+//	none of these                                  Graft stops, and says what a person can do
 //
-// An update or delete that was interrupted is simply begun again if what is observed
-// asks for it. A create is never made a second time on a guess.
+// An update or delete that was interrupted is begun again if what is observed asks for
+// it. A create is never made a second time on a guess.
 //
 // A provider needs a tracker for each of its controllers, and one option:
 //
@@ -37,18 +36,17 @@
 //	r := managed.NewReconciler(mgr, kind, managed.WithExternalConnector(c), managed.WithAsync(tracker))
 //	err := ctrl.NewControllerManagedBy(mgr).For(&v1.Bucket{}).WatchesRawSource(tracker.Source()).Complete(r)
 //
-// The connector stays what it is: one whose clients do everything while they are
-// called. Providers whose clients have goroutines of their own use WithOwnGoroutines
-// and Tracker.Begin.
+// The connector needs no change if its clients do everything while they are called.
+// Providers whose clients have goroutines of their own use WithOwnGoroutines and
+// Tracker.Begin.
 //
-// Without Graft's package managed, wrap the connector in Connector. Then there are
-// two limits. A process that dies between upstream's announcement of a create and
-// its end leaves what upstream refuses to go on from; and a failure that is backed
-// off from is an error of Observe.
+// Without Graft's package managed, wrap the connector in Connector. Then there are two
+// limits. Upstream stops at a create that was announced and interrupted before it
+// began; and a backoff after a failure is an error of Observe.
 //
 // # What it costs
 //
-// An object that has no operation costs nothing: no memory, no request. An operation
-// costs, beside what upstream writes anyway, one write for its record and one for its
-// result; a create under package managed, only what a synchronous one costs too.
+// An object that has no operation costs no memory and no request. An operation costs,
+// beside what upstream writes anyway, one write for its record and one for its result;
+// a create under package managed costs as much as a synchronous one.
 package asyncstate

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,7 +30,7 @@ func TestDeadline(t *testing.T) {
 		calls   int
 	}{
 		"HeedsItsContext": {
-			reason:  "Nobody knows what was made.",
+			reason:  "The outcome is unknown.",
 			returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 			want:    asyncstate.ReasonResultUnknown,
 			calls:   1,
@@ -167,7 +168,7 @@ func TestPanic(t *testing.T) {
 		value  any
 		want   xpv2.ConditionReason
 	}{
-		"Create": {reason: "Nobody knows what was made.", value: secret, want: asyncstate.ReasonResultUnknown},
+		"Create": {reason: "The outcome is unknown.", value: secret, want: asyncstate.ReasonResultUnknown},
 		"Error":  {reason: "As above.", value: errors.New(secret), want: asyncstate.ReasonResultUnknown},
 		"Update": {reason: "It failed.", exists: true, value: secret, want: asyncstate.ReasonFailed},
 	}
@@ -198,7 +199,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// The object of a running operation is deleted past Graft, and made anew.
+// The object of a running operation is deleted past Graft, and created again.
 func TestObjectIsReplaced(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -207,7 +208,7 @@ func TestObjectIsReplaced(t *testing.T) {
 		name   string
 		refuse error
 	}{
-		"Create":        {reason: "What was made belongs to nobody, and that is told.", kind: nothing, lost: true, name: "id-1"},
+		"Create":        {reason: "What was made has no owner, and an event says so.", kind: nothing, lost: true, name: "id-1"},
 		"Deterministic": {reason: "Its name is known.", kind: namedMid, lost: true, name: "id-1"},
 		"Refused":       {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
 	}
@@ -315,7 +316,7 @@ func TestResultsSurvive(t *testing.T) {
 		lose   func(verb string, o client.Object) error
 	}{
 		"Away": {reason: "Requests fail for half an hour.", fault: away},
-		"AnswersLost": {reason: "Writes are done, and nobody is told so.", lose: func(verb string, _ client.Object) error {
+		"AnswersLost": {reason: "Writes are done, and their answers are lost.", lose: func(verb string, _ client.Object) error {
 			if verb == testkit.LiveGet {
 				return nil
 			}
@@ -373,7 +374,7 @@ func TestResultsSurvive(t *testing.T) {
 }
 
 // A failure stands until its operation succeeds, whatever is observed, and
-// whoever observes it.
+// by any process.
 func TestFailureIsNotMasked(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		t.Run(string(typ), func(t *testing.T) {
@@ -444,7 +445,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 	}
 }
 
-// Who has changed the spec need not wait for the backoff.
+// A changed spec ends the backoff.
 func TestSpecChangeEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
@@ -471,6 +472,31 @@ func TestSpecChangeEndsTheWait(t *testing.T) {
 
 		if n := w.cloud.count(asyncstate.Create); n != 2 {
 			t.Errorf("%d creates when the spec changed", n)
+		}
+	})
+}
+
+// Removing the record is the documented way to retry a failed delete at once.
+func TestRemovedRecordEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+		w.cloud.takes = time.Second
+		w.start()
+		defer w.end()
+
+		pass(time.Minute)
+		w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+		w.delete("b")
+		pass(time.Minute)
+		w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+		contains(t, "AsyncOperation", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota")
+
+		w.edit("b", func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
+		pass(time.Minute)
+
+		if !w.gone() {
+			t.Error(describe(w.get("b")))
 		}
 	})
 }
@@ -532,4 +558,41 @@ func TestPause(t *testing.T) {
 			t.Error(describe(w.get("b")))
 		}
 	})
+}
+
+// A client that ends its goroutine in the middle of a call ends the operation, too.
+func TestGoexit(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		exists bool
+		want   xpv2.ConditionReason
+	}{
+		"Create": {reason: "The outcome is unknown.", want: asyncstate.ReasonResultUnknown},
+		"Update": {reason: "It failed.", exists: true, want: asyncstate.ReasonFailed},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := acting(t, tc.exists, func(context.Context, resource.Managed) error {
+					runtime.Goexit()
+					return nil
+				})
+				p := w.start()
+				defer w.end()
+
+				reconciled(t, p, "b")
+				pass(time.Second / 2)
+				reconciled(t, p, "b")
+
+				if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want {
+					t.Errorf("\n%s\n%s", tc.reason, describe(b))
+				}
+
+				if n := asyncstate.Remembered(p.tracker); n != 0 {
+					t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
+				}
+			})
+		})
+	}
 }

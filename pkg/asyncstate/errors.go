@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 
@@ -13,9 +14,8 @@ import (
 var (
 	// ErrOutcomeUnknown is for external clients to return, or to wrap, from a
 	// Create whose request may have been carried out although it failed: the
-	// answer was lost. Without it Graft takes an error to mean that nothing was
-	// created, as upstream does; but for panics, and for errors that say so of
-	// themselves (see OutcomeUnknown).
+	// answer was lost. Any other error means that nothing was created, as in
+	// upstream, except for panics and those that OutcomeUnknown describes.
 	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
 
 	// ErrNotInOperation is returned by what can be called in an operation only:
@@ -40,20 +40,31 @@ var (
 	// cancelled, because the object is being deleted.
 	ErrCancelled = errors.New("the operation was cancelled")
 
-	// ErrResultUnknown means that nobody knows what came of a create, and that
-	// the external client has nothing to find it out by.
-	ErrResultUnknown = errors.New("nobody knows whether the external resource was created")
+	// ErrResultUnknown means that the outcome of a create is unknown.
+	ErrResultUnknown = errors.New("it is unknown whether the external resource was created")
 
 	// ErrRecord is wrapped by errors about a record of an operation that can't
 	// be used.
 	ErrRecord = errors.New("cannot use the record of an operation")
 )
 
+// errInterrupted means that the process that ran an operation died.
+var errInterrupted = errors.New("interrupted")
+
+// errGone means that there is no managed resource to store anything on.
+var errGone = errors.New("the managed resource no longer exists")
+
+// errNotEnded means that a client has not called End although it had to.
+var errNotEnded = errors.New("the operation did not end by its deadline")
+
+// errExited means that the external client ended its goroutine.
+var errExited = errors.New("the external client called runtime.Goexit")
+
 // errPanicked means that the external client panicked.
 var errPanicked = errors.New("the external client panicked: see the provider's log")
 
-// OutcomeUnknown tells whether a call of an external system that ended with err
-// may have been carried out nevertheless: the error says so (ErrOutcomeUnknown),
+// OutcomeUnknown reports whether a call of an external system that ended with err may
+// have been carried out although it failed: the error says so (ErrOutcomeUnknown),
 // or that time ran out, or that the connection broke when it had been made.
 //
 // Of the statuses of gRPC, those say so that it gives a call to which it has no
@@ -65,7 +76,7 @@ var errPanicked = errors.New("the external client panicked: see the provider's l
 // A call that is known not to have been carried out returns an error that wraps
 // none of these.
 func OutcomeUnknown(err error) bool {
-	for _, target := range []error{ErrOutcomeUnknown, errPanicked, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
+	for _, target := range []error{ErrOutcomeUnknown, errPanicked, errExited, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, target) {
 			return true
 		}
@@ -80,11 +91,24 @@ func OutcomeUnknown(err error) bool {
 
 	var broken *net.OpError
 	if errors.As(err, &broken) {
-		// Who can't even dial has sent nothing.
+		// Nothing is sent before a connection is made.
 		return broken.Op != "dial"
 	}
 
 	var timeout net.Error
 
 	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// resultUnknown is an ErrResultUnknown whose message says all there is to say.
+type resultUnknown struct{ message string }
+
+func (r resultUnknown) Error() string { return r.message }
+
+func (r resultUnknown) Unwrap() error { return ErrResultUnknown }
+
+// outcomeUnknownOf returns an error that says of which create the outcome is unknown,
+// why, and what a person can do.
+func outcomeUnknownOf(r *record, why string) error {
+	return resultUnknown{fmt.Sprintf(messageUnknown, stamp(r.Started.Time), r.Token, ErrResultUnknown, why)}
 }

@@ -34,7 +34,7 @@ func TestOutcomeUnknown(t *testing.T) {
 		"Said":           {reason: "The client says so.", err: asyncstate.ErrOutcomeUnknown, want: true},
 		"SaidOfAnother":  {reason: "The client says so of what it wraps.", err: fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, errQuota), want: true},
 		"SaidAndWrapped": {reason: "However it is wrapped.", err: pkgerrors.Wrap(errors.Join(errQuota, asyncstate.ErrOutcomeUnknown), "cannot create"), want: true},
-		"TimeRanOut":     {reason: "Nobody waited for the answer.", err: pkgerrors.Wrap(context.DeadlineExceeded, "cannot create"), want: true},
+		"TimeRanOut":     {reason: "The client did not wait for the answer.", err: pkgerrors.Wrap(context.DeadlineExceeded, "cannot create"), want: true},
 		"Cancelled":      {reason: "Nor here.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: context.Canceled}, want: true},
 		"ReadTimedOut":   {reason: "The answer didn't come.", err: &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, want: true},
 		"Timeout":        {reason: "It says that it is one.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: os.ErrDeadlineExceeded}, want: true},
@@ -42,7 +42,7 @@ func TestOutcomeUnknown(t *testing.T) {
 		"EOF":            {reason: "It ended before the answer.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: io.EOF}, want: true},
 		"HalfAnAnswer":   {reason: "It ended in the middle of it.", err: io.ErrUnexpectedEOF, want: true},
 		"NotConnected":   {reason: "Nothing was sent.", err: &url.Error{Op: "Post", URL: "https://cloud", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}},
-		"NoSuchHost":     {reason: "Nothing was sent to nobody.", err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}},
+		"NoSuchHost":     {reason: "Nothing was sent.", err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}},
 
 		"Statusless":  {reason: "It is an error like any other.", err: statusless{errQuota}},
 		"WrappedGRPC": {reason: "A status is found however it is wrapped.", err: pkgerrors.Wrap(fmt.Errorf("cloud: %w", status.Error(codes.Unavailable, "gone")), "cannot create"), want: true},

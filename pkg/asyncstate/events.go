@@ -17,6 +17,7 @@ const (
 	reasonInterrupted       event.Reason = "OperationInterrupted"
 	reasonFound             event.Reason = "FoundExternalResource"
 	reasonAbsent            event.Reason = "ExternalResourceAbsent"
+	reasonCannotFind        event.Reason = "CannotFindExternalResource"
 	reasonResultUnknown     event.Reason = "CreateResultUnknown"
 	reasonRecordUnusable    event.Reason = "RecordUnusable"
 	reasonCannotStoreResult event.Reason = "CannotStoreResult"
@@ -25,7 +26,7 @@ const (
 	reasonResultLost        event.Reason = "ExternalResourceOrphaned"
 )
 
-// tell the user what came of an operation.
+// tell the user the outcome of an operation.
 func (t *Tracker) tell(op *Operation, r *record, err error) {
 	t.log.Debug("An operation has ended", "uid", op.object.GetUID(), "type", r.Type, "attempt", r.Attempt, "error", err)
 
@@ -35,25 +36,24 @@ func (t *Tracker) tell(op *Operation, r *record, err error) {
 	case outcomeFailed:
 		t.record.Event(op.object, event.Warning(reasonFailed, errors.Wrapf(err, "the %s has failed", r.Type)))
 	default:
-		t.record.Event(op.object, event.Warning(reasonInterrupted, errors.Wrapf(err, "the %s has ended, and what came of it is not known", r.Type)))
+		t.record.Event(op.object, event.Warning(reasonInterrupted, errors.Wrapf(err, "the outcome of the %s is unknown", r.Type)))
 	}
 }
 
-// overwrote tells the user that what somebody else wrote had to give way to the
-// result of a create.
+// overwrote tells the user that the result of a create replaced another writer's value.
 func (t *Tracker) overwrote(o client.Object, key, theirs, ours string) {
 	if key != meta.AnnotationKeyExternalName {
 		return
 	}
 
 	t.log.Info("Overwrote an external name", "uid", o.GetUID())
-	t.record.Event(o, event.Warning(reasonOverwrote, errors.Errorf("another external name, %q, was replaced by the one that came of creating the external resource: %q", theirs, ours)))
+	t.record.Event(o, event.Warning(reasonOverwrote, errors.Errorf("another external name, %q, was replaced by that of the external resource that was created: %q", theirs, ours)))
 }
 
-// overruled tells the user that somebody else settled the matter meanwhile.
+// overruled tells the user that another writer settled the matter meanwhile.
 func (t *Tracker) overruled(op *Operation) {
-	t.log.Info("The record of an operation was changed by somebody else while it ran", "uid", op.object.GetUID())
-	t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("the record of an operation (annotation %s) was changed by somebody else while the operation ran", AnnotationKeyOperation)))
+	t.log.Info("Another writer changed the record of an operation while it ran", "uid", op.object.GetUID())
+	t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("another writer changed the record of an operation (annotation %s) while it ran", AnnotationKeyOperation)))
 }
 
 // lost tells the user of a result that there is nothing left to store on.
@@ -72,8 +72,8 @@ func (t *Tracker) lost(op *Operation) {
 	}
 
 	t.metrics.lost.Inc()
-	t.log.Info("A create has ended whose managed resource is gone: nobody owns what it made", "uid", op.object.GetUID(), "external-name", name)
-	t.record.Event(op.object, event.Warning(reasonResultLost, errors.Errorf("a create has ended whose managed resource is gone: nobody owns external resource %q", name)))
+	t.log.Info("A create has ended whose managed resource is gone: its external resource has no owner", "uid", op.object.GetUID(), "external-name", name)
+	t.record.Event(op.object, event.Warning(reasonResultLost, errors.Errorf("a create has ended whose managed resource no longer exists: external resource %q has no owner", name)))
 }
 
 // warn the user about an object.

@@ -1,6 +1,7 @@
 package asyncstate
 
-// Remembered returns how many things a tracker has in memory.
+// Remembered returns how many things a tracker has in memory, without what expires
+// by itself.
 func Remembered(t *Tracker) int {
 	n := 0
 
@@ -16,5 +17,9 @@ func Remembered(t *Tracker) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	return n + len(t.slots) + len(t.line) + len(t.inLine) + t.running
+	for _, ss := range []*slots{t.working, t.deleting} {
+		n += len(ss.of) + len(ss.line) + len(ss.inLine)
+	}
+
+	return n + t.running
 }

@@ -14,28 +14,53 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// How soon an object that is stuck is looked at again by itself.
-const (
-	// finderAgain: its Finder may know more then.
-	finderAgain = time.Minute
+// personAgain is how soon an object is reconciled by itself of which only a person
+// knows more.
+const personAgain = 10 * time.Minute
 
-	// personAgain: only a person knows more, and will wake it.
-	personAgain = 10 * time.Minute
-)
+// An interruption is a create of which only the record is left.
+type interruption struct {
+	*record
 
-// resolve finds out what came of an operation of which only the record is left.
+	// asked is when this reconcile looked, before any answer came.
+	asked time.Time
+
+	// first is when this process first looked.
+	first time.Time
+}
+
+func (t *Tracker) interruption(mg resource.Managed, r *record) interruption {
+	now := time.Now()
+
+	// A process that repeats it sets a new deadline.
+	create := r.Holder + " " + r.Token + " " + r.Deadline.UTC().Format(time.RFC3339)
+
+	return interruption{record: r, asked: now, first: t.sightings.First(mg.GetUID(), create, now)}
+}
+
+// decide what an answer means of an interrupted create.
+func (t *Tracker) decide(i interruption, f Finding, err error) interrupted.Answer {
+	return interrupted.Decide(interrupted.Question{
+		Found:  f.Found(),
+		Absent: f.Absent(),
+		Err:    err,
+		Now:    i.asked,
+		Until:  t.absentFrom(i.record, i.first),
+		Since:  i.first,
+	})
+}
+
+// resolve the outcome of an operation of which only the record is left.
 //
 // Whatever is done about it begins with a write that the API server refuses if the
 // object is not the one that was read: the record may be settled by now.
 func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
 	t := e.tracker
-
-	// What is found to be absent was so then, whenever the answer comes.
-	asked := time.Now()
 
 	if resume := resumerOf(e.inner); resume != nil && r.Handle != "" {
 		return e.again(ctx, mg, r, interruptedResumed, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
@@ -44,44 +69,54 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 	}
 
 	if r.Type != Create {
-		// Whatever is left of it to be done is what is observed to be.
+		// What is left to be done is what is observed.
 		return e.observe(ctx, mg, r)
 	}
 
+	i := t.interruption(mg, r)
+
 	if find := finderOf(e.inner); find != nil && !r.Named {
 		f, err := find(ctx, mg, r.attempt())
+		if err == nil && f.Found() {
+			err = errors.Wrap(seam.CheckText(f.ExternalName, seam.MaxExternalName), "the external name that was found cannot be stored")
+		}
 
-		switch {
-		case err != nil:
-			return managed.ExternalObservation{}, e.unknown(ctx, mg, finderAgain, errors.Wrap(err, "cannot find out what came of the interrupted create"))
-		case f.Found():
+		switch a := t.decide(i, f, err); a.Verdict {
+		case interrupted.Found:
 			return e.found(ctx, mg, r, f.ExternalName)
-		case !f.Known:
-			return managed.ExternalObservation{}, e.unknown(ctx, mg, finderAgain, errors.Wrap(ErrResultUnknown, "the create was interrupted, and the provider can't tell yet what came of it"))
-		case !t.idempotent || meta.WasDeleted(mg):
-			return e.absent(ctx, mg, r, asked)
+		case interrupted.Failed:
+			t.log.Info("Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", err)
+			t.warn(mg, reasonCannotFind, errors.Wrap(err, "cannot look up the result of the interrupted create"))
+
+			return managed.ExternalObservation{}, e.unknown(ctx, mg, i, a, "looking it up failed, see the events of this object")
+		case interrupted.Unknown:
+			return managed.ExternalObservation{}, e.unknown(ctx, mg, i, a, "the provider cannot tell yet whether there is an external resource")
+		case interrupted.Wait, interrupted.Absent:
+			if !t.idempotent || meta.WasDeleted(mg) {
+				return e.absent(ctx, mg, i, a)
+			}
 		}
 	}
+
+	if !r.Named && !t.deterministic && !t.idempotent {
+		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonResultUnknown, personAgain, outcomeUnknownOf(r, "this provider cannot look it up"))
+	}
+
+	// Also before a create is repeated: some clients plan in Observe what they do in
+	// Create.
+	o, err := e.inner.Observe(ctx, mg)
 
 	switch {
-	case r.Named, t.deterministic:
-		o, err := e.inner.Observe(ctx, mg)
-		if err != nil {
-			return o, err
-		}
-
-		if o.ResourceExists {
-			return e.settle(ctx, mg, r)
-		}
-
-		if meta.WasDeleted(mg) || !t.idempotent && !t.deterministic {
-			return e.absent(ctx, mg, r, asked)
-		}
-	case !t.idempotent:
-		return managed.ExternalObservation{}, e.unknown(ctx, mg, personAgain, errors.Wrap(ErrResultUnknown, "the create was interrupted, and the provider has nothing to find out by what came of it. "+messageResolve))
+	case err != nil:
+		return o, err
+	case o.ResourceExists:
+		return e.settle(ctx, mg, r)
+	case (r.Named || t.deterministic) && (meta.WasDeleted(mg) || !t.idempotent && !t.deterministic):
+		// Without a name, only repeating the create tells what to delete.
+		return e.absent(ctx, mg, i, t.decide(i, Absent(), nil))
+	default:
+		return e.repeat(ctx, mg, r)
 	}
-
-	return e.repeat(ctx, mg, r)
 }
 
 // settle the record of a create that turned out to have succeeded.
@@ -95,13 +130,22 @@ func (e *external[M]) settle(ctx context.Context, mg M, r *record) (managed.Exte
 	return e.observe(ctx, mg, nil)
 }
 
-// found stores the name of what an interrupted create turned out to have made.
+// settledElsewhere removes the record of a create that upstream's annotations say has
+// ended.
+func (e *external[M]) settledElsewhere(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+	if err := e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{Strict: true}); err != nil {
+		return managed.ExternalObservation{}, err
+	}
+
+	e.tracker.log.Info("Removed the record of a create that was settled by another writer", "uid", mg.GetUID())
+
+	return e.observe(ctx, mg, nil)
+}
+
+// found stores the name of the external resource of an interrupted create, and has the
+// object reconciled again.
 func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (managed.ExternalObservation, error) {
 	t := e.tracker
-
-	if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
-		return managed.ExternalObservation{}, e.unknown(ctx, mg, finderAgain, errors.Wrap(err, "what the interrupted create made was found, but its external name can't be stored"))
-	}
 
 	cs := seam.Changes{succeeded(mg, time.Now()), seam.SetAnnotation(mg, meta.AnnotationKeyExternalName, name), forget(mg)}
 	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
@@ -109,9 +153,10 @@ func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (
 	}
 
 	t.metrics.resolved(r.Type, interruptedFound)
-	t.record.Event(mg, event.Normal(reasonFound, fmt.Sprintf("The create that was interrupted has made %q", name)))
+	t.record.Event(mg, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)))
 
-	return e.observe(ctx, mg, nil)
+	// The client was connected without this name, and may see nothing without it.
+	return managed.ExternalObservation{}, conflict(mg, "the external name was stored after the provider was connected")
 }
 
 // succeeded is the change that says when a create succeeded.
@@ -124,9 +169,9 @@ func failed(o client.Object, at time.Time) seam.Change {
 	return seam.CreateEnded(o, meta.AnnotationKeyExternalCreateFailed, at)
 }
 
-// concluded is what there is to say, beside its record, of a create whose external
-// resource turned out to exist although it was never seen to succeed: without the
-// record, an announcement alone would be refused to go on from.
+// concluded marks a create as succeeded whose external resource exists although it was
+// never seen to succeed: upstream's announcement without the record would stop the
+// object.
 func concluded(mg resource.Managed, r *record) seam.Changes {
 	if r == nil || r.Type != Create || !meta.ExternalCreateIncomplete(mg) {
 		return nil
@@ -135,27 +180,27 @@ func concluded(mg resource.Managed, r *record) seam.Changes {
 	return seam.Changes{succeeded(mg, time.Now())}
 }
 
-// absent goes on from what an interrupted create should have made, and hadn't when
-// that was asked, once it can't do so any more.
-func (e *external[M]) absent(ctx context.Context, mg M, r *record, asked time.Time) (managed.ExternalObservation, error) {
+// absent waits for an interrupted create that has made nothing yet, as long as it may
+// still be in progress, and then treats it as failed.
+func (e *external[M]) absent(ctx context.Context, mg M, i interruption, a interrupted.Answer) (managed.ExternalObservation, error) {
 	t := e.tracker
 
-	at := t.settledAt(r)
-	if wait := at.Sub(asked); wait > 0 {
-		return managed.ExternalObservation{}, e.unknown(ctx, mg, wait, errors.Errorf("the create was interrupted. The external resource was not found, but may come up until %s, since the process that asked for it may still be at work. "+
-			"If it surely isn't, remove the annotations %s and %s", at.UTC().Format(time.RFC3339), AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending))
+	from := t.absentFrom(i.record, i.first)
+
+	if a.Verdict == interrupted.Wait {
+		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonInterrupted, a.Again, errors.Errorf(messageWaiting, stamp(i.Started.Time), stamp(from)))
 	}
 
 	// The next attempt is begun by a write of the whole object, which fails if
 	// it is not the one that was read.
-	ended := r
+	r := i.record
 	if r.Phase == phaseRunning {
-		ended = r.ended(errors.New("interrupted"), at)
+		r = r.ended(errInterrupted, from)
 		t.metrics.resolved(r.Type, interruptedAbsent)
-		t.record.Event(mg, event.Normal(reasonAbsent, "The create that was interrupted has made nothing"))
+		t.record.Event(mg, event.Normal(reasonAbsent, "The interrupted create made no external resource"))
 	}
 
-	return e.observe(ctx, mg, ended)
+	return e.observe(ctx, mg, r)
 }
 
 // repeat an attempt that the external system makes once, however often it is asked.
@@ -171,13 +216,15 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	t := e.tracker
 
 	if meta.WasDeleted(mg) {
-		e.waits = "The " + string(r.Type) + " that was interrupted has to be gone on with, to find out what to delete."
+		e.waits = "The " + string(r.Type) + " that was interrupted must be completed first, to find out what to delete."
 		e.explain(reconciler.ReasonWaitingForAsyncOperation, e.waits)
 	}
 
 	if wait := time.Until(t.retryAt(r)); wait > 0 {
-		say(mg, corev1.ConditionFalse, ReasonInterrupted, failure(r).Error())
-		return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, failure(r))
+		err := t.failure(mg, r)
+		say(mg, corev1.ConditionFalse, ReasonInterrupted, t.attemptFailed(mg, r)+err.Error())
+
+		return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(err, string(r.Type)+" failed"))
 	}
 
 	if !e.acquire(mg) {
@@ -211,35 +258,38 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	op := t.operation(mg.GetUID())
 	if op == nil {
 		// It is over already.
-		return managed.ExternalObservation{}, conflict(mg, "its operation has ended meanwhile")
+		return managed.ExternalObservation{}, conflict(mg, messageEndedMeanwhile)
 	}
 
-	return e.observeRunning(ctx, mg, op)
+	return e.observeRunning(ctx, mg, op), nil
 }
 
-// unknown stops the reconcile, since nobody knows what came of a create.
-func (e *external[M]) unknown(ctx context.Context, mg M, again time.Duration, err error) error {
+// unknown stops the reconcile, since the outcome of a create is unknown. What is still
+// unknown after minutes is for a person to know.
+func (e *external[M]) unknown(ctx context.Context, mg M, i interruption, a interrupted.Answer, why string) error {
 	reason := ReasonInterrupted
-	if errors.Is(err, ErrResultUnknown) {
+	if a.Again >= interrupted.LastAgainUnknown {
 		reason = ReasonResultUnknown
 	}
 
-	stopped := e.stop(ctx, mg, reason, err)
-
-	if s := seam.From(ctx); s != nil {
-		s.RequeueAfter(again)
-	}
-
-	return stopped
+	return e.stop(ctx, mg, reason, a.Again, outcomeUnknownOf(i.record, why))
 }
 
 // stop the reconcile with a condition that says why.
-func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReason, err error) error {
+func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReason, again time.Duration, err error) error {
 	message := err.Error()
-	if had := mg.GetCondition(TypeOperation); had.Reason != reason || had.Message != message {
-		if reason == ReasonRecordUnusable {
+
+	had := mg.GetCondition(TypeOperation)
+	if had.Reason == ReasonResultUnknown && had.Message == message {
+		// A new process has not asked for as long.
+		reason = ReasonResultUnknown
+	}
+
+	if had.Reason != reason || had.Message != message {
+		switch reason {
+		case ReasonRecordUnusable:
 			e.tracker.warn(mg, reasonRecordUnusable, err)
-		} else {
+		case ReasonResultUnknown:
 			e.tracker.warn(mg, reasonResultUnknown, err)
 			e.tracker.metrics.resolved(Create, interruptedUnknown)
 		}
@@ -252,7 +302,7 @@ func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReaso
 	}
 
 	if s := seam.From(ctx); s != nil {
-		s.RequeueAfter(personAgain)
+		s.Requeue(seam.InsteadOfBackoff(again))
 	}
 
 	return err

@@ -1,16 +1,21 @@
 package asyncstate_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -135,7 +140,7 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 				reconciled(t, p, "b")
 
 				if n := w.cloud.count(asyncstate.Delete); n != 0 {
-					t.Errorf("\n%s\nA delete was begun of nobody knows what", tc.reason)
+					t.Errorf("\n%s\nA delete was begun of an unknown resource", tc.reason)
 				}
 
 				if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && got != reconciler.ReasonWaitingForAsyncOperation {
@@ -339,4 +344,246 @@ func TestFinderWithTokens(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a Finder found is observed by a client that was connected with its name.
+func TestFound_ConnectsAgain(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		deleting bool
+	}{
+		"Wanted":  {reason: "A client that takes the name when it is connected sees nothing before, and would create a second resource."},
+		"Deleted": {reason: "It sees nothing to delete, either, and the resource would be leaked.", deleting: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, finder, bucket("b"))
+				w.manual = true
+				w.graft = []managed.ReconcilerOption{managed.WithCreationGracePeriod(0)}
+				w.connector = func(p *process) upstream.ExternalConnector { return w.cloud.boundConnector(p.dead.Load) }
+				p := w.start()
+				defer w.end()
+
+				reconciled(t, p, "b")
+				pass(6 * time.Minute)
+				p.kill()
+				p = w.start()
+
+				if tc.deleting {
+					w.delete("b")
+				}
+
+				for range 3 {
+					if w.gone() {
+						break
+					}
+
+					reconciled(t, p, "b")
+					pass(11 * time.Minute)
+				}
+
+				got, want := w.cloud.ownedBy("uid-1"), 1
+				if tc.deleting {
+					want = 0
+				}
+
+				if len(got) != want || w.gone() != tc.deleting || w.cloud.count(asyncstate.Create) != 1 {
+					t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, w.cloud.count(asyncstate.Create), got, describe(w.get("b")))
+				}
+			})
+		})
+	}
+}
+
+// skew has the record of b, as it is stored, come from a clock that is ahead by d.
+func skew(t *testing.T, w *world, d time.Duration) {
+	t.Helper()
+
+	w.edit("b", func(b *testkit.Bucket) {
+		fields := map[string]any{}
+		if err := json.Unmarshal([]byte(record(b)), &fields); err != nil {
+			t.Fatal(err)
+		}
+
+		for _, k := range []string{"started", "deadline"} {
+			text, _ := fields[k].(string)
+
+			at, err := time.Parse(time.RFC3339, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			fields[k] = at.Add(d).Format(time.RFC3339)
+		}
+
+		text, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: string(text)})
+	})
+}
+
+// When absence is believed doesn't depend on the clock of the process that died.
+func TestAbsence_CountsFromFirstSight(t *testing.T) {
+	const decade = 10 * 365 * 24 * time.Hour
+
+	cases := map[string]struct {
+		reason string
+		skew   time.Duration
+		option asyncstate.TrackerOption
+		until  time.Duration
+	}{
+		"InStep":            {reason: "As long as an operation may take, from when the record was first seen.", until: time.Hour},
+		"Ahead":             {reason: "A clock that is ten years ahead does not make the object wait for ten years.", skew: decade, until: time.Hour},
+		"Behind":            {reason: "A clock that is ten years behind does not prove that the other process is dead.", skew: -decade, until: time.Hour},
+		"ALittleBehind":     {reason: "Nor does one that is 50 minutes behind.", skew: -50 * time.Minute, until: time.Hour},
+		"AbsenceAfter":      {reason: "The provider knows how long another process can be at work.", option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
+		"AbsenceAfterAhead": {reason: "As above, ten years ahead.", skew: decade, option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, finder, bucket("b"))
+				if tc.option != nil {
+					w.options = append(w.options, tc.option)
+				}
+
+				p := w.start()
+				defer w.end()
+
+				pass(3 * time.Minute)
+				p.kill()
+				skew(t, w, tc.skew)
+				pass(5 * time.Minute)
+				w.start()
+
+				pass(tc.until - time.Second)
+
+				if n := w.cloud.count(asyncstate.Create); n != 1 {
+					t.Errorf("\n%s\n%d creates while the other process may be at work: %s", tc.reason, n, describe(w.get("b")))
+				}
+
+				pass(2*time.Second + w.cloud.takes)
+
+				if b := w.get("b"); meta.GetExternalName(b) != "id-1" || w.cloud.count(asyncstate.Create) != 2 {
+					t.Errorf("\n%s\n%d creates: %s", tc.reason, w.cloud.count(asyncstate.Create), describe(b))
+				}
+			})
+		})
+	}
+}
+
+// A create that was begun by a clock that is ahead can be repeated more than once.
+func TestRepetition_ClockWasAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, token, bucket("b"))
+		p := w.start()
+		defer w.end()
+
+		pass(3 * time.Minute)
+		p.kill()
+		skew(t, w, 3*time.Hour)
+
+		p = w.start()
+		pass(3 * time.Minute)
+		p.kill()
+		w.start()
+		pass(30 * time.Minute)
+
+		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || len(w.cloud.names()) != 1 {
+			t.Error(describe(b))
+		}
+	})
+}
+
+// What appears after the first look-up is found soon.
+func TestFinder_IsAskedAgain(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		after  time.Duration
+		within time.Duration
+		answer func() (asyncstate.Finding, error)
+	}{
+		"AbsentForSeconds": {
+			reason: "The request was under way when the process died.",
+			after:  3 * time.Second, within: 8 * time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+		},
+		"AbsentForMinutes": {
+			reason: "A minute is the most.",
+			after:  20 * time.Minute, within: 21*time.Minute + time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+		},
+		"UnknownForSeconds": {
+			reason: "The external system cannot tell yet.",
+			after:  3 * time.Second, within: 8 * time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
+		},
+		"UnknownForHours": {
+			reason: "Five minutes is the most.",
+			after:  3 * time.Hour, within: 3*time.Hour + 5*time.Minute + time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
+		},
+		"FailsForSeconds": {
+			reason: "The external system can't be asked.",
+			after:  3 * time.Second, within: 8 * time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota },
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, finder, bucket("b"))
+				p := w.start()
+				defer w.end()
+
+				pass(6 * time.Minute)
+				p.kill()
+
+				began := time.Now()
+
+				w.connector = func(p *process) upstream.ExternalConnector {
+					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+						inner, _ := w.cloud.client(finder, p.dead.Load, nil).(findingClient)
+
+						return lateClient{inner, func() (asyncstate.Finding, error, bool) {
+							f, err := tc.answer()
+							return f, err, time.Since(began) >= tc.after
+						}}, nil
+					})
+				}
+				p = w.start()
+				pass(tc.within)
+
+				if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" {
+					t.Errorf("\n%s\nAfter %s: %s", tc.reason, tc.within, describe(b))
+				}
+
+				if n, most := p.reconciles.Load(), int64(20+tc.within/time.Minute); n > most {
+					t.Errorf("\n%s\n%d reconciles, want %d at most", tc.reason, n, most)
+				}
+			})
+		})
+	}
+}
+
+// A lateClient finds nothing until it is ready.
+type lateClient struct {
+	findingClient
+
+	answer func() (f asyncstate.Finding, err error, ready bool) //nolint:revive,staticcheck // As Find has it, and one more.
+}
+
+func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	if f, err, ready := c.answer(); !ready {
+		return f, err
+	}
+
+	return c.findingClient.Find(ctx, mg, a)
 }

@@ -192,7 +192,7 @@ func (p *process) elected(_ context.Context, q workqueue.TypedRateLimitingInterf
 }
 
 // A process that loses the leadership begins nothing any more, whether it ends at
-// once, as it should, or lingers. The next leader finds out what came of what ran,
+// once, as it should, or lingers. The next leader determines the outcome of what ran,
 // and never makes a second external resource.
 func TestLeadershipIsLost(t *testing.T) {
 	// What the create of the old leader is at.
@@ -228,7 +228,7 @@ func TestLeadershipIsLost(t *testing.T) {
 			kind:   nothing, after: late, lingers: true, want: asyncstate.ReasonResultUnknown, finally: asyncstate.ReasonResultUnknown, creates: 1,
 		},
 		"NothingToGoByDeaf": {
-			reason: "The old leader stores what came of it when it is over: it is still true.",
+			reason: "The old leader stores the outcome when it is over: it is still true.",
 			kind:   nothing, after: late, lingers: true, deaf: true, want: asyncstate.ReasonResultUnknown, finally: asyncstate.ReasonFinished, creates: 1,
 		},
 		"FinderFinds": {
@@ -256,7 +256,7 @@ func TestLeadershipIsLost(t *testing.T) {
 			kind:   token, after: early, lingers: true, deaf: true, want: asyncstate.ReasonRunning, finally: asyncstate.ReasonFinished, creates: 2,
 		},
 		"Resumer": {
-			reason: "It is gone on with.",
+			reason: "It is resumed.",
 			kind:   resumer, after: late, want: asyncstate.ReasonRunning, finally: asyncstate.ReasonFinished, creates: 1,
 		},
 		"Deterministic": {
@@ -301,7 +301,7 @@ func TestLeadershipIsLost(t *testing.T) {
 					old.kill()
 				}
 
-				// Who has lost the leadership doesn't begin what comes up now.
+				// The old leader doesn't begin what comes up now.
 				if err := w.api.Server().Create(context.Background(), bucket("other")); err != nil {
 					t.Fatal(err)
 				}
@@ -403,7 +403,7 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	})
 }
 
-// Who was never elected ends at once: it has nothing to wait for.
+// A process that was never elected ends at once: it has nothing to wait for.
 func TestNeverElected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))

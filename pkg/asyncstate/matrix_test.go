@@ -55,7 +55,7 @@ func interruptions() []interruption {
 	return out
 }
 
-// An ending is what became of an interrupted operation.
+// An ending is the outcome of an interrupted operation.
 type ending struct {
 	Creates, Updates, Deletes int // asked for
 	Made                      int
@@ -71,7 +71,7 @@ type ending struct {
 	Incomplete bool // as upstream sees it
 }
 
-// ending returns what should become of it, as docs/async.md has it.
+// ending returns the outcome that docs/async.md describes.
 func (i interruption) ending() ending {
 	out := ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess}
 
@@ -117,7 +117,7 @@ func (i interruption) ending() ending {
 	return ending{Creates: out.Creates, Updates: out.Updates, Deletes: max(1, out.Deletes), Made: out.Made, Gone: true}
 }
 
-// knows tells whether there is anything to find out by what came of a create.
+// knows reports whether the outcome of the create can be determined.
 func (i interruption) knows() bool {
 	switch i.kind {
 	case finder, token, deterministic:

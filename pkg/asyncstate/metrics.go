@@ -6,10 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are what a control plane's operator can watch operations by. Register
-// them with controller-runtime's metrics.Registry, once for all trackers that use
-// them. Their labels are the type of the operation, and what came of it: never
-// names.
+// Metrics count operations. Register them with controller-runtime's metrics.Registry,
+// once for all trackers that use them. Their labels are the type of the operation and
+// its outcome, never names.
 //
 // Metrics are safe for concurrent use.
 type Metrics struct {
@@ -21,14 +20,14 @@ type Metrics struct {
 	lost        prometheus.Counter
 }
 
-// What can come of an operation.
+// Outcomes of operations.
 const (
 	outcomeSucceeded = "succeeded"
 	outcomeFailed    = "failed"
 	outcomeUnknown   = "unknown"
 )
 
-// What can come of an operation that was interrupted.
+// What is done about an operation that was interrupted.
 const (
 	interruptedResumed  = "resumed"
 	interruptedFound    = "found"
@@ -38,15 +37,17 @@ const (
 )
 
 // NewMetrics returns metrics that know of nothing yet.
+//
+// Counters with labels exist from the start, so that alerts see the first increase.
 func NewMetrics() *Metrics {
-	return &Metrics{
+	m := &Metrics{
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "graft_async_operations_running",
 			Help: "Operations that run.",
 		}, []string{"type"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "graft_async_operations_total",
-			Help: "Operations that ended, by what came of them.",
+			Help: "Operations that ended, by outcome.",
 		}, []string{"type", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "graft_async_operation_duration_seconds",
@@ -63,9 +64,25 @@ func NewMetrics() *Metrics {
 		}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "graft_async_results_lost_total",
-			Help: "Results of creates whose managed resource was gone when they ended: external resources that nobody owns.",
+			Help: "Results of creates whose managed resource no longer existed when they ended: external resources without an owner.",
 		}),
 	}
+
+	for _, t := range []Type{Create, Update, Delete} {
+		m.running.WithLabelValues(string(t))
+		m.duration.WithLabelValues(string(t))
+		m.interrupted.WithLabelValues(string(t), interruptedResumed)
+
+		for _, o := range []string{outcomeSucceeded, outcomeFailed, outcomeUnknown} {
+			m.ended.WithLabelValues(string(t), o)
+		}
+	}
+
+	for _, how := range []string{interruptedFound, interruptedAbsent, interruptedRepeated, interruptedUnknown} {
+		m.interrupted.WithLabelValues(string(Create), how)
+	}
+
+	return m
 }
 
 // Describe the metrics.

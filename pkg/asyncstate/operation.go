@@ -27,6 +27,9 @@ type Operation struct {
 	// object as it was when the operation began. It is never changed.
 	object client.Object
 
+	// slots are those of which the operation has one.
+	slots *slots
+
 	ctx    context.Context //nolint:containedctx // It is the operation's own lifetime.
 	cancel context.CancelCauseFunc
 
@@ -51,6 +54,14 @@ type Operation struct {
 
 	// tried is what of that was sent to the API server before, and may be there.
 	tried map[string][]string
+
+	// abandonment is due a while after the deadline if the client has to end the
+	// operation. It is nil if the tracker runs it.
+	abandonment *time.Timer
+
+	// abandoned says that the operation holds up nothing any more, although it has
+	// not ended.
+	abandoned bool
 
 	over    bool
 	endedAt time.Time
@@ -79,13 +90,15 @@ func (op *Operation) Token() string {
 }
 
 // SetExternalName puts the name of the external resource on the API server, and
-// returns when it is there. It is to be called as soon as the name is known. It
-// returns an error for a name that can't be stored. If it could not be stored yet,
-// it returns an error, too; the name is then stored with the operation's result,
-// at the latest, and there is nothing for the caller to do.
+// returns when it is there. Call it as soon as the name is known.
+//
+// It returns an error if the name cannot be stored yet, and then stores it with the
+// operation's result at the latest; or if the name can never be stored. There is an
+// external resource in both cases, so all its errors wrap ErrOutcomeUnknown: a Create
+// that returns one is not repeated as one that failed is.
 func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 	if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
-		return errors.Wrap(err, "cannot set external name")
+		return unknown{errors.Wrap(err, "cannot set external name")}
 	}
 
 	return op.update(ctx, func(r *record) {
@@ -94,12 +107,21 @@ func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 	})
 }
 
-// SetHandle puts on the API server what a Resumer needs to go on with the operation
-// in another process, and returns when it is there. It must not be a secret. It
-// returns an error for a handle that can't be stored, or could not be.
+// SetHandle puts on the API server what a Resumer needs to resume the operation in
+// another process, and returns when it is there. It must not be a secret. It returns
+// an error, which wraps ErrOutcomeUnknown, for a handle that cannot be stored or could
+// not be.
 func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	if err := seam.CheckText(handle, maxHandle); err != nil {
-		return errors.Wrap(err, "cannot set handle")
+		return unknown{errors.Wrap(err, "cannot set handle")}
+	}
+
+	// The record is JSON, in which some characters take more than one byte.
+	had := *op.snapshot()
+	had.Handle = handle
+
+	if n := len(had.text()); n > maxRecord {
+		return unknown{errors.Errorf("cannot set handle: the record of the operation would have %d bytes, and %d is the most", n, maxRecord)}
 	}
 
 	return op.update(ctx, func(r *record) { r.Handle = handle })
@@ -108,10 +130,11 @@ func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 // Progress says how far the operation is: in percent, and in words that must not
 // hold a secret. It is shown with the object's next reconcile, for which it asks
 // no more often than the tracker's report interval. It costs no request. It
-// returns an error if percent is not from 0 to 100, or if the operation has ended.
+// returns an error, which wraps ErrOutcomeUnknown, if percent is not from 0 to 100, or
+// if the operation has ended.
 func (op *Operation) Progress(percent int, message string) error {
 	if percent < 0 || percent > 100 {
-		return errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)
+		return unknown{errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)}
 	}
 
 	message = clean(message, maxError)
@@ -121,7 +144,7 @@ func (op *Operation) Progress(percent int, message string) error {
 
 	switch {
 	case op.over:
-		return ErrEnded
+		return unknown{ErrEnded}
 	case op.percent == percent && op.message == message:
 		return nil
 	}
@@ -151,16 +174,24 @@ func (op *Operation) Progress(percent int, message string) error {
 	return nil
 }
 
-// End says that the operation is over, and what came of it. It returns at once;
+// End says that the operation is over, and with which outcome. It returns at once;
 // the result is stored in the background, and not forgotten until it is. It is
 // called once; later calls do nothing.
 func (op *Operation) End(err error) { op.conclude(err, nil) }
 
-// conclude an operation that somebody else ran.
+// conclude an operation that the tracker did not run.
 func (op *Operation) conclude(err error, set map[string]string) {
 	if op.finish(err, set, nil) {
 		go op.settle()
 	}
+}
+
+// snapshot returns the record as the API server has it. It must not be changed.
+func (op *Operation) snapshot() *record {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+
+	return op.record
 }
 
 // status of an operation, if it runs.
@@ -190,7 +221,7 @@ func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
 		Generation: o.GetGeneration(),
 	}
 
-	// What failed goes on being said until it succeeds.
+	// The failure is reported until an attempt succeeds.
 	if had != nil && had.Type == typ {
 		r.Failures, r.Error = had.Failures, had.Error
 		if r.Attempt = had.Attempt; had.Phase != phaseRunning {
@@ -203,25 +234,32 @@ func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
 
 // again returns the record of the same attempt, made once more by this tracker.
 func (t *Tracker) again(had *record) *record {
-	r := *had
+	r, now := *had, metav1.NewTime(time.Now())
 	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, phaseRunning, true, nil
-	r.Deadline = metav1.NewTime(time.Now().Add(t.timeout))
+	r.Abandoned = false
+	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(t.timeout))
 
 	return &r
 }
 
 // register an operation whose record is stored. It doesn't run yet; others see it
-// already. Its object must have a slot.
-func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) (*Operation, error) {
+// already. Its object should have one of the slots.
+func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record, ss *slots) (*Operation, error) {
 	if !t.enter() {
 		return nil, ErrStopped
 	}
 
 	o, _ := mg.DeepCopyObject().(client.Object)
 
+	if ss == nil {
+		// It was begun although what was observed did not ask for it.
+		ss = t.slotsFor(mg)
+	}
+
 	op := &Operation{
 		tracker: t,
 		object:  o,
+		slots:   ss,
 		storing: make(chan struct{}, 1),
 		settled: make(chan struct{}),
 		again:   r.Repeated || r.Handle != "",
@@ -244,7 +282,7 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) 
 	t.metrics.began(r.Type)
 
 	timer := time.AfterFunc(time.Until(r.Deadline.Time), func() { op.cancel(ErrDeadline) })
-	unrush := context.AfterFunc(t.hurry, func() { op.cancel(ErrStopped) }) //nolint:contextcheck // The tracker's own.
+	unrush := context.AfterFunc(t.cancelling, func() { op.cancel(ErrStopped) }) //nolint:contextcheck // The tracker's own.
 
 	context.AfterFunc(op.ctx, func() { //nolint:contextcheck // The operation's own.
 		timer.Stop()
@@ -257,21 +295,26 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record) 
 // run an operation to its end, in the goroutine that calls it. What fn does to the
 // annotations of mg is stored with the result.
 func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (managed.ConnectionDetails, error)) {
-	before := maps.Clone(mg.GetAnnotations())
+	var details managed.ConnectionDetails
 
-	details, err := op.call(fn)
+	before, err := maps.Clone(mg.GetAnnotations()), errExited
 
-	changed := map[string]string{}
+	// Deferred, since a client may end the goroutine (runtime.Goexit).
+	defer func() {
+		changed := map[string]string{}
 
-	for k, v := range mg.GetAnnotations() {
-		if was, ok := before[k]; (!ok || was != v) && k != AnnotationKeyOperation && v != "" {
-			changed[k] = v
+		for k, v := range mg.GetAnnotations() {
+			if was, ok := before[k]; (!ok || was != v) && k != AnnotationKeyOperation && v != "" {
+				changed[k] = v
+			}
 		}
-	}
 
-	if op.finish(err, changed, details) {
-		op.settle()
-	}
+		if op.finish(err, changed, details) {
+			op.settle()
+		}
+	}()
+
+	details, err = op.call(fn)
 }
 
 // call fn, and turn a panic into an error.
@@ -305,6 +348,10 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 
 	op.over, op.endedAt, op.err = true, time.Now(), err
 
+	if op.abandonment != nil {
+		op.abandonment.Stop()
+	}
+
 	for k, v := range set {
 		// What was said explicitly is not overruled by what was left in an
 		// object.
@@ -313,11 +360,15 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 		}
 	}
 
-	r := op.record
+	r, abandoned := op.record, op.abandoned
 	op.mu.Unlock()
 
 	op.cancel(ErrEnded)
 	t.details.keep(op.object.GetUID(), details)
+
+	if err != nil {
+		t.failures.keep(r.ended(err, op.endedAt), err)
+	}
 
 	if r.Type == Delete && err == nil {
 		t.details.forget(op.object.GetUID())
@@ -326,15 +377,19 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 
 	t.metrics.endedWith(r.Type, outcome(r, err), time.Since(r.Started.Time))
 	t.metrics.unstored.Inc()
-	t.release(op.object.GetUID())
+
+	if !abandoned {
+		t.release(op.slots, op.object.GetUID())
+	}
+
 	t.tell(op, r, err)
 
 	return true
 }
 
 // cancelled returns what err of an operation means that was cancelled for that
-// cause. Clients have many ways to say that they were, most of which nobody else
-// understands: whatever they say, it may be that.
+// cause. Clients have many ways to say that they were, most of them in words of their
+// own: whatever they say, it may be that.
 func (t *Tracker) cancelled(err, cause error) error {
 	// Why it was cancelled says more than that it was.
 	if errors.Is(err, context.Canceled) {
@@ -350,7 +405,7 @@ func (t *Tracker) cancelled(err, cause error) error {
 	return unknown{err}
 }
 
-// unknown is an error of an operation that was interrupted.
+// unknown is an error of an operation whose outcome it leaves unknown.
 type unknown struct{ error }
 
 func (u unknown) Unwrap() []error { return []error{u.error, ErrOutcomeUnknown} }

@@ -51,19 +51,19 @@ func WithMetrics(m *Metrics) TrackerOption {
 	return func(t *Tracker) { t.metrics = m }
 }
 
-// WithTimeout sets how long an operation may take, DefaultTimeout by default. When
-// the time is over its context is cancelled, and it counts as ended when it
-// returns, not earlier.
+// WithTimeout sets how long an operation may take, DefaultTimeout by default. Then its
+// context is cancelled. It counts as ended when it returns, not earlier; one that a
+// client has to end (see Tracker.Begin) is abandoned a minute later.
 func WithTimeout(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithTimeout")
 	return func(t *Tracker) { t.timeout = d }
 }
 
-// WithAbsenceAfter sets how long after its beginning a create of another process
-// is taken to be still on its way, if what it should have made is not found. By
-// default it is until its deadline. A shorter time is for providers that can be
-// sure that such a process is dead: an external resource that comes up later is
-// one too many.
+// WithAbsenceAfter sets how long a create of another process is taken to be still in
+// progress, if its external resource is not found. It counts from when this process
+// first saw the create's record. By default it is the time that the create was allowed.
+// A shorter time is for providers that can be sure that such a process is dead: an
+// external resource that appears later is one too many.
 func WithAbsenceAfter(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithAbsenceAfter")
 	return func(t *Tracker) { t.absentAfter = d }
@@ -80,16 +80,18 @@ func WithBackoff(first, last time.Duration) TrackerOption {
 }
 
 // WithMaxOperations sets how many operations may run at the same time,
-// DefaultMaxOperations by default. Others wait for their turn, and say so.
+// DefaultMaxOperations by default, and as many more of objects that are being
+// deleted. Others wait for their turn, and say so.
 func WithMaxOperations(n int) TrackerOption {
 	mustBePositive(n, "WithMaxOperations")
 	return func(t *Tracker) { t.most = n }
 }
 
 // WithShutdownTimeout sets how long Start waits for running operations when its
-// context is done, DefaultShutdownTimeout by default. It should be shorter than
-// the manager's grace period, 30 seconds by default. Operations that run longer
-// are cancelled; their records stay.
+// context is done, DefaultShutdownTimeout by default. Operations that run longer are
+// cancelled, and Start waits for them, and for results to be stored, for as long again.
+// It should be shorter than the manager's grace period, 30 seconds by default. The
+// records of operations that did not end stay.
 func WithShutdownTimeout(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithShutdownTimeout")
 	return func(t *Tracker) { t.shutdown = d }
@@ -104,14 +106,14 @@ func WithReportInterval(d time.Duration) TrackerOption {
 
 // WithDeterministicNames declares that the name of an external resource is known
 // before it is created, and that the external system never has two of a name. A
-// create whose result is not known is then observed by that name, and repeated.
+// create whose outcome is unknown is then observed by that name, and repeated.
 func WithDeterministicNames() TrackerOption {
 	return func(t *Tracker) { t.deterministic = true }
 }
 
 // WithIdempotentTokens declares that Create hands Token to an external system that
-// makes one resource for a token, however often it is asked to. A create whose
-// result is not known is then repeated with its token.
+// makes one resource for a token, however often it is asked to. A create whose outcome
+// is unknown is then observed, and repeated with its token.
 //
 // If the external system insists on the same request with the same token, a spec
 // that was changed meanwhile stands in the way. Implement Finder, too.
@@ -126,9 +128,9 @@ func WithCancellableCreates() TrackerOption {
 	return func(t *Tracker) { t.cancellable = true }
 }
 
-// WithOwnGoroutines says that the external client's Create, Update and Delete
-// return at once, and have called Begin if anything goes on. Without it the
-// tracker calls them in goroutines of its own.
+// WithOwnGoroutines says that the external client's Create, Update and Delete return
+// at once, and call Begin before they leave anything running. Without it the tracker
+// calls them in goroutines of its own.
 func WithOwnGoroutines() TrackerOption {
 	return func(t *Tracker) { t.ownGoroutines = true }
 }

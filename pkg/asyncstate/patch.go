@@ -6,6 +6,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,12 +31,14 @@ func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) 
 
 	// What it has instead of a record was met by Observe.
 	if had, err := recordOf(o); err == nil {
-		meta.AddAnnotations(o, map[string]string{AnnotationKeyOperation: t.next(o, Create, had).text()})
+		r, a := t.next(o, Create, had), announcedOn(o)
+		r.Announced = &a
+		meta.AddAnnotations(o, map[string]string{AnnotationKeyOperation: r.text()})
 	}
 }
 
-// keepTrue keeps true what the conditions say of operations, whatever upstream
-// makes of what it observed, and wherever it returns before that.
+// keepTrue corrects what the conditions say of operations: upstream may have observed
+// something else, or returned before it observed anything.
 func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) {
 	mg, ok := o.(resource.Managed)
 	if !ok {
@@ -54,7 +57,12 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 
 	if synced && r != nil && r.Error != "" {
 		// As it was, if it was there: it is no news.
-		s.SetConditions(o, xpv2.ReconcileError(failure(r)))
+		stored, ok := s.Base().(resource.Managed)
+		if !ok {
+			stored = mg
+		}
+
+		s.SetConditions(o, xpv2.ReconcileError(errors.New(prefixFailed(r)+t.failure(stored, r).Error())))
 	}
 
 	running := mg.GetCondition(TypeOperation).Status == corev1.ConditionTrue
@@ -63,8 +71,8 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 	case !running || t.operation(mg.GetUID()) != nil:
 	case r == nil || r.Phase == phaseFailed:
 		// It has ended while the object was paused, for example.
-		sayEnded(mg, r)
+		t.sayEnded(mg, r)
 	case mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused:
-		say(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. It is found out what came of it when reconciliation is no longer paused.")
+		say(mg, corev1.ConditionFalse, ReasonInterrupted, "The "+string(r.Type)+" was interrupted. Its outcome is determined when reconciliation is no longer paused.")
 	}
 }

@@ -125,7 +125,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 			})
 		case 9:
 			n := 1 + r.IntN(3)
-			note("%d writes meet somebody else's", n)
+			note("%d writes meet another writer's", n)
 			p.faults(func(verb string, o client.Object) error {
 				if n--; n >= 0 && verb != testkit.LiveGet {
 					return kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, o.GetName(), errors.New("modified"))
@@ -142,7 +142,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 			note("the user asks for %s", region)
 			w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = region })
 		case 11:
-			note("somebody writes a label")
+			note("another writer sets a label")
 
 			if !w.gone() {
 				w.edit("b", func(b *testkit.Bucket) { b.SetLabels(map[string]string{"n": fmt.Sprint(r.Int())}) })
@@ -220,7 +220,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 		}
 
 		if k != nothing && k != resumer && k != namedMid && !refuses {
-			t.Errorf("A client that has something to go by ends with a question: %s", describe(b))
+			t.Errorf("A client that can determine the outcome ends with a question: %s", describe(b))
 		}
 
 		note("a person settles it: the cloud has %v", w.cloud.ownedBy(uid))

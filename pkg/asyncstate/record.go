@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,9 +15,9 @@ import (
 )
 
 // AnnotationKeyOperation is the annotation that holds the record of an object's
-// operation, from before that can reach the external system until its result is
-// stored. It is Graft's to write. To remove it is to tell Graft that there is
-// nothing to find out any more: see docs/async.md before you do.
+// operation, from before it can reach the external system until its result is stored.
+// It is Graft's to write. Removing it tells Graft that the matter is settled: see
+// docs/async.md first.
 const AnnotationKeyOperation = "graft.crossplane.io/async-operation"
 
 // recordVersion is that of the records that are written and read here.
@@ -26,6 +27,7 @@ const recordVersion = 1
 // object together is 256 KiB.
 const (
 	maxHandle = 32 << 10
+	maxRecord = 40 << 10
 	maxError  = 1 << 10
 )
 
@@ -39,7 +41,7 @@ const (
 	// phaseFailed: the external system refused it.
 	phaseFailed phase = "failed"
 
-	// phaseUnknown: it has ended, and nobody knows how.
+	// phaseUnknown: it has ended, and its outcome is unknown.
 	phaseUnknown phase = "unknown"
 )
 
@@ -56,17 +58,28 @@ type record struct {
 	// process.
 	Holder string `json:"holder"`
 
+	// Announced is what upstream's annotations said of earlier creates when this
+	// one was announced. It is missing unless the announcement and the record were
+	// stored together.
+	Announced *announced `json:"announced,omitempty"`
+
 	// Generation of the object when it began.
 	Generation int64 `json:"generation,omitempty"`
 
-	Started  metav1.Time `json:"started"`
-	Deadline metav1.Time `json:"deadline"`
+	// Started is when the attempt began, Began when its holder did, if that is
+	// another who repeats it. Deadline is by the clock of the holder.
+	Started  metav1.Time  `json:"started"`
+	Began    *metav1.Time `json:"began,omitempty"`
+	Deadline metav1.Time  `json:"deadline"`
 
-	// Ended is when it was seen to end, without success.
+	// Abandoned says that it has not ended, but is not waited for any more.
+	Abandoned bool `json:"abandoned,omitempty"`
+
+	// Ended is when it was seen to end, or was abandoned, without success.
 	Ended *metav1.Time `json:"ended,omitempty"`
 
 	// Failures counts the attempts in a row, and the repetitions of one, that
-	// ended without success; Error is what the last of them ended with.
+	// ended without success; Error is of what kind the last one's error was.
 	Failures int    `json:"failures,omitempty"`
 	Error    string `json:"error,omitempty"`
 
@@ -77,6 +90,43 @@ type record struct {
 	// Repeated says that the attempt was made more than once, so that to be
 	// refused now doesn't mean to have been refused before.
 	Repeated bool `json:"repeated,omitempty"`
+}
+
+// announced is the text of upstream's annotations that say when a create ended.
+type announced struct {
+	Succeeded string `json:"succeeded,omitempty"`
+	Failed    string `json:"failed,omitempty"`
+}
+
+func announcedOn(o client.Object) announced {
+	a := o.GetAnnotations()
+
+	return announced{Succeeded: clean(a[meta.AnnotationKeyExternalCreateSucceeded], 64), Failed: clean(a[meta.AnnotationKeyExternalCreateFailed], 64)}
+}
+
+// settledElsewhere reports whether upstream's annotations say that the recorded
+// create has ended, although its record is still there: a provider without Graft, or
+// a person, has settled it meanwhile.
+//
+// The annotations count whole seconds, of clocks that may differ. So that they say
+// something else than when the create was announced matters more than what time they
+// say.
+func (r *record) settledElsewhere(o client.Object) bool {
+	switch {
+	case r.Type != Create || r.Phase == phaseFailed:
+		return false
+	case o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] == "":
+		// Upstream's own message asks for that.
+		return true
+	case meta.ExternalCreateIncomplete(o):
+		return false
+	case r.Announced != nil:
+		return *r.Announced != announcedOn(o)
+	default:
+		// Plain upstream says that a create has succeeded as soon as it has begun.
+		// Only another create, announced later, says anything of this one.
+		return meta.GetExternalCreatePending(o).After(r.Started.Time)
+	}
 }
 
 // recordOf returns the record that o has, or nil if it has none. An error wraps
@@ -149,7 +199,7 @@ func (r *record) check(o client.Object) error {
 		return badField("holder", "it is empty")
 	case r.Started.IsZero():
 		return badField("started", "it is no time")
-	case r.Deadline.Before(&r.Started):
+	case r.Deadline.Time.Before(r.began()):
 		return badField("deadline", "it is before the start")
 	case r.Phase != phaseRunning && r.Ended == nil:
 		return badField("ended", "it is missing")
@@ -166,9 +216,25 @@ func badField(name, format string, args ...any) error {
 
 // text of the annotation.
 func (r *record) text() string {
-	// A struct of strings, numbers and times can always be marshalled.
-	b, _ := json.Marshal(r)
-	return string(b)
+	var b strings.Builder
+
+	// An annotation is no web page: what is escaped needlessly is six times as long.
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+
+	// A struct of strings, numbers and times can always be encoded.
+	_ = enc.Encode(r)
+
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// began returns when the holder of the record began, by its own clock.
+func (r *record) began() time.Time {
+	if r.Began != nil {
+		return r.Began.Time
+	}
+
+	return r.Started.Time
 }
 
 func (r *record) attempt() Attempt {
@@ -178,7 +244,7 @@ func (r *record) attempt() Attempt {
 // ended returns the record of an operation that ended with err.
 func (r *record) ended(err error, at time.Time) *record {
 	out := *r
-	out.Phase = phaseFailed
+	out.Phase, out.Abandoned = phaseFailed, false
 
 	// Of an attempt that was made before, a refusal says nothing.
 	if r.Type == Create && (OutcomeUnknown(err) || r.Repeated) {
@@ -186,7 +252,7 @@ func (r *record) ended(err error, at time.Time) *record {
 	}
 
 	t := metav1.NewTime(at)
-	out.Ended, out.Failures, out.Error = &t, r.Failures+1, clean(err.Error(), maxError)
+	out.Ended, out.Failures, out.Error = &t, r.Failures+1, classOf(err)
 
 	return &out
 }

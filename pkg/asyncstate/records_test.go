@@ -49,13 +49,13 @@ func TestUnusableRecord(t *testing.T) {
 		"Text":             {reason: "As above.", record: "running\x00", want: asyncstate.AnnotationKeyOperation},
 		"List":             {reason: "It is no object.", record: "[]", want: asyncstate.AnnotationKeyOperation},
 		"Null":             {reason: "It has no version.", record: "null", want: `"version"`},
-		"Newer":            {reason: "Nobody knows what a newer version means.", record: with("version", "2"), want: `"version": it is 2`},
+		"Newer":            {reason: "What a newer version means is unknown.", record: with("version", "2"), want: `"version": it is 2`},
 		"NoVersion":        {reason: "As above.", record: with("version", ""), want: `"version"`},
 		"VersionIsText":    {reason: "As above.", record: with("version", `"1"`), want: `"version"`},
 		"AnotherUID":       {reason: "The object was restored, or copied.", record: with("uid", `"uid-9"`), want: `"uid": it is that of another object, "uid-9"`},
 		"UIDIsNumber":      {reason: "It is no UID.", record: with("uid", `1`), want: `"uid"`},
-		"UnknownType":      {reason: "Nobody knows what it does.", record: with("type", `"repair"`), want: `"type": "repair"`},
-		"UnknownPhase":     {reason: "Nobody knows what it means.", record: with("phase", `"asleep"`), want: `"phase": "asleep"`},
+		"UnknownType":      {reason: "What it does is unknown.", record: with("type", `"repair"`), want: `"type": "repair"`},
+		"UnknownPhase":     {reason: "What it means is unknown.", record: with("phase", `"asleep"`), want: `"phase": "asleep"`},
 		"NoAttempt":        {reason: "They count from 1.", record: with("attempt", `0`), want: `"attempt": 0`},
 		"AttemptIsText":    {reason: "It is no number.", record: with("attempt", `"one"`), want: `"attempt"`},
 		"NoToken":          {reason: "It is needed.", record: with("token", `""`), want: `"token"`},
@@ -66,7 +66,7 @@ func TestUnusableRecord(t *testing.T) {
 		"DeadlineIsNoTime": {reason: "It is no time.", record: with("deadline", `"soon"`), want: `"deadline"`},
 		"NoDeadline":       {reason: "It is needed.", record: with("deadline", ``), want: `"deadline"`},
 		"DeadlineFirst":    {reason: "That can't be.", record: with("deadline", `"1999-01-01T00:00:00Z"`), want: `"deadline"`},
-		"NoEnd":            {reason: "It has ended, nobody knows when.", record: with("ended", ``), want: `"ended"`},
+		"NoEnd":            {reason: "It has ended at an unknown time.", record: with("ended", ``), want: `"ended"`},
 		"EndIsNoTime":      {reason: "It is no time.", record: with("ended", `"never"`), want: `"ended"`},
 		"NegativeFailures": {reason: "That can't be.", record: with("failures", `-1`), want: `"failures": -1`},
 		"HandleIsNumber":   {reason: "It is no text.", record: with("handle", `1`), want: `"handle"`},
@@ -126,8 +126,8 @@ func TestUnusableRecord(t *testing.T) {
 	}
 }
 
-// A record by a clock that is ahead holds nobody up, and numbers that are far out
-// do no harm.
+// A record by a clock that is ahead holds up nothing, and numbers that are far out do
+// no harm.
 func TestStrangeRecord(t *testing.T) {
 	cases := map[string]string{
 		"EndedInTheFuture": `{"version":1,"uid":"uid-1","type":"create","phase":"failed","attempt":1,"token":"t","holder":"h","started":"2000-01-01T00:00:00Z","deadline":"2000-01-01T01:00:00Z","ended":"2030-01-01T00:30:00Z","failures":1,"error":"quota"}`,

@@ -54,13 +54,14 @@ func TestSettersRefuse(t *testing.T) {
 		want   string
 	}{
 		"EmptyName":         {reason: "A name can't be taken away.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "") }, want: "empty"},
-		"ControlCharacters": {reason: "A name that nobody can type is none.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }, want: "control characters"},
+		"ControlCharacters": {reason: "A name that can't be typed is none.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }, want: "control characters"},
 		"NameOfBytes":       {reason: "The API server takes text.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\xff") }, want: "not UTF-8"},
 		"NameTooLong":       {reason: "There is a limit.", call: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, strings.Repeat("a", 4<<10+1)) }, want: "4097 bytes, and 4096 is the most"},
 		"EmptyHandle":       {reason: "An empty handle stands for nothing.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "") }, want: "empty"},
 		"HandleOfBytes":     {reason: "As of a name.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "\xff") }, want: "not UTF-8"},
 		"HandleControl":     {reason: "As of a name.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "\x00") }, want: "control characters"},
 		"HandleTooLong":     {reason: "Annotations of an object have a limit together.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, strings.Repeat("a", 32<<10+1)) }, want: "32769 bytes, and 32768 is the most"},
+		"HandleEscaped":     {reason: "What counts is how long the record gets.", call: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, strings.Repeat(`"`, 30<<10)) }, want: "the record of the operation would have"},
 		"ProgressTooSmall":  {reason: "It is a percentage.", call: func(ctx context.Context) error { return asyncstate.Progress(ctx, -1, "") }, want: "-1%"},
 		"ProgressTooBig":    {reason: "It is a percentage.", call: func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }, want: "101%"},
 	}
@@ -163,7 +164,7 @@ func TestNameIsStoredMidOperation(t *testing.T) {
 				}
 
 				if got := w.said.eventsOf("OverwroteAnnotation"); len(got) > 0 {
-					t.Errorf("Nobody else had set it: %v", got)
+					t.Errorf("No other writer had set it: %v", got)
 				}
 			})
 		})
@@ -285,7 +286,7 @@ func TestSettersAtOnce(t *testing.T) {
 	})
 }
 
-// Somebody else may write to the same object while an operation runs.
+// Other writers may change the same object while an operation runs.
 func TestSomebodyElseWrites(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -301,13 +302,13 @@ func TestSomebodyElseWrites(t *testing.T) {
 			want:   "ours",
 		},
 		"NameDuringUpdate": {
-			reason: "What an update says can be learned again, and gives way; its record goes all the same.",
+			reason: "What an update says can be learned again, and gives way; its record is removed.",
 			exists: true,
 			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
 			want:   "theirs",
 		},
 		"NameDuringUpdateThatFails": {
-			reason: "That it failed is stored nevertheless.",
+			reason: "That it failed is stored, too.",
 			exists: true,
 			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
 			err:    errQuota,
@@ -315,7 +316,7 @@ func TestSomebodyElseWrites(t *testing.T) {
 			record: true,
 		},
 		"RecordSettledByHand": {
-			reason: "Somebody who removes the record has settled the matter; the name is stored.",
+			reason: "A person removes the record and so settles the matter; the name is stored.",
 			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) },
 			want:   "ours",
 		},
@@ -407,4 +408,66 @@ func TestNameIsStoredAfterDeadline(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An error of a setter that Create returns does not mean that nothing was created.
+func TestSetterErrors_LeaveTheOutcomeUnknown(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		set    func(ctx context.Context) error
+	}{
+		"Name":                     {reason: "It has a name that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }},
+		"Handle":                   {reason: "It has a handle that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "\x00") }},
+		"Progress":                 {reason: "It is being made.", set: func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }},
+		"Context":                  {reason: "The client has mixed up its contexts.", set: func(context.Context) error { return asyncstate.SetExternalName(context.Background(), "a") }},
+		"HandleInAnotherContext":   {reason: "As above.", set: func(context.Context) error { return asyncstate.SetHandle(context.Background(), "a") }},
+		"ProgressInAnotherContext": {reason: "As above.", set: func(context.Context) error { return asyncstate.Progress(context.Background(), 1, "") }},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+
+				w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
+					calls++
+					return tc.set(ctx)
+				})
+				w.manual = false
+				w.start()
+				defer w.end()
+
+				pass(time.Hour)
+
+				if b := w.get("b"); calls != 1 || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonResultUnknown {
+					t.Errorf("\n%s\n%d creates: %s", tc.reason, calls, describe(b))
+				}
+			})
+		})
+	}
+}
+
+func TestSetHandle_IsNotEscapedForWebPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handle := strings.Repeat("<&>", 10<<10)
+
+		w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
+			if err := asyncstate.SetHandle(ctx, handle); err != nil {
+				t.Error(err)
+			}
+
+			return sleep(ctx, time.Minute)
+		})
+		p := w.start()
+		defer w.end()
+
+		reconciled(t, p, "b")
+		pass(time.Second)
+
+		if r := record(w.get("b")); len(r) > 40<<10 || !strings.Contains(r, handle) {
+			t.Errorf("The record has %d bytes", len(r))
+		}
+
+		pass(time.Hour)
+	})
 }

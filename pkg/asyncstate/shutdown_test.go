@@ -2,6 +2,8 @@ package asyncstate_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
 
 // A process that ends waits for what runs, stores its result, and begins nothing.
@@ -91,6 +94,115 @@ func TestStartMoreThanOnce(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// A result is stored as long as the process is allowed to take, not tried once.
+func TestShutdown_StoresUntilTheEnd(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		takes  time.Duration
+
+		// The API server fails from then on, for that long, both counted from when
+		// the process is asked to end.
+		from, lasts time.Duration
+
+		within time.Duration
+	}{
+		"OneFailureAfterCancellation": {
+			reason: "An operation that is cancelled has learned the name, and the first try to store it fails.",
+			takes:  time.Hour, from: 20 * time.Second, lasts: 500 * time.Millisecond, within: 23 * time.Second,
+		},
+		"AwayUntilShortlyBeforeTheEnd": {
+			reason: "The API server is restarted at the same time.",
+			takes:  time.Hour, from: 0, lasts: 38 * time.Second, within: 40 * time.Second,
+		},
+		"EndsInTime": {
+			reason: "An operation that ends by itself is stored for as long.",
+			takes:  20 * time.Second, from: 0, lasts: 30 * time.Second, within: 33 * time.Second,
+		},
+		"AwayForLong": {
+			reason: "The wait between two tries is not the long one that it has become.",
+			takes:  time.Second, from: -10 * time.Minute, lasts: 10*time.Minute + 3*time.Second, within: 6 * time.Second,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nothing, bucket("b"))
+				w.manual = true
+				w.cloud.takes, w.cloud.cancellable = tc.takes, true
+
+				p := w.start()
+				defer w.end()
+
+				reconciled(t, p, "b")
+
+				if tc.from < 0 {
+					p.faults(away, nil)
+					pass(-tc.from)
+				} else {
+					pass(tc.takes/2 + time.Second)
+				}
+
+				p.cancel()
+				synctest.Wait()
+
+				asked := time.Now()
+
+				var wg sync.WaitGroup
+				defer wg.Wait()
+
+				wg.Go(func() {
+					time.Sleep(max(0, tc.from) - time.Nanosecond)
+					p.faults(away, nil)
+					time.Sleep(tc.lasts + min(0, tc.from))
+					p.faults(nil, nil)
+				})
+
+				<-p.ended
+
+				if d := time.Since(asked); d > tc.within {
+					t.Errorf("\n%s\nIt took %s", tc.reason, d)
+				}
+
+				if b := w.get("b"); meta.GetExternalName(b) != "id-1" {
+					t.Errorf("\n%s\n%s", tc.reason, describe(b))
+				}
+			})
+		})
+	}
+}
+
+// A request that hangs does not use up the time that is left.
+func TestShutdown_RequestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stopping, hung atomic.Bool
+
+		w := newWorld(t, nothing, bucket("b"))
+		w.manual = true
+		w.cloud.takes, w.cloud.cancellable = time.Hour, true
+		w.api.Before = func(ctx context.Context, r testkit.Request) error {
+			if r.Verb == testkit.LiveGet && stopping.Load() && !hung.Swap(true) {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+
+			return nil
+		}
+
+		p := w.start()
+		defer w.end()
+
+		reconciled(t, p, "b")
+		pass(31 * time.Minute)
+		stopping.Store(true)
+		p.stop()
+
+		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || !hung.Load() {
+			t.Error(describe(b))
 		}
 	})
 }

@@ -8,8 +8,18 @@ import (
 )
 
 // turn is how long an object whose turn it is has to begin. It needs only be
-// reconciled once in that time; one that is gone never is.
+// reconciled once in that time; one that no longer exists never is.
 const turn = 30 * time.Second
+
+// slots bound how many operations run at the same time. There are those of objects
+// that are being deleted, and those of all others, so that creates that hang hold up
+// no deletion. All fields and methods need the tracker's lock.
+type slots struct {
+	most   int
+	of     map[types.UID]*slot
+	line   []waiter
+	inLine map[types.UID]struct{} // those of the line that still wait
+}
 
 // A waiter is an object that wants to begin an operation.
 type waiter struct {
@@ -23,82 +33,95 @@ type slot struct {
 	turn *time.Timer
 }
 
-// acquire a slot for an operation of an object, or a place in the line. Who is in
-// the line is not overtaken by who isn't.
-func (t *Tracker) acquire(o client.Object) bool {
+func newSlots(most int) *slots {
+	return &slots{most: most, of: map[types.UID]*slot{}, inLine: map[types.UID]struct{}{}}
+}
+
+// slotsFor returns the slots that an object's operations need.
+func (t *Tracker) slotsFor(o client.Object) *slots {
+	if o.GetDeletionTimestamp() != nil {
+		return t.deleting
+	}
+
+	return t.working
+}
+
+// acquire a slot for an operation of an object, or a place in the line. An object
+// that is not in the line does not overtake one that is.
+func (t *Tracker) acquire(ss *slots, o client.Object) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
 	uid := o.GetUID()
 
-	s, ours := t.slots[uid]
+	s, ours := ss.of[uid]
 	if ours && s.turn == nil {
 		return true
 	}
 
-	// What is announced now could not be begun any more.
+	// An operation that is announced now could not be begun any more.
 	if t.stopped {
 		return false
 	}
 
-	if ours || len(t.slots) < t.most {
+	if ours || len(ss.of) < ss.most {
 		if ours {
 			s.turn.Stop()
 		}
 
-		t.slots[uid] = &slot{}
-		t.leaveLine(uid)
+		ss.of[uid] = &slot{}
+		ss.leaveLine(uid)
 
 		return true
 	}
 
-	if _, ok := t.inLine[uid]; !ok {
-		t.inLine[uid] = struct{}{}
-		t.line = append(t.line, waiter{uid: uid, key: client.ObjectKeyFromObject(o)})
+	if _, ok := ss.inLine[uid]; !ok {
+		ss.inLine[uid] = struct{}{}
+		ss.line = append(ss.line, waiter{uid: uid, key: client.ObjectKeyFromObject(o)})
 	}
 
 	return false
 }
 
-// release an object's slot, and let the next in line have its turn.
-func (t *Tracker) release(uid types.UID) {
+// release an object's slot: the next in line has its turn.
+func (t *Tracker) release(ss *slots, uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	if s, ok := t.slots[uid]; !ok || s.turn != nil {
+	if s, ok := ss.of[uid]; !ok || s.turn != nil {
 		return
 	}
 
-	delete(t.slots, uid)
+	delete(ss.of, uid)
 
-	for len(t.slots) < t.most {
-		next, ok := t.nextInLine()
+	for len(ss.of) < ss.most {
+		next, ok := ss.next()
 		if !ok {
 			return
 		}
 
-		t.slots[next.uid] = t.turnOf(next.uid)
+		ss.of[next.uid] = t.turnOf(ss, next.uid)
 		t.add(next.key)
 	}
 }
 
-// turnOf an object, which ends if it doesn't begin. Its slot is then anybody's who
-// comes first: if objects take longer than that to be reconciled, turns get
-// nowhere.
-func (t *Tracker) turnOf(uid types.UID) *slot {
+// turnOf an object, which is over if the object does not begin. Its slot is then free
+// for whichever object comes first: if objects take longer than that to be
+// reconciled, turns get nowhere.
+func (t *Tracker) turnOf(ss *slots, uid types.UID) *slot {
 	s := &slot{}
 
 	s.turn = time.AfterFunc(turn, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 
-		if t.slots[uid] != s {
+		if ss.of[uid] != s {
 			return
 		}
 
-		delete(t.slots, uid)
+		delete(ss.of, uid)
 
-		if next, ok := t.nextInLine(); ok {
+		if next, ok := ss.next(); ok {
 			t.add(next.key)
 		}
 	})
@@ -106,14 +129,14 @@ func (t *Tracker) turnOf(uid types.UID) *slot {
 	return s
 }
 
-// nextInLine takes the first object out of the line. It needs the lock.
-func (t *Tracker) nextInLine() (waiter, bool) {
-	for len(t.line) > 0 {
-		w := t.line[0]
-		t.line = t.line[1:]
+// next takes the first object out of the line.
+func (ss *slots) next() (waiter, bool) {
+	for len(ss.line) > 0 {
+		w := ss.line[0]
+		ss.line = ss.line[1:]
 
-		if _, ok := t.inLine[w.uid]; ok {
-			t.leaveLine(w.uid)
+		if _, ok := ss.inLine[w.uid]; ok {
+			ss.leaveLine(w.uid)
 			return w, true
 		}
 	}
@@ -121,9 +144,10 @@ func (t *Tracker) nextInLine() (waiter, bool) {
 	return waiter{}, false
 }
 
-// leaveLine needs the lock. Neither maps nor slices shrink by themselves.
-func (t *Tracker) leaveLine(uid types.UID) {
-	if delete(t.inLine, uid); len(t.inLine) == 0 && t.line != nil {
-		t.line, t.inLine = nil, map[types.UID]struct{}{}
+// leaveLine takes an object out of the line. Neither maps nor slices shrink by
+// themselves.
+func (ss *slots) leaveLine(uid types.UID) {
+	if delete(ss.inLine, uid); len(ss.inLine) == 0 && ss.line != nil {
+		ss.line, ss.inLine = nil, map[types.UID]struct{}{}
 	}
 }

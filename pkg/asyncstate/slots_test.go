@@ -284,7 +284,7 @@ func TestTurns(t *testing.T) {
 		w.delete("gone")
 		pass(10*time.Minute + 10*time.Second)
 
-		// It is not its turn, but nobody else takes it.
+		// It is not its turn, but no other object takes it.
 		reconciled(t, p, "third")
 
 		if got := reason(w.get("third"), asyncstate.TypeOperation); got != asyncstate.ReasonQueued {
@@ -295,7 +295,7 @@ func TestTurns(t *testing.T) {
 		reconciled(t, p, "third")
 
 		if got := reason(w.get("third"), asyncstate.TypeOperation); got != asyncstate.ReasonRunning {
-			t.Errorf("Nobody else wants it: %s", describe(w.get("third")))
+			t.Errorf("No other object wants it: %s", describe(w.get("third")))
 		}
 
 		pass(11 * time.Minute)
@@ -311,4 +311,80 @@ func TestTurns(t *testing.T) {
 			t.Errorf("%d made, %d things are remembered: %s", n, asyncstate.Remembered(p.tracker), describe(w.get("second")))
 		}
 	})
+}
+
+// Creates that hang hold up no deletions.
+func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		kind   clientKind
+
+		// The operation of b that is interrupted before b is deleted, if it is not
+		// empty.
+		interrupted asyncstate.Type
+	}{
+		"Delete":         {reason: "What was created before the others hang is deleted.", kind: nothing},
+		"RepeatedCreate": {reason: "An interrupted create is repeated to find out what to delete.", kind: token, interrupted: asyncstate.Create},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tc.kind, bucket("b"))
+				w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithTimeout(12 * time.Hour)}
+				p := w.start()
+				defer w.end()
+
+				if tc.interrupted == "" {
+					pass(11 * time.Minute)
+				} else {
+					pass(6 * time.Minute)
+				}
+
+				p.kill()
+
+				if tc.interrupted != "" {
+					w.delete("b")
+				}
+
+				w.connector = func(p *process) upstream.ExternalConnector {
+					return upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
+						c := w.cloud.client(tc.kind, p.dead.Load, nil)
+						if mg.GetName() == "b" {
+							return c, nil
+						}
+
+						return hanging{c}, nil
+					})
+				}
+
+				for _, name := range []string{"hangs", "waits"} {
+					if err := w.api.Server().Create(t.Context(), bucket(name)); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				w.start()
+				pass(time.Second)
+				w.delete("b")
+				pass(time.Hour)
+
+				if !w.gone() || len(w.cloud.ownedBy("uid-1")) != 0 {
+					t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
+				}
+
+				if a, b := reason(w.get("hangs"), asyncstate.TypeOperation), reason(w.get("waits"), asyncstate.TypeOperation); a == b {
+					t.Errorf("\n%s\nBoth others say %s", tc.reason, a)
+				}
+			})
+		})
+	}
+}
+
+// A hanging client's Create returns when it is cancelled.
+type hanging struct{ upstream.ExternalClient }
+
+func (hanging) Create(ctx context.Context, _ resource.Managed) (upstream.ExternalCreation, error) {
+	<-ctx.Done()
+	return upstream.ExternalCreation{}, ctx.Err()
 }

@@ -35,7 +35,7 @@ func (t *Tracker) Source() source.Source {
 	})
 }
 
-// watched tells whether anybody hears of what happens to operations.
+// watched reports whether a controller watches the source.
 func (t *Tracker) watched() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
-// The cache can catch up with a result at any moment, also while nobody looks.
+// The cache can catch up with a result at any moment, also between two looks.
 func TestCacheCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))

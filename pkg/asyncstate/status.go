@@ -18,8 +18,8 @@ type Status struct {
 	Message string
 }
 
-// Lookup returns the operation of an object that runs in this process. It costs
-// no lock that others hold for long, and asks nobody.
+// Lookup returns the operation of an object that runs in this process. It makes no
+// request, and takes no lock that is held for long.
 func (t *Tracker) Lookup(uid types.UID) (Status, bool) {
 	op := t.operation(uid)
 	if op == nil {

@@ -19,6 +19,9 @@ const (
 	// storeTimeout bounds one try to store something.
 	storeTimeout = 30 * time.Second
 
+	// lastStoreTimeout bounds it while the process stops.
+	lastStoreTimeout = 5 * time.Second
+
 	// A result that can't be stored is tried again after these.
 	firstStoreDelay = time.Second
 	lastStoreDelay  = 30 * time.Second
@@ -67,8 +70,8 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 	return server, err
 }
 
-// owns tells whether the record of an object is this operation's, and returns its
-// text: not always the one we know, since the answer to a write may have been lost.
+// owns reports whether the record of an object is this operation's, and returns its
+// text: not always the one in memory, since the answer to a write may have been lost.
 func (op *Operation) owns(o client.Object) (string, bool) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
@@ -78,7 +81,7 @@ func (op *Operation) owns(o client.Object) (string, bool) {
 	return o.GetAnnotations()[AnnotationKeyOperation], err == nil && r != nil && r.Holder == op.record.Holder && r.Token == op.record.Token
 }
 
-// wasTried tells whether the operation itself may have stored v under key.
+// wasTried reports whether the operation itself may have stored v under key.
 func (op *Operation) wasTried(key, v string) bool {
 	op.mu.Lock()
 	defer op.mu.Unlock()
@@ -98,9 +101,17 @@ func (op *Operation) lock(ctx context.Context) error {
 
 func (op *Operation) unlock() { <-op.storing }
 
-// update what is stored of a running operation.
+// update what is stored of a running operation. Its errors leave the outcome unknown.
 func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
-	// Who was cancelled may have learned exactly what must not be lost.
+	if err := op.tryUpdate(ctx, fn); err != nil {
+		return unknown{err}
+	}
+
+	return nil
+}
+
+func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
+	// An operation that was cancelled may have learned what must not be lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 
@@ -127,9 +138,9 @@ func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
 
 	switch {
 	case err != nil:
-		return errors.Wrap(err, "cannot store what is known of the operation; its result will be stored nevertheless")
+		return errors.Wrap(err, "cannot store what is known of the operation; it is stored with its result")
 	case server == nil:
-		return errors.New("cannot store what is known of the operation: its managed resource is gone")
+		return errors.Wrap(errGone, "cannot store what is known of the operation")
 	}
 
 	op.mu.Lock()
@@ -214,10 +225,14 @@ func (op *Operation) attempt(ctx context.Context) error {
 	default:
 	}
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	t, timeout := op.tracker, storeTimeout
+	if t.stopping.Err() != nil {
+		timeout = lastStoreTimeout
+	}
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 
-	t := op.tracker
 	cs, so := op.result()
 
 	server, err := op.store(ctx, cs, so)
@@ -247,9 +262,9 @@ func (op *Operation) attempt(ctx context.Context) error {
 	return nil
 }
 
-// yield to who has changed the record meanwhile: somebody who settled the matter
-// by hand, or another process that took it for a dead one's. Only what takes
-// nothing away from them is stored: the name, if there is none.
+// yield to another writer of the record: a person who settled the matter by hand, or
+// another process that took the record for a dead one's. Only what overwrites nothing of
+// theirs is stored: the name, if there is none.
 func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOptions) (client.Object, error) {
 	t := op.tracker
 	so.Insist = false
@@ -258,10 +273,10 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 		return slices.DeleteFunc(slices.Clone(cs), func(c seam.Change) bool { return c.Key != key })
 	}
 
-	// It may be another annotation alone that somebody else has set meanwhile.
+	// It may be another annotation alone that was set meanwhile.
 	server, err := op.store(ctx, only(AnnotationKeyOperation), so)
 	if err == nil {
-		t.log.Info("An annotation that an operation set was set by somebody else while it ran, and is left to them", "uid", op.object.GetUID())
+		t.log.Info("Another writer set an annotation that the operation sets, too; it is kept", "uid", op.object.GetUID())
 		return server, nil
 	}
 
@@ -273,9 +288,9 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 
 	server, err = op.store(ctx, only(meta.AnnotationKeyExternalName), so)
 	if seam.IsOverruled(err) {
-		// They have another name. What that means is for a person to find out.
+		// They have another name. A person has to find out what that means.
 		t.log.Info("An operation whose record was taken over ended with an external name that is not the stored one", "uid", op.object.GetUID())
-		t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("an operation that was taken for interrupted made %q, which is not the external name of this managed resource: delete it if nobody needs it", op.set[meta.AnnotationKeyExternalName])))
+		t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("an operation that was treated as interrupted made %q, which is not the external name of this managed resource: delete it if it is not needed", op.set[meta.AnnotationKeyExternalName])))
 
 		// It is there.
 		return op.object, nil
@@ -298,47 +313,95 @@ func (op *Operation) settle() {
 			break
 		}
 
-		t.log.Info("Cannot store the result of an operation, and will try again", "uid", op.object.GetUID(), "error", err)
+		t.log.Info("Cannot store the result of an operation, will retry", "uid", op.object.GetUID(), "error", err)
 		t.record.Event(op.object, event.Warning(reasonCannotStoreResult, err))
 
 		// A reconcile tries, too.
 		t.enqueue(key)
 
-		if op.pause(delay, op.settled) != nil {
+		stop := t.stopping
+		if stop.Err() != nil {
+			// There is little time left.
+			stop, delay = t.abandoning, firstStoreDelay
+		}
+
+		pause(stop, delay, op.settled)
+
+		if t.abandoning.Err() != nil {
 			// The record is there, and tells the next process what it needs.
 			t.operations.CompareAndDelete(op.object.GetUID(), op)
 			return
 		}
 	}
 
-	// Whoever reads what is older than the result would act on it.
-	for delay := firstCacheDelay; !op.cached(); delay = min(2*delay, lastCacheDelay) {
-		if op.pause(delay, nil) != nil {
-			break
-		}
-	}
-
+	op.awaitCache()
 	t.operations.CompareAndDelete(op.object.GetUID(), op)
 	t.enqueue(key)
 }
 
-// pause for d, or until the result is stored by a reconcile. It returns an error if
-// the tracker is in a hurry.
-func (op *Operation) pause(d time.Duration, until <-chan struct{}) error {
+// awaitCache waits until the cache has what was stored: a reconcile that reads what is
+// older would act on it.
+func (op *Operation) awaitCache() {
+	t := op.tracker
+
+	for delay := firstCacheDelay; t.cancelling.Err() == nil && !op.cached(); delay = min(2*delay, lastCacheDelay) {
+		pause(t.cancelling, delay, nil)
+	}
+}
+
+// abandon an operation that has not ended although its time is over: its object and
+// its slot are free. What it learns later is stored if the record is still its own.
+func (op *Operation) abandon() {
+	t := op.tracker
+
+	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
+		err := op.update(context.Background(), func(r *record) {
+			*r = *r.ended(unknown{errNotEnded}, time.Now())
+			r.Abandoned = true
+		})
+		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
+			break
+		}
+
+		t.log.Info("Cannot store that an operation did not end by its deadline, will retry", "uid", op.object.GetUID(), "error", err)
+		pause(t.stopping, delay, nil)
+
+		if t.stopping.Err() != nil {
+			// The record tells the next process what it needs.
+			return
+		}
+	}
+
+	op.awaitCache()
+
+	op.mu.Lock()
+	over := op.over
+	op.abandoned = !over
+	op.mu.Unlock()
+
+	if over {
+		return
+	}
+
+	t.log.Info("An operation did not end by its deadline: it holds up nothing any more", "uid", op.object.GetUID())
+	t.operations.CompareAndDelete(op.object.GetUID(), op)
+	t.release(op.slots, op.object.GetUID())
+	t.enqueue(client.ObjectKeyFromObject(op.object))
+}
+
+// pause for d, or until ctx is done or the channel is closed.
+func pause(ctx context.Context, d time.Duration, until <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 
 	select {
-	case <-op.tracker.hurry.Done():
-		return ErrStopped
+	case <-ctx.Done():
 	case <-until:
 	case <-timer.C:
 	}
-
-	return nil
 }
 
-// cached tells whether the cache has what was stored.
+// cached reports whether the cache has what was stored.
 func (op *Operation) cached() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(op.ctx), storeTimeout)
 	defer cancel()
@@ -353,7 +416,18 @@ func (op *Operation) cached() bool {
 	return o.GetUID() != op.object.GetUID() || !op.newerThan(o)
 }
 
-// newerThan tells whether what was stored of the operation is known to be missing
+// storedIn reports whether the result of the operation is stored, and not known to be
+// missing in o.
+func (op *Operation) storedIn(o client.Object) bool {
+	select {
+	case <-op.settled:
+		return !op.newerThan(o)
+	default:
+		return false
+	}
+}
+
+// newerThan reports whether what was stored of the operation is known to be missing
 // in o.
 func (op *Operation) newerThan(o client.Object) bool {
 	op.mu.Lock()

@@ -14,14 +14,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
+
+// A stage of a shutdown is a context that is done from its beginning on.
+type stage struct {
+	context.Context //nolint:containedctx // It is the tracker's own lifetime.
+
+	begin context.CancelFunc
+}
+
+func newStage() stage {
+	ctx, begin := context.WithCancel(context.Background())
+	return stage{Context: ctx, begin: begin}
+}
 
 // A Tracker knows the operations of the objects of one controller. It is safe for
 // concurrent use.
 //
-// It keeps in memory only what runs, and results on their way to the API server:
-// nothing of an object that has no operation, or is gone.
+// It keeps in memory only what runs, results on their way to the API server, and for
+// a limited time which external resources were asked to go, what the last operation
+// of an object failed with, and since when the outcome of a create is unknown.
 //
 // Two Trackers for one kind do no harm, but take each other's operations for those
 // of a process that died.
@@ -51,23 +65,28 @@ type Tracker struct {
 	// results are on their way.
 	operations sync.Map
 
+	// checked are the types of external clients whose methods can be used.
+	checked sync.Map
+
 	details   details
 	deletions deletions
+	failures  failures
+	sightings interrupted.Sightings // of creates whose outcome is unknown
 
-	// hurry ends when the time for a graceful end is over.
-	hurry context.Context //nolint:containedctx // It is the tracker's own lifetime.
-	rush  context.CancelFunc
+	// The stages of a shutdown, in order. They are the tracker's own lifetime.
+	stopping   stage // No operation begins. Results are stored without long waits.
+	cancelling stage // Operations that still run are cancelled.
+	abandoning stage // Results that are not stored yet are left to the next process.
 
 	// mu is never held while anything waits.
-	mu      sync.Mutex
-	stopped bool
-	running int
-	idle    chan struct{} // closed when running gets to 0 while stopped
-	slots   map[types.UID]*slot
-	line    []waiter
-	inLine  map[types.UID]struct{} // those of the line that still wait
-	queues  map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]
-	queued  int
+	mu       sync.Mutex
+	stopped  bool
+	running  int
+	idle     chan struct{} // closed when running gets to 0 while stopped
+	working  *slots
+	deleting *slots // of objects that are being deleted
+	queues   map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]
+	queued   int
 }
 
 // NewTracker returns a tracker of operations of the objects that c reads and
@@ -89,11 +108,9 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		most:         DefaultMaxOperations,
 		details:      details{of: map[types.UID]*returned{}},
 		idle:         make(chan struct{}),
-		slots:        map[types.UID]*slot{},
-		inLine:       map[types.UID]struct{}{},
 		queues:       map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]{},
 	}
-	t.hurry, t.rush = context.WithCancel(context.Background())
+	t.stopping, t.cancelling, t.abandoning = newStage(), newStage(), newStage()
 
 	for i, to := range o {
 		if to == nil {
@@ -103,6 +120,7 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		to(t)
 	}
 
+	t.working, t.deleting = newSlots(t.most), newSlots(t.most)
 	t.deletions.first, t.deletions.last = t.firstBackoff, min(t.lastBackoff, time.Minute)
 
 	return t
@@ -110,8 +128,9 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 
 // Start waits until ctx is done, and then for the operations that run. None are
 // begun any more. Those that take longer than the shutdown timeout are cancelled,
-// and waited for as long once more; then they are left alone, with a message in
-// the log. Their records tell the next process of them.
+// and waited for as long again. Results are stored until then, with retries. What is
+// left after that is abandoned, with a message in the log: its record tells the next
+// process.
 //
 // It is for a manager to call, and never returns an error. If it is called more
 // than once, all calls wait.
@@ -124,26 +143,35 @@ func (t *Tracker) Start(ctx context.Context) error {
 	}
 	t.mu.Unlock()
 
-	for range 2 {
-		timer := time.NewTimer(t.shutdown)
+	t.stopping.begin()
 
-		select {
-		case <-t.idle:
-			timer.Stop()
-			t.rush()
-
+	for _, next := range []stage{t.cancelling, t.abandoning} {
+		if t.idleWithin(t.shutdown) {
 			return nil
-		case <-timer.C:
-			t.rush()
 		}
+
+		next.begin()
 	}
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	t.log.Info("Operations did not end although they were cancelled", "operations", t.running)
+	t.log.Info("Operations did not end although they were cancelled, or their results could not be stored", "operations", t.running)
 
 	return nil
+}
+
+// idleWithin reports whether everything that Start waits for has ended within d.
+func (t *Tracker) idleWithin(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+
+	select {
+	case <-t.idle:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // NeedLeaderElection says that a tracker starts and ends with the controllers, and so

@@ -283,7 +283,7 @@ func (w *world) wake(o client.Object) {
 	defer w.mu.Unlock()
 
 	for _, p := range w.processes {
-		// Who is to win the election first has none.
+		// A process that has not won the election yet has none.
 		if p.queue != nil {
 			p.queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 		}

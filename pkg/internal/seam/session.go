@@ -42,10 +42,6 @@ type Session struct {
 	slots         []slot
 }
 
-// RequeueWithin and RequeueAfter are to be replaced.
-func (s *Session) RequeueWithin(d time.Duration) { s.Requeue(Within(d)) }
-func (s *Session) RequeueAfter(d time.Duration)  { s.Requeue(InsteadOfBackoff(d)) }
-
 type sessionKey struct{}
 
 // From returns the session of the reconcile that ctx belongs to, or nil.

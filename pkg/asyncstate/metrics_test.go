@@ -1,0 +1,147 @@
+package asyncstate_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+)
+
+// Counters exist before there is anything to count: an alert on an increase misses
+// the first one otherwise.
+func TestMetrics_ExistFromTheStart(t *testing.T) {
+	want := map[string]int{
+		"graft_async_operations_running":         3,
+		"graft_async_operations_total":           9,
+		"graft_async_operation_duration_seconds": 3,
+		"graft_async_interrupted_total":          7,
+		"graft_async_results_unstored":           1,
+		"graft_async_results_lost_total":         1,
+	}
+	got := map[string]int{}
+
+	gather(t, asyncstate.NewMetrics(), func(name string, _ map[string]string, _ float64) { got[name]++ })
+
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+// The documented alert fires if a person has to act, and not for what ends by itself.
+func TestMetrics_UnknownResults(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		kind   clientKind
+		answer func() (asyncstate.Finding, error)
+		after  time.Duration
+		alerts bool
+	}{
+		"Absent":           {reason: "It is created when the time is over.", answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil }, after: 2 * time.Hour},
+		"UnknownAtFirst":   {reason: "The external system may need a while.", answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil }, after: 4 * time.Minute},
+		"FailsAtFirst":     {reason: "The external system may be back soon.", answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota }, after: 4 * time.Minute},
+		"Unknown":          {reason: "It has had its time.", answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil }, after: 2 * time.Hour, alerts: true},
+		"FailsWithRequest": {reason: "An error that is another each time is no news.", answer: errorsThatChange(), after: 2 * time.Hour, alerts: true},
+		"Nothing":          {reason: "There is nothing to find it out by.", kind: nothing, after: time.Minute, alerts: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, finder, bucket("b"))
+				p := w.start()
+				defer w.end()
+
+				pass(3 * time.Minute)
+				p.kill()
+
+				w.connector = func(p *process) upstream.ExternalConnector {
+					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+						if tc.kind == nothing {
+							return w.cloud.client(nothing, p.dead.Load, nil), nil
+						}
+
+						inner, _ := w.cloud.client(finder, p.dead.Load, nil).(findingClient)
+
+						return lateClient{inner, func() (asyncstate.Finding, error, bool) {
+							f, err := tc.answer()
+							return f, err, false
+						}}, nil
+					})
+				}
+				p = w.start()
+				pass(tc.after / 2)
+
+				writes := w.api.Writes()
+
+				pass(tc.after / 2)
+
+				if n := w.api.Writes() - writes; name != "Absent" && n > 1 {
+					t.Errorf("\n%s\n%d writes", tc.reason, n)
+				}
+
+				unknown := counted(t, p.metrics, "graft_async_interrupted_total", map[string]string{"type": "create", "resolution": "unknown"})
+				if said := len(w.said.eventsOf("CreateResultUnknown")); (unknown == 1) != tc.alerts || (said == 1) != tc.alerts {
+					t.Errorf("\n%s\nunknown %v, %d events: %s", tc.reason, unknown, said, describe(w.get("b")))
+				}
+			})
+		})
+	}
+}
+
+// errorsThatChange returns another error each time.
+func errorsThatChange() func() (asyncstate.Finding, error) {
+	n := 0
+
+	return func() (asyncstate.Finding, error) {
+		n++
+		return asyncstate.Finding{}, fmt.Errorf("request %d was refused", n)
+	}
+}
+
+// counted returns what a counter with these labels says. It is -1 if there is none.
+func counted(t *testing.T, m prometheus.Collector, name string, labels map[string]string) float64 {
+	t.Helper()
+
+	out := -1.0
+
+	gather(t, m, func(n string, l map[string]string, v float64) {
+		if n == name && maps.Equal(l, labels) {
+			out = v
+		}
+	})
+
+	return out
+}
+
+// gather calls fn for each metric; its value is that of a counter.
+func gather(t *testing.T, m prometheus.Collector, fn func(name string, labels map[string]string, value float64)) {
+	t.Helper()
+
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(m)
+
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, f := range families {
+		for _, metric := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range metric.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+
+			fn(f.GetName(), labels, metric.GetCounter().GetValue())
+		}
+	}
+}

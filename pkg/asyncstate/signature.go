@@ -1,0 +1,48 @@
+package asyncstate
+
+import (
+	"reflect"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
+)
+
+// checkSignatures returns an error if an external client has a method that is meant to
+// be a Finder's or a Resumer's, and is not because of its signature. Go says nothing
+// then, and the method would never be called. Each type is looked at once.
+func checkSignatures[M resource.Managed](t *Tracker, c managed.TypedExternalClient[M]) error {
+	typ := reflect.TypeOf(c)
+	if _, ok := t.checked.Load(typ); ok {
+		return nil
+	}
+
+	if m, ok := typ.MethodByName("Find"); ok && finderOf(c) == nil && ours(m.Type) {
+		return errors.Errorf("cannot use %s.Find, which is %s: it must be func(context.Context, %s, asyncstate.Attempt) (asyncstate.Finding, error), see asyncstate.Finder", typ, m.Type, reflect.TypeFor[M]())
+	}
+
+	if m, ok := typ.MethodByName("Resume"); ok && resumerOf(c) == nil && ours(m.Type) {
+		return errors.Errorf("cannot use %s.Resume, which is %s: it must be func(context.Context, %s, asyncstate.Attempt) error, see asyncstate.Resumer", typ, m.Type, reflect.TypeFor[M]())
+	}
+
+	t.checked.Store(typ, nil)
+
+	return nil
+}
+
+// ours reports whether a function has to do with this package.
+func ours(fn reflect.Type) bool {
+	for i := range fn.NumIn() {
+		if in := fn.In(i); in == reflect.TypeFor[Attempt]() || in == reflect.TypeFor[*Attempt]() {
+			return true
+		}
+	}
+
+	for i := range fn.NumOut() {
+		if out := fn.Out(i); out == reflect.TypeFor[Finding]() || out == reflect.TypeFor[*Finding]() {
+			return true
+		}
+	}
+
+	return false
+}

@@ -1,0 +1,77 @@
+package asyncstate_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+type (
+	noop        struct{ upstream.ExternalClient }
+	goodFinder  struct{ noop }
+	typedFinder struct{ noop }
+	pointer     struct{ noop }
+	wrongType   struct{ noop }
+	unrelated   struct{ noop }
+	badResumer  struct{ noop }
+)
+
+func (noop) Disconnect(context.Context) error { return nil }
+
+func (goodFinder) Find(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+	return asyncstate.Finding{}, nil
+}
+
+func (typedFinder) Find(context.Context, *testkit.Bucket, asyncstate.Attempt) (asyncstate.Finding, error) {
+	return asyncstate.Finding{}, nil
+}
+
+func (pointer) Find(context.Context, resource.Managed, *asyncstate.Attempt) (asyncstate.Finding, error) {
+	return asyncstate.Finding{}, nil
+}
+
+func (wrongType) Find(context.Context, *testkit.Database, asyncstate.Attempt) (asyncstate.Finding, error) {
+	return asyncstate.Finding{}, nil
+}
+
+func (unrelated) Find(string) error { return nil }
+
+func (badResumer) Resume(context.Context, asyncstate.Attempt) error { return nil }
+
+// A method whose signature keeps it from ever being called is an error.
+func TestConnector_RefusesWrongSignatures(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		client upstream.ExternalClient
+		want   string
+	}{
+		"None":            {reason: "A client need not be a Finder.", client: noop{}},
+		"Finder":          {reason: "It is one.", client: goodFinder{}},
+		"TypedFinder":     {reason: "It is one for connectors of its type alone.", client: typedFinder{}, want: "typedFinder.Find"},
+		"Pointer":         {reason: "An Attempt is no pointer.", client: pointer{}, want: "pointer.Find"},
+		"AnotherType":     {reason: "It is of another type of managed resource.", client: wrongType{}, want: "wrongType.Find"},
+		"Unrelated":       {reason: "It happens to have the same name.", client: unrelated{}},
+		"ResumeWithoutMG": {reason: "It lacks the managed resource.", client: badResumer{}, want: "badResumer.Resume"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tr := asyncstate.NewTracker(newFastAPI())
+
+			for range 2 {
+				_, err := asyncstate.Connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+					return tc.client, nil
+				}), tr).Connect(t.Context(), bucket("b"))
+				if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("\n%s\nConnect(...): %v, want %q", tc.reason, err, tc.want)
+				}
+			}
+		})
+	}
+}
