@@ -302,6 +302,7 @@ func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReaso
 	}
 
 	if s := seam.From(ctx); s != nil {
+		*e.tracker.reasons.In(s) = err
 		s.Requeue(seam.InsteadOfBackoff(again))
 	}
 

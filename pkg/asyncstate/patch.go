@@ -50,6 +50,11 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 		t.details.published(mg.GetUID())
 	}
 
+	if stopped := t.reasons.Find(s); stopped != nil && *stopped != nil {
+		// Upstream says that an Observe failed, which is not what happened.
+		s.SetConditions(o, xpv2.ReconcileError(*stopped))
+	}
+
 	r, err := recordOf(o)
 	if err != nil {
 		return

@@ -56,6 +56,9 @@ type Tracker struct {
 	reportEvery  time.Duration
 	most         int
 
+	// reasons say why a reconcile does not go on after an interrupted operation.
+	reasons seam.Slot[error]
+
 	ownGoroutines bool
 	deterministic bool
 	idempotent    bool

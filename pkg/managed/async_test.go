@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -390,4 +392,64 @@ func TestTwoTrackersForOneKind(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Upstream's event that a deletion was requested is left out after a refusal.
+func TestAsyncDeleteRefused(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		refuse error
+		want   int
+	}{
+		"Refused":  {reason: "Another request is no success once a reconcile has seen the refusal.", refuse: errors.New("in use"), want: 2},
+		"Accepted": {reason: "The first request is."},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, rec, deletes := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(FinalizerName))), &recorder{}, 0
+				tr := asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))
+				r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
+					WithManagementPolicies(), WithInitializers(), WithRecorder(rec), WithAsync(tr), connects(upstream.ExternalClientFns{
+						DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+							deletes++
+							return ExternalDelete{}, tc.refuse
+						},
+					}))
+
+				for range 10 {
+					if _, err := r.Reconcile(context.Background(), request()); err != nil {
+						t.Fatal(err)
+					}
+
+					time.Sleep(5 * time.Minute)
+					synctest.Wait()
+				}
+
+				if n := len(rec.of(reasonDeleted)); deletes < 3 || tc.refuse != nil && n != tc.want || tc.refuse == nil && n < deletes {
+					t.Errorf("\n%s\nevents of %d requests: %d", tc.reason, deletes, n)
+				}
+			})
+		})
+	}
+}
+
+// What stopped an Observe is an interrupted create, not a failure to observe.
+func TestAsyncInterruptedCreateSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, c := testkit.NewAPI(bucket()), &slowCloud{takes: time.Hour, exists: map[string]string{}}
+		newAsyncRig(t, a, c).reconcile()
+
+		// A new process, which knows nothing of the create.
+		newAsyncRig(t, a, &slowCloud{exists: map[string]string{}}).reconcile()
+
+		synced := get(t, a).GetCondition(xpv2.TypeSynced)
+		if synced.Status != corev1.ConditionFalse || strings.Contains(synced.Message, "observe failed") || !strings.Contains(synced.Message, "create") {
+			t.Errorf("Synced: want the interrupted create, got %s %q", synced.Status, synced.Message)
+		}
+
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+	})
 }
