@@ -320,3 +320,65 @@ func TestTypesWithoutFittingConditions(t *testing.T) {
 		})
 	}
 }
+
+// An inner reconciler that says Deleting itself each time, and gives it the time of
+// that, changes nothing on the API server.
+func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
+	o := anOrdinary(inStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}})
+	says := func(n int) metav1.Condition {
+		return metav1.Condition{Type: "Ready", Status: "False", Reason: "Deleting", LastTransitionTime: metav1.Unix(int64(n)*3600, 0)}
+	}
+
+	forms := map[string]func(n int) client.Object{
+		"Typed": func(n int) client.Object {
+			return &ordinary[inStatus]{Status: inStatus{Conditions: []metav1.Condition{says(n)}}}
+		},
+		"Unstructured": func(n int) client.Object {
+			c := says(n)
+			u := &unstructured.Unstructured{}
+			u.SetGroupVersionKind(ordinaries)
+			u.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+				"type": c.Type, "status": string(c.Status), "reason": c.Reason, "message": "", "lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
+			}}}
+
+			return u
+		},
+	}
+
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			c, n := newOrdinaryServer(t, o), 0
+			requested := metav1.Date(2026, 1, 2, 3, 5, 5, 0, time.UTC)
+
+			r := reconciler.New(c, ordinaries, func(c client.Client) reconcile.Reconciler {
+				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+					n++
+
+					is, says := form(n), form(n)
+					if err := c.Get(ctx, req.NamespacedName, is); err != nil {
+						return reconcile.Result{}, err
+					}
+
+					says.SetName(is.GetName())
+					says.SetUID(is.GetUID())
+					says.SetResourceVersion(is.GetResourceVersion())
+					says.SetGeneration(is.GetGeneration())
+					says.SetFinalizers(is.GetFinalizers())
+					says.SetDeletionTimestamp(is.GetDeletionTimestamp())
+
+					return reconcile.Result{}, c.Status().Update(ctx, says)
+				})
+			}, reconciler.WithClock(func() time.Time { return requested.Time }))
+
+			for range 3 {
+				pass(t, r, o)
+			}
+
+			for _, got := range c.conditions(t) {
+				if !got.LastTransitionTime.Time.Equal(requested.Time) {
+					t.Errorf("%s: want the transition at %s, got %s", got.Type, requested, got.LastTransitionTime)
+				}
+			}
+		})
+	}
+}

@@ -97,10 +97,12 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 		return errors.Wrap(err, "cannot orphan")
 	case seam.Permanent(err):
 		// The rest of the deletion must not wait for this.
+		d.memory.update(o, func(r *remembered) { r.keptOwned = false })
 		d.refuseToOrphan(o, messageFinalizersNotRemoved, err)
 		return nil
 	case err != nil:
-		d.memory.update(o, func(r *remembered) { r.orphaning = is })
+		// It may own new objects when this is tried again.
+		d.memory.update(o, func(r *remembered) { r.orphaning, r.keptOwned = is, false })
 		return errors.Wrap(err, "cannot orphan")
 	case removed:
 		d.trail(is)

@@ -409,6 +409,23 @@ func TestForceOrphanKeepsOwned(t *testing.T) {
 			},
 			want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
+		"OwnsMoreByThen": {
+			reason: "If removing finalizers fails, the object may own more objects by the next try.",
+			fail: func(*testing.T, *cluster) func(string, client.Object, bool) error {
+				n := 0
+
+				return func(verb string, _ client.Object, after bool) error {
+					if verb != "update" || after || n > 0 {
+						return nil
+					}
+
+					n++
+
+					return kerrors.NewInternalError(errors.New("boom"))
+				}
+			},
+			want: want{Gone: true, Trails: 1, Deletes: 2},
+		},
 		"StaleCache": {
 			reason: "An object that was read from a stale cache is not orphaned as it was.",
 			stale:  true,

@@ -48,7 +48,7 @@ func (k Kind) Conditioned(o client.Object) (resource.Conditioned, bool) {
 		found, ok := hasConditions(content)
 		_, is := o.(resource.Conditioned)
 
-		return contentConditions{content: content, ordinary: !is}, ok && (found || is || k.conditioned)
+		return contentConditions{content: content}, ok && (found || is || k.conditioned)
 	}
 
 	if c, ok := o.(resource.Conditioned); ok {
@@ -148,8 +148,7 @@ func jsonField(v reflect.Value, name string, set bool) (reflect.Value, bool) {
 
 // fieldConditions are the conditions of an object of a Go type, such as
 // []metav1.Condition. They are read and written as JSON, which is what their type
-// has in common with Crossplane's. As the type says, the time of the last transition
-// changes only with the status.
+// has in common with Crossplane's.
 type fieldConditions struct{ object client.Object }
 
 func (c fieldConditions) all() []xpv2.Condition {
@@ -195,10 +194,6 @@ func (c fieldConditions) SetConditions(cs ...xpv2.Condition) {
 			}
 
 			entry.Elem().Set(list.Index(i))
-
-			if had[i].Status == want.Status && !had[i].LastTransitionTime.IsZero() {
-				want.LastTransitionTime = had[i].LastTransitionTime
-			}
 		}
 
 		// All fields are there, also those that are empty.
@@ -225,14 +220,7 @@ func (c fieldConditions) SetConditions(cs ...xpv2.Condition) {
 // contentConditions are the conditions of an unstructured object that hasConditions
 // has checked. Setting one leaves the others as they are, also what only
 // metav1.Condition requires: a message may be empty, but not missing.
-type contentConditions struct {
-	content map[string]any
-
-	// ordinary is whether the time of the last transition changes only with the
-	// status. In Crossplane's types it changes with the reason and the message,
-	// too.
-	ordinary bool
-}
+type contentConditions struct{ content map[string]any }
 
 func (c contentConditions) list() []any {
 	v, _, _ := unstructured.NestedFieldNoCopy(c.content, "status", "conditions")
@@ -266,16 +254,11 @@ func (c contentConditions) SetConditions(cs ...xpv2.Condition) {
 		if i >= 0 {
 			m, _ := list[i].(map[string]any)
 
-			had := conditionFrom(m)
-			if had.Equal(want) {
+			if conditionFrom(m).Equal(want) {
 				continue
 			}
 
 			entry = maps.Clone(m)
-
-			if c.ordinary && had.Status == want.Status && !had.LastTransitionTime.IsZero() {
-				want.LastTransitionTime = had.LastTransitionTime
-			}
 		}
 
 		entry["type"], entry["status"], entry["reason"], entry["message"] = string(want.Type), string(want.Status), string(want.Reason), want.Message
@@ -390,7 +373,9 @@ func ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
 
 // SetConditions sets conditions on o as upstream does, with the generation they
 // were observed at. A condition that the API server has already keeps the time
-// of its last transition, even if it was replaced in memory meanwhile.
+// of its last transition, even if it was replaced in memory meanwhile. That time
+// changes with the status only, as metav1.Condition has it; in Crossplane's types it
+// changes with the reason and the message, too.
 func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
 	to, ok := s.kind.Conditioned(o)
 	if !ok {
@@ -398,12 +383,16 @@ func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
 	}
 
 	from, ok := s.kind.Conditioned(s.base)
+	_, crossplanes := o.(resource.Conditioned)
 
 	for _, c := range cs {
 		c.ObservedGeneration = o.GetGeneration()
 
 		if ok {
-			if had := from.GetCondition(c.Type); had.Equal(c) && !had.LastTransitionTime.IsZero() {
+			had := from.GetCondition(c.Type)
+			same := had.Equal(c) || !crossplanes && had.Status == c.Status
+
+			if same && !had.LastTransitionTime.IsZero() {
 				c.LastTransitionTime = had.LastTransitionTime
 			}
 		}
