@@ -11,6 +11,9 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # checkout's is of no use.
 export GOLANGCI_LINT_CACHE := $(CURDIR)/bin/lint-cache
 
+# The release of crossplane-runtime whose line to write.
+RUNTIME ?= v2.2.1
+
 # What to run of the benchmarks, and further arguments for the demo.
 BENCH ?= .
 ARGS ?=
@@ -49,6 +52,10 @@ torture: ## Crash a provider before and after every step of a managed resource's
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API anew
 	cd hack && go run ./passthrough
+
+.PHONY: line
+line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
+	cd hack && go run ./line -runtime $(RUNTIME)
 
 .PHONY: lint
 lint: tools ## Run the linters, and look for known vulnerabilities
