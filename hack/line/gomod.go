@@ -76,18 +76,19 @@ func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 	return f.Format()
 }
 
-// requiresRuntime reports whether a go.mod requires crossplane-runtime.
-func requiresRuntime(src []byte) (bool, error) {
+// requiredRuntime returns the release of crossplane-runtime that a go.mod requires,
+// or "".
+func requiredRuntime(src []byte) (string, error) {
 	f, err := modfile.Parse("go.mod", src, nil)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 
 	for _, r := range f.Require {
 		if r.Mod.Path == runtimeModule {
-			return true, nil
+			return r.Mod.Version, nil
 		}
 	}
 
-	return false, nil
+	return "", nil
 }

@@ -15,8 +15,10 @@ type line struct {
 	// minor number is that release's.
 	runtime, graft string
 
-	// core says which package has the core types that main takes from corePath. The
-	// zero value leaves them there.
+	// main is the line whose tree is main as it is. It has none of the following.
+	main bool
+
+	// core says which package has the core types that main takes from corePath.
 	core corePackages
 
 	// lacks are the names that main uses and this release doesn't have.
@@ -66,7 +68,7 @@ func lines() map[string]line {
 	v1 := importSpec{name: "xpv1", path: runtimeModule + "/apis/common/v1"}
 	v2 := importSpec{name: "xpv2", path: runtimeModule + "/apis/common/v2"}
 
-	main := line{runtime: "v2.4.0", graft: "v0.24"}
+	main := line{runtime: "v2.4.0", graft: "v0.24", main: true}
 
 	v22 := line{
 		runtime: "v2.2.1",

@@ -109,7 +109,17 @@ func run(l line, dir string, writeOnly bool, out io.Writer) error {
 		return err
 	}
 
-	t, err := newTree(l, root)
+	files, err := readFiles(root)
+	if err != nil {
+		return err
+	}
+
+	runtime, err := runtimeModFile(l.runtime)
+	if err != nil {
+		return err
+	}
+
+	t, err := newTree(l, runtime, files)
 	if err != nil {
 		return err
 	}

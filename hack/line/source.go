@@ -134,7 +134,7 @@ func (s *source) node(n ast.Node) error {
 // selector rewrites a name of another package.
 func (s *source) selector(n *ast.SelectorExpr, pkg string) {
 	core := s.line.core
-	if core.usual.path == "" || importPath(s.imports[pkg]) != corePath {
+	if importPath(s.imports[pkg]) != corePath {
 		s.uses[pkg]++
 		return
 	}
@@ -309,7 +309,7 @@ func (s *source) importSpecs() {
 
 		switch {
 		case pkg == "_" || pkg == "." || p == "C" || p == "embed":
-		case p == corePath && s.line.core.usual.path != "":
+		case p == corePath:
 			var specs []string
 			for n := range s.needs {
 				specs = append(specs, n.name+" "+strconv.Quote(n.path))
@@ -318,14 +318,26 @@ func (s *source) importSpecs() {
 			slices.Sort(specs)
 			s.replace(spec, strings.Join(specs, "\n"))
 		case s.uses[pkg] == 0 && s.used(pkg):
-			start, end := s.span(spec)
-			if bytes.HasPrefix(s.text[end:], []byte("\n")) {
-				end++
-			}
-
-			s.changes = append(s.changes, change{start: start, end: end})
+			s.dropImport(spec)
 		}
 	}
+}
+
+// dropImport takes an import away, with its line if that is in a block.
+func (s *source) dropImport(spec *ast.ImportSpec) {
+	start, end := s.span(spec)
+
+	for _, d := range s.file.Decls {
+		if block, ok := d.(*ast.GenDecl); ok && slices.Contains(block.Specs, ast.Spec(spec)) && !block.Lparen.IsValid() {
+			start, end = s.span(block)
+		}
+	}
+
+	if bytes.HasPrefix(s.text[end:], []byte("\n")) {
+		end++
+	}
+
+	s.changes = append(s.changes, change{start: start, end: end})
 }
 
 // used reports whether the file as it is in main uses an import. The name of a

@@ -24,8 +24,9 @@ func notInLine() []string {
 // passThrough is the file that hack/passthrough generates for each line.
 const passThrough = "pkg/managed/zz_upstream.go"
 
-// mark begins the go.mod of a tree that this command wrote.
-const mark = "// Written by hack/line"
+// marker is a file in each directory that this command writes to. .gitignore names
+// it.
+const marker = ".line"
 
 // A tree is the source of a line, in memory.
 type tree struct {
@@ -42,29 +43,16 @@ type file struct {
 	text []byte
 }
 
-// newTree returns the tree of a line, from the files that git knows or would add.
-func newTree(l line, root string) (*tree, error) {
-	runtime, err := runtimeModFile(l.runtime)
-	if err != nil {
-		return nil, err
-	}
-
+// readFiles returns the files below root that git knows or would add.
+func readFiles(root string) ([]file, error) {
 	out, err := output(root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
 		return nil, err
 	}
 
-	t := &tree{line: l, differs: map[testCase]bool{}}
+	var files []file
 
 	for _, name := range strings.Split(strings.TrimSuffix(out, "\x00"), "\x00") {
-		if slices.ContainsFunc(notInLine(), func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }) {
-			continue
-		}
-
-		if name == passThrough {
-			continue
-		}
-
 		info, err := os.Stat(filepath.Join(root, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // Deleted, and not yet committed.
@@ -79,12 +67,32 @@ func newTree(l line, root string) (*tree, error) {
 			return nil, err
 		}
 
-		text, err = t.rewrite(name, text, runtime)
-		if err != nil {
+		files = append(files, file{path: name, mode: info.Mode().Perm(), text: text})
+	}
+
+	return files, nil
+}
+
+// newTree returns the tree of a line, made of main's files. It gets the go.mod of
+// the line's release of crossplane-runtime.
+func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
+	t := &tree{line: l, differs: map[testCase]bool{}}
+
+	for _, f := range files {
+		if slices.ContainsFunc(notInLine(), func(dir string) bool { return f.path == dir || strings.HasPrefix(f.path, dir+"/") }) {
+			continue
+		}
+
+		if f.path == passThrough && !l.main {
+			continue
+		}
+
+		var err error
+		if f.text, err = t.rewrite(f.path, f.text, runtime); err != nil {
 			return nil, err
 		}
 
-		t.files = append(t.files, file{path: name, mode: info.Mode().Perm(), text: text})
+		t.files = append(t.files, f)
 	}
 
 	for c := range l.differs {
@@ -98,7 +106,7 @@ func newTree(l line, root string) (*tree, error) {
 
 func (t *tree) rewrite(name string, text []byte, runtime *modfile.File) ([]byte, error) {
 	switch {
-	case path.Ext(name) == ".go":
+	case path.Ext(name) == ".go" && !t.line.main:
 		s, err := rewrite(t.line, name, text)
 		if err != nil {
 			return nil, err
@@ -111,32 +119,36 @@ func (t *tree) rewrite(name string, text []byte, runtime *modfile.File) ([]byte,
 
 		return s.text, nil
 	case path.Base(name) == "go.mod":
-		ok, err := requiresRuntime(text)
-		if err != nil || !ok {
+		v, err := requiredRuntime(text)
+		if err != nil || v == "" {
 			return text, err
 		}
 
 		t.modules = append(t.modules, path.Dir(name))
 
-		text, err = goMod(t.line, runtime, text)
-		if err != nil || name != "go.mod" {
-			return text, err
+		if t.line.main {
+			if v != t.line.runtime {
+				return nil, fmt.Errorf("%s requires crossplane-runtime %s, and hack/line/lines.go says that main requires %s", name, v, t.line.runtime)
+			}
+
+			return text, nil
 		}
 
-		return append([]byte(fmt.Sprintf("%s for crossplane-runtime %s. DO NOT EDIT: change main.\n\n", mark, t.line.runtime)), text...), nil
+		return goMod(t.line, runtime, text)
 	default:
 		return text, nil
 	}
 }
 
-// write replaces what an earlier run wrote into dir.
+// write replaces what an earlier run wrote into dir. It touches no other directory
+// that has something in it.
 func (t *tree) write(dir string) error {
 	switch entries, err := os.ReadDir(dir); {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0:
 	case err != nil:
 		return err
 	default:
-		if src, err := os.ReadFile(filepath.Join(dir, "go.mod")); err != nil || !strings.HasPrefix(string(src), mark) {
+		if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
 			return fmt.Errorf("%s is not empty, and hack/line did not write it: name another directory", dir)
 		}
 
@@ -145,7 +157,7 @@ func (t *tree) write(dir string) error {
 		}
 	}
 
-	for _, f := range t.files {
+	for _, f := range append([]file{{path: marker, mode: 0o644}}, t.files...) {
 		name := filepath.Join(dir, filepath.FromSlash(f.path))
 
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -163,6 +175,10 @@ func (t *tree) write(dir string) error {
 // finish returns the steps that complete the tree in dir. The programs that they
 // run are main's.
 func (t *tree) finish(root, dir string) []step {
+	if t.line.main {
+		return nil
+	}
+
 	var steps []step
 
 	for _, m := range t.modules {
