@@ -51,7 +51,7 @@ torture: ## Crash a provider before and after every step of a managed resource's
 
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API anew
-	cd hack && go run ./passthrough
+	cd hack && go run ./passthrough -names adopt/upstream.txt
 
 .PHONY: line
 line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
