@@ -115,7 +115,7 @@ func (p *planner) raiseFirst() {
 	oldest := lines()[0].runtime
 	v, at := runtimeRequired(p.module.gomod)
 	p.report.edits, p.report.notes, p.report.tooOld = nil, nil, true
-	p.report.leave("go.mod", at, fmt.Sprintf("crossplane-runtime %s is older than %s, which Graft's oldest line requires: raise it first, in a change of its own; that takes go.mod alone", v, oldest))
+	p.report.leave("go.mod", at, fmt.Sprintf("crossplane-runtime %s is older than %s, which Graft's oldest line requires: raise it first, in go.mod and in a change of its own; no import of crossplane-runtime changes, but controller-runtime becomes v0.23 and Kubernetes v0.35", v, oldest))
 	p.report.next = []string{"go get " + upstreamModule + "@" + oldest}
 	p.nextSteps()
 	p.report.next = append(p.report.next, "adopt")

@@ -41,6 +41,10 @@ func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 
 	versions := map[string]string{runtimeModule: l.runtime}
 
+	if l.version != "" {
+		versions[graftModule] = l.version
+	}
+
 	for _, r := range runtime.Require {
 		if !r.Indirect {
 			versions[r.Mod.Path] = r.Mod.Version

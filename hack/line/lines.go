@@ -15,6 +15,10 @@ type line struct {
 	// minor number is that release's.
 	runtime, graft string
 
+	// version is what modules of the tree require of each other, if it isn't what
+	// main's do.
+	version string
+
 	// main is the line whose tree is main as it is. It has none of the following.
 	main bool
 

@@ -27,9 +27,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/mod/semver"
 )
 
-const usage = `Usage: line -runtime VERSION [-o DIR] [-write]
+const usage = `Usage: line -runtime VERSION [-o DIR] [-version VERSION] [-write]
 
 Writes Graft's source for a release of crossplane-runtime into DIR, builds it, and
 runs its unit tests.
@@ -38,6 +40,7 @@ Flags:
   -runtime VERSION  The release of crossplane-runtime: %s.
   -o DIR            Where to write (default: bin/line/VERSION). What an earlier run
                     wrote there is replaced; any other content is an error.
+  -version VERSION  What the modules of the tree require of each other, for a release.
   -write            Write the tree only: don't build and test it.
 
 The exit status is 1 if something failed, and 2 if an argument is wrong.
@@ -60,6 +63,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 
 	runtime := flags.String("runtime", "", "")
 	dir := flags.String("o", "", "")
+	version := flags.String("version", "", "")
 	writeOnly := flags.Bool("write", false, "")
 
 	known := slices.Sorted(maps.Keys(lines()))
@@ -75,8 +79,14 @@ func command(args []string, stdout, stderr io.Writer) int {
 	}
 
 	l, ok := lines()[*runtime]
-	if err == nil && !ok {
+	switch {
+	case err != nil:
+	case !ok:
 		err = fmt.Errorf("no line for crossplane-runtime %q: there is one for %s", *runtime, strings.Join(known, " and "))
+	case *version != "" && semver.MajorMinor(*version) != l.graft:
+		err = fmt.Errorf("%s is no version of %s.x", *version, l.graft)
+	default:
+		l.version = *version
 	}
 
 	if err != nil {

@@ -17,6 +17,7 @@ func TestCommand(t *testing.T) {
 		"Help":     {reason: "Help isn't an error, and names the lines.", args: []string{"-h"}, stdout: "The release of crossplane-runtime: v2.2.1 or v2.4.0."},
 		"Unknown":  {reason: "A release without a line is named, with those that have one.", args: []string{"-runtime", "v2.1.0"}, status: exitUsage, stderr: `no line for crossplane-runtime "v2.1.0": there is one for v2.2.1 and v2.4.0`},
 		"None":     {reason: "A release must be named.", status: exitUsage, stderr: `no line for crossplane-runtime ""`},
+		"Version":  {reason: "A version has the line's minor number.", args: []string{"-runtime", "v2.2.1", "-version", "v0.24.0"}, status: exitUsage, stderr: "v0.24.0 is no version of v0.22.x"},
 		"Argument": {reason: "A directory goes with -o.", args: []string{"-runtime", "v2.2.1", "dir"}, status: exitUsage, stderr: `unexpected argument "dir"`},
 	}
 

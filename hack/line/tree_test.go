@@ -39,7 +39,23 @@ func TestGoMod(t *testing.T) {
 	}
 }
 
-// source returns this repository's files, without asking git.
+// Modules of a released tree require each other at the release, whatever main's do.
+func TestGoModOfRelease(t *testing.T) {
+	l := lines()["v2.2.1"]
+	l.version = "v0.22.3"
+	main := "module " + graftModule + "/pkg/upjet\n\ngo 1.25.11\n\nreplace " + graftModule + " => ../..\n\nrequire " + graftModule + " v0.0.0\n"
+
+	got, err := goMod(l, runtimeFile(t), []byte(main))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if want := "require " + graftModule + " v0.22.3\n"; !strings.Contains(string(got), want) {
+		t.Errorf("want %q, got:\n%s", want, got)
+	}
+}
+
+// repository returns this repository's files, without asking git.
 func repository(t *testing.T) []file {
 	t.Helper()
 
