@@ -431,7 +431,7 @@ func TestReleasedVersion(t *testing.T) {
 		"Released":      {"A downloaded release counts.", debug.Module{Path: path, Version: "v0.2.0", Sum: "h1:x"}, "v0.2.0"},
 		"PseudoVersion": {"A downloaded commit counts.", debug.Module{Path: path, Version: "v0.0.0-20261121000000-0123456789ab", Sum: "h1:x"}, "v0.0.0-20261121000000-0123456789ab"},
 		"Checkout":      {"A version made up from a checkout may not be published.", debug.Module{Path: path, Version: "v0.2.1-0.20261121000000-0123456789ab"}, ""},
-		"Dirty":         {"Nobody can download local changes.", debug.Module{Path: path, Version: "v0.2.0+dirty", Sum: "h1:x"}, ""},
+		"Dirty":         {"Local changes can't be downloaded.", debug.Module{Path: path, Version: "v0.2.0+dirty", Sum: "h1:x"}, ""},
 		"Devel":         {"This is no version.", debug.Module{Path: path, Version: "(devel)"}, ""},
 		"Other":         {"Another module's version isn't Graft's.", debug.Module{Path: "example.org/fork", Version: "v1.0.0", Sum: "h1:x"}, ""},
 	}

@@ -92,7 +92,7 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()

@@ -24,7 +24,7 @@ type source struct {
 	file *ast.File
 
 	imports map[string]*ast.ImportSpec // By the name that the file uses.
-	uses    map[string]int             // What is left of the uses of an import, by name.
+	uses    map[string]int             // How often the rewritten file uses an import, by name.
 	needs   map[importSpec]bool        // Packages of core types.
 	changes []change
 	omitted map[ast.Node]string // Parts of a test, and how to name them.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -52,6 +53,27 @@ func TestGoModOfRelease(t *testing.T) {
 
 	if want := "require " + graftModule + " v0.22.3\n"; !strings.Contains(string(got), want) {
 		t.Errorf("want %q, got:\n%s", want, got)
+	}
+}
+
+// What adopt, the README and the documentation say of lines is what this command
+// writes.
+func TestTables(t *testing.T) {
+	for version, l := range lines() {
+		for name, want := range map[string]string{
+			"hack/adopt/lines.go": fmt.Sprintf("{graft: %q, runtime: %q, ", l.graft, version),
+			"docs/adopt.md":       fmt.Sprintf("| `%s.x` | %s |", l.graft, version),
+			"README.md":           fmt.Sprintf("| `%s.x` | %s |", l.graft, version),
+		} {
+			text, err := os.ReadFile(filepath.Join("..", "..", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s doesn't have %q", name, want)
+			}
+		}
 	}
 }
 
