@@ -124,13 +124,17 @@ func (t *tree) rewrite(name string, text []byte, runtime *modfile.File) ([]byte,
 			return text, err
 		}
 
+		if t.line.main && v != t.line.runtime {
+			if name == "go.mod" {
+				return nil, fmt.Errorf("go.mod requires crossplane-runtime %s, and hack/line/lines.go says that main requires %s", v, t.line.runtime)
+			}
+
+			return text, nil // A module of another line.
+		}
+
 		t.modules = append(t.modules, path.Dir(name))
 
 		if t.line.main {
-			if v != t.line.runtime {
-				return nil, fmt.Errorf("%s requires crossplane-runtime %s, and hack/line/lines.go says that main requires %s", name, v, t.line.runtime)
-			}
-
 			return text, nil
 		}
 
