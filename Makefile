@@ -11,6 +11,11 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # checkout's is of no use.
 export GOLANGCI_LINT_CACHE := $(CURDIR)/bin/lint-cache
 
+# The release of crossplane-runtime whose line to write, and the version that it is
+# to be released as.
+RUNTIME ?= v2.2.1
+LINE_VERSION ?=
+
 # What to run of the benchmarks, and further arguments for the demo.
 BENCH ?= .
 ARGS ?=
@@ -48,7 +53,11 @@ torture: ## Crash a provider before and after every step of a managed resource's
 
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API anew
-	cd hack && go run ./passthrough
+	cd hack && go run ./passthrough -names adopt/upstream.txt
+
+.PHONY: line
+line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
+	cd hack && go run ./line -runtime $(RUNTIME) -version '$(LINE_VERSION)'
 
 .PHONY: lint
 lint: tools ## Run the linters, and look for known vulnerabilities

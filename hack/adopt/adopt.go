@@ -21,12 +21,6 @@ const (
 	graftManaged = graftModule + "/pkg/managed"
 )
 
-// What this release of Graft is built for.
-const (
-	builtForRuntime = "v2.4.0"
-	builtForGo      = "1.25.11"
-)
-
 type options struct {
 	dir     string // Root of the provider's module.
 	dryRun  bool
@@ -48,8 +42,13 @@ func adopt(o options) (*report, error) {
 		return nil, err
 	}
 
-	r := &report{module: m.path, dryRun: o.dryRun, revert: o.revert, verbose: o.verbose}
-	p := &planner{module: m, report: r, from: upstreamManaged, to: graftManaged, trackers: o.trackers}
+	l, err := pickLine(m, o.version)
+	if err != nil {
+		return nil, err
+	}
+
+	r := &report{module: m.path, upjet: required(m.gomod, upjetModule), dryRun: o.dryRun, revert: o.revert, verbose: o.verbose}
+	p := &planner{module: m, report: r, line: l, from: upstreamManaged, to: graftManaged, trackers: o.trackers, imports: map[string]bool{}}
 	if o.revert {
 		p.from, p.to = p.to, p.from
 	} else {
@@ -58,13 +57,19 @@ func adopt(o options) (*report, error) {
 
 	m.walk(p.visit, r.leave)
 	p.nestedModules()
-	if !o.revert && p.report.uses {
+	switch {
+	case o.revert || !r.uses:
+		p.nextSteps()
+	case p.isTooOld():
+		p.raiseFirst()
+	default:
 		if err := p.requireGraft(o); err != nil {
 			return nil, err
 		}
-		p.remarkVersions()
+		p.remarkVersions(o.version)
+		p.tidyFails()
+		p.nextSteps()
 	}
-	p.nextSteps()
 
 	if !o.dryRun {
 		r.edits = slices.DeleteFunc(r.edits, func(e edit) bool {
@@ -83,9 +88,13 @@ func adopt(o options) (*report, error) {
 type planner struct {
 	module   *providerModule
 	report   *report
+	line     line     // Of Graft, that the provider gets.
 	from, to string   // Import paths.
 	sources  *sources // Nil when going back to upstream.
 	trackers bool
+
+	imports map[string]bool // Of all Go files of the module.
+	gone    []finding       // Imports that don't work with the line.
 
 	nested map[string]bool // Nested modules, by directory: whether they have the import.
 }
@@ -116,7 +125,10 @@ func (p *planner) visit(f treeFile) {
 
 // visitGo plans for a Go file of this module.
 func (p *planner) visitGo(f treeFile, src []byte) {
-	if !containsAny(src, upstreamManaged, upstreamV1Managed, graftManaged) && (p.report.revert || !containsAny(src, upstreamResource)) {
+	if !p.report.revert {
+		p.noteImports(f, src)
+	}
+	if !containsAny(src, upstreamManaged, upstreamV1Managed, graftModule+"/") && (p.report.revert || !containsAny(src, upstreamResource)) {
 		return
 	}
 	g, err := parseGo(f.path, src)
@@ -148,16 +160,14 @@ func (p *planner) visitGo(f treeFile, src []byte) {
 
 	switch {
 	case len(from) == 0 && !moves:
-	case len(from) > 0 && len(to) > 0:
+	case len(from) > 0 && len(to) > 0 && !p.report.revert:
 		p.report.note(f.path, g.line(from[0]), "left, since the file imports both packages; drop one when you can")
 	case f.mode.Perm()&0o200 == 0:
 		p.report.leave(f.path, 0, "not changed, the file is read-only")
 	default:
-		e := edit{path: f.path, mode: f.mode, before: g.src, after: g.replaceImport(p.from, p.to)}
-		if moves {
-			e.after = movedTrackers(f.path, e.after)
-		}
+		e := edit{path: f.path, mode: f.mode, before: g.src, after: p.changed(f, g, moves)}
 		e.generated = ast.IsGenerated(g.ast)
+		e.upjet = e.generated && byUpjet(g.src)
 		p.report.edits = append(p.report.edits, e)
 		p.report.uses = true
 	}
@@ -167,7 +177,7 @@ func (p *planner) visitGo(f treeFile, src []byte) {
 	}
 	switch {
 	case p.report.revert:
-		p.upstreamCalls(f, g)
+		p.ownNames(f, g)
 	case len(to) > 0:
 		p.crossings(f, g, graftManaged)
 	case len(from) > 0:
@@ -183,57 +193,44 @@ func (p *planner) crossings(f treeFile, g *goFile, ours string) {
 	}
 }
 
-// usageTrackers reports whether the file's usage trackers are to be moved. If
-// that was not asked for, it says what it would be good for.
+// usageTrackers reports whether the file's usage trackers are to be moved. If that
+// was not asked for, it says what the flag does.
 func (p *planner) usageTrackers(f treeFile, g *goFile) bool {
 	if p.report.revert {
-		return false
+		return len(g.trackers(graftManaged)) > 0
 	}
 	places := g.trackers(upstreamResource)
 	if !p.trackers {
 		for _, s := range places {
-			if s.Sel.Name == "NewProviderConfigUsageTracker" { // Others need no namespace.
-				p.report.note(f.path, g.line(s), "in a namespace that is being deleted this keeps managed resources for ever; Graft's doesn't, and adopt -trackers takes it")
+			if trackerName(s).Name == "NewProviderConfigUsageTracker" { // Others need no namespace.
+				p.report.note(f.path, g.line(s), "keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted")
 			}
 		}
 	}
 	return p.trackers && len(places) > 0
 }
 
-// movedTrackers is moveTrackers for source that was just written.
-func movedTrackers(name string, src []byte) []byte {
-	g, err := parseGo(name, src)
-	if err != nil {
-		return src // It was parsed before its import was replaced.
+// changed returns the file's source with the import replaced and, if it is to be so,
+// the trackers moved. Trackers move between Graft's package, under either import,
+// and package resource.
+func (p *planner) changed(f treeFile, g *goFile, trackers bool) []byte {
+	switch {
+	case !trackers:
+		return g.replaceImport(p.from, p.to)
+	case p.report.revert:
+		return reparsed(f.path, g.moveTrackers(trackersBack())).replaceImport(p.from, p.to)
+	default:
+		return reparsed(f.path, g.replaceImport(p.from, p.to)).moveTrackers(trackersToGraft())
 	}
-	return g.moveTrackers()
 }
 
-// upstreamCalls reports uses of what upstream's package doesn't have, where adopt
-// writes it or tells people to use it, or where it leaves something behind in the
-// cluster that no compiler knows of.
-func (p *planner) upstreamCalls(f treeFile, g *goFile) {
-	names := g.namesOf(graftManaged)
-	ast.Inspect(g.ast, func(n ast.Node) bool {
-		s, ok := n.(*ast.SelectorExpr)
-		if !ok {
-			return true
-		}
-		x, ok := s.X.(*ast.Ident)
-		if !ok || !names[x.Name] {
-			return true
-		}
-		switch s.Sel.Name {
-		case "Upstream":
-			p.report.leave(f.path, g.line(s), x.Name+".Upstream isn't in crossplane-runtime; pass its arguments as they are")
-		case "WithUsageProtection":
-			p.report.leave(f.path, g.line(s), "usages keep the finalizer that "+x.Name+".WithUsageProtection gave them; run the provider with "+x.Name+".ReleaseAll before you go back")
-		}
-		return true
-	})
-	for _, s := range g.trackers(graftManaged) {
-		p.report.leave(f.path, g.line(s), s.Sel.Name+" isn't in this package of crossplane-runtime; it is in "+upstreamResource)
+// reparsed returns the file for source that was just written.
+func reparsed(name string, src []byte) *goFile {
+	g, err := parseGo(name, src)
+	if err != nil {
+		panic(fmt.Sprintf("adopt: %s doesn't parse after a change of its imports: %v", name, err))
 	}
+	return g
 }
 
 func (p *planner) nestedModules() {

@@ -11,7 +11,7 @@ const contextLines = 3
 // unified returns the difference between two versions of a file in a form that
 // patch understands: one hunk from the first changed line to the last.
 func unified(name string, before, after []byte) string {
-	a, b := lines(before), lines(after)
+	a, b := splitLines(before), splitLines(after)
 	head := 0
 	for head < len(a) && head < len(b) && bytes.Equal(a[head], b[head]) {
 		head++
@@ -54,8 +54,8 @@ func writeLine(out *bytes.Buffer, sign byte, line []byte) {
 	}
 }
 
-// lines splits text after each line feed.
-func lines(text []byte) [][]byte {
+// splitLines splits text after each line feed.
+func splitLines(text []byte) [][]byte {
 	l := bytes.SplitAfter(text, []byte("\n"))
 	if len(l[len(l)-1]) == 0 {
 		l = l[:len(l)-1]

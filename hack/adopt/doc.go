@@ -1,17 +1,22 @@
 // Command adopt moves a Crossplane provider to Graft. A provider's author runs
 // it in the root of the provider's module:
 //
-//	go run github.com/crossplane-graft/graft/hack/adopt@latest
+//	go install github.com/crossplane-graft/graft/hack/adopt@latest
+//	adopt
 //
 // It replaces one import, in every Go file of the module,
 //
 //	github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed
 //	github.com/crossplane-graft/graft/pkg/managed
 //
-// and adds Graft to go.mod. Nothing else in a Go file changes, unless the
-// block that holds the import was formatted by gofmt: then it stays so, which
-// moves the line to its new place. Names under which the package is imported,
-// comments, line endings and file modes are kept. A second run changes nothing.
+// and adds Graft to go.mod: the line for the provider's crossplane-runtime, which
+// lines.go lists. A provider whose crossplane-runtime is older than all lines is told
+// to raise it first, and nothing is changed.
+//
+// Nothing else in a Go file changes, unless the block that holds the import was
+// formatted by gofmt: then it stays so, which moves the line to its new place. Names
+// under which the package is imported, comments, line endings and file modes are kept.
+// A second run changes nothing.
 //
 // Files whose build constraints exclude them, tests and generated files are
 // changed too. Vendored packages, nested modules, symbolic links, directories
@@ -21,9 +26,13 @@
 //
 // With -trackers it also replaces resource.NewProviderConfigUsageTracker and
 // resource.NewLegacyProviderConfigUsageTracker by Graft's, which return the same
-// types, and sees to the imports. Without, it names the places where that would
-// do something. -revert names those that have to go back by hand, and uses of
-// managed.WithUsageProtection, whose finalizers stay in the cluster.
+// types, and changes the imports. Without, it names the first place where that would
+// do something, and counts the others.
+//
+// -revert undoes both, with the imports. It names each use of what crossplane-runtime
+// doesn't have: Graft's own options, imports of Graft's other packages, and
+// managed.WithUsageProtection, whose finalizers stay in the cluster. upstream.txt
+// lists the names that crossplane-runtime has.
 //
 // # What is left for a person
 //
@@ -48,12 +57,15 @@
 // be read. The standard library, crossplane-runtime, controller-runtime and
 // other Kubernetes modules never count. What this misses, the compiler finds.
 //
-// Also left: imports of crossplane-runtime v1, files that don't parse, and
-// files that can't be written.
+// Also left: what go mod tidy will fail on, which are imports of packages that
+// crossplane-runtime v2.3 took away, in the module and in its dependencies as far as
+// their source is on disk; imports of crossplane-runtime v1; files that don't parse;
+// and files that can't be written.
 //
 // # Exit status
 //
 // 0 when everything was done, or there was nothing to do. 1 when something is
 // left for a person, even though the rest was done. 2 when the command could
-// not run: wrong flags, no go.mod, a go.mod that doesn't parse.
+// not run: wrong flags, no go.mod, a go.mod that doesn't parse. go run turns each
+// status but 0 into 1; the report ends with the status unless that is 0.
 package main

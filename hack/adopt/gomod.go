@@ -20,7 +20,7 @@ func checkVersion(v string) error {
 		return nil
 	}
 	if err := module.Check(graftModule, v); err != nil {
-		return fmt.Errorf("-version %s: adopt doesn't use the network, so it needs a full version such as v0.1.0; leave the flag out to run go get yourself", v)
+		return fmt.Errorf("-version %s: adopt doesn't use the network, so it needs a full version such as v0.24.0; leave the flag out to run go get yourself", v)
 	}
 	return nil
 }
@@ -44,14 +44,17 @@ func releasedVersion(info *debug.BuildInfo) string {
 // requireGraft plans the change of go.mod, or says which command makes it.
 func (p *planner) requireGraft(o options) error {
 	want := o.version
-	if has := required(p.module.gomod, graftModule); has != "" && (want == "" || want == has) {
-		return nil
+	if has := required(p.module.gomod, graftModule); has != "" {
+		l, _ := lineOf(has)
+		if want == has || want == "" && l == p.line {
+			return nil
+		}
 	}
 	if want == "" {
-		want = o.ownVersion
+		want = p.line.version(o.ownVersion)
 	}
 	if want == "" {
-		p.report.next = append(p.report.next, "go get "+graftModule+"@latest")
+		p.report.next = append(p.report.next, "go get "+graftModule+"@"+p.line.graft)
 		return nil
 	}
 	if p.module.gomodMode.Perm()&0o200 == 0 {
@@ -100,32 +103,49 @@ func addRequire(src []byte, path, version string) ([]byte, error) {
 	return out, nil
 }
 
-// remarkVersions notes what go mod tidy will raise, and what Graft wasn't built
+// isTooOld reports whether the provider's crossplane-runtime is older than all lines.
+func (p *planner) isTooOld() bool {
+	v, _ := runtimeRequired(p.module.gomod)
+	return v != "" && isTooOld(v)
+}
+
+// raiseFirst says what to do about a crossplane-runtime that is older than all
+// lines. Nothing else is planned then.
+func (p *planner) raiseFirst() {
+	oldest := lines()[0].runtime
+	v, at := runtimeRequired(p.module.gomod)
+	p.report.edits, p.report.notes, p.report.tooOld = nil, nil, true
+	p.report.leave("go.mod", at, fmt.Sprintf("crossplane-runtime %s is older than %s, which Graft's oldest line requires: raise it first, in go.mod and in a change of its own; no import of crossplane-runtime changes, but controller-runtime becomes v0.23 and Kubernetes v0.35", v, oldest))
+	p.report.next = []string{"go get " + upstreamModule + "@" + oldest}
+	p.nextSteps()
+	p.report.next = append(p.report.next, "adopt")
+}
+
+// remarkVersions notes what go mod tidy will raise, and what the line isn't built
 // for.
-func (p *planner) remarkVersions() {
-	f := p.module.gomod
+func (p *planner) remarkVersions(asked string) {
+	f, l := p.module.gomod, p.line
+	if _, ok := lineOf(asked); asked != "" && !ok {
+		p.report.note("go.mod", 0, fmt.Sprintf("Graft %s is of no line that this adopt knows; for this provider it knows %s.x", asked, l.graft))
+	}
 	for _, r := range f.Replace {
 		if r.Old.Path == upstreamModule {
-			p.report.note("go.mod", r.Syntax.Start.Line, "replaces "+upstreamModule+"; Graft is built for "+builtForRuntime)
+			p.report.note("go.mod", r.Syntax.Start.Line, fmt.Sprintf("replaces %s; Graft %s.x is built for %s", upstreamModule, l.graft, l.runtime))
 		}
 	}
-	for _, r := range f.Require {
-		if r.Mod.Path != upstreamModule {
-			continue
-		}
-		line := r.Syntax.Start.Line
-		switch c := semver.Compare(r.Mod.Version, builtForRuntime); {
+	if v, at := runtimeRequired(f); v != "" {
+		switch c := semver.Compare(v, l.runtime); {
 		case c < 0:
-			p.report.note("go.mod", line, fmt.Sprintf("crossplane-runtime %s is older than the %s that Graft is built for; go mod tidy will raise it", r.Mod.Version, builtForRuntime))
-		case c > 0:
-			p.report.note("go.mod", line, fmt.Sprintf("crossplane-runtime %s is newer than the %s that Graft is built for; look for a newer Graft if something doesn't build", r.Mod.Version, builtForRuntime))
+			p.report.note("go.mod", at, fmt.Sprintf("go mod tidy raises crossplane-runtime from %s to %s, for Graft %s.x", v, l.runtime, l.graft))
+		case semver.Compare(semver.MajorMinor(v), semver.MajorMinor(l.runtime)) > 0:
+			p.report.note("go.mod", at, fmt.Sprintf("crossplane-runtime %s is newer than the %s that Graft %s.x is built for; look for a newer Graft if something doesn't build", v, l.runtime, l.graft))
 		}
 	}
 	switch {
 	case f.Go == nil:
-		p.report.note("go.mod", 0, "has no go directive; Graft needs go "+builtForGo)
-	case version.Compare("go"+f.Go.Version, "go"+builtForGo) < 0:
-		p.report.note("go.mod", f.Go.Syntax.Start.Line, fmt.Sprintf("go %s is older than the go %s that Graft needs; go mod tidy will raise it", f.Go.Version, builtForGo))
+		p.report.note("go.mod", 0, "has no go directive; Graft needs go "+l.golang)
+	case version.Compare("go"+f.Go.Version, "go"+l.golang) < 0:
+		p.report.note("go.mod", f.Go.Syntax.Start.Line, fmt.Sprintf("go mod tidy raises go from %s to %s, for Graft %s.x", f.Go.Version, l.golang, l.graft))
 	}
 }
 

@@ -13,27 +13,27 @@ func TestGoMod(t *testing.T) {
 		reason string
 		gomod  string
 		args   []string
-		want   string
+		want   string // The same if it is empty.
 		says   []string
 	}{
 		"Added": {
 			reason: "The requirement joins the direct ones; comments stay.",
 			gomod:  "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n",
-			args:   []string{"-version", "v0.1.0"},
-			want:   "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.1.0\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n",
-			says:   []string{"require github.com/crossplane-graft/graft v0.1.0", "  go mod tidy\n  go build ./..."},
+			args:   []string{"-version", "v0.24.0"},
+			want:   "module p // A provider.\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" + runtime + "v2.4.0\n\tz.org/z v1.0.0\n)\n\nrequire a.org/a v1.0.0 // indirect\n",
+			says:   []string{"require github.com/crossplane-graft/graft v0.24.0", "  go mod tidy\n  go build ./..."},
 		},
 		"CRLF": {
 			reason: "Line endings are kept.",
 			gomod:  "module p\r\n\r\ngo 1.25.11\r\n\r\nrequire " + runtime + "v2.4.0\r\n",
-			args:   []string{"-version", "v0.1.0"},
-			want:   "module p\r\n\r\ngo 1.25.11\r\n\r\nrequire (\r\n\tgithub.com/crossplane-graft/graft v0.1.0\r\n\t" + runtime + "v2.4.0\r\n)\r\n",
+			args:   []string{"-version", "v0.24.0"},
+			want:   "module p\r\n\r\ngo 1.25.11\r\n\r\nrequire (\r\n\tgithub.com/crossplane-graft/graft v0.24.0\r\n\t" + runtime + "v2.4.0\r\n)\r\n",
 		},
 		"NoVersion": {
 			reason: "Without a version the command that finds one is printed.",
 			gomod:  "module p\n\ngo 1.25.11\n\nrequire " + runtime + "v2.4.0\n",
 			want:   "module p\n\ngo 1.25.11\n\nrequire " + runtime + "v2.4.0\n",
-			says:   []string{"  go get github.com/crossplane-graft/graft@latest\n  go mod tidy\n"},
+			says:   []string{"  go get github.com/crossplane-graft/graft@v0.24\n  go mod tidy\n"},
 		},
 		"Present": {
 			reason: "A requirement that is there is left.",
@@ -43,26 +43,54 @@ func TestGoMod(t *testing.T) {
 		"Asked": {
 			reason: "A version that is asked for replaces another.",
 			gomod:  "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.0.9 // indirect\n\t" + runtime + "v2.4.0\n)\n",
-			args:   []string{"-version", "v0.1.0"},
-			want:   "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.1.0\n\t" + runtime + "v2.4.0\n)\n",
+			args:   []string{"-version", "v0.24.0"},
+			want:   "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.24.0\n\t" + runtime + "v2.4.0\n)\n",
 		},
-		"Old": {
-			reason: "What go mod tidy will raise is told.",
-			gomod:  "module p\n\ngo 1.24\n\nrequire " + runtime + "v2.1.0\n",
-			want:   "module p\n\ngo 1.24\n\nrequire " + runtime + "v2.1.0\n",
+		"Raised": {
+			reason: "What go mod tidy will raise is said.",
+			gomod:  "module p\n\ngo 1.24\n\nrequire " + runtime + "v2.3.3\n",
 			says: []string{
-				"go.mod:5  crossplane-runtime v2.1.0 is older than the v2.4.0 that Graft is built for; go mod tidy will raise it",
-				"go.mod:3  go 1.24 is older than the go 1.25.11 that Graft needs; go mod tidy will raise it",
+				"go.mod:5  go mod tidy raises crossplane-runtime from v2.3.3 to v2.4.0, for Graft v0.24.x",
+				"go.mod:3  go mod tidy raises go from 1.24 to 1.25.11, for Graft v0.24.x",
 			},
 		},
 		"New": {
 			reason: "So is what Graft wasn't built for.",
 			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.5.0-rc.1\n\nreplace " + runtime + "=> ../runtime\n",
-			want:   "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.5.0-rc.1\n\nreplace " + runtime + "=> ../runtime\n",
 			says: []string{
 				"go.mod:5  crossplane-runtime v2.5.0-rc.1 is newer than the v2.4.0",
 				"go.mod:7  replaces github.com/crossplane/crossplane-runtime/v2",
 			},
+		},
+		"PatchOfRuntime": {
+			reason: "A later patch release is of the same line.",
+			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.2.2\n",
+			says:   []string{"  go get github.com/crossplane-graft/graft@v0.22\n  go mod tidy\n"},
+		},
+		"LineOfPseudoVersion": {
+			reason: "A commit counts as its minor version.",
+			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.2.0-rc.0.0.20260101000000-0123456789ab\n",
+			says: []string{
+				"go mod tidy raises crossplane-runtime from v2.2.0-rc.0.0.20260101000000-0123456789ab to v2.2.1, for Graft v0.22.x",
+				"  go get github.com/crossplane-graft/graft@v0.22\n",
+			},
+		},
+		"LineOfReplacement": {
+			reason: "A replacement by another version decides.",
+			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.4.0\n\nreplace " + runtime + "=> " + runtime + "v2.2.1\n",
+			says:   []string{"  go get github.com/crossplane-graft/graft@v0.22\n"},
+		},
+		"OtherLinePresent": {
+			reason: "A requirement of another line than the provider needs now is replaced.",
+			gomod:  "module p\n\ngo 1.26\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.22.3\n\t" + runtime + "v2.4.0\n)\n",
+			says:   []string{"  go get github.com/crossplane-graft/graft@v0.24\n"},
+		},
+		"UnknownLine": {
+			reason: "A version of a line that this adopt doesn't know is taken, and said.",
+			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.4.0\n",
+			args:   []string{"-version", "v0.31.0"},
+			want:   "module p\n\ngo 1.26\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.31.0\n\t" + runtime + "v2.4.0\n)\n",
+			says:   []string{"Graft v0.31.0 is of no line that this adopt knows; for this provider it knows v0.24.x"},
 		},
 	}
 	for name, tc := range cases {
@@ -71,6 +99,9 @@ func TestGoMod(t *testing.T) {
 			status, out := runAdopt(t, append([]string{"-C", dir}, tc.args...)...)
 			if status != exitDone {
 				t.Errorf("\n%s\nwant status %d, got %d:\n%s", tc.reason, exitDone, status, out)
+			}
+			if tc.want == "" {
+				tc.want = tc.gomod
 			}
 			if diff := cmp.Diff(tc.want, readTree(t, dir)["go.mod"]); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)

@@ -25,7 +25,7 @@ type goFile struct {
 
 func parseGo(name string, src []byte) (*goFile, error) {
 	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
+	f, err := parser.ParseFile(fset, name, src, parser.ParseComments)
 	if err != nil {
 		return nil, err
 	}

@@ -27,22 +27,26 @@ Usage:
 Flags:
   -C dir        the root of the provider's module (default ".")
   -n            write nothing; print what would change, as a diff
-  -v            list every changed file, not only the first ones
-  -version v    the version of Graft to require in go.mod (default: the version
-                of this command, if it was installed or run as a released one)
+  -v            list every changed file and every place of a hint
+  -version v    the version of Graft to require in go.mod (default: that of the
+                line for the provider's crossplane-runtime which was released
+                together with this command, if it is a released one)
   -trackers     also replace the constructors of ProviderConfig usage trackers by
                 Graft's, which don't keep a managed resource from being deleted
                 in a namespace that is being deleted
-  -revert       go back: replace Graft's import by crossplane-runtime's
+  -revert       go back: undo the import and -trackers, and name each use of what
+                crossplane-runtime doesn't have
 
 Examples:
-  go run github.com/crossplane-graft/graft/hack/adopt@latest -n
-  go run github.com/crossplane-graft/graft/hack/adopt@latest
-  go run github.com/crossplane-graft/graft/hack/adopt@latest -C ../provider-x
+  go install github.com/crossplane-graft/graft/hack/adopt@latest
+  adopt -n
+  adopt
+  adopt -C ../provider-x
 
 Exit status:
   0  everything was done, or there was nothing to do
-  1  something is left for you; the rest was done
+  1  something is left for you; the rest was done (nothing is, if crossplane-runtime
+     has to be raised first)
   2  the command could not run (flags, go.mod)
 `
 

@@ -21,6 +21,7 @@ func (p *planner) mentionsInText(f treeFile, src []byte) {
 	}
 	for i, line := range bytes.Split(src, []byte("\n")) {
 		if bytes.Contains(line, []byte(upstreamManaged)) {
+			p.report.names = true
 			p.report.note(f.path, i+1, "names upstream's package, not changed; if Go code is generated or checked from it, change it by hand")
 		}
 	}
@@ -49,6 +50,7 @@ func (p *planner) mentionsInGo(f treeFile, g *goFile) {
 			return true
 		}
 		if s, err := strconv.Unquote(lit.Value); err == nil && strings.Contains(s, upstreamManaged) {
+			p.report.names = true
 			p.report.note(f.path, g.line(lit), "names upstream's package in a string, not changed; if Go code is generated from it, change it by hand")
 		}
 		return true
@@ -56,6 +58,7 @@ func (p *planner) mentionsInGo(f treeFile, g *goFile) {
 	for _, group := range g.ast.Comments {
 		for _, c := range group.List {
 			if strings.HasPrefix(c.Text, "//go:generate ") && strings.Contains(c.Text, upstreamManaged) {
+				p.report.names = true
 				p.report.note(f.path, g.line(c), "go:generate names upstream's package, not changed; change it by hand if what it writes is to use Graft")
 			}
 		}

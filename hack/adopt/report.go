@@ -30,7 +30,11 @@ func (f finding) place() string {
 // A report says what changed, and what didn't.
 type report struct {
 	module                  string // Module path.
+	upjet                   string // The version that go.mod requires, if it does.
 	dryRun, revert, verbose bool
+
+	tooOld bool // The provider's crossplane-runtime is, so nothing changes.
+	names  bool // Whether some text of the module names upstream's package.
 
 	uses  bool // Whether some file imports the package that is moved to, when all is done.
 	edits []edit
@@ -62,12 +66,15 @@ func (r *report) print(w io.Writer) error {
 
 	r.printEdits(&out)
 	printFindings(&out, "left for you", r.left)
-	printFindings(&out, "good to know", r.notes)
+	printFindings(&out, "good to know", r.grouped(r.notes))
 	if len(r.next) > 0 {
 		out.WriteString("\nnext\n")
 		for _, c := range r.next {
 			fmt.Fprintf(&out, "  %s\n", c)
 		}
+	}
+	if len(r.left) > 0 {
+		fmt.Fprintf(&out, "\nexit status %d: %s left for you\n", exitLeft, count(len(r.left), "thing"))
 	}
 	_, err := w.Write(out.Bytes())
 	return err
@@ -88,6 +95,8 @@ func (r *report) summary() string {
 		}
 	}
 	switch {
+	case r.tooOld:
+		return "nothing changed, crossplane-runtime has to be raised first"
 	case files == 0 && len(r.edits) > 0:
 		return "only go.mod is to change"
 	case len(r.edits) == 0 && r.uses:
@@ -151,11 +160,39 @@ func (r *report) printEdits(out *bytes.Buffer) {
 	if rest := len(edits) - shown; rest > 0 {
 		fmt.Fprintf(out, "  and %d more; -v lists all\n", rest)
 	}
-	if slices.ContainsFunc(edits, func(e edit) bool { return e.generated }) && !r.revert {
-		out.WriteString("\n  Generated files come back with upstream's import when they are generated\n" +
-			"  again. Change the generator's template (upjet's controller template), or run\n" +
-			"  adopt as the last step of your make generate.\n")
+	if r.revert {
+		return
 	}
+	if slices.ContainsFunc(edits, func(e edit) bool { return e.upjet }) {
+		out.WriteString("\n" + upjetAdvice(r.upjet))
+	}
+	if r.names && slices.ContainsFunc(edits, func(e edit) bool { return e.generated && !e.upjet }) {
+		out.WriteString("\n  Generated files come back with upstream's import if their generator writes it.\n" +
+			"  The places in this module that name it are listed below: change them, or run\n" +
+			"  adopt as the last step of make generate.\n")
+	}
+}
+
+// grouped returns findings with those of one text made one, unless all are asked for.
+func (r *report) grouped(findings []finding) []finding {
+	if r.verbose {
+		return findings
+	}
+	var first []finding
+	more := map[string]int{}
+	for _, f := range findings {
+		if !slices.ContainsFunc(first, func(g finding) bool { return g.text == f.text }) {
+			first = append(first, f)
+			continue
+		}
+		more[f.text]++
+	}
+	for i, f := range first {
+		if n := more[f.text]; n > 0 {
+			first[i].text += fmt.Sprintf(" (and %s; -v lists all)", count(n, "more place"))
+		}
+	}
+	return first
 }
 
 func printFindings(out *bytes.Buffer, heading string, findings []finding) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 )
 
@@ -41,12 +42,8 @@ func (s *sources) knows(importPath string) knowledge {
 }
 
 func (s *sources) look(importPath string) knowledge {
-	first, _, _ := strings.Cut(importPath, "/")
 	switch {
-	case !strings.Contains(first, "."), // The standard library.
-		within(importPath, upstreamV1Module),
-		within(importPath, graftModule),
-		first == "k8s.io", first == "sigs.k8s.io":
+	case s.isApart(importPath):
 		return knowsNothing
 	case within(importPath, s.module.path) && !s.inNestedModule(importPath):
 		return knowsNothing // It is rewritten with the rest.
@@ -74,6 +71,27 @@ func (s *sources) look(importPath string) knowledge {
 	return knowsNothing
 }
 
+// isApart reports whether a package is one that can have nothing to do with upstream's,
+// or is upstream's or Graft's itself.
+func (s *sources) isApart(importPath string) bool {
+	first, _, _ := strings.Cut(importPath, "/")
+	return !strings.Contains(first, ".") || // The standard library.
+		within(importPath, upstreamV1Module) || within(importPath, graftModule) ||
+		first == "k8s.io" || first == "sigs.k8s.io"
+}
+
+// requirement returns what go.mod requires for an import path. Its module is empty
+// if there is none.
+func (s *sources) requirement(importPath string) *modfile.Require {
+	best := &modfile.Require{}
+	for _, r := range s.module.gomod.Require {
+		if within(importPath, r.Mod.Path) && len(r.Mod.Path) > len(best.Mod.Path) {
+			best = r
+		}
+	}
+	return best
+}
+
 // inNestedModule reports whether a package below this module's path belongs to
 // another module: one with a go.mod of its own, or a requirement.
 func (s *sources) inNestedModule(importPath string) bool {
@@ -94,12 +112,7 @@ func (s *sources) dir(importPath string) string {
 	if s.module.vendored {
 		return s.module.file("vendor/" + importPath)
 	}
-	var best module.Version
-	for _, r := range s.module.gomod.Require {
-		if within(importPath, r.Mod.Path) && len(r.Mod.Path) > len(best.Path) {
-			best = r.Mod
-		}
-	}
+	best := s.requirement(importPath).Mod
 	if best.Path == "" {
 		return ""
 	}

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/token"
 	"slices"
+	"strconv"
 )
 
 // upstreamResource has the usage trackers' constructors, of which Graft has
@@ -17,49 +18,78 @@ func isTracker(name string) bool {
 	return name == "NewProviderConfigUsageTracker" || name == "NewLegacyProviderConfigUsageTracker"
 }
 
-// trackers returns where a package's constructors of usage trackers are named.
-// Under a dot import they can't be told from the file's own.
-func (g *goFile) trackers(importPath string) []*ast.SelectorExpr {
+// A trackerMove says between which packages the constructors move. The names are
+// those to import the second package under: the alias if the file uses the name for
+// something else.
+type trackerMove struct{ from, to, name, alias string }
+
+func trackersToGraft() trackerMove {
+	return trackerMove{from: upstreamResource, to: graftManaged, name: "managed", alias: "graftmanaged"}
+}
+
+func trackersBack() trackerMove {
+	return trackerMove{from: graftManaged, to: upstreamResource, name: "resource", alias: "xpresource"}
+}
+
+// trackers returns where a package's constructors of usage trackers are named. With
+// a dot import an unqualified name that the file doesn't declare is one.
+func (g *goFile) trackers(importPath string) []ast.Expr {
 	names := g.namesOf(importPath)
-	var found []*ast.SelectorExpr
+	var found []ast.Expr
 	ast.Inspect(g.ast, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok && isTracker(s.Sel.Name) {
-			if x, ok := s.X.(*ast.Ident); ok && names[x.Name] {
+			if x, ok := s.X.(*ast.Ident); ok && names[x.Name] && x.Obj == nil {
 				found = append(found, s)
 			}
 		}
 		return true
 	})
+	if names["."] {
+		for _, id := range g.ast.Unresolved {
+			if isTracker(id.Name) {
+				found = append(found, id)
+			}
+		}
+	}
 	return found
 }
 
-// moveTrackers returns the source with upstream's constructors of usage trackers
-// replaced by Graft's, and the imports that this takes.
-func (g *goFile) moveTrackers() []byte {
-	places := g.trackers(upstreamResource)
+// trackerName returns which constructor an expression names.
+func trackerName(e ast.Expr) *ast.Ident {
+	if s, ok := e.(*ast.SelectorExpr); ok {
+		return s.Sel
+	}
+	id, _ := e.(*ast.Ident) // The other of the two that trackers returns.
+	return id
+}
+
+// moveTrackers returns the source with one package's constructors of usage trackers
+// replaced by another's, and the imports that this takes.
+func (g *goFile) moveTrackers(m trackerMove) []byte {
+	places := g.trackers(m.from)
 	if len(places) == 0 {
 		return g.src
 	}
 
-	name, imported := g.graftName()
+	name, imported := g.nameFor(m)
 	qualifier := name + "."
 	if name == "." {
 		qualifier = ""
 	}
 
 	var changes []textChange
-	for _, s := range places {
-		changes = append(changes, textChange{start: g.offset(s.Pos()), end: g.offset(s.Sel.Pos()), text: qualifier})
+	for _, e := range places {
+		changes = append(changes, textChange{start: g.offset(e.Pos()), end: g.offset(trackerName(e).Pos()), text: qualifier})
 	}
-	changes = append(changes, g.importsOfTrackers(places, name, imported)...)
+	changes = append(changes, g.importsOfTrackers(m, places, name, imported)...)
 
 	return g.apply(changes).formatImportsAs(g)
 }
 
-// graftName returns the name by which the file imports Graft's package, or would
-// if it did.
-func (g *goFile) graftName() (name string, imported bool) {
-	for n := range g.namesOf(graftManaged) {
+// nameFor returns the name by which the file imports the package that trackers move
+// to, or would if it did.
+func (g *goFile) nameFor(m trackerMove) (name string, imported bool) {
+	for n := range g.namesOf(m.to) {
 		if n != "_" && n > name {
 			name, imported = n, true
 		}
@@ -68,61 +98,89 @@ func (g *goFile) graftName() (name string, imported bool) {
 		return name, true
 	}
 
-	name = "managed"
-	ast.Inspect(g.ast, func(n ast.Node) bool {
-		if id, ok := n.(*ast.Ident); ok && id.Name == "managed" && id != g.ast.Name {
-			name = "graftmanaged"
-		}
-		return true
-	})
-	return name, false
+	if g.declares(m.name) {
+		return m.alias, false
+	}
+	return m.name, false
 }
 
-// importsOfTrackers returns what changes in the imports: those of package
-// resource that nothing else needs go, and Graft's package comes.
-func (g *goFile) importsOfTrackers(places []*ast.SelectorExpr, name string, imported bool) []textChange {
+// declares reports whether a name means something in the file: as an import, or as an
+// identifier that isn't another's field or method.
+func (g *goFile) declares(name string) bool {
+	found := slices.ContainsFunc(g.ast.Imports, func(s *ast.ImportSpec) bool { return nameOf(s) == name })
+	var visit func(n ast.Node) bool
+	visit = func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.File:
+			for _, d := range n.Decls {
+				ast.Inspect(d, visit)
+			}
+			return false // Not the package's name.
+		case *ast.ImportSpec:
+			return false
+		case *ast.SelectorExpr:
+			ast.Inspect(n.X, visit)
+			return false
+		case *ast.Ident:
+			found = found || n.Name == name
+		}
+		return true
+	}
+	ast.Inspect(g.ast, visit)
+	return found
+}
+
+// importsOfTrackers returns what changes in the imports: those of the package that
+// trackers move from go if nothing else needs them, and the other package comes.
+func (g *goFile) importsOfTrackers(m trackerMove, places []ast.Expr, name string, imported bool) []textChange {
 	uses := map[string]int{}
 	ast.Inspect(g.ast, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := s.X.(*ast.Ident); ok {
+			if x, ok := s.X.(*ast.Ident); ok && x.Obj == nil {
 				uses[x.Name]++
 			}
 		}
 		return true
 	})
-	moved := map[string]bool{}
-	for _, s := range places {
-		if x, ok := s.X.(*ast.Ident); ok {
-			uses[x.Name]--
-			moved[x.Name] = true
+	for _, id := range g.ast.Unresolved {
+		if id.IsExported() {
+			uses["."]++ // It may be from a dot import.
 		}
 	}
+	moved := map[string]bool{}
+	for _, e := range places {
+		if s, ok := e.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok {
+				uses[x.Name]--
+				moved[x.Name] = true
+			}
+			continue
+		}
+		uses["."]--
+		moved["."] = true
+	}
 
-	graft := `"` + graftManaged + `"`
-	if name != "managed" {
-		graft = name + " " + graft
+	text := strconv.Quote(m.to)
+	if name != m.name {
+		text = name + " " + text
 	}
 
 	var changes []textChange
-	for _, d := range g.ast.Decls {
-		block, ok := d.(*ast.GenDecl)
-		if !ok || block.Tok != token.IMPORT {
-			continue
-		}
+	for _, block := range g.importBlocks() {
 		for _, s := range block.Specs {
 			spec, ok := s.(*ast.ImportSpec)
-			if !ok || importOf(spec) != upstreamResource || isKept(spec) || !moved[nameOf(spec)] {
+			if !ok || importOf(spec) != m.from || isKept(spec) || !moved[nameOf(spec)] {
 				continue
 			}
 			needed := uses[nameOf(spec)] > 0
 			switch {
 			case !needed && !imported:
-				changes = append(changes, textChange{start: g.offset(spec.Pos()), end: g.offset(spec.Path.End()), text: graft})
+				changes = append(changes, textChange{start: g.offset(spec.Pos()), end: g.offset(spec.Path.End()), text: text})
 				imported = true
 			case !needed:
 				changes = append(changes, g.without(block, spec))
 			case !imported:
-				changes = append(changes, g.beside(block, spec, graft))
+				changes = append(changes, g.beside(block, spec, text))
 				imported = true
 			}
 		}

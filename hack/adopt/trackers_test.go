@@ -101,7 +101,7 @@ func TestTrackers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := writeTree(t, map[string]string{"go.mod": goMod, "a.go": tc.src})
 			for _, time := range []string{"first", "second"} {
-				if status, out := runAdopt(t, "-C", dir, "-version", "v0.1.0", "-trackers"); status != exitDone {
+				if status, out := runAdopt(t, "-C", dir, "-version", "v0.24.0", "-trackers"); status != exitDone {
 					t.Errorf("\n%s\n%s run: want status %d, got %d:\n%s", tc.reason, time, exitDone, status, out)
 				}
 				got, err := os.ReadFile(filepath.Join(dir, "a.go"))
@@ -116,50 +116,133 @@ func TestTrackers(t *testing.T) {
 	}
 }
 
-// Without being asked adopt only says where it would help; and it doesn't know
-// the way back.
-func TestTrackersAreOffered(t *testing.T) {
+// TestTrackersBack runs the command with -revert, which has to undo -trackers with
+// the imports.
+func TestTrackersBack(t *testing.T) {
+	const use = "\nvar (\n\tt = managed.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
+	const alone = "\nvar t = managed.NewProviderConfigUsageTracker(c, u)\n"
+
 	cases := map[string]struct {
 		reason string
-		args   []string
 		src    string
-		status int
-		says   string
-		not    string
+		want   string
 	}{
-		"Offered": {
-			reason: "It names the place and the flag.",
-			src:    "package p\n\nimport " + resource + "\n\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n",
-			says:   "a.go:5  in a namespace that is being deleted",
+		"Beside": {
+			reason: "A file that has both imports keeps them.",
+			src:    "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + use,
+			want:   "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(use, "managed.New", "resource.New", 1),
+		},
+		"Added": {
+			reason: "A file that doesn't import the trackers' package gets the import, in gofmt's order.",
+			src:    "package p\n\nimport (\n\t" + graft + "\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n)\n\nvar _ managed.ExternalClient\n" + alone,
+			want:   "package p\n\nimport (\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "resource.", 1),
+		},
+		"Replaced": {
+			reason: "An import that nothing else needs goes.",
+			src:    "package p\n\nimport graftmanaged " + graft + "\n\nvar managed int\n" + strings.Replace(alone, "managed.", "graftmanaged.", 1),
+			want:   "package p\n\nimport " + resource + "\n\nvar managed int\n" + strings.Replace(alone, "managed.", "resource.", 1),
+		},
+		"NotNeeded": {
+			reason: "So it does if the other import is there already.",
+			src:    "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n" + use,
+			want:   "package p\n\nimport (\n\t" + resource + "\n)\n" + strings.Replace(use, "managed.New", "resource.New", 1),
+		},
+		"Alias": {
+			reason: "The name that the file has for the package is used.",
+			src:    "package p\n\nimport (\n\t" + graft + "\n\txpr " + resource + "\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" + alone,
+			want:   "package p\n\nimport (\n\t" + up + "\n\txpr " + resource + "\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "xpr.", 1),
+		},
+		"NameTaken": {
+			reason: "Under another name if something else in the file has it.",
+			src:    "package p\n\nimport " + graft + "\n\nvar _ managed.ExternalClient\n" + alone + "\nfunc f(resource string) {}\n",
+			want:   "package p\n\nimport " + up + "\nimport xpresource " + resource + "\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "xpresource.", 1) + "\nfunc f(resource string) {}\n",
+		},
+		"NameTakenByImport": {
+			reason: "Another import may have it, too.",
+			src:    "package p\n\nimport (\n\t\"example.org/resource\"\n\t" + graft + "\n)\n\nvar _ resource.X\n\nvar _ managed.ExternalClient\n" + alone,
+			want:   "package p\n\nimport (\n\t\"example.org/resource\"\n\t" + up + "\n\txpresource " + resource + "\n)\n\nvar _ resource.X\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "xpresource.", 1),
+		},
+		"Dot": {
+			reason: "With a dot import the constructors go back, too.",
+			src:    "package p\n\nimport (\n\t. " + graft + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "managed.", "", 1),
+			want:   "package p\n\nimport (\n\t. " + up + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "managed.New", "resource.New", 1),
 		},
 		"Legacy": {
-			reason: "What is cluster-scoped has no namespace to be deleted.",
-			src:    "package p\n\nimport " + resource + "\n\nvar t = resource.NewLegacyProviderConfigUsageTracker(c, u)\n",
-			not:    "a.go",
+			reason: "Legacy trackers go back too, and so do values.",
+			src:    "package p\n\nimport " + graft + "\n\nvar f, _ = managed.NewLegacyProviderConfigUsageTracker, managed.NewProviderConfigUsageTracker\n",
+			want:   "package p\n\nimport " + resource + "\n\nvar f, _ = resource.NewLegacyProviderConfigUsageTracker, resource.NewProviderConfigUsageTracker\n",
 		},
-		"Revert": {
-			reason: "Upstream's package has no such function.",
-			args:   []string{"-revert"},
-			src:    "package p\n\nimport " + graft + "\n\nvar t = managed.NewProviderConfigUsageTracker(c, u)\n",
-			status: exitLeft,
-			says:   "a.go:5  NewProviderConfigUsageTracker isn't in this package of crossplane-runtime",
+		"BothManaged": {
+			reason: "A file with options of upstream's package goes back as well.",
+			src:    "package p\n\nimport (\n\t" + graft + "\n\traw " + up + " //graft:keep\n\t" + resource + "\n)\n\nvar a, b = raw.WithTimeout(1), managed.NewReconciler\n" + use,
+			want:   "package p\n\nimport (\n\t" + up + "\n\traw " + up + " //graft:keep\n\t" + resource + "\n)\n\nvar a, b = raw.WithTimeout(1), managed.NewReconciler\n" + strings.Replace(use, "managed.New", "resource.New", 1),
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			dir := writeTree(t, map[string]string{"go.mod": goMod, "a.go": tc.src})
+			for _, time := range []string{"first", "second"} {
+				if status, out := runAdopt(t, "-C", dir, "-revert"); status != exitDone {
+					t.Errorf("\n%s\n%s run: want status %d, got %d:\n%s", tc.reason, time, exitDone, status, out)
+				}
+				if diff := cmp.Diff(tc.want, readTree(t, dir)["a.go"]); diff != "" {
+					t.Errorf("\n%s\n%s run: -want, +got:\n%s", tc.reason, time, diff)
+				}
+			}
+		})
+	}
+}
+
+// Without being asked adopt only says what the flag does.
+func TestTrackersAreOffered(t *testing.T) {
+	const one = "package p\n\nimport " + resource + "\n\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n"
+	const hint = "keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted"
+
+	cases := map[string]struct {
+		reason string
+		args   []string
+		files  map[string]string
+		says   []string
+		not    string
+	}{
+		"Offered": {
+			reason: "It names the place and the flag.",
+			files:  map[string]string{"a.go": one},
+			says:   []string{"a.go:5  " + hint + "\n"},
+		},
+		"Many": {
+			reason: "Equal hints are one, with a count.",
+			files:  map[string]string{"a.go": one, "b.go": one, "c.go": one},
+			says:   []string{"a.go:5  " + hint + " (and 2 more places; -v lists all)\n"},
+			not:    "b.go",
+		},
+		"All": {
+			reason: "All are listed if that is asked for.",
+			args:   []string{"-v"},
+			files:  map[string]string{"a.go": one, "b.go": one},
+			says:   []string{"a.go:5  " + hint + "\n", "b.go:5  " + hint + "\n"},
+			not:    "more place",
+		},
+		"Legacy": {
+			reason: "What is cluster-scoped has no namespace to be deleted.",
+			files:  map[string]string{"a.go": "package p\n\nimport " + resource + "\n\nvar t = resource.NewLegacyProviderConfigUsageTracker(c, u)\n"},
+			not:    "a.go",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.files["go.mod"] = goMod
+			dir := writeTree(t, tc.files)
 			status, out := runAdopt(t, append([]string{"-C", dir}, tc.args...)...)
-			if status != tc.status || !strings.Contains(string(out), tc.says) || tc.not != "" && strings.Contains(string(out), tc.not) {
-				t.Errorf("\n%s\nwant status %d, %q and not %q, got %d:\n%s", tc.reason, tc.status, tc.says, tc.not, status, out)
+			if status != exitDone || tc.not != "" && strings.Contains(string(out), tc.not) {
+				t.Errorf("\n%s\nwant status %d and not %q, got %d:\n%s", tc.reason, exitDone, tc.not, status, out)
 			}
-			if len(tc.args) > 0 {
-				return
+			for _, s := range tc.says {
+				if !strings.Contains(string(out), s) {
+					t.Errorf("\n%s\nwant %q, got:\n%s", tc.reason, s, out)
+				}
 			}
-			got, err := os.ReadFile(filepath.Join(dir, "a.go"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.src, string(got)); diff != "" {
+			if diff := cmp.Diff(tc.files, readTree(t, dir)); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})

@@ -22,7 +22,7 @@ func TestTrees(t *testing.T) {
 	}{
 		"handwritten": {
 			reason: "A provider written by hand needs nothing but the import and go.mod.",
-			args:   []string{"-version", "v0.1.0"},
+			args:   []string{"-version", "v0.24.0"},
 			want:   exitDone,
 		},
 		"upjet": {
@@ -92,7 +92,7 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()

@@ -12,6 +12,7 @@ type edit struct {
 	mode          fs.FileMode
 	before, after []byte
 	generated     bool   // By a program that will write it again.
+	upjet         bool   // By upjet.
 	remark        string // What changed, if that isn't the import.
 }
 

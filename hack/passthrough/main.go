@@ -7,15 +7,20 @@
 // Run it from the hack directory after a bump of crossplane-runtime and after a
 // name is added to or removed from the hand-written files:
 //
-//	go run ./passthrough
+//	go run ./passthrough -names adopt/upstream.txt
+//
+// With -names it also writes upstream's exported names, for a program that has to
+// tell them from Graft's.
 //
 // A construct that can't be passed through faithfully stops it with a sentence
 // that names the symbol; such a symbol has to be written by hand.
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
+	"go/token"
 	"os"
 	"path/filepath"
 )
@@ -30,39 +35,69 @@ const (
 
 func main() {
 	dir := flag.String("dir", filepath.Join("..", "pkg", "managed"), "directory of the package to generate "+generatedFile+" into")
+	names := flag.String("names", "", "file to write upstream's exported names to, one a line")
 	flag.Parse()
 
-	if err := run(*dir); err != nil {
+	if err := run(*dir, *names); err != nil {
 		fmt.Fprintf(os.Stderr, "passthrough: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-// run generates the pass-through file of the package in dir. The file is left
-// as it is if anything fails.
-func run(dir string) error {
-	src, err := generateFor(dir)
+// run generates the pass-through file of the package in dir, and the file of names
+// unless that is empty. Both are left as they are if anything fails.
+func run(dir, names string) error {
+	up, err := upstreamOf(dir)
 	if err != nil {
 		return err
+	}
+
+	src, err := generateFor(dir, up)
+	if err != nil {
+		return err
+	}
+
+	if names != "" {
+		if err := os.WriteFile(names, exportedNames(up), 0o644); err != nil {
+			return err
+		}
 	}
 
 	return os.WriteFile(filepath.Join(dir, generatedFile), src, 0o644)
 }
 
+// upstreamOf returns upstream's package as the package in dir sees it.
+func upstreamOf(dir string) (api, error) {
+	pkgs, err := load(dir, upstreamPath)
+	if err != nil {
+		return api{}, err
+	}
+
+	up := pkgs[upstreamPath]
+
+	return api{types: up.Types, syntax: up.Syntax}, nil
+}
+
 // generateFor returns the content of the pass-through file of the package in
 // dir. That package need not compile.
-func generateFor(dir string) ([]byte, error) {
+func generateFor(dir string, up api) ([]byte, error) {
 	own, err := declared(dir)
 	if err != nil {
 		return nil, err
 	}
 
-	pkgs, err := load(dir, upstreamPath)
-	if err != nil {
-		return nil, err
+	return generate(up, own)
+}
+
+// exportedNames returns the exported names of a package, one a line.
+func exportedNames(up api) []byte {
+	var b bytes.Buffer
+
+	for _, name := range up.types.Scope().Names() {
+		if token.IsExported(name) {
+			fmt.Fprintln(&b, name)
+		}
 	}
 
-	up := pkgs[upstreamPath]
-
-	return generate(api{types: up.Types, syntax: up.Syntax}, own)
+	return b.Bytes()
 }

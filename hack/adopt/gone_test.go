@@ -1,0 +1,110 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/modfile"
+)
+
+func parseMod(t *testing.T, src string) *modfile.File {
+	t.Helper()
+	f, err := modfile.Parse("go.mod", []byte(src), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// When go mod tidy is going to fail, adopt says why and where, and its status isn't 0.
+func TestTidyFails(t *testing.T) {
+	const (
+		common = upstreamModule + "/apis/common/v1"
+		one    = "package p\n\n" + upImport + "\n"
+	)
+	mod := func(runtime string, others ...string) string {
+		m := "module example.org/provider\n\ngo 1.26\n\nrequire (\n\t" + upstreamModule + " " + runtime + "\n"
+		for _, o := range others {
+			m += "\t" + o + "\n"
+		}
+		return m + ")\n"
+	}
+
+	cases := map[string]struct {
+		reason string
+		files  map[string]string
+		args   []string
+		want   []string // What is left; nothing if empty.
+	}{
+		"Fits": {
+			reason: "On v2.2 the package is there, and so it is in the line for it.",
+			files:  map[string]string{"go.mod": mod("v2.2.1"), "a.go": one, "b.go": "package p\n\nimport _ \"" + common + "\"\n"},
+		},
+		"Gone": {
+			reason: "Each file is named that imports what v2.3 took away, tests and excluded files too, whether or not it imports the reconciler.",
+			files: map[string]string{
+				"go.mod":    mod("v2.3.3"),
+				"a.go":      one,
+				"b.go":      "//go:build ignore_me\n\npackage p\n\nimport (\n\t_ \"os\"\n\t_ \"" + common + "\"\n)\n",
+				"c_test.go": "package p\n\nimport _ \"" + upstreamModule + "/pkg/parser\"\n",
+			},
+			want: []string{
+				"b.go:7       imports " + common + ", which crossplane-runtime v2.4.0 doesn't have: go mod tidy will fail; its names are in github.com/crossplane/crossplane/apis/v2/core/v2",
+				"c_test.go:3  imports " + upstreamModule + "/pkg/parser, which crossplane-runtime v2.4.0 doesn't have: go mod tidy will fail; its names are in " + upstreamModule + "/pkg/xpkg/parser",
+			},
+		},
+		"NewerAsked": {
+			reason: "A version of a newer line raises crossplane-runtime past the package.",
+			files:  map[string]string{"go.mod": mod("v2.2.1"), "a.go": one, "b.go": "package p\n\nimport _ \"" + common + "\"\n"},
+			args:   []string{"-version", "v0.24.0"},
+			want:   []string{"b.go:3  imports " + common + ", which crossplane-runtime v2.4.0 doesn't have"},
+		},
+		"Dependency": {
+			reason: "A module that imports the package, itself or through another, doesn't fit.",
+			files: map[string]string{
+				"go.mod":                            mod("v2.4.0", "example.org/direct v1.0.0", "example.org/fine v1.0.0", "example.org/through v1.2.0"),
+				"a.go":                              one,
+				"b.go":                              "package p\n\nimport (\n\t_ \"example.org/direct\"\n\t_ \"example.org/fine\"\n\t_ \"example.org/through/a\"\n)\n",
+				"vendor/example.org/direct/a.go":    "package direct\n\nimport _ \"" + common + "\"\n",
+				"vendor/example.org/fine/a.go":      "package fine\n\nimport _ \"os\"\n",
+				"vendor/example.org/fine/a_test.go": "package fine\n\nimport _ \"" + common + "\"\n",
+				"vendor/example.org/through/a/a.go": "package a\n\nimport _ \"example.org/through/b\"\n",
+				"vendor/example.org/through/b/b.go": "package b\n\nimport _ \"" + common + "\"\n",
+			},
+			want: []string{
+				"go.mod:7  example.org/direct v1.0.0 doesn't work with crossplane-runtime v2.4.0, which has no " + common + " (imported by example.org/direct): go mod tidy will fail",
+				"go.mod:9  example.org/through v1.2.0 doesn't work with crossplane-runtime v2.4.0, which has no " + common + " (imported by example.org/through/b): go mod tidy will fail",
+			},
+		},
+		"Upjet": {
+			reason: "Releases of upjet need the older line, also if their source isn't there to be read.",
+			files:  map[string]string{"go.mod": mod("v2.4.0", "github.com/crossplane/upjet/v2 v2.4.1"), "a.go": one},
+			want:   []string{"go.mod:7  upjet v2.4.1 doesn't work with crossplane-runtime v2.4.0, which has no " + upstreamModule + "/apis/common: go mod tidy will fail; upjet needs v0.22.x of Graft"},
+		},
+		"UpjetMain": {
+			reason: "Its main branch has moved.",
+			files:  map[string]string{"go.mod": mod("v2.4.0", "github.com/crossplane/upjet/v2 v2.4.1-0.20261101000000-0123456789ab"), "a.go": one},
+		},
+		"NothingToDo": {
+			reason: "A module that doesn't move is none of adopt's business.",
+			files:  map[string]string{"go.mod": mod("v2.3.3"), "b.go": "package p\n\nimport _ \"" + common + "\"\n"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			status, out := runAdopt(t, append([]string{"-C", writeTree(t, tc.files)}, tc.args...)...)
+			want := exitLeft
+			if len(tc.want) == 0 {
+				want = exitDone
+			}
+			if status != want || strings.Count(string(out), "go mod tidy will fail") != len(tc.want) {
+				t.Errorf("\n%s\nwant status %d and %d places, got %d:\n%s", tc.reason, want, len(tc.want), status, out)
+			}
+			for _, s := range tc.want {
+				if !strings.Contains(string(out), s) {
+					t.Errorf("\n%s\nwant %q in the report:\n%s", tc.reason, s, out)
+				}
+			}
+		})
+	}
+}

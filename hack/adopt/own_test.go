@@ -1,0 +1,98 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// On the way back adopt names all that crossplane-runtime doesn't have, and the tree
+// is as it was otherwise.
+func TestRevertReportsWhatUpstreamLacks(t *testing.T) {
+	const header = "package p\n\n" + ourOne + "\n\n"
+	cases := map[string]struct {
+		reason string
+		src    string
+		files  map[string]string
+		want   []string // What is left, in this order; nothing if empty.
+	}{
+		"Upstream": {
+			reason: "It only marks options as upstream's.",
+			src:    header + "var o = managed.Upstream(x...)\n",
+			want:   []string{"a.go:5  managed.Upstream isn't in crossplane-runtime; pass its arguments as they are"},
+		},
+		"UsageProtection": {
+			reason: "No compiler knows of the finalizers in the cluster.",
+			src:    header + "var o = managed.WithUsageProtection()\n",
+			want:   []string{"a.go:5  usages keep the finalizer that managed.WithUsageProtection gave them; run the provider with managed.ReleaseAll before you go back"},
+		},
+		"Options": {
+			reason: "Each of Graft's own options is named, also where one is used as a value.",
+			src:    header + "var a, b = managed.WithAsync(nil), managed.WithDeletionConfirmation\n\nvar c = managed.WithTimeout(1)\n\nvar d managed.Finder\n",
+			want: []string{
+				"a.go:5  managed.WithAsync is Graft's own",
+				"a.go:5  managed.WithDeletionConfirmation is Graft's own",
+				"a.go:9  managed.Finder is Graft's own",
+			},
+		},
+		"UpstreamNames": {
+			reason: "What upstream has goes back without a word: types, constants, functions, also of later releases.",
+			src:    header + "var _ managed.ExternalClient\n\nvar a, b, c = managed.FinalizerName, managed.NewReconciler, managed.WithMinPollInterval\n",
+		},
+		"Alias": {
+			reason: "The file's own name of the package counts.",
+			src:    "package p\n\nimport g " + graft + "\n\nvar o = g.WithAsync(nil)\n",
+			want:   []string{"a.go:5  g.WithAsync is Graft's own"},
+		},
+		"Dot": {
+			reason: "With a dot import those names count that neither upstream nor the package has.",
+			src:    "package p\n\nimport . " + graft + "\n\nvar a, b, c, d = WithAsync(nil), WithTimeout(1), WithLocal(), WithOther()\n\nfunc WithLocal() {}\n",
+			files:  map[string]string{"b.go": "package p\n\nfunc WithOther() {}\n"},
+			want:   []string{"a.go:5  WithAsync is Graft's own"},
+		},
+		"Variable": {
+			reason: "A variable of the same name hides the package.",
+			src:    header + "func f(managed managedResource) { managed.GetName() }\n\nvar _ managed.ExternalClient\n",
+		},
+		"OtherPackages": {
+			reason: "Graft's other packages have no counterpart.",
+			src:    "package p\n\nimport (\n\t\"" + graftModule + "/pkg/asyncstate\"\n\t" + graft + "\n)\n\nvar a, b = asyncstate.New(), managed.ControllerName\n",
+			want:   []string{"a.go:4  imports Graft's pkg/asyncstate, which crossplane-runtime has nothing like"},
+		},
+		"OtherPackagesAlone": {
+			reason: "A file that imports nothing but these is named, too.",
+			src:    "package p\n\nimport \"" + graftModule + "/pkg/watch\"\n\nvar _ watch.Engine\n",
+			want:   []string{"a.go:3  imports Graft's pkg/watch"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{"go.mod": goMod, "a.go": tc.src}
+			for name, src := range tc.files {
+				files[name] = src
+			}
+			dir := writeTree(t, files)
+			status, out := runAdopt(t, "-C", dir, "-revert")
+			want := exitLeft
+			if len(tc.want) == 0 {
+				want = exitDone
+			}
+			if status != want {
+				t.Errorf("\n%s\nwant status %d, got %d:\n%s", tc.reason, want, status, out)
+			}
+			rest := string(out)
+			for _, s := range tc.want {
+				i := strings.Index(rest, s)
+				if i < 0 {
+					t.Fatalf("\n%s\nwant %q here or later in the report:\n%s", tc.reason, s, out)
+				}
+				rest = rest[i+len(s):]
+			}
+			if strings.Contains(rest, "a.go:") {
+				t.Errorf("\n%s\nwant nothing else left:\n%s", tc.reason, out)
+			}
+			if got := readTree(t, dir)["a.go"]; strings.Contains(got, graftManaged) {
+				t.Errorf("\n%s\nthe import is still there:\n%s", tc.reason, got)
+			}
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+)
+
+// runtimeModFile returns the go.mod of a release of crossplane-runtime.
+func runtimeModFile(version string) (*modfile.File, error) {
+	out, err := output(os.TempDir(), "go", "mod", "download", "-json", runtimeModule+"@"+version)
+	if err != nil {
+		return nil, err
+	}
+
+	var downloaded struct{ GoMod string }
+	if err := json.Unmarshal([]byte(out), &downloaded); err != nil {
+		return nil, fmt.Errorf("cannot read what go mod download printed: %w", err)
+	}
+
+	src, err := os.ReadFile(downloaded.GoMod)
+	if err != nil {
+		return nil, err
+	}
+
+	return modfile.ParseLax(downloaded.GoMod, src, nil)
+}
+
+// goMod returns the go.mod of one of Graft's modules in a line. What the module
+// requires directly is required at the version that crossplane-runtime requires, if
+// it does so directly, else at main's: a library that asks for more than it needs
+// raises it for everyone. What is required indirectly is left to go mod tidy.
+func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
+	f, err := modfile.Parse("go.mod", src, nil)
+	if err != nil {
+		return nil, err
+	}
+
+	versions := map[string]string{runtimeModule: l.runtime}
+
+	if l.version != "" {
+		versions[graftModule] = l.version
+	}
+
+	for _, r := range runtime.Require {
+		if !r.Indirect {
+			versions[r.Mod.Path] = r.Mod.Version
+		}
+	}
+
+	var requires []*modfile.Require
+
+	for _, r := range f.Require {
+		if r.Indirect {
+			continue
+		}
+
+		if v, ok := versions[r.Mod.Path]; ok {
+			r.Mod.Version = v
+		}
+
+		requires = append(requires, &modfile.Require{Mod: r.Mod})
+	}
+
+	for path, v := range l.requires {
+		requires = append(requires, &modfile.Require{Mod: module.Version{Path: path, Version: v}, Indirect: true})
+	}
+
+	f.SetRequireSeparateIndirect(requires)
+
+	if err := f.AddGoStmt(runtime.Go.Version); err != nil {
+		return nil, err
+	}
+
+	f.Cleanup()
+
+	return f.Format()
+}
+
+// requiredRuntime returns the release of crossplane-runtime that a go.mod requires,
+// or "".
+func requiredRuntime(src []byte) (string, error) {
+	f, err := modfile.Parse("go.mod", src, nil)
+	if err != nil {
+		return "", err
+	}
+
+	for _, r := range f.Require {
+		if r.Mod.Path == runtimeModule {
+			return r.Mod.Version, nil
+		}
+	}
+
+	return "", nil
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+)
+
+// notInLine are the files that only main needs: what checks and releases it, and
+// the commands that are released from it for all lines. The integration tests use
+// packages of Crossplane that came with crossplane-runtime v2.3.
+func notInLine() []string {
+	return []string{".ci", ".github", ".golangci.yml", "Makefile", "hack/adopt", "hack/fork", "hack/integration", "hack/line", "hack/tools"}
+}
+
+// passThrough is the file that hack/passthrough generates for each line.
+const passThrough = "pkg/managed/zz_upstream.go"
+
+// marker is a file in each directory that this command writes to. .gitignore names
+// it.
+const marker = ".line"
+
+// A tree is the source of a line, in memory.
+type tree struct {
+	line    line
+	files   []file
+	modules []string // Directories of modules that require crossplane-runtime.
+	leftOut []string // What, and of which file.
+	differs map[testCase]bool
+}
+
+type file struct {
+	path string // From the root, with slashes.
+	mode fs.FileMode
+	text []byte
+}
+
+// readFiles returns the files below root that git knows or would add.
+func readFiles(root string) ([]file, error) {
+	out, err := output(root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+
+	var files []file
+
+	for _, name := range strings.Split(strings.TrimSuffix(out, "\x00"), "\x00") {
+		info, err := os.Stat(filepath.Join(root, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // Deleted, and not yet committed.
+		}
+
+		if err != nil {
+			return nil, err
+		}
+
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return nil, err
+		}
+
+		files = append(files, file{path: name, mode: info.Mode().Perm(), text: text})
+	}
+
+	return files, nil
+}
+
+// newTree returns the tree of a line, made of main's files. It gets the go.mod of
+// the line's release of crossplane-runtime.
+func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
+	t := &tree{line: l, differs: map[testCase]bool{}}
+
+	for _, f := range files {
+		if slices.ContainsFunc(notInLine(), func(dir string) bool { return f.path == dir || strings.HasPrefix(f.path, dir+"/") }) {
+			continue
+		}
+
+		if f.path == passThrough && !l.main {
+			continue
+		}
+
+		var err error
+		if f.text, err = t.rewrite(f.path, f.text, runtime); err != nil {
+			return nil, err
+		}
+
+		t.files = append(t.files, f)
+	}
+
+	for c := range l.differs {
+		if !t.differs[c] {
+			return nil, fmt.Errorf("no test has the case %s of %s: mend differs of hack/line/lines.go", c.name, c.test)
+		}
+	}
+
+	return t, nil
+}
+
+func (t *tree) rewrite(name string, text []byte, runtime *modfile.File) ([]byte, error) {
+	switch {
+	case path.Ext(name) == ".go" && !t.line.main:
+		s, err := rewrite(t.line, name, text)
+		if err != nil {
+			return nil, err
+		}
+
+		t.leftOut = append(t.leftOut, s.leftOut...)
+		for _, c := range s.differs {
+			t.differs[c] = true
+		}
+
+		return s.text, nil
+	case path.Base(name) == "go.mod":
+		v, err := requiredRuntime(text)
+		if err != nil || v == "" {
+			return text, err
+		}
+
+		if t.line.main && v != t.line.runtime {
+			if name == "go.mod" {
+				return nil, fmt.Errorf("go.mod requires crossplane-runtime %s, and hack/line/lines.go says that main requires %s", v, t.line.runtime)
+			}
+
+			return text, nil // A module of another line.
+		}
+
+		t.modules = append(t.modules, path.Dir(name))
+
+		if t.line.main {
+			return text, nil
+		}
+
+		return goMod(t.line, runtime, text)
+	default:
+		return text, nil
+	}
+}
+
+// write replaces what an earlier run wrote into dir. It touches no other directory
+// that has something in it.
+func (t *tree) write(dir string) error {
+	switch entries, err := os.ReadDir(dir); {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0:
+	case err != nil:
+		return err
+	default:
+		if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
+			return fmt.Errorf("%s is not empty, and hack/line did not write it: name another directory", dir)
+		}
+
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+
+	for _, f := range append([]file{{path: marker, mode: 0o644}}, t.files...) {
+		name := filepath.Join(dir, filepath.FromSlash(f.path))
+
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+
+		if err := os.WriteFile(name, f.text, f.mode); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// finish returns the steps that complete the tree in dir. The programs that they
+// run are main's.
+func (t *tree) finish(root, dir string) []step {
+	if t.line.main {
+		return nil
+	}
+
+	var steps []step
+
+	for _, m := range t.modules {
+		steps = append(steps, step{
+			dir: filepath.Join(dir, m), args: []string{"go", "mod", "tidy"},
+			refused: "go: finding module", advice: "a tree must not depend on which version is the latest: name the module in requires of hack/line/lines.go",
+		})
+	}
+
+	return append(steps, step{dir: filepath.Join(root, "hack"), args: []string{"go", "run", "./passthrough", "-dir", filepath.Join(dir, "pkg", "managed")}})
+}
+
+// check returns the steps that build and test the tree in dir: the modules that are
+// released, and that the pass-through has all of upstream's names.
+func (t *tree) check(dir string) []step {
+	var steps []step
+
+	for _, m := range t.modules {
+		args := [][]string{{"go", "vet", "./..."}}
+		if m == "." || strings.HasPrefix(m, "pkg/") {
+			args = append(args, []string{"go", "test", "./..."})
+		}
+
+		if m == "hack" {
+			args = append(args, []string{"go", "test", "./passthrough"})
+		}
+
+		for _, a := range args {
+			steps = append(steps, step{dir: filepath.Join(dir, m), args: a})
+		}
+	}
+
+	return steps
+}
+
+// newCommand returns a command that runs in a directory. Neither a workspace nor a
+// flag of the environment changes what is built.
+func newCommand(dir string, args ...string) *exec.Cmd {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+
+	return cmd
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/mod/modfile"
+)
+
+const runtimeMod = "module " + runtimeModule + "\n\ngo 1.25.9\n\nrequire (\n\tgithub.com/go-logr/logr v1.4.3\n\tgithub.com/pkg/errors v0.9.0 // indirect\n)\n"
+
+func runtimeFile(t *testing.T) *modfile.File {
+	t.Helper()
+
+	f, err := modfile.ParseLax("go.mod", []byte(runtimeMod), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return f
+}
+
+func TestGoMod(t *testing.T) {
+	main := "module " + graftModule + "\n\ngo 1.25.11\n\nreplace example.org/a => ../a\n\nrequire (\n\t" + runtimeModule + " v2.4.0\n\tgithub.com/go-logr/logr v1.4.4\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire golang.org/x/net v0.58.0 // indirect\n"
+	want := "module " + graftModule + "\n\ngo 1.25.9\n\nreplace example.org/a => ../a\n\nrequire (\n\t" + runtimeModule + " v2.2.1\n\tgithub.com/go-logr/logr v1.4.3\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire github.com/cenkalti/backoff/v5 v5.0.3 // indirect\n"
+
+	got, err := goMod(lines()["v2.2.1"], runtimeFile(t), []byte(main))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("a line requires what its runtime requires directly, and main's version of the rest: -want, +got:\n%s", diff)
+	}
+}
+
+// Modules of a released tree require each other at the release, whatever main's do.
+func TestGoModOfRelease(t *testing.T) {
+	l := lines()["v2.2.1"]
+	l.version = "v0.22.3"
+	main := "module " + graftModule + "/pkg/upjet\n\ngo 1.25.11\n\nreplace " + graftModule + " => ../..\n\nrequire " + graftModule + " v0.0.0\n"
+
+	got, err := goMod(l, runtimeFile(t), []byte(main))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if want := "require " + graftModule + " v0.22.3\n"; !strings.Contains(string(got), want) {
+		t.Errorf("want %q, got:\n%s", want, got)
+	}
+}
+
+// What adopt, the README and the documentation say of lines is what this command
+// writes.
+func TestTables(t *testing.T) {
+	for version, l := range lines() {
+		for name, want := range map[string]string{
+			"hack/adopt/lines.go": fmt.Sprintf("{graft: %q, runtime: %q, ", l.graft, version),
+			"docs/adopt.md":       fmt.Sprintf("| `%s.x` | %s |", l.graft, version),
+			"README.md":           fmt.Sprintf("| `%s.x` | %s |", l.graft, version),
+		} {
+			text, err := os.ReadFile(filepath.Join("..", "..", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s doesn't have %q", name, want)
+			}
+		}
+	}
+}
+
+// repository returns this repository's files, without asking git.
+func repository(t *testing.T) []file {
+	t.Helper()
+
+	var files []file
+
+	for _, dir := range []string{"go.mod", "pkg", "hack"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+
+			text, err := os.ReadFile(name)
+			rel, _ := filepath.Rel(filepath.Join("..", ".."), name) // One is below the other.
+			files = append(files, file{path: filepath.ToSlash(rel), mode: 0o644, text: text})
+
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	return files
+}
+
+func TestRepository(t *testing.T) {
+	files := repository(t)
+
+	for version, l := range lines() {
+		t.Run(version, func(t *testing.T) {
+			tree, err := newTree(l, runtimeFile(t), files)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			for _, f := range tree.files {
+				if l.main {
+					i := slices.IndexFunc(files, func(m file) bool { return m.path == f.path })
+					if diff := cmp.Diff(string(files[i].text), string(f.text)); diff != "" {
+						t.Errorf("%s: the tree of main differs from main: -want, +got:\n%s", f.path, diff)
+					}
+
+					continue
+				}
+
+				if filepath.Ext(f.path) == ".go" && strings.Contains(string(f.text), " \""+corePath+"\"\n") {
+					t.Errorf("%s still imports %s", f.path, corePath)
+				}
+			}
+
+			if !slices.Contains(tree.modules, ".") || !slices.Contains(tree.modules, "hack") {
+				t.Errorf("want the root and hack among the modules, got %v", tree.modules)
+			}
+		})
+	}
+}
+
+func TestNewTree(t *testing.T) {
+	v22 := lines()["v2.2.1"]
+	v22.differs = nil
+
+	cases := map[string]struct {
+		reason string
+		line   line
+		files  map[string]string
+		want   []string
+		// modules are those that the line builds.
+		modules []string
+		err     string
+	}{
+		"Files": {
+			reason: "What only main needs is not in a line, nor is what is generated for each.",
+			line:   v22,
+			files:  map[string]string{"LICENSE": "x", "Makefile": "x", ".ci/run": "x", "hack/line/a.go": "package p\n", "hack/liner/a.go": "package p\n", passThrough: "package managed\n"},
+			want:   []string{"LICENSE", "hack/liner/a.go"},
+		},
+		"Modules": {
+			reason: "A module that doesn't require crossplane-runtime is the same in all lines.",
+			line:   v22,
+			files:  map[string]string{"hack/x/go.mod": "module x\n\ngo 1.1\n"},
+			want:   []string{"hack/x/go.mod"},
+		},
+		"ModuleOfOtherLine": {
+			reason: "A module that requires another release of crossplane-runtime than main is built in that line alone.",
+			line:   lines()["v2.4.0"],
+			files: map[string]string{
+				"go.mod":           "module " + graftModule + "\n\nrequire " + runtimeModule + " v2.4.0\n",
+				"pkg/upjet/go.mod": "module " + graftModule + "/pkg/upjet\n\nrequire " + runtimeModule + " v2.2.1\n",
+			},
+			want:    []string{"go.mod", "pkg/upjet/go.mod"},
+			modules: []string{"."},
+		},
+		"ModuleOfLine": {
+			reason: "There it is built, whatever release main's go.mod names.",
+			line:   v22,
+			files: map[string]string{
+				"pkg/upjet/go.mod": "module " + graftModule + "/pkg/upjet\n\nrequire " + runtimeModule + " v2.2.1\n",
+			},
+			want:    []string{"pkg/upjet/go.mod"},
+			modules: []string{"pkg/upjet"},
+		},
+		"NoSuchCase": {
+			reason: "A case that no test has any more must not stay in the table.",
+			line:   lines()["v2.2.1"],
+			err:    "no test has the case AbsentToObserve of TestCreateResolver",
+		},
+		"MainMoved": {
+			reason: "Once main requires another runtime, the table must say so.",
+			line:   lines()["v2.4.0"],
+			files:  map[string]string{"go.mod": "module " + graftModule + "\n\nrequire " + runtimeModule + " v2.5.0\n"},
+			err:    "go.mod requires crossplane-runtime v2.5.0, and hack/line/lines.go says that main requires v2.4.0",
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var files []file
+			for p, text := range tc.files {
+				files = append(files, file{path: p, text: []byte(text)})
+			}
+
+			tree, err := newTree(tc.line, runtimeFile(t), files)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("\n%s\nwant error %q, got: %v", tc.reason, tc.err, err)
+				}
+
+				return
+			}
+
+			if err != nil {
+				t.Fatalf("\n%s\nunexpected error: %v", tc.reason, err)
+			}
+
+			var got []string
+			for _, f := range tree.files {
+				got = append(got, f.path)
+			}
+
+			slices.Sort(got)
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+
+			if diff := cmp.Diff(tc.modules, tree.modules); diff != "" {
+				t.Errorf("\n%s\nmodules: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A tree replaces what an earlier run wrote, and nothing else.
+func TestWrite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "v2.2.1")
+	first := &tree{files: []file{{path: "a/old.go", mode: 0o644}, {path: "run", mode: 0o755, text: []byte("x")}}}
+	second := &tree{files: []file{{path: "a/new.go", mode: 0o644}}}
+
+	if err := first.write(dir); err != nil {
+		t.Fatal(err)
+	}
+
+	if info, err := os.Stat(filepath.Join(dir, "run")); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("want the mode kept, got %v, %v", info, err)
+	}
+
+	if err := second.write(dir); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := os.Stat(filepath.Join(dir, "a", "old.go")); !os.IsNotExist(err) {
+		t.Errorf("want the file of the earlier run removed, got: %v", err)
+	}
+
+	if _, err := os.Stat(filepath.Join(dir, "a", "new.go")); err != nil {
+		t.Error(err)
+	}
+
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "mine"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := second.write(other); err == nil || !strings.Contains(err.Error(), other+" is not empty") {
+		t.Errorf("want an error that names the directory, got: %v", err)
+	}
+
+	if _, err := os.Stat(filepath.Join(other, "mine")); err != nil {
+		t.Errorf("a directory of another's was touched: %v", err)
+	}
+}
