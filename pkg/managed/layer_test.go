@@ -2,15 +2,24 @@ package managed
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // calls are a provider's, as the last layer sees them. Functions that are nil do
@@ -71,6 +80,7 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner ca
 	l := build(parts{
 		kind: testkit.BucketKind(), managed: &testkit.Bucket{}, scheme: testkit.Scheme(),
 		client: a.Client(), live: a.Live(), log: logging.NewNopLogger(), record: rec, ownFinalizer: FinalizerName,
+		runs: func(manager.Runnable) error { return nil },
 	})
 
 	e := external(inner)
@@ -99,4 +109,192 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner ca
 	}
 
 	return result
+}
+
+// Each layer does its work when nothing else of Graft is there.
+func TestLayerAlone(t *testing.T) {
+	boom := errors.New("boom")
+
+	with := func(slot int, o ReconcilerOption) newLayer {
+		r := &Reconciler{}
+		o(r)
+
+		return r.config.layers[slot]
+	}
+
+	present := func(*call) (observation, error) {
+		return observation{ExternalObservation: ExternalObservation{ResourceExists: true}}, nil
+	}
+
+	cases := map[string]struct {
+		reason string
+		layer  newLayer
+		object *testkit.Bucket
+		inner  calls
+		do     func(ctx context.Context, e external, c *call) (any, error)
+		want   any
+		err    string
+		check  func(b *testkit.Bucket) any
+		after  any
+	}{
+		"Phases": {
+			reason: "What the external system refused is reported.",
+			layer:  newPhases,
+			object: bucket(deleting, finalizers(FinalizerName)),
+			inner:  calls{delete: func(*call) (deletion, error) { return deletion{}, boom }},
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				_, err := e.Delete(ctx, c)
+				return nil, err
+			},
+			err:   "boom",
+			check: func(b *testkit.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
+			after: reconciler.ReasonExternalDeleteFailed,
+		},
+		"DeleteRequest": {
+			reason: "It is said before Delete is called.",
+			layer:  newDeleteRequest,
+			object: bucket(deleting, finalizers(FinalizerName)),
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				_, err := e.Delete(ctx, c)
+				return c.mg.GetResourceVersion() == c.Base().GetResourceVersion(), err
+			},
+			want:  true,
+			check: func(b *testkit.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
+			after: reconciler.ReasonExternalDeleteRequested,
+		},
+		"Annotations": {
+			reason: "A name is stored, also by a call that failed.",
+			layer:  newAnnotations,
+			object: bucket(),
+			inner: calls{create: func(c *call) (creation, error) {
+				meta.SetExternalName(c.mg, "id-1")
+				return creation{}, boom
+			}},
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				_, err := e.Create(ctx, c)
+				return nil, err
+			},
+			err:   "boom",
+			check: func(b *testkit.Bucket) any { return meta.GetExternalName(b) },
+			after: "id-1",
+		},
+		"Refusal": {
+			reason: "What was refused is not managed.",
+			layer:  newRefusal,
+			object: bucket(named("id-1"), annotated(AnnotationKeyCreateRefused, "id-1")),
+			inner:  calls{observe: present},
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				_, err := e.Observe(ctx, c)
+				return nil, err
+			},
+			err: "is not managed",
+		},
+		"PreCreate": {
+			reason: "What exists by now is not created.",
+			layer:  with(slotPreCreate, WithPreCreateObserve(AdoptExisting())),
+			object: bucket(),
+			inner:  calls{observe: present, create: func(*call) (creation, error) { return creation{}, boom }},
+			do:     func(ctx context.Context, e external, c *call) (any, error) { return e.Create(ctx, c) },
+			want:   creation{},
+		},
+		"Reservation": {
+			reason: "What was created is reserved.",
+			layer:  with(slotReservation, WithExternalNameReservation(leaseNamespace)),
+			object: of("b"),
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				r, ok := e.(*reservation)
+				if !ok {
+					return nil, errors.Errorf("%T is not the layer", e)
+				}
+
+				_, err := e.Create(ctx, c)
+
+				return r.held.get(c.mg).key, err
+			},
+			want: sharedKey,
+		},
+		"CreateResolver": {
+			reason: "A create without an answer has an unknown outcome.",
+			layer:  with(slotCreateResolver, WithCreateResolver(&seeker{})),
+			object: bucket(),
+			inner:  calls{create: func(*call) (creation, error) { return creation{}, context.DeadlineExceeded }},
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				o, err := e.Create(ctx, c)
+				return o.State, err
+			},
+			want: seam.Unknown,
+			err:  "deadline",
+		},
+		"Async": {
+			reason: "A create without a record is not gone on with.",
+			layer:  with(slotAsync, WithAsync(asyncstate.NewTracker(testkit.NewAPI().Client()))),
+			object: bucket(interruptedBucket(time.Hour)),
+			do:     func(ctx context.Context, e external, c *call) (any, error) { return nil, e.Connect(ctx, c) },
+			err:    "no record",
+		},
+		"UsageProtection": {
+			reason: "A usage is protected once the provider was connected to.",
+			layer:  with(slotUsageProtection, WithUsageProtection(testkit.ProviderConfigUsageKind())),
+			object: bucket(used),
+			do:     func(ctx context.Context, e external, c *call) (any, error) { return nil, e.Connect(ctx, c) },
+			check:  func(*testkit.Bucket) any { return nil },
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(tc.object)
+
+			alone(t, a, tc.layer, &recorder{}, tc.inner, func(ctx context.Context, e external, c *call) {
+				got, err := tc.do(ctx, e, c)
+
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+				}
+
+				if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("\n%s\nerror: want %q, got %v", tc.reason, tc.err, err)
+				}
+			})
+
+			if tc.check != nil {
+				if diff := cmp.Diff(tc.after, tc.check(get(t, a))); diff != "" {
+					t.Errorf("\n%s\nafterwards: -want, +got:\n%s", tc.reason, diff)
+				}
+			}
+		})
+	}
+}
+
+// The layers that decorate what is no call of the external client.
+func TestLayerAloneOfAnnotations(t *testing.T) {
+	a, created := testkit.NewAPI(bucket()), false
+
+	l := newCreateOutcome(parts{})
+	updater := l.critical(upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error {
+		created = true
+		return nil
+	}))
+
+	for _, state := range []seam.State{seam.InProgress, seam.Unknown, seam.Done} {
+		created = false
+
+		alone(t, a, func(parts) layer { return l }, &recorder{}, calls{create: func(*call) (creation, error) {
+			return creation{Outcome: seam.Outcome{State: state}}, nil
+		}}, func(ctx context.Context, e external, c *call) {
+			if _, err := e.Create(ctx, c); err != nil {
+				t.Fatal(err)
+			}
+
+			meta.SetExternalCreateSucceeded(c.mg, time.Now())
+
+			if err := updater.UpdateCriticalAnnotations(ctx, c.mg); err != nil {
+				t.Fatal(err)
+			}
+
+			if said := !meta.GetExternalCreateSucceeded(c.mg).IsZero(); said != (state == seam.Done) || created != said {
+				t.Errorf("state %d: said to have succeeded %t, stored %t", state, said, created)
+			}
+		})
+	}
 }
