@@ -219,8 +219,6 @@ type cloudClient struct {
 	// planned is true once it was observed: like Terraform's, the client plans then
 	// what it does later.
 	planned bool
-
-	disconnected func()
 }
 
 var errDead = errors.New("this process is dead")
@@ -402,10 +400,6 @@ func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, fn func()) 
 }
 
 func (c *cloudClient) Disconnect(context.Context) error {
-	if c.disconnected != nil {
-		c.disconnected()
-	}
-
 	return nil
 }
 
@@ -449,8 +443,8 @@ func (c resumingClient) Resume(ctx context.Context, _ resource.Managed, a asyncs
 }
 
 // client of that kind.
-func (c *fakeCloud) client(k clientKind, dead func() bool, disconnected func()) managed.ExternalClient {
-	cc := &cloudClient{cloud: c, kind: k, dead: dead, disconnected: disconnected}
+func (c *fakeCloud) client(k clientKind, dead func() bool) managed.ExternalClient {
+	cc := &cloudClient{cloud: c, kind: k, dead: dead}
 
 	switch k {
 	case finder:
@@ -464,7 +458,7 @@ func (c *fakeCloud) client(k clientKind, dead func() bool, disconnected func()) 
 
 func (c *fakeCloud) connector(k clientKind, dead func() bool) managed.ExternalConnector {
 	return managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
-		return c.client(k, dead, nil), nil
+		return c.client(k, dead), nil
 	})
 }
 

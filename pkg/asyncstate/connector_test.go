@@ -160,7 +160,7 @@ func bookedConnector[M resource.Managed](p *process, b *books) upstream.TypedExt
 			}
 		}
 
-		c := booked[M]{account: b.open(), inner: p.w.cloud.client(p.w.kind, p.dead.Load, nil)}
+		c := booked[M]{account: b.open(), inner: p.w.cloud.client(p.w.kind, p.dead.Load)}
 
 		switch inner := c.inner.(type) {
 		case asyncstate.Finder:
@@ -382,7 +382,7 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 					w.connector = func(p *process) upstream.ExternalConnector {
 						return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
 							w.cloud.set(func(*fakeCloud) { connects++ })
-							return w.cloud.client(nothing, p.dead.Load, nil), nil
+							return w.cloud.client(nothing, p.dead.Load), nil
 						})
 					}
 

@@ -66,7 +66,7 @@ func TestFailure_IsQuotedInConditionsAlone(t *testing.T) {
 				check("at first")
 
 				p.kill()
-				p = w.start()
+				w.start()
 				pass(10 * time.Minute)
 				writes := w.api.Writes()
 

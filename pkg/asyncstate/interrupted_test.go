@@ -550,7 +550,7 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 
 				w.connector = func(p *process) upstream.ExternalConnector {
 					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-						inner, _ := w.cloud.client(finder, p.dead.Load, nil).(findingClient)
+						inner, _ := w.cloud.client(finder, p.dead.Load).(findingClient)
 
 						return lateClient{inner, func() (asyncstate.Finding, error, bool) {
 							f, err := tc.answer()
@@ -577,7 +577,7 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 type lateClient struct {
 	findingClient
 
-	answer func() (f asyncstate.Finding, err error, ready bool) //nolint:revive,staticcheck // As Find has it, and one more.
+	answer func() (f asyncstate.Finding, err error, ready bool)
 }
 
 func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {

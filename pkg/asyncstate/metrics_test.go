@@ -66,10 +66,10 @@ func TestMetrics_UnknownResults(t *testing.T) {
 				w.connector = func(p *process) upstream.ExternalConnector {
 					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
 						if tc.kind == nothing {
-							return w.cloud.client(nothing, p.dead.Load, nil), nil
+							return w.cloud.client(nothing, p.dead.Load), nil
 						}
 
-						inner, _ := w.cloud.client(finder, p.dead.Load, nil).(findingClient)
+						inner, _ := w.cloud.client(finder, p.dead.Load).(findingClient)
 
 						return lateClient{inner, func() (asyncstate.Finding, error, bool) {
 							f, err := tc.answer()

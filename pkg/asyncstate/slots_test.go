@@ -349,7 +349,7 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 
 				w.connector = func(p *process) upstream.ExternalConnector {
 					return upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
-						c := w.cloud.client(tc.kind, p.dead.Load, nil)
+						c := w.cloud.client(tc.kind, p.dead.Load)
 						if mg.GetName() == "b" {
 							return c, nil
 						}
