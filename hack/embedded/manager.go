@@ -37,6 +37,9 @@ func (m *stubManager) GetClient() client.Client { return m.client }
 
 func (m *stubManager) GetAPIReader() client.Reader { return m.client }
 
+// Add runs nothing: nothing here waits for an orderly shutdown.
+func (m *stubManager) Add(manager.Runnable) error { return nil }
+
 func (m *stubManager) GetScheme() *runtime.Scheme { return m.server.scheme }
 
 func (m *stubManager) GetRESTMapper() meta.RESTMapper { return m.server.mapper }

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -177,3 +179,52 @@ func TestNewReconcilerAccepts(t *testing.T) {
 		})
 	}
 }
+
+// Managers for tests embed a nil manager.Manager, and have some methods of their own.
+func TestManagerHas(t *testing.T) {
+	a := testkit.NewAPI()
+	live := a.Live()
+
+	type bare struct{ manager.Manager }
+
+	cases := map[string]struct {
+		reason string
+		m      manager.Manager
+		reads  bool
+		runs   bool
+	}{
+		"Nothing":       {reason: "It embeds nil.", m: bare{}},
+		"Fake":          {reason: "It has neither.", m: &xpfake.Manager{Client: a.Client()}},
+		"EmbedsFake":    {reason: "Nor has one that embeds it.", m: &struct{ *xpfake.Manager }{&xpfake.Manager{Client: a.Client()}}},
+		"Reads":         {reason: "A method of its own can be called.", m: &readingManager{live: live}, reads: true},
+		"ReadsByValue":  {reason: "Whatever its receiver.", m: valueManager{live: live}, reads: true},
+		"EmbedsReading": {reason: "Also that of an embedded one.", m: &struct{ *readingManager }{&readingManager{live: live}}, reads: true},
+		"EmbedsWhole":   {reason: "Also through an interface.", m: &bare{a.Manager()}, reads: true, runs: true},
+		"Whole":         {reason: "It has both.", m: a.Manager(), reads: true, runs: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			reads := has(reflect.ValueOf(tc.m), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("GetAPIReader") })
+			if diff := cmp.Diff([]bool{tc.reads, tc.runs}, []bool{reads, runs(tc.m) != nil}); diff != "" {
+				t.Errorf("\n%s\nreads, runs: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+type readingManager struct {
+	manager.Manager
+
+	live client.Reader
+}
+
+func (m *readingManager) GetAPIReader() client.Reader { return m.live }
+
+type valueManager struct {
+	manager.Manager
+
+	live client.Reader
+}
+
+func (m valueManager) GetAPIReader() client.Reader { return m.live }

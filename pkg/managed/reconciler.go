@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"reflect"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -204,44 +203,6 @@ type seamManager struct {
 }
 
 func (m *seamManager) GetClient() client.Client { return m.client }
-
-// liveReader returns a reader that reads from the API server itself. It is the
-// manager's client if the manager has no other, as those made for tests.
-func liveReader(m manager.Manager) client.Reader {
-	if embedsNil(m) {
-		return m.GetClient()
-	}
-
-	if r := m.GetAPIReader(); !seam.IsNil(r) {
-		return r
-	}
-
-	return m.GetClient()
-}
-
-// runs returns how the manager is given what it is to run, or nil if it can't run
-// anything.
-func runs(m manager.Manager) func(r manager.Runnable) error {
-	if embedsNil(m) {
-		return nil
-	}
-
-	return m.Add
-}
-
-// embedsNil reports whether a manager embeds a manager.Manager that is nil, as that of
-// crossplane-runtime's package fake does: of the methods that it does not have itself
-// none can be called.
-func embedsNil(m manager.Manager) bool {
-	v := reflect.Indirect(reflect.ValueOf(m))
-	if v.Kind() != reflect.Struct {
-		return false
-	}
-
-	f := v.FieldByName("Manager")
-
-	return f.IsValid() && f.Type() == reflect.TypeFor[manager.Manager]() && f.IsNil()
-}
 
 func mustBeUsable(m manager.Manager) {
 	switch {
