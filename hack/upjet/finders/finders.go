@@ -14,9 +14,9 @@ import (
 )
 
 // Finder returns the Finder of a resource: none if its name is known before it is
-// created.
+// created, or if it gets no tags.
 func Finder(mgr ctrl.Manager, r *config.Resource) upjet.Finder {
-	if !r.ExternalName.DisableNameInitializer {
+	if !r.ExternalName.DisableNameInitializer || len(r.InitializerFns) == 0 {
 		return nil
 	}
 
