@@ -466,7 +466,7 @@ func (p *process) reconcile(t *testing.T) {
 }
 
 const (
-	patience = 30 * time.Second
+	patience = time.Minute
 	tick     = 2 * time.Millisecond
 )
 
@@ -490,7 +490,9 @@ func await(t *testing.T, what string, so func() bool) {
 	}
 }
 
-func (w *world) requested() bool { return w.cloud.Stats(managedName).Created > 0 || len(w.cloud.Inventory()) > 0 }
+func (w *world) requested() bool {
+	return w.cloud.Stats(managedName).Created > 0 || len(w.cloud.Inventory()) > 0
+}
 
 // stopped says why a managed resource waits for a person, if it does.
 func stopped(mg xpresource.Managed) string {
@@ -515,6 +517,18 @@ func (w *world) named(mg xpresource.Managed) bool {
 	return mg != nil && len(rs) == 1 && meta.GetExternalName(mg) == rs[0].ID
 }
 
+// waits lets time pass if a managed resource waits for it.
+func (w *world) waits(t *testing.T, mg xpresource.Managed) {
+	t.Helper()
+
+	switch c := mg.GetCondition(asyncstate.TypeOperation); {
+	case c.Reason == asyncstate.ReasonInterrupted, c.Reason == asyncstate.ReasonFailed, mg.GetCondition("Deleting").Reason == "ConfirmingAbsence":
+		w.pass(t)
+	}
+
+	w.clock.Advance(readyAfter)
+}
+
 // rest lets the last process go on until nothing more is to be expected, and returns
 // the verdict. Two hours pass before, and whenever a managed resource waits for time.
 func (p *process) rest(t *testing.T) string {
@@ -528,11 +542,7 @@ func (p *process) rest(t *testing.T) string {
 			return true
 		}
 
-		if c := mg.GetCondition(asyncstate.TypeOperation); c.Reason == asyncstate.ReasonInterrupted || c.Reason == asyncstate.ReasonFailed {
-			p.pass(t)
-		}
-
-		p.clock.Advance(readyAfter)
+		p.waits(t, mg)
 
 		return stopped(mg) != "" || p.creates() > 1 || !meta.WasDeleted(mg) && ready(mg) && len(p.cloud.Inventory()) > 0 && mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
 	})
@@ -582,4 +592,3 @@ func must(t *testing.T, what string, err error) {
 		t.Fatalf("%s: %v", what, err)
 	}
 }
-

@@ -7,6 +7,7 @@ import (
 	"github.com/crossplane/upjet/v2/pkg/resource"
 	"github.com/crossplane/upjet/v2/pkg/terraform"
 	"github.com/pkg/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
@@ -39,7 +40,7 @@ type Search struct {
 	// Resource is the configuration of the resource.
 	Resource *config.Resource
 
-	// Managed is the managed resource.
+	// Managed is the managed resource, with its kind set. Changes are lost.
 	Managed resource.Terraformed
 
 	// Attempt is the create. Its number is 0 if it has just failed.
@@ -53,5 +54,14 @@ func (t Terraform) find(ctx context.Context, tr resource.Terraformed, a asyncsta
 		return asyncstate.Finding{}, errors.Wrap(err, "cannot configure the Terraform provider")
 	}
 
-	return t.Finder.Find(ctx, Search{Setup: s, Resource: t.Resource, Managed: tr, Attempt: a})
+	// Answers of the API server leave an object without its kind.
+	gvk, err := apiutil.GVKForObject(tr, t.Client.Scheme())
+	if err != nil {
+		return asyncstate.Finding{}, errors.Wrap(err, "cannot get the kind of the managed resource")
+	}
+
+	mg, _ := tr.DeepCopyObject().(resource.Terraformed)
+	mg.GetObjectKind().SetGroupVersionKind(gvk)
+
+	return t.Finder.Find(ctx, Search{Setup: s, Resource: t.Resource, Managed: mg, Attempt: a})
 }

@@ -49,8 +49,8 @@ type Tagged struct {
 	Created time.Time
 }
 
-// NewTagFinder returns a Finder that looks for the tags that upjet's TagInitializer
-// sets: kind, name and provider config of the managed resource. r reads from the API
+// NewTagFinder returns a Finder that looks for the tags that upjet's TagInitializer has
+// set: kind, name and provider config of the managed resource. r reads from the API
 // server itself: pass a manager's GetAPIReader. It panics if l or r is nil.
 //
 // An external resource that an earlier managed resource of that name left behind has
@@ -74,12 +74,9 @@ type tagFinder struct {
 
 // Find what the tags say is the managed resource's.
 func (f *tagFinder) Find(ctx context.Context, s Search) (asyncstate.Finding, error) {
-	all := xpresource.GetExternalTags(s.Managed)
-	tags := map[string]string{}
-
-	// upjet sets these three, whatever else crossplane-runtime has.
-	for _, k := range []string{xpresource.ExternalResourceTagKeyKind, xpresource.ExternalResourceTagKeyName, xpresource.ExternalResourceTagKeyProvider} {
-		tags[k] = all[k]
+	tags, err := identity(s.Managed)
+	if err != nil {
+		return asyncstate.Finding{}, err
 	}
 
 	listed, err := f.lister.ListByTags(ctx, s, tags)
@@ -106,6 +103,33 @@ func (f *tagFinder) Find(ctx context.Context, s Search) (asyncstate.Finding, err
 	}
 
 	return f.guess(ctx, s, perhaps)
+}
+
+// identity returns the tags that upjet's TagInitializer has set, as the external system
+// was given them: without them nothing could be found, and that would mean nothing.
+func identity(mg resource.Terraformed) (map[string]string, error) {
+	parameters, err := mg.GetParameters()
+	if err != nil {
+		return nil, errors.Wrap(err, "cannot get the tags of the managed resource")
+	}
+
+	// The name of the argument differs from cloud to cloud.
+	for _, v := range parameters {
+		all, _ := v.(map[string]any)
+		tags := map[string]string{}
+
+		for _, k := range []string{xpresource.ExternalResourceTagKeyKind, xpresource.ExternalResourceTagKeyName, xpresource.ExternalResourceTagKeyProvider} {
+			if tag, ok := all[k].(string); ok {
+				tags[k] = tag
+			}
+		}
+
+		if len(tags) == 3 && tags[xpresource.ExternalResourceTagKeyName] == mg.GetName() {
+			return tags, nil
+		}
+	}
+
+	return nil, errors.New("spec.forProvider lacks the tags by which to find the external resource: add a TagInitializer to the InitializerFns of the resource's configuration")
 }
 
 // guess which of those that don't say whose they are is the managed resource's.

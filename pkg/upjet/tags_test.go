@@ -160,6 +160,8 @@ func TestTagFinder(t *testing.T) {
 			mg.SetCreationTimestamp(metav1.NewTime(born))
 
 			l := &listed{tagged: tc.tagged, err: tc.err}
+			sent := map[string]any{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default", "team": "a"}
+			must(t, mg.SetParameters(map[string]any{"size": 1, "labels": sent}))
 
 			got, err := NewTagFinder(l, tc.reader).Find(t.Context(), Search{Managed: mg, Attempt: asyncstate.Attempt{Started: later}})
 			if diff := cmp.Diff(tc.want.finding, got); diff != "" {
@@ -170,10 +172,42 @@ func TestTagFinder(t *testing.T) {
 				t.Errorf("\n%s\nFind(): want error %q, got %v", tc.reason, tc.want.err, err)
 			}
 
-			want := map[string]string{"crossplane-kind": "server.fake.upjet.crossplane.io", "crossplane-name": "web", "crossplane-providerconfig": ""}
+			want := map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default"}
 			if diff := cmp.Diff(want, l.asked); diff != "" {
 				t.Errorf("\n%s\ntags that were asked for: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// An external resource without tags cannot be found by them, and so is not absent.
+func TestTagFinder_WithoutTags(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		parameters map[string]any
+	}{
+		"NoTags":      {"the configuration has no TagInitializer", map[string]any{"size": 1}},
+		"OtherTags":   {"the configuration has no TagInitializer", map[string]any{"tags": map[string]any{"team": "a"}}},
+		"AnotherName": {"someone copied the tags of another managed resource", map[string]any{"tags": map[string]any{"crossplane-kind": "k", "crossplane-name": "db", "crossplane-providerconfig": "default"}}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(tc.parameters))
+			mg.SetName("web")
+
+			got, err := NewTagFinder(&listed{}, namesakes{}).Find(t.Context(), Search{Managed: mg})
+			if got.Known || err == nil || !strings.Contains(err.Error(), "add a TagInitializer") {
+				t.Errorf("\n%s\nFind(): want an unknown outcome and what to do, got %+v, %v", tc.reason, got, err)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
 	}
 }

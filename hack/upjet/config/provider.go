@@ -85,4 +85,3 @@ func schema() []byte {
 
 	return out
 }
-

@@ -61,7 +61,6 @@ type frameworkResource struct {
 // frameworkNamed has the name that it is asked for.
 type frameworkNamed struct{ frameworkResource }
 
-
 // Metadata of the resource.
 func (f *frameworkResource) Metadata(_ context.Context, _ resource.MetadataRequest, r *resource.MetadataResponse) {
 	r.TypeName = f.name
