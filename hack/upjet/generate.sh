@@ -6,7 +6,9 @@ cd "$(dirname "$0")"
 
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
-go build -o "$tools/" golang.org/x/tools/cmd/goimports github.com/crossplane/crossplane-tools/cmd/angryjet sigs.k8s.io/controller-tools/cmd/controller-gen
+GOBIN=$tools go install golang.org/x/tools/cmd/goimports@v0.41.0
+GOBIN=$tools go install github.com/crossplane/crossplane-tools/cmd/angryjet@v0.0.0-20251017183449-dd4517244339
+GOBIN=$tools go install sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0
 
 rm -rf apis controllers crds
 mkdir -p apis controllers/stock controllers/graft

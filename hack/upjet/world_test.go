@@ -1,3 +1,5 @@
+//go:build upjet
+
 package upjet_test
 
 import (

@@ -15,7 +15,7 @@ func TestClassified(t *testing.T) {
 		want   bool
 	}{
 		"Refused": {
-			reason: "an answer of the external system says what came of the request",
+			reason: "the external system answered: the request was refused",
 			text:   `failed to create the resource: [{0 creating VPC: operation error EC2: CreateVpc, https response error StatusCode: 400, api error VpcLimitExceeded  []}]`,
 		},
 		"Validation": {

@@ -76,7 +76,7 @@ func TestTagFinder(t *testing.T) {
 			want:   want{finding: asyncstate.Absent()},
 		},
 		"OwnUID": {
-			reason:    "the UID is nobody else's, however old the external resource may be and whoever else has the name",
+			reason:    "the UID identifies the managed resource, whatever the age and the namesakes",
 			namespace: "team",
 			tagged:    []Tagged{{ExternalName: "i-1", Tags: uid("u-1")}, {ExternalName: "i-0", Created: later}},
 			reader:    namesakes{uids: []types.UID{"u-1", "u-2"}},
@@ -130,7 +130,7 @@ func TestTagFinder(t *testing.T) {
 			want:      want{err: `"i-1" has the tags of the managed resource, but may be that of its namesake`},
 		},
 		"NoNamesake": {
-			reason:    "there is nobody else of that name",
+			reason:    "no other managed resource has that name",
 			namespace: "team",
 			tagged:    []Tagged{{ExternalName: "i-1", Created: later}},
 			reader:    namesakes{uids: []types.UID{"u-1"}},

@@ -52,7 +52,7 @@ func ControllerTemplate(template string, o ...TemplateOption) string {
 
 // A patch replaces a place in a template.
 type patch struct {
-	// name of the place, for a person who has to find it.
+	// name of the place, as the error has it.
 	name  string
 	place *regexp.Regexp
 	with  string
