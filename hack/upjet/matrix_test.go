@@ -94,7 +94,7 @@ func rows() []row {
 		}},
 		{"killed while it runs, then deleted", func(t *testing.T, w *world) string {
 			w.creating(t).kill()
-			must(t, "Delete()", w.api.Admin().Delete(t.Context(), w.get(t)))
+			must(t, "Delete()", w.admin.Delete(t.Context(), w.get(t)))
 
 			return w.start(t).rest(t)
 		}},

@@ -52,7 +52,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 								t.Errorf("%s: stops: %s", name, mg.GetCondition(asyncstate.TypeOperation).Message)
 							case !stopped && mg != nil:
 								t.Errorf("%s: the managed resource is still there", name)
-							case !stopped && len(w.cloud.Inventory()) > 0:
+							case !stopped && len(w.external()) > 0:
 								t.Errorf("%s: the external resource is still there", name)
 							}
 
@@ -90,7 +90,7 @@ func (w *world) live(t *testing.T, p *process) (stops bool) {
 		}
 
 		if mg.GetDeletionTimestamp() == nil && ready(mg) && w.named(mg) {
-			must(t, "Delete()", client.IgnoreNotFound(w.api.Admin().Delete(t.Context(), mg)))
+			must(t, "Delete()", client.IgnoreNotFound(w.admin.Delete(t.Context(), mg)))
 		}
 
 		stops = stopped(mg) != ""
