@@ -84,7 +84,7 @@ func rows() []row {
 			w.clock.Advance(readyAfter)
 
 			if !w.provider.graft {
-				await(t, "the create has ended", func() bool { return p.states.Tracker(w.get(t)).LastOperation.IsEnded() })
+				await(t, "the create has ended", func() bool { return !p.states.Tracker(w.get(t)).LastOperation.IsRunning() })
 			}
 
 			close(d.leave)
@@ -129,7 +129,7 @@ func (p *process) failed(t *testing.T) bool {
 
 	mg := p.get(t)
 	if !p.provider.graft {
-		return p.states.Tracker(mg).LastOperation.IsEnded()
+		return !p.states.Tracker(mg).LastOperation.IsRunning()
 	}
 
 	r := recordOf(t, mg)
