@@ -13,9 +13,12 @@ import (
 
 // TypeOperation is the type of the condition that describes an object's operation.
 // Its status is True while one runs. An object that never had one lacks it.
-const TypeOperation xpv2.ConditionType = "AsyncOperation"
+//
+// It is not called AsyncOperation, as a condition of upjet's is: that is True when the
+// operation has ended.
+const TypeOperation xpv2.ConditionType = "OperationRunning"
 
-// Reasons of the AsyncOperation condition.
+// Reasons of the OperationRunning condition.
 const (
 	// ReasonRunning means that an operation runs. The message says which, since
 	// when, and how far it is if it says so.

@@ -134,7 +134,7 @@ func TestPastDeadline(t *testing.T) {
 		reconciled(t, p, "b")
 		pass(2 * time.Hour)
 		reconciled(t, p, "b")
-		contains(t, "AsyncOperation", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "past its deadline, 2000-01-01T01:00:00Z")
+		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "past its deadline, 2000-01-01T01:00:00Z")
 		pass(2 * time.Hour)
 	})
 }
@@ -155,7 +155,7 @@ func TestUpdatePastDeadline(t *testing.T) {
 			t.Error(got)
 		}
 
-		contains(t, "AsyncOperation", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "deadline")
+		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "deadline")
 	})
 }
 
@@ -490,7 +490,7 @@ func TestRemovedRecordEndsTheWait(t *testing.T) {
 		w.delete("b")
 		pass(time.Minute)
 		w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
-		contains(t, "AsyncOperation", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota")
+		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota")
 
 		w.edit("b", func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
 		pass(time.Minute)

@@ -82,7 +82,7 @@ func ExampleTracker_Begin() {
 	job()
 
 	// Output:
-	// begun: , Ready=Creating, AsyncOperation=Running
+	// begun: , Ready=Creating, OperationRunning=Running
 	// running: true, create, attempt 1
-	// named: bucket-42, Ready=Creating, AsyncOperation=Running
+	// named: bucket-42, Ready=Creating, OperationRunning=Running
 }

@@ -113,8 +113,8 @@ func Example() {
 	show(ctx, api, "observed")
 
 	// Output:
-	// named: bucket-42, Ready=Creating, AsyncOperation=Running
-	// observed: bucket-42, Ready=Available, AsyncOperation=Finished
+	// named: bucket-42, Ready=Creating, OperationRunning=Running
+	// observed: bucket-42, Ready=Available, OperationRunning=Finished
 }
 
 // show what a user sees of the bucket.
@@ -124,5 +124,5 @@ func show(ctx context.Context, api *testkit.API, step string) {
 		fmt.Println(err)
 	}
 
-	fmt.Printf("%s: %s, Ready=%s, AsyncOperation=%s\n", step, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Reason, b.GetCondition(asyncstate.TypeOperation).Reason)
+	fmt.Printf("%s: %s, Ready=%s, OperationRunning=%s\n", step, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Reason, b.GetCondition(asyncstate.TypeOperation).Reason)
 }

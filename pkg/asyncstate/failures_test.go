@@ -52,7 +52,7 @@ func TestFailure_IsQuotedInConditionsAlone(t *testing.T) {
 					t.Helper()
 
 					b := w.get("b")
-					contains(t, tc.reason+" "+when+": AsyncOperation", condition(b, asyncstate.TypeOperation),
+					contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation),
 						"create, attempt 1, failed at 2000-01-01T00:00:00Z, next attempt at 2000-01-01T01:00:00Z: ", "acme", "quota of 12345 exceeded")
 					contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "create failed: ", "acme", "quota of 12345 exceeded")
 					contains(t, tc.reason+" "+when+": record", record(b), tc.class)

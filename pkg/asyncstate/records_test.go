@@ -89,7 +89,7 @@ func TestUnusableRecord(t *testing.T) {
 					t.Helper()
 
 					b := w.get("b")
-					contains(t, tc.reason+" "+when+": AsyncOperation", condition(b, asyncstate.TypeOperation), "RecordUnusable", tc.want)
+					contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation), "RecordUnusable", tc.want)
 					contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "ReconcileError", tc.want)
 
 					if got := record(b); got != tc.record {

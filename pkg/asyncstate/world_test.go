@@ -373,7 +373,7 @@ func contains(t testing.TB, what, got string, want ...string) {
 
 // describe an object, for when something is wrong.
 func describe(b *testkit.Bucket) string {
-	return fmt.Sprintf("annotations %v, finalizers %v, deleting %v\n  Synced %s\n  Ready %s\n  AsyncOperation %s\n  Deleting %s",
+	return fmt.Sprintf("annotations %v, finalizers %v, deleting %v\n  Synced %s\n  Ready %s\n  OperationRunning %s\n  Deleting %s",
 		b.GetAnnotations(), b.GetFinalizers(), meta.WasDeleted(b),
 		condition(b, xpv2.TypeSynced), condition(b, xpv2.TypeReady), condition(b, asyncstate.TypeOperation), condition(b, reconciler.TypeDeleting))
 }

@@ -1,0 +1,337 @@
+package upjet
+
+import (
+	"context"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/crossplane/upjet/v2/pkg/config"
+	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
+	"github.com/crossplane/upjet/v2/pkg/resource"
+	"github.com/crossplane/upjet/v2/pkg/terraform"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+)
+
+// lookTimeout is how long a Finder may look for what a create made that returned an
+// error. A shutdown waits for it.
+const lookTimeout = 10 * time.Second
+
+// A Terraform is what a connector needs to know of a resource of a Terraform
+// provider. All fields but Finder and Logger are required.
+type Terraform struct {
+	// Client is what Setup reads with.
+	Client client.Client
+
+	// Setup returns the configured Terraform provider.
+	Setup terraform.SetupFn
+
+	// States are those of the connector: the store that it was created with.
+	States *tjcontroller.OperationTrackerStore
+
+	// Resource is the configuration of the resource.
+	Resource *config.Resource
+
+	// Finder looks for what interrupted creates made. None by default.
+	Finder Finder
+
+	// Logger gets debug messages. They go nowhere by default.
+	Logger logging.Logger
+}
+
+func (t Terraform) check() error {
+	switch {
+	case t.Client == nil:
+		return errors.New("set Client")
+	case t.Setup == nil:
+		return errors.New("set Setup")
+	case t.States == nil:
+		return errors.New("set States to the connector's OperationTrackerStore")
+	case t.Resource == nil:
+		return errors.New("set Resource to the configuration of the resource")
+	default:
+		return nil
+	}
+}
+
+// NewConnector returns a connector for use with managed.WithAsync. It wraps c, one
+// of upjet's synchronous connectors: a TerraformPluginSDKConnector or a
+// TerraformPluginFrameworkConnector. It panics if c is nil or a required field of t
+// is not set.
+//
+// Its clients connect when they are first used. They are for one reconcile each,
+// and for the operation that it begins. Clients of the same managed resource wait
+// for each other, but Observe does not wait for an operation: it reports that the
+// external resource exists and is up to date.
+func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConnector {
+	if c == nil {
+		panic(errors.New("upjet.NewConnector was given no connector: pass one of upjet's synchronous connectors"))
+	}
+
+	if err := t.check(); err != nil {
+		panic(errors.Wrap(err, "upjet.NewConnector was given an incomplete Terraform"))
+	}
+
+	if t.Logger == nil {
+		t.Logger = logging.NewNopLogger()
+	}
+
+	return &connector{inner: c, terraform: t, gates: newGates()}
+}
+
+type connector struct {
+	inner     managed.ExternalConnector
+	terraform Terraform
+	gates     *gates
+}
+
+// Connect to nothing yet: whether an operation runs is not known here.
+func (c *connector) Connect(_ context.Context, mg xpresource.Managed) (managed.ExternalClient, error) {
+	if _, ok := mg.(resource.Terraformed); !ok {
+		return nil, errors.Errorf("%T is not a resource of a Terraform provider: use the connector with managed resources that upjet generated", mg)
+	}
+
+	e := &external{connector: c}
+	if c.terraform.Finder == nil {
+		return e, nil
+	}
+
+	return &findingExternal{e}, nil
+}
+
+// external is a client of one reconcile, and of the operation that it begins.
+type external struct {
+	*connector
+
+	// inner is nil until it is connected, with the external name that name is.
+	inner managed.ExternalClient
+	name  string
+
+	// planned says that inner has observed, and so has the plan that it applies.
+	planned bool
+}
+
+// Observe the external resource, unless an operation runs.
+func (e *external) Observe(ctx context.Context, mg xpresource.Managed) (managed.ExternalObservation, error) {
+	leave, ok := e.gates.try(mg.GetUID())
+	if !ok {
+		return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+	}
+	defer leave()
+
+	o, err := e.observe(ctx, mg)
+	if err == nil && o.ResourceExists && o.ResourceUpToDate && !meta.WasDeleted(mg) {
+		clearLastAsyncOperation(mg)
+	}
+
+	return o, err
+}
+
+func (e *external) observe(ctx context.Context, mg xpresource.Managed) (managed.ExternalObservation, error) {
+	if err := e.connect(ctx, mg); err != nil {
+		return managed.ExternalObservation{}, err
+	}
+
+	o, err := e.inner.Observe(ctx, mg)
+	e.planned = err == nil
+
+	// Observe may have set it, from the state that the client has.
+	e.name = meta.GetExternalName(mg)
+
+	return o, err
+}
+
+// connect with the external name that mg has now.
+func (e *external) connect(ctx context.Context, mg xpresource.Managed) error {
+	if e.inner != nil && e.name == meta.GetExternalName(mg) {
+		return nil
+	}
+
+	if err := e.disconnect(ctx); err != nil {
+		return err
+	}
+
+	tr, _ := mg.(resource.Terraformed)
+	if meta.GetExternalName(mg) != "" {
+		e.terraform.forgetNameless(ctx, e.terraform.States.Tracker(tr))
+	}
+
+	inner, err := e.connector.inner.Connect(ctx, mg)
+	if err != nil {
+		return errors.Wrap(err, "cannot connect to the provider")
+	}
+
+	e.inner, e.name, e.planned = inner, meta.GetExternalName(mg), false
+
+	return nil
+}
+
+// plan observes, unless this client has: upjet's clients apply what they planned when
+// they observed. It returns nil if there is a plan already.
+func (e *external) plan(ctx context.Context, mg xpresource.Managed) (*managed.ExternalObservation, error) {
+	if e.planned && e.name == meta.GetExternalName(mg) {
+		return nil, nil //nolint:nilnil // As documented.
+	}
+
+	o, err := e.observe(ctx, mg)
+	if err != nil {
+		// Nothing was requested yet. The error must not look like a lost answer.
+		return nil, errors.New(errors.Wrap(err, "cannot plan").Error())
+	}
+
+	return &o, nil
+}
+
+// Create the external resource.
+func (e *external) Create(ctx context.Context, mg xpresource.Managed) (managed.ExternalCreation, error) {
+	leave, err := e.gates.enter(ctx, mg.GetUID())
+	if err != nil {
+		return managed.ExternalCreation{}, err
+	}
+	defer leave()
+
+	switch o, err := e.plan(ctx, mg); {
+	case err != nil:
+		return managed.ExternalCreation{}, err
+	case o != nil && o.ResourceExists:
+		return managed.ExternalCreation{ConnectionDetails: o.ConnectionDetails}, nil
+	}
+
+	e.planned = false
+	started := time.Now()
+
+	c, err := e.inner.Create(ctx, mg)
+	if err != nil {
+		return managed.ExternalCreation{}, e.failed(ctx, mg, started, err)
+	}
+
+	return c, nil
+}
+
+// failed returns what the error of a create means that began when started says. If Terraform returned an ID with
+// it, or the external resource is found, its name is stored.
+func (e *external) failed(ctx context.Context, mg xpresource.Managed, started time.Time, err error) error {
+	tr, _ := mg.(resource.Terraformed)
+
+	name := e.terraform.nameInState(ctx, e.terraform.States.Tracker(tr))
+	if name == "" {
+		name = e.look(ctx, tr, started)
+	}
+
+	if name == "" {
+		return classified(err)
+	}
+
+	meta.SetExternalName(mg, name)
+
+	// If it cannot be stored now, it is stored with the result.
+	if err := asyncstate.SetExternalName(ctx, name); err != nil {
+		e.terraform.Logger.Debug("Cannot store the external name yet", "uid", mg.GetUID(), "error", err)
+	}
+
+	return outcomeUnknown{err}
+}
+
+// look for what a create made that returned an error. Without an answer the error
+// alone says what its outcome is.
+func (e *external) look(ctx context.Context, tr resource.Terraformed, started time.Time) string {
+	if e.terraform.Finder == nil {
+		return ""
+	}
+
+	// The context of the create may be over, which is why it failed.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+
+	f, err := e.terraform.find(ctx, tr, asyncstate.Attempt{Type: asyncstate.Create, Token: asyncstate.Token(ctx), Started: started})
+	if err != nil {
+		e.terraform.Logger.Debug("Cannot look for the result of a create that failed", "uid", tr.GetUID(), "error", err)
+		return ""
+	}
+
+	return f.ExternalName
+}
+
+// Update the external resource.
+func (e *external) Update(ctx context.Context, mg xpresource.Managed) (managed.ExternalUpdate, error) {
+	leave, err := e.gates.enter(ctx, mg.GetUID())
+	if err != nil {
+		return managed.ExternalUpdate{}, err
+	}
+	defer leave()
+
+	switch o, err := e.plan(ctx, mg); {
+	case err != nil:
+		return managed.ExternalUpdate{}, err
+	case o != nil && !o.ResourceExists:
+		// Terraform would create it.
+		return managed.ExternalUpdate{}, errors.New("the external resource does not exist")
+	}
+
+	e.planned = false
+
+	return e.inner.Update(ctx, mg)
+}
+
+// Delete the external resource.
+func (e *external) Delete(ctx context.Context, mg xpresource.Managed) (managed.ExternalDelete, error) {
+	leave, err := e.gates.enter(ctx, mg.GetUID())
+	if err != nil {
+		return managed.ExternalDelete{}, err
+	}
+	defer leave()
+
+	switch o, err := e.plan(ctx, mg); {
+	case err != nil:
+		return managed.ExternalDelete{}, err
+	case o != nil && !o.ResourceExists:
+		return managed.ExternalDelete{}, nil
+	}
+
+	e.planned = false
+
+	return e.inner.Delete(ctx, mg)
+}
+
+// Disconnect from the provider.
+func (e *external) Disconnect(ctx context.Context) error { return e.disconnect(ctx) }
+
+func (e *external) disconnect(ctx context.Context) error {
+	if e.inner == nil {
+		return nil
+	}
+
+	inner := e.inner
+	e.inner, e.planned = nil, false
+
+	return inner.Disconnect(ctx)
+}
+
+// findingExternal is a client of a connector that has a Finder.
+type findingExternal struct{ *external }
+
+var _ asyncstate.Finder = &findingExternal{}
+
+// Find what an interrupted create made.
+func (e *findingExternal) Find(ctx context.Context, mg xpresource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+	tr, ok := mg.(resource.Terraformed)
+	if !ok {
+		return asyncstate.Finding{}, errors.Errorf("%T is not a resource of a Terraform provider", mg)
+	}
+
+	return e.terraform.find(ctx, tr, a)
+}
+
+// clearLastAsyncOperation ends what a stock controller reported of an operation that
+// failed: without upjet's asynchronous connectors nothing else does.
+func clearLastAsyncOperation(mg xpresource.Managed) {
+	if mg.GetCondition(resource.TypeLastAsyncOperation).Status == corev1.ConditionFalse {
+		mg.SetConditions(resource.LastAsyncOperationCondition(nil))
+	}
+}

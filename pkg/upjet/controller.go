@@ -1,0 +1,131 @@
+package upjet
+
+import (
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/upjet/v2/pkg/config"
+	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
+	"github.com/pkg/errors"
+	"github.com/prometheus/client_golang/prometheus"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/managed"
+)
+
+// afterTerraform is how much later than Terraform an operation is cancelled: what
+// Terraform says of its own time-out, and returns with it, tells more.
+const afterTerraform = time.Minute
+
+// A Controller is what the generated controller of one kind needs beside upjet. It is
+// safe for concurrent use.
+type Controller struct {
+	tracker   *asyncstate.Tracker
+	terraform Terraform
+}
+
+// NewController returns what the controller of r needs. Pass no Finder, or nil, if
+// there is none for r. It panics if r is nil, as for a resource that the provider's
+// configuration lacks, or if o lacks what a generated controller uses.
+func NewController(mgr ctrl.Manager, o tjcontroller.Options, r *config.Resource, f ...Finder) *Controller {
+	c := &Controller{terraform: Terraform{Client: mgr.GetClient(), Setup: o.SetupFn, States: o.OperationTrackerStore, Resource: r, Logger: o.Logger}}
+
+	for _, f := range f {
+		if f != nil {
+			c.terraform.Finder = f
+		}
+	}
+
+	if err := c.terraform.check(); err != nil {
+		panic(errors.Wrap(err, "upjet.NewController was given incomplete options"))
+	}
+
+	to := append(TrackerOptions(r),
+		asyncstate.WithLiveReader(mgr.GetAPIReader()),
+		asyncstate.WithRecorder(event.NewAPIRecorder(mgr.GetEventRecorderFor("graft/"+r.Name))),
+		asyncstate.WithMetrics(registered(asyncstate.NewMetrics())),
+	)
+
+	if o.Logger != nil {
+		to = append(to, asyncstate.WithLogger(o.Logger))
+	}
+
+	c.tracker = asyncstate.NewTracker(mgr.GetClient(), to...)
+
+	return c
+}
+
+// WithExternalConnecter makes the operations of one of upjet's synchronous connectors
+// outlive the reconcile and the process: it is managed.WithExternalConnector and
+// managed.WithAsync.
+func (c *Controller) WithExternalConnecter(ec upstream.ExternalConnector) managed.ReconcilerOption {
+	connector := managed.WithExternalConnector(NewConnector(ec, c.terraform))
+	async := managed.WithAsync(c.tracker)
+
+	return func(r *managed.Reconciler) {
+		connector(r)
+		async(r)
+	}
+}
+
+// Source is that of the tracker: pass it to the controller's WatchesRawSource.
+func (c *Controller) Source() source.Source { return c.tracker.Source() }
+
+// TrackerOptions returns what the configuration of a resource says of its operations.
+//
+// Names are deterministic unless the configuration disables the name initializer.
+//
+// Operations are cancelled a minute after the longest of the time-outs for create,
+// update and delete: that of OperationTimeouts, or that of the Terraform resource, or
+// asyncstate.DefaultTimeout for those that neither has.
+func TrackerOptions(r *config.Resource) []asyncstate.TrackerOption {
+	o := []asyncstate.TrackerOption{asyncstate.WithTimeout(longest(r) + afterTerraform)}
+
+	if !r.ExternalName.DisableNameInitializer {
+		o = append(o, asyncstate.WithDeterministicNames())
+	}
+
+	return o
+}
+
+// longest of the time-outs of a resource's operations.
+func longest(r *config.Resource) time.Duration {
+	create, update, remove := r.OperationTimeouts.Create, r.OperationTimeouts.Update, r.OperationTimeouts.Delete
+
+	if r.TerraformResource != nil && r.TerraformResource.Timeouts != nil {
+		t := r.TerraformResource.Timeouts
+		create, update, remove = or(create, t.Create, t.Default), or(update, t.Update, t.Default), or(remove, t.Delete, t.Default)
+	}
+
+	d := asyncstate.DefaultTimeout
+
+	return max(or(create, &d), or(update, &d), or(remove, &d))
+}
+
+// or returns d, or the first of the others that is set if d is not.
+func or(d time.Duration, others ...*time.Duration) time.Duration {
+	for _, o := range others {
+		if d == 0 && o != nil {
+			d = *o
+		}
+	}
+
+	return d
+}
+
+// registered returns m, or the metrics that another controller has registered before.
+// Without a registration nothing is lost but the numbers.
+func registered(m *asyncstate.Metrics) *asyncstate.Metrics {
+	var before prometheus.AlreadyRegisteredError
+	if errors.As(metrics.Registry.Register(m), &before) {
+		if theirs, ok := before.ExistingCollector.(*asyncstate.Metrics); ok {
+			return theirs
+		}
+	}
+
+	return m
+}

@@ -1,0 +1,144 @@
+package upjet
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+)
+
+func TestClassified(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		text   string
+		want   bool
+	}{
+		"Refused": {
+			reason: "the external system answered: the request was refused",
+			text:   `failed to create the resource: [{0 creating VPC: operation error EC2: CreateVpc, https response error StatusCode: 400, api error VpcLimitExceeded  []}]`,
+		},
+		"Validation": {
+			reason: "an argument that is called timeout is no time-out",
+			text:   `failed to create the resource: [{0 expected timeout_seconds to be at least (1), got 0  []}]`,
+		},
+		"EOFInAWord": {
+			reason: "EOF is a word, not a part of one",
+			text:   `failed to create the resource: [{0 invalid value "GEOFENCE"  []}]`,
+		},
+		"NotDialed": {
+			reason: "nothing was sent on a connection that was not made",
+			text:   `failed to create the resource: [{0 Post "https://api.example.org/": dial tcp 192.0.2.1:443: i/o timeout  []}]`,
+		},
+		"ConnectionRefused": {
+			reason: "nothing was sent on a connection that was refused",
+			text:   `failed to create the resource: [{0 Post "https://api.example.org/": dial tcp 192.0.2.1:443: connect: connection refused  []}]`,
+		},
+		"NotDialedAfterReset": {
+			reason: "a request before the connection that was not made may have been carried out",
+			text:   `failed to create the resource: [{0 read: connection reset by peer; dial tcp 192.0.2.1:443: i/o timeout  []}]`,
+			want:   true,
+		},
+		"Deadline": {
+			reason: "Terraform's own time-out says nothing of the request",
+			text:   `failed to create the resource: [{0 creating VPC: context deadline exceeded  []}]`,
+			want:   true,
+		},
+		"Waiting": {
+			reason: "the resource was requested, and did not become ready in time",
+			text:   `failed to create the resource: [{0 timeout while waiting for state to become 'available' (last state: 'pending', timeout: 10m0s)  []}]`,
+			want:   true,
+		},
+		"Reset": {
+			reason: "the answer was lost with the connection",
+			text:   `failed to create the resource: [{0 Post "https://api.example.org/": read tcp 192.0.2.2:5->192.0.2.1:443: read: connection reset by peer  []}]`,
+			want:   true,
+		},
+		"EOF": {
+			reason: "the answer was lost with the connection",
+			text:   `resource creation call returned error diags: cannot create: Post "https://api.example.org/": EOF`,
+			want:   true,
+		},
+		"Unavailable": {
+			reason: "gRPC gives that status to calls it has no answer to",
+			text:   `resource creation call returned error diags: rpc error: code = Unavailable desc = transport is closing`,
+			want:   true,
+		},
+		"Gateway": {
+			reason: "a gateway that gave up knows no outcome",
+			text:   `failed to create the resource: [{0 googleapi: got HTTP response code 504 Gateway Timeout  []}]`,
+			want:   true,
+		},
+		"SuccessWithoutID": {
+			reason: "Terraform created it, and did not see it when it read it",
+			text:   `failed to read the ID of the new resource`,
+			want:   true,
+		},
+		"SuccessWithoutState": {
+			reason: "Terraform created it, and did not see it when it read it",
+			text:   `new state is empty after creation`,
+			want:   true,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			given := errors.New(tc.text)
+
+			err := classified(given)
+			if got := asyncstate.OutcomeUnknown(err); got != tc.want {
+				t.Errorf("\n%s\nOutcomeUnknown(classified(%q)): want %t, got %t", tc.reason, tc.text, tc.want, got)
+			}
+
+			if err.Error() != tc.text || !errors.Is(err, given) {
+				t.Errorf("\n%s\nclassified(%q) is another error: %v", tc.reason, tc.text, err)
+			}
+		})
+	}
+}
+
+func TestGates(t *testing.T) {
+	g := newGates()
+
+	leave, ok := g.try("a")
+	if !ok {
+		t.Fatal("a state that is not in use cannot be entered")
+	}
+
+	if _, ok := g.try("a"); ok {
+		t.Error("a state in use was entered")
+	}
+
+	other, ok := g.try("b")
+	if !ok {
+		t.Fatal("the state of another managed resource cannot be entered")
+	}
+
+	other()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	_, err := g.enter(ctx, "a")
+	if err == nil || asyncstate.OutcomeUnknown(err) {
+		t.Errorf("enter() with a context that is done: want an error that does not look like a lost answer, got %v", err)
+	}
+
+	entered := make(chan func())
+
+	go func() {
+		leave, err := g.enter(context.Background(), "a")
+		if err != nil {
+			t.Errorf("enter(): %v", err)
+		}
+
+		entered <- leave
+	}()
+
+	leave()
+	(<-entered)()
+
+	if len(g.taken) > 0 {
+		t.Errorf("%d states are kept that are not in use", len(g.taken))
+	}
+}

@@ -1,0 +1,112 @@
+package upjet
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// A TemplateOption changes what ControllerTemplate writes.
+type TemplateOption func(*templateOptions)
+
+type templateOptions struct{ finders string }
+
+// WithFinders makes each generated controller ask a package for its Finder. The
+// package, of that import path, must have
+//
+//	func Finder(mgr ctrl.Manager, r *config.Resource) upjet.Finder
+//
+// which returns nil for resources that it has none for. By default there are none.
+func WithFinders(path string) TemplateOption {
+	return func(o *templateOptions) { o.finders = path }
+}
+
+// ControllerTemplate returns template, from which upjet generates controllers, with
+// what Graft needs. Pass the result to config.WithControllerTemplate, and as template
+// what the provider passes there now, or upjet's templates.ControllerTemplate.
+//
+// Controllers of resources that upjet reconciles with the Terraform CLI get package
+// managed, and no more. What else a template has stays as it is.
+//
+// If template is not of the shape that upjet's has, the generation of the provider
+// fails with a sentence that says what is missing. A provider that was generated
+// before is not affected.
+func ControllerTemplate(template string, o ...TemplateOption) string {
+	to := &templateOptions{}
+	for _, o := range o {
+		o(to)
+	}
+
+	for _, p := range patches(to) {
+		matches := p.place.FindAllStringIndex(template, -1)
+
+		if len(matches) == 0 || p.once && len(matches) > 1 {
+			return failure(fmt.Sprintf("Graft cannot patch the controller template: it has %s %d times. Pass a template of the shape of upjet's templates.ControllerTemplate", p.name, len(matches)))
+		}
+
+		template = p.place.ReplaceAllString(template, p.with)
+	}
+
+	return template
+}
+
+// A patch replaces a place in a template.
+type patch struct {
+	// name of the place, as the error has it.
+	name  string
+	place *regexp.Regexp
+	with  string
+
+	// once says that there must be one such place, not more.
+	once bool
+}
+
+// noFork is the condition of resources that are reconciled without the Terraform CLI.
+const noFork = `or .UseTerraformPluginSDKClient .UseTerraformPluginFrameworkClient`
+
+func patches(o *templateOptions) []patch {
+	imports, finder := "", ""
+	if o.finders != "" {
+		imports, finder = "\n\tgraftfinders \""+o.finders+"\"", `, graftfinders.Finder(mgr, o.Provider.Resources["{{ .ResourceType }}"])`
+	}
+
+	return []patch{{
+		name:  "an import of managed",
+		place: regexp.MustCompile(`"github\.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`),
+		with: `"github.com/crossplane-graft/graft/pkg/managed"` +
+			"{{ if " + noFork + ` }}` + "\n\t" + `graftupjet "github.com/crossplane-graft/graft/pkg/upjet"` + imports + "{{ end }}",
+		once: true,
+	}, {
+		// upjet's synchronous connectors do the work.
+		name:  "the variable .UseAsync",
+		place: regexp.MustCompile(`\.UseAsync\b`),
+		with:  "$$graftCLIAsync",
+	}, {
+		name:  "the package clause",
+		place: regexp.MustCompile(`(?m)^package `),
+		with:  "{{ $$graftCLIAsync := and .UseAsync (not (" + noFork + ")) -}}\npackage ",
+		once:  true,
+	}, {
+		name:  "the list of reconciler options",
+		place: regexp.MustCompile(`\topts := \[\]managed\.ReconcilerOption\{`),
+		with: "\t{{- if " + noFork + " }}\n" +
+			"\tgraft := graftupjet.NewController(mgr, o, o.Provider.Resources[\"{{ .ResourceType }}\"]" + finder + ")\n" +
+			"\t{{- end }}\n$0",
+		once: true,
+	}, {
+		name:  "the option of the external connector",
+		place: regexp.MustCompile(`managed\.(WithExternalConnecter|WithExternalConnector)\(`),
+		with:  "{{ if " + noFork + " }}graft.WithExternalConnecter{{ else }}managed.${1}{{ end }}(",
+		once:  true,
+	}, {
+		name:  "the watch of the managed resource",
+		place: regexp.MustCompile(`Watches\(&\{\{ \.TypePackageAlias \}\}\{\{ \.CRD\.Kind \}\}\{\}, [^)\n]*\)\.`),
+		with:  "$0\n\t\t{{- if " + noFork + " }}\n\t\tWatchesRawSource(graft.Source()).\n\t\t{{- end }}",
+		once:  true,
+	}}
+}
+
+// failure is a template that cannot be executed. The error has the sentence.
+func failure(sentence string) string {
+	return `{{ template "` + strings.ReplaceAll(sentence, `"`, "'") + `" }}`
+}

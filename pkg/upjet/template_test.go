@@ -1,0 +1,156 @@
+package upjet
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crossplane/upjet/v2/pkg/config"
+	"github.com/crossplane/upjet/v2/pkg/pipeline"
+	"github.com/crossplane/upjet/v2/pkg/pipeline/templates"
+)
+
+// generate a controller from a template.
+func generate(t *testing.T, template string, r *config.Resource) (string, error) {
+	t.Helper()
+
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "boilerplate.go.txt"), []byte("// A header.\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	r.ShortGroup, r.Kind = "sdk", "Server"
+	g := pipeline.NewControllerGenerator(dir, dir, "example.org/provider/controllers", "sdk.example.org", pipeline.WithControllerTemplate(template))
+
+	if _, err := g.Generate(r, "example.org/provider/apis/sdk/v1", ""); err != nil {
+		return "", err
+	}
+
+	src, err := os.ReadFile(filepath.Join(dir, "sdk", "server", "zz_controller.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := parser.ParseFile(token.NewFileSet(), "zz_controller.go", src, parser.AllErrors); err != nil {
+		t.Fatalf("the generated controller is no Go: %v\n%s", err, src)
+	}
+
+	return string(src), nil
+}
+
+func TestControllerTemplate(t *testing.T) {
+	const (
+		ours   = `"github.com/crossplane-graft/graft/pkg/managed"`
+		theirs = `"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`
+	)
+
+	cli := func(async bool) *config.Resource { return &config.Resource{Name: "cloud_server", UseAsync: async} }
+
+	cases := map[string]struct {
+		reason   string
+		template string
+		o        []TemplateOption
+		r        *config.Resource
+		has      []string
+		lacks    []string
+	}{
+		"CLI": {
+			reason:   "a resource of the Terraform CLI keeps its asynchronous connector, and gets the import",
+			template: templates.ControllerTemplate,
+			o:        []TemplateOption{WithFinders("example.org/provider/finders")},
+			r:        cli(true),
+			has:      []string{ours, "tjcontroller.NewConnector(", "tjcontroller.WithCallbackProvider(ac)", "ac := tjcontroller.NewAPICallbacks(", "managed.WithExternalConnecter("},
+			lacks:    []string{theirs, "graft/pkg/upjet", "finders", "WatchesRawSource"},
+		},
+		"SynchronousCLI": {
+			reason:   "a synchronous one has no callbacks, as before",
+			template: templates.ControllerTemplate,
+			r:        cli(false),
+			has:      []string{ours, "tjcontroller.NewConnector("},
+			lacks:    []string{theirs, "NewAPICallbacks", "graft/pkg/upjet"},
+		},
+		"OwnTemplate": {
+			reason:   "what a provider has added to its template stays",
+			template: strings.ReplaceAll(templates.ControllerTemplate, "managed.WithTimeout(3*time.Minute)", "managed.WithTimeout(5*time.Minute)"),
+			r:        cli(false),
+			has:      []string{ours, "managed.WithTimeout(5*time.Minute)"},
+		},
+		"OtherSpelling": {
+			reason:   "a template may use the spelling that is not deprecated",
+			template: strings.ReplaceAll(templates.ControllerTemplate, "managed.WithExternalConnecter(", "managed.WithExternalConnector("),
+			r:        cli(false),
+			has:      []string{"managed.WithExternalConnector("},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			src, err := generate(t, ControllerTemplate(tc.template, tc.o...), tc.r)
+			if err != nil {
+				t.Fatalf("\n%s\nGenerate(): %v", tc.reason, err)
+			}
+
+			for _, want := range tc.has {
+				if !strings.Contains(src, want) {
+					t.Errorf("\n%s\nthe controller lacks %s:\n%s", tc.reason, want, src)
+				}
+			}
+
+			for _, unwanted := range tc.lacks {
+				if strings.Contains(src, unwanted) {
+					t.Errorf("\n%s\nthe controller has %s:\n%s", tc.reason, unwanted, src)
+				}
+			}
+		})
+	}
+}
+
+// Controllers of the SDK and of the framework are generated, compiled and run by the
+// test provider.
+
+func TestControllerTemplateFails(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		old, now string
+		want     string
+	}{
+		"NoImport": {
+			reason: "without the import there is no Graft",
+			old:    `"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`,
+			now:    `"example.org/managed"`,
+			want:   "it has an import of managed 0 times",
+		},
+		"NoConnector": {
+			reason: "without Graft's connector and tracker, a synchronous connector would block reconciles",
+			old:    "managed.WithExternalConnecter(",
+			now:    "managed.WithTypedExternalConnector(",
+			want:   "it has the option of the external connector 0 times",
+		},
+		"NoWatch": {
+			reason: "without the source, the ends of operations go unnoticed",
+			old:    "Watches(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}, eventHandler).",
+			now:    "For(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}).",
+			want:   "it has the watch of the managed resource 0 times",
+		},
+		"TwoConnectors": {
+			reason: "which of two is the one cannot be told",
+			old:    "managed.WithExternalConnecter(",
+			now:    "managed.WithExternalConnecter(nil), managed.WithExternalConnecter(",
+			want:   "it has the option of the external connector 2 times",
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			template := ControllerTemplate(strings.ReplaceAll(templates.ControllerTemplate, tc.old, tc.now))
+
+			_, err := generate(t, template, &config.Resource{Name: "cloud_server"})
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("\n%s\nGenerate(): want an error with %q, got %v", tc.reason, tc.want, err)
+			}
+		})
+	}
+}
