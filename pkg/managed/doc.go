@@ -44,8 +44,13 @@
 //   - WithCreateResolver finds out the result of a create that was interrupted,
 //     where upstream stops.
 //   - WithDeletionConfirmation doesn't believe a single "not found".
-//   - NewProviderConfigUsageTracker lets a managed resource go whose namespace is
-//     being deleted.
+//   - WithAsync makes operations outlive the reconcile and the process.
+//   - NewProviderConfigUsageTracker lets a managed resource be deleted whose
+//     namespace is being deleted, and WithUsageProtection keeps the provider config
+//     until then.
+//
+// A feature is a layer around the provider's calls, in a file of its own; layer.go has
+// their order.
 //
 // Everything else is upstream's, and documented there. The example of
 // NewReconciler is a whole provider.
