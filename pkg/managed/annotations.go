@@ -81,7 +81,9 @@ func (a *annotations) Observe(ctx context.Context, c *call) (o observation, err 
 
 // Create the external resource. The name that a create returns is known only once.
 func (a *annotations) Create(ctx context.Context, c *call) (creation, error) {
-	defer func() { _ = a.store(ctx, c, seam.StoreOptions{Insist: true, Patient: true}) }()
+	defer func() {
+		_ = a.storeChanges(ctx, c, c.ChangedAnnotations(c.mg), seam.StoreOptions{Insist: true, Patient: true})
+	}()
 
 	return a.external.Create(ctx, c)
 }
@@ -101,17 +103,13 @@ func (a *annotations) Delete(ctx context.Context, c *call) (_ deletion, err erro
 }
 
 func (a *annotations) storeAfter(ctx context.Context, c *call, err *error) {
-	if serr := a.store(ctx, c, seam.StoreOptions{}); *err == nil {
+	if serr := a.storeChanges(ctx, c, a.due(c, c.ChangedAnnotations(c.mg)), seam.StoreOptions{}); *err == nil {
 		*err = serr
 	}
 }
 
 func (a *annotations) storeObserved(ctx context.Context, c *call, o *observation, err *error) {
-	changed := c.ChangedAnnotations(c.mg)
-
-	if serr := a.storeChanges(ctx, c, a.due(c, changed), seam.StoreOptions{}); *err == nil {
-		*err = serr
-	}
+	a.storeAfter(ctx, c, err)
 
 	// Annotations are stored by now, or will be. If they were all there was to say,
 	// then writing the whole object for them would only cost a write, and might not
@@ -119,11 +117,6 @@ func (a *annotations) storeObserved(ctx context.Context, c *call, o *observation
 	if *err == nil && o.ResourceLateInitialized && c.OnlyAnnotationsDiffer(c.mg) {
 		o.ResourceLateInitialized = false
 	}
-}
-
-// store the annotations that the provider set.
-func (a *annotations) store(ctx context.Context, c *call, so seam.StoreOptions) error {
-	return a.storeChanges(ctx, c, c.ChangedAnnotations(c.mg), so)
 }
 
 func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Changes, so seam.StoreOptions) error {
@@ -160,7 +153,8 @@ func (a *annotations) lost(c *call, changes seam.Changes) {
 	}
 }
 
-// due returns those of the changes that Observe made which are to be stored now.
+// due returns those of the changes of an Observe, Update or Delete that are to be stored
+// now.
 func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 	var due seam.Changes
 
@@ -173,8 +167,8 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 	return due
 }
 
-// mayStore reports whether a change of an annotation that Observe has set before is to
-// be stored now, and counts it if it is.
+// mayStore reports whether a change of an annotation that was set before is to be stored
+// now, and counts it if it is.
 func (a *annotations) mayStore(c *call, key string) bool {
 	may, first := true, false
 
@@ -200,9 +194,9 @@ func (a *annotations) mayStore(c *call, key string) bool {
 	})
 
 	if first {
-		a.log.Info("Observe changes an annotation all the time", "annotation", key, "uid", c.mg.GetUID())
+		a.log.Info("The provider changes an annotation all the time", "annotation", key, "uid", c.mg.GetUID())
 		a.record.Event(c.mg, event.Warning(reasonUnstableAnnotation,
-			errors.Errorf("the provider's Observe changes the annotation %s all the time: it is stored once in %s from now on", key, unstableInterval)))
+			errors.Errorf("the provider changes the annotation %s all the time: it is stored once in %s from now on", key, unstableInterval)))
 	}
 
 	return may
