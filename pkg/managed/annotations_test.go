@@ -431,9 +431,9 @@ func TestLateInitialized(t *testing.T) {
 	}
 }
 
-// What somebody else wrote under the same key meanwhile stays if what we have
-// can be learned again, and gives way if it can't.
-func TestSomebodyElseSetTheName(t *testing.T) {
+// Another writer sets the same annotation while the reconcile runs. Its value is
+// kept if our value can be determined again, and overwritten if it can't.
+func TestConcurrentExternalNameWrite(t *testing.T) {
 	write := func(t *testing.T, a *testkit.API, change func(b *testkit.Bucket)) {
 		t.Helper()
 
@@ -577,7 +577,7 @@ func TestSomebodyElseSetTheName(t *testing.T) {
 						return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no patches for you"))
 					}
 
-					// Somebody writes something else right before our patches.
+					// Another writer changes the annotation right before our patches.
 					if r.Verb != testkit.Patch || lost == 0 || meta.GetExternalName(get(t, a)) == "first" {
 						return nil
 					}
@@ -609,9 +609,9 @@ func TestSomebodyElseSetTheName(t *testing.T) {
 	}
 }
 
-// Annotations may hold secrets. Nobody but the API server is told what they say,
-// the external name excepted.
-func TestNothingIsTold(t *testing.T) {
+// Annotations may hold secrets. Their values are sent to the API server only, and
+// appear in no event, condition or log. The external name is the exception.
+func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 	const secret = "hunter2"
 
 	fails := map[string]func(r testkit.Request) error{
@@ -686,7 +686,7 @@ func TestNothingIsTold(t *testing.T) {
 					}
 
 					if all := strings.Join(said, "\n") + log.String(); strings.Contains(all, secret) {
-						t.Errorf("\nWhat annotations say is nobody's business.\nsaid: %s", all)
+						t.Errorf("\nThe values of annotations must not be disclosed.\ngot: %s", all)
 					}
 				})
 			}
@@ -753,9 +753,10 @@ func TestStoringIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What could not be stored is stored before the next reconcile does anything,
-// and that reconcile sees it. If somebody else decided meanwhile, they win.
-func TestLeftOvers(t *testing.T) {
+// An annotation that could not be stored is stored before the next reconcile does
+// anything else, and that reconcile sees it. A value that another writer set in
+// the meantime is kept.
+func TestUnstoredAnnotationIsRetried(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		fail   func(testkit.Request) error
@@ -764,7 +765,7 @@ func TestLeftOvers(t *testing.T) {
 	}{
 		"Seen":      {reason: "The external client must see the name, or it would create another one.", fail: broken, want: "id-1"},
 		"Contended": {reason: "A conflict about the version of the object is no decision.", fail: lostRace, want: "id-1"},
-		"Overruled": {reason: "Somebody else decided.", fail: broken, theirs: "theirs", want: "theirs"},
+		"Overruled": {reason: "Another writer has set the name.", fail: broken, theirs: "theirs", want: "theirs"},
 	}
 
 	for name, tc := range cases {
@@ -875,13 +876,13 @@ func TestStoredOnce(t *testing.T) {
 	}
 }
 
-// The name that a create returned wins over one that somebody set while it could
-// not be stored, whenever it then is.
+// The name that Create returned replaces a name that another writer set while the
+// first could not be stored. This holds whenever it is stored.
 func TestCreatedNameWinsLater(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 
-		// fails tells whether a patch fails.
+		// fails reports whether a patch fails.
 		fails func(body string, reconciles int) bool
 	}{
 		"WithTheResult": {reason: "It is stored with the result of the create.", fails: func(body string, _ int) bool {

@@ -327,7 +327,7 @@ func TestTwoTrackersForOneKind(t *testing.T) {
 		o      []asyncstate.TrackerOption
 	}{
 		"Nothing": {
-			reason: "A client with nothing to go by stops under the other tracker, and goes on when the first has stored the result.",
+			reason: "A client that can neither find its create nor repeat it stops under the other tracker. It continues when the first tracker has stored the result.",
 		},
 		"Token": {
 			reason: "A create is repeated by the other tracker with the same token.",

@@ -87,7 +87,7 @@ func TestDeletionConfirmation(t *testing.T) {
 			again:    1,
 		},
 		"WrongTwice": {
-			reason:   "What was found begins the count anew, also if it can't be deleted.",
+			reason:   "Finding the external resource restarts the count, even if it can't be deleted.",
 			n:        3,
 			observes: "absent absent found absent absent absent",
 			delete:   fails,

@@ -24,8 +24,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// interrupted returns a modification: a create was begun this long before a new
-// clock's time, and nobody knows what came of it.
+// interruptedBucket returns a modification: a create was started this long before
+// a new clock's time, and its outcome is unknown.
 func interruptedBucket(ago time.Duration) func(*testkit.Bucket) {
 	return annotated(meta.AnnotationKeyExternalCreatePending, stamp(newClock().now.Add(-ago)))
 }
@@ -76,7 +76,7 @@ func TestCreateResolver(t *testing.T) {
 		Result reconcile.Result
 		Events []event.Reason
 
-		// Stores are writes of what came of a create.
+		// Stores are writes of the outcome of a create.
 		Stores int
 		Gone   bool
 	}
@@ -116,7 +116,7 @@ func TestCreateResolver(t *testing.T) {
 			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
 		},
 		"FoundAheadOfTime": {
-			reason: "A create that began later, by the clock of whoever began it, succeeded no earlier than it began.",
+			reason: "The clock of the process that started the create may be ahead. The time of success is not before the start.",
 			object: bucket(interruptedBucket(-time.Minute)),
 			finder: &seeker{finding: asyncstate.Found("id-1")},
 			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: "2026-01-02T03:05:05Z", Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
@@ -153,7 +153,7 @@ func TestCreateResolver(t *testing.T) {
 			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
 		},
 		"FoundAfterDoubt": {
-			reason: "What was said while nobody knew is taken back.",
+			reason: "The condition that reported an unknown outcome becomes true.",
 			object: bucket(interruptedBucket(long), func(b *testkit.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
@@ -161,7 +161,7 @@ func TestCreateResolver(t *testing.T) {
 			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
 		},
 		"SettledByHandAfterDoubt": {
-			reason: "Also if it was somebody else who found out.",
+			reason: "The condition becomes true if an operator set the outcome, too.",
 			object: bucket(named("id-1"), func(b *testkit.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
@@ -202,7 +202,7 @@ func TestCreateResolver(t *testing.T) {
 			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: begun, Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
 		},
 		"AbsentAfterDoubt": {
-			reason: "Also that nobody knew is taken back.",
+			reason: "The condition becomes true if there is no external resource, too.",
 			object: bucket(interruptedBucket(long), func(b *testkit.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
@@ -218,7 +218,7 @@ func TestCreateResolver(t *testing.T) {
 			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:02:05Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
 		},
 		"AbsentTooSoon": {
-			reason: "Before that, whoever began the create may still be at work.",
+			reason: "Before the deadline the process that started the create may still run.",
 			object: bucket(interruptedBucket(2*time.Minute - time.Second)),
 			finder: &seeker{finding: asyncstate.Absent()},
 			absent: true,
@@ -406,7 +406,7 @@ func TestCreateResolver(t *testing.T) {
 			},
 		},
 		"DeletingUnknown": {
-			reason: "Where nobody knows, the deletion waits, and says why.",
+			reason: "While the outcome is unknown, the deletion waits and reports why.",
 			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
 			finder: &seeker{},
 			absent: true,
@@ -696,13 +696,13 @@ func TestCreateResolverStores(t *testing.T) {
 			want:      want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: again, Calm: true},
 		},
 		"NamedByHandMeanwhile": {
-			reason:    "A name that somebody sets meanwhile is seen first, and then gives way, with an event.",
+			reason:    "A name that an operator sets in the meantime is read first. It is then overwritten, with an event.",
 			finding:   asyncstate.Found("id-1"),
 			meanwhile: change(named("by-hand")),
 			want:      want{Name: "id-1", Succeeded: true, Overwrites: 1, Settled: 1, Finds: 1, Result: again, Calm: true},
 		},
 		"SettledByHandMeanwhile": {
-			reason:  "What somebody settles meanwhile is settled.",
+			reason:  "An outcome that an operator sets in the meantime is kept.",
 			finding: asyncstate.Found("id-1"),
 			meanwhile: change(named("by-hand"), func(b *testkit.Bucket) {
 				meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
@@ -710,7 +710,7 @@ func TestCreateResolverStores(t *testing.T) {
 			want: want{Name: "by-hand", Finds: 1, Result: again, Calm: true},
 		},
 		"SucceededMeanwhile": {
-			reason:    "Whoever began the create may come to an end after all, and then knows better.",
+			reason:    "The process that started the create may finish it in the meantime. Its result is kept.",
 			finding:   asyncstate.Absent(),
 			meanwhile: change(named("theirs"), elsewhere),
 			want:      want{Name: "theirs", Succeeded: true, Finds: 1, Result: again, Calm: true},
@@ -737,7 +737,7 @@ func TestCreateResolverStores(t *testing.T) {
 			want:    want{Incomplete: true, Finds: 1, Result: again, Calm: true},
 		},
 		"RecordedMeanwhile": {
-			reason:    "Nor is anything decided of an operation that somebody recorded.",
+			reason:    "A create that has a record of an operation is not resolved.",
 			finding:   asyncstate.Absent(),
 			meanwhile: change(annotated(asyncstate.AnnotationKeyOperation, "{}")),
 			want:      want{Incomplete: true, Finds: 1, Result: again, Calm: true},
@@ -1008,8 +1008,8 @@ func TestCreateResolverAfterLostAnswer(t *testing.T) {
 			fails:    errors.New("quota exceeded"),
 			resolves: true, creates: 2,
 		},
-		"NobodyToAsk": {
-			reason:  "As any does where there is nobody to ask.",
+		"NoResolver": {
+			reason:  "Without a resolver every error means what it means to upstream.",
 			fails:   errors.Wrap(context.DeadlineExceeded, "cannot create the bucket"),
 			creates: 2,
 		},
@@ -1096,8 +1096,8 @@ func TestCreateResolverAfterBotchedFailover(t *testing.T) {
 	settledAs(t, "What two processes were about to create should be created once.", a, x)
 }
 
-// Operations that outlive a reconcile leave records. A create that was announced,
-// and has none, is settled all the same.
+// An operation that outlives a reconcile has a record. A create that was announced
+// and has no record is resolved, too.
 func TestCreateResolverWithAsync(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -1342,7 +1342,7 @@ func TestFindWithConnector(t *testing.T) {
 			want:   want{Error: "boom", Disconnects: 1},
 		},
 		"ConnectFails": {
-			reason: "Without a connection nobody is asked.",
+			reason: "If Connect fails, the client is not called.",
 			finder: FindWithConnector(connector(nil, errors.New("boom"))),
 			want:   want{Error: "cannot connect: boom"},
 		},
@@ -1414,7 +1414,7 @@ func TestFindWithConnector(t *testing.T) {
 
 func TestCreateResolverConstruction(t *testing.T) {
 	var (
-		nobody    *seeker
+		nilFinder *seeker
 		connector *upstream.NopConnector
 		typed     TypedExternalConnector[*testkit.Bucket]
 	)
@@ -1424,12 +1424,12 @@ func TestCreateResolverConstruction(t *testing.T) {
 		says   string
 		fn     func()
 	}{
-		"NilFinder":         {"It would ask nobody.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
-		"NilPointer":        {"Nor would one in disguise.", "pass what looks for external resources", func() { WithCreateResolver(nobody) }},
+		"NilFinder":         {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
+		"NilPointer":        {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(nilFinder) }},
 		"NilOption":         {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
 		"NoTime":            {"Upstream can't tell two creates of one second.", "was given 999ms", func() { ResolveAfter(999 * time.Millisecond) }},
-		"NilConnector":      {"It would connect nobody.", "FindWithConnector was given a nil connector", func() { FindWithConnector(connector) }},
-		"NilTypedConnector": {"Nor would a typed one.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(typed) }},
+		"NilConnector":      {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(connector) }},
+		"NilTypedConnector": {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(typed) }},
 	}
 
 	for name, tc := range cases {

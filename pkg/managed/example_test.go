@@ -101,7 +101,7 @@ func ExampleNewReconciler() {
 	reconcileOnce()
 	fmt.Printf("steady state: %d writes\n", api.Writes())
 
-	// Somebody else holds the bucket when it is deleted.
+	// Another controller's finalizer blocks the deletion of the bucket.
 	meta.AddFinalizer(b, "example.org/backup")
 
 	if err := api.Server().Update(ctx, b); err != nil {

@@ -213,7 +213,7 @@ func on(k int, match func(testkit.Request) bool, fn func(r testkit.Request) erro
 }
 
 func lostRace(testkit.Request) error {
-	return kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, "b", errors.New("somebody else wrote"))
+	return kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, "b", errors.New("another writer was first"))
 }
 
 func broken(testkit.Request) error { return kerrors.NewInternalError(errors.New("etcd is on holiday")) }
@@ -222,8 +222,8 @@ func broken(testkit.Request) error { return kerrors.NewInternalError(errors.New(
 type way struct {
 	reason string
 
-	// clobbers means that an annotation that somebody else changes may be set
-	// back.
+	// clobbers means that the reconciler may revert an annotation that another
+	// writer changes.
 	clobbers bool
 
 	opts func(a *testkit.API) []ReconcilerOption
@@ -587,8 +587,8 @@ func TestCancelledContext(t *testing.T) {
 	}
 }
 
-// An object that is gone, or replaced, while its external client is called needs
-// nothing stored, and what has its name now is nobody's business.
+// Nothing is stored for an object that is deleted, or replaced, while its external
+// client is called. The object that has its name now is not changed.
 func TestGoneMeanwhile(t *testing.T) {
 	remove := func(t *testing.T, a *testkit.API) {
 		t.Helper()

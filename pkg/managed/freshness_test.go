@@ -40,7 +40,7 @@ func TestFreshness(t *testing.T) {
 			want:   true,
 		},
 		"ChangedUnnoticed": {
-			reason: "What nobody has noticed can't be heeded.",
+			reason: "A change of which no watch event has arrived is not known.",
 			then: func(t *testing.T, a *testkit.API, _ *call) {
 				t.Helper()
 				rewrite(t, a, annotated("k", "v"))

@@ -223,7 +223,7 @@ func TestDeletionReported(t *testing.T) {
 			silent:     true,
 		},
 		"ForegroundDeletion": {
-			reason:     "The garbage collector's finalizer is one of somebody else.",
+			reason:     "The garbage collector's finalizer is another controller's.",
 			mods:       []func(resource.Managed){held(FinalizerName, "foregroundDeletion")},
 			connecting: waitingFor("foregroundDeletion"),
 			after:      []status{waitingFor("foregroundDeletion")},
@@ -231,7 +231,7 @@ func TestDeletionReported(t *testing.T) {
 			silent:     true,
 		},
 		"FinalizersLeft": {
-			reason:     "If only somebody else's finalizer is there, the deletion should go on and then wait for it.",
+			reason:     "If only another controller's finalizer is there, the deletion should proceed and then wait for it.",
 			mods:       []func(resource.Managed){held("example.org/a")},
 			provider:   provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
 			connecting: requested,
@@ -413,7 +413,7 @@ func TestDeletionReported(t *testing.T) {
 			writes:     1,
 		},
 		"ReadyAgainThoughReportedBefore": {
-			reason:     "If somebody made a deleting object Ready again, that should end before Connect, with the reason that was reported.",
+			reason:     "If another writer set Ready on an object that is being deleted, Ready should become False again before Connect, with the reason that was reported.",
 			mods:       []func(resource.Managed){reported(deletes(reconciler.ReasonObserveFailed, messageObserveFailed)), said(xpv2.Available())},
 			provider:   provider{connectErr: errProvider},
 			connecting: deletes(reconciler.ReasonObserveFailed, messageObserveFailed),
@@ -556,9 +556,9 @@ func TestSlowDelete(t *testing.T) {
 	}
 }
 
-// Somebody who lets a managed resource go in the middle of its deletion, as an
-// operator does who orphans it, keeps the external resource.
-func TestLetGoInTheMiddle(t *testing.T) {
+// A managed resource is released in the middle of its deletion, for example by an
+// operator who orphans it. The external resource is kept.
+func TestReleasedDuringDeletion(t *testing.T) {
 	for name, f := range flavours() {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(f.object())
@@ -596,7 +596,7 @@ func serverError() error { return kerrors.NewInternalError(errors.New("etcd has 
 // A deletion is reported through faults, and does not depend on whether it can
 // be.
 func TestDeletionUnderFaults(t *testing.T) {
-	foreign := xpv2.Condition{Type: "Foreign", Status: "True", Reason: "Somebody", Message: "else"}
+	foreign := xpv2.Condition{Type: "Foreign", Status: "True", Reason: "Another", Message: "writer"}
 
 	type run struct {
 		a *testkit.API
@@ -608,8 +608,8 @@ func TestDeletionUnderFaults(t *testing.T) {
 		ready   []status
 	}
 
-	// somebodyWrites makes somebody else write before the n-th request of verb.
-	somebodyWrites := func(t *testing.T, x *run, verb string, n int) {
+	// writesBefore makes another writer write before the n-th request of verb.
+	writesBefore := func(t *testing.T, x *run, verb string, n int) {
 		t.Helper()
 
 		x.a.Before = func(ctx context.Context, r testkit.Request) error {
@@ -653,10 +653,10 @@ func TestDeletionUnderFaults(t *testing.T) {
 		// warnings is how many events said that a deletion can't be reported.
 		warnings int
 	}{
-		"SomebodyWritesBeforeTheFirstReport": {
-			reason: "A conflict should be resolved, and somebody else's condition survive.",
+		"ConflictBeforeTheFirstReport": {
+			reason: "A conflict should be resolved, and the other writer's condition be kept.",
 			run: func(t *testing.T, x *run) {
-				somebodyWrites(t, x, testkit.StatusPatch, 1)
+				writesBefore(t, x, testkit.StatusPatch, 1)
 				reconciles(t, x, 1)
 
 				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
@@ -666,10 +666,10 @@ func TestDeletionUnderFaults(t *testing.T) {
 			deletes: 1,
 			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
 		},
-		"SomebodyWritesBeforeTheDeleteIsReported": {
-			reason: "After a conflict right before Delete nothing is deleted until the object was read again. A foreign condition survives.",
+		"ConflictBeforeTheDeleteIsReported": {
+			reason: "After a conflict right before Delete nothing is deleted until the object was read again. The other writer's condition is kept.",
 			run: func(t *testing.T, x *run) {
-				somebodyWrites(t, x, testkit.StatusPatch, 2)
+				writesBefore(t, x, testkit.StatusPatch, 2)
 				reconciles(t, x, 2)
 
 				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
@@ -686,11 +686,11 @@ func TestDeletionUnderFaults(t *testing.T) {
 				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
 			},
 		},
-		"SomebodyWritesBeforeTheLastReport": {
+		"ConflictBeforeTheLastReport": {
 			reason: "A conflict after upstream returned should be resolved.",
 			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a", "example.org/b"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
 			run: func(t *testing.T, x *run) {
-				somebodyWrites(t, x, testkit.StatusPatch, 1)
+				writesBefore(t, x, testkit.StatusPatch, 1)
 				reconciles(t, x, 1)
 
 				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
@@ -941,7 +941,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 			warnings: 2,
 		},
 		"NoStatusSubresource": {
-			reason: "A kind without the status subresource should be deleted all the same.",
+			reason: "An object of a kind without the status subresource should be deleted, too.",
 			api:    testkit.NewAPIWithoutStatus,
 			run: func(t *testing.T, x *run) {
 				if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
@@ -1044,7 +1044,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 			reason: "A conflict while the finalizer goes says nothing about the deletion.",
 			run: func(t *testing.T, x *run) {
 				x.r = x.f.reconciler(x.a, x.f.connector(provider{client: upstream.ExternalClientFns{ObserveFn: absent}}, func(resource.Managed) {}))
-				somebodyWrites(t, x, testkit.Update, 1)
+				writesBefore(t, x, testkit.Update, 1)
 				reconciles(t, x, 1)
 
 				if diff := cmp.Diff(deletes(reconciler.ReasonDeletionRequested, messageRequested), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {

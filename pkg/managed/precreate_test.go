@@ -17,8 +17,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
 
-// A bucketCloud is an external system in which somebody creates a bucket while
-// nobody looks.
+// A bucketCloud is an external system in which another user creates a bucket
+// between two calls of the reconciler.
 type bucketCloud struct {
 	// then is called before the n-th Observe, the first being 1.
 	then func(n int, c *bucketCloud)
@@ -72,8 +72,8 @@ func (c *bucketCloud) client() upstream.ExternalClientFns {
 	}
 }
 
-// second makes somebody else create the bucket before it is observed for the
-// second time.
+// second makes another user create the bucket before it is observed for the second
+// time.
 func second(n int, c *bucketCloud) {
 	if n == 2 {
 		c.there = true
@@ -207,7 +207,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 		want   want
 	}{
 		"Nothing": {
-			reason: "It is refused as long as nobody does anything.",
+			reason: "It is refused until a user changes something.",
 			then:   func(*testing.T, *testkit.API, *bucketCloud) {},
 			want:   want{There: true, Refused: "mine"},
 		},
@@ -223,7 +223,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 			want: want{There: true, Gone: true},
 		},
 		"AnnotationRemoved": {
-			reason: "Somebody who looked may say that it is to be adopted.",
+			reason: "Removing the annotation adopts the external resource.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
 				t.Helper()
 				forget(t, a, func(b *testkit.Bucket) { meta.RemoveAnnotations(b, AnnotationKeyCreateRefused) })

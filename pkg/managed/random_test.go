@@ -85,11 +85,11 @@ func (s *schedule) failf(format string, args ...any) {
 	s.t.Fatalf("%s\nschedule:\n  %s\nreplay with: go test ./pkg/managed -run TestRandomSchedules -seed N", fmt.Sprintf(format, args...), strings.Join(s.log, "\n  "))
 }
 
-// meet is what happens to a request: a fault, or somebody else's write.
+// meet disturbs a request, with a fault or a write of another writer.
 func (s *schedule) meet(r testkit.Request, before bool) error {
 	if before && s.rand.IntN(12) == 0 {
 		s.note("    before %s:", r.Verb)
-		s.somebody()
+		s.foreignWrite()
 	}
 
 	if !isWrite(r) || len(s.pending) == 0 {
@@ -117,8 +117,8 @@ func (s *schedule) restart() {
 	s.r = newBucketReconciler(s.api, append(s.way.opts(s.api), connects(s.outside.client()))...)
 }
 
-// somebody else does something.
-func (s *schedule) somebody() {
+// foreignWrite writes to the object as another writer does.
+func (s *schedule) foreignWrite() {
 	b := get(s.t, s.api)
 	if b.GetName() == "" {
 		return
@@ -151,14 +151,14 @@ func (s *schedule) somebody() {
 	}
 
 	if err != nil {
-		s.failf("somebody else's write: %v", err)
+		s.failf("write of another writer: %v", err)
 	}
 }
 
 func (s *schedule) step() {
 	switch s.rand.IntN(14) {
 	case 0, 1:
-		s.somebody()
+		s.foreignWrite()
 	case 2:
 		s.note("freeze")
 

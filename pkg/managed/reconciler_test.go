@@ -213,7 +213,7 @@ func withUnpublisher(err func() error) ReconcilerOption {
 	})
 }
 
-// statusWrite tells whether r writes status.
+// statusWrite reports whether r writes status.
 func statusWrite(r testkit.Request) bool {
 	return strings.HasPrefix(r.Verb, "status ")
 }

@@ -35,7 +35,8 @@ import (
 const leaseNamespace = "provider"
 
 // A shared is an external system of which all managed resources mean the same
-// external resource. It knows who acts on it, and complains if two do.
+// external resource. It records which managed resource acts on it, and reports an
+// error if two do at the same time.
 type shared struct {
 	// slow is how many calls of Delete it takes to delete.
 	slow int
@@ -220,7 +221,7 @@ func holders(t *testing.T, a *testkit.API) map[string]string {
 	for k, l := range leasesIn(t, a) {
 		h := holder{}
 		if err := json.Unmarshal([]byte(l.GetAnnotations()[annotationKeyHolder]), &h); err != nil {
-			h.Name = "nobody knows"
+			h.Name = "unknown"
 		}
 
 		out[k] = h.Name
@@ -527,16 +528,16 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 		says   string
 	}{
 		"Alive": {
-			reason: "A lease of one who exists is not taken.",
+			reason: "A lease whose holder exists is not taken over.",
 			says:   "reserved by Bucket default/first",
 		},
 		"Killed": {
-			reason: "One of somebody who is gone is.",
+			reason: "A lease whose holder no longer exists is taken over.",
 			then:   func(t *testing.T, a *testkit.API) { t.Helper(); kill(t, a, "first") },
 			takes:  true,
 		},
 		"AnotherOfTheName": {
-			reason: "One who has the name of one who is gone is another.",
+			reason: "An object that has the name of the deleted holder is not the holder.",
 			then: func(t *testing.T, a *testkit.API) {
 				t.Helper()
 				kill(t, a, "first")
@@ -548,7 +549,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			takes: true,
 		},
 		"Forbidden": {
-			reason: "Who may not look doesn't know.",
+			reason: "Without permission to read the holder it is unknown whether it exists.",
 			faults: check(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
 			says:   "cannot find out whether Bucket default/first",
 		},
@@ -572,27 +573,27 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			faults: check(kerrors.NewInternalError(errors.New("boom"))),
 			says:   "boom",
 		},
-		"Nobody": {
-			reason: "A lease that nobody holds is free.",
+		"NoHolder": {
+			reason: "A lease without a holder is free.",
 			then: change(func(u *unstructured.Unstructured) {
 				unstructured.RemoveNestedField(u.Object, "spec", "holderIdentity")
 			}),
 			takes: true,
 		},
 		"Unknown": {
-			reason: "One that doesn't say who holds it is not.",
+			reason: "A lease that doesn't name its holder is not free.",
 			then:   change(func(u *unstructured.Unstructured) { meta.RemoveAnnotations(u, annotationKeyHolder) }),
 			says:   "if none needs it, delete it",
 		},
 		"Mismatch": {
-			reason: "Nor is one that says two different things.",
+			reason: "A lease that names two different holders is not free.",
 			then: change(func(u *unstructured.Unstructured) {
-				_ = unstructured.SetNestedField(u.Object, "somebody", "spec", "holderIdentity")
+				_ = unstructured.SetNestedField(u.Object, "another", "spec", "holderIdentity")
 			}),
 			says: "if none needs it, delete it",
 		},
 		"Deleted": {
-			reason: "One that was deleted is free.",
+			reason: "A lease that was deleted is free.",
 			then: func(t *testing.T, a *testkit.API) {
 				t.Helper()
 
@@ -631,7 +632,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 				t.Errorf("\n%s\nSynced: want %q, got %q", tc.reason, tc.says, m)
 			}
 
-			// Whoever has it, the other one does nothing any more.
+			// The bucket that doesn't hold the lease does nothing any more.
 			c.mu.Lock()
 			c.owner = ""
 			c.mu.Unlock()
@@ -744,8 +745,8 @@ func TestReservationOfLearnedNames(t *testing.T) {
 	}
 }
 
-// A lease is given back by who has it, whatever was known of it.
-func TestLeaseIsNotTakenAway(t *testing.T) {
+// Only its holder releases a lease, whatever the holder had in memory about it.
+func TestReleaseOnlyByHolder(t *testing.T) {
 	ctx := context.Background()
 	mine := holder{Kind: "Bucket", Name: "mine", UID: "uid-mine"}
 	now := newClock().now
@@ -756,10 +757,10 @@ func TestLeaseIsNotTakenAway(t *testing.T) {
 		forget bool
 		want   map[string]string
 	}{
-		"Mine":        {reason: "What is mine goes.", want: map[string]string{}},
-		"MineUnknown": {reason: "It does if nothing is known of it.", forget: true, want: map[string]string{}},
+		"Mine":        {reason: "The holder releases its lease.", want: map[string]string{}},
+		"MineUnknown": {reason: "The holder releases its lease if nothing is in memory.", forget: true, want: map[string]string{}},
 		"Rewritten": {
-			reason: "It does if somebody wrote it since.",
+			reason: "The holder releases its lease if another writer has changed it since.",
 			then: func(t *testing.T, l *leases) {
 				t.Helper()
 
@@ -777,7 +778,7 @@ func TestLeaseIsNotTakenAway(t *testing.T) {
 			want: map[string]string{},
 		},
 		"TakenOver": {
-			reason: "What somebody took over since stays.",
+			reason: "A lease that another holder has taken over since stays.",
 			then: func(t *testing.T, l *leases) {
 				t.Helper()
 
@@ -836,8 +837,9 @@ func TestLeaseIsNotTakenAway(t *testing.T) {
 	}
 }
 
-// What can't be given back is said, and the managed resource goes all the same.
-func TestReservationThatStays(t *testing.T) {
+// A lease that can't be released is reported, and the managed resource is deleted
+// anyway.
+func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
 	a, c, rec := testkit.NewAPI(of("b")), &shared{}, &recorder{}
 	r := reserving(a, c, WithRecorder(rec))
 
@@ -921,10 +923,10 @@ func TestReservationOfStaleReads(t *testing.T) {
 	}
 }
 
-// Whatever request about a lease fails, and however: never two, and when it is
-// over, the one who is left has it.
+// Requests for leases fail in several ways. Two managed resources never act at the
+// same time. Once the failures stop, the remaining one holds the lease.
 func TestReservationWhenRequestsFail(t *testing.T) {
-	conflict := kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("somebody else wrote"))
+	conflict := kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("another writer was first"))
 	broken := kerrors.NewInternalError(errors.New("boom"))
 
 	faults := map[string]struct{ before, after error }{
@@ -1048,7 +1050,7 @@ func TestReservationLostMeanwhile(t *testing.T) {
 	a, c := testkit.NewAPI(of("b")), &shared{}
 	fns := c.client()
 	fns.ObserveFn = func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-		// Somebody takes it: an operator who restored a backup, say.
+		// Another holder takes it, for example after a restored backup.
 		l := leasesIn(t, a)[sharedKey]
 		write := a.Server().Update
 

@@ -149,8 +149,8 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 	}
 }
 
-// A condition that somebody else writes, at whatever moment, must never be
-// overwritten.
+// A condition of another writer must never be overwritten, at whatever moment it is
+// written.
 func TestForeignConditionsAreKept(t *testing.T) {
 	const most = 12
 
@@ -159,7 +159,7 @@ func TestForeignConditionsAreKept(t *testing.T) {
 			for k := 1; k <= most; k++ {
 				t.Run(fmt.Sprintf("%s/%s/%d", wayName, moment, k), func(t *testing.T) {
 					a, x := testkit.NewAPI(bucket()), newOutside()
-					foreign := xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because", Message: "of somebody else"}
+					foreign := xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because", Message: "of another writer"}
 					write := on(k, func(testkit.Request) bool { return true }, func(testkit.Request) error {
 						b := get(t, a)
 						b.SetConditions(foreign)
@@ -185,7 +185,7 @@ func TestForeignConditionsAreKept(t *testing.T) {
 					settledAs(t, w.reason, a, x)
 
 					if diff := cmp.Diff(foreign, get(t, a).GetCondition("Foreign")); diff != "" {
-						t.Errorf("\n%s\ncondition of somebody else: -want, +got:\n%s", w.reason, diff)
+						t.Errorf("\n%s\ncondition of another writer: -want, +got:\n%s", w.reason, diff)
 					}
 				})
 			}

@@ -222,7 +222,7 @@ func scenarios() map[string]scenario {
 		"CreateFails":       {reason: "A create that fails.", mods: []func(resource.Managed){unnamed}, provider: cloud(errProvider), updates: true},
 		"CreateConflict":    {reason: "A conflict before the create.", mods: []func(resource.Managed){unnamed}, provider: cloud(nil), before: once(testkit.Update, conflict), updates: true},
 		"CreateServerError": {reason: "A server error before the create.", mods: []func(resource.Managed){alive}, provider: cloud(nil), before: once(testkit.Update, serverError()), updates: true},
-		"CreateIncomplete":  {reason: "A create that nobody knows the result of.", mods: []func(resource.Managed){alive, noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
+		"CreateIncomplete":  {reason: "A create whose outcome is unknown.", mods: []func(resource.Managed){alive, noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
 		"Update":            {reason: "An update.", mods: []func(resource.Managed){alive}, provider: of(upstream.ExternalClientFns{ObserveFn: outdated})},
 		"UpdateFails": {reason: "An update that fails.", mods: []func(resource.Managed){alive}, provider: of(upstream.ExternalClientFns{
 			ObserveFn: outdated,
@@ -255,7 +255,7 @@ func scenarios() map[string]scenario {
 			reason:   "A delete with broken credentials.",
 			provider: func() provider { return provider{connectErr: errProvider} },
 		},
-		"DeleteIncompleteCreate": {reason: "A delete of what nobody knows.", mods: []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
+		"DeleteIncompleteCreate": {reason: "A delete after a create whose outcome is unknown.", mods: []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
 		"DeleteConflict":         {reason: "A conflict while the finalizer goes.", provider: of(upstream.ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, conflict)},
 		"DeleteServerError":      {reason: "A server error while the finalizer goes.", provider: of(upstream.ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, serverError())},
 		"StatusServerError":      {reason: "A server error while status is written.", before: once(testkit.StatusUpdate, serverError())},

@@ -120,7 +120,7 @@ func TestUsageTrackers(t *testing.T) {
 			api:    usageAPI{create: terminating(), scheme: runtime.NewScheme()},
 		},
 		"NotDeleted": {
-			reason: "A managed resource that is not being deleted does not connect: it might create what nobody will delete.",
+			reason: "A managed resource that is not being deleted does not connect. It might create an external resource that is never deleted.",
 			object: alive,
 			api:    usageAPI{create: terminating()},
 			fails:  true,
@@ -217,7 +217,8 @@ func TestUsageTrackers(t *testing.T) {
 	}
 }
 
-// A usage that nobody controls is nobody's to be deleted.
+// No owner's deletion would delete a usage without a controller. In a terminating
+// namespace Create of such a usage returns an error.
 func TestUsageWithoutController(t *testing.T) {
 	c := &usageClient{Client: &usageAPI{Client: testkit.NewAPI().Client(), create: terminating()}}
 

@@ -135,7 +135,7 @@ func TestUsageProtection(t *testing.T) {
 			}), want: &usageState{Finalizers: []string{upstreamUsageFinalizer}, Blocks: true},
 		},
 		"HalfProtected": {
-			reason: "One with the finalizer that would hold up a foreground deletion is protected anew.",
+			reason: "A usage with the finalizer, whose owner reference still blocks a foreground deletion, is protected again.",
 			usage: usageOf(func(u *testkit.ProviderConfigUsage) {
 				u.SetFinalizers([]string{UsageFinalizerName})
 			}), want: held, writes: 1,
@@ -180,12 +180,12 @@ func TestUsageProtection(t *testing.T) {
 			warns:  true,
 		},
 		"Another": {
-			reason: "What somebody else controls is not ours to write.",
+			reason: "A usage that another object controls is not written.",
 			usage:  usageOf(func(u *testkit.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }),
 			want:   open, warns: true,
 		},
 		"Refused": {
-			reason: "A usage that can't be written keeps nobody from working.",
+			reason: "A usage that can't be written does not block the reconcile.",
 			usage:  usageOf(), fail: boom, want: open, writes: 1, warns: true,
 		},
 	}
@@ -251,7 +251,7 @@ func TestUsageProtection(t *testing.T) {
 			}
 
 			if tc.warns && !observed {
-				t.Errorf("\n%s\nwant it reconciled nevertheless", tc.reason)
+				t.Errorf("\n%s\nwant it reconciled", tc.reason)
 			}
 		})
 	}
@@ -428,7 +428,7 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 			want: &usageState{Blocks: true}, config: "other",
 		},
 		"Unreadable": {
-			reason: "If nobody knows whether it is protected, it isn't replaced.",
+			reason: "A usage isn't replaced if it is unknown whether it is protected.",
 			usage:  usageOf(protected), tracker: NewProviderConfigUsageTracker, failing: 2,
 			want: &usageState{Finalizers: []string{UsageFinalizerName}}, config: "config", err: boom,
 		},

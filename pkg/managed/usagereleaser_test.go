@@ -38,7 +38,7 @@ func TestUsageReleaser(t *testing.T) {
 		// before is called with each read of the managed resource, and with what
 		// the verb is.
 		before func(a *testkit.API, verb string) error
-		// conflicts is whether somebody else writes the usage meanwhile.
+		// conflicts is whether another writer changes the usage in the meantime.
 		conflicts bool
 
 		want  *usageState
@@ -46,7 +46,7 @@ func TestUsageReleaser(t *testing.T) {
 		err   error
 	}{
 		"UserGone": {
-			reason: "What nobody uses any more is let go.",
+			reason: "A usage whose user no longer exists is released.",
 			usage:  usageOf(protected, removed), want: let,
 		},
 		"LastFinalizer": {
@@ -87,7 +87,7 @@ func TestUsageReleaser(t *testing.T) {
 			want: held, again: usageInterval,
 		},
 		"Unreadable": {
-			reason: "Nothing is let go if nobody knows.",
+			reason: "A usage is not released if it is unknown whether its user exists.",
 			usage:  usageOf(protected, removed),
 			before: func(_ *testkit.API, verb string) error {
 				if verb == testkit.LiveGet {
@@ -115,7 +115,7 @@ func TestUsageReleaser(t *testing.T) {
 			want:   held,
 		},
 		"NoController": {
-			reason: "What nobody controls is made anew if it is needed.",
+			reason: "A usage without a controller is released. It is created again if it is needed.",
 			user:   is(), usage: usageOf(protected, removed, func(u *testkit.ProviderConfigUsage) { u.OwnerReferences = nil }),
 			want: let,
 		},
