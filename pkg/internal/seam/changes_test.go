@@ -80,8 +80,8 @@ func TestCheckText(t *testing.T) {
 		"TooLong":  {reason: "And not one more.", text: strings.Repeat("a", 33), want: "it has 33 bytes, and 32 is the most"},
 		"Empty":    {reason: "Nothing is no text.", want: "it is empty"},
 		"Bytes":    {reason: "The API server takes text.", text: "a\xff", want: "it is not UTF-8"},
-		"Control":  {reason: "Nobody can type that.", text: "a\tb", want: "it has control characters"},
-		"Control1": {reason: "Nor that, which is another kind.", text: "a\u0085b", want: "it has control characters"},
+		"Control":  {reason: "A control character can't be typed.", text: "a\tb", want: "it has control characters"},
+		"Control1": {reason: "Nor can one of the second range of control characters.", text: "a\u0085b", want: "it has control characters"},
 	}
 
 	for name, tc := range cases {

@@ -237,8 +237,8 @@ func TestUnchangedStatus(t *testing.T) {
 			},
 			writes: 2,
 		},
-		"SomebodyElseWrote": {
-			reason: "A read of somebody else's write proves nothing about what is in memory.",
+		"AnotherWriter": {
+			reason: "A read that returns another writer's change doesn't confirm the object in memory.",
 			do: func(ctx context.Context, t *testing.T, a *testkit.API, c client.Client, b *testkit.Bucket) error {
 				t.Helper()
 
@@ -269,7 +269,7 @@ func TestUnchangedStatus(t *testing.T) {
 			fails:  true,
 		},
 		"AnotherVersion": {
-			reason: "What is in memory came of another version than the one that is known.",
+			reason: "The object in memory has another resource version than the one that was confirmed.",
 			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
 				b.SetResourceVersion("1")
 				return write(ctx, c, b)

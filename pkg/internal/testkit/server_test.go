@@ -15,8 +15,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
 
-// Who names a resource version never overwrites what somebody else wrote at the
-// same time, or tests of just that would prove nothing.
+// A write with a resource version never overwrites a concurrent write. Otherwise the
+// tests of conflicts would prove nothing.
 func TestResourceVersionGuards(t *testing.T) {
 	const writers, each = 4, 20
 
