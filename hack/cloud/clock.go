@@ -62,7 +62,7 @@ func NewManualClock(start time.Time) *ManualClock {
 	return &ManualClock{now: start, changed: make(chan struct{})}
 }
 
-// NewSkippingClock returns a clock that nobody has to wait for: Sleep moves it
+// NewSkippingClock returns a clock whose Sleep does not wait: it moves the clock
 // forward and returns. Advance moves it too.
 func NewSkippingClock(start time.Time) *ManualClock {
 	c := NewManualClock(start)
@@ -79,8 +79,8 @@ func (c *ManualClock) Now() time.Time {
 	return c.now
 }
 
-// Advance moves the clock forward by d and wakes who has slept enough. It panics
-// if d is negative.
+// Advance moves the clock forward by d. Calls of Sleep whose time has passed return.
+// It panics if d is negative.
 func (c *ManualClock) Advance(d time.Duration) {
 	if d < 0 {
 		panic("cloud: a ManualClock doesn't run backwards")

@@ -265,7 +265,7 @@ func (c *Cloud) nextID(kind string) string {
 			id = fmt.Sprintf("%s-%04x", id, c.rand.IntN(1<<16))
 		}
 
-		// Somebody may have asked for just this name.
+		// A caller may have chosen this id for a resource.
 		if _, taken := c.resources[id]; !taken {
 			return id
 		}

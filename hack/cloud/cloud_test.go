@@ -370,7 +370,7 @@ func TestLatencyHonoursContext(t *testing.T) {
 	}
 }
 
-// A request that is on its way arrives although nobody waits for it any more.
+// A request that was sent takes effect even if its caller no longer waits.
 func TestLateEffect(t *testing.T) {
 	c := New(Options{})
 	s := login(t, c)

@@ -6,8 +6,8 @@
 // at once, a deleted resource stays for a while, and any call can fail before or
 // after it took effect. Credentials can be rotated under an open session.
 //
-// Nothing happens in the background. A Cloud starts no goroutine; what depends
-// on time is computed from its Clock when somebody asks. With a ManualClock the
+// Nothing happens in the background. A Cloud starts no goroutine. A call computes
+// what depends on time from the Clock. With a ManualClock the
 // same calls always give the same answers, ids included.
 //
 // Test code looks at the truth through Inventory, Stats and Counts. They take no

@@ -39,10 +39,9 @@ type Hook func(ctx context.Context, c Call) error
 // with. It takes no time and doesn't look at any context.
 type Effect func() error
 
-// An AroundHook decides when an operation takes effect, and whether it does: it
-// calls effect at most once, be it after the call was given up by who made it,
-// as with a request that is still on its way. The caller gets the error that it
-// returns.
+// An AroundHook decides when an operation takes effect, and whether it does. It
+// calls effect at most once. It may do so after the caller has given up, as with a
+// request that is still on its way. The caller gets the error that it returns.
 type AroundHook func(ctx context.Context, c Call, effect Effect) error
 
 // Hooks inject failures. A nil hook does nothing.

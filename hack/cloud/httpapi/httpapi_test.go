@@ -103,18 +103,18 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := s.Get(t.Context(), "nobody"); !errors.Is(err, cloud.ErrNotFound) {
+	if _, err := s.Get(t.Context(), "missing"); !errors.Is(err, cloud.ErrNotFound) {
 		t.Errorf("Get() of what isn't there: want %v, got %v", cloud.ErrNotFound, err)
 	}
 
 	c.SetHooks(cloud.Hooks{Before: func(context.Context, cloud.Call) error { return errors.New("boom") }})
 
-	if _, err := s.Get(t.Context(), "nobody"); err == nil || errors.Is(err, cloud.ErrNotFound) {
+	if _, err := s.Get(t.Context(), "missing"); err == nil || errors.Is(err, cloud.ErrNotFound) {
 		t.Errorf("Get() that a hook lets fail: want another error, got %v", err)
 	}
 }
 
-// A create that has arrived is carried out although nobody waits for it any more.
+// A create that has arrived is carried out even if its client no longer waits.
 func TestAbandonedCreate(t *testing.T) {
 	c := cloud.New(cloud.Options{})
 	arrived, gone, done := make(chan struct{}), make(chan struct{}), make(chan struct{})

@@ -22,14 +22,14 @@ func Handler(c *cloud.Cloud) http.Handler {
 
 			out := response{}
 
-			// Who asked may die; what they asked for is on its way nevertheless.
+			// The request is carried out even if the client disconnects.
 			rs, err := do(context.WithoutCancel(r.Context()), c.Session(in.Token), in)
 			if out.Resources = rs; err != nil {
 				out = failed(err)
 			}
 
 			w.Header().Set("Content-Type", "application/json")
-			// Nobody may be left to read the answer.
+			// The client may have disconnected, so an error is ignored.
 			_ = json.NewEncoder(w).Encode(out)
 		})
 	}
