@@ -97,7 +97,7 @@ func (s source) cacheRoot() (string, error) {
 	return filepath.Join(dir, "graft", "controlplane"), nil
 }
 
-// isProgram tells whether path is a file that may be executed.
+// isProgram reports whether path is a file that may be executed.
 func isProgram(path string) (bool, error) {
 	info, err := os.Stat(path)
 	switch {

@@ -191,7 +191,7 @@ func TestBinariesFailure(t *testing.T) {
 			want:   []string{"the module proxy can't be reached", "GOPROXY"},
 		},
 		"Offline": {
-			reason: "Modules that nobody is allowed to download are a matter of the settings.",
+			reason: "If downloads are disabled, the error names the setting.",
 			build:  `echo 'go: k8s.io/api@v0.35.4: module lookup disabled by GOPROXY=off' >&2; exit 1`,
 			want:   []string{"the modules can't be downloaded", "k8s.io/kubernetes"},
 		},
@@ -206,7 +206,7 @@ func TestBinariesFailure(t *testing.T) {
 			want:   []string{"the go command is too old", "GOTOOLCHAIN=auto", "running go 1.24.1"},
 		},
 		"Other": {
-			reason: "What nobody has thought of shows the last lines of the output, and only these.",
+			reason: "An error of an unknown kind shows the last lines of the output, and only these.",
 			build:  `i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo "line $i."; done; exit 3`,
 			want:   []string{"cannot build etcd: exit status 3\nthe go command said last:\n\tline 26.\n", "\tline 40."},
 		},

@@ -50,7 +50,7 @@ func (s source) build(ctx context.Context, names ...string) (string, error) {
 	}
 	defer lock.release()
 
-	// Whoever had the lock before may have built them.
+	// The process that held the lock before may have built them.
 	if lacking, err = r.lacking(dir, names); err != nil || len(lacking) == 0 {
 		return dir, err
 	}
@@ -197,7 +197,7 @@ func (s source) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.progress, "control plane: "+format+"\n", args...)
 }
 
-// seconds formats a duration for somebody who waits.
+// seconds formats a duration for progress messages.
 func seconds(d time.Duration) string { return d.Round(time.Second).String() }
 
 // tailSize is how much of a program's output is read to explain its failure.

@@ -65,7 +65,7 @@ type ControlPlane struct {
 }
 
 // Start starts a control plane, waits until the API server serves the CRDs and
-// the garbage collector collects, and returns it. Whoever calls Start must call
+// the garbage collector collects, and returns it. The caller must call
 // Stop.
 //
 // ctx bounds the start alone: when it ends before Start has returned, everything
@@ -146,7 +146,7 @@ func (c *ControlPlane) startAPI(assets string, crds []*apiextensionsv1.CustomRes
 
 	env := &envtest.Environment{
 		// Not what the environment variable of envtest says: a test that
-		// deletes namespaces must not end up on somebody's cluster.
+		// deletes namespaces must not run on an existing cluster.
 		UseExistingCluster:       new(bool),
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  stopTimeout,

@@ -55,7 +55,7 @@ exec %s "$@"
 // startGuard starts a guard that removes dir, which exists, in the end. It keeps
 // the given files open for as long as it runs. Either release or kill must be
 // called, and the guard kept until then: the garbage collector closes the pipe of
-// one that nobody refers to any more.
+// a guard that is no longer referenced.
 func startGuard(dir string, hold ...*os.File) (*guard, error) {
 	for _, sub := range []string{"pids", "run"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
@@ -116,7 +116,7 @@ func (g *guard) end(how func() error) error {
 
 // writeScript writes an executable file. A shell does the writing: if this
 // process did, a child that another goroutine forks at that moment would hold
-// the file open for writing, and nobody could execute it until that is gone.
+// the file open for writing, and no process could execute it until the child ends.
 func writeScript(path, text string) error {
 	cmd := exec.Command("/bin/sh", "-c", `cat >"$1" && chmod 755 "$1"`, "sh", path)
 	cmd.Stdin = strings.NewReader(text)

@@ -188,7 +188,7 @@ func untilGone(ctx context.Context, t *testing.T, c client.Client, objs ...clien
 	}
 }
 
-// answers tells whether there is an API server.
+// answers reports whether an API server answers.
 func answers(config *rest.Config) bool {
 	h, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -22,7 +22,7 @@ type lock struct {
 }
 
 // acquire waits until it has the lock at path, or until ctx ends. It calls
-// waiting once if somebody else has it. The file stays: removing it would let
+// waiting once if another process has it. The file stays: removing it would let
 // two processes hold a lock each on a file of the same name.
 func acquire(ctx context.Context, path string, c clock.WithTicker, waiting func()) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)

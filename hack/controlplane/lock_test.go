@@ -16,7 +16,7 @@ func TestLock(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause := errors.New("changed my mind")
 
-	first, err := acquire(ctx, path, clock.RealClock{}, func() { t.Error("The first has nobody to wait for.") })
+	first, err := acquire(ctx, path, clock.RealClock{}, func() { t.Error("The first must not wait for the lock.") })
 	if err != nil {
 		t.Fatal(err)
 	}

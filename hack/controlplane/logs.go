@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// logs are the files that the programs write to. They are given to them as they
-// are, without a pipe: nobody has to copy, or to wait for what has the other end.
+// logs are the files that the programs write to. Each program gets the file itself,
+// not a pipe: no goroutine has to copy the output, or wait for the end of it.
 type logs struct {
 	etcd, apiServer, manager *os.File
 }

@@ -59,7 +59,7 @@ func managerArgs(kubeconfig string) []string {
 	return []string{
 		"--kubeconfig=" + kubeconfig,
 		"--controllers=garbage-collector-controller,namespace-controller",
-		// One manager, one user, and no port that somebody else may have.
+		// One manager, one user, and no port that another process may use.
 		"--leader-elect=false",
 		"--use-service-account-credentials=false",
 		"--secure-port=0",

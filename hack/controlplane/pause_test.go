@@ -45,7 +45,7 @@ func TestGuardSignal(t *testing.T) {
 		}
 	}
 
-	if err := g.signal("nobody", syscall.SIGSTOP); !errors.Is(err, os.ErrNotExist) {
+	if err := g.signal("missing", syscall.SIGSTOP); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("A program that wasn't started can't be paused, got: %v", err)
 	}
 

@@ -135,7 +135,7 @@ func (s source) recipe(ctx context.Context) (recipe, error) {
 // unknown to `go list -m` outside hack/, runtime.Caller names no folder in a
 // program built with -trimpath, and go:embed cannot reach into another module.
 // The working directory is inside the checkout under go run, go test and make
-// alike, and the checkout that somebody stands in is the one that they mean.
+// alike, and a developer means the checkout that is the working directory.
 func (s source) findModules() (string, error) {
 	wd, err := s.getwd()
 	if err != nil {
