@@ -277,7 +277,7 @@ func TestCommand(t *testing.T) {
 			stderr: []string{errFailed.Error()},
 		},
 		"GraftDoesNothing": {
-			reason: "A Graft that does nothing fails the demo, and the others are told all the same.",
+			reason: "A Graft that does nothing fails the demo, and the other stories are played, too.",
 			graft:  broken(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }),
 			want:   exitFailed,
 			stdout: []string{"Graft fails at \"external resources\": 0 for 1 managed", "the cloud wasn't asked", "Not as it should be: 6 of 7 stories."},

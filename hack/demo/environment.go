@@ -17,7 +17,7 @@ import (
 // An environment is where stories are told: an API server, and a way to run a
 // provider against it.
 type environment interface {
-	// describe the environment to who reads the table.
+	// describe returns the line about the environment in the table.
 	describe() string
 
 	// replicas is how many managed resources go through a story at once.

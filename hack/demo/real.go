@@ -63,7 +63,7 @@ type realPlane struct {
 
 // startReal starts the control plane. Progress of a build goes to w.
 func startReal(ctx context.Context, w io.Writer) (*realPlane, error) {
-	// What a manager logs while it is stopped on purpose tells nobody anything.
+	// A manager that is stopped on purpose logs errors that mean nothing.
 	ctrl.SetLogger(logr.Discard())
 
 	scheme, err := newScheme()

@@ -22,7 +22,7 @@ import (
 const namespace = "default"
 
 // A scene is what a story is told with: users, a cloud, and a provider of one
-// side. The story and the provider see the same things whoever reconciles.
+// side. The story and the provider see the same things with either reconciler.
 type scene struct {
 	side     side
 	stage    stage
@@ -41,8 +41,8 @@ type scene struct {
 
 	started []process
 
-	// onCall is called before a call of the cloud takes effect, by whoever
-	// makes it. Set it while no provider runs or nothing is called.
+	// onCall is called before a call of the cloud takes effect, in the caller's
+	// goroutine. Set it while no provider runs or nothing is called.
 	onCall func(ctx context.Context, c cloud.Call, owner sample.Instance)
 }
 

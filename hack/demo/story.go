@@ -28,7 +28,7 @@ type story struct {
 	tell func(ctx context.Context, s *scene) ([]finding, error)
 }
 
-// A finding is what somebody finds who looks at one thing: a row of the table.
+// A finding is what was found in one place: a row of the table.
 type finding struct {
 	// where was looked.
 	where string
@@ -36,7 +36,7 @@ type finding struct {
 	// seen is what was there, as it was measured.
 	seen string
 
-	// good tells whether this is as it should be.
+	// good reports whether this is as it should be.
 	good bool
 
 	// broken says that upstream is known to fail here. It is the same for both

@@ -34,7 +34,7 @@ func tellForgottenOperation(ctx context.Context, s *scene) (findings []finding, 
 		return nil, err
 	}
 
-	// The answers to the first process come when nobody cares any more.
+	// The answers to the first process arrive after it has stopped.
 	answers := &held{until: make(chan struct{}), made: make(chan struct{}, len(s.objs))}
 	s.cloud.SetHooks(cloud.Hooks{Before: s.called, After: answers.hold})
 

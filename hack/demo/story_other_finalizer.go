@@ -12,11 +12,12 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// backupFinalizer is of somebody who has to do something before the object goes.
+// backupFinalizer belongs to a controller that has work to do before the object is
+// deleted.
 const backupFinalizer = "example.org/backup"
 
-// otherFinalizer: somebody else's finalizer holds the object. Upstream waits, and
-// says nothing for as long as it takes: not even that the object is being deleted.
+// otherFinalizer: another controller's finalizer blocks the deletion. Upstream waits,
+// and reports nothing meanwhile: not even that the object is being deleted.
 func otherFinalizer() story {
 	const reconciles = 10
 

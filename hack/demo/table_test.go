@@ -124,8 +124,8 @@ func TestStyle(t *testing.T) {
 		want   style
 	}{
 		"Terminal":   {reason: "There are colours on a terminal.", w: terminal, want: style{colour: true}},
-		"NoColor":    {reason: "Unless somebody doesn't want them.", w: terminal, env: map[string]string{"NO_COLOR": "1"}},
-		"Dumb":       {reason: "Or the terminal doesn't have them.", w: terminal, env: map[string]string{"TERM": "dumb"}},
+		"NoColor":    {reason: "There are none if NO_COLOR is set.", w: terminal, env: map[string]string{"NO_COLOR": "1"}},
+		"Dumb":       {reason: "There are none on a dumb terminal.", w: terminal, env: map[string]string{"TERM": "dumb"}},
 		"File":       {reason: "There are none in files.", w: file},
 		"Buffer":     {reason: "Nor anywhere else.", w: &bytes.Buffer{}},
 		"Lang":       {reason: "The locale says what characters there are.", w: file, env: map[string]string{"LANG": "C.UTF-8"}, want: style{utf8: true}},

@@ -61,8 +61,8 @@ func (v view) why() string {
 	return "no condition says why"
 }
 
-// says tells whether the object names a reason of its deletion's state, both
-// where it belongs and where most tools look.
+// says reports whether the object has the reason of its deletion's state in both
+// conditions: in Deleting, and in Ready, which most tools show.
 func (v view) says(r xpv2.ConditionReason, words string) bool {
 	d, ready := v.GetCondition(reconciler.TypeDeleting), v.GetCondition(xpv2.TypeReady)
 
