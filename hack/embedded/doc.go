@@ -14,7 +14,7 @@
 //     patch of status isn't: there everything but status is dropped, the UID too.
 //     Preconditions of a Delete are checked. A patch that carries another
 //     resourceVersion is refused with 409 Conflict (by the fake).
-//   - Nobody adds a finalizer to an object that is being deleted: 422 Invalid.
+//   - No write adds a finalizer to an object that is being deleted: 422 Invalid.
 //     A second Delete doesn't move the deletionTimestamp.
 //   - Create drops status, and fills in the defaults of the CRD's schema.
 //   - After a write the caller's object is what the server stored, with times of

@@ -19,8 +19,8 @@ type Step struct {
 	Err    error
 }
 
-// Requeued tells whether the work queue would bring the request back without
-// waiting for a poll or an event.
+// Requeued reports whether the work queue would return the request without waiting
+// for a poll or an event.
 func (s Step) Requeued() bool {
 	return s.Err != nil || s.Result.Requeue //nolint:staticcheck // Upstream's reconciler returns it.
 }

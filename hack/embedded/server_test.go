@@ -350,7 +350,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 			want:     state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
 		},
 		"DeletingAddFinalizer": {
-			reason:   "Nobody adds a finalizer to what is being deleted.",
+			reason:   "An update can't add a finalizer to an object that is being deleted.",
 			deleting: true,
 			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
 				d.SetFinalizers(append(d.GetFinalizers(), "example.org/more"))
@@ -360,7 +360,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 			want:    state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
 		},
 		"DeletingPatchFinalizer": {
-			reason:   "Nobody patches a finalizer onto what is being deleted.",
+			reason:   "A patch can't add a finalizer to an object that is being deleted.",
 			deleting: true,
 			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
 				return c.Patch(ctx, d, mergePatch(`{"metadata":{"finalizers":[%q,"example.org/more"]}}`, finalizer))
@@ -369,7 +369,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 			want:    state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
 		},
 		"DeletingApplyFinalizer": {
-			reason:   "Nobody applies a finalizer onto what is being deleted.",
+			reason:   "An apply can't add a finalizer to an object that is being deleted.",
 			deleting: true,
 			write: func(ctx context.Context, c client.Client, _ *sample.Database) error {
 				return c.Apply(ctx, config(map[string]any{"metadata": map[string]any{

@@ -82,7 +82,7 @@ func (s *Server) serving() interceptor.Funcs {
 	}
 }
 
-// write checks a write, does it and reads into o what came of it. A dry write is
+// write checks a write, does it and reads the stored object into o. A dry write is
 // only passed on.
 func (s *Server) write(ctx context.Context, o client.Object, dry bool, check func(context.Context, client.Object) error, do func() error) error {
 	if err := ctx.Err(); err != nil {
