@@ -35,9 +35,9 @@ const (
 )
 
 // An Async connector makes clients in the shape of upjet's asynchronous ones.
-// Create and Delete start an operation and return. What comes of it, the external
-// name above all, is known in this connector's memory until the next Observe puts
-// it on the managed resource and reports it as ResourceLateInitialized. While an
+// Create and Delete start an operation and return. Its result, for example the
+// external name, is in this connector's memory until the next Observe sets it on
+// the managed resource and reports it as ResourceLateInitialized. While an
 // operation runs, Observe says that the resource exists and is up to date.
 //
 // With WithOperations it also begins and ends its operations with a tracker, as the
@@ -238,8 +238,8 @@ func (c *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 
 	r, err := c.session.Get(ctx, id)
 	if errors.Is(err, cloud.ErrNotFound) {
-		// A new resource may be hidden for a while. What is known of it has to
-		// stay until nobody asks any more.
+		// A new resource may be hidden for a while. What is known of it stays in
+		// memory until its managed resource is deleted.
 		if meta.WasDeleted(i) {
 			c.connector.forget(i.GetUID())
 		}

@@ -62,10 +62,10 @@ func WithSessions(open func(ctx context.Context, token string) (Session, error))
 	return func(s *settings) { s.open = open }
 }
 
-// WithOperations makes an Async connector tell a tracker, one that was created
-// WithOwnGoroutines, of what it begins and of what came of it. Its clients then
-// implement asyncstate.Finder: they look for what they created by its owner. It
-// does nothing to other connectors.
+// WithOperations makes an Async connector report the start and the result of its
+// operations to a tracker, one that was created WithOwnGoroutines. Its clients then
+// implement [asyncstate.Finder]: they look up what they created by its owner. The
+// option does nothing to other connectors.
 func WithOperations(t *asyncstate.Tracker) Option { return func(s *settings) { s.operations = t } }
 
 func newSettings(o []Option) settings {

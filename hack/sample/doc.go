@@ -7,8 +7,8 @@
 //
 // The connectors come in two styles. Sync does everything while it is called.
 // Async has the shape of providers generated with upjet: Create and Delete return
-// at once, the operation ends later in memory, and the next Observe learns what
-// came of it. Both serve as managed.ExternalConnector and, typed, as
+// at once, the operation ends later in memory, and the next Observe returns its
+// result. Both serve as managed.ExternalConnector and, typed, as
 // managed.TypedExternalConnector; WithDisconnect gives them a Disconnect.
 //
 // The package knows only the interfaces of crossplane-runtime. The very same code

@@ -76,8 +76,8 @@ func (c *lastingClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCr
 
 	r, err := c.session.Create(ctx, req)
 
-	// Somebody has changed the spec since the attempt was made first. Update
-	// brings the resource up to date.
+	// The spec has changed since the first attempt. Update brings the resource up
+	// to date.
 	if errors.Is(err, cloud.ErrTokenReused) {
 		if rs, lerr := c.session.List(ctx, cloud.Filter{Token: req.Token}); lerr == nil && len(rs) == 1 {
 			r, err = rs[0], nil

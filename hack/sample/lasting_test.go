@@ -86,7 +86,7 @@ func TestFind(t *testing.T) {
 			want:   asyncstate.Found("db-0001"),
 		},
 		"Two": {
-			reason: "Which of two it is nobody knows.",
+			reason: "With two resources the result of the create is unknown.",
 			make:   2,
 			fails:  true,
 		},
@@ -103,7 +103,7 @@ func TestFind(t *testing.T) {
 			session := world.Session("")
 			d := database("")
 
-			_, err := session.Create(t.Context(), cloud.CreateRequest{Kind: "other", Owner: "somebody else"})
+			_, err := session.Create(t.Context(), cloud.CreateRequest{Kind: "other", Owner: "another owner"})
 			must(t, "Create()", err)
 
 			for range tc.make {

@@ -21,10 +21,10 @@ import (
 )
 
 // A provider of upjet's shape learns the external name after Create has returned.
-// It keeps it with any management policies behind Graft's package managed without
-// being changed, and when it begins and ends its operations with a tracker. Then
-// that is so as soon as the operation has ended, whether or not anybody has
-// observed what came of it.
+// With Graft's package managed it keeps the name, whatever its management policies,
+// without a change of its code. It also does with a tracker, which it tells when an
+// operation begins and ends. With a tracker the name is stored as soon as the
+// operation has ended, before the next Observe.
 func TestNameIsKept(t *testing.T) {
 	type outcome struct {
 		Resources int
