@@ -145,7 +145,7 @@ func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upst
 
 	r, err := session.Create(ctx, req)
 	if errors.Is(err, cloud.ErrAlreadyExists) {
-		// Nobody else's has this name.
+		// The only resource of this name is the one of this managed resource.
 		r, err = session.Get(ctx, req.Name)
 	}
 

@@ -34,8 +34,7 @@ const (
 	asyncMode mode = "async"
 )
 
-// A clientKind is what a client has to go by when nobody knows what came of a
-// create.
+// A clientKind is how a client determines the outcome of an interrupted create.
 type clientKind string
 
 const (

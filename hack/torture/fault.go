@@ -24,10 +24,11 @@ type fault struct {
 	// name of the fault in a point.
 	name string
 
-	// optional faults are those that nobody can be altogether safe from.
+	// optional faults are those that no reconciler can be entirely safe from.
+	// They are tried only if they are asked for.
 	optional bool
 
-	// suits tells whether the fault can happen at such a step.
+	// suits reports whether the fault can happen at such a step.
 	suits func(s step) bool
 
 	// strike decides what becomes of the step that the ticket is for. It goes on
@@ -123,8 +124,8 @@ func faults() []fault {
 			strike: fails(func(step) verdict { return verdict{lost: lostAnswer()} }),
 		},
 		{
-			// The process is asked to end, in the middle of a request: that is done,
-			// and whoever waits for its answer gives up.
+			// The process is asked to stop in the middle of a request. The request
+			// takes effect, and its caller stops waiting for the answer.
 			name: "shutdown", suits: always,
 			strike: func(w *world, t *ticket) error {
 				t.process.stop()

@@ -40,7 +40,7 @@ type ticket struct {
 	step    step
 	ctx     context.Context //nolint:containedctx // It is the request's, which waits here.
 
-	// effect of the step, for a call that outlives who made it.
+	// effect of the step, for a call that outlives its caller.
 	effect func() error
 
 	// notBefore lets a step take its time, once it is delayed.
@@ -66,7 +66,7 @@ type verdict struct {
 // process that is dead.
 func (w *world) pass(ctx context.Context, p *process, s step, effect func() error) error {
 	if p == nil {
-		// The user, and whoever else isn't a provider.
+		// The caller is the user, or something else that isn't a provider.
 		return effect()
 	}
 

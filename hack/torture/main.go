@@ -14,15 +14,15 @@ import (
 const usage = `Usage: torture [FLAGS]
 
 Disturbs a provider at every step of a managed resource's life, with
-crossplane-runtime's reconciler and with Graft, and prints what came of it.
+crossplane-runtime's reconciler and with Graft, and prints the results.
 
 Flags:
   -only PREFIX    Lead the lives only whose names begin so, for instance
                   create/sync, or delete/async/token.
   -sample N       Disturb them at N points only, which the seed picks.
-  -fault FAULT    Try this fault only. One is tried only if it is asked for, since
-                  nobody can be altogether safe from it: with stall a process does
-                  nothing for minutes, and then goes on as if nothing had happened.
+  -fault FAULT    Try this fault only. The fault stall is tried only if it is
+                  asked for: a process does nothing for minutes, and then continues.
+                  No reconciler can be entirely safe from that.
   -replay NAME    Lead one life and show its steps. NAME looks like
                   create/sync/token/crash-after/7.
   -side SIDE      Whose code to replay: graft (the default) or upstream.

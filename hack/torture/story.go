@@ -47,7 +47,7 @@ func stories() []story {
 	}
 }
 
-// lead a life, in a bubble of its own, and say what came of it.
+// lead a life, in a bubble of its own, and return what was found.
 func lead(t *testing.T, s story, c column, k clientKind, p plan, e environment, trace io.Writer) finding {
 	var f finding
 

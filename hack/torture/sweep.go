@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A verdictOf a point is what came of it.
+// A verdictOf a point is the finding of the life that was led at it.
 type verdictOf struct {
 	point   point
 	finding finding

@@ -125,7 +125,7 @@ func violates(p point, f finding) string {
 	}
 }
 
-// asExpected tells whether Graft did all it has to, and upstream didn't.
+// asExpected reports whether Graft did all it has to, and upstream didn't.
 func (r *report) asExpected(all bool) bool {
 	for _, v := range r.verdicts {
 		if v.finding.err != nil || v.point.column.side == graftSide && violates(v.point, v.finding) != "" {

@@ -381,7 +381,7 @@ func TestTable(t *testing.T) {
 		{point: at(cs[0], tokenClient, 1), finding: finding{duplicate: true, leak: true, reconciles: 12, why: []string{"2 external resources were created"}}},
 		{point: at(cs[0], tokenClient, 2), finding: finding{stopped: true}},
 		{point: at(cs[1], tokenClient, 1), finding: finding{reconciles: 3}},
-		{point: at(cs[1], namedClient, 1), finding: finding{stopped: true, why: []string{"stopped: nobody knows"}}},
+		{point: at(cs[1], namedClient, 1), finding: finding{stopped: true, why: []string{"stopped: unknown"}}},
 	}
 
 	r := tally(vs)

@@ -12,23 +12,23 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
-// A finding is what came of one life.
+// A finding is the result of one life.
 type finding struct {
 	// duplicate: a second external resource was created.
 	duplicate bool
 
-	// leak: there is an external resource that no managed resource stands for, so
-	// that nobody will delete it. That of one that is stopped isn't lost yet.
+	// leak: there is an external resource without a managed resource, which will
+	// never be deleted. That of one that is stopped isn't a leak yet.
 	leak bool
 
 	// nameLost: the external resource exists, and what is stored isn't its name.
 	nameLost bool
 
 	// stuck: it is at rest, or isn't within bounds, and not as the user wants it,
-	// and no condition says that somebody has to decide.
+	// and no condition says that an operator has to decide.
 	stuck bool
 
-	// stopped: nothing goes on, and a condition says what is unknown.
+	// stopped: nothing is in progress, and a condition says what is unknown.
 	stopped bool
 
 	// reconciles from the fault to rest.
@@ -45,7 +45,7 @@ type finding struct {
 	err error
 }
 
-// bad tells whether what must never happen did.
+// bad reports whether something happened that must never happen.
 func (f finding) bad() bool { return f.duplicate || f.leak || f.nameLost || f.stuck || f.err != nil }
 
 func (f *finding) because(flag *bool, format string, a ...any) {
@@ -71,7 +71,7 @@ func (w *world) judge(s story, rested bool) finding {
 
 	switch {
 	case d == nil && !s.deleted:
-		f.because(&f.stuck, "the managed resource is gone, which nobody asked for")
+		f.because(&f.stuck, "the managed resource is gone, but it was not deleted by the user")
 	case unknown != "":
 		f.because(&f.stopped, "stopped: %s", unknown)
 	case s.deleted && d != nil:
@@ -86,7 +86,7 @@ func (w *world) judge(s story, rested bool) finding {
 	}
 
 	if left := w.unowned(d); len(left) > 0 && !f.stopped {
-		f.because(&f.leak, "nobody will ever delete %s", strings.Join(left, ", "))
+		f.because(&f.leak, "will never be deleted: %s", strings.Join(left, ", "))
 	}
 
 	w.tracef("%s", strings.Join(f.why, "; "))
@@ -154,8 +154,8 @@ func conditions(d *sample.Database) string {
 	return strings.Join(out, ", ")
 }
 
-// says returns what a managed resource says that waits for a person to find out
-// what came of a create. It is empty if it doesn't.
+// says returns the condition message of a managed resource that waits until an
+// operator has determined the outcome of a create. Otherwise it returns "".
 func says(d *sample.Database) string {
 	if d == nil {
 		return ""

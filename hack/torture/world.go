@@ -98,7 +98,7 @@ type plan struct {
 type user struct {
 	uid types.UID
 
-	// provoked tells whether the user deletes it at that step. It is nil if
+	// provoked reports whether the user deletes it at that step. It is nil if
 	// there is nothing that the user still wants to do.
 	provoked func(step) bool
 }
@@ -285,7 +285,7 @@ func (w *world) watch() error {
 	return nil
 }
 
-// quiet begins to count anew how long nothing changes.
+// quiet restarts the count of polls in which nothing changes.
 func (w *world) quiet() {
 	for _, p := range w.processes {
 		p.mu.Lock()
@@ -294,7 +294,7 @@ func (w *world) quiet() {
 	}
 }
 
-// told tells whether the watch of a provider reports this change.
+// told reports whether the watch of a provider delivers this change.
 func (w *world) told(d *sample.Database) bool {
 	switch {
 	case w.seen == nil && d == nil:
@@ -320,7 +320,7 @@ func (w *world) look() string {
 	return fmt.Sprintf("%s %v", version, w.cloud.Inventory())
 }
 
-// atRest tells whether nothing happens any more that matters.
+// atRest reports whether nothing relevant happens any more.
 func (w *world) atRest() bool {
 	w.mu.Lock()
 	waiting := len(w.waiting)
