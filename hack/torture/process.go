@@ -343,8 +343,8 @@ func (m processManager) Add(r manager.Runnable) error {
 	return nil
 }
 
-// gated returns functions that make a client's requests wait for their turns. A
-// request of a kind that isn't listed fails.
+// gated returns functions that make a client's requests wait for their turns.
+// Requests of other kinds pass without waiting.
 func gated(p *process) interceptor.Funcs {
 	pass := func(ctx context.Context, verb string, o runtime.Object, effect func() error) error {
 		of := fmt.Sprintf("%T", o)
