@@ -26,7 +26,7 @@ import (
 // sample relies on, and the failures that Graft exists to end: if one of those
 // turns green upstream, the demo that shows it has to go.
 
-const otherFinalizer = "example.org/another"
+const otherFinalizer = "example.org/other"
 
 // options of a controller as a provider of upjet's shape sets them up for resources
 // whose ids the cloud assigns. A tiny grace period stands for the time after it.
