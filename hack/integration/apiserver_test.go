@@ -74,7 +74,7 @@ func TestAPIServer(t *testing.T) {
 			want: http.StatusConflict,
 		},
 		"StatusMergePatchWithStaleVersion": {
-			reason: "Conditions are a list, which a merge patch replaces: somebody else's new one must be a conflict.",
+			reason: "Conditions are a list, which a merge patch replaces: another writer's new condition must be a conflict.",
 			do: func(t *testing.T, s server, b *sample.Bucket) error {
 				old := outdated(t, s, b)
 				return s.Status().Patch(t.Context(), b, body(map[string]any{"metadata": guard(b.GetUID(), old), "status": map[string]any{"observedGeneration": 7}}))
@@ -149,7 +149,7 @@ func TestAPIServer(t *testing.T) {
 			want: http.StatusConflict,
 		},
 		"FinalizerAddedDuringDeletion": {
-			reason: "Nobody may add a finalizer to an object that is being deleted.",
+			reason: "No finalizer may be added to an object that is being deleted.",
 			do: func(t *testing.T, s server, b *sample.Bucket) error {
 				s.merge(t, `{"metadata":{"finalizers":["example.org/one"]}}`, b)
 				s.remove(t, b)

@@ -25,7 +25,7 @@ import (
 const asyncEvery = 5
 
 // 50 managed resources are created, changed and deleted in the background, while
-// somebody else writes to all of them all the time. While their creates run, some
+// another writer writes to all of them all the time. While their creates run, some
 // are deleted, some paused, and of some the spec is changed.
 func TestAsyncLife(t *testing.T) {
 	s := newServer(t)
@@ -64,7 +64,7 @@ func TestAsyncLife(t *testing.T) {
 
 	answers.open(cloud.OpCreate)
 
-	// What comes of it is stored although nobody may reconcile the object.
+	// The result of the create is stored although the object is paused.
 	s.until(t, "the paused ones have their names", paused, func(mg sample.Instance) bool {
 		return externalName(mg) != "" && mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
 	})
@@ -107,7 +107,7 @@ func TestAsyncLife(t *testing.T) {
 	answers.open(cloud.OpDelete)
 
 	s.untilGone(t)
-	t.Logf("somebody else wrote %d times", m.end(t))
+	t.Logf("another writer wrote %d times", m.end(t))
 
 	if left := world.Inventory(); len(left) != 0 {
 		t.Errorf("want no external resource left, got %v", left)
@@ -140,7 +140,7 @@ func (w witnesses) all(t *testing.T, fleet []sample.Instance, what string, holds
 	}
 }
 
-// says tells whether a condition is as it should be.
+// says reports whether a condition is as it should be.
 func says(ct xpv2.ConditionType, status string, reason xpv2.ConditionReason, message string) func(s sight) bool {
 	want := said{Status: status, Reason: string(reason), Message: message}
 	return func(s sight) bool { return saysOf(s.Unstructured, ct) == want }
@@ -206,8 +206,8 @@ func (b *barrier) await(t *testing.T, op cloud.Op, n int) {
 	})
 }
 
-// A meddler writes to managed resources all the time, so that whoever else does
-// meets conflicts.
+// A meddler writes to managed resources all the time, so that other writers meet
+// conflicts.
 type meddler struct {
 	stop, done chan struct{}
 	once       sync.Once
@@ -267,7 +267,7 @@ func (m *meddler) end(t *testing.T) int {
 	t.Helper()
 
 	m.wait()
-	must(t, "somebody else's writes", m.err)
+	must(t, "the meddler's writes", m.err)
 
 	return m.writes
 }

@@ -50,7 +50,8 @@ func TestInterruptedCreate(t *testing.T) {
 		// Named managed resources have the external name of their resource, of
 		// which there is one, and are available.
 		Named int
-		// Stuck ones ask somebody to find out what became of their creation.
+		// Stuck ones wait until an operator has determined the outcome of their
+		// creation.
 		Stuck     int
 		Resources int
 	}
@@ -140,8 +141,8 @@ func TestInterruptedCreate(t *testing.T) {
 	}
 }
 
-// isStuck tells whether a managed resource asks somebody to find out what came of
-// its create.
+// isStuck reports whether a managed resource waits until an operator has determined
+// the outcome of its create.
 func isStuck(mg sample.Instance) bool {
 	return meta.ExternalCreateIncomplete(mg) && strings.HasPrefix(mg.GetCondition(xpv2.TypeSynced).Message, "cannot determine creation result")
 }

@@ -123,7 +123,7 @@ func TestDeletionKeepsBackoff(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			s := newPlatform(t)
 
-			// They wait for what nobody deletes.
+			// They wait for objects that are never deleted.
 			xr := object(xappKind(), "", "backoff")
 			must(t, "cannot compose", s.compose(t.Context(), xr))
 

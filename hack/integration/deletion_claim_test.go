@@ -33,8 +33,8 @@ const (
 	// reportsAMinute is how many there are with the intervals that production has.
 	reportsAMinute = 6
 
-	// restAttempts is how often as many reports may meet what somebody was late to
-	// write.
+	// restAttempts is how often a period of that many reports may be disturbed by
+	// a late write.
 	restAttempts = 5
 )
 
@@ -80,8 +80,9 @@ func newShop(t *testing.T, s server, provider flavour) *shop {
 	return out
 }
 
-// A claim is deleted in the foreground. Of what its composite resource composes,
-// somebody holds one, one is paused, one is in use, and two go.
+// A claim is deleted in the foreground. Of the objects that its composite resource
+// composes, one has another controller's finalizer, one is paused, one is in use,
+// and two are deleted.
 func TestClaimDeletionSaysWhy(t *testing.T) {
 	const header = "0 of 1 dependents deleted, 0%. XApp/shop-x since T: "
 
@@ -95,7 +96,7 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 			want: [3]said{
 				{"True", "BlockedByProtection", "2 of 5 dependents deleted, 40%. Database/shop-protected: protected by a Usage. " +
 					"Database/shop-paused since T: its reconciliation is paused. " +
-					"Database/shop-held since T: held by example.org/somebody-else, finalizer.managedresource.crossplane.io."},
+					"Database/shop-held since T: held by example.org/other, finalizer.managedresource.crossplane.io."},
 				{"True", "BlockedByProtection", "3 of 5 dependents deleted, 60%. Database/shop-protected: protected by a Usage. " +
 					"Database/shop-paused since T: its reconciliation is paused."},
 				{"True", "BlockedByProtection", "4 of 5 dependents deleted, 80%. Database/shop-protected: protected by a Usage."},
@@ -105,7 +106,7 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 			provider: graft,
 			want: [3]said{
 				{"True", "BlockedByProtection", "2 of 5 dependents deleted, 40%. Database/shop-protected: protected by a Usage. " +
-					"Database/shop-held since T: WaitingForFinalizers: Waiting for others to remove their finalizers: example.org/somebody-else. " +
+					"Database/shop-held since T: WaitingForFinalizers: Waiting for others to remove their finalizers: example.org/other. " +
 					"Database/shop-paused since T: BlockedByPause: Reconciliation is paused, and deletion with it. Remove the annotation crossplane.io/paused (or allow management policies) to go on."},
 				{"True", "BlockedByProtection", "3 of 5 dependents deleted, 60%. Database/shop-protected: protected by a Usage. " +
 					"Database/shop-paused since T: BlockedByPause: Reconciliation is paused, and deletion with it. Remove the annotation crossplane.io/paused (or allow management policies) to go on."},
@@ -394,8 +395,8 @@ func progressed(t *testing.T, what string, seen []sight, total int) {
 	t.Logf("%s, in %d states:\n%s", what, len(seen), strings.Join(heard, "\n"))
 }
 
-// sameButVersion tells whether there is nothing new but what an API server counts
-// when it writes.
+// sameButVersion reports whether two objects differ at most in their resource
+// version and managed fields.
 func sameButVersion(a, b *unstructured.Unstructured) bool {
 	strip := func(u *unstructured.Unstructured) map[string]any {
 		u = u.DeepCopy()

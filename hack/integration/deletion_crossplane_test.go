@@ -197,12 +197,13 @@ type crossplaneSetup struct {
 	claims builder
 
 	// requests see Crossplane's requests but those to watch, if they aren't nil. The
-	// API server ends the watch of whoever is slow, and nobody knows when.
+	// API server ends the watch of a slow client at an unknown time.
 	requests interface {
 		wrap(next http.RoundTripper) http.RoundTripper
 	}
 
-	// impersonate is somebody who may do everything if it is zero.
+	// impersonate is the user of Crossplane. If it is zero, the user may do
+	// everything.
 	impersonate rest.ImpersonationConfig
 
 	// options are further ones of Graft's reconcilers.

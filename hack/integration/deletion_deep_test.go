@@ -122,8 +122,8 @@ func TestWideDeletion(t *testing.T) {
 
 	must(t, "Delete()", s.Delete(t.Context(), xr, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 
-	const want = "0 of 500 dependents deleted, 0%. Database/wide-000 since T: held by example.org/somebody-else. " +
-		"Database/wide-001 since T: held by example.org/somebody-else. Database/wide-002 since T: held by example.org/somebody-else. And 497 more."
+	const want = "0 of 500 dependents deleted, 0%. Database/wide-000 since T: held by example.org/other. " +
+		"Database/wide-001 since T: held by example.org/other. Database/wide-002 since T: held by example.org/other. And 497 more."
 	w.until(t, "wide", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
 	x.wait(t, 2, xr)
 

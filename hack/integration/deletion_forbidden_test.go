@@ -19,9 +19,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// Of what a composite resource composes, Crossplane may not read one, one is of a
-// kind that nobody defined, and one is somebody's to release. Each is reported on,
-// the deletion goes on, and nothing is slower than it has to be.
+// A composite resource composes three objects: Crossplane may not read the first,
+// the second is of an undefined kind, and the third has another controller's
+// finalizer. Each is reported, and the deletion proceeds without extra delay.
 func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	const user = "crossplane"
 
@@ -67,7 +67,7 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	must(t, "Delete()", s.Delete(t.Context(), xr, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 
 	const want = "0 of 3 dependents deleted, 0%. Nothing/nothing: unknown: no such kind. Secret/a-secret in default: unknown: forbidden. " +
-		"Database/held since T: held by example.org/somebody-else."
+		"Database/held since T: held by example.org/other."
 	said := w.until(t, "dark", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
 
 	if meta.FinalizerExists(said, compositeFinalizer) {

@@ -138,8 +138,8 @@ func kubectlGet(t *testing.T, path string, columns ...string) string {
 	return strings.Join(out, " ")
 }
 
-// kubectlWait tells whether kubectl wait --for=condition=… is done with an object:
-// it takes no condition that was observed at an earlier generation.
+// kubectlWait reports whether kubectl wait --for=condition=… returns for an object.
+// It ignores a condition that was observed at an earlier generation.
 func kubectlWait(u *unstructured.Unstructured, ct, status string) bool {
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 

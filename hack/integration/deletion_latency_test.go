@@ -27,8 +27,8 @@ import (
 const (
 	latencyDeletions = 100
 
-	// latencyEnv is within what 99 of 100 deletions must be seen. Only whoever runs
-	// the test knows whether the machine has time for that.
+	// latencyEnv names the environment variable with the time in which 99 of 100
+	// deletions must be seen. It depends on the machine, so there is no default.
 	latencyEnv = "GRAFT_LATENCY"
 
 	// latencyGoal and latencyRatio are for half of the deletions: the longer of it,
@@ -38,7 +38,7 @@ const (
 )
 
 // A gate holds each claim that is being deleted in a given pass of its reconciler,
-// which has just read it, until somebody lets it through.
+// which has just read it, until the test opens the gate.
 type gate struct {
 	pass int
 
@@ -154,9 +154,9 @@ func (p *patches) count(name string) int {
 	return p.of[name]
 }
 
-// A claim that is deleted is seen to be, by whoever watches it, before the
-// reconciler that does the work has done anything; and soon: what has to happen
-// first is one patch. GRAFT_LATENCY=100ms makes that long the limit for 99 of 100.
+// A watch of a claim shows that it is being deleted before the reconciler that does
+// the work has done anything. It shows so soon, as one patch is enough.
+// GRAFT_LATENCY=100ms sets the limit for 99 of 100 deletions.
 func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 	limit, err := time.ParseDuration(cmp.Or(os.Getenv(latencyEnv), "0s"))
 	must(t, latencyEnv, err)
@@ -179,7 +179,7 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 		graft = append(graft, claims.until(t, name, "it is being deleted", isDeleting).at.Sub(began))
 		g.wait(t, name)
 
-		// Nobody let it through.
+		// The gate is still closed.
 		if got := saysOf(s.fetch(t, a.claim), reconciler.TypeDeleting); got.String() != "True/DeletionRequested" {
 			t.Fatalf("%s: while its reconciler is at work: want Deleting to be True/DeletionRequested, got %s", name, got)
 		}
@@ -211,9 +211,9 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 	}
 }
 
-// sayDeleting deletes an object of a kind that nobody reconciles, and says so as
-// soon as it is seen. What this takes until that is seen is what it takes on this
-// machine now.
+// sayDeleting deletes an object of a kind without a reconciler, and sets Deleting as
+// soon as the deletion is seen. It returns the time until the condition is seen,
+// which is the least that this machine needs.
 func (s server) sayDeleting(t *testing.T, w *witness, name string) time.Duration {
 	t.Helper()
 

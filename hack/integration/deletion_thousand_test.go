@@ -26,7 +26,7 @@ type ledger struct {
 	entries map[written][]int
 }
 
-// written is an object that somebody wrote to, and whether it was its status.
+// written is an object that was written, and whether the write was of its status.
 type written struct {
 	resource, name string
 	status         bool
@@ -150,7 +150,7 @@ func TestThousandDeletions(t *testing.T) {
 	for _, xr := range xrs {
 		seen = append(seen, w.until(t, xr.GetName(), "it is being deleted", isDeleting).at.Sub(began))
 		w.until(t, xr.GetName(), "it says what it waits for", func(s sight) bool {
-			return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == "0 of 1 dependents deleted, 0%. Database/"+xr.GetName()+" since T: held by example.org/somebody-else."
+			return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == "0 of 1 dependents deleted, 0%. Database/"+xr.GetName()+" since T: held by example.org/other."
 		})
 	}
 

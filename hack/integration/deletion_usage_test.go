@@ -76,7 +76,7 @@ func newUsages(t *testing.T, s server) *usages {
 	return u
 }
 
-// handle refuses to delete what is in use, and notes on it that somebody tried.
+// handle refuses to delete an object that is in use, and notes the attempt on it.
 func (u *usages) handle(ctx context.Context, r admission.Request) admission.Response {
 	o, do := &unstructured.Unstructured{}, &metav1.DeleteOptions{}
 	if err := o.UnmarshalJSON(r.OldObject.Raw); err != nil {
@@ -121,8 +121,8 @@ func (u *usages) protect(t *testing.T, o client.Object) {
 	must(t, "Patch()", u.server.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, inUseLabel))))
 }
 
-// untilTried waits until somebody has tried to delete an object that is in use, which
-// changes it.
+// untilTried waits until a delete of an object that is in use was attempted, which
+// changes the object.
 func (u *usages) untilTried(t *testing.T, o client.Object) {
 	t.Helper()
 

@@ -24,7 +24,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A sight is an object as somebody saw it who watches it.
+// A sight is an object as a watch showed it.
 type sight struct {
 	*unstructured.Unstructured
 
@@ -53,7 +53,7 @@ func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 
-	// The API server ends the watch of whoever is slow. It goes on where it was.
+	// The API server ends the watch of a slow client. The watch then resumes.
 	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return c.Resource(of).Watch(ctx, o)

@@ -81,10 +81,10 @@ type losses struct {
 	Unreported int
 }
 
-// Objects are released while somebody adds the finalizer back as fast as they
-// can. One object in five is held by another finalizer, too, and annotated all
-// the time; two are replaced by another of the same name, before one of the
-// requests, or at the same time.
+// Objects are released while another writer adds the finalizer back as fast as
+// possible. One object in five has a second finalizer, and is annotated all the time.
+// Two are replaced by another object of the same name, before one of the requests or
+// at the same time.
 func TestFinalizerRace(t *testing.T) {
 	run := func(t *testing.T, rounds int, do order) *race {
 		t.Helper()
@@ -148,11 +148,11 @@ func TestFinalizerRace(t *testing.T) {
 	})
 }
 
-// A race is between an order and everybody else.
+// A race is between an order and all other writers.
 type race struct {
 	do order
 
-	// client is the order's, and theirs everybody else's.
+	// client is the order's, and theirs is the one of all other writers.
 	client, theirs client.WithWatch
 
 	mu                                  sync.Mutex
@@ -212,7 +212,7 @@ func (r *race) round(ctx context.Context, n int) error {
 		return err
 	}
 
-	// The order gets its own copy, and so does everybody else.
+	// The order gets its own copy, and so do the other writers.
 	another := func() sample.Instance {
 		c, _ := o.DeepCopyObject().(sample.Instance)
 		return c
@@ -569,7 +569,7 @@ func TestReleaseRequests(t *testing.T) {
 		same       bool
 	}{
 		"Nothing": {
-			reason: "A patch of what somebody else has set already should be answered with the object, and write nothing.",
+			reason: "A patch of a value that another writer has set already should be answered with the object, and write nothing.",
 			do: func(ctx context.Context, c client.Client, o client.Object) error {
 				version := o.GetResourceVersion()
 				p := patch(types.MergePatchType, `{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, o.GetUID(), meta.AnnotationKeyReconciliationPaused)
@@ -653,7 +653,7 @@ func TestReleaseRequests(t *testing.T) {
 			same:       true,
 		},
 		"AddToDeleted": {
-			reason: "Nobody should be able to add a finalizer to an object that is being deleted.",
+			reason: "No finalizer can be added to an object that is being deleted.",
 			do: func(ctx context.Context, c client.Client, o client.Object) error {
 				if err := c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 					return err

@@ -23,7 +23,8 @@ func TestStoppedDuringCreate(t *testing.T) {
 	type outcome struct {
 		// Named managed resources have the external name of their resource.
 		Named int
-		// Stuck ones ask somebody to find out what became of their creation.
+		// Stuck ones wait until an operator has determined the outcome of their
+		// creation.
 		Stuck     int
 		Resources int
 	}
@@ -92,9 +93,9 @@ func TestStoppedDuringCreate(t *testing.T) {
 	}
 }
 
-// While the external system creates, somebody tears the managed resource out of
-// the API server, finalizer and all, and makes another of the same name. What
-// comes of the first must not be written to the second.
+// While the external system creates, a user removes the managed resource and its
+// finalizer, and creates another of the same name. The result of the first create
+// must not be written to the second.
 func TestReplacedDuringCreate(t *testing.T) {
 	s := newServer(t)
 	world := cloud.New(cloud.Options{})
@@ -114,7 +115,7 @@ func TestReplacedDuringCreate(t *testing.T) {
 		case <-replaced:
 			return nil
 		case <-ctx.Done():
-			return errors.New("nobody replaced the managed resources")
+			return errors.New("the managed resources were not replaced")
 		}
 	}})
 

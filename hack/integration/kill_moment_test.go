@@ -26,12 +26,12 @@ import (
 	"github.com/crossplane-graft/graft/hack/cloud/httpapi"
 )
 
-// A place is where a process can be killed. What it has asked for is carried out
-// nevertheless.
+// A place is where a process can be killed. Requests that it has sent are carried
+// out.
 type place string
 
 const (
-	// A request has arrived and nothing has come of it yet.
+	// A request has arrived and has had no effect yet.
 	cloudBefore place = "before the cloud's "
 	apiBefore   place = "before an API write"
 
@@ -165,7 +165,7 @@ func (h *hunt) proxy(t *testing.T) http.Handler {
 			return
 		}
 
-		// What has arrived is carried out, whoever asked for it.
+		// A request that has arrived is carried out even if its client is gone.
 		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 		defer cancel()
 

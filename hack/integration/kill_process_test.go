@@ -55,8 +55,8 @@ type processConfig struct {
 	Graft bool
 }
 
-// runProcess runs a provider until it is killed, or until whoever started it is
-// gone.
+// runProcess runs a provider until it is killed, or until its parent process
+// exits.
 func runProcess(description string) error {
 	var c processConfig
 	if err := json.Unmarshal([]byte(description), &c); err != nil {

@@ -98,7 +98,7 @@ func TestKilledProvider(t *testing.T) {
 		t.Errorf("after the deletion, -want, +got:\n%s", diff)
 	}
 
-	t.Logf("%d managed resources were created in all", len(u.everybody))
+	t.Logf("%d managed resources were created in all", len(u.created))
 }
 
 // The same for upstream and a provider of upjet's shape, with fewer kills. What comes
@@ -127,7 +127,7 @@ func TestKilledProviderUpstream(t *testing.T) {
 	}
 }
 
-// found is what is left of everything.
+// found counts what exists at the end.
 type found struct {
 	// Objects are the managed resources, Named those whose external name is that of
 	// an external resource of theirs, Recorded those that still have a record of an
@@ -149,8 +149,8 @@ type users struct {
 	rand   *rand.Rand
 	slots  []sample.Instance
 
-	// everybody who was ever created.
-	everybody []types.UID
+	// created are the UIDs of all managed resources that were ever created.
+	created []types.UID
 }
 
 func newUsers(s server, seed uint64) *users {
@@ -199,7 +199,7 @@ func (u *users) fill(t *testing.T, i int) {
 	must(t, "Create()", err)
 
 	u.slots[i] = mg
-	u.everybody = append(u.everybody, mg.GetUID())
+	u.created = append(u.created, mg.GetUID())
 }
 
 // change some of what is wanted.
@@ -217,7 +217,7 @@ func (u *users) change(t *testing.T, n int) {
 			must(t, "Delete()", client.IgnoreNotFound(u.server.Delete(t.Context(), u.slots[i])))
 		}
 
-		// Who has been deleted some time ago is gone by now, or not.
+		// A managed resource that was deleted earlier may no longer exist.
 		u.fill(t, u.rand.IntN(len(u.slots)))
 	}
 }
@@ -279,7 +279,7 @@ func (u *users) find(t *testing.T, world *cloud.Cloud) found {
 		}
 	}
 
-	for _, uid := range u.everybody {
+	for _, uid := range u.created {
 		switch st := world.Stats(string(uid)); {
 		case st.Peak > 1:
 			out.Duplicated++

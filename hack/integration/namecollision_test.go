@@ -49,7 +49,8 @@ func (c *contested) holder() types.UID {
 	return c.owner
 }
 
-// lose the external resource, as its owner is gone for good, once nobody calls.
+// lose removes the external resource, whose owner no longer exists, unless a call is
+// in progress. It reports whether it did.
 func (c *contested) lose() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,8 +119,8 @@ func (c *contested) Delete(_ context.Context, mg resource.Managed) (managed.Exte
 	return managed.ExternalDelete{}, nil
 }
 
-// 40 managed resources of two kinds mean the same external resource. Whoever has
-// it is deleted, or killed, one after the other. Without a reservation they act on
+// 40 managed resources of two kinds mean the same external resource. Its owner is
+// deleted, or killed, one after the other. Without a reservation they act on
 // it at the same time.
 func TestNameCollision(t *testing.T) {
 	byName := managed.WithReservationKey(func(mg resource.Managed) string { return externalName(mg) })
@@ -149,7 +150,7 @@ func TestNameCollision(t *testing.T) {
 			}
 			start(t, flavour{name: tc.name, graft: true, build: build}, setup{connectors: connectors{wait: func() {}}, poll: 300 * time.Millisecond})
 
-			eventually(t, "somebody has it", func() (bool, string) { return c.holder() != "", "nobody" })
+			eventually(t, "a managed resource has it", func() (bool, string) { return c.holder() != "", "it has no owner" })
 
 			if tc.opts != nil {
 				for turn := range 6 {
@@ -175,9 +176,9 @@ func TestNameCollision(t *testing.T) {
 	}
 }
 
-// handOver deletes whoever has the external resource, and waits until another one
-// has it. If kill is true its finalizer is taken from it, too, so that it never
-// gives up what it reserved.
+// handOver deletes the owner of the external resource, and waits until another one
+// has it. If kill is true it removes the finalizer, too, so that the reservation is
+// never released.
 func (c *contested) handOver(t *testing.T, s server, kill bool) {
 	t.Helper()
 

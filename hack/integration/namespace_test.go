@@ -76,11 +76,11 @@ type left struct {
 }
 
 // A namespace is deleted with all that is in it. The API server creates nothing in
-// it any more, and the namespace controller deletes in no particular order; so the
-// record that the Bucket uses its provider config goes while the Bucket waits for
-// its external resource, and can't be made anew. That is what keeps the Bucket:
-// one that never connected has no finalizer yet, and goes. Nor is a Bucket kept whose
-// record is protected.
+// it any more, and the namespace controller deletes in no particular order. The usage
+// of the provider config is therefore deleted while the Bucket waits for its external
+// resource, and can't be created again. That blocks the deletion of the Bucket. A
+// Bucket that never connected has no finalizer yet, and is deleted. So is a Bucket
+// whose usage is protected.
 func TestTerminatingNamespace(t *testing.T) {
 	nothing := left{Namespace: gone, Bucket: gone}
 	stuck := left{Namespace: string(corev1.NamespaceTerminating), Bucket: "False/ReconcileError", External: 1}
@@ -225,12 +225,12 @@ func TestProtectedUsage(t *testing.T) {
 		want        left
 	}{
 		"FreedByHand": {
-			reason: "Whoever frees the Bucket by hand has the namespace gone.",
+			reason: "If an operator removes the finalizer of the Bucket, the namespace is deleted.",
 			remove: deleteNamespace, frees: true,
 			want: left{Namespace: gone, Bucket: gone, External: 1},
 		},
 		"FreedWhileDown": {
-			reason: "Also if the provider is only started afterwards.",
+			reason: "The namespace is deleted if the provider is only started afterwards, too.",
 			remove: deleteNamespace, frees: true, down: true,
 			want: left{Namespace: gone, Bucket: gone, External: 1},
 		},

@@ -79,8 +79,8 @@ func syncConnectors(world *cloud.Cloud, o ...sample.Option) connectors {
 	}
 }
 
-// asyncConnectors learn what came of an operation when they next observe. What
-// they know is lost with them.
+// asyncConnectors return connectors that report the result of an operation with the
+// next Observe. They keep it in memory only.
 func asyncConnectors(world *cloud.Cloud) connectors {
 	return asyncConnectorsWith(world)
 }
@@ -117,7 +117,8 @@ type setup struct {
 	// wrap stands between the provider and the API server, if it isn't nil.
 	wrap transport.WrapperFunc
 
-	// impersonate is somebody who may do everything if it is zero.
+	// impersonate is the user of the provider. If it is zero, the user may do
+	// everything.
 	impersonate rest.ImpersonationConfig
 
 	// scheme and kinds are the sample's if they are nil.

@@ -18,9 +18,10 @@ import (
 	"github.com/crossplane-graft/graft/hack/sample"
 )
 
-// Managed resources of two kinds have one external name. Whoever has the external
-// resource is deleted, or goes without a word. The next one follows. At no time may
-// two act on it, whatever becomes of requests for Leases.
+// Managed resources of two kinds have one external name. The one that holds the
+// external resource is deleted, or removed without releasing its reservation. The
+// next one takes over. Two never act on it at the same time, even if requests for
+// Leases fail.
 func TestReservationHolders(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -43,7 +44,7 @@ func TestReservationHolders(t *testing.T) {
 			turns:      4,
 		},
 		"LeasesFail": {
-			reason:     "While nobody can know who holds the Lease, nobody does anything. One whose answer was lost may be held.",
+			reason:     "While the holder of the Lease is unknown, no managed resource acts. A Lease whose answer was lost may be held.",
 			contenders: 5,
 			turns:      8,
 			outage:     []leaseFault{leaseForbidden, leaseBroken, leaseTimeout},
@@ -110,14 +111,14 @@ func TestReservationHolders(t *testing.T) {
 
 func everybody(act) bool { return true }
 
-// handOver waits until somebody has the external resource, and deletes them, or
-// makes them go without a word: without giving up what they reserved.
+// handOver waits until a managed resource holds the external resource, and deletes
+// it. If silently is true it is removed without releasing its reservation.
 func (r *referee) handOver(t *testing.T, s server, silently bool) {
 	t.Helper()
 
 	var has sample.Instance
 
-	eventually(t, "somebody has it", func() (bool, string) {
+	eventually(t, "a managed resource holds it", func() (bool, string) {
 		owner := r.owner(t)
 		has = s.list(t.Context(), t)[owner]
 

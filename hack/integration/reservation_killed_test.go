@@ -21,7 +21,7 @@ import (
 // on its way to the cloud. It isn't stopped in any order: it runs on, with a cache
 // that gets old, and without an answer to anything. Another process takes its
 // place, while two others of both kinds wait for the name. They wait until the
-// holder is gone, and the first process acts for nobody any more.
+// holder no longer exists and the first process no longer acts.
 func TestReservationHolderKilled(t *testing.T) {
 	const first, second = "first", "second"
 
@@ -55,7 +55,7 @@ func TestReservationHolderKilled(t *testing.T) {
 				t.Fatalf("want a create for the holder by the %s process, got %v", process, a)
 			}
 		case <-time.After(patience):
-			t.Fatal("nobody creates anything")
+			t.Fatal("no process creates anything")
 		}
 	}
 

@@ -36,8 +36,8 @@ type act struct {
 }
 
 // A referee stands at the cloud, in which one name is contested. It sees every
-// call that changes something, knows who makes it, and notes a foul if somebody
-// else is at it, or if the external resource is somebody else's.
+// call that changes something, and the managed resource that it is for. It notes a
+// foul if another call is in progress, or if another one owns the external resource.
 type referee struct {
 	world *cloud.Cloud
 
@@ -184,7 +184,7 @@ func (r *referee) reserved(process string) flavour {
 		managed.WithReservationKey(func(mg resource.Managed) string { return meta.GetExternalName(mg) })))
 }
 
-// A refereed client says who acts to the referee.
+// A refereed client reports each call and its managed resource to the referee.
 type refereed struct {
 	managed.ExternalClient
 

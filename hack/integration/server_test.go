@@ -27,7 +27,7 @@ import (
 const (
 	namespace = "default"
 
-	otherFinalizer = "example.org/somebody-else"
+	otherFinalizer = "example.org/other"
 
 	// patience bounds every wait. What is waited for usually takes a second or
 	// two.

@@ -110,7 +110,7 @@ func TestSilentDeletion(t *testing.T) {
 			message:  "is being deleted",
 		},
 		"OtherFinalizer": {
-			reason: "While somebody else's finalizer is there.",
+			reason: "While another controller's finalizer is there.",
 			arrange: func(t *testing.T, d *deletion) {
 				d.server.all(t, "Update()", d.fleet, func(mg sample.Instance) error {
 					got := read(t, d.server, mg)
@@ -171,7 +171,7 @@ func TestSilentDeletion(t *testing.T) {
 			message:  "could not be deleted",
 		},
 		"IncompleteCreate": {
-			reason: "While nobody knows what became of a create.",
+			reason: "While the outcome of a create is unknown.",
 			arrange: func(t *testing.T, d *deletion) {
 				d.server.annotate(t, meta.AnnotationKeyExternalCreatePending, time.Now().Add(time.Hour).Format(time.RFC3339), d.fleet...)
 			},

@@ -19,8 +19,8 @@ import (
 	"github.com/crossplane-graft/graft/hack/sample"
 )
 
-// The cache stands still at a moment at which that matters. The object has to end
-// up right all the same, without a poll's help.
+// The cache becomes stale at a moment at which that matters. The object must still
+// end in the correct state, without a poll.
 func TestStaleCache(t *testing.T) {
 	const triesMeanwhile = 5
 
@@ -58,7 +58,7 @@ func TestStaleCache(t *testing.T) {
 		eventually(t, "it is reconciled again and again", func() (bool, string) { return gets.Load() > triesMeanwhile, fmt.Sprint(gets.Load()) })
 
 		if got := condition(read(t, s, b), xpv2.TypeSynced); got != "False/ReconcileError" {
-			t.Errorf("Synced while the cache stands still: want False/ReconcileError, which nobody may overwrite without having read it, got %s", got)
+			t.Errorf("Synced while the cache is stale: want False/ReconcileError, which may be overwritten only after it was read, got %s", got)
 		}
 
 		watches.open()

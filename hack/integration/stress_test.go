@@ -190,9 +190,9 @@ func (d *dice) failWrite(c call, body []byte) fault {
 
 	f := []fault{refuseConflict, refuseInternal, loseAnswer}[d.rand.IntN(3)]
 
-	// Whoever doesn't learn that a create is recorded as begun must not begin
-	// it, and can't tell later that it didn't. Upstream stops there until
-	// somebody looks, and so does Graft.
+	// If the answer to the write that announces a create is lost, the create must
+	// not start. Later it is unknown whether it did. Upstream stops there until
+	// an operator decides, and so does Graft.
 	if f == loseAnswer && c.Method == http.MethodPut && bytes.Contains(body, []byte(meta.AnnotationKeyExternalCreatePending)) && !bytes.Contains(body, []byte(meta.AnnotationKeyExternalCreateSucceeded)) {
 		f = refuseInternal
 	}

@@ -23,10 +23,10 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// An object that is being deleted refers to what its reconciler may not read, to
-// what isn't served, and to what is there. Its reconciler reads through
-// controller-runtime's cache, which waits for what is forbidden for ever: each of
-// the three must be told nevertheless, and the reconcile must not fail.
+// An object that is being deleted has three dependents: one that its reconciler may
+// not read, one of a kind that isn't served, and one that exists. The reconciler
+// reads through controller-runtime's cache, which waits for ever for a kind that it
+// may not list. All three must be reported, and the reconcile must not fail.
 func TestReportOfWhatCannotBeRead(t *testing.T) {
 	const user = "reader-of-buckets"
 

@@ -252,10 +252,10 @@ func peakOf(ctx context.Context, every time.Duration) func() int {
 
 // A slot is one of the kinds.
 type slot struct {
-	changing sync.Mutex // held by whoever defines or undefines it
+	changing sync.Mutex // held while the kind is defined or undefined
 
-	// writing is held, shared, while an object is written. Who holds it alone
-	// knows that no write is under way.
+	// writing is held, shared, while an object is written. While it is held
+	// exclusively, no write is in progress.
 	writing sync.RWMutex
 
 	// unknown says that the answer to a write never came, under this plural.
@@ -648,7 +648,7 @@ func (a *actor) stop(ctx context.Context) error {
 	return quick("Stop", began)
 }
 
-// stopped says that from now on nobody may be told anything.
+// stopped marks all listeners: from now on they may get no event.
 func (a *actor) stopped() {
 	if a.over != nil {
 		a.over.Store(true)
@@ -824,7 +824,7 @@ func (c *churn) wrong(ctx context.Context) (wrong []string, watches int) {
 			watches++
 
 			if is == leaving {
-				// Nobody can say what there is.
+				// It is unknown which objects exist.
 				continue
 			}
 
