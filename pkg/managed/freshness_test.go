@@ -40,7 +40,7 @@ func TestFreshness(t *testing.T) {
 			want:   true,
 		},
 		"ChangedUnnoticed": {
-			reason: "A change of which no watch event has arrived is not known.",
+			reason: "The reconciler can't know of a change that it has not read.",
 			then: func(t *testing.T, a *testkit.API, _ *call) {
 				t.Helper()
 				rewrite(t, a, annotated("k", "v"))
