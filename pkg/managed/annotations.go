@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -56,6 +57,10 @@ type annotations struct {
 type change struct {
 	times int
 	last  time.Time
+
+	// held is what is yet to be stored, if anything, in the place of stored.
+	held, stored string
+	holds        bool
 }
 
 func newAnnotations(p parts) layer {
@@ -103,6 +108,8 @@ func (a *annotations) Delete(ctx context.Context, c *call) (_ deletion, err erro
 }
 
 func (a *annotations) storeAfter(ctx context.Context, c *call, err *error) {
+	a.restore(c)
+
 	if serr := a.storeChanges(ctx, c, a.due(c, c.ChangedAnnotations(c.mg)), seam.StoreOptions{}); *err == nil {
 		*err = serr
 	}
@@ -159,7 +166,7 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 	var due seam.Changes
 
 	for _, ch := range changes {
-		if meta.AnnotationKeyExternalName == ch.Key || !ch.Existed || a.mayStore(c, ch.Key) {
+		if meta.AnnotationKeyExternalName == ch.Key || !ch.Existed || a.mayStore(c, ch) {
 			due = append(due, ch)
 		}
 	}
@@ -167,36 +174,55 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 	return due
 }
 
+// restore what was held back for long enough, unless the annotation was changed since.
+func (a *annotations) restore(c *call) {
+	for key, ch := range a.changes.get(c.mg) {
+		wait := unstableInterval - c.Now().Sub(ch.last)
+
+		switch {
+		case !ch.holds || c.mg.GetAnnotations()[key] != ch.stored:
+		case wait > 0:
+			c.Requeue(seam.Within(wait))
+		default:
+			meta.AddAnnotations(c.mg, map[string]string{key: ch.held})
+		}
+	}
+}
+
 // mayStore reports whether a change of an annotation that was set before is to be stored
 // now, and counts it if it is.
-func (a *annotations) mayStore(c *call, key string) bool {
+func (a *annotations) mayStore(c *call, of seam.Change) bool {
 	may, first := true, false
 
 	a.changes.update(c.mg, func(all *map[string]change) {
+		// Maps that were handed out are not changed.
+		*all = maps.Clone(*all)
 		if *all == nil {
 			*all = map[string]change{}
 		}
 
-		ch, now := (*all)[key], c.Now()
+		ch, now := (*all)[of.Key], c.Now()
+		since := now.Sub(ch.last)
 
-		switch since := now.Sub(ch.last); {
-		case since >= 2*unstableInterval:
+		if since >= 2*unstableInterval {
 			ch.times = 0
-		case ch.times >= unstableAfter && since < unstableInterval:
-			may = false
-			return
 		}
 
-		ch.times++
-		ch.last = now
-		first = ch.times == unstableAfter
-		(*all)[key] = ch
+		if may = ch.times < unstableAfter || since >= unstableInterval; may {
+			ch = change{times: ch.times + 1, last: now}
+			first = ch.times == unstableAfter
+		} else {
+			ch.held, ch.stored, ch.holds = of.Value, of.Was, true
+			c.Requeue(seam.Within(unstableInterval - since))
+		}
+
+		(*all)[of.Key] = ch
 	})
 
 	if first {
-		a.log.Info("The provider changes an annotation all the time", "annotation", key, "uid", c.mg.GetUID())
+		a.log.Info("The provider changes an annotation all the time", "annotation", of.Key, "uid", c.mg.GetUID())
 		a.record.Event(c.mg, event.Warning(reasonUnstableAnnotation,
-			errors.Errorf("the provider changes the annotation %s all the time: it is stored once in %s from now on", key, unstableInterval)))
+			errors.Errorf("the provider changes the annotation %s all the time: it is stored once in %s from now on", of.Key, unstableInterval)))
 	}
 
 	return may

@@ -3,14 +3,9 @@ package managed
 import (
 	"context"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
@@ -62,38 +57,11 @@ func newAsync(t *asyncstate.Tracker, p parts) layer {
 
 	l := layer{patch: t.Patch(), upstream: []upstream.ReconcilerOption{upstream.WithDeterministicExternalName(true)}}
 
-	if _, none := p.record.(*event.NopRecorder); !none {
-		l.upstream = append(l.upstream, upstream.WithRecorder(&deletionRecorder{Recorder: p.record}))
-	}
-
 	if !p.settings.deterministicExternalName {
 		l.external = func(next external) external { return &recordedExternal{external: next} }
 	}
 
 	return l
-}
-
-// A deletionRecorder leaves out upstream's event that the deletion was requested if the
-// last request was refused: upstream sees only that another one has begun.
-type deletionRecorder struct {
-	event.Recorder
-}
-
-// reasonDeleted is upstream's.
-const reasonDeleted event.Reason = "DeletedExternalResource"
-
-// Event records an event.
-func (r *deletionRecorder) Event(o runtime.Object, e event.Event) {
-	if c, ok := o.(resource.Conditioned); ok && e.Type == event.TypeNormal && e.Reason == reasonDeleted && c.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionFalse {
-		return
-	}
-
-	r.Recorder.Event(o, e)
-}
-
-// WithAnnotations returns a recorder of events with annotations.
-func (r *deletionRecorder) WithAnnotations(keysAndValues ...string) event.Recorder {
-	return &deletionRecorder{Recorder: r.Recorder.WithAnnotations(keysAndValues...)}
 }
 
 // recordedExternal does not connect if a create was announced that has no record.

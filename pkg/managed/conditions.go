@@ -43,8 +43,9 @@ const (
 	// ReasonReserved means that the managed resource has the name now.
 	ReasonReserved xpv2.ConditionReason = "Reserved"
 
-	// ReasonReservationNotNeeded means that the management policies allow no
-	// change of the external resource, so that nothing is reserved.
+	// ReasonReservationNotNeeded means that nothing is reserved, and that nothing
+	// has to be: the management policies allow no change of the external resource,
+	// or no create has confirmed its name.
 	ReasonReservationNotNeeded xpv2.ConditionReason = "NotNeeded"
 )
 

@@ -42,12 +42,12 @@ func TestFinalizerGuard(t *testing.T) {
 			observe: pause,
 		},
 		"PausedMeanwhileWithout": {
-			reason:  "It is without the guard, as upstream has it.",
+			reason:  "Without the guard it is added, but nothing is created for what is known to be paused.",
 			object:  bucket(),
 			opts:    []ReconcilerOption{WithoutFinalizerGuard()},
 			observe: pause,
 			want:    []string{FinalizerName},
-			creates: 1,
+			creates: 0,
 		},
 		"Deleting": {
 			reason:  "No finalizer is added to what is being deleted.",

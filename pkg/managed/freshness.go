@@ -3,6 +3,8 @@ package managed
 import (
 	"context"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +24,13 @@ type freshness struct {
 	external
 }
 
+// Connect to the provider.
+func (e *freshness) Connect(ctx context.Context, c *call) error {
+	defer e.notice(c, c.mg.GetResourceVersion())
+
+	return e.external.Connect(ctx, c)
+}
+
 // Observe the external resource.
 func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
 	defer e.notice(c, c.mg.GetResourceVersion())
@@ -31,7 +40,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
 
 // Create the external resource.
 func (e *freshness) Create(ctx context.Context, c *call) (creation, error) {
-	if err := stale(c); err != nil {
+	if err := stale(c, xpv2.ManagementActionCreate); err != nil {
 		return creation{}, err
 	}
 
@@ -42,7 +51,7 @@ func (e *freshness) Create(ctx context.Context, c *call) (creation, error) {
 
 // Update the external resource.
 func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	if err := stale(c); err != nil {
+	if err := stale(c, xpv2.ManagementActionUpdate); err != nil {
 		return ExternalUpdate{}, err
 	}
 
@@ -53,7 +62,7 @@ func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error)
 
 // Delete the external resource.
 func (e *freshness) Delete(ctx context.Context, c *call) (deletion, error) {
-	if err := stale(c); err != nil {
+	if err := stale(c, xpv2.ManagementActionDelete); err != nil {
 		return deletion{}, err
 	}
 
@@ -69,19 +78,30 @@ func (e *freshness) notice(c *call, before string) {
 	}
 }
 
-// stale returns a conflict if the managed resource is known not to be the one on the
-// API server.
-func stale(c *call) error {
-	if !c.Moved(c.mg) {
-		return nil
-	}
+const messageLeftAlone = "its external resource was left alone"
 
-	why := "it has changed since it was read; its external resource was left alone"
-	if c.Gone() {
-		why = "it no longer exists; its external resource was left alone"
+// stale returns a conflict if the managed resource is known not to be the one on the
+// API server. The answer to a write, of a provider's own finalizer for instance, may have
+// shown that the action is not to be done.
+func stale(c *call, action xpv2.ManagementAction) error {
+	var why string
+
+	switch {
+	case c.Gone():
+		why = "it no longer exists"
+	case c.Moved(c.mg):
+		why = "it has changed since it was read"
+	case meta.IsPaused(c.mg):
+		why = "it is paused"
+	case !allows(c.mg, action):
+		why = "its management policies no longer allow this"
+	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.mg):
+		why = "it is being deleted"
+	default:
+		return nil
 	}
 
 	gk := c.mg.GetObjectKind().GroupVersionKind()
 
-	return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, c.mg.GetName(), errors.New(why))
+	return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, c.mg.GetName(), errors.New(why+"; "+messageLeftAlone))
 }

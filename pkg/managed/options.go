@@ -109,7 +109,7 @@ func WithRecorder(er event.Recorder) ReconcilerOption {
 
 	return func(r *Reconciler) {
 		r.config.record = er
-		fromUpstream(upstream.WithRecorder(er))(r)
+		fromUpstream(upstream.WithRecorder(&upstreamRecorder{Recorder: er}))(r)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // AnnotationKeyCreateRefused is set on a managed resource whose external resource
@@ -86,6 +88,7 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 	case err != nil:
 		return creation{}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
 	case !o.ResourceExists:
+		followWrite(c, seen)
 		return e.external.Create(ctx, c)
 	case !e.adopt:
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: refusedAs(seen)})
@@ -96,6 +99,20 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 	e.record.Event(c.mg, event.Normal(reasonAdopted, "The external resource appeared right before it was to be created. It is managed from now on.", "external-name", meta.GetExternalName(c.mg)))
 
 	return creation{}, nil
+}
+
+// followWrite makes the managed resource follow a write that the provider made of its
+// copy in Observe, of status for instance. What was decided from the managed resource
+// still holds.
+func followWrite(c *call, seen resource.Managed) {
+	is := c.Base()
+	if is == nil || is.GetResourceVersion() != seen.GetResourceVersion() {
+		return
+	}
+
+	if is.GetGeneration() == c.mg.GetGeneration() && meta.IsPaused(is) == meta.IsPaused(c.mg) && meta.WasDeleted(is) == meta.WasDeleted(c.mg) && identityOf(is) == identityOf(c.mg) {
+		c.mg.SetResourceVersion(seen.GetResourceVersion())
+	}
 }
 
 // newRefusal returns the layer that leaves an external resource alone that was refused.
@@ -121,11 +138,8 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
 
 	switch {
 	case !o.ResourceExists:
-		if !meta.WasDeleted(c.mg) {
-			// It no longer exists, and what will be created is the managed
-			// resource's. This is stored when the create is announced.
-			meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
-		}
+	case meta.GetExternalCreateSucceeded(c.mg).After(meta.GetExternalCreateFailed(c.mg)):
+		// What was refused no longer existed, and this was created since.
 	case refused != refusedAs(c.mg):
 		// The managed resource was given another name since.
 	case meta.WasDeleted(c.mg):
@@ -135,6 +149,18 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
 	}
 
 	return o, nil
+}
+
+// Create the external resource. What is created is the managed resource's own.
+func (e *refusal) Create(ctx context.Context, c *call) (creation, error) {
+	o, err := e.external.Create(ctx, c)
+
+	if err == nil && o.State == seam.Done && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
+		// This is stored with the result of the create.
+		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
+	}
+
+	return o, err
 }
 
 // refusedAs says which external resource was refused. One without a name can't be

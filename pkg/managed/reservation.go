@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -16,8 +17,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// releaseTimeout bounds the requests that give a lease back.
+const releaseTimeout = 10 * time.Second
+
+const (
+	messageOnlyObserved = "The management policies allow no change of the external resource."
+	messageUnconfirmed  = "Nothing is reserved: no create has confirmed the external name."
 )
 
 // WithExternalNameReservation lets one managed resource at a time act on an
@@ -53,7 +64,7 @@ import (
 // The provider needs get, create, update and delete of leases.coordination.k8s.io
 // in the namespace, and get of each kind that shares the keys. It costs one or two
 // requests when a managed resource is first observed by this process, one for each
-// Create, Update and Delete, one more for a create that failed, one for each Observe of
+// Create, Update and Delete, two more for a create that failed, one for each Observe of
 // what was never created, and one when the managed resource is removed; none while
 // nothing changes.
 //
@@ -138,6 +149,9 @@ type holding struct {
 	key   string
 	lease lease
 
+	// found means that the external resource was seen to exist.
+	found bool
+
 	// nothing means that the managed resource may hold nothing, and is known to.
 	nothing bool
 
@@ -180,14 +194,16 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	o, err := r.external.Observe(ctx, c)
 
 	switch {
-	case err != nil || o.State != seam.Done:
+	case err != nil:
 		return o, err
-	case o.ResourceExists || mayExist(c.mg):
+	case o.State == seam.Done && (o.ResourceExists || mayExist(c.mg)):
 		// Its name may be known only now.
-		err = r.reserve(ctx, c, false)
-	default:
+		if err = r.reserve(ctx, c, false); err == nil && o.ResourceExists {
+			r.held.update(c.mg, func(h *holding) { h.found = true })
+		}
+	case !mayExist(c.mg):
 		// A create that failed in another process, or asynchronously.
-		r.letGo(ctx, c.mg)
+		r.letGo(ctx, c)
 	}
 
 	if leaves(c.mg, err) {
@@ -200,7 +216,10 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 // observeOnly observes for a managed resource that may not change its external
 // resource, and so has nothing to reserve.
 func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, error) {
-	if had := r.held.get(c.mg); !had.nothing && !had.released {
+	// What is in progress may still change the external resource.
+	busy := meta.ExternalCreateIncomplete(c.mg) || recorded(c.mg)
+
+	if had := r.held.get(c.mg); !busy && !had.nothing && !had.released {
 		// An earlier process may have reserved it.
 		if key := r.key(c.mg); had.key == "" && key != "" {
 			had.lease = lease{name: leaseName(key)}
@@ -212,7 +231,7 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, er
 	}
 
 	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
-		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, "The management policies allow no change of the external resource.")
+		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, messageOnlyObserved)
 	}
 
 	return r.external.Observe(ctx, c)
@@ -224,12 +243,11 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 		return creation{}, err
 	}
 
-	created := mayHaveSucceeded(c.mg)
 	o, err := r.external.Create(ctx, c)
 
 	switch {
-	case err != nil && o.State == seam.Done && !created:
-		r.letGo(ctx, c.mg)
+	case err != nil && o.State == seam.Done && !asyncstate.OutcomeUnknown(err) && r.failedAlone(ctx, c.mg):
+		r.letGo(ctx, c)
 	case err == nil:
 		// The create can't be undone, so an error is for the next reconcile,
 		// which meets it again.
@@ -279,20 +297,23 @@ func (f *reservedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Obje
 	return nil
 }
 
-// mayExist reports whether a create of ours may have made the external resource.
+// mayExist reports whether the last create of ours may have made the external resource.
 func mayExist(mg resource.Managed) bool {
-	return mayHaveSucceeded(mg) || meta.ExternalCreateIncomplete(mg)
+	succeeded := meta.GetExternalCreateSucceeded(mg)
+
+	return !succeeded.IsZero() && !meta.GetExternalCreateFailed(mg).After(succeeded) || meta.ExternalCreateIncomplete(mg)
 }
 
-func mayHaveSucceeded(mg resource.Managed) bool {
-	return !meta.GetExternalCreateSucceeded(mg).IsZero()
+// neverCreated reports whether no create of ours can have made an external resource.
+func neverCreated(mg resource.Managed) bool {
+	return meta.GetExternalCreateSucceeded(mg).IsZero() && !meta.ExternalCreateIncomplete(mg)
 }
 
 // leaves reports whether a managed resource is to be removed as if there were no
 // external resource, since that is reserved by another, and it created none itself.
 func leaves(mg resource.Managed, err error) bool {
 	var held *heldError
-	return errors.As(err, &held) && meta.WasDeleted(mg) && !mayExist(mg)
+	return errors.As(err, &held) && meta.WasDeleted(mg) && neverCreated(mg)
 }
 
 // check that no other managed resource has what mg is to create.
@@ -313,9 +334,9 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 
 	if mine {
 		r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l} })
+	} else if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
+		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, messageUnconfirmed)
 	}
-
-	r.free(c)
 
 	return nil
 }
@@ -342,7 +363,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, surely bool) error {
 		return r.refused(c, err)
 	}
 
-	r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l} })
+	r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l, found: had.found && had.key == key} })
 
 	if had.key != "" && had.key != key {
 		r.giveBack(ctx, c.mg, had.lease)
@@ -373,11 +394,39 @@ func (r *reservation) free(c *call) {
 	}
 }
 
-// letGo gives back what a managed resource holds that created nothing.
-func (r *reservation) letGo(ctx context.Context, mg resource.Managed) {
-	if had := r.held.get(mg); had.key != "" && r.giveBack(ctx, mg, had.lease) {
-		r.held.update(mg, func(h *holding) { *h = holding{} })
+// letGo gives back what a managed resource holds whose creates all failed. What was
+// found to exist, or was never to be created, is kept.
+func (r *reservation) letGo(ctx context.Context, c *call) {
+	had := r.held.get(c.mg)
+	if had.key == "" || had.found || meta.GetExternalCreatePending(c.mg).IsZero() || !r.giveBack(ctx, c.mg, had.lease) {
+		return
 	}
+
+	r.held.update(c.mg, func(h *holding) { *h = holding{} })
+
+	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionTrue {
+		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, messageUnconfirmed)
+	}
+}
+
+// failedAlone reports whether a create that failed is the last one: it was not another
+// process that has taken over, and whose create may have succeeded.
+func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool {
+	pending, succeeded := meta.GetExternalCreatePending(mg), meta.GetExternalCreateSucceeded(mg)
+	if !pending.After(succeeded) {
+		return false
+	}
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(r.kind)
+
+	err := r.leases.live.Get(ctx, client.ObjectKeyFromObject(mg), live)
+
+	return err == nil && live.GetUID() == mg.GetUID() &&
+		meta.GetExternalCreatePending(live).Equal(pending) && meta.GetExternalCreateSucceeded(live).Equal(succeeded)
 }
 
 // release what a managed resource had whose finalizer is removed.
@@ -398,6 +447,10 @@ func (r *reservation) release(ctx context.Context, mg resource.Managed) {
 // giveBack a lease, and report whether that is done. One that stays is taken over once
 // its holder no longer exists.
 func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease) bool {
+	// The reconcile may have ended because a call took too long.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+
 	err := r.leases.release(ctx, l, r.holder(mg))
 	if err != nil {
 		r.log.Info("Cannot release the reservation of an external name", "uid", mg.GetUID(), "error", err)

@@ -73,9 +73,17 @@ func (s *Session) Base() client.Object { return s.base }
 func (s *Session) Gone() bool { return s != nil && s.gone }
 
 // Moved reports whether the API server is known to have another state of o than the
-// one that o was read from, or not to have o.
+// one that o was read from, or not to have o. A read that is older than the last write
+// through the seams is known to be old, too.
 func (s *Session) Moved(o client.Object) bool {
-	return s != nil && (s.gone || s.Tracks(o) && o.GetResourceVersion() != s.base.GetResourceVersion())
+	switch {
+	case s == nil:
+		return false
+	case s.gone:
+		return true
+	default:
+		return s.Tracks(o) && (o.GetResourceVersion() != s.base.GetResourceVersion() || OlderThan(o.GetResourceVersion(), s.memory.get(o).version))
+	}
 }
 
 // StatusWritten reports whether the inner reconciler wrote, or would have written,
