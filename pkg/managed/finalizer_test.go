@@ -42,7 +42,7 @@ func TestFinalizerGuard(t *testing.T) {
 			observe: pause,
 		},
 		"PausedMeanwhileWithout": {
-			reason:  "It is without the guard, as upstream has it.",
+			reason:  "It has no guard, as with upstream.",
 			object:  bucket(),
 			opts:    []ReconcilerOption{WithoutFinalizerGuard()},
 			observe: pause,

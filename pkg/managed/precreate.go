@@ -137,8 +137,8 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
 	return o, nil
 }
 
-// refusedAs says which external resource was refused. One without a name can't be
-// told from another.
+// refusedAs returns the name of the external resource that was refused. Without a
+// name it returns the UID of the managed resource.
 func refusedAs(mg resource.Managed) string {
 	if n := meta.GetExternalName(mg); n != "" {
 		return n

@@ -45,8 +45,8 @@ import (
 // owner in another namespace is not possible. Names that the external system
 // assigns are reserved as soon as they are known.
 //
-// By default the external name has to tell the external resource from all others
-// of its kind and provider config. If it doesn't (names within a parent, or a
+// By default the external name has to be unique among the external resources of its
+// kind and provider config. If it doesn't (names within a parent, or a
 // region), or if kinds or provider configs share external resources, pass
 // WithReservationKey.
 //
@@ -187,7 +187,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 		err = r.reserve(ctx, c, false)
 	default:
 		// A create that failed in another process, or asynchronously.
-		r.letGo(ctx, c.mg)
+		r.releaseUnused(ctx, c.mg)
 	}
 
 	if leaves(c.mg, err) {
@@ -229,7 +229,7 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 
 	switch {
 	case err != nil && o.State == seam.Done && !created:
-		r.letGo(ctx, c.mg)
+		r.releaseUnused(ctx, c.mg)
 	case err == nil:
 		// The create can't be undone, so an error is for the next reconcile,
 		// which meets it again.
@@ -259,7 +259,8 @@ func (r *reservation) Delete(ctx context.Context, c *call) (deletion, error) {
 	return r.external.Delete(ctx, c)
 }
 
-// reservedFinalizer gives back what a managed resource had whose finalizer is removed.
+// reservedFinalizer releases the lease of a managed resource whose finalizer is
+// removed.
 type reservedFinalizer struct {
 	resource.Finalizer
 
@@ -320,7 +321,8 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	return nil
 }
 
-// reserve what mg has. surely asks the API server also if it was mg's before.
+// reserve the external name of mg. If surely is true it reads the lease even if mg
+// held it before.
 func (r *reservation) reserve(ctx context.Context, c *call, surely bool) error {
 	key, had := r.key(c.mg), r.held.get(c.mg)
 
@@ -373,14 +375,14 @@ func (r *reservation) free(c *call) {
 	}
 }
 
-// letGo gives back what a managed resource holds that created nothing.
-func (r *reservation) letGo(ctx context.Context, mg resource.Managed) {
+// releaseUnused releases the lease of a managed resource that created nothing.
+func (r *reservation) releaseUnused(ctx context.Context, mg resource.Managed) {
 	if had := r.held.get(mg); had.key != "" && r.giveBack(ctx, mg, had.lease) {
 		r.held.update(mg, func(h *holding) { *h = holding{} })
 	}
 }
 
-// release what a managed resource had whose finalizer is removed.
+// release the leases of a managed resource whose finalizer is removed.
 func (r *reservation) release(ctx context.Context, mg resource.Managed) {
 	had := r.held.get(mg)
 	r.held.update(mg, func(h *holding) { *h = holding{released: true} })
@@ -395,8 +397,8 @@ func (r *reservation) release(ctx context.Context, mg resource.Managed) {
 	}
 }
 
-// giveBack a lease, and report whether that is done. One that stays is taken over once
-// its holder no longer exists.
+// giveBack releases a lease, and reports whether it did. A lease that stays is taken
+// over once its holder no longer exists.
 func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease) bool {
 	err := r.leases.release(ctx, l, r.holder(mg))
 	if err != nil {
