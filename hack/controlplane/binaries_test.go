@@ -156,7 +156,7 @@ func TestBinariesBuiltOnceByMany(t *testing.T) {
 			t.Errorf("caller %d: %v", i, errs[i])
 		}
 		if diff := cmp.Diff(dirs[0], dirs[i]); diff != "" {
-			t.Errorf("Everybody gets the same folder: -want, +got:\n%s", diff)
+			t.Errorf("All callers get the same folder: -want, +got:\n%s", diff)
 		}
 	}
 	if diff := cmp.Diff([]string{etcd, apiServer, controllerManager}, f.built(t)); diff != "" {
