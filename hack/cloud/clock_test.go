@@ -29,7 +29,7 @@ func TestManualClockSleep(t *testing.T) {
 			now:    start,
 		},
 		"Advanced": {
-			reason: "A sleeper wakes once the clock has moved far enough, in as many steps as it takes.",
+			reason: "Sleep returns once the clock has moved far enough, in any number of steps.",
 			clock:  NewManualClock(start),
 			d:      time.Minute,
 			while: func(ctx context.Context, c *ManualClock) error {

@@ -564,7 +564,7 @@ func TestRandomLives(t *testing.T) {
 
 			for id := range made {
 				if !exists[id] && !deleted[id] {
-					t.Fatalf("seed %d: %s is gone, and nobody deleted it", seed, id)
+					t.Fatalf("seed %d: %s no longer exists, but it was not deleted", seed, id)
 				}
 			}
 

@@ -156,7 +156,7 @@ func TestBinariesBuiltOnceByMany(t *testing.T) {
 			t.Errorf("caller %d: %v", i, errs[i])
 		}
 		if diff := cmp.Diff(dirs[0], dirs[i]); diff != "" {
-			t.Errorf("Everybody gets the same folder: -want, +got:\n%s", diff)
+			t.Errorf("All callers get the same folder: -want, +got:\n%s", diff)
 		}
 	}
 	if diff := cmp.Diff([]string{etcd, apiServer, controllerManager}, f.built(t)); diff != "" {
@@ -178,12 +178,12 @@ func TestBinariesFailure(t *testing.T) {
 		"Memory": {
 			reason: "A compiler that the kernel has killed wants memory.",
 			build:  `echo "k8s.io/api/core/v1: compile: signal: killed" >&2; exit 1`,
-			want:   []string{"want of memory", "2.2 GiB", "GOMAXPROCS=1"},
+			want:   []string{"ran out of memory", "2.2 GiB", "GOMAXPROCS=1"},
 		},
 		"GoKilled": {
 			reason: "So does a go command that was itself killed and could say nothing.",
 			build:  `kill -KILL $$`,
-			want:   []string{"want of memory", "signal: killed"},
+			want:   []string{"ran out of memory", "signal: killed"},
 		},
 		"Proxy": {
 			reason: "A proxy that isn't reached is a matter of the network.",
@@ -248,8 +248,8 @@ func TestBinariesWithoutCache(t *testing.T) {
 	}
 }
 
-// Each build starts another process, says that it's at work through a fifo, and
-// never ends by itself. The other process keeps the fifo open: its end is the
+// Each build starts another process, reports through a fifo that it runs, and never
+// ends by itself. The other process keeps the fifo open: its end is the
 // end of them all.
 func TestBinariesCancelled(t *testing.T) {
 	cases := map[string]struct {

@@ -30,7 +30,7 @@ func causes() []cause {
 		},
 		{
 			signs:  []string{"signal: killed", "out of memory", "cannot allocate memory"},
-			advice: "a compiler or the linker was killed, most likely for want of memory: building kube-apiserver takes up to 2.2 GiB; free some, or build less at once with GOMAXPROCS=1",
+			advice: "a compiler or the linker was killed, most likely because the machine ran out of memory: building kube-apiserver takes up to 2.2 GiB; free some, or build less at once with GOMAXPROCS=1",
 		},
 		{
 			signs:  []string{"(running go ", "toolchain not available"},

@@ -12,7 +12,7 @@ import (
 )
 
 // lockInterval is how often a waiting process tries again. The system's own
-// waiting can't be given up when a context ends.
+// waiting can't be cancelled by a context.
 const lockInterval = 100 * time.Millisecond
 
 // A lock keeps other goroutines and other processes out. The system releases it

@@ -97,7 +97,7 @@ func TestStories(t *testing.T) {
 			},
 			graft: []seen{
 				{"READY after 10 reconciles", deleting, true},
-				{whyRow, "WaitingForFinalizers\nWaiting for others to remove their finalizers: example.org/backup", true},
+				{whyRow, "WaitingForFinalizers\nWaiting for other controllers to remove their finalizers: example.org/backup", true},
 				{"in the end", gone, true},
 			},
 		},

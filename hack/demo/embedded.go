@@ -62,7 +62,7 @@ func (p *inMemoryProcess) first(ctx context.Context, objs []sample.Instance) err
 	return p.reconcile(ctx, 1, objs)
 }
 
-// reconcile goes on after errors, as a work queue does.
+// reconcile continues after errors, as a work queue does.
 func (p *inMemoryProcess) reconcile(ctx context.Context, n int, objs []sample.Instance) error {
 	for _, o := range objs {
 		embedded.Drive(ctx, p.reconciler, requestFor(o), n, nil)

@@ -161,7 +161,7 @@ func (s *realStage) start(ctx context.Context, p provider) (process, error) {
 		return nil, fmt.Errorf("cannot make a manager: %w", err)
 	}
 
-	// Everybody who polls has to be polled some time: here, when the story says.
+	// The reconciler expects polls. Here they happen when the story says so.
 	polls := make(chan event.GenericEvent)
 
 	err = ctrl.NewControllerManagedBy(m).

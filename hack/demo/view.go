@@ -70,7 +70,7 @@ func (v view) says(r xpv2.ConditionReason, words string) bool {
 		strings.Contains(d.Message, words) && ready.Message == d.Message
 }
 
-// storedName tells what the external-name annotation is worth.
+// storedName describes the external-name annotation: empty, stored, or wrong.
 func (v view) storedName() string {
 	switch name := meta.GetExternalName(v); {
 	case name == "":

@@ -94,7 +94,7 @@ func TestAsyncLife(t *testing.T) {
 	answers.await(t, cloud.OpUpdate, len(rest))
 	w.all(t, rest, "an update runs", says(asyncstate.TypeOperation, "True", asyncstate.ReasonRunning, "update, attempt 1, since T"))
 
-	// The last spec wins, whatever was under way.
+	// The last spec is applied, whatever was in progress.
 	s.merge(t, `{"spec":{"forProvider":{"size":7}}}`, rest...)
 	answers.open(cloud.OpUpdate)
 	s.until(t, "all are of the last size", rest, func(mg sample.Instance) bool { return isAvailable(mg) && size(world, mg) == "7" })

@@ -73,7 +73,7 @@ func TestInterruptedCreate(t *testing.T) {
 		world *cloud.Cloud
 		want  outcome
 	}{
-		// Upstream goes on with none of the five sorts. Two have made something.
+		// Upstream continues with none of the five kinds. Two have created something.
 		{flavour: upstream, world: cloud.New(cloud.Options{}), want: outcome{Stuck: 10 * each, Resources: 4 * each}},
 		// The two that leave are gone, and what the three others have is there once.
 		{flavour: resolving(world), world: world, want: outcome{Named: 6 * each, Resources: 6 * each}},

@@ -106,10 +106,10 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 			provider: graft,
 			want: [3]said{
 				{"True", "BlockedByProtection", "2 of 5 dependents deleted, 40%. Database/shop-protected: protected by a Usage. " +
-					"Database/shop-held since T: WaitingForFinalizers: Waiting for others to remove their finalizers: example.org/other. " +
-					"Database/shop-paused since T: BlockedByPause: Reconciliation is paused, and deletion with it. Remove the annotation crossplane.io/paused (or allow management policies) to go on."},
+					"Database/shop-held since T: WaitingForFinalizers: Waiting for other controllers to remove their finalizers: example.org/other. " +
+					"Database/shop-paused since T: BlockedByPause: Reconciliation is paused, and deletion with it. To continue, remove the annotation crossplane.io/paused, or allow management policies."},
 				{"True", "BlockedByProtection", "3 of 5 dependents deleted, 60%. Database/shop-protected: protected by a Usage. " +
-					"Database/shop-paused since T: BlockedByPause: Reconciliation is paused, and deletion with it. Remove the annotation crossplane.io/paused (or allow management policies) to go on."},
+					"Database/shop-paused since T: BlockedByPause: Reconciliation is paused, and deletion with it. To continue, remove the annotation crossplane.io/paused, or allow management policies."},
 				{"True", "BlockedByProtection", "4 of 5 dependents deleted, 80%. Database/shop-protected: protected by a Usage."},
 			},
 		},

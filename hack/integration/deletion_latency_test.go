@@ -181,7 +181,7 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 
 		// The gate is still closed.
 		if got := saysOf(s.fetch(t, a.claim), reconciler.TypeDeleting); got.String() != "True/DeletionRequested" {
-			t.Fatalf("%s: while its reconciler is at work: want Deleting to be True/DeletionRequested, got %s", name, got)
+			t.Fatalf("%s: while its reconciler runs: want Deleting to be True/DeletionRequested, got %s", name, got)
 		}
 
 		if xr := s.fetch(t, a.composite); meta.WasDeleted(xr) {

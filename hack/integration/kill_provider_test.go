@@ -101,8 +101,8 @@ func TestKilledProvider(t *testing.T) {
 	t.Logf("%d managed resources were created in all", len(u.created))
 }
 
-// The same for upstream and a provider of upjet's shape, with fewer kills. What comes
-// of it depends on when they were; that it isn't good doesn't.
+// The same for upstream and a provider of upjet's shape, with fewer kills. The
+// figures depend on the times of the kills. That there is damage doesn't.
 func TestKilledProviderUpstream(t *testing.T) {
 	const kills = 12
 

@@ -98,8 +98,8 @@ func TestTerminatingNamespace(t *testing.T) {
 		refers xpv2.ProviderConfigReference
 		// connects is false if the provider config doesn't exist.
 		connects bool
-		// upstream and graft are what is found once the external system lets the
-		// external resource go. If usages are protected that is nothing, always.
+		// upstream and graft are what is found once the external system has deleted
+		// the external resource. If usages are protected nothing is left.
 		upstream, graft found
 		// moves is whether the Bucket is then pointed to a provider config that
 		// isn't in the namespace, and moved what is found after that.
@@ -107,7 +107,7 @@ func TestTerminatingNamespace(t *testing.T) {
 		upstreamWhenMoved, whenMoved found
 	}{
 		"ClusterProviderConfig": {
-			reason:   "With upstream's tracker the Bucket can't connect any more, and nothing goes. With Graft's all goes.",
+			reason:   "With upstream's tracker the Bucket can't connect any more, and nothing is deleted. With Graft's everything is deleted.",
 			refers:   xpv2.ProviderConfigReference{Kind: sample.ClusterProviderConfigKind, Name: "default"},
 			connects: true,
 			upstream: found{left: stuck, says: refused},

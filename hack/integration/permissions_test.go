@@ -17,7 +17,7 @@ import (
 )
 
 // Upstream needs no permission to patch, so a provider may have none. A managed
-// resource must live and go without it, too.
+// resource must be created and deleted without it, too.
 func TestWithoutPermissionToPatch(t *testing.T) {
 	const user = "provider"
 

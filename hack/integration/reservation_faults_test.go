@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A leaseFault is what becomes of a request for a Lease.
+// A leaseFault is a failure of a request for a Lease.
 type leaseFault int
 
 const (

@@ -30,7 +30,7 @@ func TestReservationHolderKilled(t *testing.T) {
 
 	r := newReferee(cloud.New(cloud.Options{}))
 
-	// Creates take until they are let go, whether their process lives or not.
+	// Creates take until they are released, even if their process has stopped.
 	underWay, released := make(chan act, 2), make(chan struct{})
 	letGo := sync.OnceFunc(func() { close(released) })
 	r.hold = func(_ context.Context, a act) {
@@ -77,7 +77,7 @@ func TestReservationHolderKilled(t *testing.T) {
 
 	l.cut()
 
-	// The holder itself goes on where the first process was: it is the same holder.
+	// The second process continues for the holder: it is the same holder.
 	tr := &traffic{}
 	start(t, r.reserved(second), setup{connectors: connectors{wait: func() {}}, traffic: tr})
 	mustCreate(second, holder)

@@ -230,7 +230,7 @@ func newOthers(t *testing.T, s server, fleet []sample.Instance, seed uint64) *ot
 
 	o := &others{server: s, seed: seed, wrote: map[types.UID]map[string]string{}}
 
-	// The test goes on using its own.
+	// The test keeps its own copies.
 	for _, mg := range fleet {
 		o.fleet = append(o.fleet, read(t, s, mg))
 	}

@@ -415,8 +415,8 @@ func (c *churn) redefine(ctx context.Context, d *rand.Rand) {
 // the API server even keeps one waiting for two seconds if the definition is new.
 // The object stays in the store then. If the kind comes back with the other scope
 // under the same plural, the API server can't make sense of the object's key, and
-// fails to list the kind, and so to delete its definition, for ever. So nothing
-// may be under way then.
+// fails to list the kind, and so to delete its definition, for ever. So no write
+// may be in progress then.
 func (c *churn) undefine(ctx context.Context, s *slot, as served, scope, plural bool) bool {
 	next := as
 

@@ -95,7 +95,7 @@ func TestCompare(t *testing.T) {
 			},
 		},
 		"TypeOfItsOwn": {
-			reason: "A type that is declared anew can't be used where upstream's is asked for, however equal it looks.",
+			reason: "A type that is declared again is not upstream's type, even if it has the same definition.",
 			upstream: `
 				type T struct{ A int }
 				type G[m any] struct{ M m }`,

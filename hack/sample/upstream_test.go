@@ -172,7 +172,7 @@ func TestUpstreamDeletesSilently(t *testing.T) {
 	must(t, "Drive()", trace.Err())
 
 	if got := ready(read(t, s, d)); got != "True/Available" {
-		t.Errorf("Ready after 10 reconciles of a deleted object that somebody else holds: upstream leaves True/Available, got %s", got)
+		t.Errorf("Ready after 10 reconciles of a deleted object with another finalizer: upstream leaves True/Available, got %s", got)
 	}
 }
 

@@ -31,8 +31,8 @@ type fault struct {
 	// suits reports whether the fault can happen at such a step.
 	suits func(s step) bool
 
-	// strike decides what becomes of the step that the ticket is for. It goes on
-	// waiting for its turn unless it is released, or its process killed.
+	// strike decides the verdict on the step of the ticket. The step keeps waiting
+	// for its turn unless it is released, or its process killed.
 	strike func(w *world, t *ticket) error
 }
 
@@ -44,7 +44,7 @@ func writesTo(t target) func(step) bool {
 	return func(s step) bool { return s.target == t && s.write }
 }
 
-// fails returns a strike that lets the step go on with a verdict.
+// fails returns a strike that releases the step with a verdict.
 func fails(v func(s step) verdict) func(*world, *ticket) error {
 	return func(w *world, t *ticket) error {
 		w.release(t, v(t.step))

@@ -50,7 +50,7 @@ type ticket struct {
 	verdict chan verdict
 }
 
-// A verdict is what becomes of a step.
+// A verdict is the result of a step.
 type verdict struct {
 	// instead of the effect the caller gets this error.
 	instead error
@@ -77,7 +77,7 @@ func (w *world) pass(ctx context.Context, p *process, s step, effect func() erro
 	case v := <-t.verdict:
 		return w.take(t, v)
 	case <-ctx.Done():
-		// Who stalls can't give up either.
+		// A process that stalls can't stop waiting either.
 		time.Sleep(time.Until(p.awake()))
 
 		if !w.leave(t) {

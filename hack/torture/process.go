@@ -95,7 +95,7 @@ func (w *world) start() error {
 	return nil
 }
 
-// kill a process. What it has under way never comes back to it.
+// kill a process. It gets no answer to its requests in progress.
 func (w *world) kill(p *process) {
 	w.mu.Lock()
 	p.dead = true

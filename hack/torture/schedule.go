@@ -91,7 +91,7 @@ func (w *world) possible() (now []action, next time.Time) {
 		w.delay(t)
 
 		if t.ctx.Err() != nil {
-			// It gives up, once it gets to run.
+			// Its caller stops waiting, once its process runs.
 			at(t.process.awake(), func() error { w.rest(); return nil })
 			continue
 		}

@@ -108,8 +108,8 @@ func (r *report) total(side string) count {
 	return out
 }
 
-// violates says what about a life must not be, with Graft. It is empty if all is
-// well.
+// violates returns how a life with Graft breaks the rules. It returns "" if it does
+// not.
 func violates(p point, f finding) string {
 	switch {
 	case f.err != nil:
@@ -117,7 +117,7 @@ func violates(p point, f finding) string {
 	case f.bad():
 		return strings.Join(f.why, "; ")
 	case f.stopped && !slices.Contains(p.column.mayStop, p.kind):
-		return "it asks a person, who need not be asked: " + strings.Join(f.why, "; ")
+		return "it waits for an operator, which is not needed: " + strings.Join(f.why, "; ")
 	case f.reconciles > maxReconcilesToRest:
 		return fmt.Sprintf("%d reconciles to rest, more than %d", f.reconciles, maxReconcilesToRest)
 	default:
@@ -177,9 +177,9 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "\nGraft is its package managed: sync with WithCreateResolver for the client that is a\n"+
 		"finder, and WithDeletionConfirmation for the one that chooses names; async with\n"+
 		"WithAsync. Upstream has the same clients; its asynchronous ones are of upjet's shape.\n")
-	fmt.Fprintf(w, "\n* Nothing goes on, and a condition says that a person has to find out what came\n"+
-		"  of the create: neither fine nor stuck. Reconciles are the most that were needed\n"+
-		"  after a fault.\n")
+	fmt.Fprintf(w, "\n* Nothing is in progress, and a condition says that an operator has to determine\n"+
+		"  the outcome of the create: neither fine nor stuck. Reconciles are the most that\n"+
+		"  were needed after a fault.\n")
 }
 
 func pairs(u, g *count) []string {

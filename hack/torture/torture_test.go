@@ -178,7 +178,7 @@ func TestDetects(t *testing.T) {
 			want: func(f finding) bool { return f.duplicate && f.leak },
 		},
 		"Leak": {
-			reason: "A process that lets go of what it doesn't delete leaves it behind.",
+			reason: "A process that removes the finalizer without deleting the external resource leaks it.",
 			columns: deletion(func(p *process, d *sample.Database) error {
 				d.SetFinalizers(nil)
 				return p.world.server.Admin().Update(context.Background(), d)
@@ -187,7 +187,7 @@ func TestDetects(t *testing.T) {
 			want: func(f finding) bool { return f.leak && !f.duplicate },
 		},
 		"Stuck": {
-			reason:  "A process that never lets go is stuck.",
+			reason:  "A process that never removes the finalizer is stuck.",
 			columns: deletion(func(*process, *sample.Database) error { return nil }),
 			life:    "delete/sync/token/" + undisturbed,
 			want:    func(f finding) bool { return f.stuck && !f.leak },

@@ -35,7 +35,7 @@ const (
 	goneAfter  = 5 * time.Second
 )
 
-// A world is all there is in one life: an API server, a cloud, a user, and the
+// A world is the environment of one life: an API server, a cloud, a user, and the
 // processes of a provider. All of it is in one bubble of synctest.
 type world struct {
 	column column
@@ -65,8 +65,8 @@ type world struct {
 	reconciles, reconcilesBefore, reconcilesChanged int
 
 	// touched says that the object may have been written to since it was seen.
-	// seen is the object as the watch has told of it, shape what was last
-	// compared to tell whether anything changes.
+	// seen is the object as the watch has delivered it. shape is the state that
+	// was compared last, to detect changes.
 	touched   bool
 	seen      *sample.Database
 	shape     string
@@ -310,7 +310,7 @@ func (w *world) told(d *sample.Database) bool {
 	}
 }
 
-// look at all there is.
+// look returns the object's version and the external resources as one text.
 func (w *world) look() string {
 	version := "none"
 	if w.seen != nil {

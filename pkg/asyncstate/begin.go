@@ -144,9 +144,8 @@ func (e *external[M]) background(ctx context.Context, mg M, r *record, call func
 	return nil
 }
 
-// notBegun takes back the record of an operation that could not be begun because of
-// err, which it returns: there is nothing that anybody would have to find out about,
-// unless that was begun before.
+// notBegun removes the record of an operation that could not be begun because of err,
+// and returns err. A record of an operation that was begun before stays.
 func (e *external[M]) notBegun(ctx context.Context, mg M, r *record, err error) error {
 	if e.tracker.neverStarted(r) {
 		_ = e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{})

@@ -29,7 +29,7 @@ func TestOwnGoroutines(t *testing.T) {
 		name   string
 	}{
 		"Begun": {
-			reason: "The operation goes on when Create has returned.",
+			reason: "The operation runs on after Create has returned.",
 			act: func(_ *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if err != nil {
@@ -65,7 +65,7 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"ErrorAfterBegin": {
-			reason: "Nothing goes on then, and it failed; the next attempt is made.",
+			reason: "The operation has stopped and failed. The next attempt is made.",
 			act: func(_ *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error {
 				if _, err := p.tracker.Begin(ctx, mg, asyncstate.Create); err != nil {
 					return err
@@ -232,7 +232,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			calls:  1, want: asyncstate.ReasonFinished, name: "found",
 		},
 		"Absent": {
-			reason: "It may still be at work: absence is believed as late as that of another process.",
+			reason: "The create may still be in progress. Absence is believed as late as with another process.",
 			begun:  func(*asyncstate.Operation) {},
 			find:   func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
 			calls:  2, want: asyncstate.ReasonInterrupted,

@@ -214,8 +214,8 @@ func (e *external[M]) lookAgain(ctx context.Context) {
 	}
 }
 
-// observe the external resource of an object that has no operation; r is what is
-// left of the last one, if anything.
+// observe the external resource of an object that has no operation. r is the record
+// of the last one, if there is one.
 func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
 	t := e.tracker
 

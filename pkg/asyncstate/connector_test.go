@@ -318,7 +318,7 @@ func TestDisconnectOnce(t *testing.T) {
 		"Resumes":   {reason: "It is resumed.", kind: resumer, act: crash, least: 3},
 		"Repeats":   {reason: "It is made again.", kind: token, act: crash, least: 3},
 		"Inline": {
-			reason: "Nothing goes on when Create has returned.",
+			reason: "No operation runs after Create has returned.",
 			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, least: 1,
 		},
 		"InlineFails": {

@@ -100,7 +100,7 @@ func OutcomeUnknown(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// resultUnknown is an ErrResultUnknown whose message says all there is to say.
+// resultUnknown is an ErrResultUnknown with a complete message of its own.
 type resultUnknown struct{ message string }
 
 func (r resultUnknown) Error() string { return r.message }

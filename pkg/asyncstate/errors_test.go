@@ -30,7 +30,7 @@ func TestOutcomeUnknown(t *testing.T) {
 		want   bool
 	}{
 		"Nil":            {reason: "A success is known."},
-		"Refused":        {reason: "As upstream has it, an error means that nothing was created.", err: errQuota},
+		"Refused":        {reason: "As with upstream, an error means that nothing was created.", err: errQuota},
 		"Said":           {reason: "The client says so.", err: asyncstate.ErrOutcomeUnknown, want: true},
 		"SaidOfAnother":  {reason: "The client says so of what it wraps.", err: fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, errQuota), want: true},
 		"SaidAndWrapped": {reason: "However it is wrapped.", err: pkgerrors.Wrap(errors.Join(errQuota, asyncstate.ErrOutcomeUnknown), "cannot create"), want: true},

@@ -106,7 +106,7 @@ func Example() {
 
 	reconciled(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(bucket)})
 
-	// The end of the create wakes the object.
+	// The end of the create triggers a reconcile of the object.
 	req, _ := queue.Get()
 	reconciled(req)
 

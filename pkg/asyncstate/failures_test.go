@@ -23,7 +23,7 @@ func TestFailure_IsQuotedInConditionsAlone(t *testing.T) {
 		class  string
 	}{
 		"Plain": {
-			reason: "What the external system says is not for everybody who may read annotations.",
+			reason: "An error of the external system is not written to an annotation, which many users may read.",
 			err:    errors.New(`tenant "acme": quota of 12345 exceeded`),
 			class:  `"error":"error"`,
 		},

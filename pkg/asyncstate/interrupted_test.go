@@ -441,7 +441,7 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 		"Ahead":             {reason: "A clock that is ten years ahead does not make the object wait for ten years.", skew: decade, until: time.Hour},
 		"Behind":            {reason: "A clock that is ten years behind does not prove that the other process is dead.", skew: -decade, until: time.Hour},
 		"ALittleBehind":     {reason: "Nor does one that is 50 minutes behind.", skew: -50 * time.Minute, until: time.Hour},
-		"AbsenceAfter":      {reason: "The provider knows how long another process can be at work.", option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
+		"AbsenceAfter":      {reason: "The provider sets how long another process can be running the create.", option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
 		"AbsenceAfterAhead": {reason: "As above, ten years ahead.", skew: decade, option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
 	}
 
@@ -465,7 +465,7 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 				pass(tc.until - time.Second)
 
 				if n := w.cloud.count(asyncstate.Create); n != 1 {
-					t.Errorf("\n%s\n%d creates while the other process may be at work: %s", tc.reason, n, describe(w.get("b")))
+					t.Errorf("\n%s\n%d creates while the other process may be running: %s", tc.reason, n, describe(w.get("b")))
 				}
 
 				pass(2*time.Second + w.cloud.takes)
@@ -510,7 +510,7 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 		answer func() (asyncstate.Finding, error)
 	}{
 		"AbsentForSeconds": {
-			reason: "The request was under way when the process died.",
+			reason: "The request was in progress when the process was killed.",
 			after:  3 * time.Second, within: 8 * time.Second,
 			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
 		},

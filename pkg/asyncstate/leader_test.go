@@ -206,7 +206,7 @@ func TestLeadershipIsLost(t *testing.T) {
 		kind   clientKind
 		after  time.Duration
 
-		// lingers means that the process goes on when it should have ended. What
+		// lingers means that the process keeps running when it should have ended. What
 		// it runs is cancelled when the time for a shutdown is over, and heeds
 		// that.
 		lingers bool

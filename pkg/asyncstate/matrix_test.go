@@ -82,7 +82,7 @@ func (i interruption) ending() ending {
 			out.Updates = 2
 		}
 	case asyncstate.Delete:
-		// What is gone is observed to be, by the name that everybody knows.
+		// The external resource no longer exists, which Observe sees by its name.
 		out.Deletes = 1
 		if !i.effective {
 			out.Deletes = 2

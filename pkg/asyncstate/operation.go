@@ -269,7 +269,7 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record, 
 		tried:   map[string][]string{},
 	}
 
-	// The operation outlives the reconcile, whatever becomes of that.
+	// The operation outlives the reconcile, even if that is cancelled.
 	op.ctx, op.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), operationKey{}, op))
 
 	if _, running := t.operations.LoadOrStore(o.GetUID(), op); running {

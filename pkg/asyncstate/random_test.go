@@ -181,7 +181,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 					t.Fatal(err)
 				}
 			} else {
-				note("the cache goes on")
+				note("the cache is updated again")
 				w.api.Thaw()
 			}
 

@@ -328,7 +328,7 @@ func (op *Operation) settle() {
 		pause(stop, delay, op.settled)
 
 		if t.abandoning.Err() != nil {
-			// The record is there, and tells the next process what it needs.
+			// The record is stored, so the next process can continue.
 			t.operations.CompareAndDelete(op.object.GetUID(), op)
 			return
 		}
@@ -367,7 +367,7 @@ func (op *Operation) abandon() {
 		pause(t.stopping, delay, nil)
 
 		if t.stopping.Err() != nil {
-			// The record tells the next process what it needs.
+			// The record is stored, so the next process can continue.
 			return
 		}
 	}

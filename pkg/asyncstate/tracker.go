@@ -132,8 +132,8 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 // Start waits until ctx is done, and then for the operations that run. None are
 // begun any more. Those that take longer than the shutdown timeout are cancelled,
 // and waited for as long again. Results are stored until then, with retries. What is
-// left after that is abandoned, with a message in the log: its record tells the next
-// process.
+// left after that is abandoned, with a message in the log: the next process
+// reads its record.
 //
 // It is for a manager to call, and never returns an error. If it is called more
 // than once, all calls wait.

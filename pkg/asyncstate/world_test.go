@@ -210,7 +210,7 @@ func (p *process) newReconciler(m manager.Manager) reconcile.Reconciler {
 	}
 }
 
-// tooMany reconciles of a process mean that something wakes itself.
+// tooMany reconciles of a process mean that a reconcile triggers the next.
 const tooMany = 20_000
 
 // work does what a controller does.
@@ -252,7 +252,7 @@ func (p *process) reconcile(name string) (reconcile.Result, error) {
 
 func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: "default", Name: name} }
 
-// kill the process: nothing that it does reaches anybody any more.
+// kill the process: none of its requests has an effect any more.
 func (p *process) kill() {
 	p.dead.Store(true)
 	p.cancel()
@@ -277,7 +277,7 @@ func (w *world) end() {
 	synctest.Wait()
 }
 
-// wake everybody who watches.
+// wake queues a reconcile of the object in all processes.
 func (w *world) wake(o client.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -118,9 +118,9 @@ func (a *annotations) storeAfter(ctx context.Context, c *call, err *error) {
 func (a *annotations) storeObserved(ctx context.Context, c *call, o *observation, err *error) {
 	a.storeAfter(ctx, c, err)
 
-	// Annotations are stored by now, or will be. If they were all there was to say,
-	// then writing the whole object for them would only cost a write, and might not
-	// happen at all for want of a policy that allows it.
+	// Annotations are stored by now, or will be. If nothing else changed, writing the
+	// whole object would only cost a write, and the management policies may not
+	// allow it.
 	if *err == nil && o.ResourceLateInitialized && c.OnlyAnnotationsDiffer(c.mg) {
 		o.ResourceLateInitialized = false
 	}

@@ -394,7 +394,7 @@ func TestLateInitialized(t *testing.T) {
 		"Spec":                    {reason: "Spec should be late-initialized.", observe: []func(resource.Managed){region}, updates: 1, region: "eu"},
 		"NameAndSpec":             {reason: "Both should be stored.", observe: []func(resource.Managed){name, region, status}, updates: 1, region: "eu"},
 		"Label":                   {reason: "Labels are not annotations.", observe: []func(resource.Managed){label}, updates: 1},
-		"RemovedAnnotation":       {reason: "As upstream has it, an annotation can be removed by a whole update.", observe: []func(resource.Managed){func(mg resource.Managed) { mg.SetAnnotations(nil) }}, updates: 1},
+		"RemovedAnnotation":       {reason: "As with upstream, a whole update can remove an annotation.", observe: []func(resource.Managed){func(mg resource.Managed) { mg.SetAnnotations(nil) }}, updates: 1},
 		"SpecWithoutPolicy":       {reason: "Spec should be left alone without a policy.", observe: []func(resource.Managed){region}, without: true},
 		"NameAndSpecWithoutPolic": {reason: "The name should be stored, and spec left alone.", observe: []func(resource.Managed){name, region}, without: true},
 	}

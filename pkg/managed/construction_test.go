@@ -158,7 +158,7 @@ func TestNewReconcilerAccepts(t *testing.T) {
 	}{
 		"NoOptions":            {reason: "Upstream's defaults do nothing."},
 		"NoLiveReader":         {reason: "Managers made for tests often can't read live.", m: &xpfake.Manager{Client: a.Client(), Scheme: testkit.Scheme()}},
-		"LastConnectorWins":    {reason: "As upstream has it.", opts: []ReconcilerOption{connects(upstream.ExternalClientFns{}), connects(upstream.ExternalClientFns{})}},
+		"LastConnectorWins":    {reason: "This is as with upstream.", opts: []ReconcilerOption{connects(upstream.ExternalClientFns{}), connects(upstream.ExternalClientFns{})}},
 		"ConnectorOfInterface": {reason: "A typed connector may be one for an interface.", opts: []ReconcilerOption{WithTypedExternalConnector(connect[resource.ModernManaged](provider{}, func(resource.Managed) {}))}},
 		"NilInitializerChain":  {reason: "Code that upjet generates for names which the external system assigns.", opts: []ReconcilerOption{WithInitializers(upstream.InitializerChain(nil))}},
 		"NoInitializers":       {reason: "No initializers is a choice.", opts: []ReconcilerOption{WithInitializers()}},

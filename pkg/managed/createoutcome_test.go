@@ -97,9 +97,9 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 	}{
 		"Nothing": {reason: "A result is stored by a patch.", create: func(*testkit.API, resource.Managed) {}, patches: 1, updates: 2},
 		"Name":    {reason: "So is a name.", create: func(_ *testkit.API, mg resource.Managed) { meta.SetExternalName(mg, "id-1") }, patches: 2, updates: 2},
-		"SpecToo": {reason: "As upstream has it, what else changed is stored too.", create: func(_ *testkit.API, mg resource.Managed) { bucketOf(mg).Spec.ForProvider.Region = "eu" }, patches: 1, updates: 3, region: "eu"},
+		"SpecToo": {reason: "As with upstream, other changes are stored too.", create: func(_ *testkit.API, mg resource.Managed) { bucketOf(mg).Spec.ForProvider.Region = "eu" }, patches: 1, updates: 3, region: "eu"},
 		"LostARace": {
-			reason: "As upstream has it, what else changed is given up in a conflict.",
+			reason: "As with upstream, a conflict drops other changes.",
 			create: func(a *testkit.API, mg resource.Managed) {
 				bucketOf(mg).Spec.ForProvider.Region = "eu"
 

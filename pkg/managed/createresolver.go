@@ -25,7 +25,7 @@ import (
 
 const (
 	// createMargin is how much longer than a reconcile may take a create is
-	// taken to be in progress: its last request may be under way, and clocks differ.
+	// taken to be in progress: its last request may be in progress, and clocks differ.
 	createMargin = time.Minute
 
 	// minResolveAfter is the resolution of the annotations that record a create.
@@ -42,13 +42,13 @@ const (
 //     Another external name is replaced, as it is by the one that Create sets. If
 //     that wasn't just metadata.name, an event names both.
 //   - If there surely is none, external-create-failed is stored, and the reconcile
-//     continues, which is to create. That f finds nothing is believed only when
-//     the process that began the create can no longer be at work (ResolveAfter);
+//     continues, which is to create. This result of f is used only when the
+//     process that began the create can no longer be running it (ResolveAfter);
 //     until then the managed resource waits.
 //   - If f does not know, or fails, upstream's refusal stands, and nothing is ever
 //     created. f is asked again with growing delays of up to five minutes.
 //
-// A Create that failed for want of an answer (asyncstate.OutcomeUnknown) is resolved,
+// A Create that failed without an answer (asyncstate.OutcomeUnknown) is resolved,
 // too: upstream would take it to have created nothing, and create again.
 //
 // The condition CreateResolved and events say which it is, and what to do. While
@@ -226,7 +226,7 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 	return nil
 }
 
-// find asks the finder.
+// find calls the finder with a copy of mg.
 func (c *createResolver) find(ctx context.Context, mg resource.Managed) (asyncstate.Finding, error) {
 	// What the finder does to the managed resource must not be stored.
 	o, ok := mg.DeepCopyObject().(resource.Managed)

@@ -228,7 +228,7 @@ func TestCreateResolver(t *testing.T) {
 			},
 		},
 		"AbsentTooSoonForTimeout": {
-			reason: "Where a reconcile may take longer, a create may be at work for longer.",
+			reason: "With a longer timeout of a reconcile, a create may be in progress for longer.",
 			object: bucket(interruptedBucket(2 * time.Minute)),
 			finder: &seeker{finding: asyncstate.Absent()},
 			absent: true,
@@ -270,7 +270,7 @@ func TestCreateResolver(t *testing.T) {
 			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:04:04Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
 		},
 		"Unknown": {
-			reason: "Where nobody knows, upstream's refusal stands, and the condition says what to do.",
+			reason: "If the outcome is unknown, upstream's refusal stands, and the condition says what to do.",
 			object: bucket(interruptedBucket(long)),
 			finder: &seeker{},
 			absent: true,
@@ -395,7 +395,7 @@ func TestCreateResolver(t *testing.T) {
 			want:   want{Finds: 1, Observes: 1, Gone: true, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
 		},
 		"DeletingAbsentTooSoon": {
-			reason: "Also for a deletion absence has to be believed, or a create still at work would leak what it makes.",
+			reason: "A deletion waits for the deadline, too. Otherwise a create in progress would leak its external resource.",
 			object: bucket(interruptedBucket(time.Minute), deleting, finalizers(FinalizerName)),
 			finder: &seeker{finding: asyncstate.Absent()},
 			absent: true,
@@ -437,7 +437,7 @@ func TestCreateResolver(t *testing.T) {
 			},
 		},
 		"DeletingOrphaned": {
-			reason: "What goes without its external resource need not know of it.",
+			reason: "A managed resource that is deleted without its external resource needs no finder.",
 			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName), policies(xpv2.ManagementActionObserve)),
 			want:   want{Gone: true},
 		},
@@ -654,7 +654,7 @@ func TestCreateResolverStores(t *testing.T) {
 			want:    want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
 		},
 		"Error": {
-			reason:  "If it stays away nothing goes on.",
+			reason:  "If the result can't be stored, the reconcile stops.",
 			finding: asyncstate.Found("id-1"),
 			refuses: always(broken(testkit.Request{})),
 			want:    want{Incomplete: true, Finds: 1, Result: again, Synced: "cannot store the result of an interrupted create"},
@@ -730,7 +730,7 @@ func TestCreateResolverStores(t *testing.T) {
 			want:    want{Name: "theirs", Succeeded: true, Finds: 1, Result: again, Calm: true},
 		},
 		"AnotherAttemptUnseen": {
-			reason:  "A stale cache doesn't show either that there was another attempt, which may be at work.",
+			reason:  "A stale cache may not show a later attempt, which may be in progress.",
 			finding: asyncstate.Absent(),
 			frozen:  true,
 			before:  change(interruptedBucket(0)),
@@ -1125,12 +1125,12 @@ func TestCreateResolverWithAsync(t *testing.T) {
 			finds:   1, resolved: ReasonWaitingForCreate, synced: corev1.ConditionFalse,
 		},
 		"Unknown": {
-			reason: "Without an answer nothing goes on.",
+			reason: "If the outcome stays unknown, the reconcile stops.",
 			object: bucket(interruptedBucket(time.Hour)),
 			finds:  1, resolved: reconciler.ReasonCreateResultUnknown, synced: corev1.ConditionFalse,
 		},
 		"DeletingUnknown": {
-			reason: "Nor is anything deleted.",
+			reason: "If the outcome stays unknown, nothing is deleted.",
 			object: bucket(interruptedBucket(time.Hour), deleting, finalizers(FinalizerName)),
 			finds:  1, resolved: reconciler.ReasonCreateResultUnknown, synced: corev1.ConditionFalse, deleting: reconciler.ReasonCreateResultUnknown,
 		},
@@ -1189,8 +1189,8 @@ func TestCreateResolverWithAsync(t *testing.T) {
 	}
 }
 
-// The answer to the request that announces a create is lost, and with it the
-// create, which nobody ever made: upstream stops there for ever.
+// The answer to the request that announces a create is lost, so the create is never
+// sent. Upstream stops there for ever.
 func TestCreatePendingAnswerLost(t *testing.T) {
 	a, x, c := testkit.NewAPI(bucket(finalizers(FinalizerName))), newOutside(), newClock()
 	c.now = time.Now()

@@ -159,7 +159,7 @@ func (h *heard) of(r event.Reason) []string {
 }
 
 // drive reconciles until nothing is left to do: no request to run again and no
-// write, twice in a row. It gives up in the end, as nothing takes that long.
+// write, twice in a row. It fails the test if that takes too many reconciles.
 func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
 	t.Helper()
 
@@ -310,7 +310,7 @@ func settledAs(t *testing.T, reason string, a *testkit.API, x *outside) {
 	}
 }
 
-// A fault is what becomes of one request.
+// A fault disturbs one request: before it takes effect, or after.
 type fault struct {
 	before, after func(testkit.Request) error
 }
@@ -349,8 +349,8 @@ func (f fault) inject(a *testkit.API, k int) (hit *testkit.Request) {
 	return hit
 }
 
-// Whatever becomes of any single write in the life of a managed resource, it has
-// one external resource and ends as it should.
+// Each single write of a managed resource fails once, in several ways. The managed
+// resource still has one external resource, and ends as it should.
 func TestFaultAtAnyWrite(t *testing.T) {
 	const most = 12
 
@@ -367,8 +367,8 @@ func TestFaultAtAnyWrite(t *testing.T) {
 
 					if f.after != nil && hit.Verb == testkit.Update && x.creates == 0 {
 						// The answer to the update that announces the create was
-						// lost. That nobody knows what became of it is upstream's
-						// to say, and an operator's to settle.
+						// lost. Upstream reports that its outcome is unknown, and an
+						// operator settles it.
 						b := get(t, a)
 						if !meta.ExternalCreateIncomplete(b) {
 							t.Fatalf("\n%s\nwant an incomplete create, got %+v", reason, b)
@@ -496,7 +496,7 @@ func TestRestartInOutageAfterCreate(t *testing.T) {
 	}
 }
 
-// What a call learned is stored whatever becomes of its context.
+// The result of a call is stored even if its context is cancelled.
 func TestCancelledContext(t *testing.T) {
 	cases := map[string]struct {
 		reason string

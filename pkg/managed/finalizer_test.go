@@ -87,8 +87,7 @@ func TestFinalizerGuard(t *testing.T) {
 	}
 }
 
-// What a finalizer of the user's own does is called, and its errors are said, as
-// upstream has it.
+// A custom finalizer is called, and its errors are reported, as with upstream.
 func TestCustomFinalizer(t *testing.T) {
 	boom := errors.New("boom")
 

@@ -141,7 +141,7 @@ func TestPreCreateObserve(t *testing.T) {
 			want: want{Observes: 2, Name: "mine", Failed: true, Synced: "once more before it is created: boom"},
 		},
 		"Exists": {
-			reason: "What exists is not observed twice. What Observe does to it is, as upstream has it, written with the finalizer.",
+			reason: "An existing external resource is not observed twice. As with upstream, the finalizer's write stores what Observe changed.",
 			cloud:  bucketCloud{there: true},
 			want:   want{Observes: 1, Updates: 1, Name: "mine", Region: "eu"},
 		},

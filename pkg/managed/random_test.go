@@ -319,8 +319,8 @@ func (s *schedule) run() {
 	s.delete()
 }
 
-// Whatever happens in whatever order, there is never a second external resource,
-// and nothing that anybody wrote is lost.
+// In any order of events there is never a second external resource, and no write of
+// another writer is lost.
 func TestRandomSchedules(t *testing.T) {
 	if *seedFlag != 0 {
 		newSchedule(t, *seedFlag).run()

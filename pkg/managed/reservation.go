@@ -56,8 +56,8 @@ const (
 // owner in another namespace is not possible. Names that the external system
 // assigns are reserved as soon as they are known.
 //
-// By default the external name has to tell the external resource from all others
-// of its kind and provider config. If it doesn't (names within a parent, or a
+// By default the external name has to be unique among the external resources of its
+// kind and provider config. If it doesn't (names within a parent, or a
 // region), or if kinds or provider configs share external resources, pass
 // WithReservationKey.
 //
@@ -203,7 +203,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 		}
 	case !mayExist(c.mg):
 		// A create that failed in another process, or asynchronously.
-		r.letGo(ctx, c)
+		r.releaseUnused(ctx, c)
 	}
 
 	if leaves(c.mg, err) {
@@ -247,7 +247,7 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 
 	switch {
 	case err != nil && o.State == seam.Done && !asyncstate.OutcomeUnknown(err) && r.failedAlone(ctx, c.mg):
-		r.letGo(ctx, c)
+		r.releaseUnused(ctx, c)
 	case err == nil:
 		// The create can't be undone, so an error is for the next reconcile,
 		// which meets it again.
@@ -277,7 +277,8 @@ func (r *reservation) Delete(ctx context.Context, c *call) (deletion, error) {
 	return r.external.Delete(ctx, c)
 }
 
-// reservedFinalizer gives back what a managed resource had whose finalizer is removed.
+// reservedFinalizer releases the lease of a managed resource whose finalizer is
+// removed.
 type reservedFinalizer struct {
 	resource.Finalizer
 
@@ -341,7 +342,8 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	return nil
 }
 
-// reserve what mg has. surely asks the API server also if it was mg's before.
+// reserve the external name of mg. If surely is true it reads the lease even if mg
+// held it before.
 func (r *reservation) reserve(ctx context.Context, c *call, surely bool) error {
 	key, had := r.key(c.mg), r.held.get(c.mg)
 
@@ -394,9 +396,9 @@ func (r *reservation) free(c *call) {
 	}
 }
 
-// letGo gives back what a managed resource holds whose creates all failed. What was
+// releaseUnused releases the lease of a managed resource whose creates all failed. What was
 // found to exist, or was never to be created, is kept.
-func (r *reservation) letGo(ctx context.Context, c *call) {
+func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 	had := r.held.get(c.mg)
 	if had.key == "" || had.found || meta.GetExternalCreatePending(c.mg).IsZero() || !r.giveBack(ctx, c.mg, had.lease) {
 		return
@@ -429,7 +431,7 @@ func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool
 		meta.GetExternalCreatePending(live).Equal(pending) && meta.GetExternalCreateSucceeded(live).Equal(succeeded)
 }
 
-// release what a managed resource had whose finalizer is removed.
+// release the leases of a managed resource whose finalizer is removed.
 func (r *reservation) release(ctx context.Context, mg resource.Managed) {
 	had := r.held.get(mg)
 	r.held.update(mg, func(h *holding) { *h = holding{released: true} })
@@ -444,8 +446,8 @@ func (r *reservation) release(ctx context.Context, mg resource.Managed) {
 	}
 }
 
-// giveBack a lease, and report whether that is done. One that stays is taken over once
-// its holder no longer exists.
+// giveBack releases a lease, and reports whether it did. A lease that stays is taken
+// over once its holder no longer exists.
 func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease) bool {
 	// The reconcile may have ended because a call took too long.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)

@@ -178,7 +178,7 @@ func remove(t *testing.T, a *testkit.API, name string) {
 	}
 }
 
-// kill makes an object go without anybody noticing.
+// kill removes an object without a deletion that its reconciler sees.
 func kill(t *testing.T, a *testkit.API, name string) {
 	t.Helper()
 
@@ -411,7 +411,7 @@ func TestReservationContenders(t *testing.T) {
 			remove(t, a, who[0])
 			run(t, rs[0], who[0], who[0], who[0])
 		} else {
-			// It goes without a word, and leaves everything behind.
+			// It is removed without a release of its lease.
 			kill(t, a, who[0])
 			c.mu.Lock()
 			c.there, c.owner = false, ""
@@ -709,7 +709,7 @@ func TestReservationOfAssignedNames(t *testing.T) {
 	run(t, r, "other", "b")
 	c.mustBeInnocent(t)
 
-	// Another name is another reservation, and the old one is given back.
+	// Another name is another reservation, and the old one is released.
 	b := bucketNamed(t, a, "b")
 	meta.SetExternalName(b, "id-2")
 
@@ -1248,8 +1248,8 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 	}
 }
 
-// A lease that an earlier process took for a create that then failed is given back.
-func TestReservationOfFailedCreateIsGivenBack(t *testing.T) {
+// A lease that an earlier process took for a create that then failed is released.
+func TestReservationOfFailedCreateIsReleased(t *testing.T) {
 	a, c := testkit.NewAPI(of("b"), of("other")), &shared{}
 
 	boom := errors.New("boom")

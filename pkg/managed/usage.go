@@ -38,9 +38,9 @@ func NewLegacyProviderConfigUsageTracker(c client.Client, of resource.LegacyProv
 	return resource.NewLegacyProviderConfigUsageTracker(&usageClient{Client: c}, of)
 }
 
-// A usageClient is the client of a usage tracker. It takes it for a success if
-// the usage of a managed resource that is being deleted can't be created for
-// want of a namespace that lives on.
+// A usageClient is the client of a usage tracker. Create succeeds without an effect
+// if the managed resource is being deleted and its namespace is terminating, because
+// the API server creates no usage there.
 type usageClient struct {
 	client.Client
 }

@@ -257,8 +257,8 @@ func TestUsageProtection(t *testing.T) {
 	}
 }
 
-// The usage of a legacy managed resource is where its tracker puts it, and is let go
-// with its finalizer.
+// The usage of a legacy managed resource is where its tracker creates it. It is
+// released with the finalizer of the managed resource.
 func TestLegacyUsageProtection(t *testing.T) {
 	ctx := context.Background()
 	d := &testkit.Database{ObjectMeta: metav1.ObjectMeta{Name: "d"}}
@@ -321,7 +321,7 @@ func TestLegacyUsageProtection(t *testing.T) {
 	}
 }
 
-// A usage is let go with the finalizer of its managed resource, and not before.
+// A usage is released with the finalizer of its managed resource, and not before.
 func TestUsageProtectionReleases(t *testing.T) {
 	boom := errors.New("boom")
 
@@ -345,7 +345,7 @@ func TestUsageProtectionReleases(t *testing.T) {
 			usage:  usageOf(protected), want: &usageState{}, writes: 1,
 		},
 		"There": {
-			reason: "As long as the external resource is there, nothing is let go.",
+			reason: "As long as the external resource exists, the usage is not released.",
 			usage:  usageOf(protected), there: true, want: &usageState{Finalizers: []string{UsageFinalizerName}},
 		},
 		"Unprotected": {
@@ -356,7 +356,7 @@ func TestUsageProtectionReleases(t *testing.T) {
 			reason: "Without one there is nothing to do.",
 		},
 		"Refused": {
-			reason: "That it can't be let go does not hold the managed resource.",
+			reason: "A failed release of the usage does not block the managed resource.",
 			usage:  usageOf(protected), fail: boom,
 			want: &usageState{Finalizers: []string{UsageFinalizerName}}, writes: 1,
 		},

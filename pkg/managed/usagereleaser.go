@@ -17,15 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// usageInterval is after what time the user of a usage that is being deleted is
-// looked for again. Nothing tells when it goes if it didn't go through its
-// reconciler.
+// usageInterval is the interval at which the user of a usage that is being deleted
+// is read again. No event arrives if the user is deleted without its reconciler.
 const usageInterval = 30 * time.Second
 
-// A UsageReleaser lets go of the ProviderConfigUsages that WithUsageProtection
+// A UsageReleaser releases the ProviderConfigUsages that WithUsageProtection
 // protects, where the reconciler of their managed resource can't: because the
 // provider was not running, because a person removed the managed resource's finalizer
-// by hand, or because the managed resource went before it had one.
+// by hand, or because the managed resource was deleted before it had one.
 //
 // It is a reconciler of usages, and safe for concurrent use.
 type UsageReleaser struct {

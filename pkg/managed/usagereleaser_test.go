@@ -128,14 +128,14 @@ func TestUsageReleaser(t *testing.T) {
 			usage:  usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true},
 		},
 		"NoUsage": {
-			reason: "What is gone is gone.",
+			reason: "A usage that no longer exists needs nothing.",
 		},
 		"All": {
-			reason: "On the way back all are let go.",
+			reason: "With ReleaseAll a usage whose user exists is released, too.",
 			user:   is(), usage: usageOf(protected), opts: []UsageReleaserOption{ReleaseAll()}, want: &usageState{},
 		},
 		"AllDeleted": {
-			reason: "Those that are being deleted, too.",
+			reason: "So is one that is being deleted.",
 			user:   is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{ReleaseAll()}, want: let,
 		},
 		"AllOfOthers": {

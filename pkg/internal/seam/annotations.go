@@ -55,8 +55,8 @@ type StoreOptions struct {
 	// a create.
 	Insist bool
 
-	// Strict gives up on the first conflict, whatever it is about: what was read
-	// must be all there is.
+	// Strict returns the first conflict, whatever it is about: no other writer may
+	// have changed the object since it was read.
 	Strict bool
 
 	// Forget does not remember what could not be stored: it is nothing that the
@@ -96,8 +96,8 @@ func (s *Session) ChangedAnnotations(o client.Object) Changes {
 	return cs
 }
 
-// StoreAnnotations puts exactly these annotations on the API server, whatever
-// has become of ctx. o keeps what is in memory; its resource version follows if
+// StoreAnnotations stores exactly these annotations on the API server, even if ctx is
+// done. o keeps what is in memory; its resource version follows if
 // no other writer wrote in between, and else stays, so that the next write made from
 // o meets a conflict.
 //

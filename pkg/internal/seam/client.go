@@ -138,8 +138,8 @@ func (c *Client) SubResource(name string) client.SubResourceClient {
 }
 
 // wrote notes that a write of ours led to o, or that we then found it to have led
-// to o. whole says that o is all that the API server has. o must not be used by
-// anybody else afterwards.
+// to o. whole says that o is all that the API server has. The caller must not use
+// o afterwards.
 func (s *Session) wrote(o client.Object, whole bool) {
 	s.memory.wrote(o)
 	s.rebase(o, whole && s.memory.get(o).fresh(o.GetResourceVersion()))

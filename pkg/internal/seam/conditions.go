@@ -23,8 +23,8 @@ import (
 
 const (
 	// maxAnnounceFailures is how many reconciles in a row may fail because
-	// conditions can't be announced. After that they go on without: a deletion
-	// must not depend on whether it can be watched.
+	// conditions can't be announced. After that they continue without: a
+	// deletion must not depend on whether it can be reported.
 	maxAnnounceFailures = 5
 
 	conditionAttempts   = 5
@@ -465,8 +465,8 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 // and gives o the state that the API server then has.
 //
 // If that fails in a way that may pass, the error is returned, so that the
-// reconcile is tried again; but not for ever. After that, or if it can't ever
-// work, failed is told, and the reconcile goes on.
+// reconcile is retried, a limited number of times. After that, or if the error is
+// permanent, it calls failed and returns nil.
 func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o client.Object, err error), say Say) error {
 	err := s.WriteConditions(ctx, nil, say)
 

@@ -109,7 +109,7 @@ func (s *Session) ended() {
 // Now returns the time.
 func (s *Session) Now() time.Time { return s.options.Now() }
 
-// rebase makes o the newest known state. o must not be used by anybody else
+// rebase makes o the newest known state. The caller must not use o
 // afterwards.
 func (s *Session) rebase(o client.Object, exact bool) {
 	s.base = o

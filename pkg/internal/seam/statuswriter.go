@@ -11,7 +11,7 @@ type statusWriter struct {
 	client.SubResourceWriter
 }
 
-// statusClient is statusWriter for those who ask for the subresource by name.
+// statusClient is statusWriter for callers of SubResource("status").
 type statusClient struct {
 	client.SubResourceReader
 	statusWriter

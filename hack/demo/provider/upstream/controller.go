@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// creationGracePeriod is over at once: a story goes on when it would be.
+	// creationGracePeriod ends at once: a story continues after a real one would end.
 	creationGracePeriod = time.Nanosecond
 
 	// pollInterval is longer than any story. Where one needs a poll it says so.
