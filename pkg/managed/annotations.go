@@ -154,10 +154,16 @@ func (a *annotations) lost(c *call, changes seam.Changes) {
 			continue
 		}
 
-		a.log.Info("Created an external resource for a managed resource that no longer exists", "uid", c.mg.GetUID(), "external-name", ch.Value)
-		a.record.Event(c.mg, event.Warning(reasonLostManagedResource,
-			errors.Errorf("the managed resource was removed while its external resource %q was created: delete the external resource if it is not needed", ch.Value)))
+		createdForNothing(a.log, a.record, c.mg, ch.Value)
 	}
+}
+
+// createdForNothing says that an external resource was created for a managed resource
+// that no longer exists.
+func createdForNothing(log logging.Logger, record event.Recorder, o client.Object, name string) {
+	log.Info("Created an external resource for a managed resource that no longer exists", "uid", o.GetUID(), "external-name", name)
+	record.Event(o, event.Warning(reasonLostManagedResource,
+		errors.Errorf("the managed resource was removed while its external resource %q was created: delete the external resource if it is not needed", name)))
 }
 
 // due returns those of the changes of an Observe, Update or Delete that are to be stored

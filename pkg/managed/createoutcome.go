@@ -47,7 +47,7 @@ type outcomeExternal struct {
 // Create the external resource.
 func (e *outcomeExternal) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := e.external.Create(ctx, c)
-	if o.State != seam.Done {
+	if o.State == seam.InProgress || o.State == seam.Unknown {
 		*e.outcome.open.In(c.Session) = true
 	}
 
@@ -117,6 +117,10 @@ func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o c
 		Patient:   true,
 		Overwrote: func(key, theirs, ours string) { overwrote(u.log, u.record, o, key, theirs, ours) },
 	})
+	if s.Gone() && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) && meta.GetExternalCreateSucceeded(o).After(meta.GetExternalCreateSucceeded(s.Base())) {
+		createdForNothing(u.log, u.record, o, meta.GetExternalName(o))
+	}
+
 	if err != nil || s.Gone() || s.OnlyAnnotationsDiffer(o) {
 		return err
 	}

@@ -41,7 +41,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
 // Create the external resource.
 func (e *freshness) Create(ctx context.Context, c *call) (creation, error) {
 	if err := stale(c, xpv2.ManagementActionCreate); err != nil {
-		return creation{}, err
+		return creation{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
 
 	defer e.notice(c, c.mg.GetResourceVersion())
@@ -63,7 +63,7 @@ func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error)
 // Delete the external resource.
 func (e *freshness) Delete(ctx context.Context, c *call) (deletion, error) {
 	if err := stale(c, xpv2.ManagementActionDelete); err != nil {
-		return deletion{}, err
+		return deletion{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
 
 	defer e.notice(c, c.mg.GetResourceVersion())

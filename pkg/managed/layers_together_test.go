@@ -15,7 +15,9 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -745,5 +747,183 @@ func TestAnswerToFinalizersWrite(t *testing.T) {
 
 	if created > 0 {
 		t.Error("Create was called, although the answer to adding the finalizer said that the managed resource is paused")
+	}
+}
+
+// A name that the managed resource was given after its create succeeded under
+// another is confirmed by no create.
+func TestRenamedReservesAcrossNamespaces(t *testing.T) {
+	a := testkit.NewAPI(of("mine", in("attacker"), named("own")), of("theirs", in("victim")))
+	exists, creates := map[string]bool{}, []string{}
+
+	r := newBucketReconciler(a, WithExternalNameReservation(leaseNamespace), connects(upstream.ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			return ExternalObservation{ResourceExists: exists[meta.GetExternalName(mg)], ResourceUpToDate: true}, nil
+		},
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			if mg.GetNamespace() == "attacker" && meta.GetExternalName(mg) == "shared" {
+				return ExternalCreation{}, errors.New("invalid: region does not exist")
+			}
+
+			creates = append(creates, mg.GetNamespace()+"/"+meta.GetExternalName(mg))
+			exists[meta.GetExternalName(mg)] = true
+
+			return ExternalCreation{}, nil
+		},
+	}))
+
+	do := func(ns, n string) {
+		t.Helper()
+
+		if _, err := r.Reconcile(context.Background(), requestIn(ns, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	do("attacker", "mine")
+
+	b := &testkit.Bucket{}
+	if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b); err != nil {
+		t.Fatal(err)
+	}
+
+	meta.SetExternalName(b, "shared")
+
+	if err := a.Server().Update(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+
+	do("attacker", "mine")
+	do("attacker", "mine")
+	do("victim", "theirs")
+
+	if diff := cmp.Diff([]string{"attacker/own", "victim/shared"}, creates); diff != "" {
+		t.Errorf("creates: -want, +got:\n%s", diff)
+	}
+}
+
+// A managed resource that goes while Create runs, of a name that Create does not
+// change; and one whose create is an operation.
+func TestGoneWhileCreating(t *testing.T) {
+	gone := func(ctx context.Context, a *testkit.API) error {
+		b := &testkit.Bucket{}
+		if err := a.Server().Get(ctx, request().NamespacedName, b); err != nil {
+			return err
+		}
+
+		b.SetFinalizers(nil)
+
+		if err := a.Server().Update(ctx, b); err != nil {
+			return err
+		}
+
+		return a.Server().Delete(ctx, b)
+	}
+
+	cases := map[string]struct {
+		object *testkit.Bucket
+		async  bool
+	}{
+		"DeterministicName":      {object: bucket(named("id-1"))},
+		"Async":                  {object: bucket(), async: true},
+		"AsyncDeterministicName": {object: bucket(named("id-1")), async: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, rec := testkit.NewAPI(tc.object), &recorder{}
+
+				o := []ReconcilerOption{WithRecorder(rec), connects(upstream.ExternalClientFns{
+					ObserveFn: absent,
+					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+						meta.SetExternalName(mg, "id-1")
+						return ExternalCreation{}, gone(context.Background(), a)
+					},
+				})}
+
+				if tc.async {
+					o = append(o, WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()), asyncstate.WithRecorder(rec))))
+				}
+
+				r := newBucketReconciler(a, o...)
+
+				for range 3 {
+					_, _ = r.Reconcile(context.Background(), request())
+					synctest.Wait()
+					time.Sleep(time.Minute)
+				}
+
+				rec.mu.Lock()
+				defer rec.mu.Unlock()
+
+				for _, e := range rec.events {
+					if strings.Contains(e.Message, "id-1") {
+						return
+					}
+				}
+
+				t.Errorf("no event has the name of the external resource that is left: %+v", rec.events)
+			})
+		})
+	}
+}
+
+// Writes of metadata are refused for a while (an admission webhook) after a create
+// that came up with the name, and the provider writes its status itself in Observe. A
+// client of client-go's decodes the answer into the map of annotations that is there.
+func TestNameLostToProvidersWrite(t *testing.T) {
+	for name, writes := range map[string]bool{"Quiet": false, "WritesStatus": true} {
+		t.Run(name, func(t *testing.T) {
+			a, created, denied, n := testkit.NewAPI(bucket()), 0, false, 0
+
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if _, ok := r.Object.(*testkit.Bucket); ok && denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) {
+					return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("admission webhook denied the request"))
+				}
+
+				return nil
+			}
+
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					o := ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}
+					if !writes {
+						return o, nil
+					}
+
+					had := mg.GetAnnotations()
+					n++
+					bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
+
+					err := a.Server().Status().Update(ctx, mg)
+					meta.AddAnnotations(mg, had)
+
+					return o, err
+				},
+				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					created++
+					denied = true
+
+					meta.SetExternalName(mg, fmt.Sprintf("id-%d", created))
+
+					return ExternalCreation{}, nil
+				},
+			}))
+
+			for range 3 {
+				_, _ = r.Reconcile(context.Background(), request())
+			}
+
+			denied = false
+
+			for range 3 {
+				_, _ = r.Reconcile(context.Background(), request())
+			}
+
+			if got := meta.GetExternalName(get(t, a)); got != "id-1" || created != 1 {
+				t.Errorf("external name: want id-1, got %q; %d creates; annotations %v", got, created, get(t, a).GetAnnotations())
+			}
+		})
 	}
 }

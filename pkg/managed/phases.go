@@ -173,9 +173,11 @@ func (e *phasedExternal) Delete(ctx context.Context, c *call) (deletion, error) 
 	at := e.phases.slot.In(c.Session)
 	o, err := e.external.Delete(ctx, c)
 
-	at.phase, at.led = phaseDeleteRequested, o.Outcome
-	if err != nil {
-		at.phase = phaseDeleteFailed
+	switch {
+	case err == nil:
+		at.phase, at.led = phaseDeleteRequested, o.Outcome
+	case o.State != seam.Untried:
+		at.phase, at.led = phaseDeleteFailed, o.Outcome
 	}
 
 	return o, err

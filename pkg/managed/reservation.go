@@ -201,7 +201,7 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 		if err = r.reserve(ctx, c, false); err == nil && o.ResourceExists {
 			r.held.update(c.mg, func(h *holding) { h.found = true })
 		}
-	case !mayExist(c.mg):
+	case !mayExist(c.mg) && !c.Moved(c.mg):
 		// A create that failed in another process, or asynchronously.
 		r.releaseUnused(ctx, c)
 	}
@@ -246,7 +246,7 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := r.external.Create(ctx, c)
 
 	switch {
-	case err != nil && o.State == seam.Done && !asyncstate.OutcomeUnknown(err) && r.failedAlone(ctx, c.mg):
+	case err != nil && (o.State == seam.Done || o.State == seam.Untried) && !asyncstate.OutcomeUnknown(err) && r.failedAlone(ctx, c.mg):
 		r.releaseUnused(ctx, c)
 	case err == nil:
 		// The create can't be undone, so an error is for the next reconcile,

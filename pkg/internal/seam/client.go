@@ -96,6 +96,7 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 
 	s.kind.moveStatus(o, kept)
 	s.wrote(server, exact)
+	s.memory.stored(server)
 	s.nothingToStore(server)
 
 	return nil

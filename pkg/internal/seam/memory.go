@@ -100,8 +100,17 @@ func (m *Memory) wrote(o client.Object) {
 		if !OlderThan(o.GetResourceVersion(), e.version) {
 			e.version, e.doubt = o.GetResourceVersion(), ""
 		}
+	})
+}
 
-		// However they got there.
+// stored remembers that the API server has accepted o's annotations: those of the
+// pending ones that are among them need no storing.
+func (m *Memory) stored(o client.Object) {
+	if len(m.get(o).pending) == 0 {
+		return
+	}
+
+	m.update(o, func(e *entry) {
 		e.pending = slices.DeleteFunc(slices.Clone(e.pending), func(c Change) bool {
 			v, ok := o.GetAnnotations()[c.Key]
 			return ok && v == c.Value

@@ -72,6 +72,12 @@ func TestMemory(t *testing.T) {
 	})
 	m.wrote(object("1", "6", map[string]string{"a": "1", "b": "other"}))
 
+	if e := m.get(object("1", "", nil)); len(e.pending) != 3 {
+		t.Errorf("The answer to a write of status stores no annotations: got %+v", e.pending)
+	}
+
+	m.stored(object("1", "6", map[string]string{"a": "1", "b": "other"}))
+
 	if e := m.get(object("1", "", nil)); len(e.pending) != 2 || e.pending[0].Key != "b" || e.pending[1].Key != "c" {
 		t.Errorf("What was stored is not left over, what was not is: got %+v", e.pending)
 	}

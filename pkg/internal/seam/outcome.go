@@ -23,6 +23,9 @@ const (
 	// call has returned.
 	InProgress
 
+	// Untried means that the call returned an error before it did anything.
+	Untried
+
 	// Unknown means that the call returned an error, and may have succeeded.
 	Unknown
 )
