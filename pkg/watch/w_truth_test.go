@@ -293,61 +293,12 @@ func TestW10DormantKindsResume(t *testing.T) {
 	}
 }
 
-// W11: another handler, or other predicates, for the same watch are applied.
-func TestW11AnotherHandlerIsApplied(t *testing.T) {
-	named := func(name string) predicate.Predicate {
-		return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
-	}
-
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		r, was := watching(t, k, false)
-
-		is := &recorder{}
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, is)); err != nil {
-			t.Fatal(err)
-		}
-
-		was.forget()
-		r.api.Put(k.Object("two"), k)
-		pass(time.Second)
-
-		if o, n := was.count("", "two"), is.count("create", "two"); o != 0 || n != 1 {
-			t.Errorf("the old handler got %d events, the new one %d; want 0, 1", o, n)
-		}
-
-		w := watchOf(k, is)
-		w.preds = []predicate.Predicate{named("three")}
-
-		if err := r.StartWatches(t.Context(), "c", w); err != nil {
-			t.Fatal(err)
-		}
-
-		for _, n := range []string{"three", "four"} {
-			r.api.Put(k.Object(n), k)
-		}
-
-		pass(time.Second)
-
-		if three, four := is.count("create", "three"), is.count("create", "four"); three != 1 || four != 0 {
-			t.Errorf("the predicate let pass %d and %d events, want 1 and 0", three, four)
-		}
-
-		// Another representation of the kind is another informer: refused.
-		w.kind = partial(k)
-		if err := r.StartWatches(t.Context(), "c", w); !errors.Is(err, watch.ErrConflictingWatch) {
-			t.Errorf("StartWatches(...) of metadata: got %v, want %v", err, watch.ErrConflictingWatch)
-		}
-	})
-}
-
-// W11: with first handlers another one, or other predicates, wait until the watch is
-// stopped.
+// W11: the first handler and predicates of a watch stay until it is stopped.
 func TestW11FirstHandlersStay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
-		r := newGraft(t, api, api.Config(), nil, watch.WithFirstHandlers())
+		r := graft(t, api)
 		r.mgr.Elect()
 		r.start("c", idle())
 
@@ -363,6 +314,12 @@ func TestW11FirstHandlersStay(t *testing.T) {
 
 		api.Put(k.Object("one"), k)
 		pass(time.Second)
+
+		// Another representation of the kind is another informer: refused.
+		none.kind = partial(k)
+		if err := r.StartWatches(t.Context(), "c", none); !errors.Is(err, watch.ErrConflictingWatch) {
+			t.Errorf("StartWatches(...) of metadata: got %v, want %v", err, watch.ErrConflictingWatch)
+		}
 
 		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 0 {
 			t.Errorf("the first handler got %d events, the second %d; want 1, 0", f, s)
