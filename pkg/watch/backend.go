@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -178,20 +179,17 @@ type health struct {
 	other error                    // What the informer made of an answer.
 }
 
-// get returns what is wrong, and whether all watches have been opened.
-func (h *health) get() (err error, watching bool) { //nolint:revive,staticcheck // The error is the outcome, not this call's.
+// get returns what is wrong with lists, and with watches, and whether all watches
+// have been opened.
+func (h *health) get() (list, watch error, watching bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err, watching = h.other, true
+	list, watching = h.other, true
 	for _, p := range h.parts {
 		watching = watching && p.watched
-		for _, e := range []error{p.watchErr, p.listErr} {
-			if e != nil {
-				err = e
-			}
-		}
+		list, watch = cmp.Or(p.listErr, list), cmp.Or(p.watchErr, watch)
 	}
-	return err, watching
+	return list, watch, watching
 }
 
 // set changes something and says so.

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -661,7 +662,8 @@ func (k *kind) confirm(ctx context.Context, o *opened, due bool) (stay bool, err
 // judge moves the state to what the informer's lists and watches led to. It returns
 // an error if the informer is no use any more.
 func (k *kind) judge(o *opened, synced bool) error {
-	outcome, watching := o.health.get()
+	list, watch, watching := o.health.get()
+	outcome := cmp.Or(list, watch)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if o.epoch < k.floor {
@@ -669,7 +671,7 @@ func (k *kind) judge(o *opened, synced bool) error {
 	}
 	if outcome != nil {
 		err := classify(k.id.GroupVersionKind, outcome)
-		if kerrors.IsNotFound(outcome) || !synced && err.verdict() {
+		if synced && kerrors.IsNotFound(outcome) || !synced && list != nil && err.verdict() {
 			// Informers try for ever, at their own pace. The kind has a backoff of
 			// its own, and looks itself up.
 			return err

@@ -12,6 +12,10 @@ import (
 )
 
 // heap returns the bytes that are reachable.
+// goroutines that there are.
+func goroutines() int { return runtime.NumGoroutine() }
+
+// heap returns the bytes that are reachable.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()
