@@ -142,9 +142,9 @@ func (i *index) addTo(ctx context.Context, c client.FieldIndexer, inf cache.Info
 
 // An opened informer.
 type opened struct {
-	informer cache.Informer
-	reader   client.Reader
-	indexer  client.FieldIndexer
+	inf     cache.Informer
+	reader  client.Reader
+	indexer client.FieldIndexer
 
 	// health says what is wrong with its lists and watches.
 	health *health
@@ -181,15 +181,15 @@ type health struct {
 
 // get returns what is wrong with lists, and with watches, and whether all watches
 // have been opened.
-func (h *health) get() (list, watch error, watching bool) {
+func (h *health) get() (listErr, watchErr error, watching bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	list, watching = h.other, true
+	listErr, watching = h.other, true
 	for _, p := range h.parts {
 		watching = watching && p.watched
-		list, watch = cmp.Or(p.listErr, list), cmp.Or(p.watchErr, watch)
+		listErr, watchErr = cmp.Or(p.listErr, listErr), cmp.Or(p.watchErr, watchErr)
 	}
-	return list, watch, watching
+	return listErr, watchErr, watching
 }
 
 // set changes something and says so.
@@ -292,8 +292,8 @@ func detached[T any](ctx context.Context, run func(func()), fn func() (T, error)
 
 func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{o.id.GroupVersion()})
-	for _, kind := range []string{o.id.Kind, o.id.Kind + "List"} {
-		mapper.AddSpecific(o.id.GroupVersion().WithKind(kind), o.mapping.Resource, o.mapping.Resource, o.mapping.Scope)
+	for _, name := range []string{o.id.Kind, o.id.Kind + "List"} {
+		mapper.AddSpecific(o.id.GroupVersion().WithKind(name), o.mapping.Resource, o.mapping.Resource, o.mapping.Scope)
 	}
 	opts := b.opts
 	opts.Mapper = mapper
@@ -343,10 +343,10 @@ func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 		return nil, errors.Wrap(err, "cannot create informer")
 	}
 	return &opened{
-		informer: inf,
-		reader:   c,
-		indexer:  c,
-		health:   h,
+		inf:     inf,
+		reader:  c,
+		indexer: c,
+		health:  h,
 		start: func() {
 			b.run(func() {
 				if err := c.Start(ctx); err != nil {
@@ -523,7 +523,7 @@ func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
 
-	out := &opened{informer: inf, reader: w.reader, indexer: w.Informers, health: &health{}, recheck: recheckWrapped}
+	out := &opened{inf: inf, reader: w.reader, indexer: w.Informers, health: &health{}, recheck: recheckWrapped}
 	var asked chan struct{} // Closed when start's question is answered.
 	out.start = func() {
 		asked = make(chan struct{})

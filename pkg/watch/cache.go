@@ -256,7 +256,7 @@ func (c *kindCache) reader(ctx context.Context, id kindID, example func() (clien
 // synced waits for a kind's informer, and owns it meanwhile. It returns nil without an
 // error if the cache isn't started.
 func (c *kindCache) synced(ctx context.Context, id kindID, obj client.Object) (*opened, error) {
-	k, err := c.set.get(id, obj, (*kind).join)
+	k, err := c.set.get(id, obj, (*trackedKind).join)
 	if err != nil {
 		return nil, err
 	}
@@ -294,12 +294,12 @@ func (c *kindCache) informer(ctx context.Context, id kindID, obj client.Object, 
 	if o.BlockUntilSynced == nil || *o.BlockUntilSynced {
 		_, err = c.synced(ctx, id, obj)
 	} else {
-		_, err = c.set.get(id, obj, (*kind).touch)
+		_, err = c.set.get(id, obj, (*trackedKind).touch)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &informer{set: c.set, id: id, obj: obj}, nil
+	return &kindInformer{set: c.set, id: id, obj: obj}, nil
 }
 
 // RemoveInformer stops a kind's informer. It is out of use when RemoveInformer

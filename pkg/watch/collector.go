@@ -47,7 +47,7 @@ type GarbageCollector struct {
 
 	// The incarnation for which the tracker needed nothing when it was last asked,
 	// and the requests until then.
-	idle   *controller
+	idle   *incarnation
 	idleAt uint64
 }
 
@@ -103,7 +103,7 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	}
 	c.mu.RUnlock()
 
-	n, err := gc.engine.stopWatchesIf(ctx, c, candidates, func(w *watch) bool { return w.requested.Load() <= before })
+	n, err := gc.engine.stopWatchesIf(ctx, c, candidates, func(w *controllerWatch) bool { return w.requested.Load() <= before })
 	if n > 0 {
 		gc.engine.log.Debug("Garbage collected watches", "controller", gc.controller, "count", n)
 	}
@@ -112,7 +112,7 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 
 // noteIdle notes that nothing is needed for an incarnation, or that something is. It
 // returns how many requests there were when that was noted before; zero if it wasn't.
-func (gc *GarbageCollector) noteIdle(c *controller, requests uint64) uint64 {
+func (gc *GarbageCollector) noteIdle(c *incarnation, requests uint64) uint64 {
 	gc.mu.Lock()
 	defer gc.mu.Unlock()
 	before := gc.idleAt

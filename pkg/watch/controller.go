@@ -53,8 +53,8 @@ func WithNewControllerFn(fn NewControllerFn) ControllerOption {
 // How often a controller's collector runs.
 const collectInterval = time.Minute
 
-// A controller is one incarnation of a name: from a Start to the Stop after it.
-type controller struct {
+// An incarnation is a controller: one incarnation of a name: from a Start to the Stop after it.
+type incarnation struct {
 	name string
 	ctrl kcontroller.Controller
 
@@ -79,7 +79,7 @@ type controller struct {
 	handlers sync.WaitGroup
 
 	mu       sync.RWMutex
-	watches  map[WatchID]*watch
+	watches  map[WatchID]*controllerWatch
 	stopping bool
 
 	// draining is closed, for each watch that was stopped, when its handler has
@@ -91,13 +91,13 @@ type controller struct {
 // it belongs to.
 type incarnationKey struct{}
 
-func newController(name string, ctrl kcontroller.Controller, now time.Time) *controller {
-	c := &controller{
+func newIncarnation(name string, ctrl kcontroller.Controller, now time.Time) *incarnation {
+	c := &incarnation{
 		name:     name,
 		ctrl:     ctrl,
 		done:     make(chan struct{}),
 		started:  now,
-		watches:  make(map[WatchID]*watch),
+		watches:  make(map[WatchID]*controllerWatch),
 		draining: make(map[WatchID]<-chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.WithValue(context.Background(), incarnationKey{}, c))
@@ -107,7 +107,7 @@ func newController(name string, ctrl kcontroller.Controller, now time.Time) *con
 // drop a watch, which is then to be stopped. It delivers nothing new from now on:
 // a call that finds no watch can wait for handlers that run, and none will follow.
 // The mutex must be held.
-func (c *controller) drop(w *watch) {
+func (c *incarnation) drop(w *controllerWatch) {
 	delete(c.watches, w.id)
 	if ch := w.sub.stop(); ch != nil {
 		c.draining[w.id] = ch
@@ -116,7 +116,7 @@ func (c *controller) drop(w *watch) {
 
 // drained returns what must be closed before another watch of the identity may
 // deliver; nil if nothing must. The mutex must be held.
-func (c *controller) drained(id WatchID) <-chan struct{} {
+func (c *incarnation) drained(id WatchID) <-chan struct{} {
 	ch := c.draining[id]
 	if ch != nil && isClosed(ch) {
 		delete(c.draining, id)
@@ -127,18 +127,18 @@ func (c *controller) drained(id WatchID) <-chan struct{} {
 
 // caller returns the incarnation whose reconcile or handler makes a call; nil if
 // it is none's.
-func caller(ctx context.Context) *controller {
-	c, _ := ctx.Value(incarnationKey{}).(*controller)
+func caller(ctx context.Context) *incarnation {
+	c, _ := ctx.Value(incarnationKey{}).(*incarnation)
 	return c
 }
 
-// A watch of a controller, from when it is asked for until it is stopped. It keeps the
+// A controllerWatch is a watch of a controller, from when it is asked for until it is stopped. It keeps the
 // handler and the predicates that it was started with.
-type watch struct {
+type controllerWatch struct {
 	Watch
 
 	id   WatchID
-	on   *kind
+	on   *trackedKind
 	set  *kindSet
 	sub  *subscription
 	when time.Time // It was asked for first.
@@ -155,13 +155,13 @@ type watch struct {
 type sinkKey struct{}
 
 // deliver an event to the handler.
-func (w *watch) deliver(ctx context.Context, d delivery) {
+func (w *controllerWatch) deliver(ctx context.Context, d delivery) {
 	NewEventHandler(context.WithValue(ctx, sinkKey{}, w), w.queue, w.handler, w.predicates...).handle(d)
 }
 
 // Start is called by the controller when it has a queue. It is then that events
 // can be delivered. It makes the watch a source.Source.
-func (w *watch) Start(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped || w.queue != nil {
@@ -173,13 +173,13 @@ func (w *watch) Start(_ context.Context, q workqueue.TypedRateLimitingInterface[
 }
 
 // String says what is watched, for the controller's log.
-func (w *watch) String() string {
+func (w *controllerWatch) String() string {
 	return string(w.id.Type) + " " + w.id.GVK.String()
 }
 
 // stop delivering. The returned channel, which may be nil, is closed when no
 // handler runs any more. Nothing here needs the API server, or waits.
-func (w *watch) stop() <-chan struct{} {
+func (w *controllerWatch) stop() <-chan struct{} {
 	w.mu.Lock()
 	w.stopped = true
 	running := w.sub.stop()

@@ -696,7 +696,9 @@ func TestStart_BehindAHangingController(t *testing.T) {
 
 		<-hangs
 
-		stop := func() error { return limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }) }
+		stop := func() error {
+			return limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") })
+		}
 		if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...): %v", err)
 		}

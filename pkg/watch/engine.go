@@ -37,13 +37,13 @@ type ControllerEngine struct {
 	drainTimeout   time.Duration
 	syncTimeout    time.Duration
 
-	// requests counts calls to StartWatches: see watch.requested.
+	// requests counts calls to StartWatches: see controllerWatch.requested.
 	requests atomic.Uint64
 
 	wg sync.WaitGroup // Of controllers.
 
 	mu          sync.RWMutex
-	controllers map[string]*controller
+	controllers map[string]*incarnation
 
 	// ending has what to wait for before a controller of that name may run.
 	ending   map[string]<-chan struct{}
@@ -139,7 +139,7 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		metrics:        &NopMetrics{},
 		drainTimeout:   defaultDrainTimeout,
 		syncTimeout:    defaultSyncTimeout,
-		controllers:    make(map[string]*controller),
+		controllers:    make(map[string]*incarnation),
 		ending:         make(map[string]<-chan struct{}),
 	}
 	for _, fn := range o {
@@ -187,7 +187,7 @@ func (e *ControllerEngine) IsRunning(name string) bool {
 
 // running returns the controller of a name. Calls that are made by a reconcile or
 // handler of an earlier one are told that it isn't running: it isn't.
-func (e *ControllerEngine) running(ctx context.Context, name string) (*controller, error) {
+func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnation, error) {
 	e.mu.RLock()
 	c, ok := e.controllers[name]
 	shutDown := e.shutDown
@@ -223,7 +223,7 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if isNil(ctrl) {
 		return errors.New("cannot create new controller: got none")
 	}
-	c := newController(name, ctrl, time.Now())
+	c := newIncarnation(name, ctrl, time.Now())
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -242,7 +242,7 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 }
 
 // run an incarnation to its end.
-func (e *ControllerEngine) run(c *controller, co *ControllerOptions) {
+func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	var wg sync.WaitGroup
 	defer e.ended(c)
 	defer wg.Wait()
@@ -282,7 +282,7 @@ func (e *ControllerEngine) run(c *controller, co *ControllerOptions) {
 
 // ended is called when an incarnation's controller runs no more, however that came
 // to be. One that ended by itself is stopped; another of its name isn't touched.
-func (e *ControllerEngine) ended(c *controller) {
+func (e *ControllerEngine) ended(c *incarnation) {
 	e.mu.Lock()
 	if e.controllers[c.name] == c {
 		e.retire(c)
@@ -303,7 +303,7 @@ func (e *ControllerEngine) ended(c *controller) {
 
 // retire an incarnation, and return what to wait for before nothing of it, or of
 // the one before, runs. The mutex must be held.
-func (e *ControllerEngine) retire(c *controller) <-chan struct{} {
+func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 	delete(e.controllers, c.name)
 	ch := (<-chan struct{})(c.done)
 	if !c.begun && c.before != nil && !isClosed(c.before) {
@@ -314,9 +314,9 @@ func (e *ControllerEngine) retire(c *controller) <-chan struct{} {
 }
 
 // stopWatches stops all watches of an incarnation, for good.
-func (e *ControllerEngine) stopWatches(c *controller) {
+func (e *ControllerEngine) stopWatches(c *incarnation) {
 	c.mu.Lock()
-	ws := make([]*watch, 0, len(c.watches))
+	ws := make([]*controllerWatch, 0, len(c.watches))
 	for _, w := range c.watches {
 		c.drop(w)
 		ws = append(ws, w)
@@ -329,7 +329,7 @@ func (e *ControllerEngine) stopWatches(c *controller) {
 	}
 }
 
-func (e *ControllerEngine) stopWatch(c *controller, w *watch) <-chan struct{} {
+func (e *ControllerEngine) stopWatch(c *incarnation, w *controllerWatch) <-chan struct{} {
 	ch := w.stop()
 	e.metrics.WatchStopped(c.name, w.id.Type)
 	e.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
@@ -424,7 +424,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	}
 
 	var errs []error
-	started := make([]*watch, 0, len(ws))
+	started := make([]*controllerWatch, 0, len(ws))
 	for i := range ws {
 		w, err := e.startWatch(c, seq, &ws[i])
 		if err != nil {
@@ -446,13 +446,13 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		// Stopped meanwhile, and the watches with it, whatever became of them.
 		return &notRunningError{name: name}
 	}
-	return join(errs)
+	return joinErrors(errs)
 }
 
 // nothingToStart notes that the watches were asked for, and reports whether all
 // are there. StartWatches is called at every reconcile of a composite resource;
 // this allocates nothing.
-func (e *ControllerEngine) nothingToStart(c *controller, seq uint64, ws []Watch) bool {
+func (e *ControllerEngine) nothingToStart(c *incarnation, seq uint64, ws []Watch) bool {
 	s := e.mgr.GetScheme()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -462,7 +462,7 @@ func (e *ControllerEngine) nothingToStart(c *controller, seq uint64, ws []Watch)
 			return false
 		}
 		w, ok := c.watches[id]
-		if !ok || w.on.id.as != representationOf(ws[i].kind) || w.on.current.Load() == nil {
+		if !ok || w.on.id.as != representationOf(ws[i].obj) || w.on.current.Load() == nil {
 			return false
 		}
 		w.askAgain(seq)
@@ -471,7 +471,7 @@ func (e *ControllerEngine) nothingToStart(c *controller, seq uint64, ws []Watch)
 }
 
 // askAgain notes that a watch that is there was asked for once more.
-func (w *watch) askAgain(seq uint64) {
+func (w *controllerWatch) askAgain(seq uint64) {
 	for {
 		now := w.requested.Load()
 		if seq <= now || w.requested.CompareAndSwap(now, seq) {
@@ -481,7 +481,7 @@ func (w *watch) askAgain(seq uint64) {
 }
 
 // startWatch makes a watch, or finds the one that is there.
-func (e *ControllerEngine) startWatch(c *controller, seq uint64, r *Watch) (*watch, error) {
+func (e *ControllerEngine) startWatch(c *incarnation, seq uint64, r *Watch) (*controllerWatch, error) {
 	id, err := r.id(e.mgr.GetScheme())
 	if err != nil {
 		return nil, err
@@ -509,8 +509,8 @@ func (e *ControllerEngine) startWatch(c *controller, seq uint64, r *Watch) (*wat
 	return w, nil
 }
 
-func (e *ControllerEngine) addWatch(c *controller, id WatchID, seq uint64, r *Watch) (w *watch, isNew bool, err error) {
-	as := representationOf(r.kind)
+func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, seq uint64, r *Watch) (w *controllerWatch, isNew bool, err error) {
+	as := representationOf(r.obj)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -525,11 +525,11 @@ func (e *ControllerEngine) addWatch(c *controller, id WatchID, seq uint64, r *Wa
 		return w, false, nil
 	}
 
-	w = &watch{Watch: *r, id: id, set: e.set, when: time.Now()}
+	w = &controllerWatch{Watch: *r, id: id, set: e.set, when: time.Now()}
 	w.sub = newSubscription(c.ctx, w, &c.handlers, &e.set.delivered)
 	w.sub.before = c.drained(id)
 	w.requested.Store(seq)
-	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.kind, w.sub); err != nil {
+	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, w.sub); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
 	c.watches[id] = w
@@ -545,14 +545,14 @@ func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...W
 	if err != nil {
 		return 0, err
 	}
-	return e.stopWatchesIf(ctx, c, ws, func(*watch) bool { return true })
+	return e.stopWatchesIf(ctx, c, ws, func(*controllerWatch) bool { return true })
 }
 
 // stopWatchesIf stops those watches for which stop returns true. Nobody can ask
 // for a watch between the question and its end.
-func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids []WatchID, stop func(*watch) bool) (int, error) {
+func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *incarnation, ids []WatchID, stop func(*controllerWatch) bool) (int, error) {
 	c.mu.Lock()
-	ws := make([]*watch, 0, len(ids))
+	ws := make([]*controllerWatch, 0, len(ids))
 	for _, id := range ids {
 		if w, ok := c.watches[id]; ok && stop(w) {
 			c.drop(w)
@@ -564,12 +564,12 @@ func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids
 		return 0, nil
 	}
 
-	from, _ := ctx.Value(sinkKey{}).(*watch)
+	from, _ := ctx.Value(sinkKey{}).(*controllerWatch)
 	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
 	defer cancel()
 
 	// All at once, before waiting for any.
-	running := make(map[*watch]<-chan struct{}, len(ws))
+	running := make(map[*controllerWatch]<-chan struct{}, len(ws))
 	for _, w := range ws {
 		if ch := e.stopWatch(c, w); ch != nil && w != from {
 			running[w] = ch
@@ -586,7 +586,7 @@ func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids
 	for _, w := range ws {
 		c.drained(w.id)
 	}
-	return len(ws), join(errs)
+	return len(ws), joinErrors(errs)
 }
 
 // Shutdown stops all controllers, for good: none can be started afterwards. It
@@ -614,11 +614,11 @@ func (e *ControllerEngine) Shutdown(ctx context.Context) error {
 		e.wg.Wait()
 	}()
 	errs = append(errs, errors.Wrap(e.drain(ctx, done), "cannot wait for controllers"))
-	return join(errs)
+	return joinErrors(errs)
 }
 
-// join returns the only error as it is.
-func join(errs []error) error {
+// joinErrors returns the only error as it is.
+func joinErrors(errs []error) error {
 	var out []error
 	for _, err := range errs {
 		if err != nil {

@@ -10,18 +10,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-var _ cache.Informer = &informer{}
+var _ cache.Informer = &kindInformer{}
 
-// An informer is what callers of GetInformer get. It stands for whatever informer
+// A kindInformer is what callers of GetInformer get. It stands for whatever informer
 // the kind has at the time.
-type informer struct {
+type kindInformer struct {
 	set *kindSet
 	id  kindID
 	obj client.Object
 }
 
 // AddEventHandler adds a handler that owns the kind until it is removed.
-func (i *informer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
+func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
 	if isNil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
@@ -37,19 +37,19 @@ func (i *informer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Resour
 
 // AddEventHandlerWithResyncPeriod is AddEventHandler: resyncs come at the period
 // that the cache's options say.
-func (i *informer) AddEventHandlerWithResyncPeriod(h kcache.ResourceEventHandler, _ time.Duration) (kcache.ResourceEventHandlerRegistration, error) {
+func (i *kindInformer) AddEventHandlerWithResyncPeriod(h kcache.ResourceEventHandler, _ time.Duration) (kcache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }
 
 // AddEventHandlerWithOptions is AddEventHandler: resyncs come at the period that
 // the cache's options say.
-func (i *informer) AddEventHandlerWithOptions(h kcache.ResourceEventHandler, _ kcache.HandlerOptions) (kcache.ResourceEventHandlerRegistration, error) {
+func (i *kindInformer) AddEventHandlerWithOptions(h kcache.ResourceEventHandler, _ kcache.HandlerOptions) (kcache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }
 
 // RemoveEventHandler removes a handler. The handler may still be running when it
 // returns, as that of any informer may, but isn't called again.
-func (i *informer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegistration) error {
+func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegistration) error {
 	r, ok := handle.(*registration)
 	if !ok {
 		return errors.Errorf("handler was registered with another informer: %T", handle)
@@ -62,26 +62,26 @@ func (i *informer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegistra
 
 // AddIndexers adds indexes to the kind's informer and to each that takes its
 // place. It doesn't wait for the kind.
-func (i *informer) AddIndexers(indexers kcache.Indexers) error {
+func (i *kindInformer) AddIndexers(indexers kcache.Indexers) error {
 	return i.set.addIndex(i.id, i.obj, &index{indexers: indexers})
 }
 
 // HasSynced reports whether the kind has a synced informer.
-func (i *informer) HasSynced() bool {
+func (i *kindInformer) HasSynced() bool {
 	k := i.set.find(i.id)
 	return k != nil && k.current.Load() != nil
 }
 
 // IsStopped reports whether no informer will run for the kind again, unless
 // one is asked for.
-func (i *informer) IsStopped() bool {
+func (i *kindInformer) IsStopped() bool {
 	return i.set.ctx.Err() != nil || i.set.find(i.id) == nil
 }
 
 // A registration of a handler.
 type registration struct {
 	sub  *subscription
-	kind *kind
+	kind *trackedKind
 }
 
 // HasSynced reports whether the handler was called for all objects that there were.

@@ -107,7 +107,7 @@ type host struct {
 	counts    failureCounts
 
 	// The kind of CRDs, while they are watched for the others.
-	crds atomic.Pointer[kind]
+	crds atomic.Pointer[trackedKind]
 }
 
 // crdsKnown reports whether CRDs that come are seen.
@@ -125,12 +125,12 @@ func (h *host) defined(gk schema.GroupKind) bool {
 	})
 }
 
-// A kind is one informer, as its owners see it: they keep the kind while
+// A trackedKind is one informer, as its owners see it: they keep the kind while
 // informers come and go below it. It has one goroutine, run, which alone looks up
 // the mapping, opens and closes informers, and moves the state. All others raise
 // the epoch if what that goroutine knows may be wrong: then it looks the kind up
 // again. The mutex is never held across anything that waits.
-type kind struct {
+type trackedKind struct {
 	*host
 
 	id  kindID
@@ -196,9 +196,9 @@ type kind struct {
 	logged error
 }
 
-func newKind(h *host, id kindID, obj client.Object) *kind {
+func newKind(h *host, id kindID, obj client.Object) *trackedKind {
 	now := time.Now()
-	return &kind{
+	return &trackedKind{
 		host:      h,
 		id:        id,
 		obj:       obj,
@@ -213,7 +213,7 @@ func newKind(h *host, id kindID, obj client.Object) *kind {
 	}
 }
 
-func (k *kind) poke() {
+func (k *trackedKind) poke() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
@@ -223,7 +223,7 @@ func (k *kind) poke() {
 // raise the epoch: what is known of the kind may be wrong. The informer stays until
 // a look-up says that it is wrong, unless it is to be replaced, which is then out
 // of use when raise returns.
-func (k *kind) raise(replace, crdDeleted bool) {
+func (k *trackedKind) raise(replace, crdDeleted bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.epoch++
@@ -242,7 +242,7 @@ func (k *kind) raise(replace, crdDeleted bool) {
 }
 
 // move to a state. The mutex must be held.
-func (k *kind) move(s State, err *KindError) {
+func (k *trackedKind) move(s State, err *KindError) {
 	if k.state != s {
 		k.state = s
 		k.since = time.Now()
@@ -255,7 +255,7 @@ func (k *kind) move(s State, err *KindError) {
 
 // complain moves to the state for an error, and logs it if it is news. The mutex must
 // be held.
-func (k *kind) complain(err *KindError) {
+func (k *trackedKind) complain(err *KindError) {
 	s := StateDegraded
 	if k.gone {
 		s = StateDormant
@@ -272,7 +272,7 @@ func (k *kind) complain(err *KindError) {
 
 // touch notes that the kind was read: reads own an informer for a while. Many may
 // read at once, on as many cores, and would all write to the same memory.
-func (k *kind) touch() {
+func (k *trackedKind) touch() {
 	now := time.Now().UnixNano()
 	if since := now - k.lastRead.Load(); since < 0 || since > int64(readPrecision*float64(k.readLinger)) {
 		k.lastRead.Store(now)
@@ -280,13 +280,13 @@ func (k *kind) touch() {
 }
 
 // own adds an owner. The mutex must be held.
-func (k *kind) own(owner any) {
+func (k *trackedKind) own(owner any) {
 	k.owners[owner] = struct{}{}
 	k.poke()
 }
 
 // disown removes an owner.
-func (k *kind) disown(owner any) {
+func (k *trackedKind) disown(owner any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.owners, owner)
@@ -294,13 +294,13 @@ func (k *kind) disown(owner any) {
 }
 
 // join makes a call that waits an owner. The mutex must be held.
-func (k *kind) join() {
+func (k *trackedKind) join() {
 	k.waiting++
 	k.poke()
 }
 
 // leave is called when a call that joined doesn't wait any more.
-func (k *kind) leave() {
+func (k *trackedKind) leave() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.waiting--
@@ -308,7 +308,7 @@ func (k *kind) leave() {
 }
 
 // left is called when an owner went. The mutex must be held.
-func (k *kind) left() {
+func (k *trackedKind) left() {
 	if !k.owned() {
 		k.idleSince = time.Now()
 		k.poke()
@@ -317,14 +317,14 @@ func (k *kind) left() {
 
 // owned reports whether the kind has owners. An index owns only what there is: if the
 // kind comes back, so does the index. The mutex must be held.
-func (k *kind) owned() bool {
+func (k *trackedKind) owned() bool {
 	return len(k.owners) > 0 || k.waiting > 0 ||
 		len(k.indexes) > 0 && k.state != StateDormant
 }
 
 // retiresIn returns when the kind may go if it gets no owner until then. Reads keep
 // only what can be read.
-func (k *kind) retiresIn() (time.Duration, bool) {
+func (k *trackedKind) retiresIn() (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.owned() {
@@ -344,7 +344,7 @@ func (k *kind) retiresIn() (time.Duration, bool) {
 }
 
 // unused reports whether the kind may go now.
-func (k *kind) unused() bool {
+func (k *trackedKind) unused() bool {
 	in, ok := k.retiresIn()
 	return ok && in <= 0
 }
@@ -352,7 +352,7 @@ func (k *kind) unused() bool {
 // wait for the informer to be synced. It returns nil without an error if the
 // cache isn't started, so that nothing could sync. It fails at once while trying
 // is known to be no use, and otherwise when the context ends.
-func (k *kind) wait(ctx context.Context) (*opened, error) {
+func (k *trackedKind) wait(ctx context.Context) (*opened, error) {
 	if o := k.current.Load(); o != nil {
 		return o, nil
 	}
@@ -387,7 +387,7 @@ func (k *kind) wait(ctx context.Context) (*opened, error) {
 }
 
 // late says why a wait ended without a synced informer.
-func (k *kind) late(ctx context.Context) error {
+func (k *trackedKind) late(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ctx.Err()}
@@ -399,7 +399,7 @@ func (k *kind) late(ctx context.Context) error {
 }
 
 // run drives the kind until it is retired or the cache ends.
-func (k *kind) run() {
+func (k *trackedKind) run() {
 	defer k.end()
 	for k.ctx.Err() == nil {
 		if k.unused() && k.retire() {
@@ -420,7 +420,7 @@ func (k *kind) run() {
 }
 
 // lookUp finds out how the kind is served now.
-func (k *kind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
+func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 	k.mu.Lock()
 	k.trying = true
 	k.noted = k.epoch
@@ -432,7 +432,7 @@ func (k *kind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 }
 
 // found notes whether the API server serves the kind.
-func (k *kind) found(err error) {
+func (k *trackedKind) found(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.gone = err != nil && errors.Is(reasonFor(err), ErrNoSuchKind)
@@ -442,7 +442,7 @@ func (k *kind) found(err error) {
 }
 
 // end says that nothing will happen any more.
-func (k *kind) end() {
+func (k *trackedKind) end() {
 	k.current.Store(nil)
 	k.fan.close()
 	k.mu.Lock()
@@ -451,7 +451,7 @@ func (k *kind) end() {
 }
 
 // due returns when to try again. The mutex must be held.
-func (k *kind) due() time.Time {
+func (k *trackedKind) due() time.Time {
 	limit, d := lastBackoff, firstBackoff
 	if k.crdsKnown() {
 		limit = k.limit
@@ -469,7 +469,7 @@ func (k *kind) due() time.Time {
 }
 
 // dueForCalls returns when to try again for calls that wait. The mutex must be held.
-func (k *kind) dueForCalls() time.Time {
+func (k *trackedKind) dueForCalls() time.Time {
 	if k.err == nil {
 		return time.Time{}
 	}
@@ -481,7 +481,7 @@ func (k *kind) dueForCalls() time.Time {
 }
 
 // cooling returns how long not to try, at most.
-func (k *kind) cooling() time.Duration {
+func (k *trackedKind) cooling() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.err == nil || k.epoch != k.noted {
@@ -501,7 +501,7 @@ func (k *kind) cooling() time.Duration {
 
 // pause until there may be something to do, or the time is over. A kind without
 // owners wakes up to retire.
-func (k *kind) pause(ctx context.Context, d time.Duration) {
+func (k *trackedKind) pause(ctx context.Context, d time.Duration) {
 	if r, ok := k.retiresIn(); ok && r < d {
 		d = max(r, time.Millisecond)
 	}
@@ -515,7 +515,7 @@ func (k *kind) pause(ctx context.Context, d time.Duration) {
 }
 
 // fail notes that there is no informer, and why, unless that is old news.
-func (k *kind) fail(err *KindError) {
+func (k *trackedKind) fail(err *KindError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.trying = false
@@ -542,7 +542,7 @@ func (k *kind) fail(err *KindError) {
 
 // session is the life of one informer. It returns why it failed, or nil if the kind
 // is to be looked up at once.
-func (k *kind) session(m *meta.RESTMapping) error {
+func (k *trackedKind) session(m *meta.RESTMapping) error {
 	ctx, cancel := context.WithCancel(k.ctx)
 	o, err := k.backend.open(ctx, opening{
 		id: k.id, obj: k.obj, mapping: m, changed: k.poke,
@@ -559,7 +559,7 @@ func (k *kind) session(m *meta.RESTMapping) error {
 		k.close(o)
 	}()
 	t := k.fan.listen()
-	reg, err := o.informer.AddEventHandler(t)
+	reg, err := o.inf.AddEventHandler(t)
 	if err != nil {
 		return err
 	}
@@ -577,7 +577,7 @@ func (k *kind) session(m *meta.RESTMapping) error {
 }
 
 // close an informer. What still comes from it is ignored.
-func (k *kind) close(o *opened) {
+func (k *trackedKind) close(o *opened) {
 	k.fan.mute()
 	k.mu.Lock()
 	k.current.Store(nil)
@@ -590,12 +590,12 @@ func (k *kind) close(o *opened) {
 }
 
 // follow an informer until it has to go.
-func (k *kind) follow(ctx context.Context, o *opened, t *tap, reg kcache.ResourceEventHandlerRegistration) error {
+func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.ResourceEventHandlerRegistration) error {
 	var syncedAt time.Time
 	poll := firstPoll
 	next := nextLookUp()
 	for {
-		if ctx.Err() != nil || o.informer.IsStopped() || k.unused() {
+		if ctx.Err() != nil || o.inf.IsStopped() || k.unused() {
 			return nil
 		}
 		due := time.Until(next) <= 0
@@ -605,7 +605,7 @@ func (k *kind) follow(ctx context.Context, o *opened, t *tap, reg kcache.Resourc
 		if stay, err := k.confirm(ctx, o, due); err != nil || !stay {
 			return err
 		}
-		if syncedAt.IsZero() && o.informer.HasSynced() && reg.HasSynced() {
+		if syncedAt.IsZero() && o.inf.HasSynced() && reg.HasSynced() {
 			k.fan.settle(t)
 			syncedAt = time.Now()
 		}
@@ -638,7 +638,7 @@ func nextLookUp() time.Time {
 
 // confirm looks the kind up again if the epoch was raised, or if it is time to. It
 // returns whether the informer may stay. One that works stays if there is no answer.
-func (k *kind) confirm(ctx context.Context, o *opened, due bool) (stay bool, err error) {
+func (k *trackedKind) confirm(ctx context.Context, o *opened, due bool) (stay bool, err error) {
 	k.mu.Lock()
 	epoch, floor := k.epoch, k.floor
 	k.mu.Unlock()
@@ -661,9 +661,9 @@ func (k *kind) confirm(ctx context.Context, o *opened, due bool) (stay bool, err
 
 // judge moves the state to what the informer's lists and watches led to. It returns
 // an error if the informer is no use any more.
-func (k *kind) judge(o *opened, synced bool) error {
-	list, watch, watching := o.health.get()
-	outcome := cmp.Or(list, watch)
+func (k *trackedKind) judge(o *opened, synced bool) error {
+	listErr, watchErr, watching := o.health.get()
+	outcome := cmp.Or(listErr, watchErr)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if o.epoch < k.floor {
@@ -671,7 +671,7 @@ func (k *kind) judge(o *opened, synced bool) error {
 	}
 	if outcome != nil {
 		err := classify(k.id.GroupVersionKind, outcome)
-		if synced && kerrors.IsNotFound(outcome) || !synced && list != nil && err.verdict() {
+		if synced && kerrors.IsNotFound(outcome) || !synced && listErr != nil && err.verdict() {
 			// Informers try for ever, at their own pace. The kind has a backoff of
 			// its own, and looks itself up.
 			return err
@@ -705,7 +705,7 @@ func (k *kind) judge(o *opened, synced bool) error {
 // recovers reports whether to look the kind up at once after an informer that had
 // synced was lost. It answered before, so either the kind doesn't exist any more or
 // it is served elsewhere. If that isn't so, again and again, it is a failure.
-func (k *kind) recovers(syncedAt time.Time) bool {
+func (k *trackedKind) recovers(syncedAt time.Time) bool {
 	if syncedAt.IsZero() {
 		return false
 	}
@@ -723,7 +723,7 @@ func (k *kind) recovers(syncedAt time.Time) bool {
 }
 
 // addIndexes adds what was asked for since the informer was opened.
-func (k *kind) addIndexes(ctx context.Context, o *opened) {
+func (k *trackedKind) addIndexes(ctx context.Context, o *opened) {
 	k.mu.Lock()
 	var missing []*index
 	for _, i := range k.indexes {
@@ -734,7 +734,7 @@ func (k *kind) addIndexes(ctx context.Context, o *opened) {
 	k.mu.Unlock()
 
 	for _, i := range missing {
-		err := i.addTo(ctx, o.indexer, o.informer, k.obj)
+		err := i.addTo(ctx, o.indexer, o.inf, k.obj)
 		k.mu.Lock()
 		if o.indexes == nil {
 			o.indexes = make(map[*index]error)

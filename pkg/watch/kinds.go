@@ -28,13 +28,13 @@ type kindSet struct {
 	handlers sync.WaitGroup
 
 	mu    sync.RWMutex
-	kinds map[kindID]*kind
+	kinds map[kindID]*trackedKind
 
 	// indexes outlive kinds.
 	indexes map[kindID][]*index
 
 	// initial are the kinds that there were when the cache was started.
-	initial []*kind
+	initial []*trackedKind
 }
 
 func newKindSet() *kindSet {
@@ -47,7 +47,7 @@ func newKindSet() *kindSet {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	nop := logging.NewNopLogger()
 	h.log.Store(&nop)
-	return &kindSet{host: h, kinds: make(map[kindID]*kind), indexes: make(map[kindID][]*index)}
+	return &kindSet{host: h, kinds: make(map[kindID]*trackedKind), indexes: make(map[kindID][]*index)}
 }
 
 // start running kinds.
@@ -75,20 +75,20 @@ func (s *kindSet) shutdown() {
 }
 
 // find a kind that is there.
-func (s *kindSet) find(id kindID) *kind {
+func (s *kindSet) find(id kindID) *trackedKind {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.kinds[id]
 }
 
 // acquire a kind for an owner, which must release it.
-func (s *kindSet) acquire(id kindID, obj client.Object, owner any) (*kind, error) {
-	return s.get(id, obj, func(k *kind) { k.own(owner) })
+func (s *kindSet) acquire(id kindID, obj client.Object, owner any) (*trackedKind, error) {
+	return s.get(id, obj, func(k *trackedKind) { k.own(owner) })
 }
 
 // get a kind, making it if need be. What is done with it by use happens before
 // it can retire.
-func (s *kindSet) get(id kindID, obj client.Object, use func(*kind)) (*kind, error) {
+func (s *kindSet) get(id kindID, obj client.Object, use func(*trackedKind)) (*trackedKind, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -111,7 +111,7 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*kind)) (*kind, err
 }
 
 // retire a kind, unless it is used by now.
-func (s *kindSet) retire(k *kind) bool {
+func (s *kindSet) retire(k *trackedKind) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !k.unused() {
@@ -122,7 +122,7 @@ func (s *kindSet) retire(k *kind) bool {
 }
 
 // release a kind. Before the cache is started no goroutine is there to retire it.
-func (s *kindSet) release(k *kind, owner any) {
+func (s *kindSet) release(k *trackedKind, owner any) {
 	k.disown(owner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,16 +134,16 @@ func (s *kindSet) release(k *kind, owner any) {
 }
 
 // all kinds, in no order.
-func (s *kindSet) all() []*kind {
+func (s *kindSet) all() []*trackedKind {
 	return s.of(schema.GroupKind{})
 }
 
 // of returns the kinds of a group and kind, in all versions and representations; all
 // if it is empty.
-func (s *kindSet) of(gk schema.GroupKind) []*kind {
+func (s *kindSet) of(gk schema.GroupKind) []*trackedKind {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var out []*kind
+	var out []*trackedKind
 	for id, k := range s.kinds {
 		if gk.Empty() || id.GroupKind() == gk {
 			out = append(out, k)
@@ -157,7 +157,7 @@ func (s *kindSet) index(ctx context.Context, id kindID, obj client.Object, i *in
 	if err := s.addIndex(id, obj, i); err != nil {
 		return err
 	}
-	k, err := s.get(id, obj, (*kind).join)
+	k, err := s.get(id, obj, (*trackedKind).join)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (s *kindSet) index(ctx context.Context, id kindID, obj client.Object, i *in
 // yet is replaced by one for the same field.
 func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
 	var conflict error
-	_, err := s.get(id, obj, func(k *kind) {
+	_, err := s.get(id, obj, func(k *trackedKind) {
 		indexes := make([]*index, 0, len(k.indexes)+1)
 		for _, other := range k.indexes {
 			switch {

@@ -116,7 +116,7 @@ func (e *ControllerEngine) Snapshot() Snapshot {
 	s := Snapshot{Taken: time.Now(), Elected: isClosed(e.mgr.Elected()), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
 
 	e.mu.RLock()
-	cs := make([]*controller, 0, len(e.controllers))
+	cs := make([]*incarnation, 0, len(e.controllers))
 	for _, c := range e.controllers {
 		cs = append(cs, c)
 	}
@@ -193,10 +193,10 @@ func (e *ControllerEngine) DebugHandler() http.Handler {
 	})
 }
 
-func (c *controller) snapshot() ControllerSnapshot {
+func (c *incarnation) snapshot() ControllerSnapshot {
 	s := ControllerSnapshot{Name: c.name, Running: c.running.Load(), Started: c.started, Watches: []WatchSnapshot{}}
 	c.mu.RLock()
-	ws := make([]*watch, 0, len(c.watches))
+	ws := make([]*controllerWatch, 0, len(c.watches))
 	for _, w := range c.watches {
 		ws = append(ws, w)
 	}
@@ -211,7 +211,7 @@ func (c *controller) snapshot() ControllerSnapshot {
 	return s
 }
 
-func (w *watch) snapshot() WatchSnapshot {
+func (w *controllerWatch) snapshot() WatchSnapshot {
 	k := w.on.snapshot()
 	s := WatchSnapshot{
 		Type:       w.id.Type,
@@ -238,7 +238,7 @@ func (w *watch) snapshot() WatchSnapshot {
 	return s
 }
 
-func (k *kind) snapshot() KindSnapshot {
+func (k *trackedKind) snapshot() KindSnapshot {
 	objects := k.fan.objects()
 
 	k.mu.Lock()

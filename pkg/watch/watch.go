@@ -39,7 +39,7 @@ const (
 
 // A Watch is what a controller wants to be told about.
 type Watch struct {
-	kind       client.Object
+	obj        client.Object
 	wt         WatchType
 	handler    handler.EventHandler
 	predicates []predicate.Predicate
@@ -56,17 +56,17 @@ type WatchID struct { //nolint:revive // It is the name that forks know.
 // *metav1.PartialObjectMetadata, which costs least memory. Events that pass all
 // predicates are handled by the handler, one at a time.
 func WatchFor(kind client.Object, wt WatchType, h handler.EventHandler, p ...predicate.Predicate) Watch { //nolint:revive // It is the name that forks know.
-	return Watch{kind: kind, wt: wt, handler: h, predicates: p}
+	return Watch{obj: kind, wt: wt, handler: h, predicates: p}
 }
 
 // id returns the watch's identity, or why there can't be one.
 func (w *Watch) id(s *runtime.Scheme) (WatchID, error) {
-	if isNil(w.kind) {
+	if isNil(w.obj) {
 		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch has no object", w.wt)
 	}
-	gvk, err := gvkFor(w.kind, s)
+	gvk, err := gvkFor(w.obj, s)
 	if err != nil {
-		return WatchID{}, fmt.Errorf("cannot determine group, version, and kind for %T: %w: %w", w.kind, ErrInvalidWatch, err)
+		return WatchID{}, fmt.Errorf("cannot determine group, version, and kind for %T: %w: %w", w.obj, ErrInvalidWatch, err)
 	}
 	if isNil(w.handler) {
 		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch for %q has no handler", w.wt, gvk)
