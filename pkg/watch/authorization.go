@@ -89,7 +89,7 @@ type SubjectAccessReviewError struct {
 	Err error
 }
 
-// Error says who is not allowed to do what.
+// Error says which user is not allowed to do what.
 func (e SubjectAccessReviewError) Error() string {
 	resource := e.Resource.Resource
 	if e.Resource.Group == "" {

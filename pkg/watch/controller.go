@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A WatchGarbageCollector stops watches that nobody needs, now and then, until
-// its context ends.
+// A WatchGarbageCollector stops watches that aren't needed, at an interval, until its
+// context ends.
 type WatchGarbageCollector interface { //nolint:revive // It is the name that forks know.
 	GarbageCollectWatches(ctx context.Context, interval time.Duration)
 }

@@ -659,7 +659,8 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 						t.Errorf("the kind is %s as %s, namespaced: %t", k.State, k.Resource, k.Namespaced)
 					}
 
-					if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c != 1 {
+					// Its informer may have found the new object before the look-up did.
+					if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c < 1 {
 						t.Errorf("the old object was deleted %d times, the new one created %d times", d, c)
 					}
 

@@ -548,8 +548,8 @@ func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...W
 	return e.stopWatchesIf(ctx, c, ws, func(*controllerWatch) bool { return true })
 }
 
-// stopWatchesIf stops those watches for which stop returns true. Nobody can ask
-// for a watch between the question and its end.
+// stopWatchesIf stops those watches for which stop returns true. No call can ask for
+// a watch between the question and its end.
 func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *incarnation, ids []WatchID, stop func(*controllerWatch) bool) (int, error) {
 	c.mu.Lock()
 	ws := make([]*controllerWatch, 0, len(ids))

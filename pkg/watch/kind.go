@@ -598,13 +598,6 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 		if ctx.Err() != nil || o.inf.IsStopped() || k.unused() {
 			return nil
 		}
-		due := time.Until(next) <= 0
-		if due {
-			next = nextLookUp()
-		}
-		if stay, err := k.confirm(ctx, o, due); err != nil || !stay {
-			return err
-		}
 		if syncedAt.IsZero() && o.inf.HasSynced() && reg.HasSynced() {
 			k.fan.settle(t)
 			syncedAt = time.Now()
@@ -618,6 +611,13 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 			return nil
 		case lost != nil:
 			return lost
+		}
+		due := time.Until(next) <= 0
+		if due {
+			next = nextLookUp()
+		}
+		if stay, err := k.confirm(ctx, o, due); err != nil || !stay {
+			return err
 		}
 
 		d := time.Until(next)
