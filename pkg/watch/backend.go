@@ -179,17 +179,17 @@ type health struct {
 	other error                    // What the informer made of an answer.
 }
 
-// get returns what is wrong with lists, and with watches, and whether all watches
-// have been opened.
-func (h *health) get() (listErr, watchErr error, watching bool) {
+// get returns whether all watches have been opened, and what is wrong with lists, and
+// with watches.
+func (h *health) get() (watching bool, listErr, watchErr error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	listErr, watching = h.other, true
+	watching, listErr = true, h.other
 	for _, p := range h.parts {
 		watching = watching && p.watched
 		listErr, watchErr = cmp.Or(p.listErr, listErr), cmp.Or(p.watchErr, watchErr)
 	}
-	return listErr, watchErr, watching
+	return watching, listErr, watchErr
 }
 
 // set changes something and says so.

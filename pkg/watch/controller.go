@@ -156,7 +156,7 @@ type sinkKey struct{}
 
 // deliver an event to the handler.
 func (w *controllerWatch) deliver(ctx context.Context, d delivery) {
-	NewEventHandler(context.WithValue(ctx, sinkKey{}, w), w.queue, w.handler, w.predicates...).handle(d)
+	NewEventHandler(context.WithValue(ctx, sinkKey{}, w), w.queue, w.handler, w.predicates...).handle(d) //nolint:contextcheck // It has it.
 }
 
 // Start is called by the controller when it has a queue. It is then that events
@@ -168,7 +168,7 @@ func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimiting
 		return nil
 	}
 	w.queue = q
-	w.on.fan.attach(w.sub)
+	w.on.fan.attach(w.sub) //nolint:contextcheck // Handlers outlive the call.
 	return nil
 }
 

@@ -25,13 +25,13 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
 
-	sub := newSubscription(e.set.ctx, crdSink{set: e.set}, &e.set.handlers, &e.set.delivered)
+	sub := newSubscription(e.set.ctx, crdSink{set: e.set}, &e.set.handlers, &e.set.delivered) //nolint:contextcheck // It outlives the call.
 	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd, sub)
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
 	e.set.crds.Store(k)
-	k.fan.attach(sub)
+	k.fan.attach(sub) //nolint:contextcheck // As above.
 	stop := func() {
 		sub.stop()
 		k.fan.detach(sub)

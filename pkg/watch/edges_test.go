@@ -859,7 +859,7 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 					k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
 					if tc.served {
 						api.Define(k)
-						defer api.Inject(watchtest.Of(k), tc.fault)()
+						t.Cleanup(api.Inject(watchtest.Of(k), tc.fault))
 					}
 
 					if err := r.read(t.Context(), k, "one"); !errors.Is(err, tc.want) {

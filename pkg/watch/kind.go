@@ -599,7 +599,7 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 			return nil
 		}
 		if syncedAt.IsZero() && o.inf.HasSynced() && reg.HasSynced() {
-			k.fan.settle(t)
+			k.fan.settle(t) //nolint:contextcheck // Subscriptions have their own.
 			syncedAt = time.Now()
 		}
 		if !syncedAt.IsZero() {
@@ -662,7 +662,7 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened, due bool) (stay bo
 // judge moves the state to what the informer's lists and watches led to. It returns
 // an error if the informer is no use any more.
 func (k *trackedKind) judge(o *opened, synced bool) error {
-	listErr, watchErr, watching := o.health.get()
+	watching, listErr, watchErr := o.health.get()
 	outcome := cmp.Or(listErr, watchErr)
 	k.mu.Lock()
 	defer k.mu.Unlock()

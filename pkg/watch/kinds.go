@@ -197,8 +197,8 @@ func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
 				return
 			}
 		}
-		k.indexes = append(indexes, i)
-		s.indexes[id] = k.indexes
+		indexes = append(indexes, i)
+		k.indexes, s.indexes[id] = indexes, indexes
 		k.poke()
 	})
 	if err != nil {

@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -337,65 +334,6 @@ func TestW11FirstHandlersStay(t *testing.T) {
 
 		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 1 {
 			t.Errorf("after the watch was stopped the first handler got %d events, the second %d; want 1, 1", f, s)
-		}
-	})
-}
-
-// W11: reconcilers make handlers anew each time. What is there isn't delivered to
-// each of them, or reconciles would never end. To one that is started anew it is.
-func TestW11HandlersThatAreMadeAnew(t *testing.T) {
-	const objects = 50
-
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-
-		for i := range objects {
-			api.Put(k.Object(fmt.Sprintf("object-%d", i)), k)
-		}
-
-		r := graft(t, api)
-		r.mgr.Elect()
-
-		// It can't be compared with another one.
-		anew := func() spec {
-			w := watchOf(k, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
-			}))
-			w.preds = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return true })}
-
-			return w
-		}
-
-		var reconciles atomic.Int64
-
-		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			reconciles.Add(1)
-			return reconcile.Result{}, r.StartWatches(ctx, "c", anew())
-		}))
-
-		if err := r.StartWatches(t.Context(), "c", anew()); err != nil {
-			t.Fatal(err)
-		}
-
-		pass(time.Hour)
-
-		if n := reconciles.Load(); n != objects {
-			t.Errorf("%d objects that don't change were reconciled %d times", objects, n)
-		}
-
-		if _, err := r.StopWatches(t.Context(), "c", idOf(k)); err != nil {
-			t.Fatal(err)
-		}
-
-		if err := r.StartWatches(t.Context(), "c", anew()); err != nil {
-			t.Fatal(err)
-		}
-
-		pass(time.Hour)
-
-		if n := reconciles.Load(); n != 2*objects {
-			t.Errorf("%d objects were reconciled %d times after the watch was started anew, want twice each", objects, n)
 		}
 	})
 }
