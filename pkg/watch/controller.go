@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -76,7 +78,7 @@ type incarnation struct {
 	begun bool
 
 	// handlers that run.
-	handlers sync.WaitGroup
+	handlers dispatcher
 
 	mu       sync.RWMutex
 	watches  map[WatchID]*controllerWatch
@@ -91,16 +93,17 @@ type incarnation struct {
 // it belongs to.
 type incarnationKey struct{}
 
-func newIncarnation(name string, ctrl kcontroller.Controller, now time.Time) *incarnation {
+func newIncarnation(name string, ctrl kcontroller.Controller, delivered *atomic.Uint64) *incarnation {
 	c := &incarnation{
 		name:     name,
 		ctrl:     ctrl,
 		done:     make(chan struct{}),
-		started:  now,
+		started:  time.Now(),
 		watches:  make(map[WatchID]*controllerWatch),
 		draining: make(map[WatchID]<-chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.WithValue(context.Background(), incarnationKey{}, c))
+	c.handlers.ctx, c.handlers.delivered = c.ctx, delivered
 	return c
 }
 
@@ -135,13 +138,13 @@ func caller(ctx context.Context) *incarnation {
 // A controllerWatch is a watch of a controller, from when it is asked for until it is stopped. It keeps the
 // handler and the predicates that it was started with.
 type controllerWatch struct {
-	Watch
-
-	id   WatchID
-	on   *trackedKind
-	set  *kindSet
-	sub  *subscription
-	when time.Time // It was asked for first.
+	id         WatchID
+	handler    handler.EventHandler
+	predicates []predicate.Predicate
+	on         *trackedKind
+	set        *kindSet
+	sub        *subscription
+	when       time.Time // It was asked for first.
 
 	// requested is the engine's count of requests when it was last asked for.
 	requested atomic.Uint64

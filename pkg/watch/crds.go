@@ -25,7 +25,7 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
 
-	sub := newSubscription(e.set.ctx, crdSink{set: e.set}, &e.set.handlers, &e.set.delivered) //nolint:contextcheck // It outlives the call.
+	sub := newSubscription(crdSink{set: e.set}, &e.set.handlers)
 	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd, sub)
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")

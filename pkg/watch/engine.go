@@ -223,7 +223,7 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if isNil(ctrl) {
 		return errors.New("cannot create new controller: got none")
 	}
-	c := newIncarnation(name, ctrl, time.Now())
+	c := newIncarnation(name, ctrl, &e.set.delivered)
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -291,7 +291,7 @@ func (e *ControllerEngine) ended(c *incarnation) {
 
 	e.stopWatches(c)
 	// They got a context that has ended.
-	c.handlers.Wait()
+	c.handlers.wg.Wait()
 	close(c.done)
 
 	e.mu.Lock()
@@ -525,8 +525,8 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, seq uint64, r *W
 		return w, false, nil
 	}
 
-	w = &controllerWatch{Watch: *r, id: id, set: e.set, when: time.Now()}
-	w.sub = newSubscription(c.ctx, w, &c.handlers, &e.set.delivered)
+	w = &controllerWatch{id: id, handler: r.handler, predicates: r.predicates, set: e.set, when: time.Now()}
+	w.sub = newSubscription(w, &c.handlers)
 	w.sub.before = c.drained(id)
 	w.requested.Store(seq)
 	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, w.sub); err != nil {

@@ -40,9 +40,7 @@ type sink interface {
 // while something waits: an idle watch costs none.
 type subscription struct {
 	sink      sink
-	parent    context.Context //nolint:containedctx // Of the contexts that the sink gets.
-	group     *sync.WaitGroup // Of goroutines that deliver.
-	total     *atomic.Uint64  // Of all subscriptions.
+	with      *dispatcher
 	delivered atomic.Uint64
 	synced    atomic.Bool
 	stopped   atomic.Bool
@@ -53,12 +51,24 @@ type subscription struct {
 
 	mu      sync.Mutex
 	waiting []delivery
-	running chan struct{} // Closed when the goroutine ends; nil if there is none.
-	cancel  context.CancelFunc
+	running *dispatch // Nil if there is none.
 }
 
-func newSubscription(ctx context.Context, s sink, group *sync.WaitGroup, total *atomic.Uint64) *subscription {
-	return &subscription{sink: s, parent: ctx, group: group, total: total}
+// A dispatcher is what the subscriptions of a controller, or of a cache, share.
+type dispatcher struct {
+	ctx       context.Context //nolint:containedctx // Of the contexts that sinks get.
+	wg        sync.WaitGroup  // Of goroutines that deliver.
+	delivered *atomic.Uint64
+}
+
+// A dispatch is a goroutine that delivers.
+type dispatch struct {
+	done   chan struct{} // Closed when it ends.
+	cancel context.CancelFunc
+}
+
+func newSubscription(s sink, with *dispatcher) *subscription {
+	return &subscription{sink: s, with: with}
 }
 
 func (s *subscription) enqueue(ds ...delivery) {
@@ -69,10 +79,9 @@ func (s *subscription) enqueue(ds ...delivery) {
 	}
 	s.waiting = append(s.waiting, ds...)
 	if s.running == nil && len(s.waiting) > 0 {
-		s.running = make(chan struct{})
-		var ctx context.Context
-		ctx, s.cancel = context.WithCancel(s.parent)
-		s.group.Go(func() { s.dispatch(ctx) })
+		ctx, cancel := context.WithCancel(s.with.ctx)
+		s.running = &dispatch{done: make(chan struct{}), cancel: cancel}
+		s.with.wg.Go(func() { s.dispatch(ctx) })
 	}
 }
 
@@ -83,8 +92,8 @@ func (s *subscription) dispatch(ctx context.Context) {
 		batch := s.waiting
 		s.waiting = nil
 		if len(batch) == 0 || s.stopped.Load() || ctx.Err() != nil {
-			s.cancel()
-			close(s.running)
+			s.running.cancel()
+			close(s.running.done)
 			s.running = nil
 			s.mu.Unlock()
 			return
@@ -101,7 +110,7 @@ func (s *subscription) dispatch(ctx context.Context) {
 			}
 			s.sink.deliver(ctx, d)
 			s.delivered.Add(1)
-			s.total.Add(1)
+			s.with.delivered.Add(1)
 		}
 	}
 }
@@ -114,13 +123,17 @@ func (s *subscription) stop() <-chan struct{} {
 	defer s.mu.Unlock()
 	s.stopped.Store(true)
 	s.waiting = nil
-	if s.cancel != nil {
-		s.cancel()
+	if s.running != nil {
+		s.running.cancel()
 	}
-	if s.before != nil && !isClosed(s.before) {
+	switch {
+	case s.before != nil && !isClosed(s.before):
 		return s.before // Until then nothing of this one runs.
+	case s.running != nil:
+		return s.running.done
+	default:
+		return nil
 	}
-	return s.running
 }
 
 // A known object, and the tap of the informer that told of it last.

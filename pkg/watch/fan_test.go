@@ -43,18 +43,16 @@ func TestFan_ReplacedObject(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var (
-				got   deliveries
-				group sync.WaitGroup
-				total atomic.Uint64
-			)
+			var got deliveries
+
+			with := &dispatcher{ctx: t.Context(), delivered: &atomic.Uint64{}}
 
 			f := newFan()
 			first := f.listen()
 			first.OnAdd(was, true)
-			f.attach(newSubscription(t.Context(), &got, &group, &total))
+			f.attach(newSubscription(&got, with))
 			tc.report(f, first)
-			group.Wait()
+			with.wg.Wait()
 
 			want := deliveries{
 				{op: created, object: was, initial: true},

@@ -25,7 +25,7 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 	if isNil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
-	r := &registration{sub: newSubscription(i.set.ctx, handlerSink{h}, &i.set.handlers, &i.set.delivered)}
+	r := &registration{sub: newSubscription(handlerSink{h}, &i.set.handlers)}
 	k, err := i.set.acquire(i.id, i.obj, r.sub)
 	if err != nil {
 		return nil, err

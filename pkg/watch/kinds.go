@@ -25,7 +25,7 @@ type kindSet struct {
 	*host
 
 	// handlers of GetInformer's callers that run.
-	handlers sync.WaitGroup
+	handlers dispatcher
 
 	mu    sync.RWMutex
 	kinds map[kindID]*trackedKind
@@ -47,7 +47,9 @@ func newKindSet() *kindSet {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	nop := logging.NewNopLogger()
 	h.log.Store(&nop)
-	return &kindSet{host: h, kinds: make(map[kindID]*trackedKind), indexes: make(map[kindID][]*index)}
+	s := &kindSet{host: h, kinds: make(map[kindID]*trackedKind), indexes: make(map[kindID][]*index)}
+	s.handlers.ctx, s.handlers.delivered = h.ctx, &h.delivered
+	return s
 }
 
 // start running kinds.
@@ -71,7 +73,7 @@ func (s *kindSet) shutdown() {
 	s.cancel()
 	s.mu.Unlock()
 	s.wg.Wait()
-	s.handlers.Wait()
+	s.handlers.wg.Wait()
 }
 
 // find a kind that is there.
