@@ -25,6 +25,15 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
 
+	if w, ok := e.set.backend.(*wrapped); ok {
+		// Without, a kind of another cache can't be looked up.
+		r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient(), defaultResolveTimeout)
+		if err != nil {
+			return err
+		}
+		w.resolver.Store(r)
+	}
+
 	sub := newSubscription(crdSink{set: e.set}, &e.set.handlers)
 	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd, sub)
 	if err != nil {

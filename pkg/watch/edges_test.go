@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -22,6 +23,7 @@ import (
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -905,6 +907,43 @@ func TestQueueMetrics(t *testing.T) {
 				t.Errorf("after a controller without requests: %s", line)
 			}
 		}
+	})
+}
+
+// A bareManager has only what Crossplane's own tests of its engine give it.
+type bareManager struct {
+	manager.Manager
+
+	elected chan struct{}
+}
+
+func (m bareManager) Elected() <-chan struct{}   { return m.elected }
+func (m bareManager) GetScheme() *runtime.Scheme { return scheme() }
+
+func TestNew_NeedsLittleOfAManager(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		m := bareManager{elected: make(chan struct{})}
+		close(m.elected)
+
+		plain := plainCache(t, watchtest.NewAPI(k).Config())
+		startCache(t, plain)
+		plain.WaitForCacheSync(t.Context())
+
+		e := watch.New(m, watch.TrackInformers(plain, scheme()), nil, nil)
+		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := e.StartWatches(t.Context(), "c", watch.WatchFor(k.New(), "x", &recorder{})); err != nil {
+			t.Errorf("StartWatches(...): %v", err)
+		}
+
+		if err := e.Stop(t.Context(), "c"); err != nil {
+			t.Errorf("Stop(...): %v", err)
+		}
+
+		pass(time.Hour)
 	})
 }
 

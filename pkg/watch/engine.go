@@ -152,12 +152,6 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		e.set = newWrappedSet(infs, nil)
 	}
 	e.set.log.Store(&e.log)
-	if w, ok := e.set.backend.(*wrapped); ok && mgr.GetConfig() != nil {
-		// Without, kinds of another cache aren't known to be gone.
-		if r, err := newDiscoveryResolver(mgr.GetConfig(), mgr.GetHTTPClient(), defaultResolveTimeout); err == nil {
-			w.resolver.Store(r)
-		}
-	}
 	return e
 }
 
