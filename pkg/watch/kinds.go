@@ -215,12 +215,12 @@ func (s *kindSet) remove(id kindID) {
 	if k == nil {
 		return
 	}
-	k.raise(true, false)
+	// Reads must not keep it when the epoch is raised, or it would be opened again.
 	k.lastRead.Store(0)
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	if !k.owned() {
 		k.idleSince = time.Now().Add(-s.linger)
-		k.poke()
 	}
+	k.mu.Unlock()
+	k.raise(true, false)
 }
