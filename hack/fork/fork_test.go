@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -69,6 +70,14 @@ func TestDocumentation(t *testing.T) {
 				follow(t, dir, doc)
 			}
 
+			if slices.Contains(tc.docs, watch) {
+				if out := run(t, dir, "gofmt", "-l", "cmd", "internal"); len(out) > 0 {
+					t.Errorf("not formatted:\n%s", out)
+				}
+
+				run(t, dir, "go", "mod", "tidy", "-diff")
+			}
+
 			run(t, dir, append([]string{"go", "vet"}, changed()...)...)
 
 			if len(tc.tested) > 0 {
@@ -106,14 +115,21 @@ func checkout(t *testing.T) string {
 		t.Fatalf("cannot copy Crossplane: %v", err)
 	}
 
-	graft, err := filepath.Abs(root)
+	run(t, dir, "go", "mod", "edit",
+		"-dropreplace="+apis, "-require="+apis+"@"+release,
+		"-require="+ours+"@v0.0.0", "-replace="+ours+"="+graftDir(t))
+
+	return dir
+}
+
+// graftDir returns the absolute path of this checkout of Graft.
+func graftDir(t *testing.T) string {
+	t.Helper()
+
+	dir, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	run(t, dir, "go", "mod", "edit",
-		"-dropreplace="+apis, "-require="+apis+"@"+release,
-		"-require="+ours+"@v0.0.0", "-replace="+ours+"="+graft)
 
 	return dir
 }
@@ -179,7 +195,7 @@ func run(t *testing.T, dir string, command ...string) []byte {
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...) //nolint:gosec // What the documentation says.
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GRAFT="+graftDir(t))
 
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v\n%s%s", strings.Join(command, " "), err, out.Bytes(), errs.Bytes())

@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -176,15 +175,19 @@ func TestWatchUndeadInformer(t *testing.T) {
 	}
 }
 
+// A prompt collector doesn't wait a minute.
+type prompt struct{ *watch.GarbageCollector }
+
+func (p prompt) GarbageCollectWatches(ctx context.Context, _ time.Duration) {
+	p.GarbageCollector.GarbageCollectWatches(ctx, lookEvery)
+}
+
 // A composite that is created when the collector has run, more than once, is
 // reconciled, and what it composes is watched as long as it is there.
 func TestWatchCollectedAlive(t *testing.T) {
 	r := newEngineRig(t)
 	c := newCompositor(t, r, "Collected")
 
-	// The time of the collector alone; what runs against the API server has its
-	// own.
-	clk := clocktesting.NewFakeClock(time.Now())
 	asked := make(chan struct{})
 
 	tracker := watch.TrackerFunc(func(ctx context.Context) ([]schema.GroupVersionKind, error) {
@@ -207,9 +210,6 @@ func TestWatchCollectedAlive(t *testing.T) {
 		t.Helper()
 
 		for range 2 {
-			eventually(t, "the collector waits for the clock", func() (bool, string) { return clk.HasWaiters(), "it doesn't" })
-			clk.Step(time.Minute)
-
 			select {
 			case <-asked:
 			case <-time.After(patience):
@@ -218,8 +218,8 @@ func TestWatchCollectedAlive(t *testing.T) {
 		}
 	}
 
-	gc := watch.NewGarbageCollector(c.name, r.ControllerEngine, tracker, []watch.WatchType{watch.WatchTypeDependency}, watch.WithCollectorClock(clk))
-	c.start(t, watch.WithWatchGarbageCollector(gc))
+	gc := watch.NewGarbageCollector(c.name, r.ControllerEngine, tracker, []watch.WatchType{watch.WatchTypeDependency})
+	c.start(t, watch.WithWatchGarbageCollector(prompt{gc}))
 
 	collect()
 	c.create(t, c.xr, "one")

@@ -333,7 +333,7 @@ func newEngineRig(t *testing.T) *engineRig {
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			var err error
-			tracking, err = watch.NewCache(cfg, o, watch.WithLinger(time.Second), watch.WithReadLinger(time.Second), watch.WithCacheLogger(r.lines.crossplane()))
+			tracking, err = watch.NewCache(cfg, o, watch.WithLinger(time.Second), watch.WithReadLinger(time.Second))
 
 			return tracking, err
 		},

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	authv1 "k8s.io/api/authorization/v1"
@@ -67,4 +68,48 @@ func (e *ControllerEngine) allowed(ctx context.Context, gvr schema.GroupVersionR
 		return false, errors.Wrap(err, "cannot create self access review")
 	}
 	return review.Status.Allowed, nil
+}
+
+// A SubjectAccessReviewError says what an identity is not allowed to do.
+type SubjectAccessReviewError struct {
+	// User who wants to act on the resource. A service account is written as
+	// "system:serviceaccount:{namespace}:{name}".
+	User string
+
+	// Resource that the user wants to act on.
+	Resource schema.GroupVersionResource
+
+	// Namespace of the resource; empty if it is cluster scoped.
+	Namespace string
+
+	// DeniedVerbs that the user needs and doesn't have.
+	DeniedVerbs []string
+
+	// Err is wrapped, if set.
+	Err error
+}
+
+// Error says which user is not allowed to do what.
+func (e SubjectAccessReviewError) Error() string {
+	resource := e.Resource.Resource
+	if e.Resource.Group == "" {
+		// The core group has no name to put a dot before.
+		resource += "/" + e.Resource.Version
+	} else {
+		resource += "." + e.Resource.GroupVersion().String()
+	}
+
+	text := fmt.Sprintf("%s is not allowed to [%s] resource %s", e.User, strings.Join(e.DeniedVerbs, ", "), resource)
+	if e.Namespace != "" {
+		text += " in namespace " + e.Namespace
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns the wrapped error, if there is one.
+func (e SubjectAccessReviewError) Unwrap() error {
+	return e.Err
 }

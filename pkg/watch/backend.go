@@ -1,9 +1,13 @@
 package watch
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net/http"
+	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
@@ -22,7 +26,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// representationOf says which informer an object is for.
+// A representation of objects. A kind has one informer for each that is used.
+type representation string
+
+const (
+	typed        representation = "typed"
+	unstructured representation = "unstructured"
+	metadata     representation = "metadata"
+)
+
+// representationOf returns which informer an object is for.
 func representationOf(o runtime.Object) representation {
 	switch o.(type) {
 	case runtime.Unstructured:
@@ -32,6 +45,12 @@ func representationOf(o runtime.Object) representation {
 	default:
 		return typed
 	}
+}
+
+// A kindID identifies an informer.
+type kindID struct {
+	schema.GroupVersionKind
+	as representation
 }
 
 // exampleOf returns an object that informers know how to handle: they take plain
@@ -56,86 +75,261 @@ func exampleOf(id kindID, o client.Object) client.Object {
 	return c
 }
 
+// gvkFor is apiutil.GVKForObject without its allocations for objects that know
+// their own kind: StartWatches is called at every reconcile.
+func gvkFor(o runtime.Object, s *runtime.Scheme) (schema.GroupVersionKind, error) {
+	if u, ok := o.(runtime.Unstructured); ok {
+		if gvk := u.GetObjectKind().GroupVersionKind(); gvk.Kind != "" && gvk.Version != "" {
+			return gvk, nil
+		}
+	}
+	return apiutil.GVKForObject(o, s)
+}
+
+// isNil also sees a nil pointer (or map, or function) inside an interface.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() { //nolint:exhaustive // No other kind can be nil.
+	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Chan, reflect.Slice, reflect.Interface:
+		return r.IsNil()
+	default:
+		return false
+	}
+}
+
+// A backend makes informers.
+type backend interface {
+	// resolve finds out how the API server serves a kind. It may wait, until
+	// its context ends.
+	resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error)
+
+	// open makes an informer, which runs until the context ends. It may wait.
+	open(ctx context.Context, o opening) (*opened, error)
+}
+
+// An opening says which informer to make.
+type opening struct {
+	id      kindID
+	obj     client.Object
+	mapping *meta.RESTMapping
+
+	// changed is called when the informer's health, or whether it can sync, may
+	// have changed, and relisted when it lists again after it watched: what it
+	// lists may be another kind's by now.
+	changed, relisted func()
+}
+
+// An index that a caller asked for. It is added to each informer of the kind.
+type index struct {
+	field    string
+	extract  client.IndexerFunc
+	indexers kcache.Indexers // Instead of a field and its function.
+
+	// used says that an informer has, or had, the index. Guarded by the kind's
+	// mutex.
+	used bool
+}
+
+// addTo adds the index to an informer.
+func (i *index) addTo(ctx context.Context, c client.FieldIndexer, inf cache.Informer, obj client.Object) error {
+	if i.indexers != nil {
+		return inf.AddIndexers(i.indexers)
+	}
+	return c.IndexField(ctx, obj, i.field, i.extract)
+}
+
+// An opened informer.
+type opened struct {
+	inf     cache.Informer
+	reader  client.Reader
+	indexer client.FieldIndexer
+
+	// health says what is wrong with its lists and watches.
+	health *health
+
+	// start the informer, without waiting.
+	start func()
+
+	// close the informer. Its context has ended.
+	close func()
+
+	// recheck is how often to look whether the informer was stopped behind the
+	// backend's back; zero if it can't be.
+	recheck time.Duration
+
+	// unstarted says that it won't sync until its cache is started by somebody else.
+	unstarted atomic.Bool
+
+	// epoch of the kind in which what the informer asks for was last looked up.
+	epoch uint64
+
+	// indexes that were added, and why they couldn't be. Guarded by the kind's
+	// mutex.
+	indexes map[*index]error
+}
+
+// A health is the last outcomes of the lists and watches of one informer.
+type health struct {
+	changed, relisted func()
+
+	mu    sync.Mutex
+	parts []*observedListerWatcher // One for each namespace, if there are some.
+	other error                    // What the informer made of an answer.
+}
+
+// get returns whether all watches have been opened, and what is wrong with lists, and
+// with watches.
+func (h *health) get() (watching bool, listErr, watchErr error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	watching, listErr = true, h.other
+	for _, p := range h.parts {
+		watching = watching && p.watched
+		listErr, watchErr = cmp.Or(p.listErr, listErr), cmp.Or(p.watchErr, watchErr)
+	}
+	return watching, listErr, watchErr
+}
+
+// set changes something and says so.
+func (h *health) set(fn func()) {
+	h.mu.Lock()
+	fn()
+	h.mu.Unlock()
+	h.changed()
+}
+
+// failed notes an error that the informer met. Most are those of a list or watch,
+// which are known.
+func (h *health) failed(err error) {
+	h.set(func() {
+		for _, p := range h.parts {
+			if p.listErr != nil && errors.Is(err, p.listErr) || p.watchErr != nil && errors.Is(err, p.watchErr) {
+				return
+			}
+		}
+		h.other = err
+	})
+}
+
 // A cachePerKind makes a controller-runtime cache for each kind. That cache does
 // discovery while it holds the lock that its reads need. With a single kind in
-// it, whose mapping is known, nobody meets that lock, and ending the cache ends
-// exactly that kind's informer.
+// it, whose mapping is known, no other kind's reads wait for that lock, and ending
+// the cache ends exactly that kind's informer.
 type cachePerKind struct {
 	cfg      *rest.Config
 	opts     cache.Options
-	client   *http.Client
 	resolver Resolver
+	timeout  time.Duration // Of a look-up, if the resolver has none of its own.
 
 	// run a function in a goroutine that is waited for.
 	run func(func())
 }
 
-func (b *cachePerKind) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	type answer struct {
-		mapping *meta.RESTMapping
-		err     error
+// newCachePerKind returns a backend with copies of the options, so that a caller's
+// later changes have no effect, or the error that controller-runtime has for them.
+func newCachePerKind(cfg *rest.Config, opts cache.Options, hc *http.Client, r Resolver, timeout time.Duration) (*cachePerKind, error) {
+	opts.HTTPClient = hc
+	opts.ReaderFailOnMissingInformer = false
+	opts.DefaultNamespaces = maps.Clone(opts.DefaultNamespaces)
+	opts.ByObject = maps.Clone(opts.ByObject)
+
+	// How kinds are served isn't known yet. This is for validation alone.
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for obj, by := range opts.ByObject {
+		by.Namespaces = maps.Clone(by.Namespaces)
+		opts.ByObject[obj] = by
+		gvk, err := apiutil.GVKForObject(obj, opts.Scheme)
+		if err != nil {
+			return nil, errors.Wrapf(err, "cannot determine group, version, and kind of %T in ByObject", obj)
+		}
+		mapper.Add(gvk, meta.RESTScopeNamespace)
 	}
-	// Resolvers are asked to respect their context. One that doesn't must not
-	// be able to keep the kind from being stopped.
-	ch := make(chan answer, 1)
-	b.run(func() {
+	validated := opts
+	validated.Mapper = mapper
+	if _, err := cache.New(cfg, validated); err != nil {
+		return nil, errors.Wrap(err, "invalid cache options")
+	}
+	return &cachePerKind{cfg: cfg, opts: opts, resolver: r, timeout: timeout}, nil
+}
+
+func (b *cachePerKind) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	if _, ok := b.resolver.(*discoveryResolver); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, b.timeout)
+		defer cancel()
+	}
+	return detached(ctx, b.run, func() (*meta.RESTMapping, error) {
 		m, err := b.resolver.Resolve(ctx, gvk)
-		ch <- answer{mapping: m, err: err}
+		if err == nil && (m == nil || m.Scope == nil) {
+			return nil, errors.Errorf("resolver %T returned no mapping", b.resolver)
+		}
+		return m, err
+	})
+}
+
+// detached calls a function that should return when the context ends. One that
+// doesn't must not keep a kind from being stopped.
+func detached[T any](ctx context.Context, run func(func()), fn func() (T, error)) (T, error) {
+	type answer struct {
+		got T
+		err error
+	}
+	ch := make(chan answer, 1)
+	run(func() {
+		got, err := fn()
+		ch <- answer{got: got, err: err}
 	})
 	select {
 	case a := <-ch:
-		return a.mapping, a.err
+		return a.got, a.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		var none T
+		return none, ctx.Err()
 	}
 }
 
-func (b *cachePerKind) open(_ context.Context, o opening) (*opened, error) { //nolint:contextcheck // What is opened outlives the call.
+func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{o.id.GroupVersion()})
-	for _, kind := range []string{o.id.Kind, o.id.Kind + "List"} {
-		mapper.AddSpecific(o.id.GroupVersion().WithKind(kind), o.mapping.Resource, o.mapping.Resource, o.mapping.Scope)
+	for _, name := range []string{o.id.Kind, o.id.Kind + "List"} {
+		mapper.AddSpecific(o.id.GroupVersion().WithKind(name), o.mapping.Resource, o.mapping.Resource, o.mapping.Scope)
 	}
-
 	opts := b.opts
-	opts.HTTPClient = b.client
 	opts.Mapper = mapper
-	opts.ReaderFailOnMissingInformer = false
 
 	// Options for other kinds would make the cache look them up.
 	opts.ByObject = nil
 	for obj, by := range b.opts.ByObject {
 		if gvk, err := apiutil.GVKForObject(obj, opts.Scheme); err == nil && gvk == o.id.GroupVersionKind {
+			if o.mapping.Scope.Name() == meta.RESTScopeNameRoot {
+				by.Namespaces = nil // It may have had a namespace when they were given.
+			}
 			opts.ByObject = map[client.Object]cache.ByObject{obj: by}
 		}
 	}
-	if o.mapping.Scope.Name() == meta.RESTScopeNameRoot {
-		for obj, by := range opts.ByObject {
-			by.Namespaces = nil // It may have had a namespace when they were given.
-			opts.ByObject[obj] = by
-		}
-	}
 
+	h := &health{changed: o.changed, relisted: o.relisted}
 	newInformer := opts.NewInformer
 	if newInformer == nil {
 		newInformer = kcache.NewSharedIndexInformer
 	}
 	var informers []*endingInformer // One for each namespace, if there are some.
 	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-		inf := &endingInformer{SharedIndexInformer: newInformer(&observedListerWatcher{
-			lw: kcache.ToListerWatcherWithContext(lw), unwrapped: lw, report: o.report, run: b.run,
-		}, obj, resync, indexers)}
+		part := &observedListerWatcher{lw: kcache.ToListerWatcherWithContext(lw), unwrapped: lw, health: h, run: b.run}
+		h.parts = append(h.parts, part)
+		inf := &endingInformer{SharedIndexInformer: newInformer(part, obj, resync, indexers)}
 		informers = append(informers, inf)
 		return inf
 	}
-	report := opts.DefaultWatchErrorHandler
+	handler := opts.DefaultWatchErrorHandler
 	opts.DefaultWatchErrorHandler = func(ctx context.Context, r *kcache.Reflector, err error) {
-		// It hears of what the informer made of an answer, too. Without a
-		// handler client-go logs each error, for ever.
+		// Without a handler client-go logs each error, for ever.
 		if ctx.Err() == nil && !passing(err) {
-			o.report(err)
+			h.failed(err)
 		}
-		if report != nil {
-			report(ctx, r, err)
+		if handler != nil {
+			handler(ctx, r, err)
 		}
 	}
 
@@ -143,37 +337,28 @@ func (b *cachePerKind) open(_ context.Context, o opening) (*opened, error) { //n
 	if err != nil {
 		return nil, errors.Wrap(err, "cannot create cache")
 	}
-
 	// Before the cache is started this neither sends nor waits for anything.
-	inf, err := c.GetInformer(o.run, o.obj, cache.BlockUntilSynced(false)) //nolint:contextcheck // As above.
+	inf, err := c.GetInformer(ctx, o.obj, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, errors.Wrap(err, "cannot create informer")
 	}
-
-	ctx, cancel := context.WithCancel(o.run)
 	return &opened{
-		informer: inf,
-		reader:   c,
-		index:    func(ctx context.Context, obj client.Object, i *index) error { return addIndex(ctx, c, inf, obj, i) },
+		inf:     inf,
+		reader:  c,
+		indexer: c,
+		health:  h,
 		start: func() {
 			b.run(func() {
 				if err := c.Start(ctx); err != nil {
-					o.report(err)
+					h.failed(err)
 				}
 				for _, inf := range informers {
 					inf.end()
 				}
 			})
 		},
-		close: cancel,
+		close: func() {},
 	}, nil
-}
-
-func addIndex(ctx context.Context, c client.FieldIndexer, inf cache.Informer, obj client.Object, i *index) error {
-	if i.indexers != nil {
-		return inf.AddIndexers(i.indexers)
-	}
-	return c.IndexField(ctx, obj, i.field, i.extract)
 }
 
 // An endingInformer can be waited for. A cache with namespaces doesn't wait for
@@ -183,7 +368,7 @@ type endingInformer struct {
 
 	mu      sync.Mutex
 	ended   bool
-	running chan struct{} // Closed when it has run.
+	running sync.WaitGroup
 }
 
 // Run the informer, unless it was ended.
@@ -198,10 +383,10 @@ func (i *endingInformer) RunWithContext(ctx context.Context) {
 		i.mu.Unlock()
 		return
 	}
-	i.running = make(chan struct{})
+	i.running.Add(1)
 	i.mu.Unlock()
 
-	defer close(i.running)
+	defer i.running.Done()
 	i.SharedIndexInformer.RunWithContext(ctx)
 }
 
@@ -209,21 +394,23 @@ func (i *endingInformer) RunWithContext(ctx context.Context) {
 func (i *endingInformer) end() {
 	i.mu.Lock()
 	i.ended = true
-	running := i.running
 	i.mu.Unlock()
-	if running != nil {
-		<-running
-	}
+	i.running.Wait()
 }
 
-// An observedListerWatcher tells how lists and watches turn out.
+// An observedListerWatcher reports the outcomes of lists and watches.
 type observedListerWatcher struct {
 	lw        kcache.ListerWatcherWithContext
 	unwrapped kcache.ListerWatcher
-	report    func(error)
+	health    *health
 
 	// run a function in a goroutine that is waited for.
 	run func(func())
+
+	// Outcomes, guarded by the health's mutex: a list that works doesn't mean that
+	// a watch does.
+	listErr, watchErr error
+	watched           bool
 }
 
 // List is for callers without a context.
@@ -239,23 +426,46 @@ func (o *observedListerWatcher) Watch(opts metav1.ListOptions) (apiwatch.Interfa
 // ListWithContext lists, and reports.
 func (o *observedListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	l, err := o.lw.ListWithContext(ctx, opts)
-	o.observe(ctx, err)
+	if ctx.Err() == nil && (err == nil || !passing(err)) {
+		o.listed(err)
+	}
 	return l, err
 }
 
-// WatchWithContext opens a watch, and reports.
+// listed notes the outcome of a list.
+func (o *observedListerWatcher) listed(err error) {
+	again := false
+	o.health.set(func() { o.listErr, again = err, o.watched && err == nil })
+	if again {
+		o.health.relisted()
+	}
+}
+
+// WatchWithContext opens a watch, and reports. One that works means that lists do:
+// it follows one, or streams it.
 func (o *observedListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 	w, err := o.lw.WatchWithContext(ctx, opts)
-	o.observe(ctx, err)
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		if opts.SendInitialEvents != nil && *opts.SendInitialEvents {
+			o.listed(nil)
+		}
+		o.health.set(func() { o.listErr, o.watchErr, o.watched, o.health.other = nil, nil, true, nil })
+		return &drainedWatch{Interface: w, run: o.run}, nil
+	case ctx.Err() == nil && !passing(err):
+		o.health.set(func() { o.watchErr = err })
 	}
-	return &drainedWatch{Interface: w, run: o.run}, nil
+	return nil, err
+}
+
+// IsWatchListSemanticsUnSupported passes on what the wrapped one says.
+func (o *observedListerWatcher) IsWatchListSemanticsUnSupported() bool {
+	return watchlist.DoesClientNotSupportWatchListSemantics(o.unwrapped)
 }
 
 // A drainedWatch takes what a watch has left to say when it is stopped. Watches of
 // metadata pass through a filter that hands on even the error of a request that
-// was given up, and that would wait for ever for somebody to take it.
+// was given up, and that would wait for ever for a receiver.
 type drainedWatch struct {
 	apiwatch.Interface
 
@@ -274,14 +484,68 @@ func (w *drainedWatch) Stop() {
 	})
 }
 
-// IsWatchListSemanticsUnSupported passes on what the wrapped one says.
-func (o *observedListerWatcher) IsWatchListSemanticsUnSupported() bool {
-	return watchlist.DoesClientNotSupportWatchListSemantics(o.unwrapped)
+// recheckWrapped is how often to look whether an informer of another cache was
+// stopped.
+const recheckWrapped = time.Second
+
+// A wrapped backend gets informers from another cache. What that blocks stays
+// blocked, and how its lists and watches turn out isn't known.
+type wrapped struct {
+	cache.Informers
+
+	reader   client.Reader                     // Nil if the informers aren't also a cache.
+	resolver atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
+
+	// run a function in a goroutine that is waited for.
+	run func(func())
 }
 
-func (o *observedListerWatcher) observe(ctx context.Context, err error) {
-	if ctx.Err() != nil || (err != nil && passing(err)) {
-		return
+// resolve finds out whether the kind is served, and whether that changed. The other
+// cache uses a mapping of its own.
+func (w *wrapped) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	if r := w.resolver.Load(); r != nil {
+		return r.Resolve(ctx, gvk)
 	}
-	o.report(err)
+	return nil, nil //nolint:nilnil // As said above.
+}
+
+func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
+	limited, cancel := context.WithTimeout(ctx, defaultResolveTimeout)
+	defer cancel()
+	// Discovery inside a cache knows no context.
+	inf, err := detached(limited, w.run, func() (cache.Informer, error) {
+		return w.GetInformer(limited, o.obj, cache.BlockUntilSynced(false))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if isNil(inf) {
+		return nil, errors.Errorf("%T returned no informer", w.Informers)
+	}
+
+	out := &opened{inf: inf, reader: w.reader, indexer: w.Informers, health: &health{}, recheck: recheckWrapped}
+	var asked chan struct{} // Closed when start's question is answered.
+	out.start = func() {
+		asked = make(chan struct{})
+		w.run(func() {
+			defer close(asked)
+			// A cache that isn't started doesn't wait.
+			_, err := w.GetInformer(ctx, o.obj, cache.BlockUntilSynced(true))
+			if err == nil && !inf.HasSynced() {
+				out.unstarted.Store(true)
+				o.changed()
+			}
+		})
+	}
+	out.close = func() {
+		// To ask after the informer was removed would make another one. The answer
+		// comes when the context ends, if not before.
+		if asked != nil {
+			<-asked
+		}
+		if !inf.IsStopped() { // Else it isn't this one that would be removed.
+			_ = w.RemoveInformer(context.WithoutCancel(ctx), o.obj)
+		}
+	}
+	return out, nil
 }

@@ -3,12 +3,11 @@ package watch
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/clock"
 )
 
 var _ WatchGarbageCollector = &GarbageCollector{}
@@ -17,9 +16,8 @@ var _ WatchGarbageCollector = &GarbageCollector{}
 // is needed before the controller calls StartWatches for it: then a watch that is
 // needed is never collected. It must be safe for concurrent use.
 type Tracker interface {
-	// Needed returns the kinds that are needed. If it returns an error, or no
-	// kind at all, nothing is collected: a tracker that was just started knows
-	// nothing.
+	// Needed returns the kinds that are needed. If it returns an error nothing is
+	// collected. If it returns none, none is needed.
 	Needed(ctx context.Context) ([]schema.GroupVersionKind, error)
 }
 
@@ -35,59 +33,41 @@ func (fn TrackerFunc) Needed(ctx context.Context) ([]schema.GroupVersionKind, er
 // more.
 //
 // It notes how many requests for watches there were, then asks the tracker, then
-// stops those watches that the tracker doesn't need and that nobody asked for
-// since. The last two questions are asked under the lock that a request takes.
+// stops those watches that the tracker doesn't need and that weren't requested
+// since. The last two questions are asked under the lock that a request takes. If the
+// tracker needs none, which it also says when it was just started, it must say so
+// twice in a row: only watches that weren't requested in between are stopped.
 type GarbageCollector struct {
 	controller string
 	engine     *ControllerEngine
 	tracker    Tracker
 	types      []WatchType
-	log        logging.Logger
-	clock      clock.WithTicker
-}
 
-// A GarbageCollectorOption configures a collector.
-type GarbageCollectorOption func(*GarbageCollector)
+	mu sync.Mutex
 
-// WithCollectorLogger sets where a collector logs; nowhere by default.
-func WithCollectorLogger(l logging.Logger) GarbageCollectorOption {
-	return func(gc *GarbageCollector) { gc.log = l }
-}
-
-// WithCollectorClock sets the clock for a collector's interval; the system's by
-// default.
-func WithCollectorClock(c clock.WithTicker) GarbageCollectorOption {
-	return func(gc *GarbageCollector) { gc.clock = c }
+	// The incarnation for which the tracker needed nothing when it was last asked,
+	// and the requests until then.
+	idle   *incarnation
+	idleAt uint64
 }
 
 // NewGarbageCollector returns a collector for a controller's watches of the given
 // types, and no others.
-func NewGarbageCollector(controller string, e *ControllerEngine, t Tracker, types []WatchType, o ...GarbageCollectorOption) *GarbageCollector {
-	gc := &GarbageCollector{
-		controller: controller,
-		engine:     e,
-		tracker:    t,
-		types:      slices.Clone(types),
-		log:        logging.NewNopLogger(),
-		clock:      clock.RealClock{},
-	}
-	for _, fn := range o {
-		fn(gc)
-	}
-	return gc
+func NewGarbageCollector(controller string, e *ControllerEngine, t Tracker, types []WatchType) *GarbageCollector {
+	return &GarbageCollector{controller: controller, engine: e, tracker: t, types: slices.Clone(types)}
 }
 
 // GarbageCollectWatches collects at the interval, until the context ends.
 func (gc *GarbageCollector) GarbageCollectWatches(ctx context.Context, interval time.Duration) {
-	t := gc.clock.NewTicker(interval)
+	t := time.NewTicker(interval)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C():
-			if err := gc.GarbageCollectWatchesNow(ctx); err != nil {
-				gc.log.Info("Cannot garbage collect watches", "controller", gc.controller, "error", err)
+		case <-t.C:
+			if err := gc.GarbageCollectWatchesNow(ctx); err != nil && ctx.Err() == nil {
+				gc.engine.log.Info("Cannot garbage collect watches", "controller", gc.controller, "error", err)
 			}
 		}
 	}
@@ -99,32 +79,46 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	if err != nil {
 		return errors.Wrap(err, "cannot get running watches")
 	}
+	if isNil(gc.tracker) {
+		return errors.New("cannot get kinds that are needed: there is no tracker")
+	}
 	before := gc.engine.requests.Load()
-
 	needed, err := gc.tracker.Needed(ctx)
 	if err != nil {
+		gc.noteIdle(nil, 0)
 		return errors.Wrap(err, "cannot get kinds that are needed")
 	}
-	if len(needed) == 0 {
+	if len(needed) > 0 {
+		gc.noteIdle(nil, 0)
+	} else if before = gc.noteIdle(c, before); before == 0 {
 		return nil
-	}
-	keep := make(map[schema.GroupVersionKind]struct{}, len(needed))
-	for _, gvk := range needed {
-		keep[gvk] = struct{}{}
 	}
 
 	var candidates []WatchID
 	c.mu.RLock()
 	for id := range c.watches {
-		if _, ok := keep[id.GVK]; !ok && slices.Contains(gc.types, id.Type) {
+		if slices.Contains(gc.types, id.Type) && !slices.Contains(needed, id.GVK) {
 			candidates = append(candidates, id)
 		}
 	}
 	c.mu.RUnlock()
 
-	n, err := gc.engine.stopWatchesIf(ctx, c, candidates, func(w *watch) bool { return w.requested.Load() <= before })
+	n, err := gc.engine.stopWatchesIf(ctx, c, candidates, func(w *controllerWatch) bool { return w.requested.Load() <= before })
 	if n > 0 {
-		gc.log.Debug("Garbage collected watches", "controller", gc.controller, "count", n)
+		gc.engine.log.Debug("Garbage collected watches", "controller", gc.controller, "count", n)
 	}
 	return errors.Wrap(err, "cannot stop watches that aren't needed")
+}
+
+// noteIdle notes that nothing is needed for an incarnation, or that something is. It
+// returns how many requests there were when that was noted before; zero if it wasn't.
+func (gc *GarbageCollector) noteIdle(c *incarnation, requests uint64) uint64 {
+	gc.mu.Lock()
+	defer gc.mu.Unlock()
+	before := gc.idleAt
+	if gc.idle != c {
+		before = 0
+	}
+	gc.idle, gc.idleAt = c, requests
+	return before
 }

@@ -3,21 +3,21 @@ package watch
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GarbageCollectCustomResourceInformers lets CRDs drive the life of informers,
-// until the context ends: when a CRD goes, or stops to serve a version, the
-// watches of the kind go dormant and nothing asks for it any more; when it comes
-// back, also with another scope or plural, they resume at once. It returns when
-// the CRDs that exist are known. The scheme must know CRDs.
+// GarbageCollectCustomResourceInformers watches CRDs until the context ends: when one
+// is created, changed or deleted, its kind is looked up at once. So the watches of a
+// kind go dormant when the API server doesn't serve it any more, and resume when it
+// does again, also with another scope or plural. It returns when the CRDs that exist
+// are known. The scheme must know CRDs.
 //
-// Without it, kinds are found to have gone when the API server says so, and to
-// have come back by asking for each, at least once a minute.
+// Without it, the next request for a kind that no longer exists tells that, and
+// dormant kinds are looked up at least once a minute.
 func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
 	crd := &extv1.CustomResourceDefinition{}
 	gvk, err := gvkFor(crd, e.mgr.GetScheme())
@@ -25,19 +25,28 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
 
-	w := &crdWatcher{set: e.set}
-	sub := newSubscription(w, &e.set.handlers, &e.set.delivered)
+	if w, ok := e.set.backend.(*wrapped); ok {
+		// Without, a kind of another cache can't be looked up.
+		r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient(), defaultResolveTimeout)
+		if err != nil {
+			return err
+		}
+		w.resolver.Store(r)
+	}
+
+	sub := newSubscription(crdSink{set: e.set}, &e.set.handlers)
 	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd, sub)
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-	e.set.watchCRDs(1)
-	k.fan.attach(sub)
+	e.set.crds.Store(k)
+	k.fan.attach(sub) //nolint:contextcheck // As above.
 	stop := func() {
 		sub.stop()
 		k.fan.detach(sub)
 		e.set.release(k, sub)
-		e.set.watchCRDs(-1)
+		// Unless there is another one it isn't kept up to date any more.
+		e.set.crds.CompareAndSwap(k, nil)
 	}
 
 	if _, err := k.wait(ctx); err != nil {
@@ -48,75 +57,59 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 	return nil
 }
 
-// A crdWatcher tells kinds what becomes of their CRDs.
-type crdWatcher struct {
+// A crdSink makes kinds look themselves up when their CRDs change. It believes CRDs
+// nothing else: a CRD may drop out of sight, and the API server may be late to serve
+// what one says.
+type crdSink struct {
 	set *kindSet
 }
 
-func (w *crdWatcher) deliver(d delivery) {
+func (s crdSink) deliver(_ context.Context, d delivery) {
 	crd, ok := d.object.(*extv1.CustomResourceDefinition)
 	if !ok {
 		return
 	}
-	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok && old.Spec.Names.Kind != crd.Spec.Names.Kind {
-		w.tell(old, true, nil)
-	}
-	next, _ := d.successor.(*extv1.CustomResourceDefinition)
-	w.tell(crd, d.op == deleted, next)
-}
-
-// tell of a CRD, and of one that has taken its name if it is gone.
-func (w *crdWatcher) tell(crd *extv1.CustomResourceDefinition, gone bool, next *extv1.CustomResourceDefinition) {
-	gk := schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
-	s := sighting{uid: crd.GetUID(), resource: crd.Spec.Names.Plural, scope: meta.RESTScopeNameRoot}
-	if crd.Spec.Scope == extv1.NamespaceScoped {
-		s.scope = meta.RESTScopeNameNamespace
-	}
-	switch {
-	case gone:
-		w.set.undefined(gk, s.uid)
-	case established(crd):
-		w.set.defined(gk, definition{sighting: s, served: served(crd)})
-	}
-	for _, k := range w.set.of(gk) {
-		switch {
-		case gone && next != nil && serves(next, k.id.GroupVersionKind):
-			// It is back already. What its informer knows may be of the new kind,
-			// so none of that is gone until the next informer says so.
-		case gone:
-			// Another CRD may define the kind by now, under another plural.
-			k.vanished(s)
-		case !established(crd):
-			// It will be, or has a conflict with one that is.
-		case serves(crd, k.id.GroupVersionKind):
-			k.sighted(s)
-		default:
-			k.vanished(s)
+	says := sayingOf(crd)
+	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok {
+		said := sayingOf(old)
+		if said == says {
+			return
+		}
+		if said.GroupKind != says.GroupKind {
+			s.lookUp(said.GroupKind, false)
 		}
 	}
+	s.lookUp(says.GroupKind, d.op == deleted)
 }
 
-// serves tells whether a CRD makes the API server serve the kind.
-func serves(crd *extv1.CustomResourceDefinition, gvk schema.GroupVersionKind) bool {
-	return established(crd) && crd.Spec.Names.Kind == gvk.Kind && slices.Contains(served(crd), gvk.Version)
-}
-
-func established(crd *extv1.CustomResourceDefinition) bool {
-	for _, c := range crd.Status.Conditions {
-		if c.Type == extv1.Established {
-			return c.Status == extv1.ConditionTrue
-		}
+func (s crdSink) lookUp(gk schema.GroupKind, deleted bool) {
+	for _, k := range s.set.of(gk) {
+		k.raise(false, deleted)
 	}
-	return false
 }
 
-// served returns the versions that a CRD serves.
-func served(crd *extv1.CustomResourceDefinition) []string {
-	var out []string
+// A saying is what a CRD says about how its kind is served.
+type saying struct {
+	schema.GroupKind
+
+	plural, scope, versions string
+	established             bool
+}
+
+func sayingOf(crd *extv1.CustomResourceDefinition) saying {
+	var served []string
 	for _, v := range crd.Spec.Versions {
 		if v.Served {
-			out = append(out, v.Name)
+			served = append(served, v.Name)
 		}
 	}
-	return out
+	return saying{
+		GroupKind: schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind},
+		plural:    crd.Spec.Names.Plural,
+		scope:     string(crd.Spec.Scope),
+		versions:  strings.Join(served, ","),
+		established: slices.ContainsFunc(crd.Status.Conditions, func(c extv1.CustomResourceDefinitionCondition) bool {
+			return c.Type == extv1.Established && c.Status == extv1.ConditionTrue
+		}),
+	}
 }

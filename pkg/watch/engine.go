@@ -8,8 +8,9 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
-	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
@@ -33,36 +34,59 @@ type ControllerEngine struct {
 	serviceAccount string
 	log            logging.Logger
 	metrics        Metrics
-	clock          clock.WithTicker
 	drainTimeout   time.Duration
 	syncTimeout    time.Duration
-	firstHandlers  bool
 
-	// requests counts calls to StartWatches: see watch.requested.
+	// requests counts calls to StartWatches: see controllerWatch.requested.
 	requests atomic.Uint64
 
 	wg sync.WaitGroup // Of controllers.
 
-	// ctx ends, and what runs in the background with it, when the engine is shut
-	// down.
-	ctx         context.Context //nolint:containedctx // It is the engine's life.
-	cancel      context.CancelFunc
-	background  sync.WaitGroup
-	saver       saver
-	storeErrors storeErrors
-
 	mu          sync.RWMutex
-	controllers map[string]*controller
+	controllers map[string]*incarnation
 
 	// ending has what to wait for before a controller of that name may run.
-	ending   map[string]chan struct{}
+	ending   map[string]<-chan struct{}
 	shutDown bool
 }
+
+// Metrics of the engine.
+type Metrics interface {
+	// ControllerStarted records that a controller began to run.
+	ControllerStarted(name string)
+
+	// ControllerStopped records that a controller that began to run doesn't
+	// run any more, for whatever reason.
+	ControllerStopped(name string)
+
+	// WatchStarted records that a watch was started.
+	WatchStarted(name string, t WatchType)
+
+	// WatchStopped records that a watch was stopped, by itself or with its
+	// controller.
+	WatchStopped(name string, t WatchType)
+}
+
+// NopMetrics records nothing.
+type NopMetrics struct{}
+
+// ControllerStarted does nothing.
+func (m *NopMetrics) ControllerStarted(_ string) {}
+
+// ControllerStopped does nothing.
+func (m *NopMetrics) ControllerStopped(_ string) {}
+
+// WatchStarted does nothing.
+func (m *NopMetrics) WatchStarted(_ string, _ WatchType) {}
+
+// WatchStopped does nothing.
+func (m *NopMetrics) WatchStopped(_ string, _ WatchType) {}
 
 // A ControllerEngineOption configures an engine.
 type ControllerEngineOption func(*ControllerEngine)
 
-// WithLogger sets where the engine logs; nowhere by default.
+// WithLogger sets where the engine, its cache and its collectors log; nowhere by
+// default. A kind that fails is logged once, not at each attempt.
 func WithLogger(l logging.Logger) ControllerEngineOption {
 	return func(e *ControllerEngine) { e.log = l }
 }
@@ -96,22 +120,13 @@ func WithSyncTimeout(d time.Duration) ControllerEngineOption {
 	return func(e *ControllerEngine) { e.syncTimeout = d }
 }
 
-// WithFirstHandlers makes a watch keep the handler and the predicates that it was
-// started with until it is stopped, as Crossplane's engine does. Otherwise those
-// that it was asked for with last handle events. Callers need it who make handlers
-// anew at each call that share something with a controller that runs already, and
-// only the first do.
-func WithFirstHandlers() ControllerEngineOption {
-	return func(e *ControllerEngine) { e.firstHandlers = true }
-}
-
 // New returns an engine for a manager's controllers. They read with the cached
 // client c, and with nc where the cache may be too old. The informers should come
 // from NewCache, and be what c reads from. Others work, with what they bring: see
 // TrackInformers.
 //
-// The engine has no goroutine of its own but while it has controllers, or changes
-// to save. It doesn't have to be shut down if all controllers are stopped.
+// The engine has no goroutine of its own but while it has controllers. It doesn't
+// have to be shut down if all controllers are stopped.
 func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client.Client, o ...ControllerEngineOption) *ControllerEngine {
 	e := &ControllerEngine{
 		mgr:            mgr,
@@ -124,21 +139,19 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		metrics:        &NopMetrics{},
 		drainTimeout:   defaultDrainTimeout,
 		syncTimeout:    defaultSyncTimeout,
-		controllers:    make(map[string]*controller),
-		ending:         make(map[string]chan struct{}),
+		controllers:    make(map[string]*incarnation),
+		ending:         make(map[string]<-chan struct{}),
 	}
-	e.ctx, e.cancel = context.WithCancel(context.Background())
 	for _, fn := range o {
 		fn(e)
 	}
 
 	if t, ok := infs.(*InformerTrackingCache); ok {
-		e.set, e.clock = t.set, t.set.clock
-		return e
+		e.set = t.set
+	} else {
+		e.set = newWrappedSet(infs, nil)
 	}
-	e.set = newWrappedSet(infs, nil)
-	e.set.log, e.clock = e.log, e.set.clock
-	e.set.start()
+	e.set.log.Store(&e.log)
 	return e
 }
 
@@ -168,7 +181,7 @@ func (e *ControllerEngine) IsRunning(name string) bool {
 
 // running returns the controller of a name. Calls that are made by a reconcile or
 // handler of an earlier one are told that it isn't running: it isn't.
-func (e *ControllerEngine) running(ctx context.Context, name string) (*controller, error) {
+func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnation, error) {
 	e.mu.RLock()
 	c, ok := e.controllers[name]
 	shutDown := e.shutDown
@@ -179,6 +192,190 @@ func (e *ControllerEngine) running(ctx context.Context, name string) (*controlle
 		return nil, &notRunningError{name: name, shutDown: shutDown}
 	}
 	return c, nil
+}
+
+// Start a controller. It runs once the manager is elected, and, if there was one
+// of that name, once that has ended. Start does nothing if the controller runs.
+func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
+	if e.IsRunning(name) {
+		return nil
+	}
+
+	co := &ControllerOptions{nc: kcontroller.NewUnmanaged}
+	for _, fn := range o {
+		fn(co)
+	}
+	co.runtime.SkipNameValidation = ptr.To(true)
+	if co.runtime.UsePriorityQueue == nil {
+		co.runtime.UsePriorityQueue = ptr.To(false) // See WithRuntimeOptions.
+	}
+
+	ctrl, err := co.nc(name, co.runtime)
+	if err != nil {
+		return errors.Wrap(err, "cannot create new controller")
+	}
+	if isNil(ctrl) {
+		return errors.New("cannot create new controller: got none")
+	}
+	c := newIncarnation(name, ctrl, &e.set.delivered)
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shutDown {
+		c.cancel()
+		return errors.Wrapf(ErrShutDown, "cannot start controller %q", name)
+	}
+	if _, running := e.controllers[name]; running {
+		c.cancel()
+		return nil
+	}
+	c.before = e.ending[name]
+	e.controllers[name] = c
+	e.wg.Go(func() { e.run(c, co) })
+	return nil
+}
+
+// run an incarnation to its end.
+func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
+	var wg sync.WaitGroup
+	defer e.ended(c)
+	defer wg.Wait()
+	defer c.cancel()
+
+	if await(c.ctx, c.before) != nil {
+		return // What comes after waits for the one before: see Stop.
+	}
+	e.mu.Lock()
+	c.begun = true
+	e.mu.Unlock()
+	select {
+	case <-e.mgr.Elected():
+	case <-c.ctx.Done():
+		return
+	}
+	if c.ctx.Err() != nil {
+		return // Both were true.
+	}
+
+	e.log.Debug("Starting new controller", "controller", c.name)
+	e.metrics.ControllerStarted(c.name)
+	c.running.Store(true)
+	if co.gc != nil {
+		wg.Go(func() { co.gc.GarbageCollectWatches(c.ctx, collectInterval) })
+	}
+
+	err := c.ctrl.Start(c.ctx)
+	c.running.Store(false)
+	e.metrics.ControllerStopped(c.name)
+	if err != nil {
+		e.log.Info("Controller stopped with an error", "controller", c.name, "error", err)
+	} else {
+		e.log.Debug("Stopped controller", "controller", c.name)
+	}
+}
+
+// ended is called when an incarnation's controller runs no more, however that came
+// to be. One that ended by itself is stopped; another of its name isn't touched.
+func (e *ControllerEngine) ended(c *incarnation) {
+	e.mu.Lock()
+	if e.controllers[c.name] == c {
+		e.retire(c)
+	}
+	e.mu.Unlock()
+
+	e.stopWatches(c)
+	// They got a context that has ended.
+	c.handlers.wg.Wait()
+	close(c.done)
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ending[c.name] == c.done {
+		delete(e.ending, c.name)
+	}
+}
+
+// retire an incarnation, and return what to wait for before nothing of it, or of
+// the one before, runs. The mutex must be held.
+func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
+	delete(e.controllers, c.name)
+	ch := (<-chan struct{})(c.done)
+	if !c.begun && c.before != nil && !isClosed(c.before) {
+		ch = c.before // This one never runs.
+	}
+	e.ending[c.name] = ch
+	return ch
+}
+
+// stopWatches stops all watches of an incarnation, for good.
+func (e *ControllerEngine) stopWatches(c *incarnation) {
+	c.mu.Lock()
+	ws := make([]*controllerWatch, 0, len(c.watches))
+	for _, w := range c.watches {
+		c.drop(w)
+		ws = append(ws, w)
+	}
+	c.stopping = true
+	c.mu.Unlock()
+
+	for _, w := range ws {
+		e.stopWatch(c, w)
+	}
+}
+
+func (e *ControllerEngine) stopWatch(c *incarnation, w *controllerWatch) <-chan struct{} {
+	ch := w.stop()
+	e.metrics.WatchStopped(c.name, w.id.Type)
+	e.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
+	return ch
+}
+
+// Stop a controller and its watches, and wait until none of its handlers and
+// reconciles run any more; they get a context that has ended. It waits no longer
+// than the context and the engine's drain timeout say: then the error matches
+// ErrNotDrained, and the controller is stopped all the same. A controller that
+// is started again under the name waits until this one has ended. Called from
+// a reconcile or handler of the controller, Stop can't wait for it, and doesn't.
+//
+// Stop doesn't need the API server. If the controller isn't running it only waits
+// for what still runs of the one that was stopped before, so that nil always means
+// that nothing does. It does nothing if it is called from an earlier controller of
+// that name.
+func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
+	from := caller(ctx)
+
+	within := from != nil && from.name == name
+
+	e.mu.Lock()
+	c, running := e.controllers[name]
+	if within && from != c {
+		e.mu.Unlock()
+		return nil
+	}
+	done := e.ending[name]
+	if running {
+		done = e.retire(c)
+	}
+	e.mu.Unlock()
+
+	if running {
+		c.cancel()
+		e.stopWatches(c)
+	}
+	if within {
+		return nil
+	}
+	return errors.Wrapf(e.drain(ctx, done), "cannot wait for controller %q", name)
+}
+
+// drain waits until something has ended. The channel may be nil: then it has.
+func (e *ControllerEngine) drain(ctx context.Context, ch <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
+	defer cancel()
+	if err := await(ctx, ch); err != nil {
+		return errors.Join(ErrNotDrained, err)
+	}
+	return nil
 }
 
 // GetWatches returns the watches that a controller was asked to start and not to
@@ -198,13 +395,10 @@ func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
 }
 
 // StartWatches starts watches of a controller, and waits for their informers to
-// sync. A watch that is there already stays; the handler and predicates that it
-// comes with get the events from now on, unless WithFirstHandlers says otherwise.
-// What was delivered before isn't delivered to them again: most callers make
-// handlers anew at each reconcile, and nothing tells whether one does something
-// new, so reconciles that follow from deliveries would lead to more of them, for
-// ever. Who needs what is there delivered to another handler stops the watch
-// first.
+// sync. A watch that is there already stays as it is, with the handler and the
+// predicates that it was started with: most callers make handlers at each reconcile,
+// of which only the first belong to the controller that runs. To change a handler,
+// stop the watch and start it again.
 //
 // Each watch is started, or not, whatever becomes of the others. The error is
 // about those that don't deliver events yet, and matches for each ErrNoSuchKind,
@@ -224,7 +418,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	}
 
 	var errs []error
-	started := make([]*watch, 0, len(ws))
+	started := make([]*controllerWatch, 0, len(ws))
 	for i := range ws {
 		w, err := e.startWatch(c, seq, &ws[i])
 		if err != nil {
@@ -238,7 +432,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
 	for _, w := range started {
-		if _, err := w.kind.wait(ctx); err != nil {
+		if _, err := w.on.wait(ctx); err != nil {
 			errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
 		}
 	}
@@ -246,13 +440,13 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		// Stopped meanwhile, and the watches with it, whatever became of them.
 		return &notRunningError{name: name}
 	}
-	return join(errs)
+	return joinErrors(errs)
 }
 
 // nothingToStart notes that the watches were asked for, and reports whether all
 // are there. StartWatches is called at every reconcile of a composite resource;
 // this allocates nothing.
-func (e *ControllerEngine) nothingToStart(c *controller, seq uint64, ws []Watch) bool {
+func (e *ControllerEngine) nothingToStart(c *incarnation, seq uint64, ws []Watch) bool {
 	s := e.mgr.GetScheme()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -262,29 +456,26 @@ func (e *ControllerEngine) nothingToStart(c *controller, seq uint64, ws []Watch)
 			return false
 		}
 		w, ok := c.watches[id]
-		if !ok || w.kind.id.as != representationOf(ws[i].kind) || w.kind.current.Load() == nil {
+		if !ok || w.on.id.as != representationOf(ws[i].obj) || w.on.current.Load() == nil {
 			return false
 		}
-		e.askAgain(w, seq, &ws[i])
+		w.askAgain(seq)
 	}
 	return true
 }
 
 // askAgain notes that a watch that is there was asked for once more.
-func (e *ControllerEngine) askAgain(w *watch, seq uint64, r *Watch) {
+func (w *controllerWatch) askAgain(seq uint64) {
 	for {
 		now := w.requested.Load()
 		if seq <= now || w.requested.CompareAndSwap(now, seq) {
-			break
+			return
 		}
-	}
-	if !e.firstHandlers {
-		w.handling.set(r)
 	}
 }
 
 // startWatch makes a watch, or finds the one that is there.
-func (e *ControllerEngine) startWatch(c *controller, seq uint64, r *Watch) (*watch, error) {
+func (e *ControllerEngine) startWatch(c *incarnation, seq uint64, r *Watch) (*controllerWatch, error) {
 	id, err := r.id(e.mgr.GetScheme())
 	if err != nil {
 		return nil, err
@@ -308,13 +499,12 @@ func (e *ControllerEngine) startWatch(c *controller, seq uint64, r *Watch) (*wat
 		}
 		return nil, errors.Wrapf(err, "cannot start %q watch for %q", id.Type, id.GVK)
 	}
-	e.changed()
 	e.log.Debug("Started watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
 	return w, nil
 }
 
-func (e *ControllerEngine) addWatch(c *controller, id WatchID, seq uint64, r *Watch) (w *watch, isNew bool, err error) {
-	as := representationOf(r.kind)
+func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, seq uint64, r *Watch) (w *controllerWatch, isNew bool, err error) {
+	as := representationOf(r.obj)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,16 +512,18 @@ func (e *ControllerEngine) addWatch(c *controller, id WatchID, seq uint64, r *Wa
 		return nil, false, &notRunningError{name: c.name}
 	}
 	if w, ok := c.watches[id]; ok {
-		if w.kind.id.as != as {
-			return nil, false, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, w.kind.id.as, as)
+		if w.on.id.as != as {
+			return nil, false, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, w.on.id.as, as)
 		}
-		e.askAgain(w, seq, r)
+		w.askAgain(seq)
 		return w, false, nil
 	}
 
-	w = newWatch(c, id, r, e.clock.Now(), &e.set.delivered)
+	w = &controllerWatch{id: id, handler: r.handler, predicates: r.predicates, set: e.set, when: time.Now()}
+	w.sub = newSubscription(w, &c.handlers)
+	w.sub.before = c.drained(id)
 	w.requested.Store(seq)
-	if w.kind, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.kind, w.sub); err != nil {
+	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, w.sub); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
 	c.watches[id] = w
@@ -347,14 +539,14 @@ func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...W
 	if err != nil {
 		return 0, err
 	}
-	return e.stopWatchesIf(ctx, c, ws, func(*watch) bool { return true })
+	return e.stopWatchesIf(ctx, c, ws, func(*controllerWatch) bool { return true })
 }
 
-// stopWatchesIf stops those watches for which stop returns true. Nobody can ask
-// for a watch between the question and its end.
-func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids []WatchID, stop func(*watch) bool) (int, error) {
+// stopWatchesIf stops those watches for which stop returns true. No call can ask for
+// a watch between the question and its end.
+func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *incarnation, ids []WatchID, stop func(*controllerWatch) bool) (int, error) {
 	c.mu.Lock()
-	ws := make([]*watch, 0, len(ids))
+	ws := make([]*controllerWatch, 0, len(ids))
 	for _, id := range ids {
 		if w, ok := c.watches[id]; ok && stop(w) {
 			c.drop(w)
@@ -365,14 +557,13 @@ func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids
 	if len(ws) == 0 {
 		return 0, nil
 	}
-	e.changed()
 
-	from, _ := ctx.Value(sinkKey{}).(*watch)
+	from, _ := ctx.Value(sinkKey{}).(*controllerWatch)
 	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
 	defer cancel()
 
 	// All at once, before waiting for any.
-	running := make(map[*watch]<-chan struct{}, len(ws))
+	running := make(map[*controllerWatch]<-chan struct{}, len(ws))
 	for _, w := range ws {
 		if ch := e.stopWatch(c, w); ch != nil && w != from {
 			running[w] = ch
@@ -384,36 +575,24 @@ func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *controller, ids
 			errs = append(errs, errors.Wrapf(errors.Join(ErrNotDrained, err), "cannot wait for %q watch for %q", w.id.Type, w.id.GVK))
 		}
 	}
-	return len(ws), join(errs)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range ws {
+		c.drained(w.id)
+	}
+	return len(ws), joinErrors(errs)
 }
 
 // Shutdown stops all controllers, for good: none can be started afterwards. It
-// waits for them as Stop does, for all at once. A state store keeps the watches
-// that there were: what hasn't been saved is saved meanwhile, for at most three
-// seconds. That it couldn't be is no error; see WithStateStore.
+// waits for them as Stop does, for all at once.
 func (e *ControllerEngine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
-	first := !e.shutDown
 	e.shutDown = true
 	names := make([]string, 0, len(e.controllers))
 	for name := range e.controllers {
 		names = append(names, name)
 	}
 	e.mu.Unlock()
-
-	// Before any is stopped for this.
-	last, changes := e.watchesToSave()
-	e.cancel()
-
-	saved := make(chan struct{})
-	go func() {
-		defer close(saved)
-		// A store is asked one thing at a time.
-		e.background.Wait()
-		if first {
-			e.saveLast(ctx, last, changes)
-		}
-	}()
 
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
@@ -427,14 +606,13 @@ func (e *ControllerEngine) Shutdown(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		e.wg.Wait()
-		<-saved
 	}()
 	errs = append(errs, errors.Wrap(e.drain(ctx, done), "cannot wait for controllers"))
-	return join(errs)
+	return joinErrors(errs)
 }
 
-// join returns the only error as it is.
-func join(errs []error) error {
+// joinErrors returns the only error as it is.
+func joinErrors(errs []error) error {
 	var out []error
 	for _, err := range errs {
 		if err != nil {

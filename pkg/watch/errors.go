@@ -5,29 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"sync/atomic"
 
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// What can be wrong with a kind. Match with errors.Is against the error of any
-// call that needs a kind's informer: StartWatches, Get, List, GetInformer and
-// IndexField.
+// Reasons why a kind can't be watched or read. Match with errors.Is against the
+// error of any call that needs a kind's informer: StartWatches, Get, List,
+// GetInformer and IndexField.
 var (
-	// ErrNoSuchKind means that the API server doesn't serve the kind.
+	// ErrNoSuchKind means that the API server doesn't serve the kind, or that it
+	// answers its lists with not found.
 	ErrNoSuchKind = errors.New("no such kind")
 
 	// ErrNotWatchable means that the API server serves the kind, but not list
 	// and watch.
 	ErrNotWatchable = errors.New("kind can't be listed and watched")
 
-	// ErrForbidden means that we may not list or watch the kind.
+	// ErrForbidden means that the API server forbids to list or watch the kind.
 	ErrForbidden = errors.New("forbidden")
 
 	// ErrNotSynced means that the informer didn't sync in the time that the
-	// call had, and that nothing is known to be wrong with it.
+	// call had, and met no error.
 	ErrNotSynced = errors.New("informer isn't synced")
 
 	// ErrUnreachable means that the API server can't be reached, or doesn't
@@ -35,7 +36,7 @@ var (
 	ErrUnreachable = errors.New("API server can't be reached")
 )
 
-// What can be wrong with a call.
+// Errors of calls.
 var (
 	// ErrNotRunning is matched by the error of a call for a controller that
 	// isn't running, or from a reconcile of an earlier controller of the same
@@ -115,7 +116,7 @@ func (e *notRunningError) Is(target error) bool {
 	return target == ErrNotRunning || e.shutDown && target == ErrShutDown
 }
 
-// classify says what an error that was met on the way to an informer means.
+// classify returns what an error that was met on the way to an informer means.
 func classify(gvk schema.GroupVersionKind, err error) *KindError {
 	var ke *KindError
 	if errors.As(err, &ke) {
@@ -151,52 +152,30 @@ func passing(err error) bool {
 		kerrors.IsInvalid(err)
 }
 
-// verdict reports whether trying again soon is no use: somebody has to create
-// the kind or to grant access first.
+// verdict reports whether trying again soon is no use: the kind must be created or
+// access must be granted first.
 func (e *KindError) verdict() bool {
 	return errors.Is(e.Reason, ErrNoSuchKind) || errors.Is(e.Reason, ErrForbidden) || errors.Is(e.Reason, ErrNotWatchable)
 }
 
-// A SubjectAccessReviewError says what an identity is not allowed to do.
-type SubjectAccessReviewError struct {
-	// User who wants to act on the resource. A service account is written as
-	// "system:serviceaccount:{namespace}:{name}".
-	User string
-
-	// Resource that the user wants to act on.
-	Resource schema.GroupVersionResource
-
-	// Namespace of the resource; empty if it is cluster scoped.
-	Namespace string
-
-	// DeniedVerbs that the user needs and doesn't have.
-	DeniedVerbs []string
-
-	// Err is wrapped, if set.
-	Err error
+// failureCounts counts, by reason, how often kinds failed.
+type failureCounts struct {
+	noSuchKind, notWatchable, forbidden, notSynced, unreachable atomic.Uint64
 }
 
-// Error says who is not allowed to do what.
-func (e SubjectAccessReviewError) Error() string {
-	resource := e.Resource.Resource
-	if e.Resource.Group == "" {
-		// The core group has no name to put a dot before.
-		resource += "/" + e.Resource.Version
-	} else {
-		resource += "." + e.Resource.GroupVersion().String()
-	}
-
-	text := fmt.Sprintf("%s is not allowed to [%s] resource %s", e.User, strings.Join(e.DeniedVerbs, ", "), resource)
-	if e.Namespace != "" {
-		text += " in namespace " + e.Namespace
-	}
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
-	}
-	return text
+// each calls fn for each reason, with a name that is fit for a label.
+func (c *failureCounts) each(fn func(label string, reason error, n *atomic.Uint64)) {
+	fn("NoSuchKind", ErrNoSuchKind, &c.noSuchKind)
+	fn("NotWatchable", ErrNotWatchable, &c.notWatchable)
+	fn("Forbidden", ErrForbidden, &c.forbidden)
+	fn("NotSynced", ErrNotSynced, &c.notSynced)
+	fn("Unreachable", ErrUnreachable, &c.unreachable)
 }
 
-// Unwrap returns the wrapped error, if there is one.
-func (e SubjectAccessReviewError) Unwrap() error {
-	return e.Err
+func (c *failureCounts) add(err *KindError) {
+	c.each(func(_ string, reason error, n *atomic.Uint64) {
+		if errors.Is(err.Reason, reason) {
+			n.Add(1)
+		}
+	})
 }

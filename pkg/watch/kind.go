@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,50 +9,136 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
+	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A representation of objects. A kind has one informer for each that is used.
-type representation string
+// A State says how far a watch, or the kind that it watches, has come.
+type State string
 
+// States of a watch. A kind has the same states, for all its watches together.
 const (
-	typed        representation = "typed"
-	unstructured representation = "unstructured"
-	metadata     representation = "metadata"
+	// StatePending means that something must happen first: the cache or the
+	// controller must start, or the kind must be looked up.
+	StatePending State = "Pending"
+
+	// StateSyncing means that the informer runs and hasn't delivered its first
+	// list, or hasn't opened its first watch.
+	StateSyncing State = "Syncing"
+
+	// StateActive means that the handler gets the events of the running,
+	// synced informer of the current generation.
+	StateActive State = "Active"
+
+	// StateDormant means that the API server doesn't serve the kind. Nothing
+	// runs for it. The watch resumes by itself when the kind comes back.
+	StateDormant State = "Dormant"
+
+	// StateDegraded means that the kind should be there and that something is
+	// wrong: it can't be listed and watched, the API server can't be reached, or
+	// the first list takes longer than two minutes. It is tried again by itself. What
+	// was delivered before stays readable while the informer runs.
+	StateDegraded State = "Degraded"
+
+	// StateStopped means that the watch was stopped.
+	StateStopped State = "Stopped"
 )
 
-// A kindID identifies an informer.
-type kindID struct {
-	schema.GroupVersionKind
-	as representation
+const (
+	firstBackoff = time.Second
+	lastBackoff  = time.Minute
+
+	// While CRDs are watched a kind that doesn't exist is looked up only in case
+	// that it isn't defined by a CRD.
+	goneBackoff = 2 * time.Minute
+
+	// A kind that the API server said not to serve right after its CRD was deleted
+	// is looked up only in case that it comes back without a CRD.
+	deletedBackoff = 10 * time.Minute
+
+	// By how much a backoff may be longer, so that kinds that failed together aren't
+	// all tried again together.
+	backoffSpread = 0.2
+
+	// How often the mapping of a kind that works is looked up, in case that it
+	// changed and neither a CRD nor a list says so. Kinds of one group and version
+	// share these look-ups, since all do it at the same time.
+	lookUpEvery = 15 * time.Minute
+
+	// How long an informer may take to sync before that is an error.
+	syncPatience = 2 * time.Minute
+
+	// How long a kind must have been well for the next trouble to be logged although
+	// it is the same as before.
+	wellFor = 10 * time.Minute
+
+	// How exactly it is known when a kind was read last: this part of how long
+	// reads keep it. Reads that come close together then don't write.
+	readPrecision = 1.0 / 64
+
+	// Informers don't say when they have synced, so they are asked: often at first,
+	// to lose little time, then seldom.
+	firstPoll = time.Millisecond
+	lastPoll  = 100 * time.Millisecond
+)
+
+// A host is what all kinds of a cache have in common.
+type host struct {
+	backend    backend
+	random     func() float64 // In [0, 1). Spreads backoffs.
+	linger     time.Duration
+	readLinger time.Duration
+
+	// Ends when the cache is shut down, as all that the group waits for does.
+	ctx    context.Context //nolint:containedctx // Kinds outlive the call that asks for them.
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	// Closed when kinds start to run.
+	starting chan struct{}
+
+	log       atomic.Pointer[logging.Logger]
+	delivered atomic.Uint64 // Events.
+	counts    failureCounts
+
+	// The kind of CRDs, while they are watched for the others.
+	crds atomic.Pointer[trackedKind]
 }
 
-// An index that a caller asked for. It is added to each informer of the kind, as
-// they come and go.
-type index struct {
-	field    string
-	extract  client.IndexerFunc
-	indexers cache.Indexers // Instead of a field and its function.
-
-	// In which generation it was added, or why not. Guarded by the kind's mutex.
-	added uint64
-	err   error
+// crdsKnown reports whether CRDs that come are seen.
+func (h *host) crdsKnown() bool {
+	k := h.crds.Load()
+	return k != nil && k.active.Load()
 }
 
-// A kind is one informer, as its owners see it: they hold on to the kind while
-// informers come and go below it. It has one goroutine, run, which alone looks
-// up the mapping, opens and closes informers, and moves the state. All others
-// change what the goroutine reads, and poke it. Its mutex is never held across
-// anything that waits.
-type kind struct {
-	set *kindSet
+// defined reports whether a CRD that is seen defines a kind.
+func (h *host) defined(gk schema.GroupKind) bool {
+	k := h.crds.Load()
+	return k != nil && k.fan.any(func(o client.Object) bool {
+		crd, ok := o.(*extv1.CustomResourceDefinition)
+		return ok && crd.Spec.Names.Kind == gk.Kind && crd.Spec.Group == gk.Group
+	})
+}
+
+// A trackedKind is one informer, as its owners see it: they keep the kind while
+// informers come and go below it. It has one goroutine, run, which alone looks up
+// the mapping, opens and closes informers, and moves the state. All others raise
+// the epoch if what that goroutine knows may be wrong: then it looks the kind up
+// again. The mutex is never held across anything that waits.
+type trackedKind struct {
+	*host
+
 	id  kindID
 	obj client.Object
 	fan *fan
+
+	// retire removes the kind from its set, if it still has no use.
+	retire func() bool
 
 	// What reads use: the informer that is synced. Nil if none is.
 	current atomic.Pointer[opened]
@@ -59,145 +146,240 @@ type kind struct {
 	// When it was last read, in nanoseconds since 1970; 0 is never.
 	lastRead atomic.Int64
 
-	wake    chan struct{} // Pokes run.
-	retired bool          // Of run alone: it isn't in the set any more.
+	active atomic.Bool   // The state is StateActive.
+	wake   chan struct{} // Makes run look at what follows.
+
+	// noted is the epoch in which the kind was last looked up, and gone says that the
+	// API server didn't serve it then. Written by run alone.
+	noted uint64
+	gone  bool
+
+	// relapses counts, for run, the informers in a row that had synced and were lost
+	// soon afterwards.
+	relapses int
 
 	mu         sync.Mutex
 	state      State
 	since      time.Time
-	err        *KindError
+	err        *KindError // Unless it was overcome.
+	changed    chan struct{}
 	generation uint64
 	mapping    *meta.RESTMapping
-	changed    chan struct{} // Closed, and replaced, when anything above changes.
 	indexes    []*index
-	owners     map[any]struct{}
-	idleSince  time.Time // When the last owner went.
 
-	// Backoff.
+	// owners are watches and handlers. Calls that wait own the kind, too.
+	owners    map[any]struct{}
+	waiting   int
+	idleSince time.Time // When the last owner went.
+
+	// The counter. An informer that was looked up before the floor must go; one that
+	// was looked up before the epoch must be looked up again.
+	epoch, floor uint64
+
+	// deleted is the epoch in which the CRD was deleted, unless the API server
+	// served the kind afterwards.
+	deleted uint64
+
+	// Failures in a row, and the last.
 	failures int
-	nextTry  time.Time
+	failedAt time.Time
+	jitter   float64
+	limit    time.Duration // Of the backoff while CRDs are seen.
 
-	// When the informer synced, and how often in a row a kind that had synced was
-	// lost soon after.
-	synced   time.Time
-	relapses int
+	// trying says that the kind is being looked up, or has an informer.
+	trying bool
 
-	// What run is to react to.
-	order     order
-	outcome   error    // Of the last list or watch; nil is good.
-	opening   *opened  // Not yet synced.
-	unstarted bool     // Won't sync until somebody else starts it.
-	seen      sighting // Of the CRD.
-	left      bool     // The CRD was seen to go, and nothing since.
+	// unstarted says that the informer can't sync until its cache is started.
+	unstarted bool
 
-	// While run looks up the mapping and opens an informer it can't be told
-	// anything. What should have been is done right afterwards.
-	busy  bool
-	after order
+	// logged is the reason of the last failure that was logged.
+	logged error
 }
 
-// An order is what run must do with the informer that it has.
-type order int
-
-const (
-	carryOn order = iota
-	reopen        // The informer must be replaced.
-	sleep         // The kind is gone.
-)
-
-// A sighting of a kind's CRD.
-type sighting struct {
-	uid      types.UID
-	resource string
-	scope    meta.RESTScopeName
-}
-
-func newKind(s *kindSet, id kindID, obj client.Object) *kind {
-	return &kind{
-		set:       s,
+func newKind(h *host, id kindID, obj client.Object) *trackedKind {
+	now := time.Now()
+	return &trackedKind{
+		host:      h,
 		id:        id,
 		obj:       obj,
 		fan:       newFan(),
 		wake:      make(chan struct{}, 1),
 		state:     StatePending,
-		since:     s.clock.Now(),
-		idleSince: s.clock.Now(),
+		since:     now,
+		idleSince: now,
+		epoch:     1, // So that nothing was noted yet.
 		changed:   make(chan struct{}),
 		owners:    make(map[any]struct{}),
 	}
 }
 
-func (k *kind) poke() {
+func (k *trackedKind) poke() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
 }
 
+// raise the epoch: what is known of the kind may be wrong. The informer stays until
+// a look-up says that it is wrong, unless it is to be replaced, which is then out
+// of use when raise returns.
+func (k *trackedKind) raise(replace, crdDeleted bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.epoch++
+	k.failures = 0
+	if crdDeleted {
+		k.deleted = k.epoch
+	}
+	if replace {
+		k.floor = k.epoch
+		if k.current.Swap(nil) != nil {
+			k.fan.mute()
+			k.move(StatePending, nil)
+		}
+	}
+	k.poke()
+}
+
 // move to a state. The mutex must be held.
-func (k *kind) move(s State, err *KindError) {
+func (k *trackedKind) move(s State, err *KindError) {
 	if k.state != s {
 		k.state = s
-		k.since = k.set.clock.Now()
+		k.since = time.Now()
+		k.active.Store(s == StateActive)
 	}
 	k.err = err
 	close(k.changed)
 	k.changed = make(chan struct{})
 }
 
+// complain moves to the state for an error, and logs it if it is news. The mutex must
+// be held.
+func (k *trackedKind) complain(err *KindError) {
+	s := StateDegraded
+	if k.gone {
+		s = StateDormant
+	}
+	if k.state == StateActive && time.Since(k.since) > wellFor {
+		k.logged = nil
+	}
+	if !errors.Is(k.logged, err.Reason) {
+		(*k.log.Load()).Info("Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", s, "error", err)
+	}
+	k.logged = err.Reason
+	k.move(s, err)
+}
+
 // touch notes that the kind was read: reads own an informer for a while. Many may
 // read at once, on as many cores, and would all write to the same memory.
-func (k *kind) touch() {
-	now := k.set.clock.Now().UnixNano()
-	if since := now - k.lastRead.Load(); since < 0 || since > int64(readPrecision*float64(k.set.readLinger)) {
+func (k *trackedKind) touch() {
+	now := time.Now().UnixNano()
+	if since := now - k.lastRead.Load(); since < 0 || since > int64(readPrecision*float64(k.readLinger)) {
 		k.lastRead.Store(now)
 	}
 }
 
-func (k *kind) release(owner any) {
+// own adds an owner. The mutex must be held.
+func (k *trackedKind) own(owner any) {
+	k.owners[owner] = struct{}{}
+	k.poke()
+}
+
+// disown removes an owner.
+func (k *trackedKind) disown(owner any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.owners, owner)
-	if len(k.owners) == 0 {
-		k.idleSince = k.set.clock.Now()
+	k.left()
+}
+
+// join makes a call that waits an owner. The mutex must be held.
+func (k *trackedKind) join() {
+	k.waiting++
+	k.poke()
+}
+
+// leave is called when a call that joined doesn't wait any more.
+func (k *trackedKind) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.waiting--
+	k.left()
+}
+
+// left is called when an owner went. The mutex must be held.
+func (k *trackedKind) left() {
+	if !k.owned() {
+		k.idleSince = time.Now()
 		k.poke()
 	}
 }
 
-// errRetired means that the kind isn't in the set any more: ask the set again.
-var errRetired = errors.New("kind is retired")
+// owned reports whether the kind has owners. An index owns only what there is: if the
+// kind comes back, so does the index. The mutex must be held.
+func (k *trackedKind) owned() bool {
+	return len(k.owners) > 0 || k.waiting > 0 ||
+		len(k.indexes) > 0 && k.state != StateDormant
+}
+
+// retiresIn returns when the kind may go if it gets no owner until then. Reads keep
+// only what can be read.
+func (k *trackedKind) retiresIn() (time.Duration, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.owned() {
+		return 0, false
+	}
+	at := k.idleSince.Add(k.linger)
+	if n := k.lastRead.Load(); n != 0 {
+		keep := k.readLinger
+		if k.err != nil && k.err.verdict() {
+			keep = min(keep, k.linger)
+		}
+		if r := time.Unix(0, n).Add(keep); r.After(at) {
+			at = r
+		}
+	}
+	return time.Until(at), true
+}
+
+// unused reports whether the kind may go now.
+func (k *trackedKind) unused() bool {
+	in, ok := k.retiresIn()
+	return ok && in <= 0
+}
 
 // wait for the informer to be synced. It returns nil without an error if the
-// set isn't started, so that nothing could sync. It fails at once while trying
+// cache isn't started, so that nothing could sync. It fails at once while trying
 // is known to be no use, and otherwise when the context ends.
-func (k *kind) wait(ctx context.Context) (*opened, error) {
+func (k *trackedKind) wait(ctx context.Context) (*opened, error) {
+	if o := k.current.Load(); o != nil {
+		return o, nil
+	}
+	k.mu.Lock()
+	k.join()
+	k.mu.Unlock()
+	defer k.leave()
 	for {
-		if o := k.current.Load(); o != nil {
-			return o, nil
-		}
 		k.mu.Lock()
-		changed, err, state, unstarted, isOpening := k.changed, k.err, k.state, k.unstarted, k.opening != nil
-		o := k.current.Load()
+		o, changed, state, err := k.current.Load(), k.changed, k.state, k.err
+		started := isClosed(k.starting) && !k.unstarted
+		again := k.trying || k.epoch != k.noted || !time.Now().Before(k.dueForCalls())
 		k.mu.Unlock()
 
 		switch {
 		case o != nil:
-			// It synced between the two looks, and the change that said so is
-			// over: nobody would wake us.
 			return o, nil
-		case k.set.ctx.Err() != nil:
+		case k.ctx.Err() != nil, state == StateStopped:
 			return nil, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ErrShutDown}
-		case state == StateStopped:
-			return nil, errRetired
-		case !k.set.isStarted(), unstarted:
+		case !started:
 			return nil, nil
-		case err != nil && (state == StateDormant || state == StateDegraded) && !isOpening:
+		case err != nil && !again:
 			return nil, err
 		}
-
 		select {
 		case <-changed:
-		case <-k.set.ctx.Done():
+		case <-k.ctx.Done():
 		case <-ctx.Done():
 			return nil, k.late(ctx)
 		}
@@ -205,7 +387,7 @@ func (k *kind) wait(ctx context.Context) (*opened, error) {
 }
 
 // late says why a wait ended without a synced informer.
-func (k *kind) late(ctx context.Context) error {
+func (k *trackedKind) late(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ctx.Err()}
@@ -216,57 +398,51 @@ func (k *kind) late(ctx context.Context) error {
 	return e
 }
 
-// run drives the kind until it is retired or the set ends.
-func (k *kind) run() {
+// run drives the kind until it is retired or the cache ends.
+func (k *trackedKind) run() {
 	defer k.end()
-
-	ctx := k.set.ctx
-	for ctx.Err() == nil {
-		if k.set.retire(k) {
+	for k.ctx.Err() == nil {
+		if k.unused() && k.retire() {
 			return
 		}
 		if d := k.cooling(); d > 0 {
-			k.pause(ctx, d)
+			k.pause(k.ctx, d)
 			continue
 		}
-
-		k.begin()
-		rctx, cancel := context.WithTimeout(ctx, k.set.resolveTimeout)
-		m, err := k.set.backend.resolve(rctx, k.id.GroupVersionKind)
-		cancel()
-		if err != nil {
-			if ctx.Err() == nil {
-				k.failed(classify(k.id.GroupVersionKind, err))
-			}
-			continue
+		m, err := k.lookUp(k.ctx)
+		if err == nil {
+			err = k.session(m)
 		}
-		k.session(ctx, m)
+		if err != nil && k.ctx.Err() == nil {
+			k.fail(classify(k.id.GroupVersionKind, err))
+		}
 	}
 }
 
-// begin to look up the mapping and to open an informer.
-func (k *kind) begin() {
+// lookUp finds out how the kind is served now.
+func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
+	k.mu.Lock()
+	k.trying = true
+	k.noted = k.epoch
+	k.mu.Unlock()
+
+	m, err := k.backend.resolve(ctx, k.id.GroupVersionKind)
+	k.found(err)
+	return m, err
+}
+
+// found notes whether the API server serves the kind.
+func (k *trackedKind) found(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.busy = true
-	k.after = carryOn
-}
-
-// finish what began. It returns whether to carry on: if not, something happened
-// meanwhile that makes the outcome old news. The mutex must be held.
-func (k *kind) finish() bool {
-	k.busy = false
-	if k.after == carryOn {
-		return true
+	k.gone = err != nil && errors.Is(reasonFor(err), ErrNoSuchKind)
+	if err == nil && k.deleted == k.noted {
+		k.deleted = 0
 	}
-	k.order = k.after
-	k.after = carryOn
-	k.obey()
-	return false
 }
 
 // end says that nothing will happen any more.
-func (k *kind) end() {
+func (k *trackedKind) end() {
 	k.current.Store(nil)
 	k.fan.close()
 	k.mu.Lock()
@@ -274,170 +450,137 @@ func (k *kind) end() {
 	k.move(StateStopped, nil)
 }
 
-// cooling returns how long not to try.
-func (k *kind) cooling() time.Duration {
+// due returns when to try again. The mutex must be held.
+func (k *trackedKind) due() time.Time {
+	limit, d := lastBackoff, firstBackoff
+	if k.crdsKnown() {
+		limit = k.limit
+	}
+	if limit == deletedBackoff {
+		d = limit
+	}
+	for range k.failures - 1 {
+		if d *= 2; d >= limit {
+			d = limit
+			break
+		}
+	}
+	return k.failedAt.Add(d + time.Duration(k.jitter*float64(d)))
+}
+
+// dueForCalls returns when to try again for calls that wait. The mutex must be held.
+func (k *trackedKind) dueForCalls() time.Time {
+	if k.err == nil {
+		return time.Time{}
+	}
+	at := k.due()
+	if soon := k.failedAt.Add(firstBackoff); !k.err.verdict() && soon.Before(at) {
+		return soon // The API server may be back. Only trying tells.
+	}
+	return at
+}
+
+// cooling returns how long not to try, at most.
+func (k *trackedKind) cooling() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.nextTry.Sub(k.set.clock.Now())
+	if k.err == nil || k.epoch != k.noted {
+		return 0
+	}
+	at := k.due()
+	if k.waiting > 0 {
+		at = k.dueForCalls()
+	}
+	d := time.Until(at)
+	if d <= 0 && k.err.verdict() && !k.owned() {
+		return lastBackoff // Nothing needs the answer.
+	}
+	// Whether CRDs are known may change.
+	return min(d, lastBackoff)
 }
 
 // pause until there may be something to do, or the time is over. A kind without
 // owners wakes up to retire.
-func (k *kind) pause(ctx context.Context, d time.Duration) {
-	if r, ok := k.retiresIn(); ok && (d <= 0 || r < d) {
+func (k *trackedKind) pause(ctx context.Context, d time.Duration) {
+	if r, ok := k.retiresIn(); ok && r < d {
 		d = max(r, time.Millisecond)
 	}
-	var timeout <-chan time.Time
-	if d > 0 {
-		t := k.set.clock.NewTimer(d)
-		defer t.Stop()
-		timeout = t.C()
-	}
+	t := time.NewTimer(d)
+	defer t.Stop()
 	select {
 	case <-ctx.Done():
 	case <-k.wake:
-	case <-timeout:
+	case <-t.C:
 	}
 }
 
-// retiresIn returns when the kind may go if nobody wants it until then.
-func (k *kind) retiresIn() (time.Duration, bool) {
+// fail notes that there is no informer, and why, unless that is old news.
+func (k *trackedKind) fail(err *KindError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.owners) > 0 {
-		return 0, false
+	k.trying = false
+	if k.epoch != k.noted {
+		return
 	}
-	at := k.idleSince.Add(k.set.linger)
-	if n := k.lastRead.Load(); n != 0 {
-		if r := time.Unix(0, n).Add(k.set.readLinger); r.After(at) {
-			at = r
+	k.limit = lastBackoff
+	if k.gone {
+		k.fan.clear()
+		switch {
+		case k.defined(k.id.GroupKind()): // It will be served soon.
+		case k.deleted == k.noted:
+			k.limit = deletedBackoff
+		default:
+			k.limit = goneBackoff
 		}
 	}
-	return at.Sub(k.set.clock.Now()), true
-}
-
-// failed notes that there is no informer, and when to try again.
-func (k *kind) failed(err *KindError) {
-	k.current.Store(nil)
-	if errors.Is(err.Reason, ErrNoSuchKind) {
-		// Its objects went with it.
-		k.fan.clear()
-	}
-
-	k.mu.Lock()
-	// What we were told meanwhile is newer than the failure.
-	news := k.finish() && k.failLocked(err)
-	k.mu.Unlock()
-	k.logFailure(err, news)
-}
-
-// failLocked returns whether this is news. The mutex must be held.
-func (k *kind) failLocked(err *KindError) bool {
-	k.set.failures.add(err)
-	news := k.state != stateFor(err)
-	k.opening = nil
+	k.counts.add(err)
 	k.failures++
-	k.nextTry = k.set.clock.Now().Add(k.set.backoff(k.failures, k.patience(err)))
-	k.move(stateFor(err), err)
-	return news
+	k.failedAt = time.Now()
+	k.jitter = k.random() * backoffSpread
+	k.complain(err)
 }
 
-// patience returns how long to wait, at most, before trying again what failed. The
-// mutex must be held.
-func (k *kind) patience(err *KindError) time.Duration {
-	switch {
-	case !errors.Is(err.Reason, ErrNoSuchKind), k.set.crdsWatched.Load() == 0:
-		return lastBackoff
-	case k.seen.uid != "":
-		// It isn't served although its CRD says so. Soon it will be.
-		return lastBackoff
-	case k.left:
-		return vanishedBackoff
-	default:
-		return goneBackoff
+// session is the life of one informer. It returns why it failed, or nil if the kind
+// is to be looked up at once.
+func (k *trackedKind) session(m *meta.RESTMapping) error {
+	ctx, cancel := context.WithCancel(k.ctx)
+	o, err := k.backend.open(ctx, opening{
+		id: k.id, obj: k.obj, mapping: m, changed: k.poke,
+		relisted: func() { k.raise(false, false) },
+	})
+	if err != nil {
+		cancel()
+		k.found(err) // The cache that makes the informer may look it up.
+		return err
 	}
-}
-
-// logFailure writes a line when a kind fails, and none when it goes on failing.
-func (k *kind) logFailure(err *KindError, news bool) {
-	if news {
-		k.set.log.Info("Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", stateFor(err), "error", err)
+	o.epoch = k.noted
+	defer func() {
+		cancel()
+		k.close(o)
+	}()
+	t := k.fan.listen()
+	reg, err := o.inf.AddEventHandler(t)
+	if err != nil {
+		return err
 	}
-}
 
-func stateFor(err *KindError) State {
-	if errors.Is(err.Reason, ErrNoSuchKind) {
-		return StateDormant
-	}
-	return StateDegraded
-}
-
-// session is the life of one informer.
-func (k *kind) session(ctx context.Context, m *meta.RESTMapping) {
 	k.mu.Lock()
 	k.generation++
-	generation := k.generation
 	k.mapping = m
-	if m != nil {
-		k.left = false
-	}
-	k.order = carryOn
-	k.outcome = nil
-	k.unstarted = false
-	// Until we know better, what was wrong is still wrong: callers that fail
-	// fast go on doing so, and only one that comes back to life is seen.
-	if k.err == nil || !k.err.verdict() {
-		k.move(StateSyncing, k.err)
+	if k.state != StateDegraded {
+		// What is wrong stays wrong until the informer syncs.
+		k.move(StateSyncing, nil)
 	}
 	k.mu.Unlock()
-
-	sctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	octx, done := context.WithTimeout(sctx, k.set.resolveTimeout)
-	o, err := k.set.backend.open(octx, opening{
-		run:       sctx,
-		id:        k.id,
-		obj:       k.obj,
-		mapping:   m,
-		report:    func(err error) { k.report(generation, err) },
-		unstarted: func() { k.reportUnstarted(generation) },
-	})
-	done()
-	if err != nil {
-		if ctx.Err() == nil {
-			k.failed(classify(k.id.GroupVersionKind, err))
-		}
-		return
-	}
-	defer k.close(o)
-
-	reg, err := o.informer.AddEventHandler(k.fan.begin(generation))
-	if err != nil {
-		k.failed(classify(k.id.GroupVersionKind, err))
-		return
-	}
-	k.mu.Lock()
-	carryOn := k.finish()
-	if carryOn {
-		k.opening = o
-	}
-	k.mu.Unlock()
-	if !carryOn {
-		return
-	}
-
 	o.start()
-	if !k.sync(ctx, o, reg, generation) {
-		return
-	}
-	k.hold(ctx, o, generation)
+	return k.follow(ctx, o, t, reg)
 }
 
-// close an informer. Nobody waits for it: what still comes from it is ignored.
-func (k *kind) close(o *opened) {
-	k.current.Store(nil)
+// close an informer. What still comes from it is ignored.
+func (k *trackedKind) close(o *opened) {
+	k.fan.mute()
 	k.mu.Lock()
-	k.opening = nil
+	k.current.Store(nil)
 	k.unstarted = false
 	if k.state == StateActive || k.state == StateSyncing {
 		k.move(StatePending, nil)
@@ -446,292 +589,158 @@ func (k *kind) close(o *opened) {
 	o.close()
 }
 
-// report takes the outcome of a list or watch of an informer.
-func (k *kind) report(generation uint64, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.generation != generation || (err == nil && k.outcome == nil) {
-		return
-	}
-	k.outcome = err
-	k.poke()
-}
-
-// reportUnstarted takes that an informer won't sync for now, so that it is no use
-// to wait for it.
-func (k *kind) reportUnstarted(generation uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.generation != generation || k.current.Load() != nil {
-		return
-	}
-	k.unstarted = true
-	k.move(k.state, k.err)
-}
-
-// Informers don't say when they have synced, so they are asked: often at first,
-// to lose little time, then seldom.
-const (
-	firstPoll = time.Millisecond
-	lastPoll  = 100 * time.Millisecond
-)
-
-// sync waits for the informer to sync. It returns false if the informer has to
-// go.
-func (k *kind) sync(ctx context.Context, o *opened, reg cache.ResourceEventHandlerRegistration, generation uint64) bool {
+// follow an informer until it has to go.
+func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.ResourceEventHandlerRegistration) error {
+	var syncedAt time.Time
 	poll := firstPoll
-	timer := k.set.clock.NewTimer(poll)
-	defer timer.Stop()
-	began := k.set.clock.Now()
-	for !o.informer.HasSynced() || !reg.HasSynced() {
-		if !k.proceed(o) || k.set.retire(k) || k.stillGone(began) {
-			return false
+	next := nextLookUp()
+	for {
+		if ctx.Err() != nil || o.inf.IsStopped() || k.unused() {
+			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-k.wake:
-		case <-timer.C():
+		if syncedAt.IsZero() && o.inf.HasSynced() && reg.HasSynced() {
+			k.fan.settle(t) //nolint:contextcheck // Subscriptions have their own.
+			syncedAt = time.Now()
+		}
+		if !syncedAt.IsZero() {
+			k.addIndexes(ctx, o)
+		}
+		lost := k.judge(o, !syncedAt.IsZero())
+		switch {
+		case lost != nil && k.recovers(syncedAt):
+			return nil
+		case lost != nil:
+			return lost
+		}
+		due := time.Until(next) <= 0
+		if due {
+			next = nextLookUp()
+		}
+		if stay, err := k.confirm(ctx, o, due); err != nil || !stay {
+			return err
+		}
+
+		d := time.Until(next)
+		if k.current.Load() == nil || !k.active.Load() {
+			d = poll
 			poll = min(2*poll, lastPoll)
-			timer.Reset(poll)
+		} else if o.recheck > 0 {
+			d = min(d, o.recheck)
 		}
+		k.pause(ctx, d)
 	}
-
-	k.fan.settle(generation)
-	k.addIndexes(ctx, o, generation)
-
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.order != carryOn {
-		k.obey()
-		return false
-	}
-	k.failures = 0
-	k.synced = k.set.clock.Now()
-	k.left = false
-	k.opening = nil
-	k.unstarted = false
-	k.current.Store(o)
-	k.move(StateActive, nil)
-	return true
 }
 
-// stillGone gives up an informer of a kind that went, and of which nobody tells
-// whether it is back: a cache that isn't ours neither looks kinds up for us nor
-// says how lists turn out. Its informer would go on for ever.
-func (k *kind) stillGone(began time.Time) bool {
+// nextLookUp is the same time for all kinds.
+func nextLookUp() time.Time {
+	return time.Now().Truncate(lookUpEvery).Add(lookUpEvery)
+}
+
+// confirm looks the kind up again if the epoch was raised, or if it is time to. It
+// returns whether the informer may stay. One that works stays if there is no answer.
+func (k *trackedKind) confirm(ctx context.Context, o *opened, due bool) (stay bool, err error) {
+	k.mu.Lock()
+	epoch, floor := k.epoch, k.floor
+	k.mu.Unlock()
+	if o.epoch < floor {
+		return false, nil
+	}
+	if o.epoch == epoch && !due {
+		return true, nil
+	}
+	m, err := k.lookUp(ctx)
+	switch {
+	case k.gone:
+		return false, err
+	case err == nil && m != nil && k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
+		return false, nil
+	}
+	o.epoch = k.noted
+	return true, nil
+}
+
+// judge moves the state to what the informer's lists and watches led to. It returns
+// an error if the informer is no use any more.
+func (k *trackedKind) judge(o *opened, synced bool) error {
+	watching, listErr, watchErr := o.health.get()
+	outcome := cmp.Or(listErr, watchErr)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.left || k.set.clock.Since(began) < k.set.resolveTimeout {
+	if o.epoch < k.floor {
+		return nil
+	}
+	if outcome != nil {
+		err := classify(k.id.GroupVersionKind, outcome)
+		if synced && kerrors.IsNotFound(outcome) || !synced && listErr != nil && err.verdict() {
+			// Informers try for ever, at their own pace. The kind has a backoff of
+			// its own, and looks itself up.
+			return err
+		}
+		if k.state != StateDegraded || k.err == nil || !errors.Is(k.err.Reason, err.Reason) {
+			k.counts.add(err)
+			k.complain(err)
+		}
+	}
+	if synced && k.current.Load() == nil {
+		k.current.Store(o)
+		k.move(k.state, k.err)
+	}
+	switch {
+	case outcome != nil:
+	case synced && watching && k.state != StateActive:
+		k.failures = 0
+		k.move(StateActive, nil)
+	case k.state == StateSyncing && time.Since(k.since) > syncPatience:
+		err := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced}
+		k.counts.add(err)
+		k.complain(err)
+	}
+	if u := o.unstarted.Load() && !synced; u != k.unstarted {
+		k.unstarted = u
+		k.move(k.state, k.err)
+	}
+	return nil
+}
+
+// recovers reports whether to look the kind up at once after an informer that had
+// synced was lost. It answered before, so either the kind doesn't exist any more or
+// it is served elsewhere. If that isn't so, again and again, it is a failure.
+func (k *trackedKind) recovers(syncedAt time.Time) bool {
+	if syncedAt.IsZero() {
 		return false
 	}
-	k.failLocked(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrNoSuchKind})
-	return true
+	k.relapses++
+	if time.Since(syncedAt) > lastBackoff {
+		k.relapses = 1
+	}
+	if k.relapses == 1 {
+		return true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.failures = k.relapses - 2
+	return false
 }
 
 // addIndexes adds what was asked for since the informer was opened.
-func (k *kind) addIndexes(ctx context.Context, o *opened, generation uint64) {
+func (k *trackedKind) addIndexes(ctx context.Context, o *opened) {
 	k.mu.Lock()
-	missing := make([]*index, 0, len(k.indexes))
+	var missing []*index
 	for _, i := range k.indexes {
-		if i.added != generation {
+		if _, ok := o.indexes[i]; !ok {
 			missing = append(missing, i)
 		}
 	}
 	k.mu.Unlock()
 
 	for _, i := range missing {
-		err := o.index(ctx, k.obj, i)
+		err := i.addTo(ctx, o.indexer, o.inf, k.obj)
 		k.mu.Lock()
-		i.added, i.err = generation, err
+		if o.indexes == nil {
+			o.indexes = make(map[*index]error)
+		}
+		o.indexes[i], i.used = err, true
 		k.move(k.state, k.err)
 		k.mu.Unlock()
-	}
-}
-
-// hold keeps the informer until it has to go.
-func (k *kind) hold(ctx context.Context, o *opened, generation uint64) {
-	for {
-		if ctx.Err() != nil || !k.proceed(o) || k.set.retire(k) {
-			return
-		}
-		k.addIndexes(ctx, o, generation)
-		k.pause(ctx, o.recheck)
-	}
-}
-
-// proceed decides whether the informer may stay.
-func (k *kind) proceed(o *opened) bool {
-	stay, news := k.decide(o)
-	if news != nil {
-		k.logFailure(news, true)
-	}
-	return stay
-}
-
-// decide also returns what there is to log.
-func (k *kind) decide(o *opened) (bool, *KindError) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.order == carryOn && o.informer.IsStopped() {
-		// Somebody else removed it.
-		k.order = reopen
-	}
-	if k.order != carryOn {
-		k.obey()
-		return false, nil
-	}
-
-	isSynced := k.current.Load() != nil
-	if k.outcome == nil {
-		if isSynced && k.state != StateActive {
-			k.move(StateActive, nil)
-		}
-		if !isSynced && k.state == StateDegraded {
-			k.move(StateSyncing, nil)
-		}
-		return true, nil
-	}
-
-	err := classify(k.id.GroupVersionKind, k.outcome)
-	if isSynced && errors.Is(err.Reason, ErrNoSuchKind) {
-		return false, k.lost(err)
-	}
-	if !isSynced && err.verdict() {
-		// Informers try for ever, at their own pace and with a log line each
-		// time. We have our own backoff, and know when a CRD comes.
-		if k.failLocked(err) {
-			return false, err
-		}
-		return false, nil
-	}
-
-	// The informer tries again by itself, with a backoff of its own.
-	news := k.state != StateDegraded
-	if news {
-		k.set.failures.add(err)
-	}
-	if news || k.err == nil || !errors.Is(k.err.Reason, err.Reason) {
-		k.move(StateDegraded, err)
-	}
-	k.err = err
-	if news {
-		return true, err
-	}
-	return true, nil
-}
-
-// lost is called when a kind that has synced isn't served any more. It returns what
-// there is to log. The mutex must be held.
-func (k *kind) lost(err *KindError) *KindError {
-	k.current.Store(nil)
-	k.relapses++
-	if k.set.clock.Since(k.synced) > lastBackoff {
-		k.relapses = 1
-	}
-	if k.relapses == 1 {
-		// It answered before, so either the kind went or it is served elsewhere.
-		// Looking it up again tells.
-		k.move(StatePending, nil)
-		return nil
-	}
-
-	// It can be looked up and listed, and then not watched. That has to have its
-	// backoff, too: as long as if it had never synced.
-	k.failures = k.relapses - 2
-	k.failLocked(err)
-	if k.relapses > 2 {
-		return nil // That it comes back in between is no news.
-	}
-	return err
-}
-
-// obey what was ordered. The mutex must be held.
-func (k *kind) obey() {
-	k.current.Store(nil)
-	k.opening = nil
-	k.failures = 0
-	k.relapses = 0
-	k.nextTry = time.Time{}
-	switch k.order {
-	case sleep:
-		k.fan.clear()
-		err := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNoSuchKind}
-		k.left = true
-		k.failures = maxFailures
-		k.nextTry = k.set.clock.Now().Add(k.set.backoff(k.failures, k.patience(err)))
-		k.move(StateDormant, err)
-	case carryOn, reopen:
-		k.move(StatePending, nil)
-	}
-	k.order = carryOn
-}
-
-// command makes run do something about its informer. The mutex must be held.
-func (k *kind) command(o order) {
-	if k.busy {
-		k.after = o
-		return
-	}
-	k.order = o
-	if k.current.Load() == nil && k.opening == nil {
-		// There is no informer that must go.
-		k.obey()
-	}
-	k.poke()
-}
-
-// sighted is called when the kind's CRD was seen, serving it.
-func (k *kind) sighted(s sighting) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	before := k.seen
-	k.seen = s
-	k.left = false
-
-	has := k.current.Load() != nil || k.opening != nil
-	moved := has && k.mapping != nil && (k.mapping.Resource.Resource != s.resource || k.mapping.Scope.Name() != s.scope)
-	replaced := before.uid != "" && before.uid != s.uid
-	news := before != s
-	switch {
-	case moved, replaced, news && (k.busy || k.order == sleep):
-		// One that was told to sleep, and hasn't yet, would sleep through it.
-		k.command(reopen)
-	case news && !has && k.state != StatePending:
-		// No need to wait: it is there now. If that isn't news, and it isn't found
-		// yet, it has its backoff.
-		k.failures = 0
-		k.nextTry = time.Time{}
-		k.move(StatePending, nil)
-		k.poke()
-	}
-}
-
-// vanished is called when the kind's CRD is gone, or doesn't serve it any more. That
-// of a CRD that was replaced by another one is old news.
-func (k *kind) vanished(s sighting) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.seen.uid != "" && k.seen.uid != s.uid {
-		return
-	}
-	if k.current.Load() != nil && k.mapping != nil && k.mapping.Resource.Resource != s.resource {
-		// It was found to be elsewhere before anybody told us.
-		return
-	}
-	k.seen = sighting{}
-	k.command(sleep)
-}
-
-// untold is called when nobody watches CRDs any more: the kind has to look by
-// itself whether it is back.
-func (k *kind) untold() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.seen = sighting{}
-	k.left = false
-	if soon := k.set.clock.Now().Add(k.set.spread(lastBackoff)); k.nextTry.After(soon) {
-		k.nextTry = soon
-		k.poke()
 	}
 }

@@ -61,13 +61,13 @@ func unstartedGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []wat
 
 	t.Cleanup(h.CloseIdleConnections)
 
-	// What happens must not depend on luck.
-	co = append([]watch.CacheOption{watch.WithRandom(func() float64 { return 0.5 })}, co...)
-
 	ca, err := watch.NewCache(cfg, cache.Options{HTTPClient: h, Scheme: scheme()}, co...)
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	// What happens must not depend on luck.
+	watch.SetRandom(ca, func() float64 { return 0.5 })
 
 	return graftOn(t, api, cfg, ca, eo...)
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
@@ -450,4 +451,27 @@ func handlerFuncs(fn func(o client.Object)) handler.EventHandler {
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) { fn(e.ObjectNew) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) { fn(e.Object) },
 	}
+}
+
+// A logLines remembers the lines that aren't for debugging.
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logLines) Info(msg string, kvs ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	l.lines = append(l.lines, fmt.Sprint(append([]any{msg}, kvs...)...))
+}
+
+func (l *logLines) Debug(string, ...any)             {}
+func (l *logLines) WithValues(...any) logging.Logger { return l }
+
+func (l *logLines) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return slices.Clone(l.lines)
 }

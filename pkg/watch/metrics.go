@@ -1,40 +1,10 @@
 package watch
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
-
-// Metrics of the engine.
-type Metrics interface {
-	// ControllerStarted records that a controller began to run.
-	ControllerStarted(name string)
-
-	// ControllerStopped records that a controller that began to run doesn't
-	// run any more, for whatever reason.
-	ControllerStopped(name string)
-
-	// WatchStarted records that a watch came to be.
-	WatchStarted(name string, t WatchType)
-
-	// WatchStopped records that a watch was stopped, by itself or with its
-	// controller.
-	WatchStopped(name string, t WatchType)
-}
-
-// NopMetrics records nothing.
-type NopMetrics struct{}
-
-// ControllerStarted does nothing.
-func (m *NopMetrics) ControllerStarted(_ string) {}
-
-// ControllerStopped does nothing.
-func (m *NopMetrics) ControllerStopped(_ string) {}
-
-// WatchStarted does nothing.
-func (m *NopMetrics) WatchStarted(_ string, _ WatchType) {}
-
-// WatchStopped does nothing.
-func (m *NopMetrics) WatchStopped(_ string, _ WatchType) {}
 
 // PrometheusMetrics counts what the engine starts and stops, under the names
 // that Crossplane's engine has: engine_controllers_started_total,
@@ -97,4 +67,91 @@ func (m *PrometheusMetrics) Collect(ch chan<- prometheus.Metric) {
 
 func (m *PrometheusMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.controllersStarted, m.controllersStopped, m.watchesStarted, m.watchesStopped}
+}
+
+// Collector returns metrics of what runs now, to register with Prometheus:
+//
+//   - graft_watch_watches, by controller, type and state
+//   - graft_watch_controllers, by whether they are running, waiting or ending
+//   - graft_watch_kinds, by state
+//   - graft_watch_objects, that are kept in informers
+//   - graft_watch_events_delivered_total
+//   - graft_watch_failures_total, of kinds, by reason
+//
+// Labels are what PrometheusMetrics has, and names of which there are few: there
+// is none for kinds, of which there may be thousands. DebugHandler names them.
+func (e *ControllerEngine) Collector() prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("graft_watch_"+name, help, labels, nil)
+	}
+	return &gauges{
+		engine:      e,
+		watches:     desc("watches", "Watches that are there.", "controller", "type", "state"),
+		controllers: desc("controllers", "Controllers that are there.", "state"),
+		kinds:       desc("kinds", "Kinds that are watched or read.", "state"),
+		objects:     desc("objects", "Objects that informers keep."),
+		delivered:   desc("events_delivered_total", "Events that were delivered to handlers."),
+		failures:    desc("failures_total", "How often a kind couldn't be watched.", "reason"),
+	}
+}
+
+type gauges struct {
+	engine *ControllerEngine
+
+	watches, controllers, kinds, objects, delivered, failures *prometheus.Desc
+}
+
+// Describe sends the descriptors of all metrics.
+func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.watches, g.controllers, g.kinds, g.objects, g.delivered, g.failures} {
+		ch <- d
+	}
+}
+
+// Collect sends all metrics.
+func (g *gauges) Collect(ch chan<- prometheus.Metric) {
+	s := g.engine.Snapshot()
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+
+	type key struct {
+		controller string
+		wt         WatchType
+		state      State
+	}
+	watches := make(map[key]int)
+	running := 0
+	for _, c := range s.Controllers {
+		if c.Running {
+			running++
+		}
+		for _, w := range c.Watches {
+			watches[key{controller: c.Name, wt: w.Type, state: w.State}]++
+		}
+	}
+	for k, n := range watches {
+		gauge(g.watches, n, k.controller, string(k.wt), string(k.state))
+	}
+	gauge(g.controllers, running, "Running")
+	gauge(g.controllers, len(s.Controllers)-running, "Waiting")
+	gauge(g.controllers, len(s.Ending), "Ending")
+
+	kinds := make(map[State]int)
+	objects := 0
+	for _, k := range s.Kinds {
+		kinds[k.State]++
+		objects += k.Objects
+	}
+	for _, state := range states() {
+		gauge(g.kinds, kinds[state], string(state))
+	}
+	gauge(g.objects, objects)
+
+	set := g.engine.set
+	counter(g.delivered, set.delivered.Load())
+	set.counts.each(func(label string, _ error, n *atomic.Uint64) { counter(g.failures, n.Load(), label) })
 }

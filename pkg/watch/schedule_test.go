@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -96,11 +94,10 @@ type listening struct {
 
 // A schedule is a run of one.
 type schedule struct {
-	t     *testing.T
-	rest  []byte
-	r     *rig
-	store *memoryStore
-	log   []string
+	t    *testing.T
+	rest []byte
+	r    *rig
+	log  []string
 
 	// The cache is controller-runtime's, and our engine goes around it. What that
 	// can't do isn't asked of it.
@@ -498,7 +495,7 @@ func (s *schedule) look(what, i, arg int) {
 	case 20:
 		s.r.mgr.Elect()
 	case 21:
-		_ = s.r.ours.Snapshot().String()
+		_ = s.r.ours.Snapshot()
 		_ = s.r.infs.ActiveInformers()
 		_ = s.call("IsAuthorizedFor", short, func(ctx context.Context) error {
 			_, err := s.r.ours.IsAuthorizedFor(ctx, k.GVK, "default")
@@ -610,9 +607,8 @@ func runSchedule(t *testing.T, data []byte, around bool) {
 
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
-		store := &memoryStore{}
 		s := &schedule{
-			t: t, rest: data, store: store, around: around,
+			t: t, rest: data, around: around,
 			lifts:   make(map[int]func()),
 			indexed: make(map[int]bool),
 			stopped: make(map[*tally]int),
@@ -621,9 +617,9 @@ func runSchedule(t *testing.T, data []byte, around bool) {
 		if around {
 			tracking := watch.TrackInformers(plainCache(t, api.Config()), scheme())
 			startCache(t, tracking)
-			s.r = graftOn(t, api, api.Config(), tracking, watch.WithStateStore(store))
+			s.r = graftOn(t, api, api.Config(), tracking)
 		} else {
-			s.r = newGraft(t, api, api.Config(), nil, watch.WithStateStore(store))
+			s.r = newGraft(t, api, api.Config(), nil)
 		}
 
 		for i := range scheduleKinds {
@@ -724,7 +720,6 @@ func (s *schedule) knows(who string, i int, rec *tally) {
 // check compares what is with what must be.
 func (s *schedule) check() {
 	live, running := 0, 0
-	saved := make(watch.SavedWatches)
 
 	for _, c := range s.controllers {
 		s.compare(c)
@@ -737,7 +732,6 @@ func (s *schedule) check() {
 			live++
 
 			s.knows(fmt.Sprintf("watch %s %v", c.name, w), w.kind, rec)
-			saved[c.name] = append(saved[c.name], w.id(s.kinds[w.kind]))
 		}
 	}
 
@@ -759,17 +753,6 @@ func (s *schedule) check() {
 		s.errorf("started minus stopped: %d controllers, %d watches; want %d, %d", c, w, running, live)
 	}
 
-	byID := cmpopts.SortSlices(func(a, b watch.WatchID) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
-	if got, n := s.store.get(); n > 0 || live > 0 {
-		if diff := cmp.Diff(saved, got, byID, cmpopts.EquateEmpty()); diff != "" {
-			s.errorf("saved: -want, +got:\n%s", diff)
-		}
-	}
-
-	if n := s.store.atOnce(); n > 1 {
-		s.errorf("the store was asked %d things at once", n)
-	}
-
 	for i, k := range s.kinds {
 		if !s.indexed[i] {
 			continue
@@ -782,7 +765,7 @@ func (s *schedule) check() {
 	}
 
 	snapshot := s.r.ours.Snapshot()
-	s.page = snapshot.String()
+	s.page = strings.Join(snapshot.Summary, "\n")
 
 	for _, c := range snapshot.Controllers {
 		for _, w := range c.Watches {

@@ -2,16 +2,24 @@ package watch
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // A Snapshot is what an engine does at a time. It is a copy: it doesn't change,
 // and may be changed.
 type Snapshot struct {
+	// Summary for a person: how many watches are in which state, and a line for each
+	// watch and controller that something is wrong with.
+	Summary []string `json:"summary"`
+
 	// Taken at.
 	Taken time.Time `json:"taken"`
 
@@ -29,11 +37,6 @@ type Snapshot struct {
 
 	// Kinds that the cache has, by name.
 	Kinds []KindSnapshot `json:"kinds"`
-
-	// StateStore says how the state store does, if there is one: Unknown before it
-	// was asked, Good, Missing, Unreadable, Newer, or Failing. Nothing is saved
-	// while it is one of the last two.
-	StateStore string `json:"stateStore,omitempty"`
 }
 
 // A ControllerSnapshot is what a controller does.
@@ -97,7 +100,7 @@ type KindSnapshot struct {
 	// Generation counts informers.
 	Generation uint64 `json:"generation"`
 
-	// Owners are watches, handlers and indexes.
+	// Owners are watches, handlers, and indexes, which count as one.
 	Owners int `json:"owners"`
 
 	// LastRead at. Nil if it wasn't.
@@ -110,14 +113,10 @@ type KindSnapshot struct {
 // Snapshot returns what the engine does now. Its parts are taken one after the
 // other.
 func (e *ControllerEngine) Snapshot() Snapshot {
-	s := Snapshot{Taken: e.clock.Now(), Elected: e.elected(), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
-
-	if e.saver.store != nil {
-		s.StateStore = string(e.saver.get())
-	}
+	s := Snapshot{Taken: time.Now(), Elected: isClosed(e.mgr.Elected()), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
 
 	e.mu.RLock()
-	cs := make([]*controller, 0, len(e.controllers))
+	cs := make([]*incarnation, 0, len(e.controllers))
 	for _, c := range e.controllers {
 		cs = append(cs, c)
 	}
@@ -138,13 +137,66 @@ func (e *ControllerEngine) Snapshot() Snapshot {
 	slices.SortFunc(s.Kinds, func(a, b KindSnapshot) int {
 		return cmp.Or(compareGVK(a.GVK, b.GVK), strings.Compare(a.Representation, b.Representation))
 	})
+	s.Summary = s.summary()
 	return s
 }
 
-func (c *controller) snapshot() ControllerSnapshot {
+// states in the order of a watch's life.
+func states() []State {
+	return []State{StatePending, StateSyncing, StateActive, StateDormant, StateDegraded, StateStopped}
+}
+
+func (s Snapshot) summary() []string {
+	count := make(map[State]int)
+	var wrong []string
+	for _, c := range s.Controllers {
+		for _, w := range c.Watches {
+			count[w.State]++
+			if w.State == StateDormant || w.State == StateDegraded {
+				wrong = append(wrong, fmt.Sprintf("%s: %s watch for %s is %s since %s: %s",
+					c.Name, w.Type, w.GVK, w.State, w.Since.UTC().Format(time.RFC3339), w.Error))
+			}
+		}
+	}
+	all := fmt.Sprintf("%d controllers, %d kinds, watches:", len(s.Controllers), len(s.Kinds))
+	for _, state := range states() {
+		if n := count[state]; n > 0 {
+			all += fmt.Sprintf(" %d %s", n, state)
+		}
+	}
+	out := []string{all}
+	if !s.Elected {
+		out = append(out, "the manager isn't elected: no controller reconciles")
+	}
+	for _, name := range s.Ending {
+		out = append(out, name+": the controller was stopped, and a reconcile or handler of it still runs")
+	}
+	return append(out, wrong...)
+}
+
+// DebugHandler returns a handler that serves a Snapshot as JSON. It changes nothing,
+// but tells names of kinds and controllers: serve it where only operators look, as
+// one does with profiles.
+func (e *ControllerEngine) DebugHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "only GET", http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(e.Snapshot()) // An error means that the client went away.
+	})
+}
+
+func (c *incarnation) snapshot() ControllerSnapshot {
 	s := ControllerSnapshot{Name: c.name, Running: c.running.Load(), Started: c.started, Watches: []WatchSnapshot{}}
 	c.mu.RLock()
-	ws := make([]*watch, 0, len(c.watches))
+	ws := make([]*controllerWatch, 0, len(c.watches))
 	for _, w := range c.watches {
 		ws = append(ws, w)
 	}
@@ -159,8 +211,8 @@ func (c *controller) snapshot() ControllerSnapshot {
 	return s
 }
 
-func (w *watch) snapshot() WatchSnapshot {
-	k := w.kind.snapshot()
+func (w *controllerWatch) snapshot() WatchSnapshot {
+	k := w.on.snapshot()
 	s := WatchSnapshot{
 		Type:       w.id.Type,
 		GVK:        w.id.GVK,
@@ -173,20 +225,20 @@ func (w *watch) snapshot() WatchSnapshot {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.since.After(s.Since) {
-		s.Since = w.since
+	if w.when.After(s.Since) {
+		s.Since = w.when
 	}
 	switch {
 	case w.stopped:
 		s.State = StateStopped
 	case w.queue == nil:
 		// The controller doesn't run yet.
-		s.State, s.Since = StatePending, w.since
+		s.State, s.Since = StatePending, w.when
 	}
 	return s
 }
 
-func (k *kind) snapshot() KindSnapshot {
+func (k *trackedKind) snapshot() KindSnapshot {
 	objects := k.fan.objects()
 
 	k.mu.Lock()
@@ -196,21 +248,23 @@ func (k *kind) snapshot() KindSnapshot {
 		Representation: string(k.id.as),
 		State:          k.state,
 		Since:          k.since,
-		Failures:       k.failures,
 		Generation:     k.generation,
 		Owners:         len(k.owners),
 		Objects:        objects,
 	}
+	if len(k.indexes) > 0 {
+		s.Owners++
+	}
 	if k.mapping != nil {
 		s.Resource = k.mapping.Resource.Resource
-		s.Namespaced = k.mapping.Scope.Name() == "namespace"
+		s.Namespaced = k.mapping.Scope.Name() == meta.RESTScopeNameNamespace
 	}
 	if k.err != nil {
 		s.Error = k.err.Error()
 	}
-	if k.failures > 0 {
-		t := k.nextTry
-		s.NextTry = &t
+	if k.err != nil && !k.trying {
+		t := k.due()
+		s.Failures, s.NextTry = k.failures, &t
 	}
 	if n := k.lastRead.Load(); n != 0 {
 		t := time.Unix(0, n)

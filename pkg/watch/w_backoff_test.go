@@ -6,12 +6,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -107,15 +105,16 @@ func TestW20NoStorm(t *testing.T) {
 				var mu sync.Mutex
 
 				d := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // It must be the same each time.
-				random := watch.WithRandom(func() float64 {
+				random := func() float64 {
 					mu.Lock()
 					defer mu.Unlock()
 
 					return d.Float64()
-				})
+				}
 
 				api := watchtest.NewAPI()
-				r := newGraft(t, api, api.Config(), []watch.CacheOption{random})
+				r := graft(t, api)
+				watch.SetRandom(r.cache, random)
 				r.mgr.Elect()
 				r.start("c", idle())
 
@@ -223,7 +222,8 @@ func TestW20BackoffIsSpread(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				k := watchtest.NewKind("Widget")
 				api := watchtest.NewAPI()
-				r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithRandom(func() float64 { return tc.random })})
+				r := graft(t, api)
+				watch.SetRandom(r.cache, func() float64 { return tc.random })
 				r.mgr.Elect()
 				r.start("c", idle())
 
@@ -246,68 +246,6 @@ func TestW20BackoffIsSpread(t *testing.T) {
 	}
 }
 
-// All that waits in the background waits for the clock that it was given.
-func TestClockOfACache(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k, none := watchtest.NewKind("Widget"), watchtest.NewKind("None")
-		api := watchtest.NewAPI(k)
-		clk := clocktesting.NewFakeClock(time.Now())
-		r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithClock(clk), watch.WithLinger(time.Minute)})
-		r.mgr.Elect()
-		r.start("c", idle())
-		r.start("none", idle())
-
-		// An informer that has synced before it is asked for the first time isn't
-		// asked again.
-		lift := api.Inject(watchtest.Of(k), watchtest.Hang())
-		defer lift()
-
-		started := background(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})) })
-		_ = r.StartWatches(t.Context(), "none", watchOf(none, &recorder{}))
-
-		pass(time.Second)
-		lift()
-		pass(30 * time.Second)
-
-		if s := stateOf(t, r); s.State != watch.StateSyncing {
-			t.Errorf("while the clock stands still the watch is %s, want %s", s.State, watch.StateSyncing)
-		}
-
-		if n := len(api.Requests(watchtest.DiscoveryOf(none))); n != 1 {
-			t.Errorf("while the clock stands still a kind was looked up %d times, want once", n)
-		}
-
-		clk.Step(2 * time.Second)
-
-		if err := <-started; err != nil {
-			t.Errorf("StartWatches(...): %v", err)
-		}
-
-		pass(time.Second)
-
-		if n := len(api.Requests(watchtest.DiscoveryOf(none))); n != 2 {
-			t.Errorf("after two seconds a kind was looked up %d times, want twice", n)
-		}
-
-		if err := r.Stop(t.Context(), "c"); err != nil {
-			t.Fatal(err)
-		}
-
-		pass(time.Hour)
-
-		if n := api.Open(watchtest.Of(k)); n != 1 {
-			t.Errorf("while the clock stands still %d informers linger, want 1", n)
-		}
-
-		clk.Step(time.Minute)
-		pass(time.Second)
-
-		if n := api.Open(watchtest.Of(k)); n != 0 {
-			t.Errorf("after a minute %d informers linger, want none", n)
-		}
-	})
-}
-
 // W20: a kind that can be listed and then not be watched is tried as seldom as one
 // that can't be listed.
 func TestW20LostAgainAndAgain(t *testing.T) {
@@ -318,8 +256,8 @@ func TestW20LostAgainAndAgain(t *testing.T) {
 				api := watchtest.NewAPI(k)
 				api.Put(k.Object("one"), k)
 
-				lines := &atomic.Int64{}
-				r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithCacheLogger(countingLogger{lines})})
+				lines := &logLines{}
+				r := newGraft(t, api, api.Config(), nil, watch.WithLogger(lines))
 				r.mgr.Elect()
 
 				if crds {
@@ -348,7 +286,7 @@ func TestW20LostAgainAndAgain(t *testing.T) {
 				pass(10 * time.Minute)
 				api.Forget()
 
-				said := lines.Load()
+				said := len(lines.all())
 
 				pass(time.Hour)
 
@@ -361,12 +299,12 @@ func TestW20LostAgainAndAgain(t *testing.T) {
 					t.Errorf("%d requests in an hour", n)
 				}
 
-				if said == 0 || lines.Load() > said {
-					t.Errorf("%d lines at first, %d more in an hour; want some and none", said, lines.Load()-said)
+				if said == 0 || len(lines.all()) > said {
+					t.Errorf("%d lines at first, %d more in an hour; want some and none", said, len(lines.all())-said)
 				}
 
-				if s := stateOf(t, r); s.State != watch.StateDormant || s.Error == "" {
-					t.Errorf("the watch is %s (%q), want %s and why", s.State, s.Error, watch.StateDormant)
+				if s := stateOf(t, r); s.State != watch.StateDegraded || s.Error == "" {
+					t.Errorf("the watch is %s (%q), want %s and why", s.State, s.Error, watch.StateDegraded)
 				}
 
 				// It comes back. What is lost much later is new trouble.

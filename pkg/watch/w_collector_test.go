@@ -103,9 +103,9 @@ func TestW14CollectsOnlyWhatItMay(t *testing.T) {
 			want:   []string{"XR"},
 		},
 		"Empty": {
-			reason: "A tracker that knows of nothing was just started.",
+			reason: "A tracker that names nothing twice in a row needs nothing.",
 			tell:   func(n *needs, _, _, _ watchtest.Kind) { n.set(nil) },
-			want:   []string{"XR", "A", "B"},
+			want:   []string{"XR"},
 		},
 		"Failing": {
 			reason: "One that fails says nothing, whatever else it returns.",
@@ -229,5 +229,41 @@ func TestCollectorEnds(t *testing.T) {
 		if len(asked) > 0 {
 			t.Error("the collector of a stopped controller asks what is needed")
 		}
+	})
+}
+
+// W14: a tracker that names nothing must do so twice in a row, and what was asked for
+// in between stays.
+func TestW14NothingNeededTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := &needs{}
+		r, _, a, b, recs := collecting(t, n)
+		gc := watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
+
+		look := func(when string, want int, err error, ks ...watchtest.Kind) {
+			t.Helper()
+			n.set(err, ks...)
+
+			if got := gc.GarbageCollectWatchesNow(t.Context()); (got == nil) != (err == nil) {
+				t.Errorf("%s: GarbageCollectWatchesNow(...): %v", when, got)
+			}
+
+			if ids, err := r.GetWatches("c"); err != nil || len(ids) != want {
+				t.Errorf("%s: %d watches, %v; want %d", when, len(ids), err, want)
+			}
+		}
+
+		look("first", 3, nil)
+		look("something is needed", 3, nil, a, b)
+		look("first again", 3, nil)
+		look("failed", 3, errors.New("boom"))
+		look("first after a failure", 3, nil)
+
+		if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
+			t.Fatal(err)
+		}
+
+		look("second, and one was asked for", 2, nil)
+		look("third", 1, nil)
 	})
 }

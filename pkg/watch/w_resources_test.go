@@ -4,15 +4,16 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
+
+// heap returns the bytes that are reachable.
+// goroutines that there are.
+func goroutines() int { return runtime.NumGoroutine() }
 
 // heap returns the bytes that are reachable.
 func heap() uint64 {
@@ -160,13 +161,6 @@ func TestW17CyclesLeaveNothing(t *testing.T) {
 	}
 }
 
-// A countingLogger counts lines.
-type countingLogger struct{ n *atomic.Int64 }
-
-func (l countingLogger) Info(string, ...any)              { l.n.Add(1) }
-func (l countingLogger) Debug(string, ...any)             {}
-func (l countingLogger) WithValues(...any) logging.Logger { return l }
-
 // W10 and W20: kinds that aren't there cost next to nothing, and calls for them
 // fail at once and without a request.
 func TestW20KindsThatArentThereAreCheap(t *testing.T) {
@@ -176,9 +170,8 @@ func TestW20KindsThatArentThereAreCheap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				api := watchtest.NewAPI()
-				lines := &atomic.Int64{}
-				r := newGraft(t, api, api.Config(),
-					[]watch.CacheOption{watch.WithCacheLogger(countingLogger{lines})}, watch.WithLogger(countingLogger{lines}))
+				lines := &logLines{}
+				r := newGraft(t, api, api.Config(), nil, watch.WithLogger(lines))
 				r.mgr.Elect()
 
 				if crds {
@@ -203,7 +196,7 @@ func TestW20KindsThatArentThereAreCheap(t *testing.T) {
 
 				pass(10 * time.Minute)
 
-				before, said := len(api.Requests(watchtest.Everything())), lines.Load()
+				before, said := len(api.Requests(watchtest.Everything())), len(lines.all())
 
 				// Somebody asks again and again, as reconcilers do.
 				for range 60 {
@@ -230,7 +223,7 @@ func TestW20KindsThatArentThereAreCheap(t *testing.T) {
 					t.Errorf("%d requests in an hour for %d kinds, want at most %d", requests, n, most)
 				}
 
-				if l := lines.Load() - said; l > 0 {
+				if l := len(lines.all()) - said; l > 0 {
 					t.Errorf("%d lines were logged in an hour in which nothing happened", l)
 				}
 			})

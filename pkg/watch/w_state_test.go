@@ -223,7 +223,7 @@ func TestW08WhatPassesIsNoTrouble(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				lines := &logLines{}
 				api := watchtest.NewAPI(k)
-				r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithCacheLogger(lines)})
+				r := newGraft(t, api, api.Config(), nil, watch.WithLogger(lines))
 				r.mgr.Elect()
 				r.start("c", idle())
 
@@ -242,7 +242,7 @@ func TestW08WhatPassesIsNoTrouble(t *testing.T) {
 					t.Errorf("\n%s\nit isn't %s since then: -want, +got:\n%s", tc.reason, before.State, diff)
 				}
 
-				if got := lines.all("info"); len(got) != 0 {
+				if got := lines.all(); len(got) != 0 {
 					t.Errorf("\n%s\nlog lines: %q", tc.reason, got)
 				}
 

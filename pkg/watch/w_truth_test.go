@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -293,61 +290,12 @@ func TestW10DormantKindsResume(t *testing.T) {
 	}
 }
 
-// W11: another handler, or other predicates, for the same watch are applied.
-func TestW11AnotherHandlerIsApplied(t *testing.T) {
-	named := func(name string) predicate.Predicate {
-		return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
-	}
-
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		r, was := watching(t, k, false)
-
-		is := &recorder{}
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, is)); err != nil {
-			t.Fatal(err)
-		}
-
-		was.forget()
-		r.api.Put(k.Object("two"), k)
-		pass(time.Second)
-
-		if o, n := was.count("", "two"), is.count("create", "two"); o != 0 || n != 1 {
-			t.Errorf("the old handler got %d events, the new one %d; want 0, 1", o, n)
-		}
-
-		w := watchOf(k, is)
-		w.preds = []predicate.Predicate{named("three")}
-
-		if err := r.StartWatches(t.Context(), "c", w); err != nil {
-			t.Fatal(err)
-		}
-
-		for _, n := range []string{"three", "four"} {
-			r.api.Put(k.Object(n), k)
-		}
-
-		pass(time.Second)
-
-		if three, four := is.count("create", "three"), is.count("create", "four"); three != 1 || four != 0 {
-			t.Errorf("the predicate let pass %d and %d events, want 1 and 0", three, four)
-		}
-
-		// Another representation of the kind is another informer: refused.
-		w.kind = partial(k)
-		if err := r.StartWatches(t.Context(), "c", w); !errors.Is(err, watch.ErrConflictingWatch) {
-			t.Errorf("StartWatches(...) of metadata: got %v, want %v", err, watch.ErrConflictingWatch)
-		}
-	})
-}
-
-// W11: with first handlers another one, or other predicates, wait until the watch is
-// stopped.
+// W11: the first handler and predicates of a watch stay until it is stopped.
 func TestW11FirstHandlersStay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
-		r := newGraft(t, api, api.Config(), nil, watch.WithFirstHandlers())
+		r := graft(t, api)
 		r.mgr.Elect()
 		r.start("c", idle())
 
@@ -363,6 +311,12 @@ func TestW11FirstHandlersStay(t *testing.T) {
 
 		api.Put(k.Object("one"), k)
 		pass(time.Second)
+
+		// Another representation of the kind is another informer: refused.
+		none.kind = partial(k)
+		if err := r.StartWatches(t.Context(), "c", none); !errors.Is(err, watch.ErrConflictingWatch) {
+			t.Errorf("StartWatches(...) of metadata: got %v, want %v", err, watch.ErrConflictingWatch)
+		}
 
 		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 0 {
 			t.Errorf("the first handler got %d events, the second %d; want 1, 0", f, s)
@@ -380,65 +334,6 @@ func TestW11FirstHandlersStay(t *testing.T) {
 
 		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 1 {
 			t.Errorf("after the watch was stopped the first handler got %d events, the second %d; want 1, 1", f, s)
-		}
-	})
-}
-
-// W11: reconcilers make handlers anew each time. What is there isn't delivered to
-// each of them, or reconciles would never end. To one that is started anew it is.
-func TestW11HandlersThatAreMadeAnew(t *testing.T) {
-	const objects = 50
-
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-
-		for i := range objects {
-			api.Put(k.Object(fmt.Sprintf("object-%d", i)), k)
-		}
-
-		r := graft(t, api)
-		r.mgr.Elect()
-
-		// It can't be compared with another one.
-		anew := func() spec {
-			w := watchOf(k, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
-			}))
-			w.preds = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return true })}
-
-			return w
-		}
-
-		var reconciles atomic.Int64
-
-		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			reconciles.Add(1)
-			return reconcile.Result{}, r.StartWatches(ctx, "c", anew())
-		}))
-
-		if err := r.StartWatches(t.Context(), "c", anew()); err != nil {
-			t.Fatal(err)
-		}
-
-		pass(time.Hour)
-
-		if n := reconciles.Load(); n != objects {
-			t.Errorf("%d objects that don't change were reconciled %d times", objects, n)
-		}
-
-		if _, err := r.StopWatches(t.Context(), "c", idOf(k)); err != nil {
-			t.Fatal(err)
-		}
-
-		if err := r.StartWatches(t.Context(), "c", anew()); err != nil {
-			t.Fatal(err)
-		}
-
-		pass(time.Hour)
-
-		if n := reconciles.Load(); n != 2*objects {
-			t.Errorf("%d objects were reconciled %d times after the watch was started anew, want twice each", objects, n)
 		}
 	})
 }

@@ -1,0 +1,332 @@
+package watch
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+	kcache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What happened to an object.
+type operation int
+
+const (
+	created operation = iota
+	updated
+	deleted
+	synced // Marks the end of what was there when a subscription began.
+)
+
+// A delivery is one event on its way to a subscription.
+type delivery struct {
+	op      operation
+	old     client.Object
+	object  client.Object
+	initial bool // It was there before the subscription.
+	unseen  bool // It was deleted in a gap: this is its last known state.
+}
+
+// A sink handles deliveries, one at a time. The context ends when the subscription
+// is stopped.
+type sink interface {
+	deliver(ctx context.Context, d delivery)
+}
+
+// A subscription brings the events of a kind to one sink, in order. It keeps
+// what is waiting, so that a slow sink delays no other, and has a goroutine only
+// while something waits: an idle watch costs none.
+type subscription struct {
+	sink      sink
+	with      *dispatcher
+	delivered atomic.Uint64
+	synced    atomic.Bool
+	stopped   atomic.Bool
+
+	// before is closed when an earlier subscription has ended whose sink must not
+	// run at the same time; nil if there is none.
+	before <-chan struct{}
+
+	mu      sync.Mutex
+	waiting []delivery
+	running *dispatch // Nil if there is none.
+}
+
+// A dispatcher is what the subscriptions of a controller, or of a cache, share.
+type dispatcher struct {
+	ctx       context.Context //nolint:containedctx // Of the contexts that sinks get.
+	wg        sync.WaitGroup  // Of goroutines that deliver.
+	delivered *atomic.Uint64
+}
+
+// A dispatch is a goroutine that delivers.
+type dispatch struct {
+	done   chan struct{} // Closed when it ends.
+	cancel context.CancelFunc
+}
+
+func newSubscription(s sink, with *dispatcher) *subscription {
+	return &subscription{sink: s, with: with}
+}
+
+func (s *subscription) enqueue(ds ...delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped.Load() {
+		return
+	}
+	s.waiting = append(s.waiting, ds...)
+	if s.running == nil && len(s.waiting) > 0 {
+		ctx, cancel := context.WithCancel(s.with.ctx)
+		s.running = &dispatch{done: make(chan struct{}), cancel: cancel}
+		s.with.wg.Go(func() { s.dispatch(ctx) })
+	}
+}
+
+func (s *subscription) dispatch(ctx context.Context) {
+	_ = await(ctx, s.before) // If the context ends first the subscription is stopped.
+	for {
+		s.mu.Lock()
+		batch := s.waiting
+		s.waiting = nil
+		if len(batch) == 0 || s.stopped.Load() || ctx.Err() != nil {
+			s.running.cancel()
+			close(s.running.done)
+			s.running = nil
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+
+		for _, d := range batch {
+			if s.stopped.Load() {
+				break
+			}
+			if d.op == synced {
+				s.synced.Store(true)
+				continue
+			}
+			s.sink.deliver(ctx, d)
+			s.delivered.Add(1)
+			s.with.delivered.Add(1)
+		}
+	}
+}
+
+// stop makes sure that no delivery begins after it returned, and ends the context
+// of one that is in progress. The channel is closed when that, or that of an
+// earlier subscription, has returned; it is nil if there is none.
+func (s *subscription) stop() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped.Store(true)
+	s.waiting = nil
+	if s.running != nil {
+		s.running.cancel()
+	}
+	switch {
+	case s.before != nil && !isClosed(s.before):
+		return s.before // Until then nothing of this one runs.
+	case s.running != nil:
+		return s.running.done
+	default:
+		return nil
+	}
+}
+
+// A known object, and the tap of the informer that told of it last.
+type known struct {
+	object client.Object
+	by     *tap
+}
+
+// A fan hands the events of a kind to all its subscriptions. It outlives the
+// informers that come and go below it: it knows what was delivered, so what was
+// deleted between two informers is delivered as deleted, once.
+type fan struct {
+	mu      sync.Mutex
+	tap     *tap // In the current informer, if there is one.
+	settled bool
+	closed  bool
+	known   map[types.NamespacedName]known
+	subs    map[*subscription]struct{}
+}
+
+func newFan() *fan {
+	return &fan{known: make(map[types.NamespacedName]known), subs: make(map[*subscription]struct{})}
+}
+
+// attach starts delivering to a subscription, beginning with what is there.
+func (f *fan) attach(s *subscription) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.subs[s]; ok || f.closed {
+		return
+	}
+	f.subs[s] = struct{}{}
+
+	replay := make([]delivery, 0, len(f.known)+1)
+	for _, k := range f.known {
+		// Some may no longer exist, if an informer is being replaced. Then the next
+		// one says so, to this subscription as to all others.
+		replay = append(replay, delivery{op: created, object: k.object, initial: true})
+	}
+	if f.settled {
+		replay = append(replay, delivery{op: synced})
+	}
+	s.enqueue(replay...)
+}
+
+func (f *fan) detach(s *subscription) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.subs, s)
+}
+
+// close the fan: nothing is delivered any more.
+func (f *fan) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tap, f.settled, f.closed, f.known, f.subs = nil, false, true, nil, nil
+}
+
+// listen makes the fan listen to a new tap, for an informer, and to no earlier one.
+func (f *fan) listen() *tap {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tap, f.settled = &tap{fan: f}, false
+	return f.tap
+}
+
+// mute makes the fan listen to no tap.
+func (f *fan) mute() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tap, f.settled = nil, false
+}
+
+// settle is called when the informer of a tap has told all that there is. What
+// only an earlier one knew no longer exists.
+func (f *fan) settle(t *tap) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tap != t {
+		return
+	}
+	for key, k := range f.known {
+		if k.by != t {
+			f.forget(key, k)
+		}
+	}
+	f.settled = true
+	f.send(delivery{op: synced})
+}
+
+// clear is called when the kind no longer exists, nor do its objects.
+func (f *fan) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tap, f.settled = nil, false
+	for key, k := range f.known {
+		f.forget(key, k)
+	}
+	if !f.closed {
+		// Maps don't shrink.
+		f.known = make(map[types.NamespacedName]known)
+	}
+}
+
+func (f *fan) objects() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.known)
+}
+
+// any reports whether a known object is what is asked for.
+func (f *fan) any(is func(client.Object) bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range f.known {
+		if is(k.object) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fan) forget(key types.NamespacedName, k known) {
+	delete(f.known, key)
+	f.send(delivery{op: deleted, object: k.object, unseen: true})
+}
+
+func (f *fan) send(d delivery) {
+	for s := range f.subs {
+		s.enqueue(d)
+	}
+}
+
+// A tap is what a fan adds to an informer as a handler.
+type tap struct {
+	fan *fan
+}
+
+// with calls fn with the fan and an object, unless the fan doesn't listen any more.
+func (t *tap) with(obj any, fn func(f *fan, o client.Object, key types.NamespacedName)) {
+	o, ok := obj.(client.Object)
+	if !ok {
+		return
+	}
+	t.fan.mu.Lock()
+	defer t.fan.mu.Unlock()
+	if t.fan.tap == t {
+		fn(t.fan, o, client.ObjectKeyFromObject(o))
+	}
+}
+
+// OnAdd hands out a new object.
+func (t *tap) OnAdd(obj any, isInInitialList bool) {
+	t.with(obj, func(f *fan, o client.Object, key types.NamespacedName) {
+		if k, ok := f.known[key]; ok && k.object.GetUID() != o.GetUID() {
+			f.forget(key, k)
+		}
+		f.known[key] = known{object: o, by: t}
+		f.send(delivery{op: created, object: o, initial: isInInitialList})
+	})
+}
+
+// OnUpdate hands out a changed object. An informer that missed a deletion reports
+// another object of the same name as a change.
+func (t *tap) OnUpdate(oldObj, newObj any) {
+	t.with(newObj, func(f *fan, n client.Object, key types.NamespacedName) {
+		o, ok := oldObj.(client.Object)
+		if !ok {
+			return
+		}
+		replaced := o.GetUID() != n.GetUID()
+		if replaced {
+			f.forget(key, known{object: o})
+		}
+		f.known[key] = known{object: n, by: t}
+		if replaced {
+			f.send(delivery{op: created, object: n})
+			return
+		}
+		f.send(delivery{op: updated, old: o, object: n})
+	})
+}
+
+// OnDelete hands out that an object was deleted, unless that was handed out.
+func (t *tap) OnDelete(obj any) {
+	u, unseen := obj.(kcache.DeletedFinalStateUnknown)
+	if unseen {
+		obj = u.Obj
+	}
+	t.with(obj, func(f *fan, o client.Object, key types.NamespacedName) {
+		if _, ok := f.known[key]; ok {
+			delete(f.known, key)
+			f.send(delivery{op: deleted, object: o, unseen: unseen})
+		}
+	})
+}

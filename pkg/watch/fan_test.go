@@ -1,0 +1,137 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+type deliveries []delivery
+
+func (d *deliveries) deliver(_ context.Context, one delivery) { *d = append(*d, one) }
+
+// An object that was replaced by one of the same name is delivered as deleted, and the
+// other one as created, however an informer reports it.
+func TestFan_ReplacedObject(t *testing.T) {
+	was := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "old"}}
+	is := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "new"}}
+
+	cases := map[string]struct {
+		reason  string
+		report  func(f *fan, t *tap)
+		initial bool
+	}{
+		"Updated": {
+			reason: "The informer missed the deletion.",
+			report: func(_ *fan, t *tap) { t.OnUpdate(was, is) },
+		},
+		"AnotherInformer": {
+			reason:  "It was deleted between two informers. The earlier one isn't listened to.",
+			report:  func(f *fan, t *tap) { f.listen().OnAdd(is, true); t.OnDelete(is) },
+			initial: true,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got deliveries
+
+			with := &dispatcher{ctx: t.Context(), delivered: &atomic.Uint64{}}
+
+			f := newFan()
+			first := f.listen()
+			first.OnAdd(was, true)
+			f.attach(newSubscription(&got, with))
+			tc.report(f, first)
+			with.wg.Wait()
+
+			want := deliveries{
+				{op: created, object: was, initial: true},
+				{op: deleted, object: was, unseen: true},
+				{op: created, object: is, initial: tc.initial},
+			}
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(delivery{})); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// Callers go on using the object that they asked with.
+func TestExampleIsACopy(t *testing.T) {
+	o := &corev1.ConfigMap{}
+	if exampleOf(kindID{as: typed}, o) == client.Object(o) {
+		t.Error("a kind keeps the object that it was asked for with")
+	}
+}
+
+// scriptedInformers answer a call that waits when they are told to.
+type scriptedInformers struct {
+	cache.Informers
+
+	answer chan struct{}
+	calls  []string
+}
+
+func (s *scriptedInformers) GetInformer(_ context.Context, _ client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	o := &cache.InformerGetOptions{}
+	for _, fn := range opts {
+		fn(o)
+	}
+
+	if *o.BlockUntilSynced {
+		<-s.answer
+
+		s.calls = append(s.calls, "answered")
+
+		return nil, errors.New("boom")
+	}
+
+	return runningInformer{}, nil
+}
+
+func (s *scriptedInformers) RemoveInformer(context.Context, client.Object) error {
+	s.calls = append(s.calls, "removed")
+	return nil
+}
+
+type runningInformer struct{ cache.Informer }
+
+func (runningInformer) IsStopped() bool { return false }
+func (runningInformer) HasSynced() bool { return false }
+
+// An informer of another cache is removed after the last question about it was
+// answered, since a question would make another one.
+func TestWrapped_RemovesAfterTheLastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		infs := &scriptedInformers{answer: make(chan struct{})}
+
+		var wg sync.WaitGroup
+
+		w := &wrapped{Informers: infs, run: wg.Go}
+
+		o, err := w.open(t.Context(), opening{id: kindID{as: metadata}, obj: &metav1.PartialObjectMetadata{}, changed: func() {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		o.start()
+		wg.Go(o.close)
+		synctest.Wait()
+		close(infs.answer)
+		wg.Wait()
+
+		if diff := cmp.Diff([]string{"answered", "removed"}, infs.calls); diff != "" {
+			t.Errorf("-want, +got:\n%s", diff)
+		}
+	})
+}
