@@ -51,15 +51,15 @@ fork: ## Do to a release of Crossplane what the documentation tells its forks to
 torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
 	@cd hack && go run ./torture $(ARGS)
 
-# Upjet requires crossplane-runtime v2.2, so this is done in the tree of that line. Most
-# of the time the tests wait, for shutdowns above all.
+# Upjet requires crossplane-runtime v2.2, so this runs in the tree of that line. The
+# tests wait most of the time, for shutdowns above all.
 UPJET_TREE := $(CURDIR)/bin/line/upjet
 
 .PHONY: upjet
-upjet: ## Kill a provider that upjet generated at each point, without Graft and with it
+upjet: controlplane ## Kill a provider that upjet generated, without Graft and with it, in memory and for real
 	cd hack && go run ./line -runtime v2.2.1 -write -o "$(UPJET_TREE)"
 	cd "$(UPJET_TREE)/pkg/upjet" && go test ./...
-	cd "$(UPJET_TREE)/hack/upjet" && go test -tags upjet -count=1 -parallel 16 -timeout 30m -v -run 'Matrix|Killed' .
+	cd "$(UPJET_TREE)/hack/upjet" && go test -tags upjet,integration -count=1 -parallel 16 -timeout 30m -v .
 
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API anew

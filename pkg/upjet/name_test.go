@@ -1,0 +1,77 @@
+package upjet
+
+import (
+	"context"
+	"testing"
+
+	"github.com/crossplane/upjet/v2/pkg/config"
+	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+)
+
+// frameworkResource has nothing but a schema.
+type frameworkResource struct{ resource.Resource }
+
+func (frameworkResource) Schema(_ context.Context, _ resource.SchemaRequest, r *resource.SchemaResponse) {
+	r.Schema = schema.Schema{Attributes: map[string]schema.Attribute{
+		"id":   schema.StringAttribute{Computed: true},
+		"size": schema.Int64Attribute{Optional: true},
+		"zone": schema.ListAttribute{Computed: true, ElementType: types.StringType},
+	}}
+}
+
+func TestNameInState_Framework(t *testing.T) {
+	typ := tftypes.Object{AttributeTypes: map[string]tftypes.Type{
+		"id": tftypes.String, "size": tftypes.Number, "zone": tftypes.List{ElementType: tftypes.String},
+	}}
+
+	state := func(id any) tftypes.Value {
+		return tftypes.NewValue(typ, map[string]tftypes.Value{
+			"id":   tftypes.NewValue(tftypes.String, id),
+			"size": tftypes.NewValue(tftypes.Number, 1),
+			"zone": tftypes.NewValue(tftypes.List{ElementType: tftypes.String}, tftypes.UnknownValue),
+		})
+	}
+
+	cases := map[string]struct {
+		reason string
+		state  *tftypes.Value
+		want   string
+	}{
+		"None":      {reason: "nothing was made"},
+		"Null":      {reason: "nothing was made", state: ptr(tftypes.NewValue(typ, nil))},
+		"UnknownID": {reason: "the plan's ID is no ID", state: ptr(state(tftypes.UnknownValue))},
+		"NullID":    {reason: "the ID did not come", state: ptr(state(nil))},
+		"ID":        {reason: "the ID is there, whatever else is unknown", state: ptr(state("vpc-1")), want: "vpc-1"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := tjcontroller.NewAsyncTracker()
+
+			if tc.state != nil {
+				v, err := tfprotov6.NewDynamicValue(typ, *tc.state)
+				must(t, err)
+				s.SetFrameworkTFState(&v)
+			}
+
+			tf := Terraform{Resource: &config.Resource{ExternalName: config.IdentifierFromProvider, TerraformPluginFrameworkResource: frameworkResource{}}}
+			if got := tf.nameInState(t.Context(), s); got != tc.want {
+				t.Errorf("\n%s\nnameInState(): want %q, got %q", tc.reason, tc.want, got)
+			}
+
+			// A name that was found elsewhere is looked for by itself.
+			tf.forgetNameless(t.Context(), s)
+
+			if has := s.HasFrameworkTFState(); has != (tc.want != "") {
+				t.Errorf("\n%s\nforgetNameless(): keeps the state: %t", tc.reason, has)
+			}
+		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
