@@ -229,7 +229,7 @@ func saidOf(name string) []string {
 		"Deletion was requested.",
 		"0 of 1 dependents deleted, 0%. Database/" + name + ": its deletion was not requested yet.",
 		"0 of 1 dependents deleted, 0%. Database/" + name + " since T: held by " + otherFinalizer + ".",
-		"1 of 1 dependents deleted, 100%. Waiting for others to remove their finalizers: foregroundDeletion.",
+		"1 of 1 dependents deleted, 100%. Waiting for other controllers to remove their finalizers: foregroundDeletion.",
 	}
 }
 

@@ -270,7 +270,7 @@ func (d *deletion) reason(o client.Object, on dependents) (xpv2.ConditionReason,
 	}
 
 	if others := d.others(o); len(others) > 0 {
-		return ReasonWaitingForFinalizers, strings.TrimSpace(on.summary() + " Waiting for others to remove their finalizers: " + names(others) + ".")
+		return ReasonWaitingForFinalizers, strings.TrimSpace(on.summary() + " Waiting for other controllers to remove their finalizers: " + names(others) + ".")
 	}
 
 	return ReasonDeletionRequested, strings.TrimSpace(on.summary() + " " + messageRequested)

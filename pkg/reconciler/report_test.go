@@ -222,7 +222,7 @@ func TestReport(t *testing.T) {
 			reason: "But for the finalizers that are not the reconciler's own.",
 			object: xr(gone),
 			opts:   []reconciler.Option{reconciler.WithOwnFinalizers("example.org/mine")},
-			want:   said{"True", "WaitingForFinalizers", "1 of 1 dependents deleted, 100%. Waiting for others to remove their finalizers: example.org/f."},
+			want:   said{"True", "WaitingForFinalizers", "1 of 1 dependents deleted, 100%. Waiting for other controllers to remove their finalizers: example.org/f."},
 		},
 		"AllGoneButError": {
 			reason: "But for the error that the reconciler reports.",
