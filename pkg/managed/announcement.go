@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,15 +85,4 @@ func lastCreateEnded(o metav1.Object) time.Time {
 	}
 
 	return succeeded
-}
-
-// allows reports whether the management policies allow one of the actions. Where
-// upstream's feature is off it refuses to reconcile a managed resource with any but the
-// default policies, so what the managed resource says can be relied on.
-func allows(mg resource.Managed, actions ...xpv2.ManagementAction) bool {
-	policies := mg.GetManagementPolicies()
-
-	return len(policies) == 0 || slices.ContainsFunc(policies, func(p xpv2.ManagementAction) bool {
-		return p == xpv2.ManagementActionAll || slices.Contains(actions, p)
-	})
 }

@@ -4,6 +4,10 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // TypeCreateResolved is the type of the condition that says whether the outcome of an
@@ -70,3 +74,10 @@ const (
 const messageSettle = "Look for it in the external system. If it exists, set the annotation " + meta.AnnotationKeyExternalName +
 	" to its name. Then remove the annotation " + meta.AnnotationKeyExternalCreatePending +
 	", and set " + meta.AnnotationKeyReconcileRequestedAt + " to a new value: removing the annotation alone does not trigger a reconcile."
+
+// messageLeftAlone ends the message of an error that means that nothing was tried.
+const messageLeftAlone = "its external resource was left alone"
+
+func deletingCondition(o client.Object) xpv2.Condition {
+	return seam.ConditionOf(o, reconciler.TypeDeleting)
+}

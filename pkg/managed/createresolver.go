@@ -320,13 +320,6 @@ func (c *createResolver) say(s *seam.Session, mg resource.Managed, status corev1
 	s.SetConditions(mg, xpv2.Condition{Type: TypeCreateResolved, Status: status, LastTransitionTime: metav1.NewTime(s.Now()), Reason: reason, Message: message})
 }
 
-// recorded reports whether mg has the record of an operation, which says more of a
-// create than upstream's annotations.
-func recorded(mg resource.Managed) bool {
-	_, ok := mg.GetAnnotations()[asyncstate.AnnotationKeyOperation]
-	return ok
-}
-
 const (
 	messageWaitingForCreate = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried."
 	messageResultUnknown    = "It is unknown whether the create started at %s created an external resource. The provider looks for it again every few minutes. To settle it now: " + messageSettle

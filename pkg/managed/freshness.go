@@ -78,8 +78,6 @@ func (e *freshness) notice(c *call, before string) {
 	}
 }
 
-const messageLeftAlone = "its external resource was left alone"
-
 // stale returns a conflict if the managed resource is known not to be the one on the
 // API server. The answer to a write, of a provider's own finalizer for instance, may have
 // shown that the action is not to be done.

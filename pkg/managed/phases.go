@@ -494,10 +494,6 @@ func (p *phases) observed(s *seam.Session, o client.Object, absent bool) (xpv2.C
 	}
 }
 
-func deletingCondition(o client.Object) xpv2.Condition {
-	return seam.ConditionOf(o, reconciler.TypeDeleting)
-}
-
 // otherFinalizers returns the finalizers that upstream may wait for: all but the
 // reconciler's own, if there is more than one.
 func (p *phases) otherFinalizers(o client.Object) []string {
