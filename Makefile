@@ -16,6 +16,13 @@ export GOLANGCI_LINT_CACHE := $(CURDIR)/bin/lint-cache
 RUNTIME ?= v2.2.1
 LINE_VERSION ?=
 
+# The package whose mutants to test, further packages whose tests may kill them, how
+# many mutants, and the seed that selects them.
+PKG ?= ./pkg/internal/seam
+ALSO ?=
+N ?= 100
+SEED ?= 1
+
 # What to run of the benchmarks, and further arguments for the demo.
 BENCH ?= .
 ARGS ?=
@@ -50,6 +57,10 @@ fork: ## Do to a release of Crossplane what the documentation tells its forks to
 .PHONY: torture
 torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
 	@cd hack && go run ./torture $(ARGS)
+
+.PHONY: mutants
+mutants: tools ## Say which changes to a package its tests miss (PKG=./pkg/watch N=100 SEED=1; ALSO for more tests)
+	@cd hack && go run ./mutants -pkg $(PKG) -also '$(ALSO)' -n $(N) -seed $(SEED) $(ARGS)
 
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API anew
