@@ -155,6 +155,7 @@ func TestWriterStore(t *testing.T) {
 	type want struct {
 		waits    []string
 		patches  int
+		lives    int // Reads from the API server itself.
 		stored   string
 		followed bool
 		gone     bool
@@ -206,22 +207,22 @@ func TestWriterStore(t *testing.T) {
 		"Invalid": {
 			reason: "If the object has not moved, the API server refuses the annotation itself.",
 			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},
-			want:   want{patches: 1, err: metav1.StatusReasonInvalid},
+			want:   want{patches: 1, lives: 1, err: metav1.StatusReasonInvalid},
 		},
 		"Moved": {
 			reason: "After a conflict the patch is made from what the API server has.",
 			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "other", "x") },
-			want:   want{waits: []string{"50ms"}, patches: 2, stored: "v"},
+			want:   want{waits: []string{"50ms"}, patches: 2, lives: 1, stored: "v"},
 		},
 		"MovedThere": {
 			reason: "If another writer stored the same, there is nothing left to write.",
 			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "v") },
-			want:   want{patches: 1, stored: "v"},
+			want:   want{patches: 1, lives: 1, stored: "v"},
 		},
 		"Overruled": {
 			reason: "Another value is a conflict, and stays.",
 			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
-			want:   want{patches: 1, stored: "theirs", err: metav1.StatusReasonConflict},
+			want:   want{patches: 1, lives: 1, stored: "theirs", err: metav1.StatusReasonConflict},
 		},
 		"Strict": {
 			reason: "A strict writer returns the first conflict.",
@@ -229,10 +230,22 @@ func TestWriterStore(t *testing.T) {
 			so:     seam.StoreOptions{Strict: true},
 			want:   want{patches: 1, err: metav1.StatusReasonConflict},
 		},
+		"StrictBusy": {
+			reason: "A strict writer sends a patch again that was not refused.",
+			fails:  []error{busy},
+			so:     seam.StoreOptions{Strict: true},
+			want:   want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true},
+		},
+		"StrictGone": {
+			reason: "A strict writer reports that the object no longer exists.",
+			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) },
+			so:     seam.StoreOptions{Strict: true},
+			want:   want{patches: 1, err: metav1.StatusReasonNotFound},
+		},
 		"Gone": {
 			reason: "An object that no longer exists needs nothing stored.",
 			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) },
-			want:   want{patches: 1, gone: true},
+			want:   want{patches: 1, lives: 1, gone: true},
 		},
 		"Replaced": {
 			reason: "Another object of the same name does not get the annotation.",
@@ -243,12 +256,12 @@ func TestWriterStore(t *testing.T) {
 
 				return c.Create(ctx, newBucket())
 			},
-			want: want{patches: 1, gone: true},
+			want: want{patches: 1, lives: 1, gone: true},
 		},
 		"NoPermissionToPatch": {
 			reason: "Without the permission to patch the object is updated.",
 			fails:  []error{kerrors.NewForbidden(schema.GroupResource{}, "b", stop)},
-			want:   want{patches: 1, stored: "v", followed: true},
+			want:   want{patches: 1, lives: 1, stored: "v", followed: true},
 		},
 	}
 
@@ -266,6 +279,10 @@ func TestWriterStore(t *testing.T) {
 			var got want
 
 			a.Before = func(_ context.Context, r testkit.Request) error {
+				if r.Verb == testkit.LiveGet {
+					got.lives++
+				}
+
 				if r.Verb != testkit.Patch {
 					return nil
 				}
@@ -297,6 +314,147 @@ func TestWriterStore(t *testing.T) {
 
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
 				t.Errorf("\n%s\nStore(...): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// What could not be stored is stored by the next reconcile, before it does anything
+// else.
+func TestStoreAnnotations(t *testing.T) {
+	busy := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+	cs := seam.Changes{{Key: "k", Value: "v"}}
+
+	type want struct {
+		err       metav1.StatusReason // Of storing.
+		next      metav1.StatusReason // Of the next reconcile.
+		ran       bool                // Whether the next reconcile got past its first read,
+		seen      string              // and what it saw.
+		stored    string
+		overwrote []string
+	}
+
+	cases := map[string]struct {
+		reason  string
+		fails   error // What storing ends in.
+		so      seam.StoreOptions
+		old     bool                                             // The object in memory has an older version.
+		between func(ctx context.Context, c client.Client) error // What another writer does before the next reconcile.
+		again   error                                            // What storing in the next reconcile ends in.
+		want    want
+	}{
+		"Stored": {
+			reason: "What is stored is seen by the next reconcile.",
+			want:   want{ran: true, seen: "v", stored: "v"},
+		},
+		"Failed": {
+			reason: "The next reconcile stores it first.",
+			fails:  busy,
+			want:   want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v"},
+		},
+		"FailedAgain": {
+			reason: "The next reconcile does nothing unless it can store it.",
+			fails:  busy, again: busy,
+			want: want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonServerTimeout},
+		},
+		"FailedForGood": {
+			reason: "If it can't ever be stored, the next reconcile sees it all the same.",
+			fails:  busy, again: kerrors.NewBadRequest("no"),
+			want: want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v"},
+		},
+		"Forget": {
+			reason: "What is to be forgotten is not stored later.",
+			fails:  busy,
+			so:     seam.StoreOptions{Forget: true},
+			want:   want{err: metav1.StatusReasonServerTimeout, ran: true},
+		},
+		"Overruled": {
+			reason:  "The value of another writer is a conflict once, and then stays.",
+			fails:   busy,
+			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
+			want:    want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonConflict, stored: "theirs"},
+		},
+		"Insist": {
+			reason:  "What insists replaces the value of another writer, also in the next reconcile.",
+			fails:   busy,
+			so:      seam.StoreOptions{Insist: true},
+			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
+			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}},
+		},
+		"StoredByAnotherWriter": {
+			reason:  "What another writer stored needs no write.",
+			fails:   busy,
+			again:   busy,
+			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "v") },
+			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v"},
+		},
+		"OlderObject": {
+			reason: "The API server judges by the version of the object in memory.",
+			so:     seam.StoreOptions{Strict: true, Forget: true},
+			old:    true,
+			want:   want{err: metav1.StatusReasonConflict, ran: true},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(newBucket())
+			must(t, "Update", annotate(context.Background(), a.Server(), "other", "x"))
+
+			var got want
+
+			fails := tc.fails
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if r.Verb == testkit.Patch {
+					return fails
+				}
+
+				return nil
+			}
+
+			first := true
+			r := withSession(t, a, seam.Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error {
+				if !first {
+					got.ran, got.seen = true, b.GetAnnotations()["k"]
+					return nil
+				}
+
+				first = false
+
+				if tc.old {
+					b.SetResourceVersion("1")
+				}
+
+				err := s.StoreAnnotations(ctx, b, cs, tc.so)
+				got.err = kerrors.ReasonForError(err)
+
+				live := newBucket()
+				must(t, "Get", a.Server().Get(ctx, key(), live))
+
+				if err == nil && b.GetResourceVersion() != live.GetResourceVersion() {
+					t.Errorf("\n%s\nStoreAnnotations(...): want the object in memory at version %s, got %s", tc.reason, live.GetResourceVersion(), b.GetResourceVersion())
+				}
+
+				return nil
+			}, seam.PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
+				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)
+			}))
+
+			must(t, "Reconcile", run(t, r))
+
+			if tc.between != nil {
+				must(t, "another writer", tc.between(context.Background(), a.Server()))
+			}
+
+			fails = tc.again
+			got.next = kerrors.ReasonForError(run(t, r))
+
+			live := newBucket()
+			must(t, "Get", a.Server().Get(context.Background(), key(), live))
+			got.stored = live.GetAnnotations()["k"]
+
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

@@ -28,7 +28,9 @@ func withSession(t *testing.T, a *testkit.API, o seam.Options, fn func(ctx conte
 	return seam.NewReconciler(a.Client(), seam.NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			b := &testkit.Bucket{}
-			read(ctx, t, c, b)
+			if err := c.Get(ctx, key(), b); err != nil {
+				return reconcile.Result{}, err
+			}
 
 			return reconcile.Result{}, fn(ctx, seam.From(ctx), b)
 		})
@@ -52,6 +54,7 @@ func TestWriteConditions(t *testing.T) {
 	type want struct {
 		waits    []string
 		patches  int
+		lives    int // Reads from the API server itself.
 		reason   xpv2.ConditionReason
 		followed bool // The object in memory has the API server's version.
 		gone     bool
@@ -87,44 +90,44 @@ func TestWriteConditions(t *testing.T) {
 			reason: "After a conflict the condition is written to what the API server has. The object in memory does not follow.",
 			before: other, times: 1,
 			say:  []xpv2.Condition{xpv2.Deleting()},
-			want: want{waits: []string{"20ms"}, patches: 2, reason: "Deleting"},
+			want: want{waits: []string{"20ms"}, patches: 2, lives: 1, reason: "Deleting"},
 		},
 		"MovesAlways": {
 			reason: "After five attempts the conflict is returned.",
 			before: other, times: 9,
 			say:  []xpv2.Condition{xpv2.Deleting()},
-			want: want{waits: []string{"20ms", "40ms", "80ms", "160ms"}, patches: 5, reason: "Available", err: metav1.StatusReasonConflict},
+			want: want{waits: []string{"20ms", "40ms", "80ms", "160ms"}, patches: 5, lives: 5, reason: "Available", err: metav1.StatusReasonConflict},
 		},
 		"NoTimeLeft": {
 			reason: "If waiting fails, that error is returned.",
 			before: other, times: 1,
 			say:  []xpv2.Condition{xpv2.Deleting()},
 			wait: kerrors.NewTimeoutError("stop", 0),
-			want: want{waits: []string{"20ms"}, patches: 1, reason: "Available", err: metav1.StatusReasonTimeout},
+			want: want{waits: []string{"20ms"}, patches: 1, lives: 1, reason: "Available", err: metav1.StatusReasonTimeout},
 		},
 		"Gone": {
 			reason: "An object that no longer exists needs no conditions.",
 			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) }, times: 1,
 			say:  []xpv2.Condition{xpv2.Deleting()},
-			want: want{patches: 1, gone: true},
+			want: want{patches: 1, lives: 1, gone: true},
 		},
 		"NoStatusSubresource": {
 			reason: "If the object is there, it is its status that was not found.",
 			fails:  []error{notFound},
 			say:    []xpv2.Condition{xpv2.Deleting()},
-			want:   want{patches: 1, reason: "Available", followed: true, noStatus: true},
+			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, noStatus: true},
 		},
 		"Invalid": {
 			reason: "If the object has not moved, the API server refuses the condition itself.",
 			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},
 			say:    []xpv2.Condition{xpv2.Deleting()},
-			want:   want{patches: 1, reason: "Available", followed: true, err: metav1.StatusReasonInvalid},
+			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonInvalid},
 		},
 		"ConflictWithItself": {
 			reason: "A conflict that a live read does not explain is returned.",
 			fails:  []error{kerrors.NewConflict(schema.GroupResource{}, "b", nil)},
 			say:    []xpv2.Condition{xpv2.Deleting()},
-			want:   want{patches: 1, reason: "Available", followed: true, err: metav1.StatusReasonConflict},
+			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonConflict},
 		},
 		"OtherError": {
 			reason: "Another error is returned at once: the next reconcile tries again.",
@@ -136,7 +139,7 @@ func TestWriteConditions(t *testing.T) {
 			reason: "If the live read fails, its error is returned.",
 			fails:  []error{notFound}, liveFails: true,
 			say:  []xpv2.Condition{xpv2.Deleting()},
-			want: want{patches: 1, reason: "Available", followed: true, err: metav1.StatusReasonServerTimeout},
+			want: want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonServerTimeout},
 		},
 	}
 
@@ -150,6 +153,10 @@ func TestWriteConditions(t *testing.T) {
 			var got want
 
 			a.Before = func(ctx context.Context, r testkit.Request) error {
+				if r.Verb == testkit.LiveGet {
+					got.lives++
+				}
+
 				if tc.liveFails && r.Verb == testkit.LiveGet {
 					return busy
 				}

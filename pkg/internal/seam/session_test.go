@@ -168,8 +168,11 @@ func TestKeepStatus(t *testing.T) {
 		},
 		"Updated": {
 			reason: "After an update the object is the API server's, with the status in memory.",
-			fn:     func(o *testkit.Bucket) { answer("8", "stored")(o); o.Labels = map[string]string{"l": "server"} },
-			want:   want{status: "memory", version: "8", label: "server", base: "stored", exact: true},
+			fn: func(o *testkit.Bucket) {
+				answer("8", "stored")(o)
+				o.Labels, o.Annotations["initialized"] = map[string]string{"l": "server"}, "true"
+			},
+			want: want{status: "memory", version: "8", label: "server", base: "stored", exact: true},
 		},
 		"StatusOfAnotherWriter": {
 			reason: "The status of another writer wins, and the reconcile runs again.",
@@ -213,6 +216,11 @@ func TestKeepStatus(t *testing.T) {
 
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{}), cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })); diff != "" {
 				t.Errorf("\n%s\nKeepStatus(...): -want, +got:\n%s", tc.reason, diff)
+			}
+
+			// What the API server answered is stored, whoever set it.
+			if cs := s.ChangedAnnotations(o); len(cs) > 0 {
+				t.Errorf("\n%s\nKeepStatus(...): want no annotations left to store, got %v", tc.reason, cs)
 			}
 
 			if s.base.GetResourceVersion() != o.ResourceVersion && tc.read == "" {
