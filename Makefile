@@ -16,6 +16,13 @@ export GOLANGCI_LINT_CACHE := $(CURDIR)/bin/lint-cache
 RUNTIME ?= v2.2.1
 LINE_VERSION ?=
 
+# The package whose mutants to test, further packages whose tests may kill them, how
+# many mutants, and the seed that selects them.
+PKG ?= ./pkg/internal/seam
+ALSO ?=
+N ?= 100
+SEED ?= 1
+
 # What to run of the benchmarks, and further arguments for the demo.
 BENCH ?= .
 ARGS ?=
@@ -60,6 +67,9 @@ upjet: controlplane ## Kill a provider that upjet generated, without Graft and w
 	cd hack && go run ./line -runtime v2.2.1 -write -o "$(UPJET_TREE)"
 	cd "$(UPJET_TREE)/pkg/upjet" && go test ./...
 	cd "$(UPJET_TREE)/hack/upjet" && go test -tags upjet,integration -count=1 -parallel 16 -timeout 30m -v .
+.PHONY: mutants
+mutants: tools ## Say which changes to a package its tests miss (PKG=./pkg/watch N=100 SEED=1; ALSO for more tests)
+	@cd hack && go run ./mutants -pkg $(PKG) -also '$(ALSO)' -n $(N) -seed $(SEED) $(ARGS)
 
 .PHONY: generate
 generate: ## Write the pass-through of upstream's API anew

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// driverEnv is set in the environment of go-mutesting, which runs this command
+// again to learn what a package consists of.
+const driverEnv = "GRAFT_MUTANTS_DRIVER"
+
+// A mutant is a copy of a file with one change.
+type mutant struct {
+	file     string // Relative to the module's root.
+	path     string // Of the copy.
+	line     int    // The first line that differs.
+	was, now string // That line before and after the change.
+}
+
+// generate returns all mutants of a package in a stable order. Generated files and
+// tests have none.
+func generate(ctx context.Context, root, pkg, tool, tmp string) ([]mutant, error) {
+	p, err := build.ImportDir(filepath.Join(root, pkg), 0)
+	if err != nil {
+		return nil, err
+	}
+
+	files := make([]string, 0, len(p.GoFiles))
+
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			return nil, err
+		}
+
+		if !ast.IsGenerated(f) {
+			files = append(files, filepath.Join(pkg, name))
+		}
+	}
+
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+
+	if tool, err = filepath.Abs(tool); err != nil {
+		return nil, err
+	}
+
+	cmd := exec.CommandContext(ctx, tool, append([]string{"--no-exec", "--do-not-remove-tmp-folder"}, files...)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "GOPACKAGESDRIVER="+self, driverEnv+"=1")
+
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", tool, err, out)
+	}
+
+	var all []mutant
+
+	for _, file := range files {
+		ms, err := mutantsOf(root, file, tmp)
+		if err != nil {
+			return nil, err
+		}
+
+		all = append(all, ms...)
+	}
+
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s made no mutants of %s", tool, pkg)
+	}
+
+	return all, nil
+}
+
+// mutantsOf returns the mutants of a file that go-mutesting has written below tmp,
+// in the order in which it has made them.
+func mutantsOf(root, file, tmp string) ([]mutant, error) {
+	original, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		return nil, err
+	}
+
+	paths, err := filepath.Glob(filepath.Join(tmp, "go-mutesting-*", file+".*[0-9]"))
+	if err != nil {
+		return nil, err
+	}
+
+	slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+
+	ms := make([]mutant, 0, len(paths))
+
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+
+		if m := (mutant{file: file, path: path}); m.diff(original, content) {
+			ms = append(ms, m)
+		}
+	}
+
+	return ms, nil
+}
+
+// number returns the number at the end of a mutant's file name.
+func number(path string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Ext(path), ".")) //nolint:errcheck // The pattern wants a digit; 0 is as good as any.
+	return n
+}
+
+// diff sets the mutant's line, and reports whether there is one.
+func (m *mutant) diff(original, content []byte) bool {
+	a, b := bytes.Split(original, []byte("\n")), bytes.Split(content, []byte("\n"))
+
+	for i := range min(len(a), len(b)) {
+		if !bytes.Equal(a[i], b[i]) {
+			m.line, m.was, m.now = i+1, strings.TrimSpace(string(a[i])), strings.TrimSpace(string(b[i]))
+			return true
+		}
+	}
+
+	return false
+}
+
+// sample returns n of the mutants in random order, or all if they are fewer.
+func sample(all []mutant, n int, seed uint64) []mutant {
+	s := slices.Clone(all)
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
+
+	return s[:min(n, len(s))]
+}
+
+// drive answers go-mutesting, which loads a package with all that it imports, once
+// for each file and from source, and takes minutes for that. The answer leaves out
+// the imports: mutating needs hardly any type from another package. The price is a
+// few more mutants that don't compile.
+func drive(patterns []string, w io.Writer) error {
+	r := packages.DriverResponse{Compiler: "gc", Arch: runtime.GOARCH}
+
+	for _, dir := range patterns {
+		p, err := build.ImportDir(dir, 0)
+		if err != nil {
+			return err
+		}
+
+		files := make([]string, 0, len(p.GoFiles))
+		for _, name := range p.GoFiles {
+			files = append(files, filepath.Join(p.Dir, name))
+		}
+
+		r.Roots = append(r.Roots, dir)
+		r.Packages = append(r.Packages, &packages.Package{ID: dir, Name: p.Name, PkgPath: dir, GoFiles: files, CompiledGoFiles: files})
+	}
+
+	return json.NewEncoder(w).Encode(r)
+}

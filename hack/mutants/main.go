@@ -1,0 +1,123 @@
+// Command mutants measures how many small faults in a package its tests notice:
+//
+//	go run ./mutants -pkg ./pkg/internal/seam -n 100 -seed 1
+//
+// go-mutesting, which hack/tools pins, writes a copy of a file for each mutant. The
+// command takes a random sample of them, runs the package's tests with each, and
+// prints the mutants that survived and the score. The same seed and source give
+// the same sample. The source itself is never written: the go command reads a
+// mutant through -overlay.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	if os.Getenv(driverEnv) != "" {
+		exit(drive(os.Args[1:], os.Stdout))
+	}
+
+	var o options
+
+	flag.StringVar(&o.root, "root", "..", "directory of the module")
+	flag.StringVar(&o.pkg, "pkg", "", "package to mutate, relative to -root, as in ./pkg/watch")
+	flag.StringVar(&o.also, "also", "", "further packages whose tests to run with a mutant that survived, separated by spaces")
+	flag.StringVar(&o.tool, "tool", filepath.Join("..", "bin", "go-mutesting"), "the go-mutesting command")
+	flag.StringVar(&o.skip, "skip", "", "regular expression of tests not to run")
+	flag.IntVar(&o.n, "n", 100, "size of the sample")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample")
+	flag.DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long the tests of one package may take")
+	flag.IntVar(&o.parallel, "parallel", 2, "how many mutants to test at a time")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+
+	exit(run(ctx, o, os.Stdout))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
+		os.Exit(1)
+	}
+
+	os.Exit(0)
+}
+
+// options are the flags.
+type options struct {
+	root, pkg, also, tool, skip string
+
+	n, parallel int
+	seed        uint64
+	timeout     time.Duration
+}
+
+// run tests a sample of the package's mutants, and prints the survivors and the
+// score. If ctx ends, it prints the score of the mutants tested so far.
+func run(ctx context.Context, o options, w io.Writer) error {
+	root, err := filepath.Abs(o.root)
+	if err != nil {
+		return err
+	}
+
+	tmp, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp) //nolint:errcheck // A leftover in the temporary directory harms nothing.
+
+	t := tester{root: root, tmp: tmp, pkgs: append([]string{o.pkg}, strings.Fields(o.also)...), skip: o.skip, timeout: o.timeout}
+
+	// A test that fails anyway would kill every mutant.
+	if killer, out, err := t.test(ctx, nil); err != nil || killer != "" {
+		return fmt.Errorf("the tests of %s fail without a mutant: %s", killer, out)
+	}
+
+	all, err := generate(ctx, root, o.pkg, o.tool, tmp)
+	if err != nil {
+		return err
+	}
+
+	fmt.Fprintf(w, "%s: %d mutants, sample of %d, seed %d\n", o.pkg, len(all), min(o.n, len(all)), o.seed)
+
+	s := newScore(t.pkgs)
+	todo := make(chan mutant)
+
+	var wg sync.WaitGroup
+	for range o.parallel {
+		wg.Go(func() {
+			for m := range todo {
+				killer, out, err := t.test(ctx, &m)
+				if ctx.Err() == nil {
+					s.add(w, m, killer, out, err)
+				}
+			}
+		})
+	}
+
+	for _, m := range sample(all, o.n, o.seed) {
+		select {
+		case todo <- m:
+		case <-ctx.Done():
+		}
+	}
+
+	close(todo)
+	wg.Wait()
+
+	fmt.Fprintln(w, s)
+
+	return s.err
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestMain answers go-mutesting, which runs the test's own program as its driver.
+func TestMain(m *testing.M) {
+	if os.Getenv(driverEnv) != "" {
+		exit(drive(os.Args[1:], os.Stdout))
+	}
+
+	os.Exit(m.Run())
+}
+
+const source = `package demo
+
+import "time"
+
+// Long reports whether d is longer than a second. Its limit has no test.
+func Long(d time.Duration) bool {
+	return d > time.Second
+}
+
+// Both reports whether a and b are true.
+func Both(a, b bool) bool {
+	return a && b
+}
+`
+
+const sourceTest = `package demo
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLong(t *testing.T) {
+	if !Long(time.Minute) || Long(time.Millisecond) {
+		t.Error("Long")
+	}
+}
+
+func TestBoth(t *testing.T) {
+	if !Both(true, true) || Both(true, false) || Both(false, true) {
+		t.Error("Both")
+	}
+}
+`
+
+// module returns the directory of a module with the given files.
+func module(t *testing.T, files map[string]string) string {
+	t.Helper()
+
+	dir := t.TempDir()
+
+	files["go.mod"] = "module example.org/m\n\ngo 1.25\n"
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	return dir
+}
+
+// goMutesting builds the pinned command and returns its path.
+func goMutesting(t *testing.T) string {
+	t.Helper()
+
+	tool := filepath.Join(t.TempDir(), "go-mutesting")
+
+	cmd := exec.Command("go", "build", "-o", tool, "github.com/zimmski/go-mutesting/cmd/go-mutesting")
+	cmd.Dir = filepath.Join("..", "tools")
+
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+
+	return tool
+}
+
+func TestRun(t *testing.T) {
+	tool := goMutesting(t)
+
+	cases := map[string]struct {
+		reason string
+		files  map[string]string
+		also   string
+		want   string
+		err    string
+	}{
+		"Survivor": {
+			reason: "The mutant that no test notices is printed, and the others are counted.",
+			files:  map[string]string{"demo/demo.go": source, "demo/demo_test.go": sourceTest},
+			want: `./demo: 3 mutants, sample of 3, seed 1
+survived demo/demo.go:7
+  - return d > time.Second
+  + return d >= time.Second
+killed 2 of 3 (2 by the tests of ./demo), survived 1; 0 more don't compile
+`,
+		},
+		"OtherPackage": {
+			reason: "The tests of a further package can kill what the package's own leave alive.",
+			also:   "./user",
+			files: map[string]string{
+				"demo/demo.go":      source,
+				"demo/demo_test.go": sourceTest,
+				"user/user_test.go": `package user
+
+import (
+	"testing"
+	"time"
+
+	"example.org/m/demo"
+)
+
+func TestLimit(t *testing.T) {
+	if demo.Long(time.Second) {
+		t.Error("Long")
+	}
+}
+`,
+			},
+			want: `./demo: 3 mutants, sample of 3, seed 1
+killed 3 of 3 (2 by the tests of ./demo, 1 by the tests of ./user), survived 0; 0 more don't compile
+`,
+		},
+		"FailsAnyway": {
+			reason: "Tests that fail without a mutant are an error, as they would kill each mutant.",
+			files: map[string]string{
+				"demo/demo.go":      source,
+				"demo/demo_test.go": strings.ReplaceAll(sourceTest, "time.Millisecond", "time.Hour"),
+			},
+			err: "the tests of ./demo fail without a mutant",
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := module(t, tc.files)
+
+			var got bytes.Buffer
+
+			err := run(t.Context(), options{root: dir, pkg: "./demo", also: tc.also, tool: tool, n: 10, seed: 1, parallel: 1, timeout: time.Minute}, &got)
+			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
+				t.Errorf("\n%s\nrun(...): want error %q, got %v", tc.reason, tc.err, err)
+			}
+
+			if diff := cmp.Diff(tc.want, got.String()); diff != "" {
+				t.Errorf("\n%s\nrun(...): -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if content, err := os.ReadFile(filepath.Join(dir, "demo", "demo.go")); err != nil || string(content) != source {
+				t.Errorf("\n%s\nrun(...) changed the source: %s (%v)", tc.reason, content, err)
+			}
+		})
+	}
+}
+
+func TestSample(t *testing.T) {
+	all := make([]mutant, 50)
+	for i := range all {
+		all[i].line = i
+	}
+
+	lines := func(ms []mutant) []int {
+		var l []int
+		for _, m := range ms {
+			l = append(l, m.line)
+		}
+
+		return l
+	}
+
+	if diff := cmp.Diff(lines(sample(all, 20, 7)), lines(sample(all, 20, 7))); diff != "" {
+		t.Errorf("the same seed gives another sample:\n%s", diff)
+	}
+
+	if diff := cmp.Diff(lines(sample(all, 20, 7)), lines(sample(all, 50, 7))[:20]); diff != "" {
+		t.Errorf("a larger sample does not start with the smaller one:\n%s", diff)
+	}
+
+	if cmp.Equal(lines(sample(all, 20, 7)), lines(sample(all, 20, 8))) {
+		t.Error("another seed gives the same sample")
+	}
+
+	if got := len(sample(all, 51, 1)); got != 50 {
+		t.Errorf("sample of 51 from 50 mutants: want 50, got %d", got)
+	}
+}

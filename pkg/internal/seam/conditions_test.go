@@ -1,0 +1,418 @@
+package seam_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// withSession returns a reconcile seam whose reconciles read the bucket and call fn.
+func withSession(t *testing.T, a *testkit.API, o seam.Options, fn func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error, p ...seam.Patch) *seam.Reconciler {
+	t.Helper()
+
+	o.Live = a.Live()
+
+	return seam.NewReconciler(a.Client(), seam.NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			b := &testkit.Bucket{}
+			if err := c.Get(ctx, key(), b); err != nil {
+				return reconcile.Result{}, err
+			}
+
+			return reconcile.Result{}, fn(ctx, seam.From(ctx), b)
+		})
+	}, o, p...)
+}
+
+func TestWriteConditions(t *testing.T) {
+	busy := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+	notFound := kerrors.NewNotFound(schema.GroupResource{}, "b")
+	other := func(ctx context.Context, c client.Client) error {
+		o := newBucket()
+		if err := c.Get(ctx, key(), o); err != nil {
+			return err
+		}
+
+		o.SetAnnotations(map[string]string{"other": o.GetResourceVersion()})
+
+		return c.Update(ctx, o)
+	}
+
+	type want struct {
+		waits    []string
+		patches  int
+		lives    int // Reads from the API server itself.
+		reason   xpv2.ConditionReason
+		followed bool // The object in memory has the API server's version.
+		gone     bool
+		err      metav1.StatusReason
+		noStatus bool
+	}
+
+	cases := map[string]struct {
+		reason    string
+		fails     []error                                          // What the first patches end in.
+		before    func(ctx context.Context, c client.Client) error // What another writer does before each patch.
+		times     int                                              // How often.
+		say       []xpv2.Condition
+		wait      error
+		liveFails bool
+		want      want
+	}{
+		"Written": {
+			reason: "The condition is stored, and the object in memory follows.",
+			say:    []xpv2.Condition{xpv2.Deleting()},
+			want:   want{patches: 1, reason: "Deleting", followed: true},
+		},
+		"NothingToSay": {
+			reason: "Without conditions there is no request.",
+			want:   want{reason: "Available", followed: true},
+		},
+		"AlreadyThere": {
+			reason: "A condition that is there is not written again.",
+			say:    []xpv2.Condition{xpv2.Available()},
+			want:   want{reason: "Available", followed: true},
+		},
+		"Moved": {
+			reason: "After a conflict the condition is written to what the API server has. The object in memory does not follow.",
+			before: other, times: 1,
+			say:  []xpv2.Condition{xpv2.Deleting()},
+			want: want{waits: []string{"20ms"}, patches: 2, lives: 1, reason: "Deleting"},
+		},
+		"MovesAlways": {
+			reason: "After five attempts the conflict is returned.",
+			before: other, times: 9,
+			say:  []xpv2.Condition{xpv2.Deleting()},
+			want: want{waits: []string{"20ms", "40ms", "80ms", "160ms"}, patches: 5, lives: 5, reason: "Available", err: metav1.StatusReasonConflict},
+		},
+		"NoTimeLeft": {
+			reason: "If waiting fails, that error is returned.",
+			before: other, times: 1,
+			say:  []xpv2.Condition{xpv2.Deleting()},
+			wait: kerrors.NewTimeoutError("stop", 0),
+			want: want{waits: []string{"20ms"}, patches: 1, lives: 1, reason: "Available", err: metav1.StatusReasonTimeout},
+		},
+		"Gone": {
+			reason: "An object that no longer exists needs no conditions.",
+			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) }, times: 1,
+			say:  []xpv2.Condition{xpv2.Deleting()},
+			want: want{patches: 1, lives: 1, gone: true},
+		},
+		"NoStatusSubresource": {
+			reason: "If the object is there, it is its status that was not found.",
+			fails:  []error{notFound},
+			say:    []xpv2.Condition{xpv2.Deleting()},
+			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, noStatus: true},
+		},
+		"Invalid": {
+			reason: "If the object has not moved, the API server refuses the condition itself.",
+			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},
+			say:    []xpv2.Condition{xpv2.Deleting()},
+			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonInvalid},
+		},
+		"ConflictWithItself": {
+			reason: "A conflict that a live read does not explain is returned.",
+			fails:  []error{kerrors.NewConflict(schema.GroupResource{}, "b", nil)},
+			say:    []xpv2.Condition{xpv2.Deleting()},
+			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonConflict},
+		},
+		"OtherError": {
+			reason: "Another error is returned at once: the next reconcile tries again.",
+			fails:  []error{busy},
+			say:    []xpv2.Condition{xpv2.Deleting()},
+			want:   want{patches: 1, reason: "Available", followed: true, err: metav1.StatusReasonServerTimeout},
+		},
+		"NoLiveRead": {
+			reason: "If the live read fails, its error is returned.",
+			fails:  []error{notFound}, liveFails: true,
+			say:  []xpv2.Condition{xpv2.Deleting()},
+			want: want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonServerTimeout},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			stored := newBucket()
+			stored.SetConditions(xpv2.Available())
+
+			a := testkit.NewAPI(stored)
+
+			var got want
+
+			a.Before = func(ctx context.Context, r testkit.Request) error {
+				if r.Verb == testkit.LiveGet {
+					got.lives++
+				}
+
+				if tc.liveFails && r.Verb == testkit.LiveGet {
+					return busy
+				}
+
+				if r.Verb != testkit.StatusPatch {
+					return nil
+				}
+
+				got.patches++
+
+				if got.patches <= tc.times {
+					must(t, "another writer", tc.before(ctx, a.Server()))
+				}
+
+				if got.patches <= len(tc.fails) {
+					return tc.fails[got.patches-1]
+				}
+
+				return nil
+			}
+
+			wait := func(_ context.Context, d time.Duration) error {
+				got.waits = append(got.waits, d.String())
+				return tc.wait
+			}
+
+			must(t, "Reconcile", run(t, withSession(t, a, seam.Options{Wait: wait}, func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error {
+				err := s.WriteConditions(ctx, b, func(client.Object) []xpv2.Condition { return tc.say })
+				got.noStatus, got.err, got.gone = errors.Is(err, seam.ErrNoStatus), kerrors.ReasonForError(err), s.Gone()
+
+				live := newBucket()
+				must(t, "Get", client.IgnoreNotFound(a.Server().Get(ctx, key(), live)))
+				got.reason, got.followed = live.GetCondition(xpv2.TypeReady).Reason, !got.gone && live.GetResourceVersion() == b.GetResourceVersion()
+
+				return nil
+			})))
+
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
+				t.Errorf("\n%s\nWriteConditions(...): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A reconcile whose conditions can't be announced fails five times in a row, and
+// then goes on without.
+func TestAnnounceFails(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   []bool // Whether the reconcile goes on.
+	}{
+		"MayPass":   {reason: "An error that may pass is returned five times.", err: kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1), want: []bool{false, false, false, false, false, true, true}},
+		"Permanent": {reason: "With a permanent error the reconcile goes on at once.", err: kerrors.NewForbidden(schema.GroupResource{}, "b", nil), want: []bool{true, true}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(newBucket())
+			fail := true
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if fail && r.Verb == testkit.StatusPatch {
+					return tc.err
+				}
+
+				return nil
+			}
+
+			failed := 0
+			r := withSession(t, a, seam.Options{}, func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error {
+				err := s.Announce(ctx, b, func(client.Object, error) { failed++ }, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
+				if s.Unannounced() != fail {
+					t.Errorf("\n%s\nUnannounced(): want %t, got %t", tc.reason, fail, s.Unannounced())
+				}
+
+				if !fail && b.GetCondition(xpv2.TypeReady).Reason != xpv2.ReasonDeleting {
+					t.Errorf("\n%s\nAnnounce(...): want the object to have the condition, got %v", tc.reason, b.GetCondition(xpv2.TypeReady))
+				}
+
+				return err
+			})
+
+			goesOn := func(n int) []bool {
+				var got []bool
+				for range n {
+					before := failed
+					err := run(t, r)
+					got = append(got, err == nil && failed == before+1)
+				}
+
+				return got
+			}
+
+			if diff := cmp.Diff(tc.want, goesOn(len(tc.want))); diff != "" {
+				t.Errorf("\n%s\nAnnounce(...): -want, +got:\n%s", tc.reason, diff)
+			}
+
+			fail = false
+			must(t, "Reconcile", run(t, r))
+
+			fail = true
+			must(t, "Update", annotate(context.Background(), a.Server(), "k", "v"))
+			reset := newBucket()
+			must(t, "Get", a.Server().Get(context.Background(), key(), reset))
+			reset.SetConditions(xpv2.Available())
+			must(t, "Update", a.Server().Status().Update(context.Background(), reset))
+
+			if diff := cmp.Diff(tc.want[:1], goesOn(1)); diff != "" {
+				t.Errorf("\n%s\nAnnounce(...) after a success counts anew: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A condition keeps the time of its last transition.
+func TestSetConditions(t *testing.T) {
+	then := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	now := metav1.NewTime(then.Add(time.Hour))
+	at := func(c xpv2.Condition, at metav1.Time) xpv2.Condition { c.LastTransitionTime = at; return c }
+
+	cases := map[string]struct {
+		reason string
+		had    []xpv2.Condition
+		set    xpv2.Condition
+		want   xpv2.Condition
+	}{
+		"Same": {
+			reason: "The same condition keeps its time.",
+			had:    []xpv2.Condition{at(xpv2.Available(), then)},
+			set:    at(xpv2.Available(), now),
+			want:   at(xpv2.Available(), then).WithObservedGeneration(3),
+		},
+		"Other": {
+			reason: "Another reason is a transition for Crossplane's types.",
+			had:    []xpv2.Condition{at(xpv2.Creating(), then)},
+			set:    at(xpv2.Deleting(), now),
+			want:   at(xpv2.Deleting(), now).WithObservedGeneration(3),
+		},
+		"New": {
+			reason: "A new condition has its own time.",
+			set:    at(xpv2.Deleting(), now),
+			want:   at(xpv2.Deleting(), now).WithObservedGeneration(3),
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			stored := newBucket()
+			stored.Generation = 3
+			// The generation does not make another condition.
+			for _, c := range tc.had {
+				stored.SetConditions(c.WithObservedGeneration(3))
+			}
+
+			must(t, "Reconcile", run(t, withSession(t, testkit.NewAPI(stored), seam.Options{}, func(_ context.Context, s *seam.Session, b *testkit.Bucket) error {
+				// Replaced in memory meanwhile.
+				b.SetConditions(at(xpv2.ReconcilePaused(), now), at(xpv2.Unavailable(), now))
+				s.SetConditions(b, tc.set)
+
+				got := b.GetCondition(tc.set.Type)
+				got.LastTransitionTime = metav1.NewTime(got.LastTransitionTime.UTC())
+
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("\n%s\nSetConditions(...): -want, +got:\n%s", tc.reason, diff)
+				}
+
+				return nil
+			})))
+		})
+	}
+}
+
+// Patches run when the inner reconciler has returned. A conflict of theirs is no
+// failure, but the object must be looked at again.
+func TestClose(t *testing.T) {
+	boom, bang := errors.New("boom"), errors.New("bang")
+
+	cases := map[string]struct {
+		reason  string
+		inner   error
+		close   []error
+		want    error
+		requeue bool
+	}{
+		"Nothing":        {reason: "Without errors nothing changes.", close: []error{nil}},
+		"Conflict":       {reason: "After a conflict the reconcile runs again with backoff.", close: []error{kerrors.NewConflict(schema.GroupResource{}, "b", nil)}, requeue: true},
+		"Error":          {reason: "An error is the reconcile's.", close: []error{boom}, want: boom},
+		"First":          {reason: "The first of two errors is the reconcile's.", close: []error{boom, bang}, want: boom},
+		"InnerFirst":     {reason: "The inner reconciler's error comes first.", inner: boom, close: []error{bang}, want: boom},
+		"ConflictBefore": {reason: "An error after a conflict is the reconcile's.", close: []error{kerrors.NewConflict(schema.GroupResource{}, "b", nil), boom}, want: boom},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			closed := 0
+
+			patches := []seam.Patch{{}} // One that does nothing.
+			for _, err := range tc.close {
+				patches = append(patches, seam.Patch{Close: func(context.Context, *seam.Session) error { closed++; return err }})
+			}
+
+			r := withSession(t, testkit.NewAPI(newBucket()), seam.Options{}, func(context.Context, *seam.Session, *testkit.Bucket) error { return tc.inner }, patches...)
+
+			result, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key()})
+			if !errors.Is(err, tc.want) {
+				t.Errorf("\n%s\nReconcile(...): want error %v, got %v", tc.reason, tc.want, err)
+			}
+
+			if result.Requeue != tc.requeue { //nolint:staticcheck // A requeue with backoff.
+				t.Errorf("\n%s\nReconcile(...): want requeue %t, got %+v", tc.reason, tc.requeue, result)
+			}
+
+			if closed != len(tc.close) {
+				t.Errorf("\n%s\nReconcile(...): want %d patches closed, got %d", tc.reason, len(tc.close), closed)
+			}
+		})
+	}
+}
+
+func TestRemoveFinalizers(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		remove []string
+		left   []string
+		gone   bool
+	}{
+		"Some": {reason: "The object gets the version that the API server then has.", remove: []string{"a"}, left: []string{"b"}},
+		"All":  {reason: "An object without finalizers is gone.", remove: []string{"a", "b"}, gone: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			stored := newBucket()
+			stored.SetFinalizers([]string{"a", "b"})
+
+			a := testkit.NewAPI(stored)
+			must(t, "Delete", a.Server().Delete(ctx, newBucket()))
+
+			must(t, "Reconcile", run(t, withSession(t, a, seam.Options{}, func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error {
+				ok, err := s.RemoveFinalizers(ctx, b, tc.remove)
+				must(t, "RemoveFinalizers", err)
+
+				live := newBucket()
+				must(t, "Get", client.IgnoreNotFound(a.Server().Get(ctx, key(), live)))
+
+				if !ok || s.Gone() != tc.gone || !slices.Equal(live.GetFinalizers(), tc.left) {
+					t.Errorf("\n%s\nRemoveFinalizers(...): want true, gone %t and %q left; got %t, %t and %q", tc.reason, tc.gone, tc.left, ok, s.Gone(), live.GetFinalizers())
+				}
+
+				if !tc.gone && (b.GetResourceVersion() != live.GetResourceVersion() || !slices.Equal(b.GetFinalizers(), tc.left)) {
+					t.Errorf("\n%s\nRemoveFinalizers(...): want the object in memory at version %s, got %s with %q", tc.reason, live.GetResourceVersion(), b.GetResourceVersion(), b.GetFinalizers())
+				}
+
+				return nil
+			})))
+		})
+	}
+}

@@ -1,0 +1,278 @@
+package seam
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+)
+
+// bucket returns the object of the sessions in these tests, changed by fn.
+func bucket(fn ...func(b *testkit.Bucket)) *testkit.Bucket {
+	b := &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{
+		Name: "b", Namespace: "default", UID: "uid", ResourceVersion: "7",
+		Annotations: map[string]string{"k": "v"}, Finalizers: []string{"f"},
+	}}
+	b.Status.AtProvider.ID = "stored"
+
+	for _, f := range fn {
+		f(b)
+	}
+
+	return b
+}
+
+// sessionOf returns a session that has read base, all of which the API server has.
+func sessionOf(base client.Object) *Session {
+	s := &Session{
+		key:    client.ObjectKeyFromObject(base),
+		kind:   NewKind(testkit.BucketKind(), testkit.Scheme()),
+		memory: NewMemory(),
+	}
+	s.rebase(clone(base), true)
+	s.nothingToStore(base)
+
+	return s
+}
+
+func TestSessionTracks(t *testing.T) {
+	other := func(kind schema.GroupVersionKind) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(kind)
+		u.SetName("b")
+		u.SetNamespace("default")
+		u.SetUID("uid")
+		u.SetResourceVersion("8")
+
+		return u
+	}
+	newer := func(b *testkit.Bucket) { b.ResourceVersion = "8" }
+
+	cases := map[string]struct {
+		reason string
+		s      *Session
+		o      client.Object
+		tracks bool
+		moved  bool
+	}{
+		"Same":           {reason: "The object as it was read is tracked.", s: sessionOf(bucket()), o: bucket(), tracks: true},
+		"Moved":          {reason: "Another version of the object is tracked, and has moved.", s: sessionOf(bucket()), o: bucket(newer), tracks: true, moved: true},
+		"OtherUID":       {reason: "Another object of the same name is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *testkit.Bucket) { b.UID = types.UID("other") })},
+		"OtherName":      {reason: "An object of another name is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *testkit.Bucket) { b.Name = "c" })},
+		"OtherNamespace": {reason: "An object of another namespace is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *testkit.Bucket) { b.Namespace = "kube-system" })},
+		"OtherKind":      {reason: "An object of another kind is not tracked.", s: sessionOf(other(testkit.BucketKind())), o: other(testkit.DatabaseKind())},
+		"OtherForm":      {reason: "The object in another form is not tracked.", s: sessionOf(bucket()), o: other(testkit.BucketKind())},
+		"NotRead":        {reason: "Nothing is tracked before the object was read.", s: &Session{key: client.ObjectKeyFromObject(bucket())}, o: bucket(newer)},
+		"NoSession":      {reason: "Without a session nothing is tracked.", o: bucket(newer)},
+		"Gone":           {reason: "An object that is gone has moved.", s: func() *Session { s := sessionOf(bucket()); s.ended(); return s }(), o: bucket(), tracks: true, moved: true},
+		"GoneBeforeRead": {reason: "An object that was never found has moved.", s: &Session{gone: true}, o: bucket(), moved: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.s.Tracks(tc.o); got != tc.tracks {
+				t.Errorf("\n%s\nTracks(...): want %t, got %t", tc.reason, tc.tracks, got)
+			}
+
+			if got := tc.s.Moved(tc.o); got != tc.moved {
+				t.Errorf("\n%s\nMoved(...): want %t, got %t", tc.reason, tc.moved, got)
+			}
+		})
+	}
+}
+
+func TestOnlyAnnotationsDiffer(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(b *testkit.Bucket)
+		want   bool
+	}{
+		"Nothing":        {reason: "An equal object differs in nothing else.", change: func(*testkit.Bucket) {}, want: true},
+		"Added":          {reason: "An annotation was added.", change: func(b *testkit.Bucket) { b.Annotations["a"] = "b" }, want: true},
+		"Changed":        {reason: "An annotation was changed.", change: func(b *testkit.Bucket) { b.Annotations["k"] = "b" }, want: true},
+		"Removed":        {reason: "Storing annotations does not remove one.", change: func(b *testkit.Bucket) { delete(b.Annotations, "k") }},
+		"Renamed":        {reason: "Storing annotations does not remove one, whatever was added.", change: func(b *testkit.Bucket) { b.Annotations = map[string]string{"a": "b"} }},
+		"Status":         {reason: "Status is written by a request of its own.", change: func(b *testkit.Bucket) { b.Status.AtProvider.ID = "x" }, want: true},
+		"Version":        {reason: "Versions are the API server's.", change: func(b *testkit.Bucket) { b.ResourceVersion = "9" }, want: true},
+		"Labels":         {reason: "Labels differ.", change: func(b *testkit.Bucket) { b.Labels = map[string]string{"a": "b"} }},
+		"Finalizers":     {reason: "Finalizers differ.", change: func(b *testkit.Bucket) { b.Finalizers = nil }},
+		"AnotherObject":  {reason: "Another object is not known.", change: func(b *testkit.Bucket) { b.UID = "other" }},
+		"AnnotationsNil": {reason: "All annotations are removed.", change: func(b *testkit.Bucket) { b.Annotations = nil }},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := sessionOf(bucket())
+
+			if got := s.OnlyAnnotationsDiffer(bucket(tc.change)); got != tc.want {
+				t.Errorf("\n%s\nOnlyAnnotationsDiffer(...): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
+
+// The status in memory survives what another client decodes into the object, unless
+// another writer wrote status.
+func TestKeepStatus(t *testing.T) {
+	boom := errors.New("boom")
+
+	// What fn decodes: the API server's answer has the stored status.
+	answer := func(version, status string) func(o *testkit.Bucket) {
+		return func(o *testkit.Bucket) { o.ResourceVersion, o.Status.AtProvider.ID = version, status }
+	}
+
+	type want struct {
+		status, version, label string
+		base                   string // The status that the API server is known to have.
+		exact                  bool
+		requeue                bool
+		err                    error
+	}
+
+	cases := map[string]struct {
+		reason string
+		read   string // The version that the object in memory started from.
+		fn     func(o *testkit.Bucket)
+		err    error
+		want   want
+	}{
+		"NothingWritten": {
+			reason: "Without a write the status in memory stays.",
+			fn:     func(*testkit.Bucket) {},
+			want:   want{status: "memory", version: "7", label: "memory", base: "stored", exact: true},
+		},
+		"Failed": {
+			reason: "The error of the write is returned, and the status in memory stays.",
+			fn:     answer("7", "stored"),
+			err:    boom,
+			want:   want{status: "memory", version: "7", label: "memory", base: "stored", exact: true, err: boom},
+		},
+		"Patched": {
+			reason: "After a patch of finalizers all that is in memory stays.",
+			fn: func(o *testkit.Bucket) {
+				answer("8", "stored")(o)
+				o.Finalizers, o.Labels = []string{"f", "g"}, nil
+			},
+			want: want{status: "memory", version: "8", label: "memory", base: "stored", exact: true},
+		},
+		"Updated": {
+			reason: "After an update the object is the API server's, with the status in memory.",
+			fn: func(o *testkit.Bucket) {
+				answer("8", "stored")(o)
+				o.Labels, o.Annotations["initialized"] = map[string]string{"l": "server"}, "true"
+			},
+			want: want{status: "memory", version: "8", label: "server", base: "stored", exact: true},
+		},
+		"StatusOfAnotherWriter": {
+			reason: "The status of another writer wins, and the reconcile runs again.",
+			fn:     answer("9", "theirs"),
+			want:   want{status: "theirs", version: "9", label: "memory", base: "theirs", requeue: true},
+		},
+		"StartedFromAnotherVersion": {
+			reason: "What is in memory can't be told from what another writer wrote.",
+			read:   "6",
+			fn:     answer("8", "stored"),
+			want:   want{status: "stored", version: "8", label: "memory", base: "stored", requeue: true},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := sessionOf(bucket())
+			o := bucket(func(b *testkit.Bucket) {
+				b.Status.AtProvider.ID, b.Labels = "memory", map[string]string{"l": "memory"}
+				if tc.read != "" {
+					b.ResourceVersion = tc.read
+				}
+			})
+
+			err := s.KeepStatus(o, func() error {
+				if o.Status.AtProvider.ID != "stored" {
+					t.Errorf("\n%s\nKeepStatus(...): want fn to see the stored status, got %q", tc.reason, o.Status.AtProvider.ID)
+				}
+
+				tc.fn(o)
+
+				return tc.err
+			})
+
+			base, _ := s.base.(*testkit.Bucket)
+			got := want{
+				status: o.Status.AtProvider.ID, version: o.ResourceVersion, label: o.Labels["l"],
+				base: base.Status.AtProvider.ID, exact: s.exact,
+				requeue: s.requeue.decide(reconcile.Result{}).Requeue, err: err, //nolint:staticcheck // A requeue with backoff.
+			}
+
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{}), cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })); diff != "" {
+				t.Errorf("\n%s\nKeepStatus(...): -want, +got:\n%s", tc.reason, diff)
+			}
+
+			// What the API server answered is stored, whoever set it.
+			if cs := s.ChangedAnnotations(o); len(cs) > 0 {
+				t.Errorf("\n%s\nKeepStatus(...): want no annotations left to store, got %v", tc.reason, cs)
+			}
+
+			if s.base.GetResourceVersion() != o.ResourceVersion && tc.read == "" {
+				t.Errorf("\n%s\nKeepStatus(...): want the session to know version %s, got %s", tc.reason, o.ResourceVersion, s.base.GetResourceVersion())
+			}
+		})
+	}
+}
+
+// A status write that may have been done leaves the status of the API server unknown.
+func TestDoubt(t *testing.T) {
+	gr := schema.GroupResource{Resource: "buckets"}
+
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   bool
+	}{
+		"Done":      {reason: "The API server answered.", err: nil},
+		"Conflict":  {reason: "The API server refused it.", err: kerrors.NewConflict(gr, "b", nil)},
+		"TooMany":   {reason: "The API server refused it for now.", err: kerrors.NewTooManyRequests("later", 1)},
+		"Forbidden": {reason: "The API server refused it for good.", err: kerrors.NewForbidden(gr, "b", nil)},
+		"Timeout":   {reason: "The API server may have done it.", err: kerrors.NewServerTimeout(gr, "patch", 1), want: true},
+		"NoAnswer":  {reason: "The API server may have done it.", err: context.DeadlineExceeded, want: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := sessionOf(bucket())
+			s.doubt(bucket(), tc.err)
+
+			if s.exact == tc.want {
+				t.Errorf("\n%s\ndoubt(%v): want exact %t, got %t", tc.reason, tc.err, !tc.want, s.exact)
+			}
+
+			if fresh := s.memory.get(bucket()).fresh("7"); fresh == tc.want {
+				t.Errorf("\n%s\ndoubt(%v): want the next read of the same version to be fresh: %t, got %t", tc.reason, tc.err, !tc.want, fresh)
+			}
+		})
+	}
+}
+
+func TestWait(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+
+	if err := Wait(ctx, time.Nanosecond); err != nil {
+		t.Errorf("Wait(...): %v", err)
+	}
+
+	cancel()
+
+	if err := Wait(ctx, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("Wait(...) of a cancelled context: want %v, got %v", context.Canceled, err)
+	}
+}
