@@ -269,16 +269,13 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var (
-					p     *process
-					calls int
-				)
+				calls := 0
 
 				w := newWorld(t, nothing, bucket("b"))
 				w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
 
-				begin := func(ctx context.Context, mg resource.Managed, typ asyncstate.Type) error {
-					op, err := p.tracker.Begin(ctx, mg, typ)
+				begin := func(ctx context.Context, of *process, mg resource.Managed, typ asyncstate.Type) error {
+					op, err := of.tracker.Begin(ctx, mg, typ)
 					if err != nil {
 						return err
 					}
@@ -296,7 +293,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 					return nil
 				}
 
-				w.connector = func(*process) upstream.ExternalConnector {
+				w.connector = func(of *process) upstream.ExternalConnector {
 					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
 						c := &upstream.ExternalClientFns{
 							ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
@@ -304,10 +301,10 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 								return upstream.ExternalObservation{ResourceExists: exists || tc.exists, ResourceUpToDate: exists}, nil
 							},
 							CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-								return upstream.ExternalCreation{}, begin(ctx, mg, asyncstate.Create)
+								return upstream.ExternalCreation{}, begin(ctx, of, mg, asyncstate.Create)
 							},
 							UpdateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
-								return upstream.ExternalUpdate{}, begin(ctx, mg, asyncstate.Update)
+								return upstream.ExternalUpdate{}, begin(ctx, of, mg, asyncstate.Update)
 							},
 							DisconnectFn: func(context.Context) error { return nil },
 						}
@@ -323,7 +320,8 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 						})}, nil
 					})
 				}
-				p = w.start()
+				w.start()
+
 				defer w.end()
 
 				pass(61*time.Minute + time.Second)
