@@ -29,6 +29,7 @@ const driverEnv = "GRAFT_MUTANTS_DRIVER"
 
 // A mutant is a copy of a file with one change.
 type mutant struct {
+	id       int    // From 1.
 	file     string // Relative to the module's root.
 	path     string // Of the copy.
 	line     int    // The first line that differs.
@@ -37,7 +38,7 @@ type mutant struct {
 
 // generate returns all mutants of a package in a stable order. Generated files and
 // tests have none.
-func generate(ctx context.Context, root, pkg, tool, tmp string) ([]mutant, error) {
+func generate(ctx context.Context, root, pkg, tool, tmp string) ([]*mutant, error) {
 	p, err := build.ImportDir(filepath.Join(root, pkg), 0)
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]mutant, error
 		return nil, fmt.Errorf("%s: %w\n%s", tool, err, out)
 	}
 
-	var all []mutant
+	var all []*mutant
 
 	for _, file := range files {
 		ms, err := mutantsOf(root, file, tmp)
@@ -82,6 +83,10 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]mutant, error
 		}
 
 		all = append(all, ms...)
+	}
+
+	for i, m := range all {
+		m.id = i + 1
 	}
 
 	if len(all) == 0 {
@@ -93,7 +98,7 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]mutant, error
 
 // mutantsOf returns the mutants of a file that go-mutesting has written below tmp,
 // in the order in which it has made them.
-func mutantsOf(root, file, tmp string) ([]mutant, error) {
+func mutantsOf(root, file, tmp string) ([]*mutant, error) {
 	original, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		return nil, err
@@ -106,7 +111,7 @@ func mutantsOf(root, file, tmp string) ([]mutant, error) {
 
 	slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
 
-	ms := make([]mutant, 0, len(paths))
+	ms := make([]*mutant, 0, len(paths))
 
 	for _, path := range paths {
 		content, err := os.ReadFile(path)
@@ -114,7 +119,7 @@ func mutantsOf(root, file, tmp string) ([]mutant, error) {
 			return nil, err
 		}
 
-		if m := (mutant{file: file, path: path}); m.diff(original, content) {
+		if m := (&mutant{file: file, path: path}); m.diff(original, content) {
 			ms = append(ms, m)
 		}
 	}
@@ -143,7 +148,7 @@ func (m *mutant) diff(original, content []byte) bool {
 }
 
 // sample returns n of the mutants in random order, or all if they are fewer.
-func sample(all []mutant, n int, seed uint64) []mutant {
+func sample(all []*mutant, n int, seed uint64) []*mutant {
 	s := slices.Clone(all)
 	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
 

@@ -13,6 +13,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"go/build"
 	"io"
 	"os"
 	"os/signal"
@@ -80,34 +81,49 @@ func run(ctx context.Context, o options, w io.Writer) error {
 
 	t := tester{root: root, tmp: tmp, pkgs: append([]string{o.pkg}, strings.Fields(o.also)...), skip: o.skip, timeout: o.timeout}
 
-	// A test that fails anyway would kill every mutant.
-	if killer, out, err := t.test(ctx, nil); err != nil || killer != "" {
-		return fmt.Errorf("the tests of %s fail without a mutant: %s", killer, out)
+	p, err := build.ImportDir(filepath.Join(root, o.pkg), 0)
+	if err != nil {
+		return err
 	}
+
+	t.name = p.Name
 
 	all, err := generate(ctx, root, o.pkg, o.tool, tmp)
 	if err != nil {
 		return err
 	}
 
-	fmt.Fprintf(w, "%s: %d mutants, sample of %d, seed %d\n", o.pkg, len(all), min(o.n, len(all)), o.seed)
+	ms := sample(all, o.n, o.seed)
+
+	compiled, err := t.build(ctx, ms)
+	if err != nil {
+		return err
+	}
+
+	// A test that fails anyway would kill every mutant.
+	if killer, out, err := t.test(ctx, 0); err != nil || killer != "" {
+		return fmt.Errorf("the tests of %s fail without a mutant: %v%s", killer, err, out)
+	}
+
+	fmt.Fprintf(w, "%s: %d mutants, sample of %d, seed %d\n", o.pkg, len(all), len(ms), o.seed)
 
 	s := newScore(t.pkgs)
-	todo := make(chan mutant)
+	s.broken = len(ms) - len(compiled)
+	todo := make(chan *mutant)
 
 	var wg sync.WaitGroup
 	for range o.parallel {
 		wg.Go(func() {
 			for m := range todo {
-				killer, out, err := t.test(ctx, &m)
+				killer, _, err := t.test(ctx, m.id)
 				if ctx.Err() == nil {
-					s.add(w, m, killer, out, err)
+					s.add(w, m, killer, err)
 				}
 			}
 		})
 	}
 
-	for _, m := range sample(all, o.n, o.seed) {
+	for _, m := range compiled {
 		select {
 		case todo <- m:
 		case <-ctx.Done():

@@ -173,12 +173,12 @@ killed 3 of 3 (2 by the tests of ./demo, 1 by the tests of ./user), survived 0; 
 }
 
 func TestSample(t *testing.T) {
-	all := make([]mutant, 50)
-	for i := range all {
-		all[i].line = i
+	var all []*mutant
+	for i := range 50 {
+		all = append(all, &mutant{line: i})
 	}
 
-	lines := func(ms []mutant) []int {
+	lines := func(ms []*mutant) []int {
 		var l []int
 		for _, m := range ms {
 			l = append(l, m.line)

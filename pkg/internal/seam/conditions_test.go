@@ -265,7 +265,7 @@ func TestAnnounceFails(t *testing.T) {
 			must(t, "Update", a.Server().Status().Update(context.Background(), reset))
 
 			if diff := cmp.Diff(tc.want[:1], goesOn(1)); diff != "" {
-				t.Errorf("\n%s\nAnnounce(...) after a success counts anew: -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("\n%s\nAnnounce(...) after a success starts a new count: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

@@ -218,7 +218,7 @@ func TestKeepStatus(t *testing.T) {
 				t.Errorf("\n%s\nKeepStatus(...): -want, +got:\n%s", tc.reason, diff)
 			}
 
-			// What the API server answered is stored, whoever set it.
+			// What the API server answered is stored already.
 			if cs := s.ChangedAnnotations(o); len(cs) > 0 {
 				t.Errorf("\n%s\nKeepStatus(...): want no annotations left to store, got %v", tc.reason, cs)
 			}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// A tester has test programs that contain mutants.
+type tester struct {
+	root, tmp, skip string
+	timeout         time.Duration
+	pkgs            []string // Whose tests to run, the mutated package first.
+	name            string   // Of the mutated package.
+}
+
+var position = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: `)
+
+// build builds the test programs with all the given mutants, and returns those that
+// compile.
+func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
+	dir := filepath.Join(t.root, t.pkgs[0])
+
+	// Each round removes the mutants that the compiler complains about.
+	for {
+		byFile := map[string][]*mutant{}
+		for _, m := range ms {
+			byFile[m.file] = append(byFile[m.file], m)
+		}
+
+		files := map[string]string{filepath.Join(dir, "zz_graft_mutant.go"): fmt.Sprintf(selector, t.name, mutantEnv)}
+		wovens := map[string]woven{}
+
+		for file, of := range byFile {
+			w, err := weave(filepath.Join(t.root, file), of)
+			if err != nil {
+				return nil, err
+			}
+
+			files[filepath.Join(t.root, file)], wovens[filepath.Base(file)] = string(w.content), w
+		}
+
+		overlay, err := t.overlay(files)
+		if err != nil {
+			return nil, err
+		}
+
+		broken := map[*mutant]bool{}
+		out, err := t.goCommand(ctx, "build", "-gcflags=-e", "-overlay="+overlay, t.pkgs[0])
+
+		for _, p := range position.FindAllStringSubmatch(out, -1) {
+			if m := wovens[filepath.Base(p[1])].mutantAt(p[2]); m != nil {
+				broken[m] = true
+			}
+		}
+
+		switch {
+		case err != nil && len(broken) == 0:
+			return nil, fmt.Errorf("cannot build %s with mutants: %w\n%s", t.pkgs[0], err, out)
+		case err != nil:
+			var rest []*mutant
+
+			for _, m := range ms {
+				if !broken[m] {
+					rest = append(rest, m)
+				}
+			}
+
+			ms = rest
+
+			continue
+		}
+
+		var in []*mutant
+
+		for _, m := range ms {
+			if _, ok := wovens[filepath.Base(m.file)].first[m]; ok {
+				in = append(in, m)
+			}
+		}
+
+		for i, pkg := range t.pkgs {
+			// Linking takes less time without the debug information.
+			if out, err := t.goCommand(ctx, "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", t.program(i), pkg); err != nil {
+				return nil, fmt.Errorf("cannot build the tests of %s: %w\n%s", pkg, err, out)
+			}
+		}
+
+		return in, nil
+	}
+}
+
+func (t tester) program(i int) string { return filepath.Join(t.tmp, strconv.Itoa(i)+".test") }
+
+func (t tester) goCommand(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = t.root
+
+	out, err := cmd.CombinedOutput()
+
+	return string(out), err
+}
+
+// overlay returns a file for -overlay, with which the go command reads the given
+// content.
+func (t tester) overlay(files map[string]string) (string, error) {
+	replace := map[string]string{}
+
+	for name, content := range files {
+		replace[name] = filepath.Join(t.tmp, filepath.Base(name))
+		if err := os.WriteFile(replace[name], []byte(content), 0o600); err != nil {
+			return "", err
+		}
+	}
+
+	data, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+
+	path := filepath.Join(t.tmp, "overlay.json")
+
+	return path, os.WriteFile(path, data, 0o600)
+}
+
+// test returns the first package whose tests fail with the mutant, and their output;
+// or "" if all pass. Mutant 0 is the source as it is.
+func (t tester) test(ctx context.Context, id int) (killer, output string, err error) {
+	for i, pkg := range t.pkgs {
+		cmd := exec.CommandContext(ctx, t.program(i), "-test.failfast", "-test.timeout="+t.timeout.String(), "-test.skip="+t.skip)
+		cmd.Dir = filepath.Join(t.root, pkg)
+		cmd.Env = append(os.Environ(), mutantEnv+"="+strconv.Itoa(id))
+
+		out, err := cmd.CombinedOutput()
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			return pkg, string(out), nil
+		}
+
+		if err != nil {
+			return "", "", err
+		}
+	}
+
+	return "", "", nil
+}
