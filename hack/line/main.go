@@ -173,8 +173,10 @@ func (s step) run(out io.Writer) error {
 
 	start := time.Now()
 	cmd := newCommand(s.dir, s.args...)
-	cmd.Stdout = out
-	cmd.Stderr = io.MultiWriter(out, &said)
+
+	// One writer for both, which is then not written to by two goroutines.
+	both := io.MultiWriter(out, &said)
+	cmd.Stdout, cmd.Stderr = both, both
 
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s failed in %s: %w", strings.Join(s.args, " "), s.dir, err)
