@@ -214,7 +214,7 @@ func TestKeepStatus(t *testing.T) {
 				requeue: s.requeue.decide(reconcile.Result{}).Requeue, err: err, //nolint:staticcheck // A requeue with backoff.
 			}
 
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{}), cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })); diff != "" {
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{}), cmp.Comparer(errors.Is)); diff != "" {
 				t.Errorf("\n%s\nKeepStatus(...): -want, +got:\n%s", tc.reason, diff)
 			}
 
