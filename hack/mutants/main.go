@@ -102,7 +102,7 @@ func run(ctx context.Context, o options, w io.Writer) error {
 
 	// A test that fails anyway would kill every mutant.
 	if killer, out, err := t.test(ctx, 0); err != nil || killer != "" {
-		return fmt.Errorf("the tests of %s fail without a mutant: %v%s", killer, err, out)
+		return fmt.Errorf("the tests of %s fail without a mutant: %w%s", killer, err, out)
 	}
 
 	fmt.Fprintf(w, "%s: %d mutants, sample of %d, seed %d\n", o.pkg, len(all), len(ms), o.seed)
