@@ -9,6 +9,8 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // TypeOperation is the type of the condition that describes an object's operation.
@@ -62,9 +64,6 @@ const (
 		"; if it exists, set " + meta.AnnotationKeyExternalName + " to its name in the same command."
 )
 
-// stamp formats a time that does not change, for a message that should not either.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
 func condition(status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) xpv2.Condition {
 	return xpv2.Condition{
 		Type:               TypeOperation,
@@ -90,7 +89,7 @@ func attemptOf(a Attempt) string { return fmt.Sprintf("%s, attempt %d", a.Type, 
 
 // sayRunning says that an operation runs, and since when.
 func sayRunning(mg resource.Managed, s Status) {
-	m := attemptOf(s.Attempt) + ", since " + stamp(s.Started)
+	m := attemptOf(s.Attempt) + ", since " + seam.Stamp(s.Started)
 	if s.Percent > 0 || s.Message != "" {
 		m += fmt.Sprintf(": %d%%", s.Percent)
 	}
@@ -100,7 +99,7 @@ func sayRunning(mg resource.Managed, s Status) {
 	}
 
 	if !time.Now().Before(s.Deadline) {
-		m += fmt.Sprintf(" (past its deadline, %s, and not ended yet)", stamp(s.Deadline))
+		m += fmt.Sprintf(" (past its deadline, %s, and not ended yet)", seam.Stamp(s.Deadline))
 	}
 
 	say(mg, corev1.ConditionTrue, ReasonRunning, m)

@@ -10,10 +10,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -113,7 +110,7 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 	}
 
 	if e.inner == nil {
-		return managed.ExternalObservation{}, conflict(mg, messageEndedMeanwhile)
+		return managed.ExternalObservation{}, seam.Conflict(mg, messageEndedMeanwhile)
 	}
 
 	r, err := recordOf(mg)
@@ -161,15 +158,10 @@ func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, 
 		return nil, err
 	}
 
-	return nil, conflict(mg, "it was read before the result of its operation was stored")
+	return nil, seam.Conflict(mg, "it was read before the result of its operation was stored")
 }
 
 const messageEndedMeanwhile = "its operation has ended meanwhile"
-
-func conflict(o client.Object, why string) error {
-	gvk := o.GetObjectKind().GroupVersionKind()
-	return kerrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, o.GetName(), errors.New(why))
-}
 
 // neverStarted reports whether a record is of an operation that this tracker recorded
 // and did not run. The cache may be stale, and the operation have ended since: the
@@ -270,14 +262,7 @@ func wants(mg resource.Managed, o managed.ExternalObservation) bool {
 		action = xpv2.ManagementActionCreate
 	}
 
-	policies := mg.GetManagementPolicies()
-	for _, p := range policies {
-		if p == action || p == xpv2.ManagementActionAll {
-			return true
-		}
-	}
-
-	return len(policies) == 0
+	return seam.Allows(mg, action)
 }
 
 // postpone an operation. Under plain upstream only an error does that without
@@ -392,7 +377,7 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 	}
 
 	if e.inner == nil {
-		return d, conflict(mg, messageEndedMeanwhile)
+		return d, seam.Conflict(mg, messageEndedMeanwhile)
 	}
 
 	if e.waits != "" {

@@ -9,6 +9,8 @@ import (
 	"github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 var (
@@ -110,5 +112,5 @@ func (r resultUnknown) Unwrap() error { return ErrResultUnknown }
 // outcomeUnknownOf returns an error that says of which create the outcome is unknown,
 // why, and what a person can do.
 func outcomeUnknownOf(r *record, why string) error {
-	return resultUnknown{fmt.Sprintf(messageUnknown, stamp(r.Started.Time), r.Token, ErrResultUnknown, why)}
+	return resultUnknown{fmt.Sprintf(messageUnknown, seam.Stamp(r.Started.Time), r.Token, ErrResultUnknown, why)}
 }

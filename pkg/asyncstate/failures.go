@@ -12,6 +12,8 @@ import (
 	"github.com/pkg/errors"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 const (
@@ -140,9 +142,9 @@ func (t *Tracker) attemptFailed(mg resource.Managed, r *record) string {
 		return ""
 	}
 
-	m := attemptOf(r.attempt()) + ", failed at " + stamp(r.Ended.Time)
+	m := attemptOf(r.attempt()) + ", failed at " + seam.Stamp(r.Ended.Time)
 	if next := t.retryAt(r); !next.IsZero() && (r.Type == Delete || !meta.WasDeleted(mg)) {
-		m += ", next attempt at " + stamp(next)
+		m += ", next attempt at " + seam.Stamp(next)
 	}
 
 	return m + ": "

@@ -156,7 +156,7 @@ func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (
 	t.record.Event(mg, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)))
 
 	// The client was connected without this name, and may see nothing without it.
-	return managed.ExternalObservation{}, conflict(mg, "the external name was stored after the provider was connected")
+	return managed.ExternalObservation{}, seam.Conflict(mg, "the external name was stored after the provider was connected")
 }
 
 // succeeded is the change that says when a create succeeded.
@@ -188,7 +188,7 @@ func (e *external[M]) absent(ctx context.Context, mg M, i interruption, a interr
 	from := t.absentFrom(i.record, i.first)
 
 	if a.Verdict == interrupted.Wait {
-		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonInterrupted, a.Again, errors.Errorf(messageWaiting, stamp(i.Started.Time), stamp(from)))
+		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonInterrupted, a.Again, errors.Errorf(messageWaiting, seam.Stamp(i.Started.Time), seam.Stamp(from)))
 	}
 
 	// The next attempt is begun by a write of the whole object, which fails if
@@ -258,7 +258,7 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	op := t.operation(mg.GetUID())
 	if op == nil {
 		// It is over already.
-		return managed.ExternalObservation{}, conflict(mg, messageEndedMeanwhile)
+		return managed.ExternalObservation{}, seam.Conflict(mg, messageEndedMeanwhile)
 	}
 
 	return e.observeRunning(ctx, mg, op), nil

@@ -42,7 +42,7 @@ type announcedExternal struct {
 // allow that, upstream creates it next.
 func (e *announcedExternal) Observe(ctx context.Context, c *call) (observation, error) {
 	o, err := e.external.Observe(ctx, c)
-	if err == nil && !o.ResourceExists && allows(c.mg, xpv2.ManagementActionCreate) {
+	if err == nil && !o.ResourceExists && seam.Allows(c.mg, xpv2.ManagementActionCreate) {
 		*e.announcements.expected.In(c.Session) = true
 	}
 

@@ -8,8 +8,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -116,10 +114,9 @@ func (e *confirmation) Observe(ctx context.Context, c *call) (observation, error
 
 	c.Requeue(seam.InsteadOfBackoff(a.last.Add(e.interval).Sub(now)))
 
-	gk := c.mg.GetObjectKind().GroupVersionKind()
 	o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageAbsent
 
-	return o, kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, c.mg.GetName(), errors.New("the absence of the external resource is yet to be confirmed"))
+	return o, seam.Conflict(c.mg, "the absence of the external resource is yet to be confirmed")
 }
 
 // Delete the external resource.

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
@@ -206,14 +205,14 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 	case interrupted.Failed:
 		c.log.Info("Cannot look up the external resource of an interrupted create", "uid", mg.GetUID(), "error", err)
 		c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look up the external resource")))
-		c.say(s, mg, corev1.ConditionFalse, ReasonFindFailed, fmt.Sprintf(messageFindFailed, stamp(begun)))
+		c.say(s, mg, corev1.ConditionFalse, ReasonFindFailed, fmt.Sprintf(messageFindFailed, seam.Stamp(begun)))
 		s.Requeue(seam.WithBackoff())
 
 		return nil
 	case interrupted.Wait:
-		c.say(s, mg, corev1.ConditionFalse, ReasonWaitingForCreate, fmt.Sprintf(messageWaitingForCreate, stamp(begun), stamp(until)))
+		c.say(s, mg, corev1.ConditionFalse, ReasonWaitingForCreate, fmt.Sprintf(messageWaitingForCreate, seam.Stamp(begun), seam.Stamp(until)))
 	case interrupted.Unknown:
-		msg := fmt.Sprintf(messageResultUnknown, stamp(begun))
+		msg := fmt.Sprintf(messageResultUnknown, seam.Stamp(begun))
 		if seam.ConditionOf(mg, TypeCreateResolved).Message != msg {
 			c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(msg)))
 		}
@@ -298,8 +297,7 @@ func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource
 
 	switch {
 	case err == nil && s.Gone(), kerrors.IsNotFound(err):
-		gk := mg.GetObjectKind().GroupVersionKind()
-		return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, mg.GetName(), errors.New("it no longer exists"))
+		return seam.Conflict(mg, "it no longer exists")
 	case err != nil:
 		return errors.Wrap(err, "cannot store the result of an interrupted create")
 	}

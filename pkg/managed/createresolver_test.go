@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -27,7 +28,7 @@ import (
 // interruptedBucket returns a modification: a create was started this long before
 // a new clock's time, and its outcome is unknown.
 func interruptedBucket(ago time.Duration) func(*testkit.Bucket) {
-	return annotated(meta.AnnotationKeyExternalCreatePending, stamp(newClock().now.Add(-ago)))
+	return annotated(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-ago)))
 }
 
 // A seeker is a Finder that knows what it was told, and what it was asked.

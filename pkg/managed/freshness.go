@@ -5,9 +5,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/pkg/errors"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -91,7 +88,7 @@ func stale(c *call, action xpv2.ManagementAction) error {
 		why = "it has changed since it was read"
 	case meta.IsPaused(c.mg):
 		why = "it is paused"
-	case !allows(c.mg, action):
+	case !seam.Allows(c.mg, action):
 		why = "its management policies no longer allow this"
 	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.mg):
 		why = "it is being deleted"
@@ -99,7 +96,5 @@ func stale(c *call, action xpv2.ManagementAction) error {
 		return nil
 	}
 
-	gk := c.mg.GetObjectKind().GroupVersionKind()
-
-	return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, c.mg.GetName(), errors.New(why+"; "+messageLeftAlone))
+	return seam.Conflict(c.mg, why+"; "+messageLeftAlone)
 }

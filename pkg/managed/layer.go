@@ -2,14 +2,12 @@ package managed
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -136,20 +134,6 @@ func wrap[T any](layers []layer, innermost T, of func(l layer) func(next T) T) T
 	}
 
 	return innermost
-}
-
-// stamp formats a time for a message. Unlike an elapsed time it does not change.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// allows reports whether the management policies allow one of the actions. Where
-// upstream's feature is off it refuses to reconcile a managed resource with any but the
-// default policies, so what the managed resource says can be relied on.
-func allows(mg resource.Managed, actions ...xpv2.ManagementAction) bool {
-	policies := mg.GetManagementPolicies()
-
-	return len(policies) == 0 || slices.ContainsFunc(policies, func(p xpv2.ManagementAction) bool {
-		return p == xpv2.ManagementActionAll || slices.Contains(actions, p)
-	})
 }
 
 // recorded reports whether mg has the record of an operation, which says more of a

@@ -171,7 +171,7 @@ func (r *reservation) gone(s *seam.Session) {
 // Observe the external resource. It does no harm, so a lease that was held before is
 // good enough.
 func (r *reservation) Observe(ctx context.Context, c *call) (observation, error) {
-	if !allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
+	if !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
 		return r.observeOnly(ctx, c)
 	}
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
 
@@ -109,7 +110,7 @@ func TestAllows(t *testing.T) {
 			b := bucket()
 			b.SetManagementPolicies(tc.policies)
 
-			if got := allows(b, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete); got != tc.want {
+			if got := seam.Allows(b, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete); got != tc.want {
 				t.Errorf("\n%s\nallows(...): want %t, got %t", tc.reason, tc.want, got)
 			}
 		})

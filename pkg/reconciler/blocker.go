@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 const (
@@ -307,7 +309,7 @@ func (d dependents) summary() string {
 		fmt.Fprintf(&s, " %s", b.Dependent)
 
 		if !b.since.IsZero() {
-			fmt.Fprintf(&s, " since %s", b.since.UTC().Format(time.RFC3339))
+			fmt.Fprintf(&s, " since %s", seam.Stamp(b.since))
 		}
 
 		fmt.Fprintf(&s, ": %s.", strings.TrimSuffix(b.words(room), "."))

@@ -295,7 +295,7 @@ func (d *deletion) pastDeadline(s *seam.Session, o client.Object) bool {
 
 // late returns a message that says that the deadline has passed, and then m.
 func (d *deletion) late(o client.Object, m string) string {
-	return fmt.Sprintf("The deadline for the deletion was %s. %s", d.deadlineOf(o).UTC().Format(time.RFC3339), m)
+	return fmt.Sprintf("The deadline for the deletion was %s. %s", seam.Stamp(d.deadlineOf(o)), m)
 }
 
 func (d *deletion) failed(o client.Object, err error) {

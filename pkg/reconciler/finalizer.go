@@ -5,9 +5,8 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/pkg/errors"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // GuardFinalizer returns a finalizer that adds what f adds, but never to an object
@@ -35,6 +34,5 @@ func GuardFinalizer(f resource.Finalizer) resource.Finalizer {
 }
 
 func refused(o resource.Object, why string) error {
-	return kerrors.NewConflict(schema.GroupResource{Group: o.GetObjectKind().GroupVersionKind().Group, Resource: o.GetObjectKind().GroupVersionKind().Kind},
-		o.GetName(), errors.Errorf("no finalizer is added: %s", why))
+	return seam.Conflict(o, "no finalizer is added: "+why)
 }

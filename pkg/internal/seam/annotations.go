@@ -2,6 +2,7 @@ package seam
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -311,8 +312,7 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 				so.Overwrote(c.Key, theirs, c.Value)
 			}
 		default:
-			return nil, overruled{kerrors.NewConflict(schema.GroupResource{Group: live.GetObjectKind().GroupVersionKind().Group, Resource: live.GetObjectKind().GroupVersionKind().Kind},
-				live.GetName(), errors.Errorf("annotation %q was set by another writer meanwhile", c.Key))}
+			return nil, overruled{Conflict(live, fmt.Sprintf("annotation %q was set by another writer meanwhile", c.Key))}
 		}
 
 		// Should live change again, it is compared with what it says now.

@@ -530,3 +530,6 @@ func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (cli
 
 	return o, err
 }
+
+// Stamp formats a time for a message. Unlike an elapsed time it does not change.
+func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -34,6 +35,13 @@ func guarded(o client.Object, body map[string]any) (client.Patch, error) {
 	}
 
 	return client.RawPatch(types.MergePatchType, data), nil
+}
+
+// Conflict returns the error of an API server that has another o than the one in memory.
+// Upstream takes it for a reason to reconcile again.
+func Conflict(o client.Object, why string) error {
+	gk := o.GetObjectKind().GroupVersionKind()
+	return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, o.GetName(), errors.New(why))
 }
 
 // Permanent reports whether the same request would fail the same way again.
