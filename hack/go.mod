@@ -1,4 +1,6 @@
-module github.com/crossplane-graft/graft/hack
+// The path lets these programs and tests import pkg/internal. Nobody imports this
+// module, so that its directory is another does not matter.
+module github.com/crossplane-graft/graft/pkg/hack
 
 go 1.25.11
 

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/hack/embedded"
-	"github.com/crossplane-graft/graft/hack/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // inMemory is the environment with an API server in memory. Nothing runs in it by

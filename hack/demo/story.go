@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
 // A story is something that goes wrong with upstream. It is told once with

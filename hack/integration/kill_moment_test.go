@@ -22,8 +22,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/crossplane-graft/graft/hack/cloud"
-	"github.com/crossplane-graft/graft/hack/cloud/httpapi"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 )
 
 // A place is where a process can be killed. Requests that it has sent are carried

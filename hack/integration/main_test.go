@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/crossplane-graft/graft/hack/controlplane"
-	"github.com/crossplane-graft/graft/hack/sample"
+	"github.com/crossplane-graft/graft/pkg/hack/controlplane"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // plane is the control plane that all tests share.

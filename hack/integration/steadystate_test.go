@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
 // 50 managed resources of which nothing changes are reconciled 100 times each.

@@ -1,17 +1,17 @@
-module github.com/crossplane-graft/graft/hack/upjet
+module github.com/crossplane-graft/graft/pkg/hack/upjet
 
 go 1.25.9
 
 replace (
 	github.com/crossplane-graft/graft => ../..
-	github.com/crossplane-graft/graft/hack => ../
+	github.com/crossplane-graft/graft/pkg/hack => ../
 	github.com/crossplane-graft/graft/pkg/upjet => ../../pkg/upjet
 )
 
 require (
 	dario.cat/mergo v1.0.2
 	github.com/crossplane-graft/graft v0.0.0
-	github.com/crossplane-graft/graft/hack v0.0.0
+	github.com/crossplane-graft/graft/pkg/hack v0.0.0
 	github.com/crossplane-graft/graft/pkg/upjet v0.0.0
 	github.com/crossplane/crossplane-runtime/v2 v2.2.1
 	github.com/crossplane/upjet/v2 v2.3.0

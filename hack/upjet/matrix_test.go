@@ -12,7 +12,7 @@ import (
 	upjetconfig "github.com/crossplane/upjet/v2/pkg/config"
 	"github.com/pkg/errors"
 
-	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
 // row is something that happens to a provider.

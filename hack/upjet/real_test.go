@@ -34,12 +34,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/crossplane-graft/graft/hack/cloud"
-	"github.com/crossplane-graft/graft/hack/cloud/httpapi"
-	"github.com/crossplane-graft/graft/hack/controlplane"
-	"github.com/crossplane-graft/graft/hack/upjet/apis"
-	"github.com/crossplane-graft/graft/hack/upjet/config"
-	"github.com/crossplane-graft/graft/hack/upjet/terraform"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
+	"github.com/crossplane-graft/graft/pkg/hack/controlplane"
+	"github.com/crossplane-graft/graft/pkg/hack/upjet/apis"
+	"github.com/crossplane-graft/graft/pkg/hack/upjet/config"
+	"github.com/crossplane-graft/graft/pkg/hack/upjet/terraform"
 )
 
 // processVariable turns the test binary into a process of the provider.

@@ -6,8 +6,8 @@ package apis
 import (
 	"k8s.io/apimachinery/pkg/runtime"
 
-	v1alpha1 "github.com/crossplane-graft/graft/hack/upjet/apis/framework/v1alpha1"
-	v1alpha1sdk "github.com/crossplane-graft/graft/hack/upjet/apis/sdk/v1alpha1"
+	v1alpha1 "github.com/crossplane-graft/graft/pkg/hack/upjet/apis/framework/v1alpha1"
+	v1alpha1sdk "github.com/crossplane-graft/graft/pkg/hack/upjet/apis/sdk/v1alpha1"
 )
 
 func init() {

@@ -8,12 +8,12 @@ import (
 	"github.com/crossplane/upjet/v2/pkg/config"
 	"github.com/crossplane/upjet/v2/pkg/pipeline/templates"
 
-	"github.com/crossplane-graft/graft/hack/upjet/terraform"
+	"github.com/crossplane-graft/graft/pkg/hack/upjet/terraform"
 	graft "github.com/crossplane-graft/graft/pkg/upjet"
 )
 
 // ModulePath of the test provider.
-const ModulePath = "github.com/crossplane-graft/graft/hack/upjet"
+const ModulePath = "github.com/crossplane-graft/graft/pkg/hack/upjet"
 
 // Stock returns the configuration without Graft.
 func Stock() *config.Provider { return provider(config.TagInitializer) }

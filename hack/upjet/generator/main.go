@@ -11,7 +11,7 @@ import (
 	"github.com/crossplane/upjet/v2/pkg/pipeline"
 	"github.com/crossplane/upjet/v2/pkg/types"
 
-	"github.com/crossplane-graft/graft/hack/upjet/config"
+	"github.com/crossplane-graft/graft/pkg/hack/upjet/config"
 )
 
 func main() {

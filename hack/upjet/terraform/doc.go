@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
 // The resources.

@@ -5,10 +5,10 @@ import (
 
 	"github.com/crossplane/upjet/v2/pkg/controller"
 
-	bucket "github.com/crossplane-graft/graft/hack/upjet/controllers/graft/framework/bucket"
-	server "github.com/crossplane-graft/graft/hack/upjet/controllers/graft/framework/server"
-	bucketsdk "github.com/crossplane-graft/graft/hack/upjet/controllers/graft/sdk/bucket"
-	serversdk "github.com/crossplane-graft/graft/hack/upjet/controllers/graft/sdk/server"
+	bucket "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/framework/bucket"
+	server "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/framework/server"
+	bucketsdk "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/sdk/bucket"
+	serversdk "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/sdk/server"
 )
 
 // Setup creates all controllers with the supplied logger and adds them to

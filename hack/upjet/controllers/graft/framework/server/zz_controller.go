@@ -5,7 +5,7 @@ package server
 import (
 	"time"
 
-	graftfinders "github.com/crossplane-graft/graft/hack/upjet/finders"
+	graftfinders "github.com/crossplane-graft/graft/pkg/hack/upjet/finders"
 	"github.com/crossplane-graft/graft/pkg/managed"
 	graftupjet "github.com/crossplane-graft/graft/pkg/upjet"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -19,8 +19,8 @@ import (
 	"github.com/pkg/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	v1alpha1 "github.com/crossplane-graft/graft/hack/upjet/apis/framework/v1alpha1"
-	features "github.com/crossplane-graft/graft/hack/upjet/features"
+	v1alpha1 "github.com/crossplane-graft/graft/pkg/hack/upjet/apis/framework/v1alpha1"
+	features "github.com/crossplane-graft/graft/pkg/hack/upjet/features"
 )
 
 // SetupWebhookWithManager registers the conversion webhook for Server.

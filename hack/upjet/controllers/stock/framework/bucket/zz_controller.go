@@ -17,8 +17,8 @@ import (
 	"github.com/pkg/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	v1alpha1 "github.com/crossplane-graft/graft/hack/upjet/apis/framework/v1alpha1"
-	features "github.com/crossplane-graft/graft/hack/upjet/features"
+	v1alpha1 "github.com/crossplane-graft/graft/pkg/hack/upjet/apis/framework/v1alpha1"
+	features "github.com/crossplane-graft/graft/pkg/hack/upjet/features"
 )
 
 // SetupWebhookWithManager registers the conversion webhook for Bucket.

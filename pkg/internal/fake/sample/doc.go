@@ -1,6 +1,6 @@
 // Package sample is a provider as provider authors write them by hand: two kinds
 // of managed resources and external clients for the simulated cloud of
-// hack/cloud.
+// pkg/internal/fake/cloud.
 //
 // Database is cluster scoped and has a deletion policy, the legacy shape. Bucket
 // is namespaced, the modern shape. Both come with Go types, CRDs and a scheme.

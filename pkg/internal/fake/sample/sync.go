@@ -10,7 +10,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
-	"github.com/crossplane-graft/graft/hack/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
 var (

@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/crossplane-graft/graft/hack/cloud"
-	"github.com/crossplane-graft/graft/hack/embedded"
-	"github.com/crossplane-graft/graft/hack/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 var errBoom = errors.New("boom")
