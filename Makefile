@@ -44,7 +44,7 @@ test: race ## Run the unit tests of all modules
 
 .PHONY: integration
 integration: race controlplane ## Run the tests that need a real control plane (built once, about ten minutes)
-	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration ./demo ./controlplane/...
+	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration ./demo ./internal/controlplane/...
 
 .PHONY: churn
 churn: race controlplane ## Let kinds come and go on a real API server for minutes (GRAFT_WATCH_CHURN=2m)
@@ -102,7 +102,7 @@ bench: ## Run the benchmarks (BENCH=regexp for some of them)
 
 .PHONY: controlplane
 controlplane:
-	@cd hack && go run ./controlplane/cmd/controlplane build
+	@cd hack && go run ./internal/controlplane/cmd/controlplane build
 
 # The go command knows best whether these are up to date.
 .PHONY: tools

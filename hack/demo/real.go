@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/crossplane-graft/graft/pkg/hack/controlplane"
+	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/crossplane-graft/graft/pkg/hack/controlplane"
+	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 

@@ -36,7 +36,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
-	"github.com/crossplane-graft/graft/pkg/hack/controlplane"
+	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/apis"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/config"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/terraform"

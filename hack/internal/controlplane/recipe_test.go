@@ -68,7 +68,7 @@ func TestRecipe(t *testing.T) {
 		"InsideCheckout": {
 			reason: "Any folder inside the checkout will do.",
 			change: func(t *testing.T, f *fixture) {
-				f.source.getwd = func() (string, error) { return filepath.Join(f.checkout, "hack", "controlplane", "etcd"), nil }
+				f.source.getwd = func() (string, error) { return filepath.Join(f.checkout, "hack", "internal", "controlplane", "etcd"), nil }
 			},
 			want: map[string]string{
 				etcd:              "-s -w",
@@ -86,7 +86,7 @@ func TestRecipe(t *testing.T) {
 		"NoKubernetes": {
 			reason: "A module that doesn't require what is to be built is an error before the build.",
 			change: func(t *testing.T, f *fixture) {
-				path := filepath.Join(f.checkout, "hack", "controlplane", "kubernetes", "go.mod")
+				path := filepath.Join(f.checkout, "hack", "internal", "controlplane", "kubernetes", "go.mod")
 				if err := os.WriteFile(path, []byte("module example.org/kubernetes\n"), 0o644); err != nil {
 					t.Fatal(err)
 				}

@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/crossplane-graft/graft/pkg/hack/controlplane"
+	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
 )
 
 const usage = `Usage: controlplane COMMAND [FLAGS]

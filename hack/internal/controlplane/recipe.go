@@ -18,7 +18,7 @@ import (
 
 // A recipe is everything that decides what a build brings forth.
 type recipe struct {
-	// dir is the folder with the modules, hack/controlplane of a checkout.
+	// dir is the folder with the modules, hack/internal/controlplane of a checkout.
 	dir string
 
 	// files holds the go.mod and go.sum of each module, by path below dir.
@@ -47,7 +47,7 @@ type target struct {
 	ldflags string
 }
 
-// modules are the folders below hack/controlplane that hold a module.
+// modules are the folders below hack/internal/controlplane that hold a module.
 func modules() []string { return []string{"etcd", "kubernetes"} }
 
 // programs are all that can be built, the quickest first, so that whatever is
@@ -142,7 +142,7 @@ func (s source) findModules() (string, error) {
 		return "", fmt.Errorf("cannot find the modules that the control plane is built from: %w", err)
 	}
 	for at := wd; ; at = filepath.Dir(at) {
-		dir := filepath.Join(at, "hack", "controlplane")
+		dir := filepath.Join(at, "hack", "internal", "controlplane")
 		found := true
 		for _, m := range modules() {
 			if _, err := os.Stat(filepath.Join(dir, m, "go.mod")); err != nil {
@@ -153,7 +153,7 @@ func (s source) findModules() (string, error) {
 			return dir, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("no hack/controlplane in %s or a folder above it: run this inside a checkout of Graft, or set %s", wd, assetsVariable)
+			return "", fmt.Errorf("no hack/internal/controlplane in %s or a folder above it: run this inside a checkout of Graft, or set %s", wd, assetsVariable)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func newFixture(t *testing.T, build string) *fixture {
 		"kubernetes/go.mod": "module example.org/kubernetes\n\nrequire k8s.io/kubernetes v1.35.4\n",
 		"kubernetes/go.sum": "sums of kubernetes\n",
 	} {
-		path = filepath.Join(f.checkout, "hack", "controlplane", path)
+		path = filepath.Join(f.checkout, "hack", "internal", "controlplane", path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
