@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	graft "github.com/crossplane-graft/graft/pkg/hack/demo/provider/graft"
 	upstream "github.com/crossplane-graft/graft/pkg/hack/demo/provider/upstream"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
 // A side is one column: who reconciles.

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 // objectName names the managed resource that all is about.

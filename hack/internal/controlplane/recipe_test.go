@@ -68,7 +68,9 @@ func TestRecipe(t *testing.T) {
 		"InsideCheckout": {
 			reason: "Any folder inside the checkout will do.",
 			change: func(t *testing.T, f *fixture) {
-				f.source.getwd = func() (string, error) { return filepath.Join(f.checkout, "hack", "internal", "controlplane", "etcd"), nil }
+				f.source.getwd = func() (string, error) {
+					return filepath.Join(f.checkout, "hack", "internal", "controlplane", "etcd"), nil
+				}
 			},
 			want: map[string]string{
 				etcd:              "-s -w",

@@ -10,9 +10,9 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 )
 
 // Create doesn't return before the resource is ready, or the context ends. Either

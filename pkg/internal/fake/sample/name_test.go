@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	graft "github.com/crossplane-graft/graft/pkg/managed"
 )
 
