@@ -72,8 +72,8 @@ mutants: tools ## Say which changes to a package its tests miss (PKG=./pkg/watch
 	@cd hack && go run ./mutants -pkg $(PKG) -also '$(ALSO)' -n $(N) -seed $(SEED) $(ARGS)
 
 .PHONY: generate
-generate: ## Write the pass-through of upstream's API anew
-	cd hack && go run ./passthrough -names adopt/upstream.txt
+generate: ## Write the pass-through of upstream's API, and the golden files of Graft's
+	cd hack && go run ./passthrough -names adopt/upstream.txt -api api
 
 .PHONY: line
 line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
