@@ -80,7 +80,8 @@ line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
 	cd hack && go run ./line -runtime $(RUNTIME) -version '$(LINE_VERSION)'
 
 .PHONY: lint
-lint: tools ## Run the linters, and look for known vulnerabilities
+lint: tools ## Run the linters, check the words, and look for known vulnerabilities
+	@hack/tools/words.sh
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; \
 		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork ./... && \
