@@ -79,6 +79,10 @@ generate: ## Write the pass-through of upstream's API, and the golden files of G
 line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
 	cd hack && go run ./line -runtime $(RUNTIME) -version '$(LINE_VERSION)'
 
+.PHONY: newest
+newest: ## Build and test with the newest crossplane-runtime there is, and say what broke
+	@hack/tools/newest.sh
+
 .PHONY: lint
 lint: tools ## Run the linters, check the words, and look for known vulnerabilities
 	@hack/tools/words.sh
