@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -87,5 +88,39 @@ func f() {}`,
 				t.Errorf("\n%s\nsurface(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// An operator looks up what a condition says.
+func TestReasonsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operators.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	apis, err := filepath.Glob(filepath.Join("..", "api", "*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	constant, found := regexp.MustCompile(`xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`), 0
+
+	for _, api := range apis {
+		text, err := os.ReadFile(api)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, m := range constant.FindAllStringSubmatch(string(text), -1) {
+			found++
+
+			if name := regexp.MustCompile(`(?m)^(### ` + m[1] + `$|.*` + "`" + m[1] + "`" + `)`); !name.Match(page) {
+				t.Errorf("docs/operators.md does not explain %q, which %s declares", m[1], filepath.Base(api))
+			}
+		}
+	}
+
+	if found == 0 {
+		t.Error("no condition types and reasons were found in the golden files")
 	}
 }
