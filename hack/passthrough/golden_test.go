@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -122,5 +124,41 @@ func TestReasonsAreDocumented(t *testing.T) {
 
 	if found == 0 {
 		t.Error("no condition types and reasons were found in the golden files")
+	}
+}
+
+// What a stranger copies first compiles.
+func TestReadmeCompiles(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	block := regexp.MustCompile("(?s)\n```go\n(.*?)```").FindSubmatch(page)
+	if block == nil {
+		t.Fatal("README.md has no Go code")
+	}
+
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	src, overlay := filepath.Join(t.TempDir(), "readme.go"), filepath.Join(t.TempDir(), "overlay.json")
+
+	for file, text := range map[string]string{
+		src:     "package readme\n" + string(block[1]),
+		overlay: fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "readme", "readme.go"), src),
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "./readme")
+	build.Dir = root
+
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Errorf("go build: %v\n%s", err, out)
 	}
 }
