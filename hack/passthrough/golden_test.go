@@ -1,11 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,75 +87,5 @@ func f() {}`,
 				t.Errorf("\n%s\nsurface(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
-	}
-}
-
-// An operator looks up what a condition says.
-func TestReasonsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operators.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	apis, err := filepath.Glob(filepath.Join("..", "api", "*.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	constant, found := regexp.MustCompile(`xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`), 0
-
-	for _, api := range apis {
-		text, err := os.ReadFile(api)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		for _, m := range constant.FindAllStringSubmatch(string(text), -1) {
-			found++
-
-			if name := regexp.MustCompile(`(?m)^(### ` + m[1] + `$|.*` + "`" + m[1] + "`" + `)`); !name.Match(page) {
-				t.Errorf("docs/operators.md does not explain %q, which %s declares", m[1], filepath.Base(api))
-			}
-		}
-	}
-
-	if found == 0 {
-		t.Error("no condition types and reasons were found in the golden files")
-	}
-}
-
-// What a stranger copies first compiles.
-func TestReadmeCompiles(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	block := regexp.MustCompile("(?s)\n```go\n(.*?)```").FindSubmatch(page)
-	if block == nil {
-		t.Fatal("README.md has no Go code")
-	}
-
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	src, overlay := filepath.Join(t.TempDir(), "readme.go"), filepath.Join(t.TempDir(), "overlay.json")
-
-	for file, text := range map[string]string{
-		src:     "package readme\n" + string(block[1]),
-		overlay: fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "readme", "readme.go"), src),
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "./readme")
-	build.Dir = root
-
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Errorf("go build: %v\n%s", err, out)
 	}
 }
