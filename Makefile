@@ -72,15 +72,20 @@ mutants: tools ## Say which changes to a package its tests miss (PKG=./pkg/watch
 	@cd hack && go run ./mutants -pkg $(PKG) -also '$(ALSO)' -n $(N) -seed $(SEED) $(ARGS)
 
 .PHONY: generate
-generate: ## Write the pass-through of upstream's API anew
-	cd hack && go run ./passthrough -names adopt/upstream.txt
+generate: ## Write the pass-through of upstream's API, and the golden files of Graft's
+	cd hack && go run ./passthrough -names adopt/upstream.txt -api api
 
 .PHONY: line
 line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
 	cd hack && go run ./line -runtime $(RUNTIME) -version '$(LINE_VERSION)'
 
+.PHONY: newest
+newest: ## Build and test with the newest crossplane-runtime there is, and say what broke
+	@hack/tools/newest.sh
+
 .PHONY: lint
-lint: tools ## Run the linters, and look for known vulnerabilities
+lint: tools ## Run the linters, check the words, and look for known vulnerabilities
+	@hack/tools/words.sh
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; \
 		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork ./... && \

@@ -7,10 +7,11 @@
 // Run it from the hack directory after a bump of crossplane-runtime and after a
 // name is added to or removed from the hand-written files:
 //
-//	go run ./passthrough -names adopt/upstream.txt
+//	go run ./passthrough -names adopt/upstream.txt -api api
 //
 // With -names it also writes upstream's exported names, for a program that has to
-// tell them from Graft's.
+// tell them from Graft's. With -api it also writes a golden file for each of Graft's
+// packages, with what the package exports.
 //
 // A construct that can't be passed through faithfully stops it with a sentence
 // that names the symbol; such a symbol has to be written by hand.
@@ -36,17 +37,19 @@ const (
 func main() {
 	dir := flag.String("dir", filepath.Join("..", "pkg", "managed"), "directory of the package to generate "+generatedFile+" into")
 	names := flag.String("names", "", "file to write upstream's exported names to, one a line")
+	api := flag.String("api", "", "directory to write the exported API of Graft's packages to")
 	flag.Parse()
 
-	if err := run(*dir, *names); err != nil {
+	if err := run(*dir, *names, *api); err != nil {
 		fmt.Fprintf(os.Stderr, "passthrough: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-// run generates the pass-through file of the package in dir, and the file of names
-// unless that is empty. Both are left as they are if anything fails.
-func run(dir, names string) error {
+// run generates the pass-through file of the package in dir, and the file of names and
+// the golden files unless those are empty. If upstream can't be read, all are left as
+// they are.
+func run(dir, names, api string) error {
 	up, err := upstreamOf(dir)
 	if err != nil {
 		return err
@@ -63,7 +66,11 @@ func run(dir, names string) error {
 		}
 	}
 
-	return os.WriteFile(filepath.Join(dir, generatedFile), src, 0o644)
+	if err := os.WriteFile(filepath.Join(dir, generatedFile), src, 0o644); err != nil || api == "" {
+		return err
+	}
+
+	return writeSurfaces(dir, api)
 }
 
 // upstreamOf returns upstream's package as the package in dir sees it.

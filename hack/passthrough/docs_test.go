@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// An operator looks up what a condition says.
+func TestReasonsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operators.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	apis, err := filepath.Glob(filepath.Join("..", "api", "*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	constant, found := regexp.MustCompile(`xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`), 0
+
+	for _, api := range apis {
+		text, err := os.ReadFile(api)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, m := range constant.FindAllStringSubmatch(string(text), -1) {
+			found++
+
+			if name := regexp.MustCompile(`(?m)^(### ` + m[1] + `$|.*` + "`" + m[1] + "`" + `)`); !name.Match(page) {
+				t.Errorf("docs/operators.md does not explain %q, which %s declares", m[1], filepath.Base(api))
+			}
+		}
+	}
+
+	if found == 0 {
+		t.Error("no condition types and reasons were found in the golden files")
+	}
+}
+
+// What a stranger copies first compiles.
+func TestReadmeCompiles(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	block := regexp.MustCompile("(?s)\n```go\n(.*?)```").FindSubmatch(page)
+	if block == nil {
+		t.Fatal("README.md has no Go code")
+	}
+
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	src, overlay := filepath.Join(t.TempDir(), "readme.go"), filepath.Join(t.TempDir(), "overlay.json")
+
+	for file, text := range map[string]string{
+		src:     "package readme\n" + string(block[1]),
+		overlay: fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "readme", "readme.go"), src),
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "./readme")
+	build.Dir = root
+
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Errorf("go build: %v\n%s", err, out)
+	}
+}
+
+// A command that runs no test passes, and shows nothing.
+func TestCommandsRunTests(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	command := regexp.MustCompile("(cd hack && )?go test [^`\n]*")
+	selects, folder := regexp.MustCompile(`-run ('[^']*'|\S+)`), regexp.MustCompile(`\./\S+`)
+	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	checked := 0
+
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
+			run := selects.FindStringSubmatch(m[0])
+			if run == nil || run[1] == "'^$'" {
+				continue
+			}
+
+			dir := filepath.Join("..", "..", folder.FindString(m[0]))
+			if m[1] != "" {
+				dir = filepath.Join("..", folder.FindString(m[0]))
+			}
+
+			// The tree of an older line lacks some folders.
+			if _, err := os.Stat(dir); err != nil {
+				continue
+			}
+
+			sources, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			var tests strings.Builder
+
+			for _, source := range sources {
+				src, err := os.ReadFile(source)
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				for _, f := range function.FindAllSubmatch(src, -1) {
+					fmt.Fprintf(&tests, "%s\n", f[1])
+				}
+			}
+
+			// In a table | is escaped.
+			for _, name := range strings.Split(strings.ReplaceAll(strings.Trim(run[1], "'"), `\|`, "|"), "|") {
+				if checked++; !regexp.MustCompile(name).MatchString(tests.String()) {
+					t.Errorf("%s: no test has a name with %q: %s", filepath.Base(page), name, m[0])
+				}
+			}
+		}
+	}
+
+	if checked == 0 {
+		t.Error("no command with -run was found")
+	}
+}
