@@ -5,19 +5,14 @@ package controlplane
 import (
 	"context"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -44,7 +39,7 @@ func TestControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	plane, err := Start(ctx, Options{Assets: assets, CRDs: []*apiextensionsv1.CustomResourceDefinition{widgets()}})
+	plane, err := Start(ctx, Options{Assets: assets})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,14 +64,6 @@ func TestControlPlane(t *testing.T) {
 	t.Run("Foreground", func(t *testing.T) {
 		owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner", Namespace: "default"}}
 		testForeground(ctx, t, plane, c, owner, "v1", "ConfigMap")
-	})
-
-	t.Run("ForegroundOfCustomResource", func(t *testing.T) {
-		owner := &unstructured.Unstructured{}
-		owner.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"})
-		owner.SetName("owner")
-		owner.SetNamespace("default")
-		testForeground(ctx, t, plane, c, owner, "example.org/v1", "Widget")
 	})
 
 	began = time.Now()
@@ -139,33 +126,6 @@ func testForeground(ctx context.Context, t *testing.T, plane *ControlPlane, c cl
 	t.Logf("gone in %s", time.Since(began).Round(time.Millisecond))
 }
 
-func TestControlPlaneWithoutManager(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), integrationTimeout)
-	defer cancel()
-	built, err := Binaries(ctx, progress{t})
-	if err != nil {
-		t.Fatal(err)
-	}
-	assets := t.TempDir()
-	for _, name := range []string{etcd, apiServer} {
-		if err := os.Symlink(filepath.Join(built, name), filepath.Join(assets, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	script(t, filepath.Join(assets, controllerManager), "echo 'not today' >&2; exit 7")
-	tmp := t.TempDir()
-	t.Setenv("TMPDIR", tmp)
-
-	_, err = Start(ctx, Options{Assets: assets})
-	want := "the controller manager has ended by itself (exit status 7)\nkube-controller-manager said last:\n\tnot today"
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("A manager that dies early is shown with its last words: want %q, got: %v", want, err)
-	}
-	if diff := cmp.Diff([]string(nil), list(t, tmp)); diff != "" {
-		t.Errorf("Nothing is left: -want, +got:\n%s", diff)
-	}
-}
-
 func create(ctx context.Context, t *testing.T, c client.Client, objs ...client.Object) {
 	t.Helper()
 	for _, o := range objs {
@@ -200,19 +160,4 @@ func answers(config *rest.Config) bool {
 	}
 	_ = response.Body.Close()
 	return response.StatusCode == http.StatusOK
-}
-
-func widgets() *apiextensionsv1.CustomResourceDefinition {
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.org"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "example.org",
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"},
-			Scope: apiextensionsv1.NamespaceScoped,
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
-			}},
-		},
-	}
 }
