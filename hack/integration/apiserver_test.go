@@ -3,192 +3,348 @@
 package integration
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
-// The seams rely on how an API server answers. This is how it does.
-func TestAPIServer(t *testing.T) {
-	body := func(v any) client.Patch {
-		data, err := json.Marshal(v)
-		must(t, "Marshal()", err)
-
-		return client.RawPatch(types.MergePatchType, data)
-	}
-
-	// metadata of a merge patch with preconditions.
-	guard := func(uid types.UID, version string) map[string]any {
-		return map[string]any{"uid": uid, "resourceVersion": version}
-	}
-
-	// outdated returns the object, and its resource version before the last
-	// change.
-	outdated := func(t *testing.T, s server, b *sample.Bucket) string {
-		t.Helper()
-
-		old := b.GetResourceVersion()
-		s.annotate(t, "example.org/changed", "yes", b)
-
-		return old
-	}
-
-	cases := map[string]struct {
-		reason string
-		// do returns what the API server answered to the request in question.
-		do   func(t *testing.T, s server, b *sample.Bucket) error
-		want int
-	}{
-		"MergePatchForAnotherUID": {
-			reason: "An annotation meant for an object that is gone must not land on its successor.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				return s.Patch(t.Context(), b, body(map[string]any{"metadata": map[string]any{"uid": "another", "annotations": map[string]any{"a": "b"}}}))
-			},
-			want: http.StatusUnprocessableEntity,
-		},
-		"StatusMergePatchForAnotherUID": {
-			reason: "The UID alone doesn't guard a patch of status: the API server drops metadata first. The resourceVersion does.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				return s.Status().Patch(t.Context(), b, body(map[string]any{"metadata": map[string]any{"uid": "another"}, "status": map[string]any{"observedGeneration": 7}}))
-			},
-			want: http.StatusOK,
-		},
-		"MergePatchWithStaleVersion": {
-			reason: "A merge patch with an old resourceVersion must be a conflict.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				old := outdated(t, s, b)
-				return s.Patch(t.Context(), b, body(map[string]any{"metadata": guard(b.GetUID(), old), "spec": map[string]any{"forProvider": map[string]any{"size": 7}}}))
-			},
-			want: http.StatusConflict,
-		},
-		"StatusMergePatchWithStaleVersion": {
-			reason: "Conditions are a list, which a merge patch replaces: another writer's new condition must be a conflict.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				old := outdated(t, s, b)
-				return s.Status().Patch(t.Context(), b, body(map[string]any{"metadata": guard(b.GetUID(), old), "status": map[string]any{"observedGeneration": 7}}))
-			},
-			want: http.StatusConflict,
-		},
-		"UpdateWithStaleVersion": {
-			reason: "A whole object that is old must be a conflict.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				b.SetResourceVersion(outdated(t, s, b))
-				return s.Update(t.Context(), b)
-			},
-			want: http.StatusConflict,
-		},
-		"StatusUpdateWithStaleVersion": {
-			reason: "A status that is old must be a conflict, or dropping it would be wrong.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				b.SetResourceVersion(outdated(t, s, b))
-				return s.Status().Update(t.Context(), b)
-			},
-			want: http.StatusConflict,
-		},
-		"UpdateOfAnotherUID": {
-			reason: "A whole object must not replace its successor.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				b.SetUID("another")
-				return s.Update(t.Context(), b)
-			},
-			want: http.StatusConflict,
-		},
-		"StatusUpdateOfAnotherUID": {
-			reason: "Nor may a status.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				b.SetUID("another")
-				return s.Status().Update(t.Context(), b)
-			},
-			want: http.StatusConflict,
-		},
-		"GuardedMergePatch": {
-			reason: "A merge patch with the object's own UID and resourceVersion must be accepted.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				return s.Patch(t.Context(), b, body(map[string]any{"metadata": guard(b.GetUID(), b.GetResourceVersion()), "spec": map[string]any{"forProvider": map[string]any{"size": 7}}}))
-			},
-			want: http.StatusOK,
-		},
-		"GuardedMergePatchAfterDeletion": {
-			reason: "A merge patch of an object that is gone must not be found.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				s.remove(t, b)
-				return s.Patch(t.Context(), b, body(map[string]any{"metadata": guard(b.GetUID(), b.GetResourceVersion())}))
-			},
-			want: http.StatusNotFound,
-		},
-		"GuardedMergePatchOfSuccessor": {
-			reason: "A merge patch of an object that another has replaced must be refused.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				s.remove(t, b)
-				s.create(t, sample.NewBucket(b.GetNamespace(), b.GetName()))
-
-				return s.Patch(t.Context(), b, body(map[string]any{"metadata": guard(b.GetUID(), b.GetResourceVersion())}))
-			},
-			want: http.StatusConflict,
-		},
-		"GuardedStatusMergePatchOfSuccessor": {
-			reason: "So must a merge patch of its status.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				s.remove(t, b)
-				s.create(t, sample.NewBucket(b.GetNamespace(), b.GetName()))
-
-				return s.Status().Patch(t.Context(), b, body(map[string]any{"metadata": guard(b.GetUID(), b.GetResourceVersion()), "status": map[string]any{"observedGeneration": 7}}))
-			},
-			want: http.StatusConflict,
-		},
-		"FinalizerAddedDuringDeletion": {
-			reason: "No finalizer may be added to an object that is being deleted.",
-			do: func(t *testing.T, s server, b *sample.Bucket) error {
-				s.merge(t, `{"metadata":{"finalizers":["example.org/one"]}}`, b)
-				s.remove(t, b)
-
-				b = read(t, s, b)
-				meta.AddFinalizer(b, "example.org/two")
-
-				return s.Update(t.Context(), b)
-			},
-			want: http.StatusUnprocessableEntity,
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-
-			b := sample.NewBucket(namespace, "one")
-			s.create(t, b)
-
-			if got := code(tc.do(t, s, b)); got != tc.want {
-				t.Errorf("\n%s\nwant %d, got %d", tc.reason, tc.want, got)
-			}
-		})
-	}
+// An answered is an answer of the API server, as far as Graft looks at it.
+type answered struct {
+	Code  int
+	Cause metav1.CauseType
+	Field string
 }
 
-// code of the API server's answer.
-func code(err error) int {
+func answerOf(err error) answered {
 	if err == nil {
-		return http.StatusOK
+		return answered{Code: http.StatusOK}
 	}
 
 	var status kerrors.APIStatus
 	if !errors.As(err, &status) {
-		return 0
+		return answered{}
 	}
 
-	return int(status.Status().Code)
+	out := answered{Code: int(status.Status().Code)}
+	if d := status.Status().Details; d != nil && len(d.Causes) > 0 {
+		out.Cause, out.Field = d.Causes[0].Type, d.Causes[0].Field
+	}
+
+	return out
+}
+
+func code(err error) int { return answerOf(err).Code }
+
+// The seams, reservations and Release rely on how an API server answers, for custom
+// resources and others. This is how it does.
+func TestAPIServer(t *testing.T) {
+	patch := func(format string, a ...any) client.Patch { return mergePatch(fmt.Sprintf(format, a...)) }
+
+	// guarded is a patch for one version of one object.
+	guarded := func(o client.Object, version string) client.Patch {
+		return patch(`{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{"a":"b"}},"status":{"observedGeneration":7}}`, o.GetUID(), version)
+	}
+
+	// change the object, and return its resource version before.
+	change := func(t *testing.T, s server, o client.Object) string {
+		t.Helper()
+
+		old := o.GetResourceVersion()
+		must(t, "Patch()", s.Patch(t.Context(), o, patch(`{"metadata":{"annotations":{"example.org/changed":"yes"}}}`)))
+
+		return old
+	}
+
+	// replace the object by another of the same name.
+	replace := func(t *testing.T, s server, o client.Object) {
+		t.Helper()
+
+		successor, _ := o.DeepCopyObject().(client.Object)
+		successor.SetResourceVersion("")
+		must(t, "Delete()", s.Delete(t.Context(), o))
+		must(t, "Create()", s.Create(t.Context(), successor))
+	}
+
+	// hold the object by two finalizers.
+	hold := func(t *testing.T, s server, o client.Object) {
+		t.Helper()
+		must(t, "Patch()", s.Patch(t.Context(), o, patch(`{"metadata":{"finalizers":["example.org/one","example.org/two"]}}`)))
+	}
+
+	// unchanged returns an error if a request has changed the object's version.
+	unchanged := func(s server, t *testing.T, o client.Object, before string, err error) error {
+		if got := read(t, s, o).GetResourceVersion(); err == nil && (got != before || o.GetResourceVersion() != before) {
+			return fmt.Errorf("resourceVersion: want %s, got %s, and %s in the answer", before, got, o.GetResourceVersion())
+		}
+
+		return err
+	}
+
+	ok, conflict := answered{Code: http.StatusOK}, answered{Code: http.StatusConflict}
+
+	cases := map[string]struct {
+		reason string
+		// status is whether the kind must have a status subresource.
+		status bool
+		// do returns what the API server answered to the request in question.
+		do   func(t *testing.T, s server, o client.Object) error
+		want answered
+	}{
+		"MergePatchForAnotherUID": {
+			reason: "An annotation meant for an object that no longer exists must not land on its successor.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				return s.Patch(t.Context(), o, patch(`{"metadata":{"uid":"another","annotations":{"a":"b"}}}`))
+			},
+			want: answered{Code: http.StatusUnprocessableEntity, Cause: metav1.CauseTypeFieldValueInvalid, Field: "metadata.uid"},
+		},
+		"StatusMergePatchForAnotherUID": {
+			reason: "The UID alone doesn't guard a patch of status: the API server drops metadata first. The resourceVersion does.",
+			status: true,
+			do: func(t *testing.T, s server, o client.Object) error {
+				return s.Status().Patch(t.Context(), o, patch(`{"metadata":{"uid":"another"},"status":{"observedGeneration":7}}`))
+			},
+			want: ok,
+		},
+		"MergePatchWithStaleVersion": {
+			reason: "A merge patch with an old resourceVersion must be a conflict.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				return s.Patch(t.Context(), o, guarded(o, change(t, s, o)))
+			},
+			want: conflict,
+		},
+		"StatusMergePatchWithStaleVersion": {
+			reason: "Conditions are a list, which a merge patch replaces: another writer's new condition must be a conflict.",
+			status: true,
+			do: func(t *testing.T, s server, o client.Object) error {
+				return s.Status().Patch(t.Context(), o, guarded(o, change(t, s, o)))
+			},
+			want: conflict,
+		},
+		"UpdateWithStaleVersion": {
+			reason: "A whole object that is old must be a conflict.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				o.SetResourceVersion(change(t, s, o))
+				return s.Update(t.Context(), o)
+			},
+			want: conflict,
+		},
+		"StatusUpdateWithStaleVersion": {
+			reason: "A status that is old must be a conflict, or dropping it would be wrong.",
+			status: true,
+			do: func(t *testing.T, s server, o client.Object) error {
+				o.SetResourceVersion(change(t, s, o))
+				return s.Status().Update(t.Context(), o)
+			},
+			want: conflict,
+		},
+		"UpdateOfAnotherUID": {
+			reason: "A whole object must not replace its successor.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				o.SetUID("another")
+				return s.Update(t.Context(), o)
+			},
+			want: conflict,
+		},
+		"StatusUpdateOfAnotherUID": {
+			reason: "Nor may a status.",
+			status: true,
+			do: func(t *testing.T, s server, o client.Object) error {
+				o.SetUID("another")
+				return s.Status().Update(t.Context(), o)
+			},
+			want: conflict,
+		},
+		"GuardedMergePatch": {
+			reason: "A merge patch with the object's own UID and resourceVersion must be accepted.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				return s.Patch(t.Context(), o, guarded(o, o.GetResourceVersion()))
+			},
+			want: ok,
+		},
+		"GuardedMergePatchAfterDeletion": {
+			reason: "A merge patch of an object that no longer exists must not be found, and have no cause.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				must(t, "Delete()", s.Delete(t.Context(), o))
+				return s.Patch(t.Context(), o, guarded(o, o.GetResourceVersion()))
+			},
+			want: answered{Code: http.StatusNotFound},
+		},
+		"NotServed": {
+			reason: "It must be possible to tell an object that no longer exists from one whose kind is not served in this version.",
+			do: func(t *testing.T, s server, _ client.Object) error {
+				config := plane.Config()
+				config.GroupVersion = &schema.GroupVersion{Group: sample.Group, Version: "v99"}
+				config.APIPath = "/apis"
+				config.NegotiatedSerializer = serializer.NewCodecFactory(s.Scheme())
+
+				c, err := rest.RESTClientFor(config)
+				must(t, "RESTClientFor()", err)
+
+				return c.Patch(types.MergePatchType).Namespace(namespace).Resource("buckets").Name("gone").Body([]byte(`{}`)).Do(t.Context()).Error()
+			},
+			want: answered{Code: http.StatusNotFound, Cause: metav1.CauseTypeUnexpectedServerResponse},
+		},
+		"GuardedMergePatchOfSuccessor": {
+			reason: "A merge patch of an object that another has replaced must be refused.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				replace(t, s, o)
+				return s.Patch(t.Context(), o, guarded(o, o.GetResourceVersion()))
+			},
+			want: conflict,
+		},
+		"GuardedStatusMergePatchOfSuccessor": {
+			reason: "So must a merge patch of its status.",
+			status: true,
+			do: func(t *testing.T, s server, o client.Object) error {
+				replace(t, s, o)
+				return s.Status().Patch(t.Context(), o, guarded(o, o.GetResourceVersion()))
+			},
+			want: conflict,
+		},
+		"FinalizerAddedDuringDeletion": {
+			reason: "No finalizer may be added to an object that is being deleted.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				hold(t, s, o)
+				must(t, "Delete()", s.Delete(t.Context(), o))
+
+				return s.Patch(t.Context(), o, patch(`{"metadata":{"finalizers":["example.org/one","example.org/two","example.org/late"]}}`))
+			},
+			want: answered{Code: http.StatusUnprocessableEntity, Cause: metav1.CauseTypeForbidden, Field: "metadata.finalizers"},
+		},
+		"FailedTest": {
+			reason: "A patch with a test that fails must be refused as a whole.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				hold(t, s, o)
+
+				version := o.GetResourceVersion()
+				err := s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(
+					`[{"op":"replace","path":"/metadata/finalizers","value":[]},{"op":"test","path":"/metadata/uid","value":"another"}]`)))
+
+				return errors.Join(err, unchanged(s, t, o, version, nil))
+			},
+			want: answered{Code: http.StatusUnprocessableEntity},
+		},
+		"DeleteAnotherUID": {
+			reason: "Deletion of an object that has another UID must be a conflict.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				uid := types.UID("another")
+				return s.Delete(t.Context(), o, client.Preconditions{UID: &uid})
+			},
+			want: conflict,
+		},
+		"DeleteAnotherVersion": {
+			reason: "So must that of another version.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				uid, version := o.GetUID(), "1"
+				return s.Delete(t.Context(), o, client.Preconditions{UID: &uid, ResourceVersion: &version})
+			},
+			want: conflict,
+		},
+		"ChangeOfMind": {
+			reason: "A second deletion must keep the garbage collector from what the object owns.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				hold(t, s, o)
+
+				err := errors.Join(
+					s.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationForeground)),
+					s.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+
+				// The garbage collector has nothing to do, and removes its own finalizer.
+				eventually(t, "it has its own finalizers", func() (bool, string) {
+					got := read(t, s, o).GetFinalizers()
+					return slices.Equal(got, []string{"example.org/one", "example.org/two"}), fmt.Sprint(got)
+				})
+
+				return err
+			},
+			want: ok,
+		},
+		"RemoveLast": {
+			reason: "The patch that removes the last finalizers must be answered with the object as it was last.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				hold(t, s, o)
+				must(t, "Delete()", s.Delete(t.Context(), o))
+
+				if err := s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/finalizers","value":[]}]`))); err != nil || meta.WasDeleted(o) && len(o.GetFinalizers()) == 0 {
+					return err
+				}
+
+				return fmt.Errorf("want the object without finalizers, got %v", o)
+			},
+			want: ok,
+		},
+		"MergePatchOfNothing": {
+			reason: "A patch of what is there already must write nothing.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				version := o.GetResourceVersion()
+				return unchanged(s, t, o, version, s.Patch(t.Context(), o, patch(`{"metadata":{"uid":%q,"annotations":{"example.org/note":"theirs"}}}`, o.GetUID()), client.FieldOwner("another")))
+			},
+			want: ok,
+		},
+		"UpdateOfNothing": {
+			reason: "So must an update.",
+			do: func(t *testing.T, s server, o client.Object) error {
+				version := o.GetResourceVersion()
+				return unchanged(s, t, o, version, s.Update(t.Context(), o))
+			},
+			want: ok,
+		},
+		"StatusUpdateOfNothing": {
+			reason: "So must an update of status.",
+			status: true,
+			do: func(t *testing.T, s server, o client.Object) error {
+				// The first one writes an empty status.
+				must(t, "Update()", s.Status().Update(t.Context(), o))
+
+				version := o.GetResourceVersion()
+				return unchanged(s, t, o, version, s.Status().Update(t.Context(), o))
+			},
+			want: ok,
+		},
+	}
+
+	kinds := map[string]client.Object{
+		sample.BucketKind: sample.NewBucket(namespace, "one"),
+		"ConfigMap":       &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "one"}},
+	}
+
+	for name, tc := range cases {
+		for kind, template := range kinds {
+			if tc.status && kind != sample.BucketKind {
+				continue
+			}
+
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				s := newServer(t)
+
+				o, _ := template.DeepCopyObject().(client.Object)
+				o.SetAnnotations(map[string]string{"example.org/note": "theirs"})
+				s.createFor(t, o)
+
+				err := tc.do(t, s, o)
+				if diff := cmp.Diff(tc.want, answerOf(err)); diff != "" {
+					t.Errorf("\n%s\n%v: -want, +got:\n%s", tc.reason, err, diff)
+				}
+			})
+		}
+	}
 }
 
 func TestAPIServerStatusPatchKeepsEverythingElse(t *testing.T) {
@@ -235,51 +391,6 @@ func TestAPIServerUpdateAnswersWithItsOwnStatus(t *testing.T) {
 
 	if got := condition(b, xpv2.TypeReady); got != "-" {
 		t.Errorf("Ready in memory after an update: the API server's answer has none, got %s", got)
-	}
-}
-
-func TestAPIServerKeepsOtherAnnotations(t *testing.T) {
-	s := newServer(t)
-
-	b := sample.NewBucket(namespace, "one")
-	b.SetAnnotations(map[string]string{"example.org/one": "1"})
-	s.create(t, b)
-
-	s.annotate(t, "example.org/two", "2", b)
-	s.annotate(t, meta.AnnotationKeyExternalName, "id-1", b)
-
-	want := map[string]string{"example.org/one": "1", "example.org/two": "2", meta.AnnotationKeyExternalName: "id-1"}
-	if diff := cmp.Diff(want, read(t, s, b).GetAnnotations()); diff != "" {
-		t.Errorf("-want, +got:\n%s", diff)
-	}
-}
-
-func TestAPIServerVersionStaysWhenNothingChanges(t *testing.T) {
-	writes := map[string]func(t *testing.T, s server, b *sample.Bucket) error{
-		"StatusUpdate": func(t *testing.T, s server, b *sample.Bucket) error { return s.Status().Update(t.Context(), b) },
-		"Update":       func(t *testing.T, s server, b *sample.Bucket) error { return s.Update(t.Context(), b) },
-		"MergePatch": func(t *testing.T, s server, b *sample.Bucket) error {
-			return s.Patch(t.Context(), b, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{"a":"b"}}}`, b.GetUID(), b.GetResourceVersion())))
-		},
-	}
-
-	for name, write := range writes {
-		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-
-			b := sample.NewBucket(namespace, "one")
-			b.SetAnnotations(map[string]string{"a": "b"})
-			s.create(t, b)
-			b.SetConditions(xpv2.Available())
-			must(t, "Update()", s.Status().Update(t.Context(), b))
-
-			before := b.GetResourceVersion()
-			must(t, name, write(t, s, b))
-
-			if after := read(t, s, b).GetResourceVersion(); after != before || b.GetResourceVersion() != before {
-				t.Errorf("resourceVersion: want %s, got %s, and %s in the answer", before, after, b.GetResourceVersion())
-			}
-		})
 	}
 }
 

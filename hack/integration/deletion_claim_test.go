@@ -33,6 +33,10 @@ const (
 	// reportsAMinute is how many there are with the intervals that production has.
 	reportsAMinute = 6
 
+	// freed and unpaused are patches that let go of what is deleted.
+	freed    = `{"metadata":{"finalizers":["` + managedFinalizer + `"]}}`
+	unpaused = `{"metadata":{"annotations":{"` + meta.AnnotationKeyReconciliationPaused + `":null}}}`
+
 	// restAttempts is how often a period of that many reports may be disturbed by
 	// a late write.
 	restAttempts = 5
@@ -70,12 +74,12 @@ func newShop(t *testing.T, s server, provider flavour) *shop {
 	start(t, provider, setup{connectors: syncConnectors(cloud.New(cloud.Options{}))})
 	s.until(t, "all show Available", all, isAvailable)
 
-	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q,%q]}}`, raceFinalizer, otherFinalizer), out.held)
+	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q,%q]}}`, managedFinalizer, otherFinalizer), out.held)
 	s.annotate(t, meta.AnnotationKeyReconciliationPaused, "true", out.paused)
 	s.until(t, "it is paused", []sample.Instance{out.paused}, func(mg sample.Instance) bool {
 		return mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused
 	})
-	out.usages.protect(t, out.protected)
+	out.usages.set(t, out.protected, true)
 
 	return out
 }
@@ -134,9 +138,9 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 				do     func()
 			}{
 				{"Three are left, each with its own reason, protection first.", func() {}},
-				{"Two are left.", func() { s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, raceFinalizer), shop.held) }},
+				{"Two are left.", func() { s.merge(t, freed, shop.held) }},
 				{"One is left.", func() {
-					s.merge(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, meta.AnnotationKeyReconciliationPaused), shop.paused)
+					s.merge(t, unpaused, shop.paused)
 				}},
 			}
 
@@ -146,7 +150,7 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 				want := said{"True", tc.want[i].Reason, header + tc.want[i].Reason + ": " + tc.want[i].Message}
 				claims.until(t, "shop", step.reason+" "+want.Message, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting) == want })
 
-				xr, cm := s.fetch(t, shop.composite), s.fetch(t, shop.claim)
+				xr, cm := read(t, s, shop.composite), read(t, s, shop.claim)
 
 				if diff := gocmp.Diff(tc.want[i], saysOf(xr, reconciler.TypeDeleting)); diff != "" {
 					t.Errorf("\n%s\ncomposite resource: -want, +got:\n%s", step.reason, diff)
@@ -208,20 +212,10 @@ func noise(t *testing.T, s server, tr *traffic, before counts, versions map[stri
 	return strings.Join(out, ", ")
 }
 
-// since returns the requests that were made since.
-func (t *traffic) since(before counts) counts {
-	made := t.counted()
-	for k, n := range before {
-		if made[k] -= n; made[k] == 0 {
-			delete(made, k)
-		}
-	}
-
-	return made
-}
-
-// The same for as many reports as production makes in a minute. GRAFT_QUIET=1m
-// makes it a real minute, with the intervals that production has.
+// Nothing is written either for as many reports as production makes in a minute,
+// GRAFT_QUIET=1m making it a real minute with the intervals that production has. A
+// process that comes after another finds said what it would say, and says no more
+// than what happened in between.
 func TestClaimDeletionQuietMinute(t *testing.T) {
 	real, err := time.ParseDuration(cmp.Or(os.Getenv(quietEnv), "0s"))
 	must(t, quietEnv, err)
@@ -235,64 +229,38 @@ func TestClaimDeletionQuietMinute(t *testing.T) {
 	tr := &traffic{}
 	set.requests = tr
 	x := startCrossplane(t, set)
-	claims := watchKind(t, platformResource("apps"))
-	shop := newShop(t, s, graft)
-
-	claims.until(t, "shop", "it is Available", isReady)
-	must(t, "Delete()", s.Delete(t.Context(), shop.claim))
-	claims.until(t, "shop", "three are left", func(s sight) bool {
-		m := saysOf(s.Unstructured, reconciler.TypeDeleting).Message
-		return strings.Contains(m, "2 of 5") && strings.Contains(m, "WaitingForFinalizers") && strings.Contains(m, "BlockedByPause")
-	})
-	shop.usages.untilTried(t, shop.protected)
-
-	if real == 0 {
-		comesToRest(t, s, x, tr, reportsAMinute, shop.app)
-		return
-	}
-
-	x.wait(t, 1, shop.composite)
-
-	before, versions := tr.counted(), s.versions(t, shop.app)
-	reports := []int{x.count(shop.claim), x.count(shop.composite)}
-
-	<-time.After(real)
-
-	if diff := noise(t, s, tr, before, versions, shop.app); diff != "" {
-		t.Errorf("nothing changes: %s", diff)
-	}
-
-	n, m := x.count(shop.claim)-reports[0], x.count(shop.composite)-reports[1]
-	t.Logf("in %s, %d reports of the claim and %d of the composite resource", real, n, m)
-
-	if m == 0 {
-		t.Error("The composite resource should have been reported on.")
-	}
-}
-
-// A process that comes after another finds said what it would say, and says no more
-// than what happened in between.
-func TestClaimDeletionAfterRestart(t *testing.T) {
-	const interval = 50 * time.Millisecond
-
-	s := newPlatform(t)
-	tr := &traffic{}
-	x := startCrossplane(t, crossplaneSetup{interval: interval, requests: tr})
 	claims, composites := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps"))
 	shop := newShop(t, s, graft)
 
 	claims.until(t, "shop", "it is Available", isReady)
 	must(t, "Delete()", s.Delete(t.Context(), shop.claim))
-	claims.until(t, "shop", "three are left", func(s sight) bool {
-		return quotes("2 of 5")(s) && quotes("WaitingForFinalizers")(s) && quotes("BlockedByPause")(s)
-	})
+	claims.until(t, "shop", "three are left", quotes("2 of 5", "WaitingForFinalizers", "BlockedByPause"))
 	shop.usages.untilTried(t, shop.protected)
 	comesToRest(t, s, x, tr, reportsAMinute, shop.app)
+
+	if real > 0 {
+		before, versions, reports := tr.counted(), s.versions(t, shop.app), x.count(shop.composite)
+
+		<-time.After(real)
+
+		if diff := noise(t, s, tr, before, versions, shop.app); diff != "" {
+			t.Errorf("nothing changes: %s", diff)
+		}
+
+		n := x.count(shop.composite) - reports
+		t.Logf("in %s, %d reports of the composite resource", real, n)
+
+		if n == 0 {
+			t.Error("The composite resource should have been reported on.")
+		}
+	}
+
 	x.stop()
 
 	versions := s.versions(t, shop.app)
 	tr = &traffic{}
-	x = startCrossplane(t, crossplaneSetup{interval: interval, requests: tr})
+	set.requests = tr
+	x = startCrossplane(t, set)
 	x.wait(t, reportsAMinute, shop.claim, shop.composite)
 	x.stop()
 
@@ -306,16 +274,16 @@ func TestClaimDeletionAfterRestart(t *testing.T) {
 
 	// What happens meanwhile is seen at the next start.
 	shop.usages.unprotect(t, read(t, s, shop.protected))
-	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, raceFinalizer), shop.held)
+	s.merge(t, freed, shop.held)
 	eventually(t, "both are gone", func() (bool, string) {
 		all := s.list(t.Context(), t)
 		return len(all) == 1, fmt.Sprintf("%d are left", len(all))
 	})
 
-	startCrossplane(t, crossplaneSetup{interval: interval})
+	startCrossplane(t, set)
 	claims.until(t, "shop", "one is left", quotes("WaitingForDependents: 4 of 5 dependents deleted, 80%. Database/shop-paused since T: BlockedByPause"))
 
-	s.merge(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, meta.AnnotationKeyReconciliationPaused), shop.paused)
+	s.merge(t, unpaused, shop.paused)
 	claims.until(t, "shop", "it is gone", isGone)
 	progressed(t, "composite resource", composites.of("shop-x"), 5)
 	progressed(t, "claim", claims.of("shop"), 5)
@@ -339,11 +307,6 @@ func (s server) versions(t *testing.T, a app) map[string]string {
 	}
 
 	return out
-}
-
-func (s server) fetch(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
-	t.Helper()
-	return read(t, s, o)
 }
 
 var deleted = regexp.MustCompile(`(\d+) of (\d+) dependents deleted`)
@@ -408,5 +371,3 @@ func sameButVersion(a, b *unstructured.Unstructured) bool {
 
 	return gocmp.Equal(strip(a), strip(b))
 }
-
-func isReady(s sight) bool { return saysOf(s.Unstructured, xpv2.TypeReady).Status == "True" }

@@ -69,9 +69,7 @@ func newUsages(t *testing.T, s server) *usages {
 		}},
 	}
 
-	must(t, "AddToScheme()", admissionregv1.AddToScheme(s.Scheme()))
-	must(t, "Create()", s.Create(t.Context(), hook))
-	t.Cleanup(func() { must(t, "Delete()", s.Delete(context.WithoutCancel(t.Context()), hook)) })
+	s.createFor(t, hook)
 
 	return u
 }
@@ -110,15 +108,20 @@ func (u *usages) handle(ctx context.Context, r admission.Request) admission.Resp
 	}}}
 }
 
-// protect an object by a Usage.
-func (u *usages) protect(t *testing.T, o client.Object) {
+// set whether an object is protected by a Usage.
+func (u *usages) set(t *testing.T, o client.Object, used bool) {
 	t.Helper()
 
 	u.mu.Lock()
-	u.used[o.GetUID()] = true
+	u.used[o.GetUID()] = used
 	u.mu.Unlock()
 
-	must(t, "Patch()", u.server.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, inUseLabel))))
+	label := "null"
+	if used {
+		label = `"true"`
+	}
+
+	must(t, "Patch()", u.server.Patch(t.Context(), o, mergePatch(fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, inUseLabel, label))))
 }
 
 // untilTried waits until a delete of an object that is in use was attempted, which
@@ -137,12 +140,7 @@ func (u *usages) untilTried(t *testing.T, o client.Object) {
 // unprotect an object: its Usage is deleted, and what was tried meanwhile is done.
 func (u *usages) unprotect(t *testing.T, o client.Object) {
 	t.Helper()
-
-	u.mu.Lock()
-	delete(u.used, o.GetUID())
-	u.mu.Unlock()
-
-	must(t, "Patch()", u.server.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, inUseLabel))))
+	u.set(t, o, false)
 
 	if policy := o.GetAnnotations()[deletionAttempt]; policy != "" {
 		must(t, "Delete()", client.IgnoreNotFound(u.server.Delete(t.Context(), o, client.PropagationPolicy(policy))))
