@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
@@ -52,223 +53,208 @@ func answerOf(err error) answered {
 
 func code(err error) int { return answerOf(err).Code }
 
+// A question is a request to the API server about an object, or its status.
+type question struct {
+	server
+
+	t      *testing.T
+	o      client.Object
+	status bool
+}
+
+func (q question) patch(format string, a ...any) error {
+	p := mergePatch(fmt.Sprintf(format, a...))
+	if q.status {
+		return q.Status().Patch(q.t.Context(), q.o, p)
+	}
+
+	return q.Patch(q.t.Context(), q.o, p, client.FieldOwner("another"))
+}
+
+func (q question) jsonPatch(body string) error {
+	return q.Patch(q.t.Context(), q.o, client.RawPatch(types.JSONPatchType, []byte(body)))
+}
+
+// guarded makes a patch for one version of one object.
+func (q question) guarded(version string) error {
+	return q.patch(`{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{"a":"b"}},"status":{"observedGeneration":7}}`, q.o.GetUID(), version)
+}
+
+func (q question) update() error {
+	if q.status {
+		return q.Status().Update(q.t.Context(), q.o)
+	}
+
+	return q.Update(q.t.Context(), q.o)
+}
+
+func (q question) delete(opts ...client.DeleteOption) error {
+	return q.Delete(q.t.Context(), q.o, opts...)
+}
+
+// outdated changes the object, and returns its resource version before.
+func (q question) outdated() string {
+	old := q.o.GetResourceVersion()
+	q.status = false
+	must(q.t, "Patch()", q.patch(`{"metadata":{"annotations":{"example.org/changed":"yes"}}}`))
+
+	return old
+}
+
+// replaced deletes the object, and creates another of the same name.
+func (q question) replaced() question {
+	successor, _ := q.o.DeepCopyObject().(client.Object)
+	successor.SetResourceVersion("")
+	must(q.t, "Delete()", q.delete())
+	must(q.t, "Create()", q.Create(q.t.Context(), successor))
+
+	return q
+}
+
+// held has two finalizers.
+func (q question) held() question {
+	must(q.t, "Patch()", q.patch(`{"metadata":{"finalizers":["example.org/one","example.org/two"]}}`))
+	return q
+}
+
+// unchanged returns an error if a request changes the object's version.
+func (q question) unchanged(do func() error) error {
+	before := q.o.GetResourceVersion()
+
+	err := do()
+	if got := read(q.t, q.server, q.o).GetResourceVersion(); got != before || err == nil && q.o.GetResourceVersion() != before {
+		return fmt.Errorf("resourceVersion: want %s, got %s, and %s in the answer", before, got, q.o.GetResourceVersion())
+	}
+
+	return err
+}
+
 // The seams, reservations and Release rely on how an API server answers, for custom
 // resources and others. This is how it does.
 func TestAPIServer(t *testing.T) {
-	patch := func(format string, a ...any) client.Patch { return mergePatch(fmt.Sprintf(format, a...)) }
-
-	// guarded is a patch for one version of one object.
-	guarded := func(o client.Object, version string) client.Patch {
-		return patch(`{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{"a":"b"}},"status":{"observedGeneration":7}}`, o.GetUID(), version)
-	}
-
-	// change the object, and return its resource version before.
-	change := func(t *testing.T, s server, o client.Object) string {
-		t.Helper()
-
-		old := o.GetResourceVersion()
-		must(t, "Patch()", s.Patch(t.Context(), o, patch(`{"metadata":{"annotations":{"example.org/changed":"yes"}}}`)))
-
-		return old
-	}
-
-	// replace the object by another of the same name.
-	replace := func(t *testing.T, s server, o client.Object) {
-		t.Helper()
-
-		successor, _ := o.DeepCopyObject().(client.Object)
-		successor.SetResourceVersion("")
-		must(t, "Delete()", s.Delete(t.Context(), o))
-		must(t, "Create()", s.Create(t.Context(), successor))
-	}
-
-	// hold the object by two finalizers.
-	hold := func(t *testing.T, s server, o client.Object) {
-		t.Helper()
-		must(t, "Patch()", s.Patch(t.Context(), o, patch(`{"metadata":{"finalizers":["example.org/one","example.org/two"]}}`)))
-	}
-
-	// unchanged returns an error if a request has changed the object's version.
-	unchanged := func(s server, t *testing.T, o client.Object, before string, err error) error {
-		if got := read(t, s, o).GetResourceVersion(); err == nil && (got != before || o.GetResourceVersion() != before) {
-			return fmt.Errorf("resourceVersion: want %s, got %s, and %s in the answer", before, got, o.GetResourceVersion())
-		}
-
-		return err
-	}
+	const (
+		object = 1 << iota // Requests are of an object,
+		status             // of its status,
+		both   = object | status
+	)
 
 	ok, conflict := answered{Code: http.StatusOK}, answered{Code: http.StatusConflict}
 
 	cases := map[string]struct {
 		reason string
-		// status is whether the kind must have a status subresource.
-		status bool
-		// do returns what the API server answered to the request in question.
-		do   func(t *testing.T, s server, o client.Object) error
-		want answered
+		of     int
+		do     func(q question) error
+		want   answered
 	}{
-		"MergePatchForAnotherUID": {
+		"PatchForAnotherUID": {
 			reason: "An annotation meant for an object that no longer exists must not land on its successor.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				return s.Patch(t.Context(), o, patch(`{"metadata":{"uid":"another","annotations":{"a":"b"}}}`))
-			},
-			want: answered{Code: http.StatusUnprocessableEntity, Cause: metav1.CauseTypeFieldValueInvalid, Field: "metadata.uid"},
+			of:     object,
+			do:     func(q question) error { return q.patch(`{"metadata":{"uid":"another","annotations":{"a":"b"}}}`) },
+			want:   answered{Code: http.StatusUnprocessableEntity, Cause: metav1.CauseTypeFieldValueInvalid, Field: "metadata.uid"},
 		},
-		"StatusMergePatchForAnotherUID": {
+		"StatusPatchForAnotherUID": {
 			reason: "The UID alone doesn't guard a patch of status: the API server drops metadata first. The resourceVersion does.",
-			status: true,
-			do: func(t *testing.T, s server, o client.Object) error {
-				return s.Status().Patch(t.Context(), o, patch(`{"metadata":{"uid":"another"},"status":{"observedGeneration":7}}`))
+			of:     status,
+			do: func(q question) error {
+				return q.patch(`{"metadata":{"uid":"another"},"status":{"observedGeneration":7}}`)
 			},
 			want: ok,
 		},
-		"MergePatchWithStaleVersion": {
-			reason: "A merge patch with an old resourceVersion must be a conflict.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				return s.Patch(t.Context(), o, guarded(o, change(t, s, o)))
-			},
-			want: conflict,
+		"StalePatch": {
+			reason: "A patch with an old resourceVersion must be a conflict. Conditions are a list, which a merge patch replaces.",
+			of:     both,
+			do:     func(q question) error { return q.guarded(q.outdated()) },
+			want:   conflict,
 		},
-		"StatusMergePatchWithStaleVersion": {
-			reason: "Conditions are a list, which a merge patch replaces: another writer's new condition must be a conflict.",
-			status: true,
-			do: func(t *testing.T, s server, o client.Object) error {
-				return s.Status().Patch(t.Context(), o, guarded(o, change(t, s, o)))
-			},
-			want: conflict,
-		},
-		"UpdateWithStaleVersion": {
-			reason: "A whole object that is old must be a conflict.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				o.SetResourceVersion(change(t, s, o))
-				return s.Update(t.Context(), o)
-			},
-			want: conflict,
-		},
-		"StatusUpdateWithStaleVersion": {
-			reason: "A status that is old must be a conflict, or dropping it would be wrong.",
-			status: true,
-			do: func(t *testing.T, s server, o client.Object) error {
-				o.SetResourceVersion(change(t, s, o))
-				return s.Status().Update(t.Context(), o)
-			},
-			want: conflict,
+		"StaleUpdate": {
+			reason: "A whole object, or a status, that is old must be a conflict.",
+			of:     both,
+			do:     func(q question) error { q.o.SetResourceVersion(q.outdated()); return q.update() },
+			want:   conflict,
 		},
 		"UpdateOfAnotherUID": {
-			reason: "A whole object must not replace its successor.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				o.SetUID("another")
-				return s.Update(t.Context(), o)
-			},
-			want: conflict,
+			reason: "They must not replace those of a successor.",
+			of:     both,
+			do:     func(q question) error { q.o.SetUID("another"); return q.update() },
+			want:   conflict,
 		},
-		"StatusUpdateOfAnotherUID": {
-			reason: "Nor may a status.",
-			status: true,
-			do: func(t *testing.T, s server, o client.Object) error {
-				o.SetUID("another")
-				return s.Status().Update(t.Context(), o)
-			},
-			want: conflict,
+		"GuardedPatch": {
+			reason: "A patch with the object's own UID and resourceVersion must be accepted.",
+			of:     both,
+			do:     func(q question) error { return q.guarded(q.o.GetResourceVersion()) },
+			want:   ok,
 		},
-		"GuardedMergePatch": {
-			reason: "A merge patch with the object's own UID and resourceVersion must be accepted.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				return s.Patch(t.Context(), o, guarded(o, o.GetResourceVersion()))
-			},
-			want: ok,
+		"GuardedPatchOfSuccessor": {
+			reason: "A patch of an object that another has replaced must be refused.",
+			of:     both,
+			do:     func(q question) error { return q.replaced().guarded(q.o.GetResourceVersion()) },
+			want:   conflict,
 		},
-		"GuardedMergePatchAfterDeletion": {
-			reason: "A merge patch of an object that no longer exists must not be found, and have no cause.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				must(t, "Delete()", s.Delete(t.Context(), o))
-				return s.Patch(t.Context(), o, guarded(o, o.GetResourceVersion()))
-			},
-			want: answered{Code: http.StatusNotFound},
+		"GuardedPatchAfterDeletion": {
+			reason: "A patch of an object that no longer exists must not be found, and have no cause.",
+			of:     both,
+			do:     func(q question) error { return errors.Join(q.delete(), q.guarded(q.o.GetResourceVersion())) },
+			want:   answered{Code: http.StatusNotFound},
 		},
 		"NotServed": {
 			reason: "It must be possible to tell an object that no longer exists from one whose kind is not served in this version.",
-			do: func(t *testing.T, s server, _ client.Object) error {
+			of:     object,
+			do: func(q question) error {
 				config := plane.Config()
 				config.GroupVersion = &schema.GroupVersion{Group: sample.Group, Version: "v99"}
 				config.APIPath = "/apis"
-				config.NegotiatedSerializer = serializer.NewCodecFactory(s.Scheme())
+				config.NegotiatedSerializer = serializer.NewCodecFactory(q.Scheme())
 
 				c, err := rest.RESTClientFor(config)
-				must(t, "RESTClientFor()", err)
+				must(q.t, "RESTClientFor()", err)
 
-				return c.Patch(types.MergePatchType).Namespace(namespace).Resource("buckets").Name("gone").Body([]byte(`{}`)).Do(t.Context()).Error()
+				return c.Patch(types.MergePatchType).Namespace(namespace).Resource("buckets").Name("gone").Body([]byte(`{}`)).Do(q.t.Context()).Error()
 			},
 			want: answered{Code: http.StatusNotFound, Cause: metav1.CauseTypeUnexpectedServerResponse},
 		},
-		"GuardedMergePatchOfSuccessor": {
-			reason: "A merge patch of an object that another has replaced must be refused.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				replace(t, s, o)
-				return s.Patch(t.Context(), o, guarded(o, o.GetResourceVersion()))
-			},
-			want: conflict,
-		},
-		"GuardedStatusMergePatchOfSuccessor": {
-			reason: "So must a merge patch of its status.",
-			status: true,
-			do: func(t *testing.T, s server, o client.Object) error {
-				replace(t, s, o)
-				return s.Status().Patch(t.Context(), o, guarded(o, o.GetResourceVersion()))
-			},
-			want: conflict,
-		},
 		"FinalizerAddedDuringDeletion": {
 			reason: "No finalizer may be added to an object that is being deleted.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				hold(t, s, o)
-				must(t, "Delete()", s.Delete(t.Context(), o))
-
-				return s.Patch(t.Context(), o, patch(`{"metadata":{"finalizers":["example.org/one","example.org/two","example.org/late"]}}`))
+			of:     object,
+			do: func(q question) error {
+				return errors.Join(q.held().delete(), q.patch(`{"metadata":{"finalizers":["example.org/one","example.org/two","example.org/late"]}}`))
 			},
 			want: answered{Code: http.StatusUnprocessableEntity, Cause: metav1.CauseTypeForbidden, Field: "metadata.finalizers"},
 		},
 		"FailedTest": {
 			reason: "A patch with a test that fails must be refused as a whole.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				hold(t, s, o)
-
-				version := o.GetResourceVersion()
-				err := s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(
-					`[{"op":"replace","path":"/metadata/finalizers","value":[]},{"op":"test","path":"/metadata/uid","value":"another"}]`)))
-
-				return errors.Join(err, unchanged(s, t, o, version, nil))
+			of:     object,
+			do: func(q question) error {
+				return q.held().unchanged(func() error {
+					return q.jsonPatch(`[{"op":"replace","path":"/metadata/finalizers","value":[]},{"op":"test","path":"/metadata/uid","value":"another"}]`)
+				})
 			},
 			want: answered{Code: http.StatusUnprocessableEntity},
 		},
 		"DeleteAnotherUID": {
 			reason: "Deletion of an object that has another UID must be a conflict.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				uid := types.UID("another")
-				return s.Delete(t.Context(), o, client.Preconditions{UID: &uid})
-			},
-			want: conflict,
+			of:     object,
+			do:     func(q question) error { return q.delete(client.Preconditions{UID: ptr.To[types.UID]("another")}) },
+			want:   conflict,
 		},
 		"DeleteAnotherVersion": {
 			reason: "So must that of another version.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				uid, version := o.GetUID(), "1"
-				return s.Delete(t.Context(), o, client.Preconditions{UID: &uid, ResourceVersion: &version})
+			of:     object,
+			do: func(q question) error {
+				return q.delete(client.Preconditions{UID: ptr.To(q.o.GetUID()), ResourceVersion: ptr.To("1")})
 			},
 			want: conflict,
 		},
 		"ChangeOfMind": {
 			reason: "A second deletion must keep the garbage collector from what the object owns.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				hold(t, s, o)
-
+			of:     object,
+			do: func(q question) error {
 				err := errors.Join(
-					s.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationForeground)),
-					s.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+					q.held().delete(client.PropagationPolicy(metav1.DeletePropagationForeground)),
+					q.delete(client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 
 				// The garbage collector has nothing to do, and removes its own finalizer.
-				eventually(t, "it has its own finalizers", func() (bool, string) {
-					got := read(t, s, o).GetFinalizers()
+				eventually(q.t, "it has its own finalizers", func() (bool, string) {
+					got := read(q.t, q.server, q.o).GetFinalizers()
 					return slices.Equal(got, []string{"example.org/one", "example.org/two"}), fmt.Sprint(got)
 				})
 
@@ -278,67 +264,58 @@ func TestAPIServer(t *testing.T) {
 		},
 		"RemoveLast": {
 			reason: "The patch that removes the last finalizers must be answered with the object as it was last.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				hold(t, s, o)
-				must(t, "Delete()", s.Delete(t.Context(), o))
-
-				if err := s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/finalizers","value":[]}]`))); err != nil || meta.WasDeleted(o) && len(o.GetFinalizers()) == 0 {
-					return err
+			of:     object,
+			do: func(q question) error {
+				err := errors.Join(q.held().delete(), q.jsonPatch(`[{"op":"replace","path":"/metadata/finalizers","value":[]}]`))
+				if err == nil && (!meta.WasDeleted(q.o) || len(q.o.GetFinalizers()) > 0) {
+					err = fmt.Errorf("want the object without finalizers, got %v", q.o)
 				}
 
-				return fmt.Errorf("want the object without finalizers, got %v", o)
+				return err
 			},
 			want: ok,
 		},
-		"MergePatchOfNothing": {
+		"PatchOfNothing": {
 			reason: "A patch of what is there already must write nothing.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				version := o.GetResourceVersion()
-				return unchanged(s, t, o, version, s.Patch(t.Context(), o, patch(`{"metadata":{"uid":%q,"annotations":{"example.org/note":"theirs"}}}`, o.GetUID()), client.FieldOwner("another")))
+			of:     object,
+			do: func(q question) error {
+				return q.unchanged(func() error {
+					return q.patch(`{"metadata":{"uid":%q,"annotations":{"example.org/note":"theirs"}}}`, q.o.GetUID())
+				})
 			},
 			want: ok,
 		},
 		"UpdateOfNothing": {
-			reason: "So must an update.",
-			do: func(t *testing.T, s server, o client.Object) error {
-				version := o.GetResourceVersion()
-				return unchanged(s, t, o, version, s.Update(t.Context(), o))
-			},
-			want: ok,
-		},
-		"StatusUpdateOfNothing": {
-			reason: "So must an update of status.",
-			status: true,
-			do: func(t *testing.T, s server, o client.Object) error {
-				// The first one writes an empty status.
-				must(t, "Update()", s.Status().Update(t.Context(), o))
-
-				version := o.GetResourceVersion()
-				return unchanged(s, t, o, version, s.Status().Update(t.Context(), o))
-			},
-			want: ok,
+			reason: "So must an update. The first one of status writes an empty status.",
+			of:     both,
+			do:     func(q question) error { return errors.Join(q.update(), q.unchanged(q.update)) },
+			want:   ok,
 		},
 	}
 
-	kinds := map[string]client.Object{
-		sample.BucketKind: sample.NewBucket(namespace, "one"),
-		"ConfigMap":       &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "one"}},
+	kinds := map[string]struct {
+		of       int
+		template client.Object
+	}{
+		"Bucket":    {object, sample.NewBucket(namespace, "one")},
+		"Status":    {status, sample.NewBucket(namespace, "one")},
+		"ConfigMap": {object, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "one"}}},
 	}
 
 	for name, tc := range cases {
-		for kind, template := range kinds {
-			if tc.status && kind != sample.BucketKind {
+		for kind, k := range kinds {
+			if tc.of&k.of == 0 {
 				continue
 			}
 
 			t.Run(name+"/"+kind, func(t *testing.T) {
-				s := newServer(t)
-
-				o, _ := template.DeepCopyObject().(client.Object)
+				o, _ := k.template.DeepCopyObject().(client.Object)
 				o.SetAnnotations(map[string]string{"example.org/note": "theirs"})
-				s.createFor(t, o)
 
-				err := tc.do(t, s, o)
+				q := question{server: newServer(t), t: t, o: o, status: k.of == status}
+				q.createFor(t, o)
+
+				err := tc.do(q)
 				if diff := cmp.Diff(tc.want, answerOf(err)); diff != "" {
 					t.Errorf("\n%s\n%v: -want, +got:\n%s", tc.reason, err, diff)
 				}

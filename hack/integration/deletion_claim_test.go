@@ -16,6 +16,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	gocmp "github.com/google/go-cmp/cmp"
+	admissionregv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -30,6 +32,9 @@ import (
 const quietEnv = "GRAFT_QUIET"
 
 const (
+	// inUseLabel is what Crossplane labels objects with that are in use.
+	inUseLabel = "crossplane.io/in-use"
+
 	// reportsAMinute is how many there are with the intervals that production has.
 	reportsAMinute = 6
 
@@ -47,7 +52,6 @@ type shop struct {
 	app
 
 	held, paused, protected *sample.Database
-	usages                  *usages
 }
 
 // newShop creates one, starts a provider of what is composed, and arranges what
@@ -59,7 +63,6 @@ func newShop(t *testing.T, s server, provider flavour) *shop {
 		held:      sample.NewDatabase("shop-held"),
 		paused:    sample.NewDatabase("shop-paused"),
 		protected: sample.NewDatabase("shop-protected"),
-		usages:    newUsages(t, s),
 	}
 
 	all := []sample.Instance{sample.NewDatabase("shop-cache"), out.held, out.paused, out.protected, sample.NewDatabase("shop-queue")}
@@ -79,9 +82,44 @@ func newShop(t *testing.T, s server, provider flavour) *shop {
 	s.until(t, "it is paused", []sample.Instance{out.paused}, func(mg sample.Instance) bool {
 		return mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused
 	})
-	out.usages.set(t, out.protected, true)
+	s.forbidDeletion(t, inUseLabel)
+	s.merge(t, fmt.Sprintf(`{"metadata":{"labels":{%q:"true"}}}`, inUseLabel), out.protected)
+	eventually(t, "it is protected", func() (bool, string) {
+		return s.Delete(t.Context(), out.protected.DeepCopy(), client.DryRunAll) != nil, ""
+	})
 
 	return out
+}
+
+// unprotect what is in use: its Usage is deleted, and with it, as Crossplane does,
+// what was to be deleted meanwhile.
+func (sh *shop) unprotect(t *testing.T, s server) {
+	t.Helper()
+	s.merge(t, fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, inUseLabel), sh.protected)
+	s.remove(t, sh.protected)
+}
+
+// forbidDeletion makes the API server refuse to delete objects with a label, as
+// Crossplane's webhook does with objects that are in use.
+func (s server) forbidDeletion(t *testing.T, label string) {
+	t.Helper()
+
+	named := metav1.ObjectMeta{Name: "no-usages"}
+	s.createFor(t,
+		&admissionregv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionregv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregv1.MatchResources{
+				ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}},
+				ResourceRules: []admissionregv1.NamedRuleWithOperations{{RuleWithOperations: admissionregv1.RuleWithOperations{
+					Operations: []admissionregv1.OperationType{admissionregv1.Delete},
+					Rule:       admissionregv1.Rule{APIGroups: []string{sample.Group}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+				}}},
+			},
+			Validations: []admissionregv1.Validation{{Expression: "false", Message: "This resource is in-use by 1 usage(s)."}},
+		}},
+		&admissionregv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionregv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        named.Name,
+			ValidationActions: []admissionregv1.ValidationAction{admissionregv1.Deny},
+		}})
 }
 
 // A claim is deleted in the foreground. Of the objects that its composite resource
@@ -131,7 +169,6 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 			composites.until(t, "shop-x", "it is Available", isReady)
 
 			must(t, "Delete()", s.Delete(t.Context(), shop.claim))
-			shop.usages.untilTried(t, shop.protected)
 
 			steps := []struct {
 				reason string
@@ -163,7 +200,7 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 				comesToRest(t, s, x, tr, reportsAMinute, shop.app)
 			}
 
-			shop.usages.unprotect(t, read(t, s, shop.protected))
+			shop.unprotect(t, s)
 			claims.until(t, "shop", "it is gone", isGone)
 			composites.until(t, "shop-x", "it is gone", isGone)
 
@@ -235,7 +272,6 @@ func TestClaimDeletionQuietMinute(t *testing.T) {
 	claims.until(t, "shop", "it is Available", isReady)
 	must(t, "Delete()", s.Delete(t.Context(), shop.claim))
 	claims.until(t, "shop", "three are left", quotes("2 of 5", "WaitingForFinalizers", "BlockedByPause"))
-	shop.usages.untilTried(t, shop.protected)
 	comesToRest(t, s, x, tr, reportsAMinute, shop.app)
 
 	if real > 0 {
@@ -273,7 +309,7 @@ func TestClaimDeletionQuietMinute(t *testing.T) {
 	}
 
 	// What happens meanwhile is seen at the next start.
-	shop.usages.unprotect(t, read(t, s, shop.protected))
+	shop.unprotect(t, s)
 	s.merge(t, freed, shop.held)
 	eventually(t, "both are gone", func() (bool, string) {
 		all := s.list(t.Context(), t)
