@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -128,27 +127,6 @@ func TestBinariesAreCached(t *testing.T) {
 	}
 }
 
-func TestBinariesBuiltOnceByMany(t *testing.T) {
-	f := newFixture(t, buildOK)
-	var wg sync.WaitGroup
-	dirs, errs := make([]string, 8), make([]error, 8)
-	for i := range dirs {
-		wg.Go(func() { dirs[i], errs[i] = f.source.binaries(context.Background()) })
-	}
-	wg.Wait()
-	for i := range dirs {
-		if errs[i] != nil {
-			t.Errorf("caller %d: %v", i, errs[i])
-		}
-		if diff := cmp.Diff(dirs[0], dirs[i]); diff != "" {
-			t.Errorf("All callers get the same folder: -want, +got:\n%s", diff)
-		}
-	}
-	if diff := cmp.Diff([]string{etcd, apiServer, controllerManager}, f.built(t)); diff != "" {
-		t.Errorf("Everything is built once: -want, +got:\n%s", diff)
-	}
-}
-
 func TestBinariesFailure(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -204,17 +182,6 @@ func TestBinariesWithoutGo(t *testing.T) {
 	_, err := f.source.binaries(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "there is no go command on the PATH") || !strings.Contains(err.Error(), assetsVariable) {
 		t.Errorf("A missing go command is told with what to do instead, got: %v", err)
-	}
-}
-
-func TestBinariesWithoutCache(t *testing.T) {
-	f := newFixture(t, buildOK)
-	if err := os.WriteFile(f.cache, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	_, err := f.source.binaries(context.Background())
-	if err == nil || !strings.Contains(err.Error(), cacheVariable) {
-		t.Errorf("A cache that can't be written to is told with the variable that moves it, got: %v", err)
 	}
 }
 

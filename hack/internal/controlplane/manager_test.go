@@ -30,18 +30,6 @@ func fakeManager(t *testing.T, text string) *manager {
 	return m
 }
 
-func TestManagerStop(t *testing.T) {
-	m := fakeManager(t, "exec sleep 1000")
-	if err := m.stop(); err != nil {
-		t.Errorf("Stopping what runs is no error, got: %v", err)
-	}
-	select {
-	case <-m.done:
-	default:
-		t.Error("Stop waits for the end.")
-	}
-}
-
 func TestManagerDies(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -52,11 +40,6 @@ func TestManagerDies(t *testing.T) {
 			reason: "The exit code and the last words are in the error.",
 			script: "echo 'unknown flag: --what' >&2; exit 3",
 			want:   "the controller manager has ended by itself (exit status 3)\nkube-controller-manager said last:\n\tunknown flag: --what",
-		},
-		"Silently": {
-			reason: "An end without an error and without words is an error too.",
-			script: "exit 0",
-			want:   "the controller manager has ended by itself (without an error)",
 		},
 	}
 	// An API server that takes the object and never has it collected.

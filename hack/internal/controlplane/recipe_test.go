@@ -69,16 +69,6 @@ func TestRecipe(t *testing.T) {
 			},
 			err: "run this inside a checkout of Graft, or set KUBEBUILDER_ASSETS",
 		},
-		"NoKubernetes": {
-			reason: "A module that doesn't require what is to be built is an error before the build.",
-			change: func(t *testing.T, f *fixture) {
-				path := filepath.Join(f.checkout, "hack", "internal", "controlplane", "kubernetes", "go.mod")
-				if err := os.WriteFile(path, []byte("module example.org/kubernetes\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			},
-			err: "requires no k8s.io/kubernetes",
-		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

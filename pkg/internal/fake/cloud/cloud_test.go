@@ -3,7 +3,6 @@ package cloud
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -98,32 +97,6 @@ func TestLifecycle(t *testing.T) {
 	if diff := cmp.Diff(Counts{OpLogin: 1, OpCreate: 1, OpGet: 2, OpUpdate: 1, OpDelete: 2}, c.Counts()); diff != "" {
 		t.Errorf("Counts(): -want, +got:\n%s", diff)
 	}
-}
-
-func TestAsynchronousDelete(t *testing.T) {
-	clock := NewManualClock(time.Time{})
-	c := New(Options{Clock: clock, GoneAfter: time.Minute})
-	s := login(t, c)
-	r := create(t, s, CreateRequest{Kind: "Database", Name: "mine"})
-
-	if err := s.Delete(t.Context(), r.ID); err != nil {
-		t.Fatalf("Delete(): %v", err)
-	}
-
-	if got, err := s.Get(t.Context(), r.ID); err != nil || got.State != StateDeleting {
-		t.Errorf("Get(): want state %s, got %s and error %v", StateDeleting, got.State, err)
-	}
-
-	if _, err := s.Update(t.Context(), r.ID, nil); !errors.Is(err, ErrDeleting) {
-		t.Errorf("Update(): want %v, got %v", ErrDeleting, err)
-	}
-
-	if _, err := s.Create(t.Context(), CreateRequest{Kind: "Database", Name: "mine"}); !errors.Is(err, ErrAlreadyExists) {
-		t.Errorf("Create() of the same name: want %v, got %v", ErrAlreadyExists, err)
-	}
-
-	clock.Advance(time.Minute)
-	create(t, s, CreateRequest{Kind: "Database", Name: "mine"})
 }
 
 func TestEventualConsistency(t *testing.T) {
@@ -447,52 +420,5 @@ func TestCredentials(t *testing.T) {
 
 	if _, err := s.List(t.Context(), Filter{}); err != nil {
 		t.Errorf("List() when no token is asked for: %v", err)
-	}
-}
-
-func TestConcurrentUse(t *testing.T) {
-	c := New(Options{GoneAfterReads: 1})
-	s := login(t, c)
-
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		seen = map[string]bool{}
-	)
-
-	for range 8 {
-		wg.Go(func() {
-			shared, err := s.Create(t.Context(), CreateRequest{Kind: "shared", Token: "one"})
-			if err != nil || shared.ID != "shared-0001" {
-				t.Errorf("Create() with a token: want shared-0001, got %q and error %v", shared.ID, err)
-			}
-
-			for range 20 {
-				r, err := s.Create(t.Context(), CreateRequest{Kind: "db", Owner: "me"})
-				if err != nil {
-					t.Errorf("Create(): %v", err)
-					return
-				}
-
-				mu.Lock()
-				if seen[r.ID] {
-					t.Errorf("Create(): %s was given twice", r.ID)
-				}
-				seen[r.ID] = true
-				mu.Unlock()
-
-				c.SetHooks(Hooks{})
-				_, _ = s.Update(t.Context(), r.ID, map[string]string{"size": "2"})
-				_, _ = s.List(t.Context(), Filter{Kind: "db"})
-				_ = s.Delete(t.Context(), r.ID)
-				_, _ = s.Get(t.Context(), r.ID)
-			}
-		})
-	}
-
-	wg.Wait()
-
-	if got := c.Stats("me"); got.Created != 160 || got.Existing != 0 {
-		t.Errorf("Stats(): want 160 created and none left, got %+v", got)
 	}
 }

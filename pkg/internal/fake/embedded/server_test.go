@@ -2,10 +2,8 @@ package embedded_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -452,39 +450,6 @@ func TestCounts(t *testing.T) {
 	if got := s.Counts(); len(got) != 0 {
 		t.Errorf("Counts() after ResetCounts(): want none, got %v", got)
 	}
-}
-
-func TestConcurrentWriters(t *testing.T) {
-	s := serve(t)
-	ctx := t.Context()
-
-	must(t, "Create()", s.Client().Create(ctx, sample.NewDatabase("one")))
-
-	var wg sync.WaitGroup
-
-	for i := range 8 {
-		wg.Go(func() {
-			key := fmt.Sprintf("example.org/%d", i)
-
-			for n := range 10 {
-				d := sample.NewDatabase("one")
-
-				value, err := json.Marshal(fmt.Sprint(n))
-				if err != nil {
-					t.Errorf("Marshal(): %v", err)
-					return
-				}
-
-				if err := s.Client().Patch(ctx, d, mergePatch(`{"metadata":{"annotations":{%q:%s}}}`, key, value)); err != nil {
-					t.Errorf("Patch(): %v", err)
-				} else if d.GetAnnotations()[key] != fmt.Sprint(n) {
-					t.Errorf("Patch(): want the answer to hold what was written, got %v", d.GetAnnotations())
-				}
-			}
-		})
-	}
-
-	wg.Wait()
 }
 
 func TestSettle(t *testing.T) {
