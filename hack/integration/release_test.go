@@ -55,8 +55,9 @@ func deleteLast(ctx context.Context, c client.Client, o client.Object, p metav1.
 type losses struct {
 	// Stuck objects were deleted, and have the finalizer.
 	Stuck int
-	// Finalizers of another controller that were removed, or not reported.
-	Finalizers, Unreported int
+	// Finalizers of another controller that were removed, or not reported, and its
+	// annotations.
+	Finalizers, Unreported, Annotations int
 	// Successors are objects that had the name and were written to.
 	Successors int
 	// Added is how often the finalizer was added during a deletion.
@@ -66,10 +67,10 @@ type losses struct {
 // Objects are released while another writer adds the finalizer back as fast as
 // possible. One in four has another controller's finalizer, too. One in four is
 // replaced by an object of the same name at the same time.
-func TestRelease_Race(t *testing.T) {
+func TestFinalizerRace(t *testing.T) {
 	t.Run("DeleteFirst", func(t *testing.T) {
 		r := newRace(t, deleteFirst)
-		r.run(t, 300)
+		r.run(t, 1000)
 
 		if diff := cmp.Diff(losses{}, r.lost); diff != "" {
 			t.Errorf("-want, +got:\n%s", diff)
@@ -148,6 +149,7 @@ func racer(n int, finalizers ...string) sample.Instance {
 	}
 
 	o.SetFinalizers(finalizers)
+	o.SetAnnotations(map[string]string{"example.org/annotation": "kept"})
 
 	return o
 }
@@ -217,6 +219,7 @@ func (r *race) round(ctx context.Context, n int) error {
 		{&r.lost.Stuck, there && slices.Contains(got.GetFinalizers(), managedFinalizer)},
 		{&r.lost.Finalizers, held && (!there || !slices.Contains(got.GetFinalizers(), otherFinalizer))},
 		{&r.lost.Unreported, held && !slices.Contains(holding, otherFinalizer)},
+		{&r.lost.Annotations, there && got.GetAnnotations()["example.org/annotation"] != "kept"},
 		{&r.lost.Successors, successor != nil && (got.GetUID() != successor.GetUID() || got.GetResourceVersion() != successor.GetResourceVersion())},
 	} {
 		if wrong.is {
