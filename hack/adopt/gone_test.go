@@ -85,10 +85,6 @@ func TestTidyFails(t *testing.T) {
 			reason: "Its main branch has moved.",
 			files:  map[string]string{"go.mod": mod("v2.4.0", "github.com/crossplane/upjet/v2 v2.4.1-0.20261101000000-0123456789ab"), "a.go": one},
 		},
-		"NothingToDo": {
-			reason: "A module that doesn't move is none of adopt's business.",
-			files:  map[string]string{"go.mod": mod("v2.3.3"), "b.go": "package p\n\nimport _ \"" + common + "\"\n"},
-		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

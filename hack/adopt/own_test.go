@@ -49,19 +49,10 @@ func TestRevertReportsWhatUpstreamLacks(t *testing.T) {
 			files:  map[string]string{"b.go": "package p\n\nfunc WithOther() {}\n"},
 			want:   []string{"a.go:5  WithAsync is Graft's own"},
 		},
-		"Variable": {
-			reason: "A variable of the same name hides the package.",
-			src:    header + "func f(managed managedResource) { managed.GetName() }\n\nvar _ managed.ExternalClient\n",
-		},
 		"OtherPackages": {
 			reason: "Graft's other packages have no counterpart.",
 			src:    "package p\n\nimport (\n\t\"" + graftModule + "/pkg/asyncstate\"\n\t" + graft + "\n)\n\nvar a, b = asyncstate.New(), managed.ControllerName\n",
 			want:   []string{"a.go:4  imports Graft's pkg/asyncstate, which crossplane-runtime has nothing like"},
-		},
-		"OtherPackagesAlone": {
-			reason: "A file that imports nothing but these is named, too.",
-			src:    "package p\n\nimport \"" + graftModule + "/pkg/watch\"\n\nvar _ watch.Engine\n",
-			want:   []string{"a.go:3  imports Graft's pkg/watch"},
 		},
 	}
 	for name, tc := range cases {

@@ -31,30 +31,15 @@ func TestTrackers(t *testing.T) {
 			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + use,
 			want:   "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(use, "resource.New", "managed.New", 1),
 		},
-		"Moved": {
-			reason: "A file that was moved before is done, too.",
-			src:    "package p\n\nimport (\n\txpm " + graft + "\n\t" + resource + "\n)\n\nvar _ xpm.ExternalClient\n" + use,
-			want:   "package p\n\nimport (\n\txpm " + graft + "\n\t" + resource + "\n)\n\nvar _ xpm.ExternalClient\n" + strings.Replace(use, "resource.New", "xpm.New", 1),
-		},
 		"NotNeeded": {
 			reason: "An import that nothing else needs goes with its line.",
 			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + alone,
 			want:   "package p\n\nimport (\n\t" + graft + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "resource.", "managed.", 1),
 		},
-		"NotNeededSingle": {
-			reason: "So does a single one.",
-			src:    "package p\n\nimport " + up + "\nimport " + resource + "\n\nvar _ managed.ExternalClient\n" + alone,
-			want:   "package p\n\nimport " + graft + "\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "resource.", "managed.", 1),
-		},
 		"Added": {
 			reason: "A file without the import gets it, in gofmt's order.",
 			src:    "package p\n\nimport (\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t" + resource + " // Trackers.\n\n\t\"z.org/z\"\n)\n" + use,
 			want:   "package p\n\nimport (\n\t" + graft + "\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t" + resource + " // Trackers.\n\n\t\"z.org/z\"\n)\n" + strings.Replace(use, "resource.New", "managed.New", 1),
-		},
-		"AddedSingle": {
-			reason: "It gets a line of its own beside a single import.",
-			src:    "package p\n\nimport " + resource + "\n" + use,
-			want:   "package p\n\nimport " + resource + "\nimport " + graft + "\n" + strings.Replace(use, "resource.New", "managed.New", 1),
 		},
 		"Replaced": {
 			reason: "It gets it in the place of an import that nothing else needs, whatever that was called.",
@@ -80,11 +65,6 @@ func TestTrackers(t *testing.T) {
 			reason: "Line endings are kept.",
 			src:    "package p\r\n\r\nimport (\r\n\t" + resource + "\r\n)\r\n" + strings.ReplaceAll(use, "\n", "\r\n"),
 			want:   "package p\r\n\r\nimport (\r\n\t" + graft + "\r\n\t" + resource + "\r\n)\r\n" + strings.ReplaceAll(strings.Replace(use, "resource.New", "managed.New", 1), "\n", "\r\n"),
-		},
-		"NotFormatted": {
-			reason: "In a block that gofmt hasn't seen, nothing else moves.",
-			src:    "package p\n\nimport (\n  \"z.org/z\"\n  " + resource + "\n)\n" + use,
-			want:   "package p\n\nimport (\n  \"z.org/z\"\n  " + resource + "\n\t" + graft + "\n)\n" + strings.Replace(use, "resource.New", "managed.New", 1),
 		},
 		"Kept": {
 			reason: "What is to be left is.",
@@ -142,20 +122,10 @@ func TestTrackersBack(t *testing.T) {
 			src:    "package p\n\nimport graftmanaged " + graft + "\n\nvar managed int\n" + strings.Replace(alone, "managed.", "graftmanaged.", 1),
 			want:   "package p\n\nimport " + resource + "\n\nvar managed int\n" + strings.Replace(alone, "managed.", "resource.", 1),
 		},
-		"NotNeeded": {
-			reason: "So it does if the other import is there already.",
-			src:    "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n" + use,
-			want:   "package p\n\nimport (\n\t" + resource + "\n)\n" + strings.Replace(use, "managed.New", "resource.New", 1),
-		},
 		"Alias": {
 			reason: "The name that the file has for the package is used.",
 			src:    "package p\n\nimport (\n\t" + graft + "\n\txpr " + resource + "\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" + alone,
 			want:   "package p\n\nimport (\n\t" + up + "\n\txpr " + resource + "\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "xpr.", 1),
-		},
-		"NameTaken": {
-			reason: "Under another name if something else in the file has it.",
-			src:    "package p\n\nimport " + graft + "\n\nvar _ managed.ExternalClient\n" + alone + "\nfunc f(resource string) {}\n",
-			want:   "package p\n\nimport " + up + "\nimport xpresource " + resource + "\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "xpresource.", 1) + "\nfunc f(resource string) {}\n",
 		},
 		"NameTakenByImport": {
 			reason: "Another import may have it, too.",
@@ -166,11 +136,6 @@ func TestTrackersBack(t *testing.T) {
 			reason: "With a dot import the constructors go back, too.",
 			src:    "package p\n\nimport (\n\t. " + graft + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "managed.", "", 1),
 			want:   "package p\n\nimport (\n\t. " + up + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "managed.New", "resource.New", 1),
-		},
-		"Legacy": {
-			reason: "Legacy trackers go back too, and so do values.",
-			src:    "package p\n\nimport " + graft + "\n\nvar f, _ = managed.NewLegacyProviderConfigUsageTracker, managed.NewProviderConfigUsageTracker\n",
-			want:   "package p\n\nimport " + resource + "\n\nvar f, _ = resource.NewLegacyProviderConfigUsageTracker, resource.NewProviderConfigUsageTracker\n",
 		},
 		"BothManaged": {
 			reason: "A file with options of upstream's package goes back as well.",

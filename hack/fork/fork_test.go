@@ -50,7 +50,7 @@ func TestDocumentation(t *testing.T) {
 			tested: []string{"./internal/controller/apiextensions/claim", "./internal/controller/apiextensions/composite/..."},
 		},
 		"Watch": {
-			reason: "The engine can be exchanged, and nobody who uses it notices.",
+			reason: "The engine can be exchanged without a change of the code that uses it.",
 			docs:   []string{watch},
 			tested: changed(),
 		},

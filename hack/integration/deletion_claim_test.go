@@ -16,6 +16,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	gocmp "github.com/google/go-cmp/cmp"
+	admissionregv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -30,8 +32,15 @@ import (
 const quietEnv = "GRAFT_QUIET"
 
 const (
+	// inUseLabel is what Crossplane labels objects with that are in use.
+	inUseLabel = "crossplane.io/in-use"
+
 	// reportsAMinute is how many there are with the intervals that production has.
 	reportsAMinute = 6
+
+	// freed and unpaused are patches that let go of what is deleted.
+	freed    = `{"metadata":{"finalizers":["` + managedFinalizer + `"]}}`
+	unpaused = `{"metadata":{"annotations":{"` + meta.AnnotationKeyReconciliationPaused + `":null}}}`
 
 	// restAttempts is how often a period of that many reports may be disturbed by
 	// a late write.
@@ -43,7 +52,6 @@ type shop struct {
 	app
 
 	held, paused, protected *sample.Database
-	usages                  *usages
 }
 
 // newShop creates one, starts a provider of what is composed, and arranges what
@@ -55,7 +63,6 @@ func newShop(t *testing.T, s server, provider flavour) *shop {
 		held:      sample.NewDatabase("shop-held"),
 		paused:    sample.NewDatabase("shop-paused"),
 		protected: sample.NewDatabase("shop-protected"),
-		usages:    newUsages(t, s),
 	}
 
 	all := []sample.Instance{sample.NewDatabase("shop-cache"), out.held, out.paused, out.protected, sample.NewDatabase("shop-queue")}
@@ -70,14 +77,49 @@ func newShop(t *testing.T, s server, provider flavour) *shop {
 	start(t, provider, setup{connectors: syncConnectors(cloud.New(cloud.Options{}))})
 	s.until(t, "all show Available", all, isAvailable)
 
-	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q,%q]}}`, raceFinalizer, otherFinalizer), out.held)
+	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q,%q]}}`, managedFinalizer, otherFinalizer), out.held)
 	s.annotate(t, meta.AnnotationKeyReconciliationPaused, "true", out.paused)
 	s.until(t, "it is paused", []sample.Instance{out.paused}, func(mg sample.Instance) bool {
 		return mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused
 	})
-	out.usages.protect(t, out.protected)
+	s.forbidDeletion(t, inUseLabel)
+	s.merge(t, fmt.Sprintf(`{"metadata":{"labels":{%q:"true"}}}`, inUseLabel), out.protected)
+	eventually(t, "it is protected", func() (bool, string) {
+		return s.Delete(t.Context(), out.protected.DeepCopy(), client.DryRunAll) != nil, ""
+	})
 
 	return out
+}
+
+// unprotect what is in use: its Usage is deleted, and with it, as Crossplane does,
+// what was to be deleted meanwhile.
+func (sh *shop) unprotect(t *testing.T, s server) {
+	t.Helper()
+	s.merge(t, fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, inUseLabel), sh.protected)
+	s.remove(t, sh.protected)
+}
+
+// forbidDeletion makes the API server refuse to delete objects with a label, as
+// Crossplane's webhook does with objects that are in use.
+func (s server) forbidDeletion(t *testing.T, label string) {
+	t.Helper()
+
+	named := metav1.ObjectMeta{Name: "no-usages"}
+	s.createFor(t,
+		&admissionregv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionregv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregv1.MatchResources{
+				ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}},
+				ResourceRules: []admissionregv1.NamedRuleWithOperations{{RuleWithOperations: admissionregv1.RuleWithOperations{
+					Operations: []admissionregv1.OperationType{admissionregv1.Delete},
+					Rule:       admissionregv1.Rule{APIGroups: []string{sample.Group}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+				}}},
+			},
+			Validations: []admissionregv1.Validation{{Expression: "false", Message: "This resource is in-use by 1 usage(s)."}},
+		}},
+		&admissionregv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionregv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        named.Name,
+			ValidationActions: []admissionregv1.ValidationAction{admissionregv1.Deny},
+		}})
 }
 
 // A claim is deleted in the foreground. Of the objects that its composite resource
@@ -127,16 +169,15 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 			composites.until(t, "shop-x", "it is Available", isReady)
 
 			must(t, "Delete()", s.Delete(t.Context(), shop.claim))
-			shop.usages.untilTried(t, shop.protected)
 
 			steps := []struct {
 				reason string
 				do     func()
 			}{
 				{"Three are left, each with its own reason, protection first.", func() {}},
-				{"Two are left.", func() { s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, raceFinalizer), shop.held) }},
+				{"Two are left.", func() { s.merge(t, freed, shop.held) }},
 				{"One is left.", func() {
-					s.merge(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, meta.AnnotationKeyReconciliationPaused), shop.paused)
+					s.merge(t, unpaused, shop.paused)
 				}},
 			}
 
@@ -146,7 +187,7 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 				want := said{"True", tc.want[i].Reason, header + tc.want[i].Reason + ": " + tc.want[i].Message}
 				claims.until(t, "shop", step.reason+" "+want.Message, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting) == want })
 
-				xr, cm := s.fetch(t, shop.composite), s.fetch(t, shop.claim)
+				xr, cm := read(t, s, shop.composite), read(t, s, shop.claim)
 
 				if diff := gocmp.Diff(tc.want[i], saysOf(xr, reconciler.TypeDeleting)); diff != "" {
 					t.Errorf("\n%s\ncomposite resource: -want, +got:\n%s", step.reason, diff)
@@ -159,7 +200,7 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 				comesToRest(t, s, x, tr, reportsAMinute, shop.app)
 			}
 
-			shop.usages.unprotect(t, read(t, s, shop.protected))
+			shop.unprotect(t, s)
 			claims.until(t, "shop", "it is gone", isGone)
 			composites.until(t, "shop-x", "it is gone", isGone)
 
@@ -208,20 +249,10 @@ func noise(t *testing.T, s server, tr *traffic, before counts, versions map[stri
 	return strings.Join(out, ", ")
 }
 
-// since returns the requests that were made since.
-func (t *traffic) since(before counts) counts {
-	made := t.counted()
-	for k, n := range before {
-		if made[k] -= n; made[k] == 0 {
-			delete(made, k)
-		}
-	}
-
-	return made
-}
-
-// The same for as many reports as production makes in a minute. GRAFT_QUIET=1m
-// makes it a real minute, with the intervals that production has.
+// Nothing is written either for as many reports as production makes in a minute,
+// GRAFT_QUIET=1m making it a real minute with the intervals that production has. A
+// process that comes after another finds said what it would say, and says no more
+// than what happened in between.
 func TestClaimDeletionQuietMinute(t *testing.T) {
 	real, err := time.ParseDuration(cmp.Or(os.Getenv(quietEnv), "0s"))
 	must(t, quietEnv, err)
@@ -235,64 +266,37 @@ func TestClaimDeletionQuietMinute(t *testing.T) {
 	tr := &traffic{}
 	set.requests = tr
 	x := startCrossplane(t, set)
-	claims := watchKind(t, platformResource("apps"))
-	shop := newShop(t, s, graft)
-
-	claims.until(t, "shop", "it is Available", isReady)
-	must(t, "Delete()", s.Delete(t.Context(), shop.claim))
-	claims.until(t, "shop", "three are left", func(s sight) bool {
-		m := saysOf(s.Unstructured, reconciler.TypeDeleting).Message
-		return strings.Contains(m, "2 of 5") && strings.Contains(m, "WaitingForFinalizers") && strings.Contains(m, "BlockedByPause")
-	})
-	shop.usages.untilTried(t, shop.protected)
-
-	if real == 0 {
-		comesToRest(t, s, x, tr, reportsAMinute, shop.app)
-		return
-	}
-
-	x.wait(t, 1, shop.composite)
-
-	before, versions := tr.counted(), s.versions(t, shop.app)
-	reports := []int{x.count(shop.claim), x.count(shop.composite)}
-
-	<-time.After(real)
-
-	if diff := noise(t, s, tr, before, versions, shop.app); diff != "" {
-		t.Errorf("nothing changes: %s", diff)
-	}
-
-	n, m := x.count(shop.claim)-reports[0], x.count(shop.composite)-reports[1]
-	t.Logf("in %s, %d reports of the claim and %d of the composite resource", real, n, m)
-
-	if m == 0 {
-		t.Error("The composite resource should have been reported on.")
-	}
-}
-
-// A process that comes after another finds said what it would say, and says no more
-// than what happened in between.
-func TestClaimDeletionAfterRestart(t *testing.T) {
-	const interval = 50 * time.Millisecond
-
-	s := newPlatform(t)
-	tr := &traffic{}
-	x := startCrossplane(t, crossplaneSetup{interval: interval, requests: tr})
 	claims, composites := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps"))
 	shop := newShop(t, s, graft)
 
 	claims.until(t, "shop", "it is Available", isReady)
 	must(t, "Delete()", s.Delete(t.Context(), shop.claim))
-	claims.until(t, "shop", "three are left", func(s sight) bool {
-		return quotes("2 of 5")(s) && quotes("WaitingForFinalizers")(s) && quotes("BlockedByPause")(s)
-	})
-	shop.usages.untilTried(t, shop.protected)
+	claims.until(t, "shop", "three are left", quotes("2 of 5", "WaitingForFinalizers", "BlockedByPause"))
 	comesToRest(t, s, x, tr, reportsAMinute, shop.app)
+
+	if real > 0 {
+		before, versions, reports := tr.counted(), s.versions(t, shop.app), x.count(shop.composite)
+
+		<-time.After(real)
+
+		if diff := noise(t, s, tr, before, versions, shop.app); diff != "" {
+			t.Errorf("nothing changes: %s", diff)
+		}
+
+		n := x.count(shop.composite) - reports
+		t.Logf("in %s, %d reports of the composite resource", real, n)
+
+		if n == 0 {
+			t.Error("The composite resource should have been reported on.")
+		}
+	}
+
 	x.stop()
 
 	versions := s.versions(t, shop.app)
 	tr = &traffic{}
-	x = startCrossplane(t, crossplaneSetup{interval: interval, requests: tr})
+	set.requests = tr
+	x = startCrossplane(t, set)
 	x.wait(t, reportsAMinute, shop.claim, shop.composite)
 	x.stop()
 
@@ -305,17 +309,17 @@ func TestClaimDeletionAfterRestart(t *testing.T) {
 	}
 
 	// What happens meanwhile is seen at the next start.
-	shop.usages.unprotect(t, read(t, s, shop.protected))
-	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, raceFinalizer), shop.held)
+	shop.unprotect(t, s)
+	s.merge(t, freed, shop.held)
 	eventually(t, "both are gone", func() (bool, string) {
 		all := s.list(t.Context(), t)
 		return len(all) == 1, fmt.Sprintf("%d are left", len(all))
 	})
 
-	startCrossplane(t, crossplaneSetup{interval: interval})
+	startCrossplane(t, set)
 	claims.until(t, "shop", "one is left", quotes("WaitingForDependents: 4 of 5 dependents deleted, 80%. Database/shop-paused since T: BlockedByPause"))
 
-	s.merge(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, meta.AnnotationKeyReconciliationPaused), shop.paused)
+	s.merge(t, unpaused, shop.paused)
 	claims.until(t, "shop", "it is gone", isGone)
 	progressed(t, "composite resource", composites.of("shop-x"), 5)
 	progressed(t, "claim", claims.of("shop"), 5)
@@ -339,11 +343,6 @@ func (s server) versions(t *testing.T, a app) map[string]string {
 	}
 
 	return out
-}
-
-func (s server) fetch(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
-	t.Helper()
-	return read(t, s, o)
 }
 
 var deleted = regexp.MustCompile(`(\d+) of (\d+) dependents deleted`)
@@ -408,5 +407,3 @@ func sameButVersion(a, b *unstructured.Unstructured) bool {
 
 	return gocmp.Equal(strip(a), strip(b))
 }
-
-func isReady(s sight) bool { return saysOf(s.Unstructured, xpv2.TypeReady).Status == "True" }

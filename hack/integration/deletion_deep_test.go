@@ -3,8 +3,6 @@
 package integration
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -34,13 +32,7 @@ func TestDeepDeletion(t *testing.T) {
 	w := watchKind(t, platformResource("stacks"))
 
 	world := cloud.New(cloud.Options{})
-	world.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
-		if c.Op == cloud.OpDelete {
-			return errors.New("access denied by policy P-17")
-		}
-
-		return nil
-	}})
+	world.SetHooks(refusing(cloud.OpDelete, "access denied by policy P-17"))
 
 	bucket := sample.NewBucket(namespace, "bottom")
 	s.create(t, bucket)
@@ -90,13 +82,6 @@ func TestDeepDeletion(t *testing.T) {
 	w.until(t, top.GetName(), "it is gone", isGone)
 }
 
-// quotes says that the Deleting condition has some text.
-func quotes(text string) func(s sight) bool {
-	return func(s sight) bool {
-		return strings.Contains(saysOf(s.Unstructured, reconciler.TypeDeleting).Message, text)
-	}
-}
-
 // A composite resource of which five hundred hold on reads all of them from the
 // cache.
 func TestWideDeletion(t *testing.T) {
@@ -111,7 +96,7 @@ func TestWideDeletion(t *testing.T) {
 	w := watchKind(t, platformResource("xapps"))
 
 	composed := make([]client.Object, dependents)
-	inParallel(t, dependents, func(i int) error {
+	inParallel(t, lanes, dependents, func(i int) error {
 		composed[i] = database(fmt.Sprintf("wide-%03d", i), withFinalizers(otherFinalizer))
 		return s.Create(t.Context(), composed[i])
 	})
@@ -138,7 +123,7 @@ func TestWideDeletion(t *testing.T) {
 	t.Logf("a reconcile with %d dependents takes %s, and no request", dependents, latencies(took))
 
 	// Numbers rise with each that goes.
-	inParallel(t, dependents, func(i int) error {
+	inParallel(t, lanes, dependents, func(i int) error {
 		return s.Patch(t.Context(), composed[i], mergePatch(`{"metadata":{"finalizers":null}}`))
 	})
 	w.until(t, "wide", "it is gone", isGone)

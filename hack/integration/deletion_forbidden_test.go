@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
@@ -26,26 +24,12 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	const user = "crossplane"
 
 	s := newPlatform(t)
-	must(t, "AddToScheme()", rbacv1.AddToScheme(s.Scheme()))
-
 	everything := []string{"*"}
-	named := metav1.ObjectMeta{Name: user}
-	role := &rbacv1.ClusterRole{ObjectMeta: named, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{platformGroup}, Resources: everything, Verbs: everything},
-		{APIGroups: []string{sample.Group}, Resources: []string{"databases"}, Verbs: []string{"get", "list", "watch"}},
-	}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: named,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
-	}
+	s.allow(t, user,
+		rbacv1.PolicyRule{APIGroups: []string{platformGroup}, Resources: everything, Verbs: everything},
+		rbacv1.PolicyRule{APIGroups: []string{sample.Group}, Resources: []string{"databases"}, Verbs: []string{"get", "list", "watch"}})
 
-	for _, o := range []client.Object{role, binding} {
-		must(t, "Create()", s.Create(t.Context(), o))
-		t.Cleanup(func() { must(t, "Delete()", s.Delete(context.WithoutCancel(t.Context()), o)) })
-	}
-
-	x := startCrossplane(t, crossplaneSetup{interval: 100 * time.Millisecond, impersonate: rest.ImpersonationConfig{UserName: user}})
+	x := startCrossplane(t, crossplaneSetup{interval: 100 * time.Millisecond, user: user})
 	w := watchKind(t, platformResource("xapps"))
 
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a-secret"}}
@@ -55,7 +39,7 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	must(t, "cannot compose", s.compose(t.Context(), xr, secret, held))
 
 	// The first is the one that can't be read.
-	changed := s.fetch(t, xr)
+	changed := read(t, s, xr)
 	setField(t, changed, []any{
 		map[string]any{"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": secret.Name},
 		map[string]any{"apiVersion": "nowhere.example.org/v1", "kind": "Nothing", "name": "nothing"},

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,47 +41,45 @@ const (
 type gate struct {
 	pass int
 
-	mu     sync.Mutex
-	passes map[string]int
-	at     map[string]chan struct{}
-	open   map[string]chan struct{}
+	mu    sync.Mutex
+	doors map[string]*door
 }
 
-func newGate(pass int) *gate {
-	return &gate{pass: pass, passes: map[string]int{}, at: map[string]chan struct{}{}, open: map[string]chan struct{}{}}
+// A door is where one claim waits.
+type door struct {
+	passes   int
+	at, open chan struct{}
 }
+
+func newGate(pass int) *gate { return &gate{pass: pass, doors: map[string]*door{}} }
 
 // build a claimant behind the gate.
 func (g *gate) build(c client.Client) reconcile.Reconciler { return newClaimant(&gated{c, g}) }
 
-// of returns what is closed when the claim is at the gate, and what to close to
-// let it through.
-func (g *gate) of(name string) (at, open chan struct{}) {
+// of returns the door of a claim.
+func (g *gate) of(name string) *door {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if g.at[name] == nil {
-		g.at[name], g.open[name] = make(chan struct{}), make(chan struct{})
+	if g.doors[name] == nil {
+		g.doors[name] = &door{at: make(chan struct{}), open: make(chan struct{})}
 	}
 
-	return g.at[name], g.open[name]
+	return g.doors[name]
 }
 
 func (g *gate) hold(ctx context.Context, name string) error {
-	g.mu.Lock()
-	g.passes[name]++
-	pass := g.passes[name]
-	g.mu.Unlock()
+	d := g.of(name)
 
-	if pass != g.pass {
+	// One worker at a time has a claim.
+	if d.passes++; d.passes != g.pass {
 		return nil
 	}
 
-	at, open := g.of(name)
-	close(at)
+	close(d.at)
 
 	select {
-	case <-open:
+	case <-d.open:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -93,19 +90,14 @@ func (g *gate) hold(ctx context.Context, name string) error {
 func (g *gate) wait(t *testing.T, name string) {
 	t.Helper()
 
-	at, _ := g.of(name)
-
 	select {
-	case <-at:
+	case <-g.of(name).at:
 	case <-time.After(patience):
 		t.Fatalf("%s was not reconciled", name)
 	}
 }
 
-func (g *gate) let(name string) {
-	_, open := g.of(name)
-	close(open)
-}
+func (g *gate) let(name string) { close(g.of(name).open) }
 
 // gated is a reconciler's client.
 type gated struct {
@@ -126,34 +118,6 @@ func (c *gated) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	return c.gate.hold(ctx, key.Name)
 }
 
-// patches counts the patches of status of each claim. The claimant makes none.
-type patches struct {
-	mu sync.Mutex
-	of map[string]int
-}
-
-// wrap the transport of a rest.Config.
-func (p *patches) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		path := strings.Split(r.URL.Path, "/")
-
-		if n := len(path); r.Method == http.MethodPatch && path[n-1] == "status" && path[n-3] == "apps" {
-			p.mu.Lock()
-			p.of[path[n-2]]++
-			p.mu.Unlock()
-		}
-
-		return next.RoundTrip(r)
-	})
-}
-
-func (p *patches) count(name string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	return p.of[name]
-}
-
 // A watch of a claim shows that it is being deleted before the reconciler that does
 // the work has done anything. It shows so soon, as one patch is enough.
 // GRAFT_LATENCY=100ms sets the limit for 99 of 100 deletions.
@@ -162,8 +126,8 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 	must(t, latencyEnv, err)
 
 	s := newPlatform(t)
-	g, p := newGate(1), &patches{of: map[string]int{}}
-	startCrossplane(t, crossplaneSetup{claims: g.build, requests: p})
+	g, tr := newGate(1), &traffic{}
+	startCrossplane(t, crossplaneSetup{claims: g.build, requests: tr})
 	claims, composites, databases := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps")), watchKind(t, databaseResource())
 
 	var graft, bare latencies
@@ -180,15 +144,16 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 		g.wait(t, name)
 
 		// The gate is still closed.
-		if got := saysOf(s.fetch(t, a.claim), reconciler.TypeDeleting); got.String() != "True/DeletionRequested" {
+		if got := saysOf(read(t, s, a.claim), reconciler.TypeDeleting); got.String() != "True/DeletionRequested" {
 			t.Fatalf("%s: while its reconciler runs: want Deleting to be True/DeletionRequested, got %s", name, got)
 		}
 
-		if xr := s.fetch(t, a.composite); meta.WasDeleted(xr) {
+		if xr := read(t, s, a.composite); meta.WasDeleted(xr) {
 			t.Fatalf("%s: its reconciler should not have done anything yet", name)
 		}
 
-		if n := p.count(name); n != 1 {
+		// The claimant makes none.
+		if n := tr.counted().sum(func(c call) bool { return c.Method == http.MethodPatch && c.Subresource == "status" && c.Name == name }); n != 1 {
 			t.Errorf("%s: want one patch before its reconciler sees the deletion, got %d", name, n)
 		}
 
@@ -244,16 +209,12 @@ func TestClaimDeletionIsSilentUpstream(t *testing.T) {
 	must(t, "Delete()", s.Delete(t.Context(), a.claim))
 	g.wait(t, "silent")
 
-	if got := saysOf(s.fetch(t, a.claim), xpv2.TypeReady); got.String() != "True/Available" {
+	if got := saysOf(read(t, s, a.claim), xpv2.TypeReady); got.String() != "True/Available" {
 		t.Errorf("want upstream's claim to be True/Available after the first pass, got %s", got)
 	}
 
 	g.let("silent")
 	claims.until(t, "silent", "it is gone", isGone)
-}
-
-func isDeleting(s sight) bool {
-	return saysOf(s.Unstructured, xpv2.TypeReady).String() == "False/Deleting" && saysOf(s.Unstructured, reconciler.TypeDeleting).Status == "True"
 }
 
 // latencies of things of one sort.

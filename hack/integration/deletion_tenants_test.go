@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -37,12 +39,7 @@ func TestReferencesToAnotherTenant(t *testing.T) {
 	s.remove(t, bucket)
 
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "hidden", Finalizers: []string{otherFinalizer}}}
-	must(t, "Create()", s.Create(t.Context(), secret))
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		must(t, "Patch()", s.Patch(ctx, secret, mergePatch(`{"metadata":{"finalizers":null}}`)))
-		must(t, "Delete()", s.Delete(ctx, secret))
-	})
+	s.createFor(t, secret)
 
 	// The composite resource of another tenant's claim.
 	other := object(xappKind(), "", "hidden")
@@ -114,7 +111,7 @@ func TestReferencesToAnotherTenant(t *testing.T) {
 			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(tc.object)})
 			must(t, "Reconcile()", err)
 
-			got := s.fetch(t, tc.object)
+			got := read(t, s, tc.object)
 			if diff := cmp.Diff(tc.want, saysOf(got, reconciler.TypeDeleting)); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
@@ -128,4 +125,30 @@ func TestReferencesToAnotherTenant(t *testing.T) {
 	if n := lists.Load(); n != 0 {
 		t.Errorf("want no watch of a kind that only a reference names, got %d requests", n)
 	}
+}
+
+// cachedClient returns a client that reads everything through a cache, as
+// Crossplane's controllers have, and one without. The cache is stopped at the
+// test's end.
+func cachedClient(t *testing.T, cfg *rest.Config) (cached, live client.Client) {
+	t.Helper()
+
+	scheme := newScheme(t)
+
+	live, err := client.New(cfg, client.Options{Scheme: scheme})
+	must(t, "client.New()", err)
+
+	ca, err := cache.New(cfg, cache.Options{Scheme: scheme, Mapper: live.RESTMapper()})
+	must(t, "cache.New()", err)
+
+	cached, err = client.New(cfg, client.Options{Scheme: scheme, Mapper: live.RESTMapper(), Cache: &client.CacheOptions{Reader: ca, Unstructured: true}})
+	must(t, "client.New()", err)
+
+	background(t, ca.Start)
+
+	if !ca.WaitForCacheSync(t.Context()) {
+		t.Fatal("the cache doesn't start")
+	}
+
+	return cached, live
 }

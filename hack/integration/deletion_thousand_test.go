@@ -4,10 +4,8 @@ package integration
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,71 +18,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A ledger notes the answers to all requests that write to an object.
-type ledger struct {
-	mu      sync.Mutex
-	entries map[written][]int
-}
-
-// written is an object that was written, and whether the write was of its status.
-type written struct {
-	resource, name string
-	status         bool
-}
-
-// wrap the transport of a rest.Config.
-func (l *ledger) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		response, err := next.RoundTrip(r)
-		if r.Method == http.MethodGet || err != nil {
-			return response, err
-		}
-
-		path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-		to := written{status: path[len(path)-1] == "status"}
-
-		if to.status {
-			path = path[:len(path)-1]
-		}
-
-		to.resource, to.name = path[len(path)-2], path[len(path)-1]
-
-		l.mu.Lock()
-		defer l.mu.Unlock()
-
-		if l.entries == nil {
-			l.entries = map[written][]int{}
-		}
-
-		l.entries[to] = append(l.entries[to], response.StatusCode)
-
-		return response, nil
-	})
-}
-
-// count what was accepted and refused.
-func (l *ledger) count(w written) (accepted, refused int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	for _, code := range l.entries[w] {
-		if code < http.StatusMultipleChoices {
-			accepted++
-		} else {
-			refused++
-		}
-	}
-
-	return accepted, refused
-}
-
-func (l *ledger) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	clear(l.entries)
-}
-
 // A thousand composite resources are deleted at once. None of them can go for
 // a while. Each is written to as often as what it shows changes, and reconciled as
 // often as something happens to it.
@@ -95,8 +28,8 @@ func TestThousandDeletions(t *testing.T) {
 	)
 
 	s := newPlatform(t)
-	l := &ledger{}
-	x := startCrossplane(t, crossplaneSetup{interval: interval, requests: l})
+	tr := &traffic{}
+	x := startCrossplane(t, crossplaneSetup{interval: interval, requests: tr})
 	w := watchKind(t, platformResource("xapps"))
 
 	// The first report makes the cache watch what is composed. How long that takes, of
@@ -109,7 +42,7 @@ func TestThousandDeletions(t *testing.T) {
 
 	xrs, composed := make([]client.Object, n), make([]client.Object, n)
 
-	inParallel(t, n, func(i int) error {
+	inParallel(t, lanes, n, func(i int) error {
 		xr := object(xappKind(), "", fmt.Sprintf("many-%d", i))
 		xrs[i], composed[i] = xr, database(fmt.Sprintf("many-%d", i), withFinalizers(otherFinalizer))
 
@@ -120,19 +53,19 @@ func TestThousandDeletions(t *testing.T) {
 		w.until(t, xr.GetName(), "it is Available", isReady)
 	}
 
-	// Nothing happens any more to what is as it should be, once the answers are noted.
+	// Nothing happens any more to what is as it should be, once the answers have come.
 	eventually(t, "all answers have come", func() (bool, string) {
+		writes := writesOf(tr.counted())
 		for _, xr := range xrs {
-			for _, status := range []bool{true, false} {
-				if ok, _ := l.count(written{"xapps", xr.GetName(), status}); ok == 0 {
-					return false, "not that of " + xr.GetName()
-				}
+			if w := writes[xr.GetName()]; w.status == 0 || w.metadata == 0 {
+				return false, "not that of " + xr.GetName()
 			}
 		}
 
 		return true, ""
 	})
-	l.forget()
+
+	wrote := tr.counted()
 
 	before := map[client.Object]int{}
 	for _, xr := range xrs {
@@ -140,7 +73,7 @@ func TestThousandDeletions(t *testing.T) {
 	}
 
 	began := time.Now()
-	inParallel(t, n, func(i int) error {
+	inParallel(t, lanes, n, func(i int) error {
 		return s.Delete(t.Context(), object(xappKind(), "", xrs[i].GetName()), client.PropagationPolicy(metav1.DeletePropagationForeground))
 	})
 	called := time.Since(began)
@@ -179,7 +112,7 @@ func TestThousandDeletions(t *testing.T) {
 		}
 	}
 
-	inParallel(t, n, func(i int) error {
+	inParallel(t, lanes, n, func(i int) error {
 		return s.Patch(t.Context(), composed[i], mergePatch(`{"metadata":{"finalizers":null}}`))
 	})
 
@@ -190,37 +123,62 @@ func TestThousandDeletions(t *testing.T) {
 	// Graft's and the inner reconciler's, as far as it can be told.
 	var accepted, refused, visible, finalizers, rounds, events []int
 
-	elapsed := time.Since(began)
+	elapsed, writes := time.Since(began), writesOf(tr.since(wrote))
 
 	for _, xr := range xrs {
 		name := xr.GetName()
-		ok, no := l.count(written{"xapps", name, true})
-		fok, fno := l.count(written{"xapps", name, false})
+		made := writes[name]
 		shown, happened, said := shownSince(w.of(name))
 		passes := x.count(xr) - before[xr]
 
-		accepted, refused, visible = append(accepted, ok), append(refused, no+fno), append(visible, shown)
-		finalizers, rounds, events = append(finalizers, fok), append(rounds, passes), append(events, happened)
+		accepted, refused, visible = append(accepted, made.status), append(refused, made.refused), append(visible, shown)
+		finalizers, rounds, events = append(finalizers, made.metadata), append(rounds, passes), append(events, happened)
 
 		if want := saidOf(name); !isSubsequence(said, want) || shown != len(said) {
 			t.Errorf("%s: want each of these said once, if at all, and in this order:\n%s\ngot %d changes, to:\n%s", name, strings.Join(want, "\n"), shown, strings.Join(said, "\n"))
 		}
 
-		if ok > shown {
-			t.Errorf("%s: %d writes of status, of which %d changed anything", name, ok, shown)
+		if made.status > shown {
+			t.Errorf("%s: %d writes of status, of which %d changed anything", name, made.status, shown)
 		}
 
-		if most := happened + no + fno + int(elapsed/interval) + 1; passes > most {
-			t.Errorf("%s: %d reconciles, want at most %d: of %d events, %d refusals, and every %s in %s", name, passes, most, happened, no+fno, interval, elapsed)
+		if most := happened + made.refused + int(elapsed/interval) + 1; passes > most {
+			t.Errorf("%s: %d reconciles, want at most %d: of %d events, %d refusals, and every %s in %s", name, passes, most, happened, made.refused, interval, elapsed)
 		}
 
-		if fok != 1 {
-			t.Errorf("%s: want 1 write to remove the finalizer, got %d", name, fok)
+		if made.metadata != 1 {
+			t.Errorf("%s: want 1 write to remove the finalizer, got %d", name, made.metadata)
 		}
 	}
 
 	t.Logf("of %d objects in %s: status writes %s, refused writes %s, visible changes %s, writes of finalizers %s, events %s, reconciles %s",
 		n, elapsed.Round(time.Millisecond), spread(accepted), spread(refused), spread(visible), spread(finalizers), spread(events), spread(rounds))
+}
+
+// A written counts the writes of an object's metadata and status, and those refused.
+type written struct{ metadata, status, refused int }
+
+// writesOf objects, by name.
+func writesOf(c counts) map[string]written {
+	out := map[string]written{}
+
+	for k, n := range c {
+		w := out[k.Name]
+
+		switch {
+		case k.reads() || k.Resource != "xapps":
+		case k.Refused:
+			w.refused += n
+		case k.Subresource == "status":
+			w.status += n
+		default:
+			w.metadata += n
+		}
+
+		out[k.Name] = w
+	}
+
+	return out
 }
 
 // saidOf is what may be said of one of the thousand, in this order.

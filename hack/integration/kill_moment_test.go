@@ -102,7 +102,7 @@ type victim struct {
 	stdin       io.Closer
 }
 
-func newHunt(t *testing.T, graft bool, world *cloud.Cloud) *hunt {
+func newHunt(t *testing.T, world *cloud.Cloud) *hunt {
 	t.Helper()
 
 	h := &hunt{world: world, seen: map[place]int{}, kills: map[place]int{}, looked: make(chan struct{})}
@@ -123,7 +123,7 @@ func newHunt(t *testing.T, graft bool, world *cloud.Cloud) *hunt {
 		return s.URL
 	}
 
-	h.config = processConfig{API: serve(h.proxy(t)), Cloud: serve(httpapi.Handler(world)), Graft: graft}
+	h.config = processConfig{API: serve(h.proxy(t)), Cloud: serve(httpapi.Handler(world))}
 
 	return h
 }

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -15,89 +14,65 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
-// withoutStatusGroup has Buckets too, but their CRD lacks the status subresource.
-const withoutStatusGroup = "nostatus.graft.crossplane.io"
-
+// withoutStatusKind are Buckets, too, but their CRD lacks the status subresource.
 func withoutStatusKind() schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: withoutStatusGroup, Version: sample.Version, Kind: sample.BucketKind}
+	return schema.GroupVersionKind{Group: "nostatus.graft.crossplane.io", Version: sample.Version, Kind: sample.BucketKind}
 }
 
 func withoutStatus() *extv1.CustomResourceDefinition {
 	for _, crd := range sample.CRDs() {
-		if crd.Spec.Names.Kind != sample.BucketKind {
-			continue
+		if crd.Spec.Names.Kind == sample.BucketKind {
+			crd.Spec.Group = withoutStatusKind().Group
+			crd.Name = crd.Spec.Names.Plural + "." + crd.Spec.Group
+			crd.Spec.Versions[0].Subresources = nil
+
+			return crd
 		}
-
-		crd.Name = crd.Spec.Names.Plural + "." + withoutStatusGroup
-		crd.Spec.Group = withoutStatusGroup
-		crd.Spec.Versions[0].Subresources = nil
-
-		return crd
 	}
 
 	panic("the sample has no Buckets")
 }
 
-func withoutStatusScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-
-	s := runtime.NewScheme()
-	must(t, "AddToScheme()", corev1.AddToScheme(s))
-
-	of := withoutStatusKind()
-	s.AddKnownTypeWithName(of, &sample.Bucket{})
-	s.AddKnownTypeWithName(of.GroupVersion().WithKind(of.Kind+"List"), &sample.BucketList{})
-	metav1.AddToGroupVersion(s, of.GroupVersion())
-
-	return s
-}
-
-func withoutStatusServer(t *testing.T) server {
-	t.Helper()
-
-	c, err := client.New(plane.Config(), client.Options{Scheme: withoutStatusScheme(t)})
-	must(t, "client.New()", err)
-
-	return server{c}
-}
-
-func TestAPIServerWithoutStatusSubresource(t *testing.T) {
-	s := withoutStatusServer(t)
-
-	b := sample.NewBucket(namespace, "one")
-	s.create(t, b)
-	t.Cleanup(func() { must(t, "Delete()", s.Delete(context.WithoutCancel(t.Context()), b)) })
-
-	if got := code(s.Status().Update(t.Context(), b.DeepCopy())); got != http.StatusNotFound {
-		t.Errorf("an update of status: want 404, got %d", got)
-	}
-
-	if got := code(s.Status().Patch(t.Context(), b.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{}}`)))); got != http.StatusNotFound {
-		t.Errorf("a patch of status: want 404, got %d", got)
-	}
-}
-
 // A CRD without the status subresource is a mistake that must not cost more than
 // the status: the name is stored, and deletion isn't held up.
-func TestGraftWithoutStatusSubresource(t *testing.T) {
-	s := withoutStatusServer(t)
+func TestWithoutStatusSubresource(t *testing.T) {
+	of := withoutStatusKind()
+	scheme := runtime.NewScheme()
+	must(t, "AddToScheme()", corev1.AddToScheme(scheme))
+	scheme.AddKnownTypeWithName(of, &sample.Bucket{})
+	scheme.AddKnownTypeWithName(of.GroupVersion().WithKind(of.Kind+"List"), &sample.BucketList{})
+	metav1.AddToGroupVersion(scheme, of.GroupVersion())
+
+	c, err := client.New(plane.Config(), client.Options{Scheme: scheme})
+	must(t, "client.New()", err)
+
+	s := server{c}
 	world := cloud.New(cloud.Options{RequestLatency: time.Millisecond})
 
 	b := sample.NewBucket(namespace, "one")
-	s.create(t, b)
+	s.createFor(t, b)
+
+	// The seams rely on this.
+	for what, err := range map[string]error{
+		"update": s.Status().Update(t.Context(), b.DeepCopy()),
+		"patch":  s.Status().Patch(t.Context(), b.DeepCopy(), mergePatch(`{"status":{}}`)),
+	} {
+		if got := code(err); got != http.StatusNotFound {
+			t.Errorf("%s of status: want 404, got %d", what, got)
+		}
+	}
 
 	start(t, graft, setup{
 		connectors: asyncConnectors(world),
 		poll:       50 * time.Millisecond,
-		scheme:     withoutStatusScheme(t),
-		kinds:      []resource.ManagedKind{resource.ManagedKind(withoutStatusKind())},
+		scheme:     scheme,
+		kinds:      []resource.ManagedKind{resource.ManagedKind(of)},
 	})
 
 	eventually(t, "the external name is stored", func() (bool, string) {
@@ -110,8 +85,7 @@ func TestGraftWithoutStatusSubresource(t *testing.T) {
 
 	s.remove(t, b)
 	eventually(t, "the object is gone", func() (bool, string) {
-		err := s.Get(t.Context(), client.ObjectKeyFromObject(b), b)
-		return kerrors.IsNotFound(err), ""
+		return kerrors.IsNotFound(s.Get(t.Context(), client.ObjectKeyFromObject(b), b)), ""
 	})
 
 	if got := world.Inventory(); len(got) != 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	upstreammanaged "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,18 +21,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
+
+// grace stands for the time after the grace period that upstream grants a new
+// external resource to show up.
+const grace = time.Nanosecond
 
 // A flavour is what the provider is built with.
 type flavour struct {
-	name  string
-	graft bool
+	name string
 
 	// build a reconciler. If that has a Source, its controller watches it.
 	build func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler
@@ -40,16 +44,69 @@ type flavour struct {
 
 var (
 	upstream = flavour{name: "Upstream", build: newUpstream}
-	graft    = flavour{name: "Graft", graft: true, build: newGraft}
+	graft    = flavour{name: "Graft", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
+		return newGraft(m, of, s)
+	}}
 )
 
+func newUpstream(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
+	var connect upstreammanaged.ReconcilerOption
+	if of.Kind == sample.BucketKind && s.connectors.typed != nil {
+		connect = upstreammanaged.WithTypedExternalConnector(s.connectors.typed)
+	} else {
+		connect = upstreammanaged.WithExternalConnector(s.connectors.untyped)
+	}
+
+	return upstreammanaged.NewReconciler(m, of,
+		upstreammanaged.WithManagementPolicies(),
+		upstreammanaged.WithInitializers(),
+		upstreammanaged.WithCreationGracePeriod(grace),
+		upstreammanaged.WithPollInterval(s.pollInterval()),
+		connect)
+}
+
+// newGraft is the same but for the import.
+func newGraft(m ctrl.Manager, of resource.ManagedKind, s setup, o ...managed.ReconcilerOption) reconcile.Reconciler {
+	var connect managed.ReconcilerOption
+	if of.Kind == sample.BucketKind && s.connectors.typed != nil {
+		connect = managed.WithTypedExternalConnector(s.connectors.typed)
+	} else {
+		connect = managed.WithExternalConnector(s.connectors.untyped)
+	}
+
+	return managed.NewReconciler(m, of, append([]managed.ReconcilerOption{
+		managed.WithManagementPolicies(),
+		managed.WithInitializers(),
+		managed.WithCreationGracePeriod(grace),
+		managed.WithPollInterval(s.pollInterval()),
+		connect,
+	}, o...)...)
+}
+
+// An asyncReconciler is one whose controller hears of the ends of operations.
+type asyncReconciler struct {
+	reconcile.Reconciler
+
+	tracker *asyncstate.Tracker
+}
+
+func (r asyncReconciler) Source() source.Source { return r.tracker.Source() }
+
+// newAsync is Graft with one option more.
+func newAsync(m ctrl.Manager, of resource.ManagedKind, s setup, connect func(t *asyncstate.Tracker) connectors, o ...asyncstate.TrackerOption) asyncReconciler {
+	t := asyncstate.NewTracker(m.GetClient(), append([]asyncstate.TrackerOption{asyncstate.WithLiveReader(m.GetAPIReader())}, o...)...)
+	s.connectors = connect(t)
+
+	return asyncReconciler{Reconciler: newGraft(m, of, s, managed.WithAsync(t)), tracker: t}
+}
+
 // connectors of one process of the provider: untyped for Databases, typed for
-// Buckets.
+// Buckets, unless it is nil.
 type connectors struct {
 	untyped managed.ExternalConnector
 	typed   managed.TypedExternalConnector[*sample.Bucket]
 
-	// wait for what the connectors have running.
+	// wait for what the connectors have running, unless it is nil.
 	wait func()
 
 	// disconnects returns how many reconciles have come to their ends, of those
@@ -57,45 +114,29 @@ type connectors struct {
 	disconnects func() int
 }
 
-// typedFor returns the typed connector if that is the one for a kind.
-func (c connectors) typedFor(of resource.ManagedKind) managed.TypedExternalConnector[*sample.Bucket] {
-	if of.Kind == sample.BucketKind {
-		return c.typed
-	}
-
-	return nil
-}
-
 // syncConnectors do everything while they are called.
-func syncConnectors(world *cloud.Cloud, o ...sample.Option) connectors {
-	untyped := sample.NewSync[resource.Managed](world, o...)
-	typed := sample.NewSync[*sample.Bucket](world, o...)
+func syncConnectors(world *cloud.Cloud) connectors {
+	untyped, typed := sample.NewSync[resource.Managed](world), sample.NewSync[*sample.Bucket](world)
 
 	return connectors{
 		untyped:     untyped,
 		typed:       typed,
-		wait:        func() {},
 		disconnects: func() int { return untyped.Disconnects() + typed.Disconnects() },
 	}
 }
 
 // asyncConnectors return connectors that report the result of an operation with the
 // next Observe. They keep it in memory only.
-func asyncConnectors(world *cloud.Cloud) connectors {
-	return asyncConnectorsWith(world)
+func asyncConnectors(world *cloud.Cloud, o ...sample.Option) connectors {
+	o = append(o, sample.WithBackground())
+	untyped, typed := sample.NewAsync[resource.Managed](world, o...), sample.NewAsync[*sample.Bucket](world, o...)
+
+	return connectors{untyped: untyped, typed: typed, wait: func() { untyped.Wait(); typed.Wait() }}
 }
 
-func asyncConnectorsWith(world *cloud.Cloud, o ...sample.Option) connectors {
-	o = append(o, sample.WithBackground())
-	untyped := sample.NewAsync[resource.Managed](world, o...)
-	typed := sample.NewAsync[*sample.Bucket](world, o...)
-
-	return connectors{
-		untyped:     untyped,
-		typed:       typed,
-		wait:        func() { untyped.Wait(); typed.Wait() },
-		disconnects: func() int { return untyped.Disconnects() + typed.Disconnects() },
-	}
+// lastingConnectors create until the external resource is ready.
+func lastingConnectors(world *cloud.Cloud) connectors {
+	return connectors{untyped: sample.NewLasting[resource.Managed](world), typed: sample.NewLasting[*sample.Bucket](world)}
 }
 
 // A setup is how a provider is set up.
@@ -105,21 +146,11 @@ type setup struct {
 	// poll is an hour, which no test waits for, if it is zero.
 	poll time.Duration
 
-	// finalizer is the default one if it is nil.
-	finalizer resource.Finalizer
-
-	// events are those that Crossplane's providers use if it is nil.
-	events predicate.Predicate
-
-	// traffic sees the provider's requests, if it isn't nil.
-	traffic *traffic
-
 	// wrap stands between the provider and the API server, if it isn't nil.
 	wrap transport.WrapperFunc
 
-	// impersonate is the user of the provider. If it is zero, the user may do
-	// everything.
-	impersonate rest.ImpersonationConfig
+	// user of the provider. If it is empty, the provider may do everything.
+	user string
 
 	// scheme and kinds are the sample's if they are nil.
 	scheme *runtime.Scheme
@@ -134,27 +165,16 @@ func (s setup) pollInterval() time.Duration {
 	return s.poll
 }
 
-// grace stands for the time after the grace period that upstream grants a new
-// external resource to show up.
-func (setup) grace() time.Duration { return time.Nanosecond }
-
 // A provider is a process of the provider. It has a manager, with a cache, and
 // a controller with two workers for each kind.
-type provider struct {
-	client client.Client
-	stop   func()
-}
+type provider struct{ stop func() }
 
 // start a provider. It is stopped at the test's end at the latest.
 func start(t *testing.T, f flavour, s setup) *provider {
 	t.Helper()
 
 	cfg := plane.Config()
-	cfg.Impersonate = s.impersonate
-
-	if s.traffic != nil {
-		cfg.Wrap(s.traffic.wrap)
-	}
+	cfg.Impersonate.UserName = s.user
 
 	if s.wrap != nil {
 		cfg.Wrap(s.wrap)
@@ -165,80 +185,93 @@ func start(t *testing.T, f flavour, s setup) *provider {
 	}
 
 	if s.kinds == nil {
-		s.kinds = []resource.ManagedKind{sample.DatabaseManagedKind(), sample.BucketManagedKind()}
+		s.kinds = sampleKinds()
 	}
 
-	if s.events == nil {
-		s.events = resource.DesiredStateChanged()
-	}
-
-	m, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:                 s.scheme,
-		Metrics:                metricsserver.Options{BindAddress: "0"},
-		HealthProbeBindAddress: "0",
-		Controller: config.Controller{
-			// Names are unique in a process, and this one runs many providers.
-			SkipNameValidation: ptr.To(true),
-			// The priority queue of controller-runtime v0.23 can hold a lock for
-			// ever when it is shut down with work left, and lets objects that
-			// nothing happened to since the start starve when others keep the
-			// workers busy.
-			UsePriorityQueue: ptr.To(false),
-		},
-	})
+	m, err := newManager(cfg, ctrl.Options{Scheme: s.scheme})
 	must(t, "ctrl.NewManager()", err)
 
 	for _, k := range s.kinds {
-		b := ctrl.NewControllerManagedBy(m).
-			For(newObject(t, s.scheme, k)).
-			WithEventFilter(s.events).
-			WithOptions(controller.Options{
-				MaxConcurrentReconciles: 2,
-				RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond),
-			})
-
-		r := f.build(m, k, s)
-		if w, ok := r.(interface{ Source() source.Source }); ok {
-			b.WatchesRawSource(w.Source())
-		}
-
-		must(t, "cannot add a controller", b.Complete(r))
+		must(t, "cannot add a controller", control(m, k, f.build(m, k, s), 2))
 	}
 
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
+	stop := background(t, m.Start)
 
-	go func() { ended <- m.Start(ctx) }()
+	p := &provider{stop: sync.OnceFunc(func() {
+		stop()
 
-	var once sync.Once
-
-	p := &provider{client: m.GetClient(), stop: func() {
-		once.Do(func() {
-			cancel()
-
-			if err := <-ended; err != nil {
-				t.Errorf("the manager ended with: %v", err)
-			}
-
+		if s.connectors.wait != nil {
 			s.connectors.wait()
-		})
-	}}
+		}
+	})}
 
 	t.Cleanup(p.stop)
 
 	return p
 }
 
-func newObject(t *testing.T, s *runtime.Scheme, of resource.ManagedKind) client.Object {
-	t.Helper()
+func sampleKinds() []resource.ManagedKind {
+	return []resource.ManagedKind{sample.DatabaseManagedKind(), sample.BucketManagedKind()}
+}
 
-	o, err := s.New(schema.GroupVersionKind(of))
-	must(t, "Scheme.New()", err)
-
-	co, ok := o.(client.Object)
-	if !ok {
-		t.Fatalf("%T is no object", o)
+// newManager returns one of many of this process.
+func newManager(cfg *rest.Config, o ctrl.Options) (ctrl.Manager, error) {
+	o.Metrics = metricsserver.Options{BindAddress: "0"}
+	o.HealthProbeBindAddress = "0"
+	o.Controller = config.Controller{
+		// Names are unique in a process.
+		SkipNameValidation: ptr.To(true),
+		// The priority queue of controller-runtime v0.23 can hold a lock for
+		// ever when it is shut down with work left, and lets objects that
+		// nothing happened to since the start starve when others keep the
+		// workers busy.
+		UsePriorityQueue: ptr.To(false),
 	}
 
-	return co
+	return ctrl.NewManager(cfg, o)
+}
+
+// control adds a controller of a kind to a manager.
+func control(m ctrl.Manager, of resource.ManagedKind, r reconcile.Reconciler, workers int) error {
+	o, err := m.GetScheme().New(schema.GroupVersionKind(of))
+	if err != nil {
+		return err
+	}
+
+	b := ctrl.NewControllerManagedBy(m).
+		For(o.(client.Object)). //nolint:forcetypeassert // So are all managed resources.
+		WithEventFilter(resource.DesiredStateChanged()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: quickly()})
+
+	if w, ok := r.(interface{ Source() source.Source }); ok {
+		b.WatchesRawSource(w.Source())
+	}
+
+	return b.Complete(r)
+}
+
+// quickly is a backoff that makes tests quick.
+func quickly() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond)
+}
+
+// background runs something until the test's end, or until it is stopped.
+func background(t *testing.T, start func(ctx context.Context) error) (stop func()) {
+	t.Helper()
+
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+
+	go func() { ended <- start(ctx) }()
+
+	stop = sync.OnceFunc(func() {
+		cancel()
+
+		if err := <-ended; err != nil {
+			t.Errorf("the manager ended with: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+
+	return stop
 }

@@ -13,8 +13,11 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	admissionregv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -27,7 +30,8 @@ import (
 const (
 	namespace = "default"
 
-	otherFinalizer = "example.org/other"
+	managedFinalizer = "finalizer.managedresource.crossplane.io"
+	otherFinalizer   = "example.org/other"
 
 	// patience bounds every wait. What is waited for usually takes a second or
 	// two.
@@ -44,7 +48,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 
 	s := runtime.NewScheme()
-	must(t, "AddToScheme()", errors.Join(sample.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s)))
+	must(t, "AddToScheme()", errors.Join(sample.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s), rbacv1.AddToScheme(s), admissionregv1.AddToScheme(s)))
 
 	return s
 }
@@ -67,14 +71,42 @@ func newServer(t *testing.T) server {
 func (s server) purge(t *testing.T) {
 	t.Helper()
 
-	// The test's own context has ended when its cleanup runs.
-	ctx := context.WithoutCancel(t.Context())
-
-	left := s.list(ctx, t)
-	for _, mg := range left {
-		must(t, "cannot clean up", client.IgnoreNotFound(s.Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
-		must(t, "cannot clean up", client.IgnoreNotFound(s.Delete(ctx, mg)))
+	for _, mg := range s.list(context.WithoutCancel(t.Context()), t) {
+		s.erase(t, mg)
 	}
+}
+
+// allow a user to do what rules say, until the test's end.
+func (s server) allow(t *testing.T, user string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+
+	named := metav1.ObjectMeta{Name: user}
+	s.createFor(t,
+		&rbacv1.ClusterRole{ObjectMeta: named, Rules: rules},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: named,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+		})
+}
+
+// createFor creates objects that are removed at the test's end, whatever holds them.
+func (s server) createFor(t *testing.T, os ...client.Object) {
+	t.Helper()
+
+	for _, o := range os {
+		must(t, "Create()", s.Create(t.Context(), o))
+		t.Cleanup(func() { s.erase(t, o) })
+	}
+}
+
+// erase an object, whatever holds it, when the test's own context has ended.
+func (s server) erase(t *testing.T, o client.Object) {
+	t.Helper()
+
+	ctx := context.WithoutCancel(t.Context())
+	must(t, "cannot clean up", client.IgnoreNotFound(s.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))))
+	must(t, "cannot clean up", client.IgnoreNotFound(s.Patch(ctx, o, mergePatch(`{"metadata":{"finalizers":null}}`))))
 }
 
 // list returns all managed resources, by UID.
@@ -131,9 +163,7 @@ func (s server) remove(t *testing.T, fleet ...sample.Instance) {
 // merge a JSON merge patch into each object.
 func (s server) merge(t *testing.T, patch string, fleet ...sample.Instance) {
 	t.Helper()
-	s.all(t, "Patch()", fleet, func(mg sample.Instance) error {
-		return s.Patch(t.Context(), mg, client.RawPatch(types.MergePatchType, []byte(patch)))
-	})
+	s.all(t, "Patch()", fleet, func(mg sample.Instance) error { return s.Patch(t.Context(), mg, mergePatch(patch)) })
 }
 
 // annotate each object.
@@ -207,6 +237,10 @@ func eventually(t *testing.T, what string, holds func() (ok bool, state string))
 	}
 }
 
+func mergePatch(body string) client.Patch {
+	return client.RawPatch(types.MergePatchType, []byte(body))
+}
+
 func must(t *testing.T, what string, err error) {
 	t.Helper()
 
@@ -244,11 +278,55 @@ func condition(mg resource.Conditioned, ct xpv2.ConditionType) string {
 	return string(c.Status) + "/" + string(c.Reason)
 }
 
+// isAvailable reports whether a managed resource is as it should be at rest.
 func isAvailable(mg sample.Instance) bool {
 	return condition(mg, xpv2.TypeReady) == "True/Available" && condition(mg, xpv2.TypeSynced) == "True/ReconcileSuccess"
 }
 
 func externalName(o client.Object) string { return meta.GetExternalName(o) }
+
+func lastHandled(t *testing.T, mg sample.Instance) string {
+	t.Helper()
+
+	h, ok := mg.(interface{ GetLastHandledReconcileAt() string })
+	if !ok {
+		t.Fatalf("%T doesn't keep the last reconcile request", mg)
+	}
+
+	return h.GetLastHandledReconcileAt()
+}
+
+// size of a managed resource's external resource.
+func size(world *cloud.Cloud, mg sample.Instance) string {
+	for _, r := range world.Inventory() {
+		if r.Owner == string(mg.GetUID()) {
+			return r.Properties["size"]
+		}
+	}
+
+	return ""
+}
+
+// owned checks that each managed resource has one external resource, had no other
+// one, and that there is none beside.
+func (s server) owned(t *testing.T, world *cloud.Cloud, n int) {
+	t.Helper()
+
+	all, owners := s.list(t.Context(), t), idsByOwner(world)
+	if len(all) != n || len(owners) != n || len(world.Inventory()) != n {
+		t.Errorf("want %d managed resources, and external resources of as many owners, got %d, and %d of %d", n, len(all), len(world.Inventory()), len(owners))
+	}
+
+	for uid, mg := range all {
+		if want := owners[uid]; want == "" || externalName(mg) != want {
+			t.Errorf("%T %s: want external name %q, got %q", mg, mg.GetName(), want, externalName(mg))
+		}
+
+		if st := world.Stats(string(uid)); st.Created != 1 {
+			t.Errorf("%T %s: want one external resource ever, got %+v", mg, mg.GetName(), st)
+		}
+	}
+}
 
 // idsByOwner returns the ids of the external resources by the UIDs of the managed
 // resources that they were created for.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"strings"
@@ -18,18 +19,16 @@ import (
 
 // A call is a class of requests to the API server.
 type call struct {
-	Method, Resource, Subresource string
+	Method, Resource, Name, Subresource string
+
+	// Refused requests were answered with a failure, or not at all.
+	Refused bool
 }
 
-// counts tells how many requests of each class were made, refused ones included.
+func (c call) reads() bool { return c.Method == http.MethodGet }
+
+// counts of requests whose answers have come.
 type counts map[call]int
-
-// writes returns how many requests change something, or could.
-func (c counts) writes() int { return c.sum(func(k call) bool { return k.Method != http.MethodGet }) }
-
-func (c counts) statusPuts() int {
-	return c.sum(func(k call) bool { return k.Method == http.MethodPut && k.Subresource == "status" })
-}
 
 func (c counts) sum(match func(call) bool) int {
 	n := 0
@@ -43,26 +42,29 @@ func (c counts) sum(match func(call) bool) int {
 	return n
 }
 
+// writes returns how many requests change something, or could.
+func (c counts) writes() int { return c.sum(func(k call) bool { return !k.reads() }) }
+
 // A fault is what happens to a request on its way.
 type fault int
 
 const (
 	noFault fault = iota
-	// The API server never sees the request, and the answer is a 409 or a 500.
+	// The API server never sees the request, and the answer is a failure, or
+	// doesn't come.
 	refuseConflict
 	refuseInternal
+	refuseForbidden
+	loseRequest
 	// The API server does what it was asked, and the answer gets lost.
 	loseAnswer
 )
 
-// A traffic counts the requests of one provider, and makes some of them fail.
+// A traffic counts the requests of one process, and makes some of them fail.
 type traffic struct {
 	// fault decides what happens to a request. It must be safe for concurrent
 	// use. No request fails if it is nil.
 	fault func(c call, body []byte) fault
-
-	// watches hold back events, if it isn't nil.
-	watches *floodgate
 
 	mu     sync.Mutex
 	counts counts
@@ -76,62 +78,83 @@ func (t *traffic) counted() counts {
 	return maps.Clone(t.counts)
 }
 
+// since returns the requests that were made since.
+func (t *traffic) since(before counts) counts {
+	made := t.counted()
+	for k, n := range before {
+		if made[k] -= n; made[k] == 0 {
+			delete(made, k)
+		}
+	}
+
+	return made
+}
+
 // wrap the transport of a rest.Config.
 func (t *traffic) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		c := classify(r)
 
+		response, err := t.send(next, r, c)
+		c.Refused = err != nil || response.StatusCode >= http.StatusMultipleChoices
+
 		t.mu.Lock()
+		defer t.mu.Unlock()
+
 		if t.counts == nil {
 			t.counts = counts{}
 		}
 
 		t.counts[c]++
-		t.mu.Unlock()
 
-		if t.watches != nil && r.URL.Query().Get("watch") == "true" {
-			response, err := next.RoundTrip(r)
-			if err != nil {
-				return nil, err
-			}
+		return response, err
+	})
+}
 
-			return t.watches.through(r, response), nil
-		}
+func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.Response, error) {
+	if t.fault == nil {
+		return next.RoundTrip(r)
+	}
 
-		if t.fault == nil || r.Body == nil {
-			return next.RoundTrip(r)
-		}
+	var body []byte
 
-		body, err := io.ReadAll(r.Body)
+	if r.Body != nil {
+		var err error
+
+		body, err = io.ReadAll(r.Body)
 		_ = r.Body.Close()
 
 		if err != nil {
 			return nil, err
 		}
 
-		f := t.fault(c, body)
-
-		switch f {
-		case refuseConflict:
-			return answer(r, http.StatusConflict, metav1.StatusReasonConflict)
-		case refuseInternal:
-			return answer(r, http.StatusInternalServerError, metav1.StatusReasonInternalError)
-		case noFault, loseAnswer:
-		}
-
 		r = r.Clone(r.Context())
 		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
 
-		response, err := next.RoundTrip(r)
-		if err != nil || f == noFault {
-			return response, err
-		}
+	switch t.fault(c, body) {
+	case refuseConflict:
+		return answer(r, http.StatusConflict, metav1.StatusReasonConflict)
+	case refuseInternal:
+		return answer(r, http.StatusInternalServerError, metav1.StatusReasonInternalError)
+	case refuseForbidden:
+		return answer(r, http.StatusForbidden, metav1.StatusReasonForbidden)
+	case loseRequest:
+		return nil, fmt.Errorf("injected: no answer: %w", os.ErrDeadlineExceeded)
+	case noFault:
+		return next.RoundTrip(r)
+	case loseAnswer:
+	}
 
-		_, _ = io.Copy(io.Discard, response.Body)
-		_ = response.Body.Close()
+	response, err := next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
 
-		return nil, fmt.Errorf("injected: the answer got lost: %w", os.ErrDeadlineExceeded)
-	})
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+
+	return nil, fmt.Errorf("injected: the answer got lost: %w", os.ErrDeadlineExceeded)
 }
 
 type roundTripper func(r *http.Request) (*http.Response, error)
@@ -162,8 +185,6 @@ func answer(r *http.Request, code int32, reason metav1.StatusReason) (*http.Resp
 
 // classify a request by its path: /apis/group/version[/namespaces/namespace]/resource[/name[/subresource]]
 func classify(r *http.Request) call {
-	c := call{Method: r.Method}
-
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if len(path) > 3 && path[0] == "apis" {
 		path = path[3:]
@@ -173,10 +194,69 @@ func classify(r *http.Request) call {
 		path = path[2:]
 	}
 
-	c.Resource = path[0]
-	if len(path) > 2 {
-		c.Subresource = path[2]
+	path = append(path, "", "")
+
+	return call{Method: r.Method, Resource: path[0], Name: path[1], Subresource: path[2]}
+}
+
+// exceptWatches wraps a transport for all requests but those to watch.
+func exceptWatches(wrap func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		wrapped := wrap(next)
+
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Get("watch") == "true" {
+				return next.RoundTrip(r)
+			}
+
+			return wrapped.RoundTrip(r)
+		})
+	}
+}
+
+// dice decide what fails. They are safe for concurrent use. The same seed gives
+// the same throws, though not to the same requests.
+type dice struct {
+	mu      sync.Mutex
+	rand    *rand.Rand
+	faults  []fault
+	percent int
+	thrown  int
+}
+
+func newDice(percent int, faults ...fault) *dice {
+	d := &dice{rand: rand.New(rand.NewPCG(1, 0))}
+	d.set(percent, faults...)
+
+	return d
+}
+
+// set how requests fail from now on, and how many of 100.
+func (d *dice) set(percent int, faults ...fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	d.percent, d.faults = percent, faults
+}
+
+// throw returns a fault, usually none.
+func (d *dice) throw() fault {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	if len(d.faults) == 0 || d.rand.IntN(100) >= d.percent {
+		return noFault
 	}
 
-	return c
+	d.thrown++
+
+	return d.faults[d.rand.IntN(len(d.faults))]
+}
+
+// count the faults so far.
+func (d *dice) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	return d.thrown
 }

@@ -173,22 +173,6 @@ func (o operator) undefine(ctx context.Context, s served) error {
 	})
 }
 
-// terminating returns what the API server says about the deletion of a
-// definition.
-func (o operator) terminating(ctx context.Context, s served) string {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-
-	u, err := o.Resource(crds).Get(ctx, s.definition().GetName(), metav1.GetOptions{})
-	if err != nil {
-		return err.Error()
-	}
-
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-
-	return fmt.Sprintf("deleted at %s, finalizers %v, conditions %v", u.GetDeletionTimestamp(), u.GetFinalizers(), conditions)
-}
-
 // poll until done or the context ends. A try that fails, or isn't answered in
 // five seconds, is made again.
 func (o operator) poll(ctx context.Context, done func(ctx context.Context) (bool, error)) error {
@@ -461,7 +445,3 @@ func footprint() (heap uint64, goroutines int) {
 func reconciling(fn reconcile.Func) watch.ControllerOption {
 	return watch.WithRuntimeOptions(controller.Options{Reconciler: fn})
 }
-
-func numGoroutine() int { return runtime.NumGoroutine() }
-
-func heardOf() map[types.UID]string { return map[types.UID]string{} }

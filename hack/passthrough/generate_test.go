@@ -169,11 +169,6 @@ func TestGenerateRefuses(t *testing.T) {
 			upstream: `func F(o []ReconcilerOption) {}`,
 			want:     "F: a parameter refers to Reconciler or ReconcilerOption",
 		},
-		"ReconcilerResult": {
-			reason:   "We can't turn upstream's reconciler into ours.",
-			upstream: `func F() (*Reconciler, error) { return nil, nil }`,
-			want:     "F: a result refers to Reconciler or ReconcilerOption",
-		},
 		"ReconcilerInType": {
 			reason:   "An alias would hand out upstream's reconciler.",
 			upstream: `type T interface{ M(map[string]chan *Reconciler) }`,

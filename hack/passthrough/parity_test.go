@@ -56,42 +56,6 @@ func TestParity(t *testing.T) {
 			add:    `func FreshFunction(n int) error { return nil }`,
 			want:   []Difference{{Symbol: "FreshFunction", Problem: "is missing (a function upstream)"}},
 		},
-		"NewOption": {
-			reason: "A new option is named.",
-			add:    `func WithFreshOption() ReconcilerOption { return nil }`,
-			want:   []Difference{{Symbol: "WithFreshOption", Problem: "is missing (a function upstream)"}},
-		},
-		"NewType": {
-			reason: "A new type is named.",
-			add:    `type FreshType struct{}`,
-			want:   []Difference{{Symbol: "FreshType", Problem: "is missing (a type upstream)"}},
-		},
-		"NewDeprecatedSpelling": {
-			reason: "A new alias is named.",
-			add:    `type FreshConnecter[managed interface{ comparable }] = map[managed]int`,
-			want:   []Difference{{Symbol: "FreshConnecter", Problem: "is missing (a type upstream)"}},
-		},
-		"NewConstant": {
-			reason: "A new constant is named.",
-			add:    `const FreshConstant = 1`,
-			want:   []Difference{{Symbol: "FreshConstant", Problem: "is missing (a constant upstream)"}},
-		},
-		"NewVariable": {
-			reason: "A new variable is named.",
-			add:    `var FreshVariable = 1`,
-			want:   []Difference{{Symbol: "FreshVariable", Problem: "is missing (a variable upstream)"}},
-		},
-		"NewMethodOfReconciler": {
-			reason: "A new method of Reconciler is named.",
-			add:    `func (r *Reconciler) FreshMethod() {}`,
-			want:   []Difference{{Symbol: "Reconciler.FreshMethod", Problem: "is missing (a method upstream)"}},
-		},
-		"ChangedSignature": {
-			reason: "A function whose parameters change is named.",
-			remove: "ControllerName",
-			add:    `func ControllerName(kind string, more ...string) string { return "" }`,
-			want:   []Difference{{Symbol: "ControllerName", Problem: "should be func(string, ...string) string, but is func(string) string"}},
-		},
 		"ChangedConstraint": {
 			reason: "A generic option whose constraint changes is named, and nothing else that is generic.",
 			remove: "WithTypedExternalConnector",
@@ -101,12 +65,6 @@ func TestParity(t *testing.T) {
 				Problem: "should be func[$0 " + resourcePath + ".ModernManaged](upstream.TypedExternalConnector[$0]) ours.ReconcilerOption, " +
 					"but is func[$0 " + resourcePath + ".Managed](upstream.TypedExternalConnector[$0]) ours.ReconcilerOption",
 			}},
-		},
-		"ChangedConstant": {
-			reason: "A constant that ours doesn't follow is named.",
-			remove: "FinalizerName",
-			add:    `const FinalizerName = "another"`,
-			want:   []Difference{{Symbol: "FinalizerName", Problem: `is "another" upstream, but "finalizer.managedresource.crossplane.io" here`}},
 		},
 	}
 

@@ -12,14 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // The first run builds everything.
@@ -44,41 +37,14 @@ func TestControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	plane, err := Start(ctx, Options{Assets: assets, CRDs: []*apiextensionsv1.CustomResourceDefinition{widgets()}})
+	plane, err := Start(ctx, Options{Assets: assets})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("started in %s", time.Since(began).Round(time.Millisecond))
-	c, err := client.New(plane.Config(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
+	if !answers(plane.Config()) {
+		t.Error("The API server doesn't answer.")
 	}
-
-	t.Run("Namespace", func(t *testing.T) {
-		began := time.Now()
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "to-be-deleted"}}
-		content := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "content", Namespace: ns.Name}}
-		create(ctx, t, c, ns, content)
-		if err := c.Delete(ctx, ns); err != nil {
-			t.Fatal(err)
-		}
-		untilGone(ctx, t, c, ns, content)
-		t.Logf("gone in %s", time.Since(began).Round(time.Millisecond))
-	})
-
-	t.Run("Foreground", func(t *testing.T) {
-		owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner", Namespace: "default"}}
-		testForeground(ctx, t, plane, c, owner, "v1", "ConfigMap")
-	})
-
-	t.Run("ForegroundOfCustomResource", func(t *testing.T) {
-		owner := &unstructured.Unstructured{}
-		owner.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"})
-		owner.SetName("owner")
-		owner.SetNamespace("default")
-		testForeground(ctx, t, plane, c, owner, "example.org/v1", "Widget")
-	})
-
 	began = time.Now()
 	if err := plane.Stop(); err != nil {
 		t.Errorf("stop: %v", err)
@@ -95,50 +61,7 @@ func TestControlPlane(t *testing.T) {
 	}
 }
 
-// testForeground deletes owner in the foreground: it stays until what it owns,
-// which a finalizer holds, is gone.
-func testForeground(ctx context.Context, t *testing.T, plane *ControlPlane, c client.Client, owner client.Object, apiVersion, kind string) {
-	t.Helper()
-	began := time.Now()
-	create(ctx, t, c, owner)
-	block := true
-	owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "owned-", Namespace: owner.GetNamespace(), Finalizers: []string{"example.org/held"},
-		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: apiVersion, Kind: kind, Name: owner.GetName(), UID: owner.GetUID(), BlockOwnerDeletion: &block,
-		}},
-	}}
-	create(ctx, t, c, owned)
-
-	// An owner goes at once if the collector hears of its deletion before it
-	// hears of what it owns. It hears of ConfigMaps in their order, so once it has
-	// collected a later one it knows this one.
-	if err := plane.manager.waitUntilCollecting(ctx, plane.Config()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Delete(ctx, owner, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
-		t.Fatal(err)
-	}
-	until(t, func() bool {
-		if err := c.Get(ctx, client.ObjectKeyFromObject(owned), owned); err != nil {
-			t.Fatal(err)
-		}
-		return !owned.GetDeletionTimestamp().IsZero()
-	})
-	if err := c.Get(ctx, client.ObjectKeyFromObject(owner), owner); err != nil {
-		t.Fatalf("The owner waits for what it owns: %v", err)
-	}
-	if diff := cmp.Diff([]string{metav1.FinalizerDeleteDependents}, owner.GetFinalizers()); diff != "" {
-		t.Errorf("The owner waits for what it owns: -want, +got:\n%s", diff)
-	}
-	owned.Finalizers = nil
-	if err := c.Update(ctx, owned); err != nil {
-		t.Fatal(err)
-	}
-	untilGone(ctx, t, c, owned, owner)
-	t.Logf("gone in %s", time.Since(began).Round(time.Millisecond))
-}
-
+// A controller manager that ends early is an error that has its last words.
 func TestControlPlaneWithoutManager(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), integrationTimeout)
 	defer cancel()
@@ -166,28 +89,6 @@ func TestControlPlaneWithoutManager(t *testing.T) {
 	}
 }
 
-func create(ctx context.Context, t *testing.T, c client.Client, objs ...client.Object) {
-	t.Helper()
-	for _, o := range objs {
-		if err := c.Create(ctx, o); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func untilGone(ctx context.Context, t *testing.T, c client.Client, objs ...client.Object) {
-	t.Helper()
-	for _, o := range objs {
-		until(t, func() bool {
-			err := c.Get(ctx, client.ObjectKeyFromObject(o), o)
-			if err != nil && !kerrors.IsNotFound(err) {
-				t.Fatal(err)
-			}
-			return err != nil
-		})
-	}
-}
-
 // answers reports whether an API server answers.
 func answers(config *rest.Config) bool {
 	h, err := rest.HTTPClientFor(config)
@@ -200,19 +101,4 @@ func answers(config *rest.Config) bool {
 	}
 	_ = response.Body.Close()
 	return response.StatusCode == http.StatusOK
-}
-
-func widgets() *apiextensionsv1.CustomResourceDefinition {
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.org"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "example.org",
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"},
-			Scope: apiextensionsv1.NamespaceScoped,
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
-			}},
-		},
-	}
 }

@@ -85,16 +85,3 @@ func TestManualClockSleep(t *testing.T) {
 		})
 	}
 }
-
-func TestRealClockSleep(t *testing.T) {
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-
-	if err := (RealClock{}).Sleep(cancelled, time.Hour); !errors.Is(err, context.Canceled) {
-		t.Errorf("Sleep: want %v, got %v", context.Canceled, err)
-	}
-
-	if err := (RealClock{}).Sleep(t.Context(), time.Millisecond); err != nil {
-		t.Errorf("Sleep: %v", err)
-	}
-}

@@ -3,9 +3,6 @@ package cloud
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -102,32 +99,6 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-func TestAsynchronousDelete(t *testing.T) {
-	clock := NewManualClock(time.Time{})
-	c := New(Options{Clock: clock, GoneAfter: time.Minute})
-	s := login(t, c)
-	r := create(t, s, CreateRequest{Kind: "Database", Name: "mine"})
-
-	if err := s.Delete(t.Context(), r.ID); err != nil {
-		t.Fatalf("Delete(): %v", err)
-	}
-
-	if got, err := s.Get(t.Context(), r.ID); err != nil || got.State != StateDeleting {
-		t.Errorf("Get(): want state %s, got %s and error %v", StateDeleting, got.State, err)
-	}
-
-	if _, err := s.Update(t.Context(), r.ID, nil); !errors.Is(err, ErrDeleting) {
-		t.Errorf("Update(): want %v, got %v", ErrDeleting, err)
-	}
-
-	if _, err := s.Create(t.Context(), CreateRequest{Kind: "Database", Name: "mine"}); !errors.Is(err, ErrAlreadyExists) {
-		t.Errorf("Create() of the same name: want %v, got %v", ErrAlreadyExists, err)
-	}
-
-	clock.Advance(time.Minute)
-	create(t, s, CreateRequest{Kind: "Database", Name: "mine"})
-}
-
 func TestEventualConsistency(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -152,12 +123,6 @@ func TestEventualConsistency(t *testing.T) {
 			opts:    Options{VisibleAfterReads: 1, GoneAfterReads: 2},
 			created: []error{ErrNotFound, nil, nil},
 			deleted: []error{nil, nil, ErrNotFound, ErrNotFound},
-		},
-		"ByBoth": {
-			reason:  "If both are asked for, both have to be over.",
-			opts:    Options{VisibleAfter: time.Minute, VisibleAfterReads: 3, GoneAfter: 3 * time.Minute, GoneAfterReads: 1},
-			created: []error{ErrNotFound, ErrNotFound, ErrNotFound, nil},
-			deleted: []error{nil, nil, nil, ErrNotFound},
 		},
 	}
 
@@ -239,34 +204,10 @@ func TestHooks(t *testing.T) {
 			},
 			want: []string{"db-0001 1", "db-0002 "},
 		},
-		"UpdateAnswerLost": {
-			reason: "An update whose answer is lost has changed the resource.",
-			hooks:  Hooks{After: fail(OpUpdate)},
-			do: func(ctx context.Context, s *Session) error {
-				_, err := s.Update(ctx, "db-0001", map[string]string{"size": "2"})
-				return err
-			},
-			want: []string{"db-0001 2"},
-		},
-		"DeleteRefused": {
-			reason: "A delete that fails before it takes effect deletes nothing.",
-			hooks:  Hooks{Before: fail(OpDelete)},
-			do:     func(ctx context.Context, s *Session) error { return s.Delete(ctx, "db-0001") },
-			want:   []string{"db-0001 1"},
-		},
 		"DeleteAnswerLost": {
 			reason: "A delete whose answer is lost has deleted the resource.",
 			hooks:  Hooks{After: fail(OpDelete)},
 			do:     func(ctx context.Context, s *Session) error { return s.Delete(ctx, "db-0001") },
-		},
-		"CreateHeld": {
-			reason: "A hook around a create may keep it from ever taking effect.",
-			hooks:  Hooks{Around: func(context.Context, Call, Effect) error { return errBoom }},
-			do: func(ctx context.Context, s *Session) error {
-				_, err := s.Create(ctx, CreateRequest{Kind: "db"})
-				return err
-			},
-			want: []string{"db-0001 1"},
 		},
 		"CreateGivenUp": {
 			reason: "It may let it take effect when its caller has given up.",
@@ -441,11 +382,6 @@ func TestCreateIdempotency(t *testing.T) {
 			reqs:   []CreateRequest{{Kind: "db", Name: "db-0001"}, {Kind: "db"}},
 			want:   []answer{{ID: "db-0001"}, {ID: "db-0002"}},
 		},
-		"NoKind": {
-			reason: "A resource without a kind makes no sense.",
-			reqs:   []CreateRequest{{}},
-			want:   []answer{{Err: ErrInvalid}},
-		},
 	}
 
 	for name, tc := range cases {
@@ -484,141 +420,5 @@ func TestCredentials(t *testing.T) {
 
 	if _, err := s.List(t.Context(), Filter{}); err != nil {
 		t.Errorf("List() when no token is asked for: %v", err)
-	}
-}
-
-func TestSeed(t *testing.T) {
-	ids := func(seed uint64) []string {
-		s := login(t, New(Options{Seed: seed}))
-
-		return []string{create(t, s, CreateRequest{Kind: "db"}).ID, create(t, s, CreateRequest{Kind: "db"}).ID}
-	}
-
-	if diff := cmp.Diff([]string{"db-0001", "db-0002"}, ids(0)); diff != "" {
-		t.Errorf("without a seed: -want, +got:\n%s", diff)
-	}
-
-	if diff := cmp.Diff(ids(7), ids(7)); diff != "" {
-		t.Errorf("the same seed gives the same ids: -first, +second:\n%s", diff)
-	}
-
-	if cmp.Equal(ids(7), ids(8)) {
-		t.Errorf("another seed gives other ids, got %v twice", ids(7))
-	}
-}
-
-// TestRandomLives drives the cloud with random calls and compares its books with
-// a model of them.
-func TestRandomLives(t *testing.T) {
-	for seed := range uint64(200) {
-		rnd := rand.New(rand.NewPCG(seed, 0))
-		clock := NewSkippingClock(time.Time{})
-		c := New(Options{
-			Clock:             clock,
-			RequestLatency:    time.Duration(rnd.IntN(3)) * time.Second,
-			VisibleAfterReads: rnd.IntN(3),
-			GoneAfterReads:    rnd.IntN(3),
-			GoneAfter:         time.Duration(rnd.IntN(20)) * time.Second,
-		})
-		s := login(t, c)
-
-		made := map[string]bool{}
-		deleted := map[string]bool{}
-
-		for range 60 {
-			id := fmt.Sprintf("db-%04d", 1+rnd.IntN(8))
-
-			switch rnd.IntN(4) {
-			case 0:
-				r, err := s.Create(t.Context(), CreateRequest{Kind: "db", Owner: "me"})
-				if err != nil || made[r.ID] {
-					t.Fatalf("seed %d: Create(): want a new id, got %q and error %v", seed, r.ID, err)
-				}
-
-				made[r.ID] = true
-			case 1:
-				if err := s.Delete(t.Context(), id); err == nil {
-					deleted[id] = true
-				} else if !errors.Is(err, ErrNotFound) {
-					t.Fatalf("seed %d: Delete(): %v", seed, err)
-				}
-			case 2:
-				r, err := s.Get(t.Context(), id)
-				if err != nil && !errors.Is(err, ErrNotFound) {
-					t.Fatalf("seed %d: Get(): %v", seed, err)
-				}
-
-				if err == nil && (!made[id] || (r.State == StateDeleting) != deleted[id]) {
-					t.Fatalf("seed %d: Get(%s): state %s, made %t, deleted %t", seed, id, r.State, made[id], deleted[id])
-				}
-			case 3:
-				clock.Advance(time.Duration(rnd.IntN(5)) * time.Second)
-			}
-
-			inventory := c.Inventory()
-			exists := map[string]bool{}
-
-			for _, r := range inventory {
-				exists[r.ID] = true
-			}
-
-			for id := range made {
-				if !exists[id] && !deleted[id] {
-					t.Fatalf("seed %d: %s no longer exists, but it was not deleted", seed, id)
-				}
-			}
-
-			stats := c.Stats("me")
-			if stats.Existing != len(inventory) || stats.Created != len(made) || stats.Peak < stats.Existing || stats.Peak > stats.Created {
-				t.Fatalf("seed %d: Stats(): %+v with %d existing and %d made", seed, stats, len(inventory), len(made))
-			}
-		}
-	}
-}
-
-func TestConcurrentUse(t *testing.T) {
-	c := New(Options{GoneAfterReads: 1})
-	s := login(t, c)
-
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		seen = map[string]bool{}
-	)
-
-	for range 8 {
-		wg.Go(func() {
-			shared, err := s.Create(t.Context(), CreateRequest{Kind: "shared", Token: "one"})
-			if err != nil || shared.ID != "shared-0001" {
-				t.Errorf("Create() with a token: want shared-0001, got %q and error %v", shared.ID, err)
-			}
-
-			for range 20 {
-				r, err := s.Create(t.Context(), CreateRequest{Kind: "db", Owner: "me"})
-				if err != nil {
-					t.Errorf("Create(): %v", err)
-					return
-				}
-
-				mu.Lock()
-				if seen[r.ID] {
-					t.Errorf("Create(): %s was given twice", r.ID)
-				}
-				seen[r.ID] = true
-				mu.Unlock()
-
-				c.SetHooks(Hooks{})
-				_, _ = s.Update(t.Context(), r.ID, map[string]string{"size": "2"})
-				_, _ = s.List(t.Context(), Filter{Kind: "db"})
-				_ = s.Delete(t.Context(), r.ID)
-				_, _ = s.Get(t.Context(), r.ID)
-			}
-		})
-	}
-
-	wg.Wait()
-
-	if got := c.Stats("me"); got.Created != 160 || got.Existing != 0 {
-		t.Errorf("Stats(): want 160 created and none left, got %+v", got)
 	}
 }

@@ -2,10 +2,8 @@ package embedded_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -62,24 +60,6 @@ func must(t *testing.T, what string, err error) {
 
 func mergePatch(format string, args ...any) client.Patch {
 	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
-}
-
-func TestNewRefuses(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		opts   embedded.Options
-	}{
-		"NoScheme":    {reason: "Without a scheme nothing can be served."},
-		"UnknownKind": {reason: "The types of a CRD have to be known.", opts: embedded.Options{Scheme: runtime.NewScheme(), CRDs: sample.CRDs()}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if _, err := embedded.New(tc.opts); err == nil {
-				t.Errorf("\n%s\nNew(): want an error", tc.reason)
-			}
-		})
-	}
 }
 
 func TestCreate(t *testing.T) {
@@ -230,14 +210,6 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 			},
 			want: state{Version: true, Generation: 2, Size: 2, Finalizers: []string{finalizer}},
 		},
-		"MetadataUpdate": {
-			reason: "New annotations aren't a new generation.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
-				d.SetAnnotations(map[string]string{"a": "b"})
-				return c.Update(ctx, d)
-			},
-			want: state{Version: true, Generation: 1, Size: 1, Finalizers: []string{finalizer}},
-		},
 		"UpdateIgnoresStatus": {
 			reason: "An update of the object doesn't change its status.",
 			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
@@ -272,13 +244,6 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 			},
 			want: state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
 		},
-		"EmptyPatch": {
-			reason: "A patch that changes nothing is no new version.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
-				return c.Patch(ctx, d, mergePatch(`{"spec":{"forProvider":{"size":1}}}`))
-			},
-			want: state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
-		},
 		"StaleUpdate": {
 			reason: "An update of an old version is refused.",
 			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
@@ -296,13 +261,6 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 			},
 			refused: kerrors.IsInvalid,
 			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
-		},
-		"PatchOfThisUID": {
-			reason: "A patch that names the object's UID and version is done.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
-				return c.Patch(ctx, d, mergePatch(`{"metadata":{"uid":%q,"resourceVersion":%q},"spec":{"forProvider":{"size":2}}}`, d.UID, d.ResourceVersion))
-			},
-			want: state{Version: true, Generation: 2, Size: 2, Finalizers: []string{finalizer}},
 		},
 		"PatchOfAnotherUID": {
 			reason: "A patch that names another UID would change it, which is invalid.",
@@ -343,27 +301,12 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 			refused: kerrors.IsInvalid,
 			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
 		},
-		"DeletingAgain": {
-			reason:   "A second delete changes nothing.",
-			deleting: true,
-			write:    func(ctx context.Context, c client.Client, d *sample.Database) error { return c.Delete(ctx, d) },
-			want:     state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
-		},
 		"DeletingAddFinalizer": {
 			reason:   "An update can't add a finalizer to an object that is being deleted.",
 			deleting: true,
 			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
 				d.SetFinalizers(append(d.GetFinalizers(), "example.org/more"))
 				return c.Update(ctx, d)
-			},
-			refused: kerrors.IsInvalid,
-			want:    state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
-		},
-		"DeletingPatchFinalizer": {
-			reason:   "A patch can't add a finalizer to an object that is being deleted.",
-			deleting: true,
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
-				return c.Patch(ctx, d, mergePatch(`{"metadata":{"finalizers":[%q,"example.org/more"]}}`, finalizer))
 			},
 			refused: kerrors.IsInvalid,
 			want:    state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
@@ -375,15 +318,6 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 				return c.Apply(ctx, config(map[string]any{"metadata": map[string]any{
 					"name": "one", "finalizers": []any{finalizer, "example.org/more"},
 				}}), client.FieldOwner("test"), client.ForceOwnership)
-			},
-			refused: kerrors.IsInvalid,
-			want:    state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
-		},
-		"DeletingRemoveFinalizerOfAnotherUID": {
-			reason:   "A patch that names another UID can't remove the last finalizer.",
-			deleting: true,
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
-				return c.Patch(ctx, d, mergePatch(`{"metadata":{"uid":"other","finalizers":null}}`))
 			},
 			refused: kerrors.IsInvalid,
 			want:    state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
@@ -515,86 +449,6 @@ func TestCounts(t *testing.T) {
 
 	if got := s.Counts(); len(got) != 0 {
 		t.Errorf("Counts() after ResetCounts(): want none, got %v", got)
-	}
-}
-
-func TestConcurrentWriters(t *testing.T) {
-	s := serve(t)
-	ctx := t.Context()
-
-	must(t, "Create()", s.Client().Create(ctx, sample.NewDatabase("one")))
-
-	var wg sync.WaitGroup
-
-	for i := range 8 {
-		wg.Go(func() {
-			key := fmt.Sprintf("example.org/%d", i)
-
-			for n := range 10 {
-				d := sample.NewDatabase("one")
-
-				value, err := json.Marshal(fmt.Sprint(n))
-				if err != nil {
-					t.Errorf("Marshal(): %v", err)
-					return
-				}
-
-				if err := s.Client().Patch(ctx, d, mergePatch(`{"metadata":{"annotations":{%q:%s}}}`, key, value)); err != nil {
-					t.Errorf("Patch(): %v", err)
-				} else if d.GetAnnotations()[key] != fmt.Sprint(n) {
-					t.Errorf("Patch(): want the answer to hold what was written, got %v", d.GetAnnotations())
-				}
-			}
-		})
-	}
-
-	wg.Wait()
-}
-
-func TestManager(t *testing.T) {
-	s := serve(t)
-	m := s.Manager()
-
-	if m.GetClient() == nil || m.GetAPIReader() == nil || m.GetScheme() != s.Scheme() || m.GetRESTMapper() == nil {
-		t.Errorf("Manager(): want what the server has")
-	}
-
-	// More events than any channel would hold.
-	for range 1000 {
-		m.GetEventRecorder("test").Eventf(sample.NewDatabase("one"), nil, corev1.EventTypeNormal, "Reason", "Action", "note")
-	}
-
-	namespaced, err := s.Client().IsObjectNamespaced(&sample.Bucket{})
-	if err != nil || !namespaced {
-		t.Errorf("IsObjectNamespaced(Bucket): want true, got %t and error %v", namespaced, err)
-	}
-
-	if namespaced, err = s.Client().IsObjectNamespaced(&sample.Database{}); err != nil || namespaced {
-		t.Errorf("IsObjectNamespaced(Database): want false, got %t and error %v", namespaced, err)
-	}
-}
-
-func TestDrive(t *testing.T) {
-	boom := errors.New("boom")
-	r := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-		return reconcile.Result{RequeueAfter: time.Minute}, boom
-	})
-
-	trace := embedded.Drive(t.Context(), r, reconcile.Request{}, 3, nil)
-	if len(trace) != 3 || !errors.Is(trace.Err(), boom) || !trace[0].Requeued() {
-		t.Errorf("Drive(): want 3 steps with their errors, got %v", trace)
-	}
-
-	trace = embedded.Drive(t.Context(), r, reconcile.Request{}, 3, func(t embedded.Trace) bool { return len(t) == 1 })
-	if len(trace) != 1 {
-		t.Errorf("Drive() until one step was done: got %d", len(trace))
-	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-
-	if trace = embedded.Drive(ctx, r, reconcile.Request{}, 3, nil); len(trace) != 0 {
-		t.Errorf("Drive() with a cancelled context: want no step, got %d", len(trace))
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -32,33 +31,6 @@ func database(uid string) *sample.Database {
 	}
 
 	return d
-}
-
-func TestConnect(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		token  string
-		mg     resource.Managed
-		want   error
-	}{
-		"Ours":  {reason: "A database can be connected.", token: "good", mg: database("")},
-		"Login": {reason: "Without the right token nothing can.", token: "bad", mg: database(""), want: cloud.ErrUnauthenticated},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			c := sample.NewSync[resource.Managed](cloud.New(cloud.Options{Token: "good"}), sample.WithToken(tc.token))
-
-			if _, err := c.Connect(t.Context(), tc.mg); !errors.Is(err, tc.want) {
-				t.Errorf("\n%s\nConnect(): want error %v, got %v", tc.reason, tc.want, err)
-			}
-		})
-	}
-
-	c := sample.NewAsync[resource.Managed](cloud.New(cloud.Options{}))
-	if _, err := c.Connect(t.Context(), &fake.LegacyManaged{}); err == nil {
-		t.Errorf("Connect() of another provider's kind: want an error")
-	}
 }
 
 func TestDisconnect(t *testing.T) {
@@ -206,34 +178,6 @@ func TestCreateRequests(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestSyncErrors(t *testing.T) {
-	world := cloud.New(cloud.Options{})
-	e := connect(t, sample.NewSync[resource.Managed](world))
-	world.SetHooks(cloud.Hooks{Before: func(context.Context, cloud.Call) error { return errBoom }})
-
-	calls := map[string]func(d *sample.Database) error{
-		"Observe": func(d *sample.Database) error { _, err := e.Observe(t.Context(), d); return err },
-		"Create":  func(d *sample.Database) error { _, err := e.Create(t.Context(), d); return err },
-		"Update":  func(d *sample.Database) error { _, err := e.Update(t.Context(), d); return err },
-		"Delete":  func(d *sample.Database) error { _, err := e.Delete(t.Context(), d); return err },
-	}
-
-	for name, call := range calls {
-		t.Run(name, func(t *testing.T) {
-			d := database("mine")
-			if err := call(d); !errors.Is(err, errBoom) || meta.GetExternalName(d) != "mine" {
-				t.Errorf("want error %v and the name untouched, got %v and %q", errBoom, err, meta.GetExternalName(d))
-			}
-		})
-	}
-
-	world.SetHooks(cloud.Hooks{})
-
-	if _, err := e.Delete(t.Context(), database("gone")); err != nil {
-		t.Errorf("Delete() of what is gone already: %v", err)
 	}
 }
 

@@ -38,11 +38,6 @@ func TestRun(t *testing.T) {
 			args:   []string{"help"},
 			want:   want{stdout: usage},
 		},
-		"HelpFlag": {
-			reason: "So does who asks a command for it.",
-			args:   []string{"run", "-h"},
-			want:   want{stdout: usage},
-		},
 		"UnknownCommand": {
 			reason: "An unknown command is named.",
 			args:   []string{"biuld"},
@@ -52,11 +47,6 @@ func TestRun(t *testing.T) {
 			reason: "So is an unknown flag.",
 			args:   []string{"build", "-logs=x"},
 			want:   want{code: 2, stderr: "flag provided but not defined: -logs"},
-		},
-		"Argument": {
-			reason: "So is an argument that nothing would be done with.",
-			args:   []string{"build", "etcd"},
-			want:   want{code: 2, stderr: `build takes no argument "etcd"`},
 		},
 		"Build": {
 			reason: "Build prints the folder and nothing else.",
@@ -68,12 +58,6 @@ func TestRun(t *testing.T) {
 			reason: "A failure goes to standard error.",
 			assets: filepath.Join(complete, "none"),
 			args:   []string{"build"},
-			want:   want{code: 1, stderr: "no executable etcd"},
-		},
-		"RunFails": {
-			reason: "A failure to start does too.",
-			assets: filepath.Join(complete, "none"),
-			args:   []string{"run"},
 			want:   want{code: 1, stderr: "no executable etcd"},
 		},
 	}

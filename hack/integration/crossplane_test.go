@@ -5,14 +5,12 @@ package integration
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/conditions"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpunstructured "github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured"
@@ -23,16 +21,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -63,20 +57,15 @@ func newClaimant(c client.Client) reconcile.Reconciler {
 func (r *claimant) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	cm := claim.New(claim.WithGroupVersionKind(appKind()))
 	if err := r.client.Get(ctx, req.NamespacedName, cm); err != nil {
-		return reconcile.Result{}, errors.Wrap(resource.IgnoreNotFound(err), "cannot get claim")
+		return reconcile.Result{}, resource.IgnoreNotFound(err)
 	}
 
 	status := conditions.ObservedGenerationPropagationManager{}.For(cm)
 
-	if meta.IsPaused(cm) {
-		status.MarkConditions(xpv2.ReconcilePaused())
-		return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, cm), "cannot update status")
-	}
-
 	xr := composite.New(composite.WithGroupVersionKind(xappKind()), composite.WithSchema(composite.SchemaLegacy))
 	if ref := cm.GetResourceReference(); ref != nil {
 		if err := r.client.Get(ctx, client.ObjectKey{Name: ref.Name}, xr); resource.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, errors.Wrap(err, "cannot get composite resource")
+			return reconcile.Result{}, err
 		}
 	}
 
@@ -85,12 +74,12 @@ func (r *claimant) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	}
 
 	if err := r.finalizer.AddFinalizer(ctx, cm); err != nil {
-		return reconcile.Result{}, errors.Wrap(err, "cannot add finalizer")
+		return reconcile.Result{}, err
 	}
 
 	status.MarkConditions(xpv2.ReconcileSuccess(), xpv2.Available())
 
-	return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, cm), "cannot update status")
+	return reconcile.Result{}, r.client.Status().Update(ctx, cm)
 }
 
 func (r *claimant) delete(ctx context.Context, cm *claim.Unstructured, xr *composite.Unstructured) (reconcile.Result, error) {
@@ -101,7 +90,7 @@ func (r *claimant) delete(ctx context.Context, cm *claim.Unstructured, xr *compo
 		foreground := ptr.Deref(cm.GetCompositeDeletePolicy(), "") == xpv2.CompositeDeleteForeground
 
 		if meta.WasDeleted(xr) && foreground {
-			return reconcile.Result{Requeue: true}, errors.Wrap(r.client.Status().Update(ctx, cm), "cannot update status")
+			return reconcile.Result{Requeue: true}, r.client.Status().Update(ctx, cm)
 		}
 
 		do := &client.DeleteOptions{}
@@ -110,7 +99,7 @@ func (r *claimant) delete(ctx context.Context, cm *claim.Unstructured, xr *compo
 		}
 
 		if err := r.client.Delete(ctx, xr, do); resource.IgnoreNotFound(err) != nil {
-			status.MarkConditions(xpv2.ReconcileError(errors.Wrap(err, "cannot delete composite resource")))
+			status.MarkConditions(xpv2.ReconcileError(err))
 			_ = r.client.Status().Update(ctx, cm)
 
 			return reconcile.Result{}, err
@@ -122,12 +111,12 @@ func (r *claimant) delete(ctx context.Context, cm *claim.Unstructured, xr *compo
 	}
 
 	if err := r.finalizer.RemoveFinalizer(ctx, cm); err != nil {
-		return reconcile.Result{}, errors.Wrap(err, "cannot remove finalizer")
+		return reconcile.Result{}, err
 	}
 
 	status.MarkConditions(xpv2.ReconcileSuccess())
 
-	return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, cm), "cannot update status")
+	return reconcile.Result{}, r.client.Status().Update(ctx, cm)
 }
 
 // A composer treats composite resources of one kind as Crossplane 2.4's reconciler
@@ -149,18 +138,14 @@ func newComposer(k schema.GroupVersionKind, s composite.Schema) builder {
 func (r *composer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	xr := composite.New(composite.WithGroupVersionKind(r.kind), composite.WithSchema(r.schema))
 	if err := r.client.Get(ctx, req.NamespacedName, xr); err != nil {
-		return reconcile.Result{}, errors.Wrap(resource.IgnoreNotFound(err), "cannot get composite resource")
+		return reconcile.Result{}, resource.IgnoreNotFound(err)
 	}
 
 	status := conditions.ObservedGenerationPropagationManager{}.For(xr)
 
 	change, what := r.finalizer.AddFinalizer, xpv2.Available()
 
-	switch {
-	case meta.IsPaused(xr):
-		status.MarkConditions(xpv2.ReconcilePaused())
-		return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, xr), "cannot update status")
-	case meta.WasDeleted(xr):
+	if meta.WasDeleted(xr) {
 		change, what = r.finalizer.RemoveFinalizer, xpv2.Deleting()
 	}
 
@@ -171,12 +156,12 @@ func (r *composer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 			return reconcile.Result{Requeue: true}, nil
 		}
 
-		return reconcile.Result{}, errors.Wrap(err, "cannot change finalizers")
+		return reconcile.Result{}, err
 	}
 
 	status.MarkConditions(what, xpv2.ReconcileSuccess())
 
-	return reconcile.Result{}, errors.Wrap(r.client.Status().Update(ctx, xr), "cannot update status")
+	return reconcile.Result{}, r.client.Status().Update(ctx, xr)
 }
 
 // A crossplaneSetup is how Crossplane is set up.
@@ -190,21 +175,15 @@ type crossplaneSetup struct {
 	// limiter is one that makes tests quick, if it is nil.
 	limiter func() workqueue.TypedRateLimiter[reconcile.Request]
 
-	// events are all if it is nil.
-	events predicate.Predicate
-
 	// claims builds the reconciler of claims, if it isn't nil.
 	claims builder
 
 	// requests see Crossplane's requests but those to watch, if they aren't nil. The
 	// API server ends the watch of a slow client at an unknown time.
-	requests interface {
-		wrap(next http.RoundTripper) http.RoundTripper
-	}
+	requests *traffic
 
-	// impersonate is the user of Crossplane. If it is zero, the user may do
-	// everything.
-	impersonate rest.ImpersonationConfig
+	// user of Crossplane. If it is empty, Crossplane may do everything.
+	user string
 
 	// options are further ones of Graft's reconcilers.
 	options []reconciler.Option
@@ -226,70 +205,35 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
 	t.Helper()
 
 	cfg := plane.Config()
-	cfg.Impersonate = s.impersonate
+	cfg.Impersonate.UserName = s.user
 
 	if s.requests != nil {
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return exceptWatches(s.requests.wrap(next), next) })
+		cfg.Wrap(exceptWatches(s.requests.wrap))
 	}
-
-	m, err := ctrl.NewManager(cfg, ctrl.Options{
-		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: true}},
-		Metrics:                metricsserver.Options{BindAddress: "0"},
-		HealthProbeBindAddress: "0",
-		Controller: config.Controller{
-			SkipNameValidation: ptr.To(true),
-			// As in start.
-			UsePriorityQueue: ptr.To(false),
-		},
-	})
-	must(t, "ctrl.NewManager()", err)
-
-	x := &crossplane{rounds: map[schema.GroupVersionKind]map[client.ObjectKey]int{}, took: map[schema.GroupVersionKind][]time.Duration{}}
 
 	if s.claims == nil {
 		s.claims = newClaimant
 	}
 
+	if s.limiter == nil {
+		s.limiter = quickly
+	}
+
+	m, err := newManager(cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}})
+	must(t, "ctrl.NewManager()", err)
+
+	x := &crossplane{rounds: map[schema.GroupVersionKind]map[client.ObjectKey]int{}, took: map[schema.GroupVersionKind][]time.Duration{}}
 	x.add(t, m, s, appKind(), s.claims, reconciler.CompositeOfClaim(xappKind()), claimFinalizer)
 	x.add(t, m, s, xappKind(), newComposer(xappKind(), composite.SchemaLegacy), reconciler.ComposedResources(), compositeFinalizer)
 	x.add(t, m, s, stackKind(), newComposer(stackKind(), composite.SchemaModern), reconciler.ComposedResources(), compositeFinalizer)
-
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-
-	go func() { ended <- m.Start(ctx) }()
-
-	x.stop = sync.OnceFunc(func() {
-		cancel()
-
-		if err := <-ended; err != nil {
-			t.Errorf("the manager ended with: %v", err)
-		}
-	})
-	t.Cleanup(x.stop)
+	x.stop = background(t, m.Start)
 
 	return x
-}
-
-func exceptWatches(seen, unseen http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.URL.Query().Get("watch") == "true" {
-			return unseen.RoundTrip(r)
-		}
-
-		return seen.RoundTrip(r)
-	})
 }
 
 // add a controller of a kind.
 func (x *crossplane) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build builder, dependents reconciler.DependentLister, finalizer string) {
 	t.Helper()
-
-	if s.limiter == nil {
-		s.limiter = func() workqueue.TypedRateLimiter[reconcile.Request] {
-			return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond)
-		}
-	}
 
 	c := xpunstructured.NewClient(m.GetClient())
 
@@ -317,10 +261,6 @@ func (x *crossplane) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k sche
 		Named(k.Kind).
 		For(object(k, "", "")).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 10, RateLimiter: s.limiter()})
-
-	if s.events != nil {
-		b = b.WithEventFilter(s.events)
-	}
 
 	if k == appKind() {
 		b = b.Watches(object(xappKind(), "", ""), handler.EnqueueRequestsFromMapFunc(claimOf))

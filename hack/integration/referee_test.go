@@ -41,8 +41,8 @@ type act struct {
 type referee struct {
 	world *cloud.Cloud
 
-	// hold is called before each act takes effect, if it isn't nil.
-	hold func(ctx context.Context, a act)
+	// hold is called before each act takes effect.
+	hold func(a act)
 
 	mu     sync.Mutex
 	inside map[types.UID]int
@@ -51,7 +51,7 @@ type referee struct {
 }
 
 func newReferee(world *cloud.Cloud) *referee {
-	r := &referee{world: world, inside: map[types.UID]int{}}
+	r := &referee{world: world, hold: func(act) {}, inside: map[types.UID]int{}}
 	world.SetHooks(cloud.Hooks{Before: r.before})
 
 	return r
@@ -67,25 +67,18 @@ func (r *referee) before(ctx context.Context, c cloud.Call) error {
 		return nil
 	}
 
-	if r.hold != nil {
-		r.hold(ctx, a)
-	}
+	r.hold(a)
 
 	for _, is := range r.world.Inventory() {
 		// To ask for a name that is taken changes nothing.
 		if is.Owner != string(a.by) && a.op != cloud.OpCreate {
-			r.foul("%v of what is %s's", a, is.Owner)
+			r.mu.Lock()
+			r.fouls = append(r.fouls, fmt.Sprintf("%v of what is %s's", a, is.Owner))
+			r.mu.Unlock()
 		}
 	}
 
 	return nil
-}
-
-func (r *referee) foul(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	r.fouls = append(r.fouls, fmt.Sprintf(format, args...))
 }
 
 // enter notes that a managed resource acts, until leave is called.
@@ -128,6 +121,19 @@ func (r *referee) seen() []string {
 	return slices.Clone(r.fouls)
 }
 
+// check that nothing went wrong, and nothing is left.
+func (r *referee) check(t *testing.T) {
+	t.Helper()
+
+	if fouls := r.seen(); len(fouls) > 0 {
+		t.Errorf("want no fouls, got %v", fouls)
+	}
+
+	if left := r.world.Inventory(); len(left) > 0 {
+		t.Errorf("want no external resource left, got %v", left)
+	}
+}
+
 // owner returns whose the external resource is.
 func (r *referee) owner(t *testing.T) types.UID {
 	t.Helper()
@@ -166,15 +172,9 @@ func (r *referee) provider(process string, o ...managed.ReconcilerOption) flavou
 		return &refereed{ExternalClient: c, referee: r, process: process}, nil
 	})
 
-	return flavour{name: process, graft: true, build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
-		return managed.NewReconciler(m, of, append([]managed.ReconcilerOption{
-			managed.WithManagementPolicies(),
-			managed.WithInitializers(),
-			managed.WithCreationGracePeriod(s.grace()),
-			managed.WithDeterministicExternalName(true),
-			managed.WithPollInterval(s.pollInterval()),
-			managed.WithExternalConnector(connect),
-		}, o...)...)
+	return flavour{name: process, build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
+		s.connectors = connectors{untyped: connect}
+		return newGraft(m, of, s, append([]managed.ReconcilerOption{managed.WithDeterministicExternalName(true)}, o...)...)
 	}}
 }
 

@@ -27,6 +27,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
+// lanes are how many requests are made at the same time where there are many.
+const lanes = 16
+
 // What a platform team defines, as Crossplane serves it: a claim with a composite
 // resource of the legacy layout, which is cluster scoped, and a namespaced
 // composite resource of the layout of Crossplane v2.
@@ -97,18 +100,13 @@ func newPlatform(t *testing.T) server {
 func (s server) purgePlatform(t *testing.T) {
 	t.Helper()
 
-	// The test's own context has ended when its cleanup runs.
-	ctx := context.WithoutCancel(t.Context())
-
 	for _, k := range []schema.GroupVersionKind{appKind(), xappKind(), stackKind()} {
 		l := &unstructured.UnstructuredList{}
 		l.SetGroupVersionKind(k)
-		must(t, "List()", s.List(ctx, l))
+		must(t, "List()", s.List(context.WithoutCancel(t.Context()), l))
 
 		for i := range l.Items {
-			o := &l.Items[i]
-			must(t, "cannot clean up", client.IgnoreNotFound(s.Delete(ctx, o.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationBackground))))
-			must(t, "cannot clean up", client.IgnoreNotFound(s.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+			s.erase(t, &l.Items[i])
 		}
 	}
 }
@@ -191,11 +189,9 @@ func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, comp
 	return nil
 }
 
-// inParallel calls fn for each number below n.
-func inParallel(t *testing.T, n int, fn func(i int) error) {
+// inParallel calls fn for each number below n, in so many lanes.
+func inParallel(t *testing.T, lanes, n int, fn func(i int) error) {
 	t.Helper()
-
-	const lanes = 16
 
 	next, errs := make(chan int), make([]error, lanes)
 
@@ -254,8 +250,4 @@ func referenceTo(o client.Object) map[string]any {
 func setField(t *testing.T, u *unstructured.Unstructured, v any, path ...string) {
 	t.Helper()
 	must(t, fmt.Sprintf("cannot set %v", path), unstructured.SetNestedField(u.Object, v, path...))
-}
-
-func mergePatch(body string) client.Patch {
-	return client.RawPatch(types.MergePatchType, []byte(body))
 }

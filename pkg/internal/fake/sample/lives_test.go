@@ -22,12 +22,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
-// The reconciler under test is crossplane-runtime's own. These tests hold what the
-// sample relies on, and the failures that Graft exists to end: if one of those
-// turns green upstream, the demo that shows it has to go.
-
-const otherFinalizer = "example.org/other"
-
 // options of a controller as a provider of upjet's shape sets them up for resources
 // whose ids the cloud assigns. A tiny grace period stands for the time after it.
 func options(o ...managed.ReconcilerOption) []managed.ReconcilerOption {
@@ -96,108 +90,6 @@ func ready(mg resource.Conditioned) string {
 	c := mg.GetCondition(xpv2.TypeReady)
 
 	return string(c.Status) + "/" + string(c.Reason)
-}
-
-func TestUpstreamLosesExternalName(t *testing.T) {
-	type outcome struct {
-		Resources    int
-		ExternalName string
-	}
-
-	cases := map[string]struct {
-		reason   string
-		policies xpv2.ManagementPolicies
-		want     outcome
-	}{
-		"AllPolicies": {
-			reason:   "With LateInitialize allowed the name is stored, and a restart finds the resource.",
-			policies: xpv2.ManagementPolicies{xpv2.ManagementActionAll},
-			want:     outcome{Resources: 1, ExternalName: "database-0001"},
-		},
-		"WithoutLateInitialize": {
-			reason: "Without LateInitialize the name is never stored, and a restart creates the resource again.",
-			policies: xpv2.ManagementPolicies{
-				xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve,
-			},
-			want: outcome{Resources: 2},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s := serve(t)
-			world := cloud.New(cloud.Options{})
-
-			d := sample.NewDatabase("one")
-			d.SetManagementPolicies(tc.policies)
-			must(t, "Create()", s.Admin().Create(t.Context(), d))
-
-			// Two processes, one after the other.
-			for range 2 {
-				c := sample.NewAsync[resource.Managed](world)
-				r := databases(s, c)
-
-				settle(t.Context(), t, s, r, d)
-				must(t, "Finish()", c.Finish(t.Context()))
-				settle(t.Context(), t, s, r, d)
-
-				if got := ready(read(t, s, d)); got != "True/Available" {
-					t.Errorf("\n%s\nReady: want True/Available, got %s", tc.reason, got)
-				}
-			}
-
-			got := outcome{
-				Resources:    world.Stats(string(d.GetUID())).Existing,
-				ExternalName: meta.GetExternalName(read(t, s, d)),
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-func TestUpstreamDeletesSilently(t *testing.T) {
-	s := serve(t)
-	world := cloud.New(cloud.Options{})
-	r := databases(s, sample.NewSync[resource.Managed](world))
-
-	d := sample.NewDatabase("one")
-	d.SetFinalizers([]string{otherFinalizer})
-	must(t, "Create()", s.Admin().Create(t.Context(), d))
-	settle(t.Context(), t, s, r, d)
-	must(t, "Delete()", s.Admin().Delete(t.Context(), d))
-
-	trace := embedded.Drive(t.Context(), r, request(d), 10, nil)
-	must(t, "Drive()", trace.Err())
-
-	if got := ready(read(t, s, d)); got != "True/Available" {
-		t.Errorf("Ready after 10 reconciles of a deleted object with another finalizer: upstream leaves True/Available, got %s", got)
-	}
-}
-
-func TestUpstreamWritesStatusAlways(t *testing.T) {
-	s := serve(t)
-	world := cloud.New(cloud.Options{})
-	r := databases(s, sample.NewSync[resource.Managed](world))
-
-	d := sample.NewDatabase("one")
-	must(t, "Create()", s.Admin().Create(t.Context(), d))
-	settle(t.Context(), t, s, r, d)
-
-	version := read(t, s, d).GetResourceVersion()
-	s.ResetCounts()
-
-	must(t, "Drive()", embedded.Drive(t.Context(), r, request(d), 100, nil).Err())
-
-	got := s.Counts()
-	if got.StatusWrites() != 100 || got.Writes() != 100 {
-		t.Errorf("writes in 100 reconciles of what doesn't change: upstream makes 100, all of status, got %d and %d", got.Writes(), got.StatusWrites())
-	}
-
-	if now := read(t, s, d).GetResourceVersion(); now != version {
-		t.Errorf("none of them changed anything: want resourceVersion %s, got %s", version, now)
-	}
 }
 
 // TestLives leads both kinds through their lives, with both styles of connectors.

@@ -4,8 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -22,7 +20,9 @@ import (
 // external resource is deleted, or removed without releasing its reservation. The
 // next one takes over. Two never act on it at the same time, even if requests for
 // Leases fail.
-func TestReservationHolders(t *testing.T) {
+func TestReservation(t *testing.T) {
+	faults := []fault{refuseForbidden, refuseInternal, loseRequest, refuseConflict, loseAnswer}
+
 	cases := map[string]struct {
 		reason string
 		// contenders is how many there are of each kind, and turns how many of
@@ -31,7 +31,7 @@ func TestReservationHolders(t *testing.T) {
 		unreserved        bool
 		// outage is how all requests for Leases fail before the first turn, and
 		// faults how one in three does during the turns.
-		outage, faults []leaseFault
+		outage, faults []fault
 	}{
 		"Unreserved": {
 			reason:     "Without a reservation they act on it all at once.",
@@ -47,8 +47,8 @@ func TestReservationHolders(t *testing.T) {
 			reason:     "While the holder of the Lease is unknown, no managed resource acts. A Lease whose answer was lost may be held.",
 			contenders: 5,
 			turns:      8,
-			outage:     []leaseFault{leaseForbidden, leaseBroken, leaseTimeout},
-			faults:     []leaseFault{leaseForbidden, leaseBroken, leaseTimeout, leaseConflict, leaseAnswerLost},
+			outage:     faults[:3],
+			faults:     faults,
 		},
 	}
 
@@ -64,52 +64,49 @@ func TestReservationHolders(t *testing.T) {
 				f = r.provider(name)
 			}
 
-			w := newLeaseWeather()
-			w.set(tc.outage, 100)
+			d := newDice(100, tc.outage...)
+			tr := &traffic{fault: func(c call, _ []byte) fault {
+				if c.Resource != "leases" {
+					return noFault
+				}
+
+				return d.throw()
+			}}
+
 			s.create(t, contenders(tc.contenders)...)
-			start(t, f, setup{connectors: connectors{wait: func() {}}, wrap: w.wrap})
+			start(t, f, setup{wrap: tr.wrap})
 
 			if tc.outage != nil {
-				w.untilFailed(t, 20*tc.contenders)
+				eventually(t, "requests for Leases fail", func() (bool, string) {
+					return d.count() >= 20*tc.contenders, fmt.Sprint(d.count())
+				})
 
-				if acts := r.acted(everybody); len(acts) > 0 {
+				if acts := r.acted(func(act) bool { return true }); len(acts) > 0 {
 					t.Errorf("\n%s\nwant nothing done while there are no Leases, got %v", tc.reason, acts)
 				}
 			}
 
-			w.set(tc.faults, 33)
+			d.set(33, tc.faults...)
 
 			if tc.unreserved {
 				eventually(t, "two act on it", func() (bool, string) { return len(r.seen()) > 0, "none do" })
+				// They delete what isn't theirs, and wait for what is created again.
+				return
 			}
 
 			for turn := range tc.turns {
 				r.handOver(t, s, turn%2 == 1)
 			}
 
-			s.remove(t, slices.Collect(maps.Values(s.list(t.Context(), t)))...)
-
-			if tc.unreserved {
-				// They delete what isn't theirs, and wait for what is created again.
-				return
+			for _, mg := range s.list(t.Context(), t) {
+				s.remove(t, mg)
 			}
 
 			s.untilGone(t)
-
-			if fouls := r.seen(); len(fouls) > 0 {
-				t.Errorf("\n%s\nwant no fouls, got %v", tc.reason, fouls)
-			}
-
-			if left := r.world.Inventory(); len(left) > 0 {
-				t.Errorf("\n%s\nwant no external resource left, got %v", tc.reason, left)
-			}
-
-			t.Logf("%d acts, %d requests for Leases failed", len(r.acted(everybody)), w.failures())
+			r.check(t)
 		})
 	}
 }
-
-func everybody(act) bool { return true }
 
 // handOver waits until a managed resource holds the external resource, and deletes
 // it. If silently is true it is removed without releasing its reservation.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,10 +36,9 @@ type sight struct {
 // A witness watches all objects of a kind, without a cache, and remembers every
 // state of each that the API server had.
 type witness struct {
-	mu    sync.Mutex
-	seen  map[string][]sight
-	news  chan struct{}
-	ended bool
+	mu   sync.Mutex
+	seen map[string][]sight
+	news chan struct{}
 }
 
 // watchKind starts to watch what happens from now on. It ends with the test.
@@ -70,8 +70,6 @@ func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
 		for e := range w.ResultChan() {
 			out.saw(e)
 		}
-
-		out.end()
 	}()
 
 	t.Cleanup(func() { cancel(); w.Stop(); <-done })
@@ -91,15 +89,6 @@ func (w *witness) saw(e watch.Event) {
 	defer w.mu.Unlock()
 
 	w.seen[u.GetName()] = append(w.seen[u.GetName()], sight{Unstructured: u, at: at, gone: e.Type == watch.Deleted})
-	close(w.news)
-	w.news = make(chan struct{})
-}
-
-func (w *witness) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	w.ended = true
 	close(w.news)
 	w.news = make(chan struct{})
 }
@@ -135,17 +124,13 @@ func (w *witness) until(t *testing.T, name, what string, holds func(s sight) boo
 
 	for n := 0; ; {
 		w.mu.Lock()
-		seen, news, ended := w.seen[name], w.news, w.ended
+		seen, news := w.seen[name], w.news
 		w.mu.Unlock()
 
 		for ; n < len(seen); n++ {
 			if holds(seen[n]) {
 				return seen[n]
 			}
-		}
-
-		if ended {
-			t.Fatalf("the watch ended before %s was seen: %s", name, what)
 		}
 
 		select {
@@ -163,6 +148,26 @@ func (w *witness) until(t *testing.T, name, what string, holds func(s sight) boo
 }
 
 func isGone(s sight) bool { return s.gone }
+
+func isReady(s sight) bool { return saysOf(s.Unstructured, xpv2.TypeReady).Status == "True" }
+
+func isDeleting(s sight) bool {
+	return saysOf(s.Unstructured, xpv2.TypeReady).String() == "False/Deleting" && saysOf(s.Unstructured, reconciler.TypeDeleting).Status == "True"
+}
+
+// quotes says that the Deleting condition has some texts.
+func quotes(texts ...string) func(s sight) bool {
+	return func(s sight) bool {
+		m := saysOf(s.Unstructured, reconciler.TypeDeleting).Message
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(m, text) })
+	}
+}
+
+// says reports whether a condition is as it should be.
+func says(ct xpv2.ConditionType, status string, reason xpv2.ConditionReason, message string) func(s sight) bool {
+	want := said{Status: status, Reason: string(reason), Message: message}
+	return func(s sight) bool { return saysOf(s.Unstructured, ct) == want }
+}
 
 // A said is what a condition says, without times.
 type said struct{ Status, Reason, Message string }

@@ -1,0 +1,357 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/google/go-cmp/cmp"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
+)
+
+// An order is one in which an object is deleted and its finalizer removed.
+type order func(ctx context.Context, c client.Client, o client.Object, p metav1.DeletionPropagation) (holding []string, err error)
+
+// deleteFirst is Graft's.
+func deleteFirst(ctx context.Context, c client.Client, o client.Object, p metav1.DeletionPropagation) ([]string, error) {
+	out, err := reconciler.Release(ctx, c, o, []string{managedFinalizer}, reconciler.ReleaseWithPropagation(p))
+	if err == nil && !out.Gone && len(out.Holding) == 0 {
+		err = errors.New("it is neither gone nor held by anything")
+	}
+
+	return out.Holding, err
+}
+
+// deleteLast pauses, removes finalizers, and deletes, as movers did.
+func deleteLast(ctx context.Context, c client.Client, o client.Object, p metav1.DeletionPropagation) ([]string, error) {
+	for _, body := range []string{
+		`{"metadata":{"annotations":{"crossplane.io/paused":"true"}}}`,
+		`{"metadata":{"finalizers":null}}`,
+	} {
+		if err := c.Patch(ctx, o, mergePatch(body)); err != nil {
+			return nil, client.IgnoreNotFound(err)
+		}
+	}
+
+	return nil, client.IgnoreNotFound(c.Delete(ctx, o, client.PropagationPolicy(p)))
+}
+
+// losses count what went wrong, in how many rounds.
+type losses struct {
+	// Stuck objects were deleted, and have the finalizer.
+	Stuck int
+	// Finalizers of another controller that were removed, or not reported, and its
+	// annotations.
+	Finalizers, Unreported, Annotations int
+	// Successors are objects that had the name and were written to.
+	Successors int
+	// Added is how often the finalizer was added during a deletion.
+	Added int
+}
+
+// Objects are released while another writer adds the finalizer back as fast as
+// possible. One in four has another controller's finalizer, too. One in four is
+// replaced by an object of the same name at the same time.
+func TestFinalizerRace(t *testing.T) {
+	t.Run("DeleteFirst", func(t *testing.T) {
+		r := newRace(t, deleteFirst)
+		r.run(t, 1000)
+
+		if diff := cmp.Diff(losses{}, r.lost); diff != "" {
+			t.Errorf("-want, +got:\n%s", diff)
+		}
+
+		if r.refused.Load() == 0 || r.replaced.Load() == 0 {
+			t.Error("want the finalizer refused when it was to be added, and objects replaced")
+		}
+	})
+
+	// This is why Release has the order that it has.
+	t.Run("DeleteLast", func(t *testing.T) {
+		r := newRace(t, deleteLast)
+
+		for range 8 {
+			r.run(t, 60)
+
+			if l := r.lost; l.Stuck > 0 && l.Finalizers > 0 && l.Successors > 0 {
+				return
+			}
+		}
+
+		t.Errorf("want losses, got %+v", r.lost)
+	})
+}
+
+// A race is between an order and all other writers.
+type race struct {
+	do order
+
+	// client is the order's, and theirs is the one of all other writers.
+	client, theirs client.Client
+
+	refused, replaced atomic.Int64
+
+	mu   sync.Mutex
+	done int
+	lost losses
+}
+
+func newRace(t *testing.T, do order) *race {
+	t.Helper()
+
+	newServer(t) // It cleans up.
+
+	return &race{do: do, client: unlimited(t), theirs: unlimited(t)}
+}
+
+// run so many more rounds, a few at a time.
+func (r *race) run(t *testing.T, rounds int) {
+	t.Helper()
+
+	inParallel(t, 4, rounds, func(i int) error { return r.round(t.Context(), r.done+i) })
+	r.done += rounds
+
+	t.Logf("after %d rounds the finalizer was refused %d times, %d objects were replaced, lost: %+v", r.done, r.refused.Load(), r.replaced.Load(), r.lost)
+}
+
+func unlimited(t *testing.T) client.Client {
+	t.Helper()
+
+	config := plane.Config()
+	config.QPS = -1
+
+	c, err := client.New(config, client.Options{Scheme: newScheme(t)})
+	must(t, "client.New()", err)
+
+	return c
+}
+
+// racer returns the object of a round. Kinds alternate.
+func racer(n int, finalizers ...string) sample.Instance {
+	o := sample.Instance(sample.NewBucket(namespace, fmt.Sprintf("race-%d", n)))
+	if n/4%2 == 0 {
+		o = sample.NewDatabase(o.GetName())
+	}
+
+	o.SetFinalizers(finalizers)
+	o.SetAnnotations(map[string]string{"example.org/annotation": "kept"})
+
+	return o
+}
+
+func (r *race) round(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+
+	held, replaced := n%4 == 0, n%4 == 1
+
+	// The garbage collector is no party to a replacement: it patches its finalizer
+	// away, which may hit the successor. See TestLastFinalizer.
+	o, propagation := racer(n, managedFinalizer), metav1.DeletePropagationOrphan
+
+	switch {
+	case held:
+		o = racer(n, otherFinalizer, managedFinalizer)
+	case replaced:
+		propagation = metav1.DeletePropagationBackground
+	}
+
+	if err := r.theirs.Create(ctx, o); err != nil {
+		return err
+	}
+
+	// The order gets its own copy, and so do the other writers.
+	another := func() sample.Instance {
+		c, _ := o.DeepCopyObject().(sample.Instance)
+		return c
+	}
+
+	var (
+		successor sample.Instance
+		others    sync.WaitGroup
+		errs      [2]error
+	)
+
+	stop := make(chan struct{})
+
+	others.Go(func() { errs[0] = r.addFinalizer(ctx, stop, another()) })
+
+	if replaced {
+		others.Go(func() { successor, errs[1] = r.replace(ctx, n, another()) })
+	}
+
+	holding, err := r.do(ctx, r.client, another(), propagation)
+
+	close(stop)
+	others.Wait()
+
+	if err := errors.Join(err, errs[0], errs[1]); err != nil {
+		return err
+	}
+
+	got := another()
+
+	err = r.theirs.Get(ctx, client.ObjectKeyFromObject(o), got)
+	there := err == nil && got.GetUID() == o.GetUID()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	for _, wrong := range []struct {
+		count *int
+		is    bool
+	}{
+		{&r.lost.Stuck, there && slices.Contains(got.GetFinalizers(), managedFinalizer)},
+		{&r.lost.Finalizers, held && (!there || !slices.Contains(got.GetFinalizers(), otherFinalizer))},
+		{&r.lost.Unreported, held && !slices.Contains(holding, otherFinalizer)},
+		{&r.lost.Annotations, there && got.GetAnnotations()["example.org/annotation"] != "kept"},
+		{&r.lost.Successors, successor != nil && (got.GetUID() != successor.GetUID() || got.GetResourceVersion() != successor.GetResourceVersion())},
+	} {
+		if wrong.is {
+			*wrong.count++
+		}
+	}
+
+	return client.IgnoreNotFound(err)
+}
+
+// addFinalizer adds the finalizer whenever the object lacks it, until it is told
+// to stop or the object no longer exists.
+func (r *race) addFinalizer(ctx context.Context, stop <-chan struct{}, o client.Object) error {
+	uid := o.GetUID()
+
+	for {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+
+		if err := r.theirs.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil || o.GetUID() != uid {
+			return client.IgnoreNotFound(err)
+		}
+
+		if meta.FinalizerExists(o, managedFinalizer) {
+			continue
+		}
+
+		meta.AddFinalizer(o, managedFinalizer)
+
+		switch err := r.theirs.Update(ctx, o); {
+		case err == nil:
+			r.mu.Lock()
+			r.lost.Added++
+			r.mu.Unlock()
+		case kerrors.IsInvalid(err):
+			r.refused.Add(1)
+		case kerrors.IsConflict(err), kerrors.IsNotFound(err):
+		default:
+			return err
+		}
+	}
+}
+
+// replace the object by another of the same name, whatever holds it.
+func (r *race) replace(ctx context.Context, n int, o client.Object) (sample.Instance, error) {
+	uid := o.GetUID()
+
+	err := errors.Join(
+		client.IgnoreNotFound(r.theirs.Delete(ctx, o, client.Preconditions{UID: &uid})),
+		client.IgnoreNotFound(r.theirs.Patch(ctx, o, mergePatch(fmt.Sprintf(`{"metadata":{"uid":%q,"finalizers":null}}`, uid)))))
+	if err != nil {
+		return nil, err
+	}
+
+	r.replaced.Add(1)
+
+	out := racer(n, otherFinalizer, managedFinalizer)
+
+	return out, r.theirs.Create(ctx, out)
+}
+
+// Managed resources of a provider that is running are released: all are gone, and
+// all external resources are there.
+func TestRelease_KeepsExternalResources(t *testing.T) {
+	for _, f := range []flavour{upstream, graft} {
+		t.Run(f.name, func(t *testing.T) {
+			s := newServer(t)
+			world := cloud.New(cloud.Options{})
+			all := fleet("released", 25)
+			s.create(t, all...)
+
+			start(t, f, setup{connectors: syncConnectors(world), poll: 50 * time.Millisecond})
+			s.until(t, "all show Available", all, isAvailable)
+
+			s.all(t, "Release()", all, func(mg sample.Instance) error {
+				out, err := reconciler.Release(t.Context(), s, mg, []string{managedFinalizer})
+				if err == nil && !out.Gone {
+					err = fmt.Errorf("%s is held by %v", mg.GetName(), out.Holding)
+				}
+
+				return err
+			})
+
+			if left := s.list(t.Context(), t); len(left) != 0 {
+				t.Errorf("want no managed resource left, got %d", len(left))
+			}
+
+			for _, mg := range all {
+				if st := world.Stats(string(mg.GetUID())); st.Existing != 1 || st.Created != 1 {
+					t.Errorf("%s: want the external resource that was created, got %+v", mg.GetName(), st)
+				}
+			}
+		})
+	}
+}
+
+// Two writers remove the last finalizer of an object that is being deleted, at the
+// same time, and the name is given away as soon as one of them is done. The other
+// one must not touch the successor: with an update it doesn't, with a patch it may,
+// which is why Release removes last finalizers by an update.
+func TestLastFinalizer(t *testing.T) {
+	c := unlimited(t)
+
+	for range 250 {
+		o := sample.NewBucket(namespace, "last")
+		o.SetFinalizers([]string{managedFinalizer})
+		must(t, "Create()", c.Create(t.Context(), o))
+		must(t, "Delete()", c.Delete(t.Context(), o))
+		must(t, "Get()", c.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "last"}, o))
+
+		var (
+			wg  sync.WaitGroup
+			err error
+		)
+
+		update := o.DeepCopy()
+		update.SetFinalizers(nil)
+		wg.Go(func() { err = c.Update(t.Context(), update) })
+
+		must(t, "Patch()", client.IgnoreNotFound(c.Patch(t.Context(), o.DeepCopy(), mergePatch(`{"metadata":{"finalizers":null}}`))))
+
+		successor := sample.NewBucket(namespace, "last")
+		must(t, "Create()", c.Create(t.Context(), successor))
+		wg.Wait()
+
+		if err != nil && !kerrors.IsNotFound(err) && !kerrors.IsConflict(err) && !kerrors.IsInvalid(err) {
+			t.Fatal(err)
+		}
+
+		must(t, "the successor was deleted", c.Delete(t.Context(), successor))
+	}
+}
