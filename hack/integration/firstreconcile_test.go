@@ -91,10 +91,7 @@ func TestFirstReconcile(t *testing.T) {
 						w.Observed = sample.Observation{ID: id, Endpoint: id + ".cloud.example.org", State: "available"}
 					}
 
-					g := outcome{Ready: condition(got, xpv2.TypeReady), Synced: condition(got, xpv2.TypeSynced), Observed: *got.GetAtProvider(), Finalizers: got.GetFinalizers()}
-					if r := got.GetForProvider().Region; r != nil {
-						g.Region = *r
-					}
+					g := outcome{Ready: condition(got, xpv2.TypeReady), Synced: condition(got, xpv2.TypeSynced), Observed: *got.GetAtProvider(), Finalizers: got.GetFinalizers(), Region: got.GetForProvider().Region}
 
 					if diff := cmp.Diff(w, g); diff != "" {
 						t.Errorf("\n%s\n%T: -want, +got:\n%s", tc.reason, mg, diff)

@@ -15,8 +15,8 @@ import (
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // What is in memory when a create returns survives that its annotations are

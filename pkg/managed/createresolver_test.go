@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -1387,7 +1387,7 @@ func TestFindWithConnector(t *testing.T) {
 		"OfAnotherKind": {
 			reason: "A connector for another kind is not given this one.",
 			finder: FindWithTypedConnector(typedClientOf[*testkit.Database](upstream.ExternalClientFns{})),
-			want:   want{Error: "the connector is one for *testkit.Database, but the managed resource is a *testkit.Bucket: pass the connector of this kind"},
+			want:   want{Error: "the connector is one for *v1alpha1.Database, but the managed resource is a *v1alpha1.Bucket: pass the connector of this kind"},
 		},
 	}
 

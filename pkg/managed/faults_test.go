@@ -22,7 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // An outside is an external system that assigns the ids of its resources.
@@ -79,7 +80,7 @@ func (x *outside) observe(_ context.Context, mg resource.Managed) (ExternalObser
 	}
 
 	b, _ := mg.(*testkit.Bucket)
-	b.Status.AtProvider = testkit.Observation{ID: name}
+	b.Status.AtProvider = v1alpha1.Observation{ID: name}
 
 	if x.fact != "" {
 		b.Status.AtProvider.Facts = map[string]string{"fact": x.fact}

@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A lease that another holder writes at the same time is read and written again, up
 // to five times.
 func TestHoldLease(t *testing.T) {
 	gr := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
-	mine := holder{Kind: "Bucket", Name: "mine", UID: "uid-mine"}
+	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 	// One that nobody holds.

@@ -14,7 +14,7 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A bucketCloud is an external system in which another user creates a bucket

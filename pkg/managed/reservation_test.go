@@ -28,7 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -230,7 +231,7 @@ func holders(t *testing.T, a *testkit.API) map[string]string {
 	return out
 }
 
-const sharedKey = `Bucket.testkit.graft.crossplane.io ClusterProviderConfig/config "shared"`
+const sharedKey = `Bucket.sample.graft.crossplane.io ClusterProviderConfig/config "shared"`
 
 func isLease(o client.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "Lease" }
 
@@ -431,7 +432,7 @@ func TestReservationContenders(t *testing.T) {
 func TestReservationAcrossKinds(t *testing.T) {
 	a, c := testkit.NewAPI(of("bucket"), &testkit.Database{
 		ObjectMeta: metav1.ObjectMeta{Name: "database", Annotations: map[string]string{meta.AnnotationKeyExternalName: "shared"}},
-		Spec:       testkit.DatabaseSpec{ClusterManagedResourceSpec: xpv2.ClusterManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll}}},
+		Spec:       v1alpha1.DatabaseSpec{ClusterManagedResourceSpec: xpv2.ClusterManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll}}},
 	}), &shared{}
 
 	reserve := WithExternalNameReservation(leaseNamespace, WithReservationKey(func(mg resource.Managed) string { return meta.GetExternalName(mg) }))
@@ -493,7 +494,7 @@ func TestReservationOwnedInItsNamespace(t *testing.T) {
 
 // A second holder is only as good as what is known of the first.
 func TestReservationOfDoubtfulHolders(t *testing.T) {
-	gk := schema.GroupKind{Group: "testkit.graft.crossplane.io", Kind: "Bucket"}
+	gk := schema.GroupKind{Group: "sample.graft.crossplane.io", Kind: "Bucket"}
 
 	check := func(err error) func(a *testkit.API) {
 		return func(a *testkit.API) {
@@ -748,7 +749,7 @@ func TestReservationOfLearnedNames(t *testing.T) {
 // Only its holder releases a lease, whatever the holder had in memory about it.
 func TestReleaseOnlyByHolder(t *testing.T) {
 	ctx := context.Background()
-	mine := holder{Kind: "Bucket", Name: "mine", UID: "uid-mine"}
+	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}
 	now := newClock().now
 
 	cases := map[string]struct {
@@ -787,7 +788,7 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 					t.Fatal(err)
 				}
 
-				l.fill(u, "key", holder{Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}, now)
+				l.fill(u, "key", holder{APIVersion: "v1", Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}, now)
 
 				if err := l.client.Update(ctx, u); err != nil {
 					t.Fatal(err)
@@ -1098,19 +1099,19 @@ func TestReservationKeys(t *testing.T) {
 		want   string
 	}{
 		"Unnamed":   {reason: "What has no name has nothing to reserve.", mg: bucket(uses("c"))},
-		"NoConfig":  {reason: "Without a provider config there is none in the key.", mg: bucket(named("n")), want: `Bucket.testkit.graft.crossplane.io - "n"`},
-		"OfCluster": {reason: "A cluster's provider config is the same for all namespaces.", mg: bucket(named("n"), uses("c")), want: `Bucket.testkit.graft.crossplane.io ClusterProviderConfig/c "n"`},
+		"NoConfig":  {reason: "Without a provider config there is none in the key.", mg: bucket(named("n")), want: `Bucket.sample.graft.crossplane.io - "n"`},
+		"OfCluster": {reason: "A cluster's provider config is the same for all namespaces.", mg: bucket(named("n"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "n"`},
 		"OfNamespace": {reason: "A namespace's is not.", mg: bucket(named("n"), func(b *testkit.Bucket) {
 			b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ProviderConfig", Name: "c"}
-		}), want: `Bucket.testkit.graft.crossplane.io ProviderConfig/default/c "n"`},
-		"Quoted": {reason: "No name can look like another key.", mg: bucket(named("a\" \"b"), uses("c")), want: `Bucket.testkit.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`},
+		}), want: `Bucket.sample.graft.crossplane.io ProviderConfig/default/c "n"`},
+		"Quoted": {reason: "No name can look like another key.", mg: bucket(named("a\" \"b"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`},
 		"Legacy": {reason: "A legacy provider config has no kind.", mg: func() resource.Managed {
 			d := &testkit.Database{}
 			meta.SetExternalName(d, "n")
 			d.Spec.ProviderConfigReference = &xpv2.Reference{Name: "c"}
 
 			return d
-		}(), want: `Bucket.testkit.graft.crossplane.io /c "n"`},
+		}(), want: `Bucket.sample.graft.crossplane.io /c "n"`},
 	}
 
 	for name, tc := range cases {

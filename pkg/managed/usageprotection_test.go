@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // userUID is the UID of the managed resource in these tests.
@@ -444,6 +444,8 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 			b := bucket(used)
 			a := testkit.NewAPI(b, tc.usage)
 			reads := 0
+
+			b.SetGroupVersionKind(testkit.BucketKind())
 
 			a.Before = func(_ context.Context, r testkit.Request) error {
 				if r.Verb == testkit.Get {
