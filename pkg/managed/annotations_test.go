@@ -62,10 +62,6 @@ func subjectKinds() map[string]subjectKind {
 
 	return map[string]subjectKind{
 		"Bucket": {new: newBucket, namespace: "default", connects: connects},
-		"TypedBucket": {new: newBucket, namespace: "default", connects: func(fns upstream.ExternalClientFns) ReconcilerOption {
-			return WithTypedExternalConnector(typedClientOf[*testkit.Bucket](fns))
-		}},
-		"Database": {new: newDatabase, connects: connects},
 		"TypedDatabase": {new: newDatabase, connects: func(fns upstream.ExternalClientFns) ReconcilerOption {
 			return WithTypedExternalConnector(typedClientOf[*testkit.Database](fns))
 		}},
@@ -480,18 +476,6 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 			},
 			want: "theirs",
 		},
-		"ObserveAgrees": {
-			reason: "If both say the same there is nothing to decide.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "theirs")
-					theirs(t, a)
-
-					return exists(ctx, mg)
-				}}
-			},
-			want: "theirs",
-		},
 		"Update": {
 			reason: "After Update the user's name stays, and the reconcile runs again.",
 			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
@@ -525,18 +509,6 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 				"the result of creating the external resource replaced another value of the annotation example.org/secret",
 			},
 		},
-		"CreateAgrees": {
-			reason: "If both say the same there is nothing to tell the user.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					meta.SetExternalName(mg, "theirs")
-					theirs(t, a)
-
-					return ExternalCreation{}, nil
-				}}
-			},
-			want: "theirs",
-		},
 		"ObserveUnnamed": {
 			reason: "To take a name away is to say nothing about the one that was found.",
 			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
@@ -545,18 +517,6 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 					unnamed(t, a)
 
 					return exists(ctx, mg)
-				}}
-			},
-			want: "ours",
-		},
-		"CreateUnnamed": {
-			reason: "Nor is anything replaced by the one that was created.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					meta.SetExternalName(mg, "ours")
-					unnamed(t, a)
-
-					return ExternalCreation{}, nil
 				}}
 			},
 			want: "ours",
@@ -835,30 +795,6 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 	}
 }
 
-// That the name could not be stored at once does not make a create that
-// succeeded one that failed.
-func TestCreateSucceededThoughStoringFailed(t *testing.T) {
-	a, x, h := testkit.NewAPI(bucket()), newOutside(), &heard{}
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if r.Verb == testkit.Patch && !strings.Contains(r.Body, meta.AnnotationKeyExternalCreateSucceeded) {
-			return kerrors.NewBadRequest("no")
-		}
-
-		return nil
-	}
-
-	drive(t, newBucketReconciler(a, connects(x.client()), WithRecorder(h)), a)
-	settledAs(t, "The create succeeded.", a, x)
-
-	if !meta.GetExternalCreateFailed(get(t, a)).IsZero() {
-		t.Error("want no failed create")
-	}
-
-	if n := len(h.of(reasonCannotStoreAnnotations)); n != 1 {
-		t.Errorf("want one event of what could not be stored, got %d", n)
-	}
-}
-
 // What one call learned is not stored again after the next.
 func TestStoredOnce(t *testing.T) {
 	a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
@@ -972,38 +908,6 @@ func TestUnstableAnnotation(t *testing.T) {
 
 	if got := reconciles(1, 0); got != 1 || len(rec.of(reasonUnstableAnnotation)) != 1 {
 		t.Errorf("patches after an hour: want 1, got %d", got)
-	}
-}
-
-// The name of an external resource that was created for a managed resource which is
-// removed meanwhile is in an event.
-func TestManagedResourceRemovedDuringCreate(t *testing.T) {
-	a, h := testkit.NewAPI(bucket()), &heard{}
-
-	r := newBucketReconciler(a, WithRecorder(h), connects(upstream.ExternalClientFns{
-		ObserveFn: absent,
-		CreateFn: func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
-			b := get(t, a)
-			b.SetFinalizers(nil)
-
-			if err := a.Server().Update(ctx, b); err != nil {
-				t.Fatal(err)
-			}
-
-			if err := a.Server().Delete(ctx, b); err != nil {
-				t.Fatal(err)
-			}
-
-			meta.SetExternalName(mg, "id-1")
-
-			return ExternalCreation{}, nil
-		},
-	}))
-
-	_, _ = r.Reconcile(context.Background(), request())
-
-	if ms := h.of(reasonLostManagedResource); len(ms) != 1 || !strings.Contains(ms[0], `"id-1"`) {
-		t.Errorf("events: want one with the external name, got %v", ms)
 	}
 }
 

@@ -51,10 +51,6 @@ func observes(words string) func(context.Context, resource.Managed) (ExternalObs
 }
 
 func TestDeletionConfirmation(t *testing.T) {
-	fails := func(context.Context, resource.Managed) (ExternalDelete, error) {
-		return ExternalDelete{}, errors.New("boom")
-	}
-
 	cases := map[string]struct {
 		reason   string
 		object   *testkit.Bucket
@@ -86,15 +82,6 @@ func TestDeletionConfirmation(t *testing.T) {
 			deletes:  1,
 			again:    1,
 		},
-		"WrongTwice": {
-			reason:   "Finding the external resource restarts the count, even if it can't be deleted.",
-			n:        3,
-			observes: "absent absent found absent absent absent",
-			delete:   fails,
-			want:     6,
-			deletes:  1,
-			again:    1,
-		},
 		"FailedBetween": {
 			reason:   "So does an observation that failed: in a row means nothing else in between.",
 			n:        3,
@@ -107,13 +94,6 @@ func TestDeletionConfirmation(t *testing.T) {
 			observes: "found absent",
 			want:     2,
 			deletes:  1,
-		},
-		"SawDeleteThatTakesLong": {
-			reason:   "It does if the external system took its time.",
-			n:        3,
-			observes: "found found found absent",
-			want:     4,
-			deletes:  3,
 		},
 		"TooSoon": {
 			reason: "Not found twice in less than the interval is not found once.",

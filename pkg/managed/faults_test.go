@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -467,36 +466,6 @@ func TestOutageAfterCreate(t *testing.T) {
 	}
 }
 
-// A provider that dies while the API server is away knows nothing of the create
-// any more. It must not create again.
-func TestRestartInOutageAfterCreate(t *testing.T) {
-	a, x := testkit.NewAPI(bucket()), newOutside()
-	down := false
-	x.created = func(context.Context, resource.Managed) error {
-		down = true
-		return nil
-	}
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if down && isWrite(r) {
-			return broken(r)
-		}
-
-		return nil
-	}
-
-	if _, err := newBucketReconciler(a, connects(x.client())).Reconcile(context.Background(), request()); err == nil {
-		t.Error("Reconcile(...): want an error while the API server is away")
-	}
-
-	down = false
-	drive(t, newBucketReconciler(a, connects(x.client())), a)
-
-	b := get(t, a)
-	if x.creates != 1 || !meta.ExternalCreateIncomplete(b) || b.GetCondition(xpv2.TypeSynced).Status != corev1.ConditionFalse {
-		t.Errorf("want one create whose result is said to be unknown, got %d, %+v", x.creates, b.Status)
-	}
-}
-
 // The result of a call is stored even if its context is cancelled.
 func TestCancelledContext(t *testing.T) {
 	cases := map[string]struct {
@@ -505,19 +474,6 @@ func TestCancelledContext(t *testing.T) {
 		client func(cancel func()) upstream.ExternalClientFns
 		want   []string
 	}{
-		"Observe": {
-			reason: "The name that Observe found should be stored.",
-			object: bucket(),
-			client: func(cancel func()) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "id-1")
-					cancel()
-
-					return exists(ctx, mg)
-				}}
-			},
-			want: []string{meta.AnnotationKeyExternalName},
-		},
 		"ObserveFails": {
 			reason: "The name that Observe found should be stored, although it failed.",
 			object: bucket(),
@@ -543,19 +499,6 @@ func TestCancelledContext(t *testing.T) {
 				}}
 			},
 			want: []string{meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded},
-		},
-		"CreateFails": {
-			reason: "The name and the failure of a create should be stored.",
-			object: bucket(),
-			client: func(cancel func()) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
-					meta.SetExternalName(mg, "id-1")
-					cancel()
-
-					return ExternalCreation{}, ctx.Err()
-				}}
-			},
-			want: []string{meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateFailed},
 		},
 	}
 
@@ -676,63 +619,5 @@ func TestGoneMeanwhile(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// A kind whose CRD lacks the status subresource can't say how it is. That must
-// not cost the name, nor block its deletion.
-func TestNoStatusSubresource(t *testing.T) {
-	a, x := testkit.NewAPIWithoutStatus(bucket()), newOutside()
-	r := newBucketReconciler(a, connects(x.client()))
-
-	seen := false
-
-	for range 10 {
-		_, err := r.Reconcile(context.Background(), request())
-		seen = seen || kerrors.IsNotFound(errors.Cause(err))
-	}
-
-	b := get(t, a)
-	if !seen || x.creates != 1 || meta.GetExternalName(b) != "id-1" {
-		t.Errorf("want NotFound to be said, one create, and its name stored; got %t, %d, %q", seen, x.creates, meta.GetExternalName(b))
-	}
-
-	if err := a.Server().Delete(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
-
-	for range 10 {
-		_, _ = r.Reconcile(context.Background(), request())
-	}
-
-	err := a.Server().Get(context.Background(), request().NamespacedName, &testkit.Bucket{})
-	if !kerrors.IsNotFound(err) || len(x.ids()) != 0 {
-		t.Errorf("want the object and its external resource gone, got %v, %v", err, x.ids())
-	}
-}
-
-// Where patches are forbidden there is still upstream's way.
-func TestForbiddenPatch(t *testing.T) {
-	a, x := testkit.NewAPI(bucket()), newOutside()
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if strings.HasSuffix(r.Verb, testkit.Patch) {
-			return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no patches for you"))
-		}
-
-		return nil
-	}
-
-	r := newBucketReconciler(a, connects(x.client()))
-	drive(t, r, a)
-	settledAs(t, "Critical annotations should be stored by an update.", a, x)
-
-	if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-		t.Fatal(err)
-	}
-
-	drive(t, r, a)
-
-	if len(x.ids()) != 0 {
-		t.Errorf("want no external resource, got %v", x.ids())
 	}
 }

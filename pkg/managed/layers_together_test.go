@@ -11,16 +11,13 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -437,21 +434,6 @@ func TestRefusalForgotten(t *testing.T) {
 	}
 }
 
-type wrappedManager struct{ *xpfake.Manager }
-
-// A manager for tests that wraps crossplane-runtime's.
-func TestWrappedFakeManager(t *testing.T) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.Errorf("NewReconciler panics: %v", p)
-		}
-	}()
-
-	a := testkit.NewAPI(bucket())
-
-	NewReconciler(wrappedManager{&xpfake.Manager{Client: a.Client(), Scheme: testkit.Scheme()}}, resource.ManagedKind(testkit.BucketKind()))
-}
-
 // What is said of a reservation that is not held.
 func TestReservedThoughNot(t *testing.T) {
 	a := testkit.NewAPI(of("mine", in("attacker")), of("theirs", in("victim")))
@@ -600,39 +582,6 @@ func TestUpstreamRecorderWithAsync(t *testing.T) {
 	if len(theirs.events) == 0 || len(ours.events) > 0 {
 		t.Errorf("events: %d of upstream's recorder, %d of ours", len(theirs.events), len(ours.events))
 	}
-}
-
-// ownReader is a manager for tests that has what it needs itself.
-type ownReader struct {
-	manager.Manager
-
-	a *testkit.API
-}
-
-func (m *ownReader) GetClient() client.Client    { return m.a.Client() }
-func (m *ownReader) GetScheme() *runtime.Scheme  { return testkit.Scheme() }
-func (m *ownReader) GetAPIReader() client.Reader { return m.a.Live() }
-func (m *ownReader) Add(manager.Runnable) error  { return nil }
-
-// A manager that embeds a nil one, and has a live reader and Add of its own.
-func TestManagerWithOwnReader(t *testing.T) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.Errorf("NewReconciler panics: %v", p)
-		}
-	}()
-
-	a := testkit.NewAPI(of("b"))
-	c := &shared{}
-
-	r := NewReconciler(&ownReader{a: a}, resource.ManagedKind(testkit.BucketKind()), WithInitializers(), WithExternalNameReservation(leaseNamespace), connects(c.client()))
-	run(t, r, "b")
-
-	if a.Count(testkit.LiveGet) == 0 {
-		t.Error("the lease was not read from the API server itself")
-	}
-
-	NewReconciler(&ownReader{a: a}, resource.ManagedKind(testkit.BucketKind()), connects(c.client()), WithAsync(asyncstate.NewTracker(a.Client())))
 }
 
 // The event of a delete that was requested, after something else had failed.

@@ -128,21 +128,6 @@ func TestDeletionReported(t *testing.T) {
 			after:  []status{deletes(reconciler.ReasonInitializeFailed, messageInitializeFailed)},
 			writes: 2,
 		},
-		"DefaultInitializeFails": {
-			reason: "The default initializer's failure should be reported.",
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{func(r *Reconciler) { r.config.initializer = nil }}
-			},
-			before: func(_ context.Context, r testkit.Request) error {
-				if r.Verb == testkit.Update {
-					return refused()
-				}
-
-				return nil
-			},
-			after:  []status{deletes(reconciler.ReasonInitializeFailed, messageInitializeFailed)},
-			writes: 2,
-		},
 		"ConnectFails": {
 			reason:     "Broken credentials should be reported.",
 			provider:   provider{connectErr: errProvider},
@@ -194,18 +179,6 @@ func TestDeletionReported(t *testing.T) {
 			writes: 3,
 			silent: true,
 		},
-		"CreateIncompleteAndOrphanedUnpublishFails": {
-			reason: "That a create is incomplete should not be said where it is not what stops.",
-			mods: []func(resource.Managed){
-				noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-				allowed(xpv2.ManagementActionObserve),
-			},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{withUnpublisher(func() error { return errProvider })}
-			},
-			after:  []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
-			writes: 2,
-		},
 		"OtherFinalizers": {
 			reason:     "Finalizers of others should be named, sorted, without the reconciler's own.",
 			mods:       []func(resource.Managed){held("example.org/b", FinalizerName, "example.org/a")},
@@ -222,14 +195,6 @@ func TestDeletionReported(t *testing.T) {
 			writes:     1,
 			silent:     true,
 		},
-		"ForegroundDeletion": {
-			reason:     "The garbage collector's finalizer is another controller's.",
-			mods:       []func(resource.Managed){held(FinalizerName, "foregroundDeletion")},
-			connecting: waitingFor("foregroundDeletion"),
-			after:      []status{waitingFor("foregroundDeletion")},
-			writes:     1,
-			silent:     true,
-		},
 		"FinalizersLeft": {
 			reason:     "If only another controller's finalizer is there, the deletion should proceed and then wait for it.",
 			mods:       []func(resource.Managed){held("example.org/a")},
@@ -238,13 +203,6 @@ func TestDeletionReported(t *testing.T) {
 			after:      []status{waitingFor("example.org/a")},
 			writes:     2,
 			silent:     true,
-		},
-		"FinalizersLeftByOrphaning": {
-			reason: "If the policy orphans, what is left should be reported after our finalizer went.",
-			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), allowed(xpv2.ManagementActionObserve)},
-			after:  []status{waitingFor("example.org/a")},
-			writes: 1,
-			silent: true,
 		},
 		"PausedByAnnotation": {
 			reason: "A pause by annotation should be reported.",
@@ -260,13 +218,6 @@ func TestDeletionReported(t *testing.T) {
 			writes: 2,
 			silent: true,
 		},
-		"PausedBeforeDeletion": {
-			reason: "An object that was paused already should say that its deletion is.",
-			mods:   []func(resource.Managed){noted(meta.AnnotationKeyReconciliationPaused, "true"), said(xpv2.Available(), xpv2.ReconcilePaused().WithObservedGeneration(3))},
-			after:  []status{deletes(reconciler.ReasonBlockedByPause, messagePaused)},
-			writes: 1,
-			silent: true,
-		},
 		"PauseEnded": {
 			reason: "After a pause it should not be blamed any more.",
 			mods: []func(resource.Managed){
@@ -278,43 +229,9 @@ func TestDeletionReported(t *testing.T) {
 			after:      []status{deletes(reconciler.ReasonObserveFailed, messageObserveFailed)},
 			writes:     1,
 		},
-		"PauseEndedWhileHeld": {
-			reason: "After a pause it should not be blamed any more where upstream writes no status, either.",
-			mods: []func(resource.Managed){
-				held(FinalizerName, "example.org/a"),
-				said(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, messagePaused)...),
-				said(xpv2.ReconcilePaused()),
-			},
-			connecting: status{Ready: condition(xpv2.Deleting().WithMessage(messagePaused)), Deleting: condition{Type: "Deleting", Status: "True", Reason: reconciler.ReasonBlockedByPause, Message: messagePaused}},
-			after:      []status{waitingFor("example.org/a")},
-			writes:     1,
-			silent:     true,
-		},
-		"CreationGracePeriodWhileHeld": {
-			reason:   "Others who hold the object should be named, also while absence is being confirmed.",
-			mods:     []func(resource.Managed){held(FinalizerName, "example.org/a"), justCreated},
-			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithCreationGracePeriod(time.Hour)}
-			},
-			connecting: waitingFor("example.org/a"),
-			after:      []status{waitingFor("example.org/a")},
-			writes:     1,
-			silent:     true,
-		},
 		"InvalidPolicies": {
 			reason: "Management policies that are not supported should be reported.",
 			mods:   []func(resource.Managed){allowed(xpv2.ManagementActionDelete)},
-			after:  []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
-			writes: 2,
-			silent: true,
-		},
-		"InvalidPoliciesAndCreateIncomplete": {
-			reason: "That a create is incomplete should not be said before it is known to be what stops.",
-			mods: []func(resource.Managed){
-				allowed(xpv2.ManagementActionDelete),
-				noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-			},
 			after:  []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
 			writes: 2,
 			silent: true,
@@ -358,15 +275,6 @@ func TestDeletionReported(t *testing.T) {
 			after:      []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
 			writes:     2,
 		},
-		"OrphanedUnpublishFails": {
-			reason: "That connection details can't be unpublished should be reported if the policy orphans, too.",
-			mods:   []func(resource.Managed){allowed(xpv2.ManagementActionObserve)},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{withUnpublisher(func() error { return errProvider })}
-			},
-			after:  []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
-			writes: 2,
-		},
 		"RemoveFinalizerFails": {
 			reason:   "That the default finalizer can't be removed should be reported.",
 			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
@@ -392,17 +300,6 @@ func TestDeletionReported(t *testing.T) {
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
 			writes:     2,
-		},
-		"OrphanedRemoveFinalizerFails": {
-			reason: "That a finalizer can't be removed should be reported if the policy orphans, too.",
-			mods:   []func(resource.Managed){allowed(xpv2.ManagementActionObserve)},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
-					RemoveFinalizerFn: func(context.Context, resource.Object) error { return errProvider },
-				})}
-			},
-			after:  []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
-			writes: 2,
 		},
 		"ReportedBefore": {
 			reason:     "What is on the server already should not be written again before Connect.",
@@ -788,24 +685,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 				reconciles(t, x, 1)
 			},
 		},
-		"GoneBeforeTheLastReport": {
-			reason: "An object that goes while it is reconciled needs no report, and that is no error.",
-			mods:   []func(resource.Managed){held("example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
-			run: func(t *testing.T, x *run) {
-				x.r = x.f.reconciler(x.a, x.f.connector(provider{client: upstream.ExternalClientFns{ObserveFn: absent}}, func(resource.Managed) {}))
-				x.a.Before = func(ctx context.Context, r testkit.Request) error {
-					if r.Verb == testkit.StatusPatch {
-						mg := x.f.get(ctx, t, x.a)
-						mg.SetFinalizers(nil)
-
-						return x.a.Server().Update(ctx, mg)
-					}
-
-					return nil
-				}
-				reconciles(t, x, 1)
-			},
-		},
 		"ServerErrorsForAWhile": {
 			reason: "A server that is back soon should get the report before the provider is connected to.",
 			run: func(t *testing.T, x *run) {
@@ -862,34 +741,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 			ready:    []status{{}},
 			warnings: 2,
 		},
-		"ServerErrorsTwice": {
-			reason: "A server that has come back once should be waited for as long the next time.",
-			run: func(t *testing.T, x *run) {
-				down := true
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if down && statusWrite(r) {
-						return serverError()
-					}
-
-					return nil
-				}
-
-				for _, down = range []bool{true, true, true, true, false, true, true} {
-					mg := x.f.get(context.Background(), t, x.a)
-					mg.SetConditions(xpv2.Available(), xpv2.Condition{Type: reconciler.TypeDeleting, Status: corev1.ConditionFalse})
-
-					if err := x.a.Server().Status().Update(context.Background(), mg); err != nil {
-						t.Fatal(err)
-					}
-
-					if _, err := x.r.Reconcile(context.Background(), x.f.request()); (err != nil) != down {
-						t.Errorf("Reconcile, with a server that is down (%t): %v", down, err)
-					}
-				}
-			},
-			deletes: 1,
-			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
-		},
 		"ServerErrorAtTheEnd": {
 			reason: "A report that doesn't succeed after upstream returned should be tried again.",
 			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
@@ -921,22 +772,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 				reconciles(t, x, 1)
 			},
 			deletes:  1,
-			ready:    []status{{}},
-			warnings: 2,
-		},
-		"ForbiddenAtTheEnd": {
-			reason: "A report that is not allowed should not make a reconcile fail that did not.",
-			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a")},
-			run: func(t *testing.T, x *run) {
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if r.Verb == testkit.StatusPatch {
-						return kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no patch"))
-					}
-
-					return nil
-				}
-				reconciles(t, x, 1)
-			},
 			ready:    []status{{}},
 			warnings: 2,
 		},
@@ -1003,63 +838,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 				if diff := cmp.Diff(fresh.GetResourceVersion(), x.f.get(context.Background(), t, x.a).GetResourceVersion()); diff != "" {
 					t.Errorf("resource version of the new object: -want, +got:\n%s", diff)
-				}
-			},
-		},
-		"RecreatedBeforeTheLastReport": {
-			reason: "An object that takes the name while the old one is reconciled should not be written.",
-			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
-			run: func(t *testing.T, x *run) {
-				var fresh resource.Managed
-
-				x.a.Before = func(ctx context.Context, r testkit.Request) error {
-					if r.Verb != testkit.StatusPatch || fresh != nil {
-						return nil
-					}
-
-					old := x.f.get(ctx, t, x.a)
-					old.SetFinalizers(nil)
-
-					if err := x.a.Server().Update(ctx, old); err != nil {
-						return err
-					}
-
-					fresh = x.f.object(func(mg resource.Managed) {
-						mg.SetDeletionTimestamp(nil)
-						mg.SetUID("another")
-					})
-
-					return x.a.Server().Create(ctx, fresh)
-				}
-
-				reconciles(t, x, 1)
-
-				if diff := cmp.Diff(fresh.GetResourceVersion(), x.f.get(context.Background(), t, x.a).GetResourceVersion()); diff != "" {
-					t.Errorf("resource version of the new object: -want, +got:\n%s", diff)
-				}
-			},
-			ready: []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
-		},
-		"FinalizerConflict": {
-			reason: "A conflict while the finalizer goes says nothing about the deletion.",
-			run: func(t *testing.T, x *run) {
-				x.r = x.f.reconciler(x.a, x.f.connector(provider{client: upstream.ExternalClientFns{ObserveFn: absent}}, func(resource.Managed) {}))
-				writesBefore(t, x, testkit.Update, 1)
-				reconciles(t, x, 1)
-
-				if diff := cmp.Diff(deletes(reconciler.ReasonDeletionRequested, messageRequested), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
-					t.Errorf("status: -want, +got:\n%s", diff)
-				}
-
-				reconciles(t, x, 1)
-
-				if mg := x.f.get(context.Background(), t, x.a); mg != nil {
-					t.Errorf("the managed resource should be gone: %+v", mg)
-				}
-
-				// The last one is what made it go.
-				if diff := cmp.Diff([]string{testkit.StatusPatch, testkit.Update, testkit.Update}, verbs(x.a)); diff != "" {
-					t.Errorf("requests: -want, +got:\n%s", diff)
 				}
 			},
 		},
@@ -1172,42 +950,6 @@ func TestDeletionBeginsMeanwhile(t *testing.T) {
 
 				if diff := cmp.Diff(tc.want, got); diff != "" {
 					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-				}
-			})
-		}
-	}
-}
-
-// What is paused or being deleted gets no finalizer.
-func TestNoFinalizerAdded(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		mods   []func(resource.Managed)
-	}{
-		"Paused":         {reason: "What is paused gets none.", mods: []func(resource.Managed){func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }, held(), noted(meta.AnnotationKeyReconciliationPaused, "true")}},
-		"PausedByPolicy": {reason: "What is paused by policy gets none.", mods: []func(resource.Managed){func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }, held(), allowed()}},
-		"Deleting":       {reason: "What is being deleted gets none.", mods: []func(resource.Managed){held("example.org/a")}},
-	}
-
-	for name, tc := range cases {
-		for fname, f := range flavours() {
-			t.Run(name+"/"+fname, func(t *testing.T) {
-				a := testkit.NewAPI(f.object(tc.mods...))
-				want := f.get(context.Background(), t, a).GetFinalizers()
-
-				r := f.reconciler(a, f.connector(provider{}, func(resource.Managed) {}))
-				for range 3 {
-					if _, err := r.Reconcile(context.Background(), f.request()); err != nil {
-						t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-					}
-				}
-
-				if diff := cmp.Diff(want, f.get(context.Background(), t, a).GetFinalizers()); diff != "" {
-					t.Errorf("\n%s\nfinalizers: -want, +got:\n%s", tc.reason, diff)
-				}
-
-				if n := a.Count(testkit.Update, testkit.Patch); n != 0 {
-					t.Errorf("\n%s\nwrites to metadata: want 0, got %d", tc.reason, n)
 				}
 			})
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +29,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 const leaseNamespace = "provider"
@@ -352,82 +350,6 @@ func TestReservationHandsOver(t *testing.T) {
 	}
 }
 
-// 200 managed resources want one name, at once, and one after the other gets it.
-func TestReservationContenders(t *testing.T) {
-	const contenders, turns, workers = 200, 4, 8
-
-	var objs []client.Object
-
-	names := make([]string, contenders)
-	for i := range names {
-		names[i] = fmt.Sprintf("b-%d", i)
-		objs = append(objs, of(names[i]))
-	}
-
-	a, c := testkit.NewAPI(objs...), &shared{}
-	// The fake client makes a kind known when it first meets it, without a lock.
-	if err := a.Server().Get(context.Background(), client.ObjectKey{Namespace: leaseNamespace, Name: "none"}, emptyLease(leaseNamespace, "none")); !kerrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
-
-	// Two processes, as while leadership changes.
-	rs := []*Reconciler{reserving(a, c), reserving(a, c)}
-
-	all := func() {
-		work := make(chan string)
-
-		var wg sync.WaitGroup
-
-		for w := range workers {
-			wg.Go(func() {
-				for n := range work {
-					if _, err := rs[w%len(rs)].Reconcile(context.Background(), requestFor(n)); err != nil {
-						t.Errorf("Reconcile %s: %v", n, err)
-					}
-				}
-			})
-		}
-
-		for _, n := range names {
-			work <- n
-		}
-
-		close(work)
-		wg.Wait()
-	}
-
-	had := map[string]bool{}
-
-	for turn := range turns {
-		all()
-
-		who := slices.Collect(maps.Values(holders(t, a)))
-		if len(who) != 1 || had[who[0]] {
-			t.Fatalf("turn %d: want one new holder, got %v", turn, who)
-		}
-
-		had[who[0]] = true
-
-		if turn%2 == 0 {
-			remove(t, a, who[0])
-			run(t, rs[0], who[0], who[0], who[0])
-		} else {
-			// It is removed without a release of its lease.
-			kill(t, a, who[0])
-			c.mu.Lock()
-			c.there, c.owner = false, ""
-			c.mu.Unlock()
-		}
-	}
-
-	c.mustBeInnocent(t)
-
-	creates := slices.DeleteFunc(c.did(), func(s string) bool { return !strings.HasPrefix(s, "create") })
-	if len(creates) != turns {
-		t.Errorf("creates: want %d, got %v", turns, creates)
-	}
-}
-
 // Two kinds share an external resource.
 func TestReservationAcrossKinds(t *testing.T) {
 	a, c := testkit.NewAPI(of("bucket"), &testkit.Database{
@@ -494,8 +416,6 @@ func TestReservationOwnedInItsNamespace(t *testing.T) {
 
 // A second holder is only as good as what is known of the first.
 func TestReservationOfDoubtfulHolders(t *testing.T) {
-	gk := schema.GroupKind{Group: "sample.graft.crossplane.io", Kind: "Bucket"}
-
 	check := func(err error) func(a *testkit.API) {
 		return func(a *testkit.API) {
 			a.Before = func(_ context.Context, q testkit.Request) error {
@@ -553,16 +473,6 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			reason: "Without permission to read the holder it is unknown whether it exists.",
 			faults: check(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
 			says:   "cannot find out whether Bucket default/first",
-		},
-		"NoSuchKind": {
-			reason: "A kind that isn't known may be served under another version.",
-			faults: check(&apimeta.NoKindMatchError{GroupKind: gk}),
-			says:   "if it doesn't, delete the lease",
-		},
-		"NotServed": {
-			reason: "So may one whose path is not found.",
-			faults: check(kerrors.NewGenericServerResponse(404, "get", schema.GroupResource{Resource: "buckets"}, "first", "404 page not found", 0, true)),
-			says:   "if it doesn't, delete the lease",
 		},
 		"NotFoundOfAnother": {
 			reason: "That something else is not found says nothing of the holder.",
@@ -647,46 +557,6 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 				if did := c.did(); len(did) != before {
 					t.Errorf("\n%s\nthe first acts on what it lost: %v", tc.reason, did)
 				}
-			}
-		})
-	}
-}
-
-// A second one that is deleted goes, and leaves the external resource alone.
-func TestReservationOfWhatIsDeleted(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		mod    func(b *testkit.Bucket)
-		gone   bool
-		says   xpv2.ConditionReason
-	}{
-		"NeverCreated": {
-			reason: "What never created anything has nothing to delete.",
-			mod:    func(*testkit.Bucket) {},
-			gone:   true,
-		},
-		"Created": {
-			reason: "What did may have an external resource of its own, that only has the same key.",
-			mod:    annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
-			says:   reconciler.ReasonObserveFailed,
-		},
-		"Creating": {
-			reason: "So may what did perhaps.",
-			mod:    annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-			says:   reconciler.ReasonObserveFailed,
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, c := testkit.NewAPI(of("first"), of("second", deleting, finalizers(FinalizerName), tc.mod)), &shared{}
-			r := reserving(a, c, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval))
-
-			run(t, r, "first", "second")
-
-			b := bucketNamed(t, a, "second")
-			if diff := cmp.Diff([]any{tc.gone, tc.says, []string{"create first"}, map[string]string{sharedKey: "first"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
-				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -863,25 +733,6 @@ func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
 	}
 }
 
-// What only observes shares.
-func TestReservationOfWhatIsObserved(t *testing.T) {
-	a, c := testkit.NewAPI(of("owner"), of("observer", policies(xpv2.ManagementActionObserve))), &shared{}
-	r := reserving(a, c)
-
-	run(t, r, "owner", "observer")
-
-	if got := bucketNamed(t, a, "observer").GetCondition(xpv2.TypeSynced).Status; got != corev1.ConditionTrue {
-		t.Errorf("Synced: want True, got %s", got)
-	}
-
-	remove(t, a, "observer")
-	run(t, r, "observer")
-
-	if diff := cmp.Diff([]any{map[string]string{sharedKey: "owner"}, []string{"create owner"}}, []any{holders(t, a), c.did()}); diff != "" {
-		t.Errorf("holders, calls: -want, +got:\n%s", diff)
-	}
-}
-
 // A cache that still shows what is gone doesn't make it act again.
 func TestReservationOfStaleReads(t *testing.T) {
 	a, c := testkit.NewAPI(of("old"), of("new")), &shared{}
@@ -927,14 +778,15 @@ func TestReservationOfStaleReads(t *testing.T) {
 // Requests for leases fail in several ways. Two managed resources never act at the
 // same time. Once the failures stop, the remaining one holds the lease.
 func TestReservationWhenRequestsFail(t *testing.T) {
-	conflict := kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("another writer was first"))
 	broken := kerrors.NewInternalError(errors.New("boom"))
 
-	faults := map[string]struct{ before, after error }{
-		"Conflict":   {before: conflict},
-		"Broken":     {before: broken},
-		"LostAnswer": {after: broken},
-		"Forbidden":  {before: kerrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "l", errors.New("no"))},
+	faults := map[string]struct {
+		before, after error
+		lasting       int
+	}{
+		"Conflict":   {before: kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("another writer was first")), lasting: 1},
+		"Broken":     {before: broken, lasting: 2 * leaseAttempts},
+		"LostAnswer": {after: broken, lasting: 1},
 	}
 
 	// life of two managed resources of one name: the first comes, is deleted,
@@ -996,53 +848,40 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 
 	for name, f := range faults {
 		for k := 1; k <= total; k++ {
-			for _, lasting := range []int{1, 2 * leaseAttempts} {
-				t.Run(fmt.Sprintf("%s/%d/%d", name, k, lasting), func(t *testing.T) {
-					a := failing(func(n int) (error, error) {
-						if n < k || n >= k+lasting {
-							return nil, nil
-						}
-
-						return f.before, f.after
-					})
-					c := &shared{}
-
-					life(t, a, c)
-					c.mustBeInnocent(t)
-
-					// The API is well again.
-					a.Before, a.After = nil, nil
-
-					r := reserving(a, c)
-					for range 5 {
-						run(t, r, "first", "second")
+			t.Run(fmt.Sprintf("%s/%d", name, k), func(t *testing.T) {
+				a := failing(func(n int) (error, error) {
+					if n < k || n >= k+f.lasting {
+						return nil, nil
 					}
 
-					c.mustBeInnocent(t)
-
-					if diff := cmp.Diff(map[string]string{sharedKey: "second"}, holders(t, a)); diff != "" {
-						t.Errorf("holders: -want, +got:\n%s", diff)
-					}
+					return f.before, f.after
 				})
-			}
+				c := &shared{}
+
+				life(t, a, c)
+
+				// The API is well again.
+				a.Before, a.After = nil, nil
+
+				r := reserving(a, c)
+				for range 5 {
+					run(t, r, "first", "second")
+				}
+
+				c.mustBeInnocent(t)
+
+				if diff := cmp.Diff(map[string]string{sharedKey: "second"}, holders(t, a)); diff != "" {
+					t.Errorf("holders: -want, +got:\n%s", diff)
+				}
+			})
 		}
 	}
 
-	for name, f := range faults {
-		if f.after != nil {
-			continue
-		}
+	c := &shared{}
+	life(t, failing(func(int) (error, error) { return broken, nil }), c)
 
-		t.Run(name+"/always", func(t *testing.T) {
-			a := failing(func(int) (error, error) { return f.before, f.after })
-			c := &shared{}
-
-			life(t, a, c)
-
-			if did := c.did(); len(did) != 0 || c.observes != 0 {
-				t.Errorf("want no calls, got %v and %d observations", did, c.observes)
-			}
-		})
+	if did := c.did(); len(did) != 0 || c.observes != 0 {
+		t.Errorf("Without leases want no calls, got %v and %d observations", did, c.observes)
 	}
 }
 

@@ -17,40 +17,10 @@ import (
 // A cache that stands still at any point of a create, for any time, must cost
 // neither the name nor a second external resource.
 func TestStaleCacheDuringCreate(t *testing.T) {
-	const most = 5
-
 	for wayName, w := range ways() {
-		for from := range most {
-			for lasts := 1; lasts <= most; lasts++ {
-				t.Run(fmt.Sprintf("%s/BeforeReconcile%d/For%d", wayName, from, lasts), func(t *testing.T) {
-					a, x := testkit.NewAPI(bucket()), newOutside()
-					r := newBucketReconciler(a, append(w.opts(a), connects(x.client()))...)
-
-					for n := range from + lasts {
-						if n == from {
-							if err := a.Freeze(context.Background(), bucket()); err != nil {
-								t.Fatal(err)
-							}
-						}
-
-						// What a stale read leads to is a conflict, which is
-						// quiet.
-						if _, err := r.Reconcile(context.Background(), request()); err != nil {
-							t.Errorf("\n%s\nReconcile: %v", w.reason, err)
-						}
-					}
-
-					a.Thaw()
-					drive(t, r, a)
-
-					// Observing without a name is what a stale read leads to.
-					x.nameless = 0
-					settledAs(t, w.reason, a, x)
-				})
-			}
-
-			for k := 1; k <= 8; k++ {
-				t.Run(fmt.Sprintf("%s/BeforeWrite%d/For%d", wayName, k, from), func(t *testing.T) {
+		for k := 1; k <= 8; k++ {
+			for _, lasts := range []int{1, 4} {
+				t.Run(fmt.Sprintf("%s/BeforeWrite%d/For%d", wayName, k, lasts), func(t *testing.T) {
 					a, x := testkit.NewAPI(bucket()), newOutside()
 					frozen := false
 					a.Before = on(k, isWrite, func(testkit.Request) error {
@@ -64,8 +34,11 @@ func TestStaleCacheDuringCreate(t *testing.T) {
 						_, _ = r.Reconcile(context.Background(), request())
 					}
 
-					for range from {
-						_, _ = r.Reconcile(context.Background(), request())
+					for range lasts {
+						// What a stale read leads to is a conflict, which is quiet.
+						if _, err := r.Reconcile(context.Background(), request()); err != nil {
+							t.Errorf("\n%s\nReconcile: %v", w.reason, err)
+						}
 					}
 
 					a.Thaw()

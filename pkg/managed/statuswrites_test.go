@@ -193,62 +193,6 @@ func TestForeignConditionsAreKept(t *testing.T) {
 	}
 }
 
-// The same of a managed resource that exists already: what was observed must be
-// stored too.
-func TestForeignConditionsDuringFirstReconcile(t *testing.T) {
-	for wayName, w := range ways() {
-		for k := 1; k <= 6; k++ {
-			t.Run(fmt.Sprintf("%s/%d", wayName, k), func(t *testing.T) {
-				a := testkit.NewAPI(bucket())
-				foreign := xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because"}
-				written := false
-				a.Before = on(k, func(testkit.Request) bool { return true }, func(testkit.Request) error {
-					b := get(t, a)
-					b.SetConditions(foreign)
-
-					written = true
-
-					return a.Server().Status().Update(context.Background(), b)
-				})
-
-				r := newBucketReconciler(a, append(w.opts(a), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "id-1")
-					bucketOf(mg).Spec.ForProvider.Region = "eu"
-
-					o, err := exists(ctx, mg)
-					o.ResourceLateInitialized = true
-
-					return o, err
-				}}))...)
-
-				// A reconcile that asks for no other must have stored it all.
-				for n := 0; ; n++ {
-					result, err := r.Reconcile(context.Background(), request())
-					if err != nil || n > 10 {
-						t.Fatalf("\n%s\nReconcile: no end, %v", w.reason, err)
-					}
-
-					//nolint:staticcheck // Upstream asks for a requeue this way.
-					if !result.Requeue {
-						break
-					}
-				}
-
-				if !written {
-					foreign = xpv2.Condition{Type: "Foreign", Status: corev1.ConditionUnknown}
-				}
-
-				b := get(t, a)
-				got := []any{b.GetCondition("Foreign"), b.GetCondition(xpv2.TypeReady).Status, b.Status.AtProvider.ID, b.Spec.ForProvider.Region, meta.GetExternalName(b)}
-
-				if diff := cmp.Diff([]any{foreign, corev1.ConditionTrue, "id-1", "eu", "id-1"}, got); diff != "" {
-					t.Errorf("\n%s\nforeign condition, ready, atProvider, spec, name: -want, +got:\n%s", w.reason, diff)
-				}
-			})
-		}
-	}
-}
-
 func TestStatusWrites(t *testing.T) {
 	const reconciles = 100
 
