@@ -88,6 +88,7 @@ func TestCreateResolver(t *testing.T) {
 		object *testkit.Bucket
 		finder *seeker
 		absent bool
+		async  bool
 		opts   []ReconcilerOption
 		how    []CreateResolverOption
 		want   want
@@ -295,6 +296,17 @@ func TestCreateResolver(t *testing.T) {
 				Resolved: "False CreateResultUnknown", Message: unknown, Deleting: "CreateResultUnknown: " + unknown,
 			},
 		},
+		"DeletingUnknownAsync": {
+			reason: "An asynchronous create that has no record is resolved, too.",
+			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
+			finder: &seeker{},
+			absent: true,
+			async:  true,
+			want: want{
+				Finds: 1, Synced: "connect failed: a create was announced", Result: again, Events: []event.Reason{reasonCannotResolveCreate},
+				Resolved: "False CreateResultUnknown", Message: unknown, Deleting: "CreateResultUnknown: " + unknown,
+			},
+		},
 		"DeletingOrphaned": {
 			reason: "A managed resource that is deleted without its external resource needs no finder.",
 			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName), policies(xpv2.ManagementActionObserve)),
@@ -317,6 +329,10 @@ func TestCreateResolver(t *testing.T) {
 
 			if tc.absent {
 				observe = absent
+			}
+
+			if tc.async {
+				tc.opts = append(tc.opts, WithAsync(asyncstate.NewTracker(a.Client())))
 			}
 
 			r := newBucketReconciler(a, append([]ReconcilerOption{

@@ -775,6 +775,22 @@ func TestDeletionUnderFaults(t *testing.T) {
 			ready:    []status{{}},
 			warnings: 2,
 		},
+		"ForbiddenAtTheEnd": {
+			reason: "A report that is not allowed should not make a reconcile fail that did not.",
+			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a")},
+			run: func(t *testing.T, x *run) {
+				x.a.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.StatusPatch {
+						return kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no patch"))
+					}
+
+					return nil
+				}
+				reconciles(t, x, 1)
+			},
+			ready:    []status{{}},
+			warnings: 2,
+		},
 		"NoStatusSubresource": {
 			reason: "An object of a kind without the status subresource should be deleted, too.",
 			api:    testkit.NewAPIWithoutStatus,

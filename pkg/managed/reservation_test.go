@@ -784,8 +784,8 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 		before, after error
 		lasting       int
 	}{
-		"Conflict":   {before: kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("another writer was first")), lasting: 1},
-		"Broken":     {before: broken, lasting: 2 * leaseAttempts},
+		"Conflict":   {before: kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("another writer was first")), lasting: 2 * leaseAttempts},
+		"Broken":     {before: broken, lasting: 1},
 		"LostAnswer": {after: broken, lasting: 1},
 	}
 
