@@ -120,9 +120,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 		}},
 		"Update": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
 			return upstream.ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: true}, nil
-				},
+				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
 				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
 					return ExternalUpdate{}, end(mg)
 				},
@@ -209,9 +207,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 						}
 
 						got := kind.new()
-						if err := a.Server().Get(context.Background(), kind.key(), got); err != nil {
-							t.Fatal(err)
-						}
+						must(t, a.Server().Get(context.Background(), kind.key(), got))
 
 						for k, v := range map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", keptKey: "kept"} {
 							if got.GetAnnotations()[k] != v {
@@ -241,9 +237,7 @@ func firstPatch(t *testing.T, a *testkit.API) map[string]any {
 		}
 
 		body := map[string]any{}
-		if err := json.Unmarshal([]byte(r.Body), &body); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(r.Body), &body))
 
 		return body
 	}
@@ -275,9 +269,7 @@ func TestNothingToStore(t *testing.T) {
 			}}))
 
 			for range 2 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-				}
+				run(t, r, "b")
 			}
 
 			if diff := cmp.Diff([]int{0, 0, 1}, []int{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate)}); diff != "" {
@@ -318,9 +310,7 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 				return exists(ctx, mg)
 			}}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			md, _ := firstPatch(t, a)["metadata"].(map[string]any)
 			if diff := cmp.Diff(map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"]); diff != "" {
@@ -356,9 +346,7 @@ func TestWithoutExternalNamePersistence(t *testing.T) {
 				return o, err
 			}}))...)
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			if got := meta.GetExternalName(get(t, a)); got != tc.want {
 				t.Errorf("\n%s\nexternal name: want %q, got %q", tc.reason, tc.want, got)
@@ -414,9 +402,7 @@ func TestLateInitialized(t *testing.T) {
 				return o, err
 			}}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			got := get(t, a)
 
@@ -436,9 +422,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 		b := get(t, a)
 		change(b)
 
-		if err := a.Server().Update(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Update(context.Background(), b))
 	}
 
 	theirs := func(t *testing.T, a *testkit.API) {
@@ -480,9 +464,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 			reason: "After Update the user's name stays, and the reconcile runs again.",
 			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
 				return upstream.ExternalClientFns{
-					ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-						return ExternalObservation{ResourceExists: true}, nil
-					},
+					ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
 					UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
 						meta.SetExternalName(mg, "ours")
 						theirs(t, a)
@@ -606,9 +588,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 							b := get(t, a)
 							meta.AddAnnotations(b, map[string]string{"example.org/token": secret + "-theirs"})
 
-							if err := a.Server().Update(context.Background(), b); err != nil {
-								t.Fatal(err)
-							}
+							must(t, a.Server().Update(context.Background(), b))
 						}
 
 						if callFails {
@@ -696,9 +676,7 @@ func TestStoringIsTriedAgain(t *testing.T) {
 				return exists(ctx, mg)
 			}}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			if diff := cmp.Diff([]any{tc.want, tc.name}, []any{a.Count(testkit.Patch), meta.GetExternalName(get(t, a))}); diff != "" {
 				t.Errorf("\n%s\npatches, external name: -want, +got:\n%s", tc.reason, diff)
@@ -761,10 +739,7 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 
 					return exists(ctx, mg)
 				},
-				CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-					creates++
-					return ExternalCreation{}, nil
-				},
+				CreateFn: counts[ExternalCreation](&creates),
 			}))
 
 			_, _ = r.Reconcile(context.Background(), request())
@@ -774,9 +749,7 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 				b := get(t, a)
 				meta.SetExternalName(b, tc.theirs)
 
-				if err := a.Server().Update(context.Background(), b); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Update(context.Background(), b))
 			}
 
 			drive(t, r, a)
@@ -803,9 +776,7 @@ func TestStoredOnce(t *testing.T) {
 		return ExternalObservation{ResourceExists: true}, nil
 	}}))
 
-	if _, err := r.Reconcile(context.Background(), request()); err != nil {
-		t.Fatal(err)
-	}
+	run(t, r, "b")
 
 	if n := a.Count(testkit.Patch); n != 1 {
 		t.Errorf("patches: want 1, got %d", n)
@@ -841,9 +812,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 					b := get(t, a)
 					meta.SetExternalName(b, "theirs")
 
-					if err := a.Server().Update(context.Background(), b); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Server().Update(context.Background(), b))
 				}
 
 				return kerrors.NewBadRequest("no")
@@ -884,9 +853,7 @@ func TestUnstableAnnotation(t *testing.T) {
 		a.Forget()
 
 		for range times {
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			c.now = c.now.Add(every)
 		}
@@ -923,9 +890,7 @@ func TestEmptiedExternalName(t *testing.T) {
 		return o, err
 	}}))
 
-	if _, err := r.Reconcile(context.Background(), request()); err != nil {
-		t.Fatal(err)
-	}
+	run(t, r, "b")
 
 	if got := meta.GetExternalName(get(t, a)); got != "id-1" {
 		t.Errorf("external name: want id-1, got %q", got)

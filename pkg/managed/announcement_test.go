@@ -107,9 +107,7 @@ func TestAnnouncementOfShortCreate(t *testing.T) {
 				fail = nil
 			}
 
-			if _, err := r.Reconcile(t.Context(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			if b := get(t, a); meta.ExternalCreateIncomplete(b) {
 				t.Errorf("create %d looks as if it had not ended: %v", i+1, b.GetAnnotations())

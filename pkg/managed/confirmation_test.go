@@ -143,9 +143,7 @@ func TestDeletionConfirmation(t *testing.T) {
 				r, n := newBucketReconciler(a, opts...), 0
 
 				for get(t, a).GetName() != "" && n < 20 {
-					if _, err := r.Reconcile(context.Background(), request()); err != nil {
-						t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-					}
+					run(t, r, "b")
 
 					c.now = c.now.Add(tc.every)
 					n++
@@ -215,9 +213,7 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 		t.Helper()
 
 		for range n {
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			c.now = c.now.Add(interval)
 		}
@@ -241,18 +237,12 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 		b := get(t, a)
 		b.SetFinalizers(nil)
 
-		if err := a.Server().Update(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Update(context.Background(), b))
 
 		b = bucket(finalizers(FinalizerName))
-		if err := a.Server().Create(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Create(context.Background(), b))
 
-		if err := a.Server().Delete(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Delete(context.Background(), b))
 
 		reconciles(t, r, c, 2)
 
@@ -275,9 +265,7 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 		b := get(t, a)
 		b.SetFinalizers(nil)
 
-		if err := a.Server().Update(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Update(context.Background(), b))
 
 		reconciles(t, r, c, 1)
 
@@ -298,9 +286,7 @@ func TestDeletionConfirmationWithOtherFinalizers(t *testing.T) {
 	var got []xpv2.ConditionReason
 
 	for range 3 {
-		if _, err := r.Reconcile(context.Background(), request()); err != nil {
-			t.Fatal(err)
-		}
+		run(t, r, "b")
 
 		c.now = c.now.Add(interval)
 

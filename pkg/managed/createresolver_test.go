@@ -352,10 +352,7 @@ func TestCreateResolver(t *testing.T) {
 
 						return ExternalCreation{}, nil
 					},
-					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-						got.Deletes++
-						return ExternalDelete{}, nil
-					},
+					DeleteFn: counts[ExternalDelete](&got.Deletes),
 				}),
 				WithRecorder(rec), newClock().option(), WithCreateResolver(f, tc.how...),
 			}, tc.opts...)...)
@@ -424,9 +421,7 @@ func TestCreateResolver(t *testing.T) {
 			// What lasts is said once.
 			a.Forget()
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			if n := a.Writes(); strings.HasPrefix(got.Resolved, "False") && n > 0 {
 				t.Errorf("\n%s\nwant no write in the same situation, got %d: %v", tc.reason, n, a.Requests())
@@ -469,18 +464,14 @@ func TestCreateResolverStores(t *testing.T) {
 				m(b)
 			}
 
-			if err := a.Server().Update(context.Background(), b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Update(context.Background(), b))
 		}
 	}
 
 	remove := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 
-		if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Delete(context.Background(), get(t, a)))
 	}
 
 	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch }
@@ -574,9 +565,7 @@ func TestCreateResolverStores(t *testing.T) {
 				t.Helper()
 				remove(t, a)
 
-				if err := a.Server().Create(context.Background(), bucket(named("another"))); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Create(context.Background(), bucket(named("another"))))
 			},
 			want: want{Name: "another", Finds: 1, Result: again, Calm: true},
 		},
@@ -616,9 +605,7 @@ func TestCreateResolverStores(t *testing.T) {
 			)
 
 			if tc.frozen {
-				if err := a.Freeze(context.Background(), bucket()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Freeze(context.Background(), bucket()))
 			}
 
 			if tc.before != nil {
@@ -937,9 +924,7 @@ func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
 			a.Forget()
 		}
 
-		if _, err := r.Reconcile(context.Background(), request()); err != nil {
-			t.Fatal(err)
-		}
+		run(t, r, "b")
 	}
 
 	if got := a.Writes(); got != 0 {
@@ -959,15 +944,10 @@ func TestCreateResolverClockAhead(t *testing.T) {
 	created := 0
 	r := newBucketReconciler(a, c.option(), WithCreateResolver(asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
 		return asyncstate.Absent(), nil
-	})), connects(upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-		created++
-		return ExternalCreation{}, nil
-	}}))
+	})), connects(upstream.ExternalClientFns{ObserveFn: absent, CreateFn: counts[ExternalCreation](&created)}))
 
 	for range 2 {
-		if _, err := r.Reconcile(context.Background(), request()); err != nil {
-			t.Fatal(err)
-		}
+		run(t, r, "b")
 
 		if created == 0 {
 			c.now = c.now.Add(3 * time.Minute)

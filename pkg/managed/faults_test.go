@@ -376,9 +376,7 @@ func TestFaultAtAnyWrite(t *testing.T) {
 
 						meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
 
-						if err := a.Server().Update(context.Background(), b); err != nil {
-							t.Fatal(err)
-						}
+						must(t, a.Server().Update(context.Background(), b))
 
 						drive(t, r, a)
 					}
@@ -388,9 +386,7 @@ func TestFaultAtAnyWrite(t *testing.T) {
 					b := get(t, a)
 					b.Spec.ForProvider.Region = "eu"
 
-					if err := a.Server().Update(context.Background(), b); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Server().Update(context.Background(), b))
 
 					a.Before, a.After = nil, nil
 					f.inject(a, k)
@@ -401,9 +397,7 @@ func TestFaultAtAnyWrite(t *testing.T) {
 						t.Errorf("\n%s\nAn update should be made: -want, +got:\n%s", w.reason, diff)
 					}
 
-					if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Server().Delete(context.Background(), get(t, a)))
 
 					a.Before, a.After = nil, nil
 					f.inject(a, k)
@@ -540,9 +534,7 @@ func TestGoneMeanwhile(t *testing.T) {
 		b := get(t, a)
 		b.SetFinalizers(nil)
 
-		if err := a.Server().Update(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Update(context.Background(), b))
 
 		if err := a.Server().Delete(context.Background(), b); client.IgnoreNotFound(err) != nil {
 			t.Fatal(err)
@@ -552,9 +544,7 @@ func TestGoneMeanwhile(t *testing.T) {
 		t.Helper()
 		remove(t, a)
 
-		if err := a.Server().Create(context.Background(), bucket(annotated("is", "new"))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Create(context.Background(), bucket(annotated("is", "new"))))
 	}
 
 	for objectName, object := range map[string]*testkit.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {

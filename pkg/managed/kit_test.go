@@ -169,3 +169,24 @@ func spies[T external](slot int, out *T) ReconcilerOption {
 		}
 	}
 }
+
+// counts returns a method of an external client that succeeds, and adds one to n.
+func counts[T any](n *int) func(context.Context, resource.Managed) (T, error) {
+	return func(context.Context, resource.Managed) (T, error) {
+		*n++
+		return *new(T), nil
+	}
+}
+
+// returns returns a method of an external client that returns v and err.
+func returns[T any](v T, err error) func(context.Context, resource.Managed) (T, error) {
+	return func(context.Context, resource.Managed) (T, error) { return v, err }
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -288,9 +288,7 @@ func TestLayerAloneOfAnnotations(t *testing.T) {
 
 			meta.SetExternalCreateSucceeded(c.mg, time.Now())
 
-			if err := updater.UpdateCriticalAnnotations(ctx, c.mg); err != nil {
-				t.Fatal(err)
-			}
+			must(t, updater.UpdateCriticalAnnotations(ctx, c.mg))
 
 			if said := !meta.GetExternalCreateSucceeded(c.mg).IsZero(); said != (state == seam.Done) || created != said {
 				t.Errorf("state %d: said to have succeeded %t, stored %t", state, said, created)

@@ -101,9 +101,7 @@ func TestFoundThenFlaky(t *testing.T) {
 				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 					return ExternalObservation{ResourceExists: !flaky, ResourceUpToDate: flaky}, nil
 				},
-				CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-					return ExternalCreation{}, errors.New("already exists")
-				},
+				CreateFn: returns(ExternalCreation{}, errors.New("already exists")),
 				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
 					acts = append(acts, mg.GetName())
 					return ExternalUpdate{}, nil
@@ -194,9 +192,7 @@ func TestReservationGivenBackWhileCreateRuns(t *testing.T) {
 		b := bucketNamed(t, a, "b")
 		b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
 
-		if err := a.Server().Update(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Update(context.Background(), b))
 
 		run(t, r, "b", "other")
 		synctest.Wait()
@@ -222,10 +218,7 @@ func TestPreCreateLivelock(t *testing.T) {
 
 			return ExternalObservation{ResourceExists: created > 0, ResourceUpToDate: true}, a.Server().Status().Update(ctx, mg)
 		},
-		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-			created++
-			return ExternalCreation{}, nil
-		},
+		CreateFn: counts[ExternalCreation](&created),
 	}))
 
 	for range 10 {
@@ -248,11 +241,9 @@ func TestWrittenInConnect(t *testing.T) {
 			n, acts := 0, 0
 
 			fns := clientOf(upstream.ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: true}, nil
-				},
-				UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) { acts++; return ExternalUpdate{}, nil },
-				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) { acts++; return ExternalDelete{}, nil },
+				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
+				UpdateFn:  counts[ExternalUpdate](&acts),
+				DeleteFn:  counts[ExternalDelete](&acts),
 			})
 
 			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
@@ -298,16 +289,14 @@ func TestKnownStaleRead(t *testing.T) {
 
 					return ExternalObservation{ResourceExists: true}, nil
 				},
-				UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) { acted++; return ExternalUpdate{}, nil },
-				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) { acted++; return ExternalDelete{}, nil },
+				UpdateFn: counts[ExternalUpdate](&acted),
+				DeleteFn: counts[ExternalDelete](&acted),
 			}))
 
 			run(t, r, "b")
 			acted = 0
 
-			if err := a.Freeze(context.Background(), get(t, a)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Freeze(context.Background(), get(t, a)))
 
 			run(t, r, "b") // Meets the pause, and writes.
 			run(t, r, "b") // The cache still has the state before.
@@ -412,13 +401,8 @@ func TestRefusalForgotten(t *testing.T) {
 		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 			return ExternalObservation{ResourceExists: there, ResourceUpToDate: true}, nil
 		},
-		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-			return ExternalCreation{}, errors.New("already exists")
-		},
-		DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-			deleted++
-			return ExternalDelete{}, nil
-		},
+		CreateFn: returns(ExternalCreation{}, errors.New("already exists")),
+		DeleteFn: counts[ExternalDelete](&deleted),
 	}))
 
 	run(t, r, "b") // One wrong not-found.
@@ -453,27 +437,19 @@ func TestReservedThoughNot(t *testing.T) {
 
 	// It is settled: nothing was created, and no longer wanted.
 	b := &testkit.Bucket{}
-	if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
 
 	b.SetFinalizers(nil)
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
-	if err := a.Server().Delete(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Delete(context.Background(), b))
 
 	c.fails, c.err = "victim", errors.New("quota exceeded")
 
 	do("victim", "theirs")
 
-	if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b))
 
 	held := len(leasesIn(t, a)) > 0
 	if said := b.GetCondition(TypeExternalNameReserved); (said.Status == "True") != held {
@@ -514,9 +490,7 @@ func TestStaleReadGivesReservationBack(t *testing.T) {
 		},
 	}))
 
-	if err := a.Freeze(context.Background(), bucketNamed(t, a, "one")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Freeze(context.Background(), bucketNamed(t, a, "one")))
 
 	run(t, r, "one", "one", "two")
 
@@ -645,12 +619,9 @@ func TestAnswerToProvidersWrite(t *testing.T) {
 
 						return ExternalObservation{ResourceExists: name != "Create"}, patchLabel(ctx, a, mg)
 					},
-					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-						acted++
-						return ExternalCreation{}, nil
-					},
-					UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) { acted++; return ExternalUpdate{}, nil },
-					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) { acted++; return ExternalDelete{}, nil },
+					CreateFn: counts[ExternalCreation](&acted),
+					UpdateFn: counts[ExternalUpdate](&acted),
+					DeleteFn: counts[ExternalDelete](&acted),
 				}))
 
 				_, _ = r.Reconcile(context.Background(), request())
@@ -686,10 +657,7 @@ func TestAnswerToFinalizersWrite(t *testing.T) {
 
 			return ExternalObservation{}, nil
 		},
-		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-			created++
-			return ExternalCreation{}, nil
-		},
+		CreateFn: counts[ExternalCreation](&created),
 	}))
 
 	_, _ = r.Reconcile(context.Background(), request())
@@ -732,15 +700,11 @@ func TestRenamedReservesAcrossNamespaces(t *testing.T) {
 	do("attacker", "mine")
 
 	b := &testkit.Bucket{}
-	if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
 
 	meta.SetExternalName(b, "shared")
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
 	do("attacker", "mine")
 	do("attacker", "mine")

@@ -29,17 +29,13 @@ func TestHoldLease(t *testing.T) {
 		u := emptyLease(leaseNamespace, leaseName("key"))
 		(&leases{namespace: leaseNamespace}).fill(u, "key", holder{}, now)
 
-		if err := a.Server().Create(t.Context(), u); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Create(t.Context(), u))
 	}
 
 	deleted := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 
-		if err := a.Server().Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))))
 	}
 
 	type want struct {

@@ -119,9 +119,7 @@ func TestAnnotationsRefused(t *testing.T) {
 
 			got.Name = meta.GetExternalName(get(t, a))
 
-			if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Delete(context.Background(), get(t, a)))
 
 			reconcile()
 

@@ -468,10 +468,7 @@ func TestReleasedDuringDeletion(t *testing.T) {
 
 					return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, a.Server().Update(ctx, o)
 				},
-				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-					deletes++
-					return ExternalDelete{}, nil
-				},
+				DeleteFn: counts[ExternalDelete](&deletes),
 			}}, func(resource.Managed) {}))
 
 			for range 2 {
@@ -603,9 +600,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		"StaleCache": {
 			reason: "A cache that lags should lead to no error, and not take back what was reported.",
 			run: func(t *testing.T, x *run) {
-				if err := x.a.Freeze(context.Background(), x.f.object()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, x.a.Freeze(context.Background(), x.f.object()))
 
 				reconciles(t, x, 1)
 
@@ -868,10 +863,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 				}
 
 				x := &run{f: f, rec: &recorder{}, a: newAPI(f.object(tc.mods...))}
-				x.r = f.reconciler(x.a, WithRecorder(x.rec), f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-					x.deletes++
-					return ExternalDelete{}, nil
-				}}}, func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(context.Background(), t, x.a))) }))
+				x.r = f.reconciler(x.a, WithRecorder(x.rec), f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}}, func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(context.Background(), t, x.a))) }))
 
 				tc.run(t, x)
 
@@ -1045,9 +1037,7 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 			}))...)
 
 			reconcile := func() {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 			}
 
 			for range 3 {
@@ -1113,9 +1103,7 @@ func TestDeletionWithCustomFinalizer(t *testing.T) {
 			a := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(tc.finalizers...)))
 			r := newBucketReconciler(a, WithFinalizer(tc.finalizer(a)), connects(upstream.ExternalClientFns{}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			c := get(t, a).GetCondition(reconciler.TypeDeleting)
 			if diff := cmp.Diff([]any{reconciler.ReasonWaitingForFinalizers, tc.want}, []any{c.Reason, c.Message}); diff != "" {

@@ -172,9 +172,7 @@ func bucketNamed(t *testing.T, a *testkit.API, name string) *testkit.Bucket {
 func remove(t *testing.T, a *testkit.API, name string) {
 	t.Helper()
 
-	if err := a.Server().Delete(context.Background(), bucketNamed(t, a, name)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Delete(context.Background(), bucketNamed(t, a, name)))
 }
 
 // kill removes an object without a deletion that its reconciler sees.
@@ -184,9 +182,7 @@ func kill(t *testing.T, a *testkit.API, name string) {
 	b := bucketNamed(t, a, name)
 	b.SetFinalizers(nil)
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
 	if b.DeletionTimestamp == nil {
 		remove(t, a, name)
@@ -435,9 +431,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			l := leasesIn(t, a)[sharedKey]
 			fn(&l)
 
-			if err := a.Server().Update(context.Background(), &l); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Update(context.Background(), &l))
 		}
 	}
 
@@ -463,9 +457,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 				t.Helper()
 				kill(t, a, "first")
 
-				if err := a.Server().Create(context.Background(), of("first")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Create(context.Background(), of("first")))
 			},
 			takes: true,
 		},
@@ -509,9 +501,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 				t.Helper()
 
 				l := leasesIn(t, a)[sharedKey]
-				if err := a.Server().Delete(context.Background(), &l); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Delete(context.Background(), &l))
 			},
 			takes: true,
 		},
@@ -584,9 +574,7 @@ func TestReservationOfAssignedNames(t *testing.T) {
 	b := bucketNamed(t, a, "b")
 	meta.SetExternalName(b, "id-2")
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
 	run(t, r, "b")
 
@@ -642,9 +630,7 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 
 				u.SetLabels(map[string]string{"a": "b"})
 
-				if err := l.client.Update(ctx, u); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.client.Update(ctx, u))
 			},
 			want: map[string]string{},
 		},
@@ -660,9 +646,7 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 
 				l.fill(u, "key", holder{APIVersion: "v1", Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}, now)
 
-				if err := l.client.Update(ctx, u); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.client.Update(ctx, u))
 			},
 			want: map[string]string{"key": "theirs"},
 		},
@@ -671,9 +655,7 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 			then: func(t *testing.T, l *leases) {
 				t.Helper()
 
-				if err := l.client.Delete(ctx, emptyLease(leaseNamespace, leaseName("key"))); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.client.Delete(ctx, emptyLease(leaseNamespace, leaseName("key"))))
 			},
 			want: map[string]string{},
 		},
@@ -744,9 +726,7 @@ func TestReservationOfStaleReads(t *testing.T) {
 	remove(t, a, "old")
 	run(t, r, "old")
 
-	if err := a.Freeze(context.Background(), bucketNamed(t, a, "old")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Freeze(context.Background(), bucketNamed(t, a, "old")))
 
 	run(t, r, "old")
 
@@ -904,9 +884,7 @@ func TestReservationLostMeanwhile(t *testing.T) {
 		meta.AddAnnotations(&l, map[string]string{annotationKeyHolder: string(h)})
 		_ = unstructured.SetNestedField(l.Object, "uid-2", "spec", "holderIdentity")
 
-		if err := write(context.Background(), &l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, write(context.Background(), &l))
 
 		return ExternalObservation{ResourceExists: c.there}, nil
 	}
@@ -1062,9 +1040,7 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 			}
 
 			b := &testkit.Bucket{}
-			if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b))
 
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeSynced, TypeExternalNameReserved} {
 				if m := b.GetCondition(ct).Message; !strings.Contains(m, tc.says) || strings.Contains(m, "attacker") || strings.Contains(m, "mine") {
@@ -1077,9 +1053,7 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
 
 			if m := b.GetCondition(TypeExternalNameReserved).Message; strings.Contains(m, "victim") || strings.Contains(m, "theirs") {
 				t.Errorf("\n%s\nthe first one learns of the second: %q", tc.reason, m)
@@ -1153,9 +1127,7 @@ func TestReservationNeedsAnAction(t *testing.T) {
 				b := bucketNamed(t, a, "owner")
 				b.Spec.ManagementPolicies = tc.policies
 
-				if err := a.Server().Update(context.Background(), b); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Update(context.Background(), b))
 
 				if restarted {
 					r = reserving(a, c)
@@ -1194,9 +1166,7 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 	b := bucketNamed(t, a, "blocked")
 	b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
 	run(t, r, "blocked")
 

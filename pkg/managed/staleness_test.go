@@ -76,9 +76,7 @@ func TestStaleReadDropsNoStatusWrite(t *testing.T) {
 			r := newBucketReconciler(a, connects(x.client()))
 			drive(t, r, a)
 
-			if err := a.Freeze(context.Background(), bucket()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Freeze(context.Background(), bucket()))
 
 			x.fact = "new"
 			a.After = on(1, func(r testkit.Request) bool { return r.Verb == testkit.StatusUpdate }, tc.after)
@@ -135,9 +133,7 @@ func TestDoubtEnds(t *testing.T) {
 			a.Forget()
 
 			for range 10 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 			}
 
 			want := 0
@@ -192,27 +188,19 @@ func TestSameNameInSequence(t *testing.T) {
 			b := get(t, a)
 			b.SetFinalizers(nil)
 
-			if err := a.Server().Update(context.Background(), b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Update(context.Background(), b))
 
-			if err := a.Server().Delete(context.Background(), b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Delete(context.Background(), b))
 
 			if tc.seen {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 
 				if n := r.seam.Memory().Len(); n != 0 {
 					t.Errorf("\n%s\nMemory.Len: want 0, got %d", tc.reason, n)
 				}
 			}
 
-			if err := a.Server().Create(context.Background(), bucket()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Create(context.Background(), bucket()))
 
 			x.nameless, x.creates = 0, 1
 			drive(t, r, a)
@@ -236,17 +224,13 @@ func TestMemoryIsEmptyInTheEnd(t *testing.T) {
 				t.Errorf("\n%s\nMemory.Len: want 1, got %d", w.reason, n)
 			}
 
-			if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Delete(context.Background(), get(t, a)))
 
 			var err error
 
 			// The read that would find nothing may never come.
 			for n := 0; n < 10 && err == nil; n++ {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 
 				err = a.Server().Get(context.Background(), request().NamespacedName, bucket())
 			}

@@ -117,9 +117,7 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 			a := testkit.NewAPI(tc.object)
 			r := newBucketReconciler(a, tc.opts(a)...)
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			b := get(t, a)
 			if b.Status.AtProvider.ID != "id-1" || b.GetCondition(xpv2.TypeReady).Status != corev1.ConditionTrue || b.GetCondition(xpv2.TypeSynced).Status != corev1.ConditionTrue {
@@ -137,9 +135,7 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 			a.Forget()
 
 			for range 10 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-				}
+				run(t, r, "b")
 			}
 
 			if n := a.Writes(); n != 0 {
@@ -253,9 +249,7 @@ func TestStatusWrites(t *testing.T) {
 			reason: "The same failure each time is written once.",
 			object: bucket(named("id-1")),
 			client: func(int) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{}, errors.New("boom")
-				}}
+				return upstream.ExternalClientFns{ObserveFn: returns(ExternalObservation{}, errors.New("boom"))}
 			},
 		},
 		"Paused": {
@@ -304,23 +298,17 @@ func TestStatusWrites(t *testing.T) {
 			})))...)
 
 			for range 3 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 			}
 
 			a.Forget()
 
 			for n = 1; n <= reconciles; n++ {
 				if b := get(t, a); tc.between != nil && tc.between(n, b) {
-					if err := a.Server().Update(context.Background(), b); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Server().Update(context.Background(), b))
 				}
 
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 			}
 
 			if diff := cmp.Diff([]int{tc.want, tc.want}, []int{a.Count(testkit.StatusUpdate), a.Writes()}); diff != "" {
@@ -378,9 +366,7 @@ func TestStatusIsComparedAsStored(t *testing.T) {
 			}}))
 
 			reconcile := func() {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 			}
 
 			reconcile()

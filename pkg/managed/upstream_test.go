@@ -172,9 +172,7 @@ func scenarios() map[string]scenario {
 		return func() provider { return provider{client: c} }
 	}
 
-	outdated := func(context.Context, resource.Managed) (ExternalObservation, error) {
-		return ExternalObservation{ResourceExists: true}, nil
-	}
+	outdated := returns(ExternalObservation{ResourceExists: true}, nil)
 
 	// cloud has no resource until one is created, and then until it is deleted.
 	cloud := func(createErr error) func() provider {
@@ -195,9 +193,7 @@ func scenarios() map[string]scenario {
 		}
 	}
 
-	lateInit := func(context.Context, resource.Managed) (ExternalObservation, error) {
-		return ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil
-	}
+	lateInit := returns(ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil)
 
 	once := func(verb string, err error) func() func(context.Context, testkit.Request) error {
 		return func() func(context.Context, testkit.Request) error {
@@ -423,9 +419,7 @@ func TestUpstream(t *testing.T) {
 
 		r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), Upstream(upstream.WithRecorder(rec)),
 			connects(upstream.ExternalClientFns{ObserveFn: fails}))
-		if _, err := r.Reconcile(context.Background(), request()); err != nil {
-			t.Fatal(err)
-		}
+		run(t, r, "b")
 
 		if len(rec.of(event.Reason("CannotObserveExternalResource"))) != 1 {
 			t.Errorf("upstream's events should go to its recorder: %+v", rec.events)
