@@ -513,7 +513,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 			}
 
 			t.Run(sub, func(t *testing.T) {
-				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &heard{}
+				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &recorder{}
 				a.Before = func(_ context.Context, r testkit.Request) error {
 					if r.Verb == testkit.Patch && lost == noPatches {
 						return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no patches for you"))
@@ -539,11 +539,11 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 					t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
 				}
 
-				if diff := cmp.Diff([]any{tc.want, tc.events}, []any{meta.GetExternalName(get(t, a)), h.of(reasonOverwroteAnnotation)}); diff != "" {
+				if diff := cmp.Diff([]any{tc.want, tc.events}, []any{meta.GetExternalName(get(t, a)), h.messages(reasonOverwroteAnnotation)}); diff != "" {
 					t.Errorf("\n%s\nexternal name, events: -want, +got:\n%s", tc.reason, diff)
 				}
 
-				if ms := h.of(reasonCannotStoreAnnotations); len(ms) > 0 {
+				if ms := h.messages(reasonCannotStoreAnnotations); len(ms) > 0 {
 					t.Errorf("\n%s\nevents: want none of a failure, got %v", tc.reason, ms)
 				}
 			})
@@ -570,7 +570,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 		for _, callFails := range []bool{false, true} {
 			for _, theyWrite := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%t/%t", failName, callFails, theyWrite), func(t *testing.T) {
-					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &heard{}
+					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &recorder{}
 					a.Before = func(_ context.Context, r testkit.Request) error {
 						if r.Verb == testkit.Patch {
 							return fail(r)
@@ -800,7 +800,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, x, h := testkit.NewAPI(bucket()), newOutside(), &heard{}
+			a, x, h := testkit.NewAPI(bucket()), newOutside(), &recorder{}
 			reconciles, theirs := 1, false
 			a.Before = func(_ context.Context, r testkit.Request) error {
 				if r.Verb != testkit.Patch || !tc.fails(r.Body, reconciles) {
@@ -825,7 +825,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 			drive(t, r, a)
 			settledAs(t, tc.reason, a, x)
 
-			if ms := h.of(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
+			if ms := h.messages(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
 				t.Errorf("\n%s\nwant the user told once, got %q", tc.reason, ms)
 			}
 		})

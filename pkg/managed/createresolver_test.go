@@ -574,7 +574,7 @@ func TestCreateResolverStores(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket(interruptedBucket(time.Hour)))
-			h := &heard{}
+			h := &recorder{}
 			got := want{}
 
 			f := &seeker{finding: tc.finding}
@@ -622,7 +622,7 @@ func TestCreateResolverStores(t *testing.T) {
 
 			got.Result, err = r.Reconcile(context.Background(), request())
 			got.Finds = len(f.asked)
-			got.Calm = err == nil && len(h.of("CannotInitializeManagedResource")) == 0
+			got.Calm = err == nil && len(h.messages("CannotInitializeManagedResource")) == 0
 
 			if c := get(t, a).GetCondition(xpv2.TypeSynced); strings.Contains(fmt.Sprintf("%s: %s", c.Reason, c.Message), tc.want.Synced) {
 				got.Synced = tc.want.Synced
@@ -643,8 +643,8 @@ func TestCreateResolverStores(t *testing.T) {
 			got.Succeeded = !meta.GetExternalCreateSucceeded(b).IsZero()
 			got.Failed = !meta.GetExternalCreateFailed(b).IsZero()
 			got.Incomplete = meta.ExternalCreateIncomplete(b)
-			got.Overwrites = len(h.of(reasonOverwroteAnnotation))
-			got.Settled = len(h.of(reasonResolvedCreate))
+			got.Overwrites = len(h.messages(reasonOverwroteAnnotation))
+			got.Settled = len(h.messages(reasonResolvedCreate))
 
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
@@ -916,7 +916,7 @@ func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
 		return asyncstate.Finding{}, errors.Errorf("throttled, request %d", n)
 	})
 
-	a, h := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &heard{}
+	a, h := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &recorder{}
 	r := newBucketReconciler(a, WithCreateResolver(f), WithRecorder(h), connects(upstream.ExternalClientFns{}))
 
 	for i := range 4 {
@@ -931,7 +931,7 @@ func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
 		t.Errorf("writes after the first: want 0, got %d", got)
 	}
 
-	if ms := h.of(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
+	if ms := h.messages(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
 		t.Errorf("events: want the error of each, got %v", ms)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -16,7 +15,6 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -125,37 +123,6 @@ func (x *outside) delete(_ context.Context, mg resource.Managed) (ExternalDelete
 	delete(x.regions, meta.GetExternalName(mg))
 
 	return ExternalDelete{}, nil
-}
-
-// heard is what a user hears of a reconciler.
-type heard struct {
-	mu     sync.Mutex
-	events []event.Event
-}
-
-func (h *heard) Event(_ runtime.Object, e event.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-
-	h.events = append(h.events, e)
-}
-
-func (h *heard) WithAnnotations(...string) event.Recorder { return h }
-
-// of returns the messages of the events of a reason.
-func (h *heard) of(r event.Reason) []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-
-	var ms []string
-
-	for _, e := range h.events {
-		if e.Reason == r {
-			ms = append(ms, e.Message)
-		}
-	}
-
-	return ms
 }
 
 // drive reconciles until nothing is left to do: no request to run again and no
@@ -552,7 +519,7 @@ func TestGoneMeanwhile(t *testing.T) {
 			for _, during := range []string{"Observe", "Create", "Update"} {
 				t.Run(objectName+"/"+eventName+"/"+during, func(t *testing.T) {
 					object, _ := object.DeepCopyObject().(*testkit.Bucket)
-					a, h := testkit.NewAPI(object), &heard{}
+					a, h := testkit.NewAPI(object), &recorder{}
 					replaced := ""
 					act := func(mg resource.Managed) {
 						meta.SetExternalName(mg, "id-1")
@@ -595,7 +562,7 @@ func TestGoneMeanwhile(t *testing.T) {
 						t.Errorf("\nWhat has the name now should not be touched (resource version, external name): -want, +got:\n%s", diff)
 					}
 
-					if ms := h.of(reasonCannotStoreAnnotations); len(ms) > 0 {
+					if ms := h.messages(reasonCannotStoreAnnotations); len(ms) > 0 {
 						t.Errorf("\nThat the object is gone is no failure to store.\nevents: %v", ms)
 					}
 

@@ -460,7 +460,7 @@ func TestReservedThoughNot(t *testing.T) {
 // A create that runs into its deadline gives the reservation back with the
 // context that has ended.
 func TestLetGoAfterDeadline(t *testing.T) {
-	a, h := testkit.NewAPI(of("b")), &heard{}
+	a, h := testkit.NewAPI(of("b")), &recorder{}
 
 	r := newBucketReconciler(a, WithRecorder(h), WithTimeout(10*time.Millisecond), WithExternalNameReservation(leaseNamespace), connects(upstream.ExternalClientFns{
 		ObserveFn: absent,
@@ -472,7 +472,7 @@ func TestLetGoAfterDeadline(t *testing.T) {
 
 	run(t, r, "b")
 
-	if ms := h.of(reasonCannotRelease); len(ms) > 0 || len(leasesIn(t, a)) > 0 {
+	if ms := h.messages(reasonCannotRelease); len(ms) > 0 || len(leasesIn(t, a)) > 0 {
 		t.Errorf("leases: %d; events: %s", len(leasesIn(t, a)), strings.Join(ms, "; "))
 	}
 }

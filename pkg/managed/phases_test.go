@@ -103,7 +103,7 @@ func TestDeletionReported(t *testing.T) {
 		reason   string
 		mods     []func(mg resource.Managed)
 		provider provider
-		opts     func(a *testkit.API) []ReconcilerOption
+		opts     []ReconcilerOption
 		before   func(ctx context.Context, r testkit.Request) error
 
 		// connecting is what the server says while the provider is connected
@@ -122,9 +122,7 @@ func TestDeletionReported(t *testing.T) {
 	}{
 		"InitializeFails": {
 			reason: "A custom initializer's failure should be reported.",
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithInitializers(upstream.InitializerFn(func(context.Context, resource.Managed) error { return errProvider }))}
-			},
+			opts:   []ReconcilerOption{WithInitializers(upstream.InitializerFn(func(context.Context, resource.Managed) error { return errProvider }))},
 			after:  []status{deletes(reconciler.ReasonInitializeFailed, messageInitializeFailed)},
 			writes: 2,
 		},
@@ -166,11 +164,9 @@ func TestDeletionReported(t *testing.T) {
 			silent: true,
 		},
 		"CreateIncompleteButDeterministic": {
-			reason: "With deterministic names an incomplete create should stop nothing.",
-			mods:   []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithDeterministicExternalName(true)}
-			},
+			reason:     "With deterministic names an incomplete create should stop nothing.",
+			mods:       []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
+			opts:       []ReconcilerOption{WithDeterministicExternalName(true)},
 			connecting: requested,
 			after: []status{
 				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
@@ -237,12 +233,10 @@ func TestDeletionReported(t *testing.T) {
 			silent: true,
 		},
 		"CreationGracePeriod": {
-			reason:   "While absence is being confirmed, that should be reported.",
-			mods:     []func(resource.Managed){justCreated},
-			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithCreationGracePeriod(time.Hour)}
-			},
+			reason:     "While absence is being confirmed, that should be reported.",
+			mods:       []func(resource.Managed){justCreated},
+			provider:   provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
+			opts:       []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonConfirmingAbsence, messageGracePeriod)},
 			writes:     2,
@@ -266,25 +260,17 @@ func TestDeletionReported(t *testing.T) {
 			silent: true,
 		},
 		"UnpublishFails": {
-			reason:   "That connection details can't be unpublished should be reported.",
-			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{withUnpublisher(func() error { return errProvider })}
-			},
+			reason:     "That connection details can't be unpublished should be reported.",
+			provider:   provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
+			opts:       []ReconcilerOption{withUnpublisher(func() error { return errProvider })},
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
 			writes:     2,
 		},
 		"RemoveFinalizerFails": {
-			reason:   "That the default finalizer can't be removed should be reported.",
-			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			before: func(_ context.Context, r testkit.Request) error {
-				if r.Verb == testkit.Update {
-					return refused()
-				}
-
-				return nil
-			},
+			reason:     "That the default finalizer can't be removed should be reported.",
+			provider:   provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
+			before:     failing(func(r testkit.Request) bool { return r.Verb == testkit.Update }, refused()),
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
 			writes:     2,
@@ -292,11 +278,9 @@ func TestDeletionReported(t *testing.T) {
 		"CustomRemoveFinalizerFails": {
 			reason:   "That a custom finalizer can't be removed should be reported.",
 			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
-					RemoveFinalizerFn: func(context.Context, resource.Object) error { return errProvider },
-				})}
-			},
+			opts: []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
+				RemoveFinalizerFn: func(context.Context, resource.Object) error { return errProvider },
+			})},
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
 			writes:     2,
@@ -328,14 +312,9 @@ func TestDeletionReported(t *testing.T) {
 
 				var connecting []status
 
-				opts := []ReconcilerOption{WithRecorder(rec), f.connector(tc.provider, func(resource.Managed) {
+				r := f.reconciler(a, append([]ReconcilerOption{WithRecorder(rec), f.connector(tc.provider, func(resource.Managed) {
 					connecting = append(connecting, statusOf(f.get(context.Background(), t, a)))
-				})}
-				if tc.opts != nil {
-					opts = append(opts, tc.opts(a)...)
-				}
-
-				r := f.reconciler(a, opts...)
+				})}, tc.opts...)...)
 
 				writes := func() int { return a.Count(testkit.StatusUpdate, testkit.StatusPatch) }
 
@@ -484,7 +463,20 @@ func TestReleasedDuringDeletion(t *testing.T) {
 	}
 }
 
-// server returns the error of an API server that is having a bad day.
+// failing returns a Before that fails the requests that match.
+func failing(match func(testkit.Request) bool, err error) func(context.Context, testkit.Request) error {
+	return func(_ context.Context, r testkit.Request) error {
+		if match(r) {
+			return err
+		}
+
+		return nil
+	}
+}
+
+func statusPatch(r testkit.Request) bool { return r.Verb == testkit.StatusPatch }
+
+// serverError is the error of an API server that is not available.
 func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
 
 // A deletion is reported through faults, and does not depend on whether it can
@@ -546,39 +538,35 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 		// warnings is how many events said that a deletion can't be reported.
 		warnings int
+
+		// foreign means that the other writer's condition is to be kept, and after,
+		// if set, is what the server says in the end.
+		foreign bool
+		after   status
 	}{
 		"ConflictBeforeTheFirstReport": {
 			reason: "A conflict should be resolved, and the other writer's condition be kept.",
 			run: func(t *testing.T, x *run) {
 				writesBefore(t, x, testkit.StatusPatch, 1)
 				reconciles(t, x, 1)
-
-				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
-					t.Errorf("foreign condition: -want, +got:\n%s", diff)
-				}
 			},
 			deletes: 1,
 			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+			foreign: true,
 		},
 		"ConflictBeforeTheDeleteIsReported": {
 			reason: "After a conflict right before Delete nothing is deleted until the object was read again. The other writer's condition is kept.",
 			run: func(t *testing.T, x *run) {
 				writesBefore(t, x, testkit.StatusPatch, 2)
 				reconciles(t, x, 2)
-
-				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
-					t.Errorf("foreign condition: -want, +got:\n%s", diff)
-				}
-
-				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
-					t.Errorf("status: -want, +got:\n%s", diff)
-				}
 			},
 			deletes: 1,
 			ready: []status{
 				deletes(reconciler.ReasonDeletionRequested, messageRequested),
 				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
 			},
+			foreign: true,
+			after:   deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists),
 		},
 		"ConflictBeforeTheLastReport": {
 			reason: "A conflict after upstream returned should be resolved.",
@@ -586,16 +574,10 @@ func TestDeletionUnderFaults(t *testing.T) {
 			run: func(t *testing.T, x *run) {
 				writesBefore(t, x, testkit.StatusPatch, 1)
 				reconciles(t, x, 1)
-
-				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
-					t.Errorf("foreign condition: -want, +got:\n%s", diff)
-				}
-
-				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a, example.org/b"), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
-					t.Errorf("status: -want, +got:\n%s", diff)
-				}
 			},
-			ready: []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+			foreign: true,
+			after:   deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a, example.org/b"),
 		},
 		"StaleCache": {
 			reason: "A cache that lags should lead to no error, and not take back what was reported.",
@@ -652,10 +634,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 				}
 
 				reconciles(t, x, 3)
-
-				if diff := cmp.Diff(deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
-					t.Errorf("status: -want, +got:\n%s", diff)
-				}
 			},
 			deletes: 1,
 			ready: []status{
@@ -663,6 +641,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
 				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
 			},
+			after: deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
 		},
 		"GoneBeforeTheFirstReport": {
 			reason: "An object that is gone needs no report, and that is no error.",
@@ -709,13 +688,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		"ServerErrorsForLong": {
 			reason: "A report that doesn't succeed should not hold up a deletion for ever.",
 			run: func(t *testing.T, x *run) {
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if statusWrite(r) {
-						return serverError()
-					}
-
-					return nil
-				}
+				x.a.Before = failing(statusWrite, serverError())
 
 				for i := range 5 {
 					if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
@@ -740,13 +713,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 			reason: "A report that doesn't succeed after upstream returned should be tried again.",
 			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
 			run: func(t *testing.T, x *run) {
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if statusWrite(r) {
-						return serverError()
-					}
-
-					return nil
-				}
+				x.a.Before = failing(statusWrite, serverError())
 
 				if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
 					t.Errorf("the reconcile should have failed")
@@ -757,13 +724,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		"Forbidden": {
 			reason: "A report that is not allowed should hold up nothing.",
 			run: func(t *testing.T, x *run) {
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if r.Verb == testkit.StatusPatch {
-						return kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no patch"))
-					}
-
-					return nil
-				}
+				x.a.Before = failing(statusPatch, refused())
 				reconciles(t, x, 1)
 			},
 			deletes:  1,
@@ -774,13 +735,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 			reason: "A report that is not allowed should not make a reconcile fail that did not.",
 			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a")},
 			run: func(t *testing.T, x *run) {
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if r.Verb == testkit.StatusPatch {
-						return kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no patch"))
-					}
-
-					return nil
-				}
+				x.a.Before = failing(statusPatch, refused())
 				reconciles(t, x, 1)
 			},
 			ready:    []status{{}},
@@ -866,6 +821,18 @@ func TestDeletionUnderFaults(t *testing.T) {
 				x.r = f.reconciler(x.a, WithRecorder(x.rec), f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}}, func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(context.Background(), t, x.a))) }))
 
 				tc.run(t, x)
+
+				if tc.foreign {
+					if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
+						t.Errorf("\n%s\nforeign condition: -want, +got:\n%s", tc.reason, diff)
+					}
+				}
+
+				if tc.after != (status{}) {
+					if diff := cmp.Diff(tc.after, statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
+						t.Errorf("\n%s\nstatus: -want, +got:\n%s", tc.reason, diff)
+					}
+				}
 
 				if x.deletes != tc.deletes {
 					t.Errorf("\n%s\nexternal deletes: want %d, got %d", tc.reason, tc.deletes, x.deletes)
@@ -1036,18 +1003,14 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) { return ExternalDelete{}, tc.delete },
 			}))...)
 
-			reconcile := func() {
-				run(t, r, "b")
-			}
-
 			for range 3 {
-				reconcile()
+				run(t, r, "b")
 			}
 
 			rests := get(t, a)
 
 			for range 5 {
-				reconcile()
+				run(t, r, "b")
 			}
 
 			got := get(t, a)

@@ -217,3 +217,13 @@ func withUnpublisher(err func() error) ReconcilerOption {
 func statusWrite(r testkit.Request) bool {
 	return strings.HasPrefix(r.Verb, "status ")
 }
+
+// messages of the events of a reason.
+func (r *recorder) messages(reason event.Reason) []string {
+	var ms []string
+	for _, e := range r.of(reason) {
+		ms = append(ms, e.Message)
+	}
+
+	return ms
+}
