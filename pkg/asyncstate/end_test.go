@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // What a create ends with when its deadline has passed.
@@ -240,7 +240,7 @@ func TestObjectIsReplaced(t *testing.T) {
 				pass(time.Hour)
 
 				b := w.get("b")
-				if got := w.cloud.ownedBy("uid-2"); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" {
+				if got := w.cloud.ownedBy(string(b.GetUID())); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" {
 					t.Errorf("\n%s\nOf the new one the cloud has %v: %s", tc.reason, got, describe(b))
 				}
 

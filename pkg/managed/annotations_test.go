@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 const (
@@ -62,10 +62,6 @@ func subjectKinds() map[string]subjectKind {
 
 	return map[string]subjectKind{
 		"Bucket": {new: newBucket, namespace: "default", connects: connects},
-		"TypedBucket": {new: newBucket, namespace: "default", connects: func(fns upstream.ExternalClientFns) ReconcilerOption {
-			return WithTypedExternalConnector(typedClientOf[*testkit.Bucket](fns))
-		}},
-		"Database": {new: newDatabase, connects: connects},
 		"TypedDatabase": {new: newDatabase, connects: func(fns upstream.ExternalClientFns) ReconcilerOption {
 			return WithTypedExternalConnector(typedClientOf[*testkit.Database](fns))
 		}},
@@ -124,9 +120,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 		}},
 		"Update": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
 			return upstream.ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: true}, nil
-				},
+				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
 				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
 					return ExternalUpdate{}, end(mg)
 				},
@@ -213,9 +207,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 						}
 
 						got := kind.new()
-						if err := a.Server().Get(context.Background(), kind.key(), got); err != nil {
-							t.Fatal(err)
-						}
+						must(t, a.Server().Get(context.Background(), kind.key(), got))
 
 						for k, v := range map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", keptKey: "kept"} {
 							if got.GetAnnotations()[k] != v {
@@ -245,9 +237,7 @@ func firstPatch(t *testing.T, a *testkit.API) map[string]any {
 		}
 
 		body := map[string]any{}
-		if err := json.Unmarshal([]byte(r.Body), &body); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(r.Body), &body))
 
 		return body
 	}
@@ -279,9 +269,7 @@ func TestNothingToStore(t *testing.T) {
 			}}))
 
 			for range 2 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-				}
+				run(t, r, "b")
 			}
 
 			if diff := cmp.Diff([]int{0, 0, 1}, []int{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate)}); diff != "" {
@@ -322,9 +310,7 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 				return exists(ctx, mg)
 			}}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			md, _ := firstPatch(t, a)["metadata"].(map[string]any)
 			if diff := cmp.Diff(map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"]); diff != "" {
@@ -360,9 +346,7 @@ func TestWithoutExternalNamePersistence(t *testing.T) {
 				return o, err
 			}}))...)
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			if got := meta.GetExternalName(get(t, a)); got != tc.want {
 				t.Errorf("\n%s\nexternal name: want %q, got %q", tc.reason, tc.want, got)
@@ -418,9 +402,7 @@ func TestLateInitialized(t *testing.T) {
 				return o, err
 			}}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			got := get(t, a)
 
@@ -440,9 +422,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 		b := get(t, a)
 		change(b)
 
-		if err := a.Server().Update(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Update(context.Background(), b))
 	}
 
 	theirs := func(t *testing.T, a *testkit.API) {
@@ -480,25 +460,11 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 			},
 			want: "theirs",
 		},
-		"ObserveAgrees": {
-			reason: "If both say the same there is nothing to decide.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "theirs")
-					theirs(t, a)
-
-					return exists(ctx, mg)
-				}}
-			},
-			want: "theirs",
-		},
 		"Update": {
 			reason: "After Update the user's name stays, and the reconcile runs again.",
 			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
 				return upstream.ExternalClientFns{
-					ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-						return ExternalObservation{ResourceExists: true}, nil
-					},
+					ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
 					UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
 						meta.SetExternalName(mg, "ours")
 						theirs(t, a)
@@ -525,18 +491,6 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 				"the result of creating the external resource replaced another value of the annotation example.org/secret",
 			},
 		},
-		"CreateAgrees": {
-			reason: "If both say the same there is nothing to tell the user.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					meta.SetExternalName(mg, "theirs")
-					theirs(t, a)
-
-					return ExternalCreation{}, nil
-				}}
-			},
-			want: "theirs",
-		},
 		"ObserveUnnamed": {
 			reason: "To take a name away is to say nothing about the one that was found.",
 			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
@@ -545,18 +499,6 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 					unnamed(t, a)
 
 					return exists(ctx, mg)
-				}}
-			},
-			want: "ours",
-		},
-		"CreateUnnamed": {
-			reason: "Nor is anything replaced by the one that was created.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					meta.SetExternalName(mg, "ours")
-					unnamed(t, a)
-
-					return ExternalCreation{}, nil
 				}}
 			},
 			want: "ours",
@@ -571,7 +513,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 			}
 
 			t.Run(sub, func(t *testing.T) {
-				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &heard{}
+				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &recorder{}
 				a.Before = func(_ context.Context, r testkit.Request) error {
 					if r.Verb == testkit.Patch && lost == noPatches {
 						return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no patches for you"))
@@ -597,11 +539,11 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 					t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
 				}
 
-				if diff := cmp.Diff([]any{tc.want, tc.events}, []any{meta.GetExternalName(get(t, a)), h.of(reasonOverwroteAnnotation)}); diff != "" {
+				if diff := cmp.Diff([]any{tc.want, tc.events}, []any{meta.GetExternalName(get(t, a)), h.messages(reasonOverwroteAnnotation)}); diff != "" {
 					t.Errorf("\n%s\nexternal name, events: -want, +got:\n%s", tc.reason, diff)
 				}
 
-				if ms := h.of(reasonCannotStoreAnnotations); len(ms) > 0 {
+				if ms := h.messages(reasonCannotStoreAnnotations); len(ms) > 0 {
 					t.Errorf("\n%s\nevents: want none of a failure, got %v", tc.reason, ms)
 				}
 			})
@@ -628,7 +570,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 		for _, callFails := range []bool{false, true} {
 			for _, theyWrite := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%t/%t", failName, callFails, theyWrite), func(t *testing.T) {
-					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &heard{}
+					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &recorder{}
 					a.Before = func(_ context.Context, r testkit.Request) error {
 						if r.Verb == testkit.Patch {
 							return fail(r)
@@ -646,9 +588,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 							b := get(t, a)
 							meta.AddAnnotations(b, map[string]string{"example.org/token": secret + "-theirs"})
 
-							if err := a.Server().Update(context.Background(), b); err != nil {
-								t.Fatal(err)
-							}
+							must(t, a.Server().Update(context.Background(), b))
 						}
 
 						if callFails {
@@ -736,9 +676,7 @@ func TestStoringIsTriedAgain(t *testing.T) {
 				return exists(ctx, mg)
 			}}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			if diff := cmp.Diff([]any{tc.want, tc.name}, []any{a.Count(testkit.Patch), meta.GetExternalName(get(t, a))}); diff != "" {
 				t.Errorf("\n%s\npatches, external name: -want, +got:\n%s", tc.reason, diff)
@@ -801,10 +739,7 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 
 					return exists(ctx, mg)
 				},
-				CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-					creates++
-					return ExternalCreation{}, nil
-				},
+				CreateFn: counts[ExternalCreation](&creates),
 			}))
 
 			_, _ = r.Reconcile(context.Background(), request())
@@ -814,9 +749,7 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 				b := get(t, a)
 				meta.SetExternalName(b, tc.theirs)
 
-				if err := a.Server().Update(context.Background(), b); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Update(context.Background(), b))
 			}
 
 			drive(t, r, a)
@@ -835,30 +768,6 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 	}
 }
 
-// That the name could not be stored at once does not make a create that
-// succeeded one that failed.
-func TestCreateSucceededThoughStoringFailed(t *testing.T) {
-	a, x, h := testkit.NewAPI(bucket()), newOutside(), &heard{}
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if r.Verb == testkit.Patch && !strings.Contains(r.Body, meta.AnnotationKeyExternalCreateSucceeded) {
-			return kerrors.NewBadRequest("no")
-		}
-
-		return nil
-	}
-
-	drive(t, newBucketReconciler(a, connects(x.client()), WithRecorder(h)), a)
-	settledAs(t, "The create succeeded.", a, x)
-
-	if !meta.GetExternalCreateFailed(get(t, a)).IsZero() {
-		t.Error("want no failed create")
-	}
-
-	if n := len(h.of(reasonCannotStoreAnnotations)); n != 1 {
-		t.Errorf("want one event of what could not be stored, got %d", n)
-	}
-}
-
 // What one call learned is not stored again after the next.
 func TestStoredOnce(t *testing.T) {
 	a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
@@ -867,9 +776,7 @@ func TestStoredOnce(t *testing.T) {
 		return ExternalObservation{ResourceExists: true}, nil
 	}}))
 
-	if _, err := r.Reconcile(context.Background(), request()); err != nil {
-		t.Fatal(err)
-	}
+	run(t, r, "b")
 
 	if n := a.Count(testkit.Patch); n != 1 {
 		t.Errorf("patches: want 1, got %d", n)
@@ -893,7 +800,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, x, h := testkit.NewAPI(bucket()), newOutside(), &heard{}
+			a, x, h := testkit.NewAPI(bucket()), newOutside(), &recorder{}
 			reconciles, theirs := 1, false
 			a.Before = func(_ context.Context, r testkit.Request) error {
 				if r.Verb != testkit.Patch || !tc.fails(r.Body, reconciles) {
@@ -905,9 +812,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 					b := get(t, a)
 					meta.SetExternalName(b, "theirs")
 
-					if err := a.Server().Update(context.Background(), b); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Server().Update(context.Background(), b))
 				}
 
 				return kerrors.NewBadRequest("no")
@@ -920,7 +825,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 			drive(t, r, a)
 			settledAs(t, tc.reason, a, x)
 
-			if ms := h.of(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
+			if ms := h.messages(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
 				t.Errorf("\n%s\nwant the user told once, got %q", tc.reason, ms)
 			}
 		})
@@ -948,9 +853,7 @@ func TestUnstableAnnotation(t *testing.T) {
 		a.Forget()
 
 		for range times {
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			c.now = c.now.Add(every)
 		}
@@ -975,38 +878,6 @@ func TestUnstableAnnotation(t *testing.T) {
 	}
 }
 
-// The name of an external resource that was created for a managed resource which is
-// removed meanwhile is in an event.
-func TestManagedResourceRemovedDuringCreate(t *testing.T) {
-	a, h := testkit.NewAPI(bucket()), &heard{}
-
-	r := newBucketReconciler(a, WithRecorder(h), connects(upstream.ExternalClientFns{
-		ObserveFn: absent,
-		CreateFn: func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
-			b := get(t, a)
-			b.SetFinalizers(nil)
-
-			if err := a.Server().Update(ctx, b); err != nil {
-				t.Fatal(err)
-			}
-
-			if err := a.Server().Delete(ctx, b); err != nil {
-				t.Fatal(err)
-			}
-
-			meta.SetExternalName(mg, "id-1")
-
-			return ExternalCreation{}, nil
-		},
-	}))
-
-	_, _ = r.Reconcile(context.Background(), request())
-
-	if ms := h.of(reasonLostManagedResource); len(ms) != 1 || !strings.Contains(ms[0], `"id-1"`) {
-		t.Errorf("events: want one with the external name, got %v", ms)
-	}
-}
-
 // A name that Observe empties is not taken away, whatever else Observe says.
 func TestEmptiedExternalName(t *testing.T) {
 	a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName)))
@@ -1019,9 +890,7 @@ func TestEmptiedExternalName(t *testing.T) {
 		return o, err
 	}}))
 
-	if _, err := r.Reconcile(context.Background(), request()); err != nil {
-		t.Fatal(err)
-	}
+	run(t, r, "b")
 
 	if got := meta.GetExternalName(get(t, a)); got != "id-1" {
 		t.Errorf("external name: want id-1, got %q", got)

@@ -12,7 +12,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // Creates that follow each other within a second are told apart, however each of
@@ -107,9 +107,7 @@ func TestAnnouncementOfShortCreate(t *testing.T) {
 				fail = nil
 			}
 
-			if _, err := r.Reconcile(t.Context(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			if b := get(t, a); meta.ExternalCreateIncomplete(b) {
 				t.Errorf("create %d looks as if it had not ended: %v", i+1, b.GetAnnotations())

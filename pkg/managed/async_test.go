@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -192,9 +192,7 @@ func TestAsyncLife(t *testing.T) {
 			t.Errorf("In a steady state there is nothing to write: %v", a.Requests())
 		}
 
-		if err := a.Server().Delete(t.Context(), get(t, a)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Delete(t.Context(), get(t, a)))
 
 		r.reconcile()
 		r.reconcile()
@@ -273,31 +271,24 @@ func TestAsyncDeleteOfWhatTakesLong(t *testing.T) {
 
 					return exists(ctx, mg)
 				},
-				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-					deletes++
-					return ExternalDelete{}, nil
-				},
+				DeleteFn: counts[ExternalDelete](&deletes),
 			}))
 
 		reconcile := func() {
 			t.Helper()
 
-			if _, err := r.Reconcile(t.Context(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			synctest.Wait()
 		}
 
 		reconcile()
 
-		if err := a.Server().Delete(t.Context(), get(t, a)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Delete(t.Context(), get(t, a)))
 
-		for range 6000 {
+		for range 600 {
 			reconcile()
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(time.Second)
 		}
 
 		// After 1, 2, 4, ... 32 seconds, and then each minute.
@@ -421,9 +412,7 @@ func TestAsyncDeleteRefused(t *testing.T) {
 				for range 10 {
 					// The end of an operation causes a reconcile.
 					for range 2 {
-						if _, err := r.Reconcile(context.Background(), request()); err != nil {
-							t.Fatal(err)
-						}
+						run(t, r, "b")
 
 						synctest.Wait()
 					}

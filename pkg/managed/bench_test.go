@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A subject is a reconciler that is measured, on an API of its own.
@@ -198,15 +199,15 @@ func settled() *testkit.Bucket {
 	b := bucket(named("id-1"), finalizers(FinalizerName), annotated("a", "1"), annotated("b", "2"))
 	b.SetLabels(map[string]string{"crossplane.io/composite": "x", "crossplane.io/claim-name": "c", "crossplane.io/claim-namespace": "default"})
 	b.SetGeneration(1)
-	b.Spec.ForProvider = testkit.Parameters{Region: "eu", Tags: []string{"a", "b", "c", "d"}}
+	b.Spec.ForProvider = v1alpha1.Parameters{Region: "eu"}
 	b.Status.AtProvider = observed10()
 	b.SetConditions(xpv2.Available(), xpv2.ReconcileSuccess().WithObservedGeneration(1))
 
 	return b
 }
 
-func observed10() testkit.Observation {
-	o := testkit.Observation{ID: "id-1", Facts: map[string]string{}}
+func observed10() v1alpha1.Observation {
+	o := v1alpha1.Observation{ID: "id-1", Facts: map[string]string{}}
 	for _, k := range []string{"arn", "endpoint", "hostedZone", "owner", "region", "state", "version", "created", "size", "engine"} {
 		o.Facts[k] = "some value of " + k
 	}

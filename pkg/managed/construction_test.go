@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // says checks that fn panics with an error that contains a part of a sentence.
@@ -111,7 +111,7 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		"NilTypedConnectDisconnect": {"There is nothing to connect with.", "WithTypedExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnector[*testkit.Bucket](nil) })},
 		"NilTypedDisconnecter":      {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*testkit.Bucket](nil) })},
 
-		"ConnectorOfAnotherKind": {"Every reconcile would fail.", "*testkit.Database", with(func() ReconcilerOption { return WithTypedExternalConnector(databases) })},
+		"ConnectorOfAnotherKind": {"Every reconcile would fail.", "*v1alpha1.Database", with(func() ReconcilerOption { return WithTypedExternalConnector(databases) })},
 		"TypedAndUntyped": {"They exclude each other.", "exclude each other", func() {
 			NewReconciler(a.Manager(), kind, WithTypedExternalConnector(buckets), connects(upstream.ExternalClientFns{}))
 		}},

@@ -12,7 +12,7 @@ import (
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // What is in memory when a create returns survives that its annotations are
@@ -124,9 +124,7 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 				},
 			}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			b := get(t, a)
 			if diff := cmp.Diff([]any{tc.patches, tc.updates, tc.region, false}, []any{a.Count(testkit.Patch), a.Count(testkit.Update), b.Spec.ForProvider.Region, meta.ExternalCreateIncomplete(b)}); diff != "" {

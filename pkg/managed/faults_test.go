@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -17,12 +15,12 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // An outside is an external system that assigns the ids of its resources.
@@ -79,7 +77,7 @@ func (x *outside) observe(_ context.Context, mg resource.Managed) (ExternalObser
 	}
 
 	b, _ := mg.(*testkit.Bucket)
-	b.Status.AtProvider = testkit.Observation{ID: name}
+	b.Status.AtProvider = v1alpha1.Observation{ID: name}
 
 	if x.fact != "" {
 		b.Status.AtProvider.Facts = map[string]string{"fact": x.fact}
@@ -125,37 +123,6 @@ func (x *outside) delete(_ context.Context, mg resource.Managed) (ExternalDelete
 	delete(x.regions, meta.GetExternalName(mg))
 
 	return ExternalDelete{}, nil
-}
-
-// heard is what a user hears of a reconciler.
-type heard struct {
-	mu     sync.Mutex
-	events []event.Event
-}
-
-func (h *heard) Event(_ runtime.Object, e event.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-
-	h.events = append(h.events, e)
-}
-
-func (h *heard) WithAnnotations(...string) event.Recorder { return h }
-
-// of returns the messages of the events of a reason.
-func (h *heard) of(r event.Reason) []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-
-	var ms []string
-
-	for _, e := range h.events {
-		if e.Reason == r {
-			ms = append(ms, e.Message)
-		}
-	}
-
-	return ms
 }
 
 // drive reconciles until nothing is left to do: no request to run again and no
@@ -376,9 +343,7 @@ func TestFaultAtAnyWrite(t *testing.T) {
 
 						meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
 
-						if err := a.Server().Update(context.Background(), b); err != nil {
-							t.Fatal(err)
-						}
+						must(t, a.Server().Update(context.Background(), b))
 
 						drive(t, r, a)
 					}
@@ -388,9 +353,7 @@ func TestFaultAtAnyWrite(t *testing.T) {
 					b := get(t, a)
 					b.Spec.ForProvider.Region = "eu"
 
-					if err := a.Server().Update(context.Background(), b); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Server().Update(context.Background(), b))
 
 					a.Before, a.After = nil, nil
 					f.inject(a, k)
@@ -401,9 +364,7 @@ func TestFaultAtAnyWrite(t *testing.T) {
 						t.Errorf("\n%s\nAn update should be made: -want, +got:\n%s", w.reason, diff)
 					}
 
-					if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Server().Delete(context.Background(), get(t, a)))
 
 					a.Before, a.After = nil, nil
 					f.inject(a, k)
@@ -466,36 +427,6 @@ func TestOutageAfterCreate(t *testing.T) {
 	}
 }
 
-// A provider that dies while the API server is away knows nothing of the create
-// any more. It must not create again.
-func TestRestartInOutageAfterCreate(t *testing.T) {
-	a, x := testkit.NewAPI(bucket()), newOutside()
-	down := false
-	x.created = func(context.Context, resource.Managed) error {
-		down = true
-		return nil
-	}
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if down && isWrite(r) {
-			return broken(r)
-		}
-
-		return nil
-	}
-
-	if _, err := newBucketReconciler(a, connects(x.client())).Reconcile(context.Background(), request()); err == nil {
-		t.Error("Reconcile(...): want an error while the API server is away")
-	}
-
-	down = false
-	drive(t, newBucketReconciler(a, connects(x.client())), a)
-
-	b := get(t, a)
-	if x.creates != 1 || !meta.ExternalCreateIncomplete(b) || b.GetCondition(xpv2.TypeSynced).Status != corev1.ConditionFalse {
-		t.Errorf("want one create whose result is said to be unknown, got %d, %+v", x.creates, b.Status)
-	}
-}
-
 // The result of a call is stored even if its context is cancelled.
 func TestCancelledContext(t *testing.T) {
 	cases := map[string]struct {
@@ -504,19 +435,6 @@ func TestCancelledContext(t *testing.T) {
 		client func(cancel func()) upstream.ExternalClientFns
 		want   []string
 	}{
-		"Observe": {
-			reason: "The name that Observe found should be stored.",
-			object: bucket(),
-			client: func(cancel func()) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "id-1")
-					cancel()
-
-					return exists(ctx, mg)
-				}}
-			},
-			want: []string{meta.AnnotationKeyExternalName},
-		},
 		"ObserveFails": {
 			reason: "The name that Observe found should be stored, although it failed.",
 			object: bucket(),
@@ -542,19 +460,6 @@ func TestCancelledContext(t *testing.T) {
 				}}
 			},
 			want: []string{meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded},
-		},
-		"CreateFails": {
-			reason: "The name and the failure of a create should be stored.",
-			object: bucket(),
-			client: func(cancel func()) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
-					meta.SetExternalName(mg, "id-1")
-					cancel()
-
-					return ExternalCreation{}, ctx.Err()
-				}}
-			},
-			want: []string{meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateFailed},
 		},
 	}
 
@@ -596,9 +501,7 @@ func TestGoneMeanwhile(t *testing.T) {
 		b := get(t, a)
 		b.SetFinalizers(nil)
 
-		if err := a.Server().Update(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Update(context.Background(), b))
 
 		if err := a.Server().Delete(context.Background(), b); client.IgnoreNotFound(err) != nil {
 			t.Fatal(err)
@@ -608,9 +511,7 @@ func TestGoneMeanwhile(t *testing.T) {
 		t.Helper()
 		remove(t, a)
 
-		if err := a.Server().Create(context.Background(), bucket(annotated("is", "new"))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Create(context.Background(), bucket(annotated("is", "new"))))
 	}
 
 	for objectName, object := range map[string]*testkit.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {
@@ -618,7 +519,7 @@ func TestGoneMeanwhile(t *testing.T) {
 			for _, during := range []string{"Observe", "Create", "Update"} {
 				t.Run(objectName+"/"+eventName+"/"+during, func(t *testing.T) {
 					object, _ := object.DeepCopyObject().(*testkit.Bucket)
-					a, h := testkit.NewAPI(object), &heard{}
+					a, h := testkit.NewAPI(object), &recorder{}
 					replaced := ""
 					act := func(mg resource.Managed) {
 						meta.SetExternalName(mg, "id-1")
@@ -661,7 +562,7 @@ func TestGoneMeanwhile(t *testing.T) {
 						t.Errorf("\nWhat has the name now should not be touched (resource version, external name): -want, +got:\n%s", diff)
 					}
 
-					if ms := h.of(reasonCannotStoreAnnotations); len(ms) > 0 {
+					if ms := h.messages(reasonCannotStoreAnnotations); len(ms) > 0 {
 						t.Errorf("\nThat the object is gone is no failure to store.\nevents: %v", ms)
 					}
 
@@ -675,63 +576,5 @@ func TestGoneMeanwhile(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// A kind whose CRD lacks the status subresource can't say how it is. That must
-// not cost the name, nor block its deletion.
-func TestNoStatusSubresource(t *testing.T) {
-	a, x := testkit.NewAPIWithoutStatus(bucket()), newOutside()
-	r := newBucketReconciler(a, connects(x.client()))
-
-	seen := false
-
-	for range 10 {
-		_, err := r.Reconcile(context.Background(), request())
-		seen = seen || kerrors.IsNotFound(errors.Cause(err))
-	}
-
-	b := get(t, a)
-	if !seen || x.creates != 1 || meta.GetExternalName(b) != "id-1" {
-		t.Errorf("want NotFound to be said, one create, and its name stored; got %t, %d, %q", seen, x.creates, meta.GetExternalName(b))
-	}
-
-	if err := a.Server().Delete(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
-
-	for range 10 {
-		_, _ = r.Reconcile(context.Background(), request())
-	}
-
-	err := a.Server().Get(context.Background(), request().NamespacedName, &testkit.Bucket{})
-	if !kerrors.IsNotFound(err) || len(x.ids()) != 0 {
-		t.Errorf("want the object and its external resource gone, got %v, %v", err, x.ids())
-	}
-}
-
-// Where patches are forbidden there is still upstream's way.
-func TestForbiddenPatch(t *testing.T) {
-	a, x := testkit.NewAPI(bucket()), newOutside()
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if strings.HasSuffix(r.Verb, testkit.Patch) {
-			return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no patches for you"))
-		}
-
-		return nil
-	}
-
-	r := newBucketReconciler(a, connects(x.client()))
-	drive(t, r, a)
-	settledAs(t, "Critical annotations should be stored by an update.", a, x)
-
-	if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-		t.Fatal(err)
-	}
-
-	drive(t, r, a)
-
-	if len(x.ids()) != 0 {
-		t.Errorf("want no external resource, got %v", x.ids())
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A pause that comes up while the external resource is observed must not be
@@ -70,10 +70,7 @@ func TestFinalizerGuard(t *testing.T) {
 					tc.observe(mg)
 					return absent(ctx, mg)
 				},
-				CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-					creates++
-					return ExternalCreation{}, nil
-				},
+				CreateFn: counts[ExternalCreation](&creates),
 			}))...)
 
 			if _, err := r.Reconcile(context.Background(), request()); err != nil {
@@ -133,9 +130,7 @@ func TestFinalizerOfWhatIsGone(t *testing.T) {
 				b := get(t, a)
 				b.SetFinalizers(nil)
 
-				if err := a.Server().Update(ctx, b); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Update(ctx, b))
 
 				return absent(ctx, mg)
 			}}))...)

@@ -12,7 +12,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // rewrite the object on the API server, past everything.
@@ -22,9 +22,7 @@ func rewrite(t *testing.T, a *testkit.API, fn func(b *testkit.Bucket)) {
 	b := get(t, a)
 	fn(b)
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 }
 
 // Nothing is created, updated or deleted for a managed resource that is known to have
@@ -53,9 +51,7 @@ func TestFreshness(t *testing.T) {
 				t.Helper()
 				rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 
-				if err := c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }))
 			},
 		},
 		"Gone": {
@@ -63,13 +59,9 @@ func TestFreshness(t *testing.T) {
 			then: func(t *testing.T, a *testkit.API, c *call) {
 				t.Helper()
 
-				if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Delete(context.Background(), get(t, a)))
 
-				if err := c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }))
 			},
 		},
 		"WrittenByTheProvider": {
@@ -78,9 +70,7 @@ func TestFreshness(t *testing.T) {
 				t.Helper()
 				meta.AddAnnotations(c.mg, map[string]string{"k": "v"})
 
-				if err := a.Server().Update(context.Background(), c.mg); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Update(context.Background(), c.mg))
 			},
 			want: true,
 		},
@@ -179,8 +169,8 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 						rewrite(t, a, modify)
 					}
 				})
-				fns.UpdateFn = func(context.Context, resource.Managed) (ExternalUpdate, error) { acted++; return ExternalUpdate{}, nil }
-				fns.DeleteFn = func(context.Context, resource.Managed) (ExternalDelete, error) { acted++; return ExternalDelete{}, nil }
+				fns.UpdateFn = counts[ExternalUpdate](&acted)
+				fns.DeleteFn = counts[ExternalDelete](&acted)
 
 				result, err := newBucketReconciler(a, connects(fns)).Reconcile(context.Background(), request())
 				//nolint:staticcheck // Upstream asks for a requeue this way.

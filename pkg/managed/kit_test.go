@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // bucket returns a managed resource as a user creates it.
@@ -167,5 +167,26 @@ func spies[T external](slot int, out *T) ReconcilerOption {
 
 			return l
 		}
+	}
+}
+
+// counts returns a method of an external client that succeeds, and adds one to n.
+func counts[T any](n *int) func(context.Context, resource.Managed) (T, error) {
+	return func(context.Context, resource.Managed) (T, error) {
+		*n++
+		return *new(T), nil
+	}
+}
+
+// returns returns a method of an external client that returns v and err.
+func returns[T any](v T, err error) func(context.Context, resource.Managed) (T, error) {
+	return func(context.Context, resource.Managed) (T, error) { return v, err }
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -288,9 +288,7 @@ func TestLayerAloneOfAnnotations(t *testing.T) {
 
 			meta.SetExternalCreateSucceeded(c.mg, time.Now())
 
-			if err := updater.UpdateCriticalAnnotations(ctx, c.mg); err != nil {
-				t.Fatal(err)
-			}
+			must(t, updater.UpdateCriticalAnnotations(ctx, c.mg))
 
 			if said := !meta.GetExternalCreateSucceeded(c.mg).IsZero(); said != (state == seam.Done) || created != said {
 				t.Errorf("state %d: said to have succeeded %t, stored %t", state, said, created)

@@ -11,20 +11,17 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 func requestIn(namespace, name string) reconcile.Request {
@@ -104,9 +101,7 @@ func TestFoundThenFlaky(t *testing.T) {
 				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 					return ExternalObservation{ResourceExists: !flaky, ResourceUpToDate: flaky}, nil
 				},
-				CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-					return ExternalCreation{}, errors.New("already exists")
-				},
+				CreateFn: returns(ExternalCreation{}, errors.New("already exists")),
 				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
 					acts = append(acts, mg.GetName())
 					return ExternalUpdate{}, nil
@@ -197,9 +192,7 @@ func TestReservationGivenBackWhileCreateRuns(t *testing.T) {
 		b := bucketNamed(t, a, "b")
 		b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
 
-		if err := a.Server().Update(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Update(context.Background(), b))
 
 		run(t, r, "b", "other")
 		synctest.Wait()
@@ -225,10 +218,7 @@ func TestPreCreateLivelock(t *testing.T) {
 
 			return ExternalObservation{ResourceExists: created > 0, ResourceUpToDate: true}, a.Server().Status().Update(ctx, mg)
 		},
-		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-			created++
-			return ExternalCreation{}, nil
-		},
+		CreateFn: counts[ExternalCreation](&created),
 	}))
 
 	for range 10 {
@@ -251,11 +241,9 @@ func TestWrittenInConnect(t *testing.T) {
 			n, acts := 0, 0
 
 			fns := clientOf(upstream.ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: true}, nil
-				},
-				UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) { acts++; return ExternalUpdate{}, nil },
-				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) { acts++; return ExternalDelete{}, nil },
+				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
+				UpdateFn:  counts[ExternalUpdate](&acts),
+				DeleteFn:  counts[ExternalDelete](&acts),
 			})
 
 			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
@@ -301,16 +289,14 @@ func TestKnownStaleRead(t *testing.T) {
 
 					return ExternalObservation{ResourceExists: true}, nil
 				},
-				UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) { acted++; return ExternalUpdate{}, nil },
-				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) { acted++; return ExternalDelete{}, nil },
+				UpdateFn: counts[ExternalUpdate](&acted),
+				DeleteFn: counts[ExternalDelete](&acted),
 			}))
 
 			run(t, r, "b")
 			acted = 0
 
-			if err := a.Freeze(context.Background(), get(t, a)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Freeze(context.Background(), get(t, a)))
 
 			run(t, r, "b") // Meets the pause, and writes.
 			run(t, r, "b") // The cache still has the state before.
@@ -415,13 +401,8 @@ func TestRefusalForgotten(t *testing.T) {
 		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 			return ExternalObservation{ResourceExists: there, ResourceUpToDate: true}, nil
 		},
-		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-			return ExternalCreation{}, errors.New("already exists")
-		},
-		DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-			deleted++
-			return ExternalDelete{}, nil
-		},
+		CreateFn: returns(ExternalCreation{}, errors.New("already exists")),
+		DeleteFn: counts[ExternalDelete](&deleted),
 	}))
 
 	run(t, r, "b") // One wrong not-found.
@@ -435,21 +416,6 @@ func TestRefusalForgotten(t *testing.T) {
 	if deleted > 0 {
 		t.Error("the external resource that was refused, and never created, was deleted")
 	}
-}
-
-type wrappedManager struct{ *xpfake.Manager }
-
-// A manager for tests that wraps crossplane-runtime's.
-func TestWrappedFakeManager(t *testing.T) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.Errorf("NewReconciler panics: %v", p)
-		}
-	}()
-
-	a := testkit.NewAPI(bucket())
-
-	NewReconciler(wrappedManager{&xpfake.Manager{Client: a.Client(), Scheme: testkit.Scheme()}}, resource.ManagedKind(testkit.BucketKind()))
 }
 
 // What is said of a reservation that is not held.
@@ -471,27 +437,19 @@ func TestReservedThoughNot(t *testing.T) {
 
 	// It is settled: nothing was created, and no longer wanted.
 	b := &testkit.Bucket{}
-	if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
 
 	b.SetFinalizers(nil)
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
-	if err := a.Server().Delete(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Delete(context.Background(), b))
 
 	c.fails, c.err = "victim", errors.New("quota exceeded")
 
 	do("victim", "theirs")
 
-	if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b))
 
 	held := len(leasesIn(t, a)) > 0
 	if said := b.GetCondition(TypeExternalNameReserved); (said.Status == "True") != held {
@@ -502,7 +460,7 @@ func TestReservedThoughNot(t *testing.T) {
 // A create that runs into its deadline gives the reservation back with the
 // context that has ended.
 func TestLetGoAfterDeadline(t *testing.T) {
-	a, h := testkit.NewAPI(of("b")), &heard{}
+	a, h := testkit.NewAPI(of("b")), &recorder{}
 
 	r := newBucketReconciler(a, WithRecorder(h), WithTimeout(10*time.Millisecond), WithExternalNameReservation(leaseNamespace), connects(upstream.ExternalClientFns{
 		ObserveFn: absent,
@@ -514,7 +472,7 @@ func TestLetGoAfterDeadline(t *testing.T) {
 
 	run(t, r, "b")
 
-	if ms := h.of(reasonCannotRelease); len(ms) > 0 || len(leasesIn(t, a)) > 0 {
+	if ms := h.messages(reasonCannotRelease); len(ms) > 0 || len(leasesIn(t, a)) > 0 {
 		t.Errorf("leases: %d; events: %s", len(leasesIn(t, a)), strings.Join(ms, "; "))
 	}
 }
@@ -532,9 +490,7 @@ func TestStaleReadGivesReservationBack(t *testing.T) {
 		},
 	}))
 
-	if err := a.Freeze(context.Background(), bucketNamed(t, a, "one")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Freeze(context.Background(), bucketNamed(t, a, "one")))
 
 	run(t, r, "one", "one", "two")
 
@@ -602,39 +558,6 @@ func TestUpstreamRecorderWithAsync(t *testing.T) {
 	}
 }
 
-// ownReader is a manager for tests that has what it needs itself.
-type ownReader struct {
-	manager.Manager
-
-	a *testkit.API
-}
-
-func (m *ownReader) GetClient() client.Client    { return m.a.Client() }
-func (m *ownReader) GetScheme() *runtime.Scheme  { return testkit.Scheme() }
-func (m *ownReader) GetAPIReader() client.Reader { return m.a.Live() }
-func (m *ownReader) Add(manager.Runnable) error  { return nil }
-
-// A manager that embeds a nil one, and has a live reader and Add of its own.
-func TestManagerWithOwnReader(t *testing.T) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.Errorf("NewReconciler panics: %v", p)
-		}
-	}()
-
-	a := testkit.NewAPI(of("b"))
-	c := &shared{}
-
-	r := NewReconciler(&ownReader{a: a}, resource.ManagedKind(testkit.BucketKind()), WithInitializers(), WithExternalNameReservation(leaseNamespace), connects(c.client()))
-	run(t, r, "b")
-
-	if a.Count(testkit.LiveGet) == 0 {
-		t.Error("the lease was not read from the API server itself")
-	}
-
-	NewReconciler(&ownReader{a: a}, resource.ManagedKind(testkit.BucketKind()), connects(c.client()), WithAsync(asyncstate.NewTracker(a.Client())))
-}
-
 // The event of a delete that was requested, after something else had failed.
 func TestDeletedEventIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -696,12 +619,9 @@ func TestAnswerToProvidersWrite(t *testing.T) {
 
 						return ExternalObservation{ResourceExists: name != "Create"}, patchLabel(ctx, a, mg)
 					},
-					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-						acted++
-						return ExternalCreation{}, nil
-					},
-					UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) { acted++; return ExternalUpdate{}, nil },
-					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) { acted++; return ExternalDelete{}, nil },
+					CreateFn: counts[ExternalCreation](&acted),
+					UpdateFn: counts[ExternalUpdate](&acted),
+					DeleteFn: counts[ExternalDelete](&acted),
 				}))
 
 				_, _ = r.Reconcile(context.Background(), request())
@@ -737,10 +657,7 @@ func TestAnswerToFinalizersWrite(t *testing.T) {
 
 			return ExternalObservation{}, nil
 		},
-		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-			created++
-			return ExternalCreation{}, nil
-		},
+		CreateFn: counts[ExternalCreation](&created),
 	}))
 
 	_, _ = r.Reconcile(context.Background(), request())
@@ -783,15 +700,11 @@ func TestRenamedReservesAcrossNamespaces(t *testing.T) {
 	do("attacker", "mine")
 
 	b := &testkit.Bucket{}
-	if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
 
 	meta.SetExternalName(b, "shared")
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
 	do("attacker", "mine")
 	do("attacker", "mine")

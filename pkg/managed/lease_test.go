@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A lease that another holder writes at the same time is read and written again, up
 // to five times.
 func TestHoldLease(t *testing.T) {
 	gr := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
-	mine := holder{Kind: "Bucket", Name: "mine", UID: "uid-mine"}
+	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 	// One that nobody holds.
@@ -29,17 +29,13 @@ func TestHoldLease(t *testing.T) {
 		u := emptyLease(leaseNamespace, leaseName("key"))
 		(&leases{namespace: leaseNamespace}).fill(u, "key", holder{}, now)
 
-		if err := a.Server().Create(t.Context(), u); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Create(t.Context(), u))
 	}
 
 	deleted := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 
-		if err := a.Server().Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))))
 	}
 
 	type want struct {

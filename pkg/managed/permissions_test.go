@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // The API server refuses to store what an external client set, for good.
@@ -119,9 +119,7 @@ func TestAnnotationsRefused(t *testing.T) {
 
 			got.Name = meta.GetExternalName(get(t, a))
 
-			if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Delete(context.Background(), get(t, a)))
 
 			reconcile()
 

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -103,7 +103,7 @@ func TestDeletionReported(t *testing.T) {
 		reason   string
 		mods     []func(mg resource.Managed)
 		provider provider
-		opts     func(a *testkit.API) []ReconcilerOption
+		opts     []ReconcilerOption
 		before   func(ctx context.Context, r testkit.Request) error
 
 		// connecting is what the server says while the provider is connected
@@ -122,24 +122,7 @@ func TestDeletionReported(t *testing.T) {
 	}{
 		"InitializeFails": {
 			reason: "A custom initializer's failure should be reported.",
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithInitializers(upstream.InitializerFn(func(context.Context, resource.Managed) error { return errProvider }))}
-			},
-			after:  []status{deletes(reconciler.ReasonInitializeFailed, messageInitializeFailed)},
-			writes: 2,
-		},
-		"DefaultInitializeFails": {
-			reason: "The default initializer's failure should be reported.",
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{func(r *Reconciler) { r.config.initializer = nil }}
-			},
-			before: func(_ context.Context, r testkit.Request) error {
-				if r.Verb == testkit.Update {
-					return refused()
-				}
-
-				return nil
-			},
+			opts:   []ReconcilerOption{WithInitializers(upstream.InitializerFn(func(context.Context, resource.Managed) error { return errProvider }))},
 			after:  []status{deletes(reconciler.ReasonInitializeFailed, messageInitializeFailed)},
 			writes: 2,
 		},
@@ -181,11 +164,9 @@ func TestDeletionReported(t *testing.T) {
 			silent: true,
 		},
 		"CreateIncompleteButDeterministic": {
-			reason: "With deterministic names an incomplete create should stop nothing.",
-			mods:   []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithDeterministicExternalName(true)}
-			},
+			reason:     "With deterministic names an incomplete create should stop nothing.",
+			mods:       []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
+			opts:       []ReconcilerOption{WithDeterministicExternalName(true)},
 			connecting: requested,
 			after: []status{
 				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
@@ -193,18 +174,6 @@ func TestDeletionReported(t *testing.T) {
 			},
 			writes: 3,
 			silent: true,
-		},
-		"CreateIncompleteAndOrphanedUnpublishFails": {
-			reason: "That a create is incomplete should not be said where it is not what stops.",
-			mods: []func(resource.Managed){
-				noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-				allowed(xpv2.ManagementActionObserve),
-			},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{withUnpublisher(func() error { return errProvider })}
-			},
-			after:  []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
-			writes: 2,
 		},
 		"OtherFinalizers": {
 			reason:     "Finalizers of others should be named, sorted, without the reconciler's own.",
@@ -222,14 +191,6 @@ func TestDeletionReported(t *testing.T) {
 			writes:     1,
 			silent:     true,
 		},
-		"ForegroundDeletion": {
-			reason:     "The garbage collector's finalizer is another controller's.",
-			mods:       []func(resource.Managed){held(FinalizerName, "foregroundDeletion")},
-			connecting: waitingFor("foregroundDeletion"),
-			after:      []status{waitingFor("foregroundDeletion")},
-			writes:     1,
-			silent:     true,
-		},
 		"FinalizersLeft": {
 			reason:     "If only another controller's finalizer is there, the deletion should proceed and then wait for it.",
 			mods:       []func(resource.Managed){held("example.org/a")},
@@ -238,13 +199,6 @@ func TestDeletionReported(t *testing.T) {
 			after:      []status{waitingFor("example.org/a")},
 			writes:     2,
 			silent:     true,
-		},
-		"FinalizersLeftByOrphaning": {
-			reason: "If the policy orphans, what is left should be reported after our finalizer went.",
-			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), allowed(xpv2.ManagementActionObserve)},
-			after:  []status{waitingFor("example.org/a")},
-			writes: 1,
-			silent: true,
 		},
 		"PausedByAnnotation": {
 			reason: "A pause by annotation should be reported.",
@@ -260,13 +214,6 @@ func TestDeletionReported(t *testing.T) {
 			writes: 2,
 			silent: true,
 		},
-		"PausedBeforeDeletion": {
-			reason: "An object that was paused already should say that its deletion is.",
-			mods:   []func(resource.Managed){noted(meta.AnnotationKeyReconciliationPaused, "true"), said(xpv2.Available(), xpv2.ReconcilePaused().WithObservedGeneration(3))},
-			after:  []status{deletes(reconciler.ReasonBlockedByPause, messagePaused)},
-			writes: 1,
-			silent: true,
-		},
 		"PauseEnded": {
 			reason: "After a pause it should not be blamed any more.",
 			mods: []func(resource.Managed){
@@ -278,30 +225,6 @@ func TestDeletionReported(t *testing.T) {
 			after:      []status{deletes(reconciler.ReasonObserveFailed, messageObserveFailed)},
 			writes:     1,
 		},
-		"PauseEndedWhileHeld": {
-			reason: "After a pause it should not be blamed any more where upstream writes no status, either.",
-			mods: []func(resource.Managed){
-				held(FinalizerName, "example.org/a"),
-				said(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, messagePaused)...),
-				said(xpv2.ReconcilePaused()),
-			},
-			connecting: status{Ready: condition(xpv2.Deleting().WithMessage(messagePaused)), Deleting: condition{Type: "Deleting", Status: "True", Reason: reconciler.ReasonBlockedByPause, Message: messagePaused}},
-			after:      []status{waitingFor("example.org/a")},
-			writes:     1,
-			silent:     true,
-		},
-		"CreationGracePeriodWhileHeld": {
-			reason:   "Others who hold the object should be named, also while absence is being confirmed.",
-			mods:     []func(resource.Managed){held(FinalizerName, "example.org/a"), justCreated},
-			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithCreationGracePeriod(time.Hour)}
-			},
-			connecting: waitingFor("example.org/a"),
-			after:      []status{waitingFor("example.org/a")},
-			writes:     1,
-			silent:     true,
-		},
 		"InvalidPolicies": {
 			reason: "Management policies that are not supported should be reported.",
 			mods:   []func(resource.Managed){allowed(xpv2.ManagementActionDelete)},
@@ -309,23 +232,11 @@ func TestDeletionReported(t *testing.T) {
 			writes: 2,
 			silent: true,
 		},
-		"InvalidPoliciesAndCreateIncomplete": {
-			reason: "That a create is incomplete should not be said before it is known to be what stops.",
-			mods: []func(resource.Managed){
-				allowed(xpv2.ManagementActionDelete),
-				noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-			},
-			after:  []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
-			writes: 2,
-			silent: true,
-		},
 		"CreationGracePeriod": {
-			reason:   "While absence is being confirmed, that should be reported.",
-			mods:     []func(resource.Managed){justCreated},
-			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithCreationGracePeriod(time.Hour)}
-			},
+			reason:     "While absence is being confirmed, that should be reported.",
+			mods:       []func(resource.Managed){justCreated},
+			provider:   provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
+			opts:       []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonConfirmingAbsence, messageGracePeriod)},
 			writes:     2,
@@ -349,34 +260,17 @@ func TestDeletionReported(t *testing.T) {
 			silent: true,
 		},
 		"UnpublishFails": {
-			reason:   "That connection details can't be unpublished should be reported.",
-			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{withUnpublisher(func() error { return errProvider })}
-			},
+			reason:     "That connection details can't be unpublished should be reported.",
+			provider:   provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
+			opts:       []ReconcilerOption{withUnpublisher(func() error { return errProvider })},
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
 			writes:     2,
 		},
-		"OrphanedUnpublishFails": {
-			reason: "That connection details can't be unpublished should be reported if the policy orphans, too.",
-			mods:   []func(resource.Managed){allowed(xpv2.ManagementActionObserve)},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{withUnpublisher(func() error { return errProvider })}
-			},
-			after:  []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
-			writes: 2,
-		},
 		"RemoveFinalizerFails": {
-			reason:   "That the default finalizer can't be removed should be reported.",
-			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			before: func(_ context.Context, r testkit.Request) error {
-				if r.Verb == testkit.Update {
-					return refused()
-				}
-
-				return nil
-			},
+			reason:     "That the default finalizer can't be removed should be reported.",
+			provider:   provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
+			before:     failing(func(r testkit.Request) bool { return r.Verb == testkit.Update }, refused()),
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
 			writes:     2,
@@ -384,25 +278,12 @@ func TestDeletionReported(t *testing.T) {
 		"CustomRemoveFinalizerFails": {
 			reason:   "That a custom finalizer can't be removed should be reported.",
 			provider: provider{client: upstream.ExternalClientFns{ObserveFn: absent}},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
-					RemoveFinalizerFn: func(context.Context, resource.Object) error { return errProvider },
-				})}
-			},
+			opts: []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
+				RemoveFinalizerFn: func(context.Context, resource.Object) error { return errProvider },
+			})},
 			connecting: requested,
 			after:      []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
 			writes:     2,
-		},
-		"OrphanedRemoveFinalizerFails": {
-			reason: "That a finalizer can't be removed should be reported if the policy orphans, too.",
-			mods:   []func(resource.Managed){allowed(xpv2.ManagementActionObserve)},
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithFinalizer(resource.FinalizerFns{
-					RemoveFinalizerFn: func(context.Context, resource.Object) error { return errProvider },
-				})}
-			},
-			after:  []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
-			writes: 2,
 		},
 		"ReportedBefore": {
 			reason:     "What is on the server already should not be written again before Connect.",
@@ -431,14 +312,9 @@ func TestDeletionReported(t *testing.T) {
 
 				var connecting []status
 
-				opts := []ReconcilerOption{WithRecorder(rec), f.connector(tc.provider, func(resource.Managed) {
+				r := f.reconciler(a, append([]ReconcilerOption{WithRecorder(rec), f.connector(tc.provider, func(resource.Managed) {
 					connecting = append(connecting, statusOf(f.get(context.Background(), t, a)))
-				})}
-				if tc.opts != nil {
-					opts = append(opts, tc.opts(a)...)
-				}
-
-				r := f.reconciler(a, opts...)
+				})}, tc.opts...)...)
 
 				writes := func() int { return a.Count(testkit.StatusUpdate, testkit.StatusPatch) }
 
@@ -571,10 +447,7 @@ func TestReleasedDuringDeletion(t *testing.T) {
 
 					return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, a.Server().Update(ctx, o)
 				},
-				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-					deletes++
-					return ExternalDelete{}, nil
-				},
+				DeleteFn: counts[ExternalDelete](&deletes),
 			}}, func(resource.Managed) {}))
 
 			for range 2 {
@@ -590,7 +463,20 @@ func TestReleasedDuringDeletion(t *testing.T) {
 	}
 }
 
-// server returns the error of an API server that is having a bad day.
+// failing returns a Before that fails the requests that match.
+func failing(match func(testkit.Request) bool, err error) func(context.Context, testkit.Request) error {
+	return func(_ context.Context, r testkit.Request) error {
+		if match(r) {
+			return err
+		}
+
+		return nil
+	}
+}
+
+func statusPatch(r testkit.Request) bool { return r.Verb == testkit.StatusPatch }
+
+// serverError is the error of an API server that is not available.
 func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
 
 // A deletion is reported through faults, and does not depend on whether it can
@@ -652,39 +538,35 @@ func TestDeletionUnderFaults(t *testing.T) {
 
 		// warnings is how many events said that a deletion can't be reported.
 		warnings int
+
+		// foreign means that the other writer's condition is to be kept, and after,
+		// if set, is what the server says in the end.
+		foreign bool
+		after   status
 	}{
 		"ConflictBeforeTheFirstReport": {
 			reason: "A conflict should be resolved, and the other writer's condition be kept.",
 			run: func(t *testing.T, x *run) {
 				writesBefore(t, x, testkit.StatusPatch, 1)
 				reconciles(t, x, 1)
-
-				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
-					t.Errorf("foreign condition: -want, +got:\n%s", diff)
-				}
 			},
 			deletes: 1,
 			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+			foreign: true,
 		},
 		"ConflictBeforeTheDeleteIsReported": {
 			reason: "After a conflict right before Delete nothing is deleted until the object was read again. The other writer's condition is kept.",
 			run: func(t *testing.T, x *run) {
 				writesBefore(t, x, testkit.StatusPatch, 2)
 				reconciles(t, x, 2)
-
-				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
-					t.Errorf("foreign condition: -want, +got:\n%s", diff)
-				}
-
-				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
-					t.Errorf("status: -want, +got:\n%s", diff)
-				}
 			},
 			deletes: 1,
 			ready: []status{
 				deletes(reconciler.ReasonDeletionRequested, messageRequested),
 				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
 			},
+			foreign: true,
+			after:   deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists),
 		},
 		"ConflictBeforeTheLastReport": {
 			reason: "A conflict after upstream returned should be resolved.",
@@ -692,23 +574,15 @@ func TestDeletionUnderFaults(t *testing.T) {
 			run: func(t *testing.T, x *run) {
 				writesBefore(t, x, testkit.StatusPatch, 1)
 				reconciles(t, x, 1)
-
-				if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
-					t.Errorf("foreign condition: -want, +got:\n%s", diff)
-				}
-
-				if diff := cmp.Diff(deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a, example.org/b"), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
-					t.Errorf("status: -want, +got:\n%s", diff)
-				}
 			},
-			ready: []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+			foreign: true,
+			after:   deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a, example.org/b"),
 		},
 		"StaleCache": {
 			reason: "A cache that lags should lead to no error, and not take back what was reported.",
 			run: func(t *testing.T, x *run) {
-				if err := x.a.Freeze(context.Background(), x.f.object()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, x.a.Freeze(context.Background(), x.f.object()))
 
 				reconciles(t, x, 1)
 
@@ -760,10 +634,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 				}
 
 				reconciles(t, x, 3)
-
-				if diff := cmp.Diff(deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
-					t.Errorf("status: -want, +got:\n%s", diff)
-				}
 			},
 			deletes: 1,
 			ready: []status{
@@ -771,28 +641,11 @@ func TestDeletionUnderFaults(t *testing.T) {
 				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
 				deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
 			},
+			after: deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested),
 		},
 		"GoneBeforeTheFirstReport": {
 			reason: "An object that is gone needs no report, and that is no error.",
 			run: func(t *testing.T, x *run) {
-				x.a.Before = func(ctx context.Context, r testkit.Request) error {
-					if r.Verb == testkit.StatusPatch {
-						mg := x.f.get(ctx, t, x.a)
-						mg.SetFinalizers(nil)
-
-						return x.a.Server().Update(ctx, mg)
-					}
-
-					return nil
-				}
-				reconciles(t, x, 1)
-			},
-		},
-		"GoneBeforeTheLastReport": {
-			reason: "An object that goes while it is reconciled needs no report, and that is no error.",
-			mods:   []func(resource.Managed){held("example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
-			run: func(t *testing.T, x *run) {
-				x.r = x.f.reconciler(x.a, x.f.connector(provider{client: upstream.ExternalClientFns{ObserveFn: absent}}, func(resource.Managed) {}))
 				x.a.Before = func(ctx context.Context, r testkit.Request) error {
 					if r.Verb == testkit.StatusPatch {
 						mg := x.f.get(ctx, t, x.a)
@@ -835,13 +688,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		"ServerErrorsForLong": {
 			reason: "A report that doesn't succeed should not hold up a deletion for ever.",
 			run: func(t *testing.T, x *run) {
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if statusWrite(r) {
-						return serverError()
-					}
-
-					return nil
-				}
+				x.a.Before = failing(statusWrite, serverError())
 
 				for i := range 5 {
 					if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
@@ -862,45 +709,11 @@ func TestDeletionUnderFaults(t *testing.T) {
 			ready:    []status{{}},
 			warnings: 2,
 		},
-		"ServerErrorsTwice": {
-			reason: "A server that has come back once should be waited for as long the next time.",
-			run: func(t *testing.T, x *run) {
-				down := true
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if down && statusWrite(r) {
-						return serverError()
-					}
-
-					return nil
-				}
-
-				for _, down = range []bool{true, true, true, true, false, true, true} {
-					mg := x.f.get(context.Background(), t, x.a)
-					mg.SetConditions(xpv2.Available(), xpv2.Condition{Type: reconciler.TypeDeleting, Status: corev1.ConditionFalse})
-
-					if err := x.a.Server().Status().Update(context.Background(), mg); err != nil {
-						t.Fatal(err)
-					}
-
-					if _, err := x.r.Reconcile(context.Background(), x.f.request()); (err != nil) != down {
-						t.Errorf("Reconcile, with a server that is down (%t): %v", down, err)
-					}
-				}
-			},
-			deletes: 1,
-			ready:   []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
-		},
 		"ServerErrorAtTheEnd": {
 			reason: "A report that doesn't succeed after upstream returned should be tried again.",
 			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
 			run: func(t *testing.T, x *run) {
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if statusWrite(r) {
-						return serverError()
-					}
-
-					return nil
-				}
+				x.a.Before = failing(statusWrite, serverError())
 
 				if _, err := x.r.Reconcile(context.Background(), x.f.request()); err == nil {
 					t.Errorf("the reconcile should have failed")
@@ -911,13 +724,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 		"Forbidden": {
 			reason: "A report that is not allowed should hold up nothing.",
 			run: func(t *testing.T, x *run) {
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if r.Verb == testkit.StatusPatch {
-						return kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no patch"))
-					}
-
-					return nil
-				}
+				x.a.Before = failing(statusPatch, refused())
 				reconciles(t, x, 1)
 			},
 			deletes:  1,
@@ -928,13 +735,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 			reason: "A report that is not allowed should not make a reconcile fail that did not.",
 			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a")},
 			run: func(t *testing.T, x *run) {
-				x.a.Before = func(_ context.Context, r testkit.Request) error {
-					if r.Verb == testkit.StatusPatch {
-						return kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no patch"))
-					}
-
-					return nil
-				}
+				x.a.Before = failing(statusPatch, refused())
 				reconciles(t, x, 1)
 			},
 			ready:    []status{{}},
@@ -1006,63 +807,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 				}
 			},
 		},
-		"RecreatedBeforeTheLastReport": {
-			reason: "An object that takes the name while the old one is reconciled should not be written.",
-			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), reported(deletes(reconciler.ReasonDeletionRequested, messageRequested))},
-			run: func(t *testing.T, x *run) {
-				var fresh resource.Managed
-
-				x.a.Before = func(ctx context.Context, r testkit.Request) error {
-					if r.Verb != testkit.StatusPatch || fresh != nil {
-						return nil
-					}
-
-					old := x.f.get(ctx, t, x.a)
-					old.SetFinalizers(nil)
-
-					if err := x.a.Server().Update(ctx, old); err != nil {
-						return err
-					}
-
-					fresh = x.f.object(func(mg resource.Managed) {
-						mg.SetDeletionTimestamp(nil)
-						mg.SetUID("another")
-					})
-
-					return x.a.Server().Create(ctx, fresh)
-				}
-
-				reconciles(t, x, 1)
-
-				if diff := cmp.Diff(fresh.GetResourceVersion(), x.f.get(context.Background(), t, x.a).GetResourceVersion()); diff != "" {
-					t.Errorf("resource version of the new object: -want, +got:\n%s", diff)
-				}
-			},
-			ready: []status{deletes(reconciler.ReasonDeletionRequested, messageRequested)},
-		},
-		"FinalizerConflict": {
-			reason: "A conflict while the finalizer goes says nothing about the deletion.",
-			run: func(t *testing.T, x *run) {
-				x.r = x.f.reconciler(x.a, x.f.connector(provider{client: upstream.ExternalClientFns{ObserveFn: absent}}, func(resource.Managed) {}))
-				writesBefore(t, x, testkit.Update, 1)
-				reconciles(t, x, 1)
-
-				if diff := cmp.Diff(deletes(reconciler.ReasonDeletionRequested, messageRequested), statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
-					t.Errorf("status: -want, +got:\n%s", diff)
-				}
-
-				reconciles(t, x, 1)
-
-				if mg := x.f.get(context.Background(), t, x.a); mg != nil {
-					t.Errorf("the managed resource should be gone: %+v", mg)
-				}
-
-				// The last one is what made it go.
-				if diff := cmp.Diff([]string{testkit.StatusPatch, testkit.Update, testkit.Update}, verbs(x.a)); diff != "" {
-					t.Errorf("requests: -want, +got:\n%s", diff)
-				}
-			},
-		},
 	}
 
 	for name, tc := range cases {
@@ -1074,12 +818,21 @@ func TestDeletionUnderFaults(t *testing.T) {
 				}
 
 				x := &run{f: f, rec: &recorder{}, a: newAPI(f.object(tc.mods...))}
-				x.r = f.reconciler(x.a, WithRecorder(x.rec), f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-					x.deletes++
-					return ExternalDelete{}, nil
-				}}}, func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(context.Background(), t, x.a))) }))
+				x.r = f.reconciler(x.a, WithRecorder(x.rec), f.connector(provider{client: upstream.ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}}, func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(context.Background(), t, x.a))) }))
 
 				tc.run(t, x)
+
+				if tc.foreign {
+					if diff := cmp.Diff(foreign, x.f.get(context.Background(), t, x.a).GetCondition("Foreign")); diff != "" {
+						t.Errorf("\n%s\nforeign condition: -want, +got:\n%s", tc.reason, diff)
+					}
+				}
+
+				if tc.after != (status{}) {
+					if diff := cmp.Diff(tc.after, statusOf(x.f.get(context.Background(), t, x.a))); diff != "" {
+						t.Errorf("\n%s\nstatus: -want, +got:\n%s", tc.reason, diff)
+					}
+				}
 
 				if x.deletes != tc.deletes {
 					t.Errorf("\n%s\nexternal deletes: want %d, got %d", tc.reason, tc.deletes, x.deletes)
@@ -1178,42 +931,6 @@ func TestDeletionBeginsMeanwhile(t *testing.T) {
 	}
 }
 
-// What is paused or being deleted gets no finalizer.
-func TestNoFinalizerAdded(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		mods   []func(resource.Managed)
-	}{
-		"Paused":         {reason: "What is paused gets none.", mods: []func(resource.Managed){func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }, held(), noted(meta.AnnotationKeyReconciliationPaused, "true")}},
-		"PausedByPolicy": {reason: "What is paused by policy gets none.", mods: []func(resource.Managed){func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }, held(), allowed()}},
-		"Deleting":       {reason: "What is being deleted gets none.", mods: []func(resource.Managed){held("example.org/a")}},
-	}
-
-	for name, tc := range cases {
-		for fname, f := range flavours() {
-			t.Run(name+"/"+fname, func(t *testing.T) {
-				a := testkit.NewAPI(f.object(tc.mods...))
-				want := f.get(context.Background(), t, a).GetFinalizers()
-
-				r := f.reconciler(a, f.connector(provider{}, func(resource.Managed) {}))
-				for range 3 {
-					if _, err := r.Reconcile(context.Background(), f.request()); err != nil {
-						t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-					}
-				}
-
-				if diff := cmp.Diff(want, f.get(context.Background(), t, a).GetFinalizers()); diff != "" {
-					t.Errorf("\n%s\nfinalizers: -want, +got:\n%s", tc.reason, diff)
-				}
-
-				if n := a.Count(testkit.Update, testkit.Patch); n != 0 {
-					t.Errorf("\n%s\nwrites to metadata: want 0, got %d", tc.reason, n)
-				}
-			})
-		}
-	}
-}
-
 // What is not being deleted has no Deleting condition, whatever upstream leaves
 // unsaid.
 func TestNotDeleted(t *testing.T) {
@@ -1286,20 +1003,14 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) { return ExternalDelete{}, tc.delete },
 			}))...)
 
-			reconcile := func() {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
-			}
-
 			for range 3 {
-				reconcile()
+				run(t, r, "b")
 			}
 
 			rests := get(t, a)
 
 			for range 5 {
-				reconcile()
+				run(t, r, "b")
 			}
 
 			got := get(t, a)
@@ -1355,9 +1066,7 @@ func TestDeletionWithCustomFinalizer(t *testing.T) {
 			a := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(tc.finalizers...)))
 			r := newBucketReconciler(a, WithFinalizer(tc.finalizer(a)), connects(upstream.ExternalClientFns{}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			c := get(t, a).GetCondition(reconciler.TypeDeleting)
 			if diff := cmp.Diff([]any{reconciler.ReasonWaitingForFinalizers, tc.want}, []any{c.Reason, c.Message}); diff != "" {

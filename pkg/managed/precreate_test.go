@@ -14,7 +14,7 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A bucketCloud is an external system in which another user creates a bucket
@@ -59,10 +59,7 @@ func (c *bucketCloud) client() upstream.ExternalClientFns {
 
 			return ExternalCreation{}, nil
 		},
-		UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) {
-			c.updates++
-			return ExternalUpdate{}, nil
-		},
+		UpdateFn: counts[ExternalUpdate](&c.updates),
 		DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
 			c.deletes++
 			c.there = false
@@ -156,9 +153,7 @@ func TestPreCreateObserve(t *testing.T) {
 			a, rec := testkit.NewAPI(tc.object), &recorder{}
 			r := newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(tc.opts...), connects(tc.cloud.client()))...)
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			b := get(t, a)
 			got := want{
@@ -190,9 +185,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 		b := get(t, a)
 		fn(b)
 
-		if err := a.Server().Update(context.Background(), b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Server().Update(context.Background(), b))
 	}
 
 	type want struct {
@@ -216,9 +209,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
 				t.Helper()
 
-				if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Delete(context.Background(), get(t, a)))
 			},
 			want: want{There: true, Gone: true},
 		},
@@ -258,9 +249,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 				r := newBucketReconciler(a, opts...)
 
 				reconcile := func() {
-					if _, err := r.Reconcile(context.Background(), request()); err != nil {
-						t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-					}
+					run(t, r, "b")
 				}
 
 				reconcile()
@@ -303,15 +292,10 @@ func TestPreCreateObserveTimesOut(t *testing.T) {
 
 			return ExternalObservation{}, nil
 		},
-		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-			creates++
-			return ExternalCreation{}, nil
-		},
+		CreateFn: counts[ExternalCreation](&creates),
 	}))
 
-	if _, err := r.Reconcile(context.Background(), request()); err != nil {
-		t.Fatal(err)
-	}
+	run(t, r, "b")
 
 	if b := get(t, a); creates != 0 || meta.ExternalCreateIncomplete(b) || meta.GetExternalCreateFailed(b).IsZero() {
 		t.Errorf("creates: want 0, got %d; want external-create-failed, got %v", creates, b.GetAnnotations())
@@ -363,22 +347,12 @@ func TestRefusalWithoutOption(t *testing.T) {
 			updates, deletes := 0, 0
 
 			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: true}, nil
-				},
-				UpdateFn: func(context.Context, resource.Managed) (ExternalUpdate, error) {
-					updates++
-					return ExternalUpdate{}, nil
-				},
-				DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-					deletes++
-					return ExternalDelete{}, nil
-				},
+				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
+				UpdateFn:  counts[ExternalUpdate](&updates),
+				DeleteFn:  counts[ExternalDelete](&deletes),
 			}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, r, "b")
 
 			b := get(t, a)
 

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A provider is provider code, whatever kind and connector it is for.
@@ -216,4 +216,14 @@ func withUnpublisher(err func() error) ReconcilerOption {
 // statusWrite reports whether r writes status.
 func statusWrite(r testkit.Request) bool {
 	return strings.HasPrefix(r.Verb, "status ")
+}
+
+// messages of the events of a reason.
+func (r *recorder) messages(reason event.Reason) []string {
+	var ms []string
+	for _, e := range r.of(reason) {
+		ms = append(ms, e.Message)
+	}
+
+	return ms
 }

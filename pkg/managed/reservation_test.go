@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -28,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 const leaseNamespace = "provider"
@@ -173,9 +172,7 @@ func bucketNamed(t *testing.T, a *testkit.API, name string) *testkit.Bucket {
 func remove(t *testing.T, a *testkit.API, name string) {
 	t.Helper()
 
-	if err := a.Server().Delete(context.Background(), bucketNamed(t, a, name)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Delete(context.Background(), bucketNamed(t, a, name)))
 }
 
 // kill removes an object without a deletion that its reconciler sees.
@@ -185,9 +182,7 @@ func kill(t *testing.T, a *testkit.API, name string) {
 	b := bucketNamed(t, a, name)
 	b.SetFinalizers(nil)
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
 	if b.DeletionTimestamp == nil {
 		remove(t, a, name)
@@ -230,7 +225,7 @@ func holders(t *testing.T, a *testkit.API) map[string]string {
 	return out
 }
 
-const sharedKey = `Bucket.testkit.graft.crossplane.io ClusterProviderConfig/config "shared"`
+const sharedKey = `Bucket.sample.graft.crossplane.io ClusterProviderConfig/config "shared"`
 
 func isLease(o client.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "Lease" }
 
@@ -351,87 +346,11 @@ func TestReservationHandsOver(t *testing.T) {
 	}
 }
 
-// 200 managed resources want one name, at once, and one after the other gets it.
-func TestReservationContenders(t *testing.T) {
-	const contenders, turns, workers = 200, 4, 8
-
-	var objs []client.Object
-
-	names := make([]string, contenders)
-	for i := range names {
-		names[i] = fmt.Sprintf("b-%d", i)
-		objs = append(objs, of(names[i]))
-	}
-
-	a, c := testkit.NewAPI(objs...), &shared{}
-	// The fake client makes a kind known when it first meets it, without a lock.
-	if err := a.Server().Get(context.Background(), client.ObjectKey{Namespace: leaseNamespace, Name: "none"}, emptyLease(leaseNamespace, "none")); !kerrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
-
-	// Two processes, as while leadership changes.
-	rs := []*Reconciler{reserving(a, c), reserving(a, c)}
-
-	all := func() {
-		work := make(chan string)
-
-		var wg sync.WaitGroup
-
-		for w := range workers {
-			wg.Go(func() {
-				for n := range work {
-					if _, err := rs[w%len(rs)].Reconcile(context.Background(), requestFor(n)); err != nil {
-						t.Errorf("Reconcile %s: %v", n, err)
-					}
-				}
-			})
-		}
-
-		for _, n := range names {
-			work <- n
-		}
-
-		close(work)
-		wg.Wait()
-	}
-
-	had := map[string]bool{}
-
-	for turn := range turns {
-		all()
-
-		who := slices.Collect(maps.Values(holders(t, a)))
-		if len(who) != 1 || had[who[0]] {
-			t.Fatalf("turn %d: want one new holder, got %v", turn, who)
-		}
-
-		had[who[0]] = true
-
-		if turn%2 == 0 {
-			remove(t, a, who[0])
-			run(t, rs[0], who[0], who[0], who[0])
-		} else {
-			// It is removed without a release of its lease.
-			kill(t, a, who[0])
-			c.mu.Lock()
-			c.there, c.owner = false, ""
-			c.mu.Unlock()
-		}
-	}
-
-	c.mustBeInnocent(t)
-
-	creates := slices.DeleteFunc(c.did(), func(s string) bool { return !strings.HasPrefix(s, "create") })
-	if len(creates) != turns {
-		t.Errorf("creates: want %d, got %v", turns, creates)
-	}
-}
-
 // Two kinds share an external resource.
 func TestReservationAcrossKinds(t *testing.T) {
 	a, c := testkit.NewAPI(of("bucket"), &testkit.Database{
 		ObjectMeta: metav1.ObjectMeta{Name: "database", Annotations: map[string]string{meta.AnnotationKeyExternalName: "shared"}},
-		Spec:       testkit.DatabaseSpec{ClusterManagedResourceSpec: xpv2.ClusterManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll}}},
+		Spec:       v1alpha1.DatabaseSpec{ClusterManagedResourceSpec: xpv2.ClusterManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll}}},
 	}), &shared{}
 
 	reserve := WithExternalNameReservation(leaseNamespace, WithReservationKey(func(mg resource.Managed) string { return meta.GetExternalName(mg) }))
@@ -493,8 +412,6 @@ func TestReservationOwnedInItsNamespace(t *testing.T) {
 
 // A second holder is only as good as what is known of the first.
 func TestReservationOfDoubtfulHolders(t *testing.T) {
-	gk := schema.GroupKind{Group: "testkit.graft.crossplane.io", Kind: "Bucket"}
-
 	check := func(err error) func(a *testkit.API) {
 		return func(a *testkit.API) {
 			a.Before = func(_ context.Context, q testkit.Request) error {
@@ -514,9 +431,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			l := leasesIn(t, a)[sharedKey]
 			fn(&l)
 
-			if err := a.Server().Update(context.Background(), &l); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Update(context.Background(), &l))
 		}
 	}
 
@@ -542,9 +457,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 				t.Helper()
 				kill(t, a, "first")
 
-				if err := a.Server().Create(context.Background(), of("first")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Create(context.Background(), of("first")))
 			},
 			takes: true,
 		},
@@ -552,16 +465,6 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			reason: "Without permission to read the holder it is unknown whether it exists.",
 			faults: check(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
 			says:   "cannot find out whether Bucket default/first",
-		},
-		"NoSuchKind": {
-			reason: "A kind that isn't known may be served under another version.",
-			faults: check(&apimeta.NoKindMatchError{GroupKind: gk}),
-			says:   "if it doesn't, delete the lease",
-		},
-		"NotServed": {
-			reason: "So may one whose path is not found.",
-			faults: check(kerrors.NewGenericServerResponse(404, "get", schema.GroupResource{Resource: "buckets"}, "first", "404 page not found", 0, true)),
-			says:   "if it doesn't, delete the lease",
 		},
 		"NotFoundOfAnother": {
 			reason: "That something else is not found says nothing of the holder.",
@@ -598,9 +501,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 				t.Helper()
 
 				l := leasesIn(t, a)[sharedKey]
-				if err := a.Server().Delete(context.Background(), &l); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Delete(context.Background(), &l))
 			},
 			takes: true,
 		},
@@ -651,46 +552,6 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 	}
 }
 
-// A second one that is deleted goes, and leaves the external resource alone.
-func TestReservationOfWhatIsDeleted(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		mod    func(b *testkit.Bucket)
-		gone   bool
-		says   xpv2.ConditionReason
-	}{
-		"NeverCreated": {
-			reason: "What never created anything has nothing to delete.",
-			mod:    func(*testkit.Bucket) {},
-			gone:   true,
-		},
-		"Created": {
-			reason: "What did may have an external resource of its own, that only has the same key.",
-			mod:    annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
-			says:   reconciler.ReasonObserveFailed,
-		},
-		"Creating": {
-			reason: "So may what did perhaps.",
-			mod:    annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-			says:   reconciler.ReasonObserveFailed,
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, c := testkit.NewAPI(of("first"), of("second", deleting, finalizers(FinalizerName), tc.mod)), &shared{}
-			r := reserving(a, c, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval))
-
-			run(t, r, "first", "second")
-
-			b := bucketNamed(t, a, "second")
-			if diff := cmp.Diff([]any{tc.gone, tc.says, []string{"create first"}, map[string]string{sharedKey: "first"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
-				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
 // A name that the external system assigns is reserved once it is known.
 func TestReservationOfAssignedNames(t *testing.T) {
 	unnamed := of("b")
@@ -713,9 +574,7 @@ func TestReservationOfAssignedNames(t *testing.T) {
 	b := bucketNamed(t, a, "b")
 	meta.SetExternalName(b, "id-2")
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
 	run(t, r, "b")
 
@@ -748,7 +607,7 @@ func TestReservationOfLearnedNames(t *testing.T) {
 // Only its holder releases a lease, whatever the holder had in memory about it.
 func TestReleaseOnlyByHolder(t *testing.T) {
 	ctx := context.Background()
-	mine := holder{Kind: "Bucket", Name: "mine", UID: "uid-mine"}
+	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}
 	now := newClock().now
 
 	cases := map[string]struct {
@@ -771,9 +630,7 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 
 				u.SetLabels(map[string]string{"a": "b"})
 
-				if err := l.client.Update(ctx, u); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.client.Update(ctx, u))
 			},
 			want: map[string]string{},
 		},
@@ -787,11 +644,9 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 					t.Fatal(err)
 				}
 
-				l.fill(u, "key", holder{Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}, now)
+				l.fill(u, "key", holder{APIVersion: "v1", Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}, now)
 
-				if err := l.client.Update(ctx, u); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.client.Update(ctx, u))
 			},
 			want: map[string]string{"key": "theirs"},
 		},
@@ -800,9 +655,7 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 			then: func(t *testing.T, l *leases) {
 				t.Helper()
 
-				if err := l.client.Delete(ctx, emptyLease(leaseNamespace, leaseName("key"))); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.client.Delete(ctx, emptyLease(leaseNamespace, leaseName("key"))))
 			},
 			want: map[string]string{},
 		},
@@ -862,25 +715,6 @@ func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
 	}
 }
 
-// What only observes shares.
-func TestReservationOfWhatIsObserved(t *testing.T) {
-	a, c := testkit.NewAPI(of("owner"), of("observer", policies(xpv2.ManagementActionObserve))), &shared{}
-	r := reserving(a, c)
-
-	run(t, r, "owner", "observer")
-
-	if got := bucketNamed(t, a, "observer").GetCondition(xpv2.TypeSynced).Status; got != corev1.ConditionTrue {
-		t.Errorf("Synced: want True, got %s", got)
-	}
-
-	remove(t, a, "observer")
-	run(t, r, "observer")
-
-	if diff := cmp.Diff([]any{map[string]string{sharedKey: "owner"}, []string{"create owner"}}, []any{holders(t, a), c.did()}); diff != "" {
-		t.Errorf("holders, calls: -want, +got:\n%s", diff)
-	}
-}
-
 // A cache that still shows what is gone doesn't make it act again.
 func TestReservationOfStaleReads(t *testing.T) {
 	a, c := testkit.NewAPI(of("old"), of("new")), &shared{}
@@ -892,9 +726,7 @@ func TestReservationOfStaleReads(t *testing.T) {
 	remove(t, a, "old")
 	run(t, r, "old")
 
-	if err := a.Freeze(context.Background(), bucketNamed(t, a, "old")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Freeze(context.Background(), bucketNamed(t, a, "old")))
 
 	run(t, r, "old")
 
@@ -926,14 +758,15 @@ func TestReservationOfStaleReads(t *testing.T) {
 // Requests for leases fail in several ways. Two managed resources never act at the
 // same time. Once the failures stop, the remaining one holds the lease.
 func TestReservationWhenRequestsFail(t *testing.T) {
-	conflict := kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("another writer was first"))
 	broken := kerrors.NewInternalError(errors.New("boom"))
 
-	faults := map[string]struct{ before, after error }{
-		"Conflict":   {before: conflict},
-		"Broken":     {before: broken},
-		"LostAnswer": {after: broken},
-		"Forbidden":  {before: kerrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "l", errors.New("no"))},
+	faults := map[string]struct {
+		before, after error
+		lasting       int
+	}{
+		"Conflict":   {before: kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("another writer was first")), lasting: 2 * leaseAttempts},
+		"Broken":     {before: broken, lasting: 1},
+		"LostAnswer": {after: broken, lasting: 1},
 	}
 
 	// life of two managed resources of one name: the first comes, is deleted,
@@ -995,53 +828,40 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 
 	for name, f := range faults {
 		for k := 1; k <= total; k++ {
-			for _, lasting := range []int{1, 2 * leaseAttempts} {
-				t.Run(fmt.Sprintf("%s/%d/%d", name, k, lasting), func(t *testing.T) {
-					a := failing(func(n int) (error, error) {
-						if n < k || n >= k+lasting {
-							return nil, nil
-						}
-
-						return f.before, f.after
-					})
-					c := &shared{}
-
-					life(t, a, c)
-					c.mustBeInnocent(t)
-
-					// The API is well again.
-					a.Before, a.After = nil, nil
-
-					r := reserving(a, c)
-					for range 5 {
-						run(t, r, "first", "second")
+			t.Run(fmt.Sprintf("%s/%d", name, k), func(t *testing.T) {
+				a := failing(func(n int) (error, error) {
+					if n < k || n >= k+f.lasting {
+						return nil, nil
 					}
 
-					c.mustBeInnocent(t)
-
-					if diff := cmp.Diff(map[string]string{sharedKey: "second"}, holders(t, a)); diff != "" {
-						t.Errorf("holders: -want, +got:\n%s", diff)
-					}
+					return f.before, f.after
 				})
-			}
+				c := &shared{}
+
+				life(t, a, c)
+
+				// The API is well again.
+				a.Before, a.After = nil, nil
+
+				r := reserving(a, c)
+				for range 5 {
+					run(t, r, "first", "second")
+				}
+
+				c.mustBeInnocent(t)
+
+				if diff := cmp.Diff(map[string]string{sharedKey: "second"}, holders(t, a)); diff != "" {
+					t.Errorf("holders: -want, +got:\n%s", diff)
+				}
+			})
 		}
 	}
 
-	for name, f := range faults {
-		if f.after != nil {
-			continue
-		}
+	c := &shared{}
+	life(t, failing(func(int) (error, error) { return broken, nil }), c)
 
-		t.Run(name+"/always", func(t *testing.T) {
-			a := failing(func(int) (error, error) { return f.before, f.after })
-			c := &shared{}
-
-			life(t, a, c)
-
-			if did := c.did(); len(did) != 0 || c.observes != 0 {
-				t.Errorf("want no calls, got %v and %d observations", did, c.observes)
-			}
-		})
+	if did := c.did(); len(did) != 0 || c.observes != 0 {
+		t.Errorf("Without leases want no calls, got %v and %d observations", did, c.observes)
 	}
 }
 
@@ -1064,9 +884,7 @@ func TestReservationLostMeanwhile(t *testing.T) {
 		meta.AddAnnotations(&l, map[string]string{annotationKeyHolder: string(h)})
 		_ = unstructured.SetNestedField(l.Object, "uid-2", "spec", "holderIdentity")
 
-		if err := write(context.Background(), &l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, write(context.Background(), &l))
 
 		return ExternalObservation{ResourceExists: c.there}, nil
 	}
@@ -1098,19 +916,19 @@ func TestReservationKeys(t *testing.T) {
 		want   string
 	}{
 		"Unnamed":   {reason: "What has no name has nothing to reserve.", mg: bucket(uses("c"))},
-		"NoConfig":  {reason: "Without a provider config there is none in the key.", mg: bucket(named("n")), want: `Bucket.testkit.graft.crossplane.io - "n"`},
-		"OfCluster": {reason: "A cluster's provider config is the same for all namespaces.", mg: bucket(named("n"), uses("c")), want: `Bucket.testkit.graft.crossplane.io ClusterProviderConfig/c "n"`},
+		"NoConfig":  {reason: "Without a provider config there is none in the key.", mg: bucket(named("n")), want: `Bucket.sample.graft.crossplane.io - "n"`},
+		"OfCluster": {reason: "A cluster's provider config is the same for all namespaces.", mg: bucket(named("n"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "n"`},
 		"OfNamespace": {reason: "A namespace's is not.", mg: bucket(named("n"), func(b *testkit.Bucket) {
 			b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ProviderConfig", Name: "c"}
-		}), want: `Bucket.testkit.graft.crossplane.io ProviderConfig/default/c "n"`},
-		"Quoted": {reason: "No name can look like another key.", mg: bucket(named("a\" \"b"), uses("c")), want: `Bucket.testkit.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`},
+		}), want: `Bucket.sample.graft.crossplane.io ProviderConfig/default/c "n"`},
+		"Quoted": {reason: "No name can look like another key.", mg: bucket(named("a\" \"b"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`},
 		"Legacy": {reason: "A legacy provider config has no kind.", mg: func() resource.Managed {
 			d := &testkit.Database{}
 			meta.SetExternalName(d, "n")
 			d.Spec.ProviderConfigReference = &xpv2.Reference{Name: "c"}
 
 			return d
-		}(), want: `Bucket.testkit.graft.crossplane.io /c "n"`},
+		}(), want: `Bucket.sample.graft.crossplane.io /c "n"`},
 	}
 
 	for name, tc := range cases {
@@ -1222,9 +1040,7 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 			}
 
 			b := &testkit.Bucket{}
-			if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b))
 
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeSynced, TypeExternalNameReserved} {
 				if m := b.GetCondition(ct).Message; !strings.Contains(m, tc.says) || strings.Contains(m, "attacker") || strings.Contains(m, "mine") {
@@ -1237,9 +1053,7 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			if err := a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
 
 			if m := b.GetCondition(TypeExternalNameReserved).Message; strings.Contains(m, "victim") || strings.Contains(m, "theirs") {
 				t.Errorf("\n%s\nthe first one learns of the second: %q", tc.reason, m)
@@ -1313,9 +1127,7 @@ func TestReservationNeedsAnAction(t *testing.T) {
 				b := bucketNamed(t, a, "owner")
 				b.Spec.ManagementPolicies = tc.policies
 
-				if err := a.Server().Update(context.Background(), b); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Update(context.Background(), b))
 
 				if restarted {
 					r = reserving(a, c)
@@ -1354,9 +1166,7 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 	b := bucketNamed(t, a, "blocked")
 	b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
 
-	if err := a.Server().Update(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Update(context.Background(), b))
 
 	run(t, r, "blocked")
 

@@ -11,46 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A cache that stands still at any point of a create, for any time, must cost
 // neither the name nor a second external resource.
 func TestStaleCacheDuringCreate(t *testing.T) {
-	const most = 5
-
 	for wayName, w := range ways() {
-		for from := range most {
-			for lasts := 1; lasts <= most; lasts++ {
-				t.Run(fmt.Sprintf("%s/BeforeReconcile%d/For%d", wayName, from, lasts), func(t *testing.T) {
-					a, x := testkit.NewAPI(bucket()), newOutside()
-					r := newBucketReconciler(a, append(w.opts(a), connects(x.client()))...)
-
-					for n := range from + lasts {
-						if n == from {
-							if err := a.Freeze(context.Background(), bucket()); err != nil {
-								t.Fatal(err)
-							}
-						}
-
-						// What a stale read leads to is a conflict, which is
-						// quiet.
-						if _, err := r.Reconcile(context.Background(), request()); err != nil {
-							t.Errorf("\n%s\nReconcile: %v", w.reason, err)
-						}
-					}
-
-					a.Thaw()
-					drive(t, r, a)
-
-					// Observing without a name is what a stale read leads to.
-					x.nameless = 0
-					settledAs(t, w.reason, a, x)
-				})
-			}
-
-			for k := 1; k <= 8; k++ {
-				t.Run(fmt.Sprintf("%s/BeforeWrite%d/For%d", wayName, k, from), func(t *testing.T) {
+		for k := 1; k <= 8; k++ {
+			for _, lasts := range []int{1, 4} {
+				t.Run(fmt.Sprintf("%s/BeforeWrite%d/For%d", wayName, k, lasts), func(t *testing.T) {
 					a, x := testkit.NewAPI(bucket()), newOutside()
 					frozen := false
 					a.Before = on(k, isWrite, func(testkit.Request) error {
@@ -64,8 +34,11 @@ func TestStaleCacheDuringCreate(t *testing.T) {
 						_, _ = r.Reconcile(context.Background(), request())
 					}
 
-					for range from {
-						_, _ = r.Reconcile(context.Background(), request())
+					for range lasts {
+						// What a stale read leads to is a conflict, which is quiet.
+						if _, err := r.Reconcile(context.Background(), request()); err != nil {
+							t.Errorf("\n%s\nReconcile: %v", w.reason, err)
+						}
 					}
 
 					a.Thaw()
@@ -103,9 +76,7 @@ func TestStaleReadDropsNoStatusWrite(t *testing.T) {
 			r := newBucketReconciler(a, connects(x.client()))
 			drive(t, r, a)
 
-			if err := a.Freeze(context.Background(), bucket()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Freeze(context.Background(), bucket()))
 
 			x.fact = "new"
 			a.After = on(1, func(r testkit.Request) bool { return r.Verb == testkit.StatusUpdate }, tc.after)
@@ -162,9 +133,7 @@ func TestDoubtEnds(t *testing.T) {
 			a.Forget()
 
 			for range 10 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 			}
 
 			want := 0
@@ -219,27 +188,19 @@ func TestSameNameInSequence(t *testing.T) {
 			b := get(t, a)
 			b.SetFinalizers(nil)
 
-			if err := a.Server().Update(context.Background(), b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Update(context.Background(), b))
 
-			if err := a.Server().Delete(context.Background(), b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Delete(context.Background(), b))
 
 			if tc.seen {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 
 				if n := r.seam.Memory().Len(); n != 0 {
 					t.Errorf("\n%s\nMemory.Len: want 0, got %d", tc.reason, n)
 				}
 			}
 
-			if err := a.Server().Create(context.Background(), bucket()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Create(context.Background(), bucket()))
 
 			x.nameless, x.creates = 0, 1
 			drive(t, r, a)
@@ -263,17 +224,13 @@ func TestMemoryIsEmptyInTheEnd(t *testing.T) {
 				t.Errorf("\n%s\nMemory.Len: want 1, got %d", w.reason, n)
 			}
 
-			if err := a.Server().Delete(context.Background(), get(t, a)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Delete(context.Background(), get(t, a)))
 
 			var err error
 
 			// The read that would find nothing may never come.
 			for n := 0; n < 10 && err == nil; n++ {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 
 				err = a.Server().Get(context.Background(), request().NamespacedName, bucket())
 			}

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // What Observe put in status must be on the API server after the first
@@ -117,9 +117,7 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 			a := testkit.NewAPI(tc.object)
 			r := newBucketReconciler(a, tc.opts(a)...)
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			b := get(t, a)
 			if b.Status.AtProvider.ID != "id-1" || b.GetCondition(xpv2.TypeReady).Status != corev1.ConditionTrue || b.GetCondition(xpv2.TypeSynced).Status != corev1.ConditionTrue {
@@ -137,9 +135,7 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 			a.Forget()
 
 			for range 10 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-				}
+				run(t, r, "b")
 			}
 
 			if n := a.Writes(); n != 0 {
@@ -189,62 +185,6 @@ func TestForeignConditionsAreKept(t *testing.T) {
 					}
 				})
 			}
-		}
-	}
-}
-
-// The same of a managed resource that exists already: what was observed must be
-// stored too.
-func TestForeignConditionsDuringFirstReconcile(t *testing.T) {
-	for wayName, w := range ways() {
-		for k := 1; k <= 6; k++ {
-			t.Run(fmt.Sprintf("%s/%d", wayName, k), func(t *testing.T) {
-				a := testkit.NewAPI(bucket())
-				foreign := xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because"}
-				written := false
-				a.Before = on(k, func(testkit.Request) bool { return true }, func(testkit.Request) error {
-					b := get(t, a)
-					b.SetConditions(foreign)
-
-					written = true
-
-					return a.Server().Status().Update(context.Background(), b)
-				})
-
-				r := newBucketReconciler(a, append(w.opts(a), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "id-1")
-					bucketOf(mg).Spec.ForProvider.Region = "eu"
-
-					o, err := exists(ctx, mg)
-					o.ResourceLateInitialized = true
-
-					return o, err
-				}}))...)
-
-				// A reconcile that asks for no other must have stored it all.
-				for n := 0; ; n++ {
-					result, err := r.Reconcile(context.Background(), request())
-					if err != nil || n > 10 {
-						t.Fatalf("\n%s\nReconcile: no end, %v", w.reason, err)
-					}
-
-					//nolint:staticcheck // Upstream asks for a requeue this way.
-					if !result.Requeue {
-						break
-					}
-				}
-
-				if !written {
-					foreign = xpv2.Condition{Type: "Foreign", Status: corev1.ConditionUnknown}
-				}
-
-				b := get(t, a)
-				got := []any{b.GetCondition("Foreign"), b.GetCondition(xpv2.TypeReady).Status, b.Status.AtProvider.ID, b.Spec.ForProvider.Region, meta.GetExternalName(b)}
-
-				if diff := cmp.Diff([]any{foreign, corev1.ConditionTrue, "id-1", "eu", "id-1"}, got); diff != "" {
-					t.Errorf("\n%s\nforeign condition, ready, atProvider, spec, name: -want, +got:\n%s", w.reason, diff)
-				}
-			})
 		}
 	}
 }
@@ -309,9 +249,7 @@ func TestStatusWrites(t *testing.T) {
 			reason: "The same failure each time is written once.",
 			object: bucket(named("id-1")),
 			client: func(int) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{}, errors.New("boom")
-				}}
+				return upstream.ExternalClientFns{ObserveFn: returns(ExternalObservation{}, errors.New("boom"))}
 			},
 		},
 		"Paused": {
@@ -360,23 +298,17 @@ func TestStatusWrites(t *testing.T) {
 			})))...)
 
 			for range 3 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 			}
 
 			a.Forget()
 
 			for n = 1; n <= reconciles; n++ {
 				if b := get(t, a); tc.between != nil && tc.between(n, b) {
-					if err := a.Server().Update(context.Background(), b); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.Server().Update(context.Background(), b))
 				}
 
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 			}
 
 			if diff := cmp.Diff([]int{tc.want, tc.want}, []int{a.Count(testkit.StatusUpdate), a.Writes()}); diff != "" {
@@ -434,9 +366,7 @@ func TestStatusIsComparedAsStored(t *testing.T) {
 			}}))
 
 			reconcile := func() {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
+				run(t, r, "b")
 			}
 
 			reconcile()

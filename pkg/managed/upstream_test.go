@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A trace is what a reconciler asked of the API server, and how its reconciles
@@ -172,9 +172,7 @@ func scenarios() map[string]scenario {
 		return func() provider { return provider{client: c} }
 	}
 
-	outdated := func(context.Context, resource.Managed) (ExternalObservation, error) {
-		return ExternalObservation{ResourceExists: true}, nil
-	}
+	outdated := returns(ExternalObservation{ResourceExists: true}, nil)
 
 	// cloud has no resource until one is created, and then until it is deleted.
 	cloud := func(createErr error) func() provider {
@@ -195,9 +193,7 @@ func scenarios() map[string]scenario {
 		}
 	}
 
-	lateInit := func(context.Context, resource.Managed) (ExternalObservation, error) {
-		return ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil
-	}
+	lateInit := returns(ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil)
 
 	once := func(verb string, err error) func() func(context.Context, testkit.Request) error {
 		return func() func(context.Context, testkit.Request) error {
@@ -423,9 +419,7 @@ func TestUpstream(t *testing.T) {
 
 		r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), Upstream(upstream.WithRecorder(rec)),
 			connects(upstream.ExternalClientFns{ObserveFn: fails}))
-		if _, err := r.Reconcile(context.Background(), request()); err != nil {
-			t.Fatal(err)
-		}
+		run(t, r, "b")
 
 		if len(rec.of(event.Reason("CannotObserveExternalResource"))) != 1 {
 			t.Errorf("upstream's events should go to its recorder: %+v", rec.events)

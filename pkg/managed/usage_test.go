@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -170,9 +170,7 @@ func TestUsageTrackers(t *testing.T) {
 			tc.api.Client = a.Client()
 
 			b := &testkit.Bucket{}
-			if err := a.Client().Get(context.Background(), request().NamespacedName, b); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Client().Get(context.Background(), request().NamespacedName, b))
 
 			if tc.read != nil {
 				tc.read(b)
@@ -270,19 +268,14 @@ func TestDeletionInTerminatingNamespace(t *testing.T) {
 					ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 						return ExternalObservation{ResourceExists: deletes == 0}, nil
 					},
-					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-						deletes++
-						return ExternalDelete{}, nil
-					},
+					DeleteFn: counts[ExternalDelete](&deletes),
 				})
 
 				return &c, nil
 			})))
 
 			for range 3 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-				}
+				run(t, r, "b")
 			}
 
 			left := get(t, a)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // userUID is the UID of the managed resource in these tests.
@@ -201,20 +201,14 @@ func TestUsageProtection(t *testing.T) {
 			ctx := context.Background()
 
 			if tc.lags != nil {
-				if err := a.Freeze(ctx, tc.usage); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Freeze(ctx, tc.usage))
 
 				now := &testkit.ProviderConfigUsage{}
-				if err := a.Server().Get(ctx, client.ObjectKeyFromObject(tc.usage), now); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Get(ctx, client.ObjectKeyFromObject(tc.usage), now))
 
 				tc.lags(now)
 
-				if err := a.Server().Update(ctx, now); err != nil {
-					t.Fatal(err)
-				}
+				must(t, a.Server().Update(ctx, now))
 			}
 
 			a.Before = func(_ context.Context, r testkit.Request) error {
@@ -234,9 +228,7 @@ func TestUsageProtection(t *testing.T) {
 				},
 			})}, tc.opts...)...)
 
-			if _, err := r.Reconcile(ctx, request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			if diff := cmp.Diff(tc.want, usageIn(t, a)); diff != "" {
 				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
@@ -295,9 +287,7 @@ func TestLegacyUsageProtection(t *testing.T) {
 	u := &testkit.LegacyProviderConfigUsage{}
 	key := client.ObjectKey{Name: string(d.GetUID())}
 
-	if err := a.Server().Get(ctx, key, u); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Get(ctx, key, u))
 
 	if diff := cmp.Diff([]string{UsageFinalizerName}, u.GetFinalizers()); diff != "" {
 		t.Errorf("finalizers while it is used: -want, +got:\n%s", diff)
@@ -305,16 +295,12 @@ func TestLegacyUsageProtection(t *testing.T) {
 
 	there = false
 
-	if err := a.Server().Delete(ctx, d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Delete(ctx, d))
 
 	reconcile()
 
 	u = &testkit.LegacyProviderConfigUsage{}
-	if err := a.Server().Get(ctx, key, u); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Server().Get(ctx, key, u))
 
 	if diff := cmp.Diff([]string{}, u.GetFinalizers(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("finalizers when it is gone: -want, +got:\n%s", diff)
@@ -384,9 +370,7 @@ func TestUsageProtectionReleases(t *testing.T) {
 				},
 			}))
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 
 			if diff := cmp.Diff(tc.want, usageIn(t, a), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
@@ -445,6 +429,8 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 			a := testkit.NewAPI(b, tc.usage)
 			reads := 0
 
+			b.SetGroupVersionKind(testkit.BucketKind())
+
 			a.Before = func(_ context.Context, r testkit.Request) error {
 				if r.Verb == testkit.Get {
 					if reads++; reads == tc.failing {
@@ -467,9 +453,7 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 			}
 
 			u := usageOf()
-			if err := a.Server().Get(context.Background(), client.ObjectKeyFromObject(u), u); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Server().Get(context.Background(), client.ObjectKeyFromObject(u), u))
 
 			if got := u.GetProviderConfigReference().Name; got != tc.config {
 				t.Errorf("\n%s\nprovider config: want %q, got %q", tc.reason, tc.config, got)

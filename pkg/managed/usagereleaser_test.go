@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 func TestUsageReleaser(t *testing.T) {
@@ -106,7 +106,7 @@ func TestUsageReleaser(t *testing.T) {
 		},
 		"OtherVersion": {
 			reason: "A user is looked for in the version that the provider knows.",
-			user:   is(), usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.APIVersion = "testkit.graft.crossplane.io/v1alpha1" })),
+			user:   is(), usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.APIVersion = "sample.graft.crossplane.io/v9" })),
 			want: held, again: usageInterval,
 		},
 		"OthersUser": {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
 
 func key() types.NamespacedName { return types.NamespacedName{Namespace: "default", Name: "b"} }
@@ -271,7 +271,7 @@ func TestUnchangedStatus(t *testing.T) {
 		"AnotherVersion": {
 			reason: "The object in memory has another resource version than the one that was confirmed.",
 			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
-				b.SetResourceVersion("1")
+				b.SetResourceVersion("999")
 				return write(ctx, c, b)
 			},
 			writes: 1,

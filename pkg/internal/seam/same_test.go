@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/crossplane-graft/graft/pkg/internal/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 // everything has a field of each kind that a status may have.
@@ -29,7 +29,7 @@ type everything struct {
 	Numbers  map[string]int64
 	Lists    map[string][]string
 	Any      any
-	Status   testkit.Status
+	Status   v1alpha1.BucketStatus
 	Quantity resource.Quantity
 	Time     *metav1.Time
 }
@@ -43,9 +43,9 @@ func TestSameIsNeverWrong(t *testing.T) {
 
 	property := func(a, b facts, c, d []string, n int64) bool {
 		mk := func(f facts, messages []string) *everything {
-			o := testkit.Observation{ID: f.ID, Facts: f.Facts}
+			o := v1alpha1.Observation{ID: f.ID, Facts: f.Facts}
 			e := &everything{
-				Status:  testkit.Status{AtProvider: o},
+				Status:  v1alpha1.BucketStatus{AtProvider: o},
 				Strings: o.Facts, String: o.ID, Numbers: map[string]int64{o.ID: n},
 				Nested: &everything{}, Any: o.ID,
 			}

@@ -41,7 +41,8 @@ func contents(before, after runtime.Object) (b, a map[string]any, err error) {
 	out := make([]map[string]any, 0, 2)
 
 	for _, obj := range []runtime.Object{before, after} {
-		c, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		// The content of an unstructured object is not a copy.
+		c, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj.DeepCopyObject())
 		if err != nil {
 			return nil, nil, fmt.Errorf("cannot encode %T: %w", obj, err)
 		}

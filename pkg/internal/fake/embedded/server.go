@@ -29,6 +29,10 @@ type Options struct {
 	// defaults.
 	CRDs []*extv1.CustomResourceDefinition
 
+	// Objects that exist from the start, with the UID, status and
+	// deletionTimestamp that they have. Each is given a resourceVersion.
+	Objects []client.Object
+
 	// Now tells the time for metadata. time.Now if nil.
 	Now func() time.Time
 }
@@ -65,7 +69,7 @@ func New(o Options) (*Server, error) {
 	}
 
 	kinds := kindsOf(o.CRDs)
-	builder := fake.NewClientBuilder().WithScheme(o.Scheme)
+	builder := fake.NewClientBuilder().WithScheme(o.Scheme).WithObjects(o.Objects...)
 
 	for gvk, k := range kinds {
 		obj, err := o.Scheme.New(gvk)
@@ -87,20 +91,23 @@ func New(o Options) (*Server, error) {
 		o.Now = time.Now
 	}
 
+	t := &tracker{
+		ObjectTracker: testing.NewFieldManagedObjectTracker(
+			o.Scheme,
+			serializer.NewCodecFactory(o.Scheme).UniversalDecoder(),
+			managedfields.NewDeducedTypeConverter(),
+		),
+		scheme: o.Scheme,
+		kinds:  kinds,
+		now:    o.Now,
+	}
+
+	for _, obj := range o.Objects {
+		obj.SetResourceVersion(t.nextVersion())
+	}
+
 	s := &Server{scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds}
-	s.base = builder.
-		WithRESTMapper(s.mapper).
-		WithObjectTracker(&tracker{
-			ObjectTracker: testing.NewFieldManagedObjectTracker(
-				o.Scheme,
-				serializer.NewCodecFactory(o.Scheme).UniversalDecoder(),
-				managedfields.NewDeducedTypeConverter(),
-			),
-			scheme: o.Scheme,
-			kinds:  kinds,
-			now:    o.Now,
-		}).
-		Build()
+	s.base = builder.WithRESTMapper(s.mapper).WithObjectTracker(t).Build()
 	s.admin = interceptor.NewClient(s.base, s.serving())
 	s.client = interceptor.NewClient(s.admin, s.counting())
 

@@ -182,15 +182,13 @@ func TestCreateRequests(t *testing.T) {
 }
 
 func TestDeepCopy(t *testing.T) {
-	region := "north"
-
 	d := sample.NewDatabase("one")
-	d.Spec.ForProvider.Region = &region
+	d.Spec.ForProvider.Region = "north"
 	d.Spec.WriteConnectionSecretToReference = &xpv2.SecretReference{Name: "a", Namespace: "b"}
 	d.SetConditions(xpv2.Available())
 
 	b := sample.NewBucket("default", "one")
-	b.Spec.ForProvider.Region = &region
+	b.Spec.ForProvider.Region = "north"
 	b.SetConditions(xpv2.Available())
 
 	lists := []resource.ManagedList{&sample.DatabaseList{Items: []sample.Database{*d}}, &sample.BucketList{Items: []sample.Bucket{*b}}}
@@ -206,13 +204,13 @@ func TestDeepCopy(t *testing.T) {
 			t.Fatalf("%T: its items are of another type", l)
 		}
 
-		*i.GetForProvider().Region = "south"
+		i.GetForProvider().Region = "south"
 		i.GetManagementPolicies()[0] = xpv2.ManagementActionObserve
 		i.SetConditions(xpv2.Deleting())
 	}
 
-	if region != "north" || d.Spec.ManagementPolicies[0] != "*" || b.Spec.ManagementPolicies[0] != "*" ||
-		ready(d) != "True/Available" || ready(b) != "True/Available" {
+	if d.Spec.ForProvider.Region != "north" || b.Spec.ForProvider.Region != "north" || d.Spec.ManagementPolicies[0] != "*" ||
+		b.Spec.ManagementPolicies[0] != "*" || ready(d) != "True/Available" || ready(b) != "True/Available" {
 		t.Errorf("what is done to a copy must not show in the original")
 	}
 }

@@ -3,7 +3,7 @@
 // pkg/internal/fake/cloud.
 //
 // Database is cluster scoped and has a deletion policy, the legacy shape. Bucket
-// is namespaced, the modern shape. Both come with Go types, CRDs and a scheme.
+// is namespaced, the modern shape. Their Go types, CRDs and scheme are in v1alpha1.
 //
 // The connectors come in two styles. Sync does everything while it is called.
 // Async has the shape of providers generated with upjet: Create and Delete return

@@ -51,8 +51,8 @@ func properties(i Instance) map[string]string {
 	p := i.GetForProvider()
 	out := map[string]string{propertySize: strconv.FormatInt(p.Size, 10)}
 
-	if p.Region != nil {
-		out[propertyRegion] = *p.Region
+	if p.Region != "" {
+		out[propertyRegion] = p.Region
 	}
 
 	return out
@@ -103,9 +103,8 @@ func observed(i Instance, r cloud.Resource) managed.ExternalObservation {
 
 	lateInitialized := false
 
-	if p := i.GetForProvider(); p.Region == nil && r.Properties[propertyRegion] != "" {
-		region := r.Properties[propertyRegion]
-		p.Region = &region
+	if p := i.GetForProvider(); p.Region == "" && r.Properties[propertyRegion] != "" {
+		p.Region = r.Properties[propertyRegion]
 		lateInitialized = true
 	}
 

@@ -187,7 +187,7 @@ func TestLives(t *testing.T) {
 			rest()
 
 			got := read(t, s, tc.mg)
-			if ready(got) != "False/Creating" || *got.GetForProvider().Region != "north" {
+			if ready(got) != "False/Creating" || got.GetForProvider().Region != "north" {
 				t.Errorf("\n%s\ncreated: want Creating and a late initialized region, got %s and %+v", tc.reason, ready(got), got.GetForProvider())
 			}
 

@@ -1,4 +1,4 @@
-package sample
+package v1alpha1
 
 import (
 	"encoding/json"
@@ -186,7 +186,7 @@ func withDefault(p extv1.JSONSchemaProps, value any) extv1.JSONSchemaProps {
 func raw(value any) extv1.JSON {
 	b, err := json.Marshal(value)
 	if err != nil {
-		panic(fmt.Sprintf("sample: cannot encode %v for a CRD: %v", value, err))
+		panic(fmt.Sprintf("v1alpha1: cannot encode %v for a CRD: %v", value, err))
 	}
 
 	return extv1.JSON{Raw: b}

@@ -1,4 +1,4 @@
-package sample
+package v1alpha1
 
 import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -122,9 +122,9 @@ func (d *Database) DeepCopyInto(out *Database) {
 	out.TypeMeta = d.TypeMeta
 	d.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	d.Spec.ClusterManagedResourceSpec.DeepCopyInto(&out.Spec.ClusterManagedResourceSpec)
-	d.Spec.ForProvider.DeepCopyInto(&out.Spec.ForProvider)
+	out.Spec.ForProvider = d.Spec.ForProvider
 	d.Status.ManagedResourceStatus.DeepCopyInto(&out.Status.ManagedResourceStatus)
-	out.Status.AtProvider = d.Status.AtProvider
+	d.Status.AtProvider.DeepCopyInto(&out.Status.AtProvider)
 }
 
 // DeepCopy returns a copy of the Database.

@@ -1,4 +1,4 @@
-package sample
+package v1alpha1
 
 import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -119,9 +119,9 @@ func (b *Bucket) DeepCopyInto(out *Bucket) {
 	out.TypeMeta = b.TypeMeta
 	b.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	b.Spec.ManagedResourceSpec.DeepCopyInto(&out.Spec.ManagedResourceSpec)
-	b.Spec.ForProvider.DeepCopyInto(&out.Spec.ForProvider)
+	out.Spec.ForProvider = b.Spec.ForProvider
 	b.Status.ManagedResourceStatus.DeepCopyInto(&out.Status.ManagedResourceStatus)
-	out.Status.AtProvider = b.Status.AtProvider
+	b.Status.AtProvider.DeepCopyInto(&out.Status.AtProvider)
 }
 
 // DeepCopy returns a copy of the Bucket.

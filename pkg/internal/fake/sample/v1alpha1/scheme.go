@@ -1,4 +1,4 @@
-package sample
+package v1alpha1
 
 import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"

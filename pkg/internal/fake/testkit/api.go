@@ -7,17 +7,17 @@ import (
 	"strings"
 	"sync"
 
-	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
+	"github.com/pkg/errors"
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 // The requests that an API counts.
@@ -52,53 +52,45 @@ type API struct {
 	// returned to the caller as if the answer had been lost.
 	After func(ctx context.Context, r Request) error
 
-	server client.WithWatch
-	scheme *runtime.Scheme
+	server *embedded.Server
 
 	mu       sync.Mutex
 	requests []Request
 	frozen   map[client.ObjectKey]client.Object
-	uids     int
 }
 
 // NewAPI returns an API that has the supplied objects, each with a UID.
 func NewAPI(objs ...client.Object) *API {
-	return newAPI(fake.NewClientBuilder().WithStatusSubresource(&Bucket{}, &Database{}), true, objs)
+	return newAPI(&extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}, objs)
 }
 
 // NewAPIWithoutStatus returns an API whose kinds have no status subresource.
-func NewAPIWithoutStatus(objs ...client.Object) *API {
-	return newAPI(fake.NewClientBuilder(), false, objs)
-}
+func NewAPIWithoutStatus(objs ...client.Object) *API { return newAPI(nil, objs) }
 
-func newAPI(b *fake.ClientBuilder, subresource bool, objs []client.Object) *API {
-	a := &API{scheme: Scheme(), frozen: map[client.ObjectKey]client.Object{}}
-
-	for _, o := range objs {
-		a.assignUID(o)
+func newAPI(subresources *extv1.CustomResourceSubresources, objs []client.Object) *API {
+	for i, o := range objs {
+		if o.GetUID() == "" {
+			o.SetUID(types.UID(fmt.Sprintf("uid-%d", i+1)))
+		}
 	}
 
-	s := Scheme()
-	tracker := clienttesting.NewObjectTracker(s, serializer.NewCodecFactory(s).UniversalDecoder())
-	srv := &server{tracker: tracker, assignUID: a.assignUID, subresource: subresource}
-	a.server = srv.over(b.WithScheme(s).WithObjectTracker(tracker).WithObjects(objs...).Build())
-
-	return a
-}
-
-func (a *API) assignUID(o client.Object) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-
-	if o.GetUID() == "" {
-		a.uids++
-		o.SetUID(types.UID(fmt.Sprintf("uid-%d", a.uids)))
+	crds := v1alpha1.CRDs()
+	for _, crd := range crds {
+		// Tests say themselves what is in an object.
+		crd.Spec.Versions[0].Schema, crd.Spec.Versions[0].Subresources = nil, subresources
 	}
+
+	s, err := embedded.New(embedded.Options{Scheme: Scheme(), CRDs: crds, Objects: objs})
+	if err != nil {
+		panic(errors.Wrap(err, "cannot start an API server"))
+	}
+
+	return &API{server: s, frozen: map[client.ObjectKey]client.Object{}}
 }
 
 // Server returns a client that is neither counted nor made to fail, nor lags:
 // another writer's.
-func (a *API) Server() client.Client { return a.server }
+func (a *API) Server() client.Client { return a.server.Admin() }
 
 // Client returns the client of a controller, which reads from a cache.
 func (a *API) Client() client.Client { return a.client(Get) }
@@ -106,27 +98,23 @@ func (a *API) Client() client.Client { return a.client(Get) }
 // Live returns a client that doesn't read from a cache.
 func (a *API) Live() client.Client { return a.client(LiveGet) }
 
-// Manager returns a manager of a controller. Its scheme is not the client's: a
-// fake client adds to its own what it is asked for.
+// Manager returns a manager of a controller.
 func (a *API) Manager() manager.Manager {
-	return &apiManager{Manager: xpfake.Manager{Client: a.Client(), Scheme: a.scheme}, live: a.Live()}
+	return &apiManager{Manager: a.server.ManagerFor(a.Client()), live: a.Live()}
 }
 
 type apiManager struct {
-	xpfake.Manager
+	manager.Manager
 
 	live client.Reader
 }
 
 func (m *apiManager) GetAPIReader() client.Reader { return m.live }
 
-// Add runs nothing: these tests end what they begin.
-func (m *apiManager) Add(manager.Runnable) error { return nil }
-
 // Freeze makes the cache serve the object as it is now, until it is thawed.
 func (a *API) Freeze(ctx context.Context, o client.Object) error {
 	c, _ := o.DeepCopyObject().(client.Object)
-	if err := a.server.Get(ctx, client.ObjectKeyFromObject(o), c); err != nil {
+	if err := a.Server().Get(ctx, client.ObjectKeyFromObject(o), c); err != nil {
 		return err
 	}
 
@@ -207,7 +195,7 @@ func (a *API) do(ctx context.Context, r Request, serve func() error) error {
 }
 
 func (a *API) client(get string) client.Client {
-	return interceptor.NewClient(a.server, interceptor.Funcs{
+	return interceptor.NewClient(a.server.Admin(), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			return a.do(ctx, Request{Verb: get, Object: o}, func() error {
 				a.mu.Lock()
@@ -218,7 +206,7 @@ func (a *API) client(get string) client.Client {
 					return c.Get(ctx, key, o, opts...)
 				}
 
-				gvk, err := apiutil.GVKForObject(o, a.scheme)
+				gvk, err := c.GroupVersionKindFor(o)
 				if err != nil {
 					return err
 				}
