@@ -77,7 +77,7 @@ func TestClaimIsDeleted(t *testing.T) {
 		for range 3 {
 			pass(t, forClaims, cm)
 			pass(t, forComposites, x)
-			c.collect(t, composites, "x", things)
+			c.collect(t, append(composed, x)...)
 		}
 
 		pass(t, forComposites, x)
@@ -177,7 +177,7 @@ func TestClaimIsDeleted(t *testing.T) {
 		t.Errorf("durations: want 2, got %d", n)
 	}
 
-	if n := reconciler.Remembered(forClaims) + reconciler.Remembered(forComposites); n != 0 {
+	if n := reconciler.Kept(forClaims, m) + reconciler.Kept(forComposites, m); n != 0 {
 		t.Errorf("objects remembered in the end: want 0, got %d", n)
 	}
 }

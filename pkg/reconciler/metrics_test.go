@@ -146,7 +146,7 @@ func TestMetrics(t *testing.T) {
 				t.Helper()
 				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
 				pass(t, r, o)
-				r.c.sweep(t, o)
+				r.c.collect(t, o)
 				pass(t, r, o)
 			},
 			want: 1,
@@ -179,7 +179,7 @@ func TestMetrics(t *testing.T) {
 			}
 
 			rec, _ := r.Reconciler.(*reconciler.Reconciler)
-			if got := reconciler.Remembered(rec) + reconciler.Reported(r.metrics); tc.want == 1 && got != 0 {
+			if got := reconciler.Kept(rec, r.metrics); tc.want == 1 && got != 0 {
 				t.Errorf("\nNothing should be kept of what is gone. Kept: %d", got)
 			}
 		})

@@ -59,7 +59,7 @@ func exchanged(from, to, more string) string {
 // thing returns an object of no kind in particular.
 func thing(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(kind)
+	o.SetGroupVersionKind(claims)
 	o.SetNamespace("default")
 	o.SetName("a")
 	o.SetAnnotations(map[string]string{"example.org/theirs": "kept"})

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
@@ -23,50 +22,6 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
-
-// A reader is an inner reconciler that does nothing but read its object.
-func reader(read *int) func(c client.Client) reconcile.Reconciler {
-	return func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			o := composite.New(composite.WithGroupVersionKind(composites))
-			if err := c.Get(ctx, req.NamespacedName, o); err != nil {
-				return reconcile.Result{}, client.IgnoreNotFound(err)
-			}
-
-			if read != nil {
-				*read++
-			}
-
-			return reconcile.Result{}, nil
-		})
-	}
-}
-
-func requestFor(o client.Object) reconcile.Request {
-	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
-}
-
-// pass reconciles an object once.
-func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Result {
-	t.Helper()
-
-	result, err := r.Reconcile(context.Background(), requestFor(o))
-	if err != nil {
-		t.Fatalf("Reconcile(%s): %v", o.GetName(), err)
-	}
-
-	return result
-}
-
-// xr returns a composite resource that is being deleted, and refers to objects.
-func xr(refs ...*unstructured.Unstructured) *unstructured.Unstructured {
-	list := []any{}
-	for _, o := range refs {
-		list = append(list, ref(o))
-	}
-
-	return of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), list), held("example.org/f"), dying, being(xpv2.Available()))
-}
 
 func TestReport(t *testing.T) {
 	thing := func(name string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {

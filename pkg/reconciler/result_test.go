@@ -9,28 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
-
-// answers is an inner reconciler that reads the object, hands it to fn, and
-// returns what fn does.
-func answers(fn func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
-	return func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			o := composite.New(composite.WithGroupVersionKind(composites))
-			if err := c.Get(ctx, req.NamespacedName, o); err != nil {
-				return reconcile.Result{}, err
-			}
-
-			return fn(ctx, c, o)
-		})
-	}
-}
 
 // A report that meets a conflict when the inner reconciler is done has the object
 // reconciled again, with backoff, whatever that asked for; but with its priority.
@@ -80,47 +64,5 @@ func TestResultOfConflict(t *testing.T) {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})
-	}
-}
-
-// An object that lost some of its finalizers to an operator's wish, and is held by
-// others, goes to the inner reconciler as the API server has it by then: it must
-// neither act for a finalizer that is gone, nor meet a conflict.
-func TestForceOrphanInPart(t *testing.T) {
-	o := xr()
-	held(mine, theirs)(o)
-	annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID()))(o)
-
-	c := newCluster(o)
-
-	var (
-		saw   []string
-		wrote error
-	)
-
-	r := reconciler.New(c, composites, answers(func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-		saw = o.GetFinalizers()
-
-		o.SetLabels(map[string]string{"example.org/seen": "yes"})
-		wrote = c.Update(ctx, o)
-
-		return reconcile.Result{}, nil
-	}), reconciler.WithForceOrphan(mine), reconciler.WithLiveReader(c.server))
-
-	// The cache doesn't know of it for long.
-	c.stale[client.ObjectKeyFromObject(o)] = c.read(t, o)
-	pass(t, r, o)
-
-	if diff := cmp.Diff([]string{theirs, metav1.FinalizerOrphanDependents}, saw); diff != "" {
-		t.Errorf("finalizers that the inner reconciler sees: -want, +got:\n%s", diff)
-	}
-
-	if wrote != nil {
-		t.Errorf("a write of the inner reconciler: %v", wrote)
-	}
-
-	got := c.read(t, o)
-	if diff := cmp.Diff([]any{[]string{theirs, metav1.FinalizerOrphanDependents}, "yes"}, []any{got.GetFinalizers(), got.GetLabels()["example.org/seen"]}); diff != "" {
-		t.Errorf("finalizers, label: -want, +got:\n%s", diff)
 	}
 }
