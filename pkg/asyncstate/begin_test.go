@@ -220,22 +220,15 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		want  xpv2.ConditionReason
 		name  string
 	}{
-		"Create": {
-			reason: "The outcome is unknown. The create is not made again.",
-			begun:  func(*asyncstate.Operation) {},
-			calls:  1, want: asyncstate.ReasonResultUnknown,
-		},
+		"Create": {reason: "The outcome is unknown. The create is not made again.", begun: func(*asyncstate.Operation) {}, calls: 1, want: asyncstate.ReasonResultUnknown},
 		"Found": {
 			reason: "What it made is found.",
-			begun:  func(*asyncstate.Operation) {},
-			find:   func() (asyncstate.Finding, error) { return asyncstate.Found("found"), nil },
-			calls:  1, want: asyncstate.ReasonFinished, name: "found",
+			begun:  func(*asyncstate.Operation) {}, find: func() (asyncstate.Finding, error) { return asyncstate.Found("found"), nil },
+			calls: 1, want: asyncstate.ReasonFinished, name: "found",
 		},
 		"Absent": {
 			reason: "The create may still be in progress. Absence is believed as late as with another process.",
-			begun:  func(*asyncstate.Operation) {},
-			find:   func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
-			calls:  2, want: asyncstate.ReasonInterrupted,
+			begun:  func(*asyncstate.Operation) {}, find: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil }, calls: 2, want: asyncstate.ReasonInterrupted,
 		},
 		"EndsInTime": {
 			reason: "A client that ends when its context does has not forgotten anything.",
@@ -250,20 +243,13 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		},
 		"EndsLate": {
 			reason: "What is learned later is stored.",
-			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, nil) },
-			calls:  1, want: asyncstate.ReasonFinished, name: "late",
+			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, nil) }, calls: 1, want: asyncstate.ReasonFinished, name: "late",
 		},
 		"FailsLate": {
 			reason: "As above. Of a create that was cancelled, an error says nothing.",
-			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, errQuota) },
-			calls:  1, want: asyncstate.ReasonFinished, name: "late",
+			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, errQuota) }, calls: 1, want: asyncstate.ReasonFinished, name: "late",
 		},
-		"Update": {
-			reason: "It is tried again.",
-			exists: true,
-			begun:  func(*asyncstate.Operation) {},
-			calls:  3, want: asyncstate.ReasonRunning,
-		},
+		"Update": {reason: "It is tried again.", exists: true, begun: func(*asyncstate.Operation) {}, calls: 3, want: asyncstate.ReasonRunning},
 	}
 
 	for name, tc := range cases {

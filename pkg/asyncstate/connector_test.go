@@ -312,19 +312,13 @@ func TestDisconnectOnce(t *testing.T) {
 				reconcileLoosely(p, "b")
 			},
 		},
-		"Stops":     {reason: "The outcome of the interrupted create is unknown.", kind: nothing, act: crash, least: 3},
-		"Finds":     {reason: "It is found.", kind: finder, act: crash, least: 3},
-		"FindFails": {reason: "Or can't be looked for.", kind: finder, act: crash, refuse: only("find", errQuota), least: 3},
-		"Resumes":   {reason: "It is resumed.", kind: resumer, act: crash, least: 3},
-		"Repeats":   {reason: "It is made again.", kind: token, act: crash, least: 3},
-		"Inline": {
-			reason: "No operation runs after Create has returned.",
-			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, least: 1,
-		},
-		"InlineFails": {
-			reason: "Nor when it has failed.",
-			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, refuse: only("create", errQuota), least: 1,
-		},
+		"Stops":       {reason: "The outcome of the interrupted create is unknown.", kind: nothing, act: crash, least: 3},
+		"Finds":       {reason: "It is found.", kind: finder, act: crash, least: 3},
+		"FindFails":   {reason: "Or can't be looked for.", kind: finder, act: crash, refuse: only("find", errQuota), least: 3},
+		"Resumes":     {reason: "It is resumed.", kind: resumer, act: crash, least: 3},
+		"Repeats":     {reason: "It is made again.", kind: token, act: crash, least: 3},
+		"Inline":      {reason: "No operation runs after Create has returned.", kind: nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, least: 1},
+		"InlineFails": {reason: "Nor when it has failed.", kind: nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, refuse: only("create", errQuota), least: 1},
 	}
 
 	for name, tc := range cases {

@@ -27,36 +27,21 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		prime   func(w *world)
 		want    want
 	}{
-		"Waits": {
-			reason: "A create that can't be cancelled is waited for, and what it made is deleted.",
-			kind:   nothing,
-			want:   want{deletes: 1, within: 25 * time.Minute, made: 1},
-		},
-		"WaitsUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			kind:   nothing,
-			plain:  true,
-			want:   want{deletes: 1, within: 25 * time.Minute, made: 1},
-		},
+		"Waits":              {reason: "A create that can't be cancelled is waited for, and what it made is deleted.", kind: nothing, want: want{deletes: 1, within: 25 * time.Minute, made: 1}},
+		"WaitsUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: nothing, plain: true, want: want{deletes: 1, within: 25 * time.Minute, made: 1}},
 		"CancelsBeforeAnythingWasMade": {
-			reason:  "A create that can be cancelled is, and has made nothing.",
-			kind:    nothing,
-			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			want:    want{within: 4 * time.Minute},
+			reason: "A create that can be cancelled is, and has made nothing.",
+			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}, want: want{within: 4 * time.Minute},
 		},
 		"CancelsAfterSomethingWasMade": {
-			reason:  "A create that was cancelled and says what it made leaves that to be deleted.",
-			kind:    nothing,
-			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime:   func(*world) { pass(6 * time.Minute) },
-			want:    want{deletes: 1, within: 15 * time.Minute, made: 1},
+			reason: "A create that was cancelled and says what it made leaves that to be deleted.",
+			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}, prime: func(*world) { pass(6 * time.Minute) },
+			want: want{deletes: 1, within: 15 * time.Minute, made: 1},
 		},
 		"NamedMidCreate": {
-			reason:  "What was named mid-create is deleted by that name.",
-			kind:    namedMid,
-			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime:   func(*world) { pass(6 * time.Minute) },
-			want:    want{deletes: 1, within: 15 * time.Minute, made: 1},
+			reason: "What was named mid-create is deleted by that name.",
+			kind:   namedMid, options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}, prime: func(*world) { pass(6 * time.Minute) },
+			want: want{deletes: 1, within: 15 * time.Minute, made: 1},
 		},
 		"UpdateRuns": {
 			reason: "An update is waited for.",

@@ -29,18 +29,10 @@ func TestDeadline(t *testing.T) {
 		want    xpv2.ConditionReason
 		calls   int
 	}{
-		"HeedsItsContext": {
-			reason:  "The outcome is unknown.",
-			returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-			want:    asyncstate.ReasonResultUnknown,
-			calls:   1,
-		},
+		"HeedsItsContext": {reason: "The outcome is unknown.", returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonResultUnknown, calls: 1},
 		"HeedsItsContextUnderUpstream": {
-			reason:  "As above, without Graft's reconciler.",
-			plain:   true,
-			returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-			want:    asyncstate.ReasonResultUnknown,
-			calls:   1,
+			reason: "As above, without Graft's reconciler.",
+			plain:  true, returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonResultUnknown, calls: 1,
 		},
 		"SaysItInItsOwnWords": {
 			reason: "Clients of cloud APIs have many ways to say that they were cancelled.",
@@ -51,23 +43,14 @@ func TestDeadline(t *testing.T) {
 			want:  asyncstate.ReasonResultUnknown,
 			calls: 1,
 		},
-		"SaysTheCause": {
-			reason:  "As above.",
-			returns: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) },
-			want:    asyncstate.ReasonResultUnknown,
-			calls:   1,
-		},
+		"SaysTheCause": {reason: "As above.", returns: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }, want: asyncstate.ReasonResultUnknown, calls: 1},
 		"IgnoresItsContextAndFails": {
 			reason:  "It can't be told whether that is because of the deadline.",
-			returns: func(context.Context) error { return errors.Join(sleep(context.Background(), 3*time.Hour), errQuota) },
-			want:    asyncstate.ReasonResultUnknown,
-			calls:   1,
+			returns: func(context.Context) error { return errors.Join(sleep(context.Background(), 3*time.Hour), errQuota) }, want: asyncstate.ReasonResultUnknown, calls: 1,
 		},
 		"IgnoresItsContextAndSucceeds": {
 			reason:  "A success is a success.",
-			returns: func(context.Context) error { return sleep(context.Background(), 3*time.Hour) },
-			want:    asyncstate.ReasonFinished,
-			calls:   1,
+			returns: func(context.Context) error { return sleep(context.Background(), 3*time.Hour) }, want: asyncstate.ReasonFinished, calls: 1,
 		},
 		"OwnTimeout": {
 			reason: "The client has a shorter one of its own.",

@@ -217,20 +217,14 @@ func TestAnnouncementIsConcluded(t *testing.T) {
 		reason string
 		then   func(w *world)
 	}{
-		"TurnsOutToExist": {
-			reason: "A user says which external resource it is, and there is nothing left to do.",
-			then:   func(*world) {},
-		},
+		"TurnsOutToExist": {reason: "A user says which external resource it is, and there is nothing left to do.", then: func(*world) {}},
 		"Update": {
 			reason: "It is not as it should be.",
 			then: func(w *world) {
 				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 			},
 		},
-		"Delete": {
-			reason: "It is to be deleted.",
-			then:   func(w *world) { w.delete("b") },
-		},
+		"Delete": {reason: "It is to be deleted.", then: func(w *world) { w.delete("b") }},
 	}
 
 	for name, tc := range cases {
@@ -511,28 +505,23 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 	}{
 		"AbsentForSeconds": {
 			reason: "The request was in progress when the process was killed.",
-			after:  3 * time.Second, within: 8 * time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
 		},
 		"AbsentForMinutes": {
 			reason: "A minute is the most.",
-			after:  20 * time.Minute, within: 21*time.Minute + time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+			after:  20 * time.Minute, within: 21*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
 		},
 		"UnknownForSeconds": {
 			reason: "The external system cannot tell yet.",
-			after:  3 * time.Second, within: 8 * time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
+			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
 		},
 		"UnknownForHours": {
 			reason: "Five minutes is the most.",
-			after:  3 * time.Hour, within: 3*time.Hour + 5*time.Minute + time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
+			after:  3 * time.Hour, within: 3*time.Hour + 5*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
 		},
 		"FailsForSeconds": {
 			reason: "The external system can't be asked.",
-			after:  3 * time.Second, within: 8 * time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota },
+			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota },
 		},
 	}
 

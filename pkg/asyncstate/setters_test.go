@@ -296,35 +296,22 @@ func TestSomebodyElseWrites(t *testing.T) {
 		want   string // external name
 		record bool
 	}{
-		"NameDuringCreate": {
-			reason: "What a create returned is known only once, and wins.",
-			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
-			want:   "ours",
-		},
+		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") }, want: "ours"},
 		"NameDuringUpdate": {
 			reason: "What an update says can be learned again, and gives way; its record is removed.",
-			exists: true,
-			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
-			want:   "theirs",
+			exists: true, theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") }, want: "theirs",
 		},
 		"NameDuringUpdateThatFails": {
 			reason: "That it failed is stored, too.",
-			exists: true,
-			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
-			err:    errQuota,
-			want:   "theirs",
-			record: true,
+			exists: true, theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") }, err: errQuota, want: "theirs", record: true,
 		},
 		"RecordSettledByHand": {
 			reason: "A person removes the record and so settles the matter; the name is stored.",
-			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) },
-			want:   "ours",
+			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, want: "ours",
 		},
 		"RecordSettledByHandAndFailed": {
 			reason: "The record is not put back.",
-			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) },
-			err:    errQuota,
-			want:   "ours",
+			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, err: errQuota, want: "ours",
 		},
 		"RecordReplaced": {
 			reason: "A record that is not ours any more is left alone.",

@@ -26,15 +26,10 @@ func TestGuardFinalizer(t *testing.T) {
 		object *testkit.Bucket
 		want   outcome
 	}{
-		"Alive": {
-			reason: "A finalizer should be added to what is neither paused nor being deleted.",
-			object: &testkit.Bucket{},
-			want:   outcome{Added: true, Removed: true},
-		},
+		"Alive": {reason: "A finalizer should be added to what is neither paused nor being deleted.", object: &testkit.Bucket{}, want: outcome{Added: true, Removed: true}},
 		"Deleting": {
 			reason: "A finalizer should not be added to what is being deleted, and be removed from it.",
-			object: &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}},
-			want:   outcome{Removed: true, Conflict: true},
+			object: &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}, want: outcome{Removed: true, Conflict: true},
 		},
 		"Paused": {
 			reason: "A finalizer should not be added to what is paused.",

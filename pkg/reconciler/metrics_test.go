@@ -97,11 +97,7 @@ func TestMetrics(t *testing.T) {
 		want   int
 		left   map[string]int
 	}{
-		"StillThere": {
-			reason: "As long as it is there it is counted as that.",
-			end:    func(*testing.T, *rig, *unstructured.Unstructured) {},
-			left:   map[string]int{"DeletionRequested": 1},
-		},
+		"StillThere": {reason: "As long as it is there it is counted as that.", end: func(*testing.T, *rig, *unstructured.Unstructured) {}, left: map[string]int{"DeletionRequested": 1}},
 		"SomebodyElseLetGo": {
 			reason: "An object that is read as not found is gone.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {

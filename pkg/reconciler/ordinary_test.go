@@ -209,16 +209,8 @@ func TestOrdinaryTypes(t *testing.T) {
 		object client.Object
 		want   []metav1.Condition
 	}{
-		"Metav1": {
-			reason: "Other conditions are kept.",
-			object: anOrdinary(inStatus{Phase: "fine", Conditions: []metav1.Condition{other, ready}}),
-			want:   want(other),
-		},
-		"None": {
-			reason: "A type may have conditions of which an object has none yet.",
-			object: anOrdinary(inStatus{}),
-			want:   want(),
-		},
+		"Metav1":          {reason: "Other conditions are kept.", object: anOrdinary(inStatus{Phase: "fine", Conditions: []metav1.Condition{other, ready}}), want: want(other)},
+		"None":            {reason: "A type may have conditions of which an object has none yet.", object: anOrdinary(inStatus{}), want: want()},
 		"NamedList":       {reason: "The list may be a type of its own.", object: anOrdinary(inNamedList{Conditions: conditionList{other, ready}}), want: want(other)},
 		"PointerToStatus": {reason: "The status may be a pointer.", object: anOrdinary(&inStatus{Conditions: []metav1.Condition{other}}), want: want(other)},
 		"NilStatus":       {reason: "It may be nil.", object: anOrdinary[*inStatus](nil), want: want()},

@@ -102,13 +102,11 @@ func TestForceOrphan(t *testing.T) {
 	}{
 		"Asked": {
 			reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option},
-			want: want{Gone: true, Trails: 1, Deletes: 1},
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"NoConditions": {
 			reason: "An object without conditions can be orphaned too.",
-			mod:    []func(*unstructured.Unstructured){wish, with(at("status"), "odd")}, opts: []reconciler.Option{option},
-			want: want{Gone: true, Trails: 1, Deletes: 1},
+			mod:    []func(*unstructured.Unstructured){wish, with(at("status"), "odd")}, opts: []reconciler.Option{option}, want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"Paused": {
 			reason: "So can one that is paused.",
@@ -117,8 +115,7 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"NoOption": {
 			reason: "Not without the option.",
-			mod:    []func(*unstructured.Unstructured){wish},
-			want:   want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
+			mod:    []func(*unstructured.Unstructured){wish}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
 		},
 		"NotDeleting": {
 			reason: "Not unless it is being deleted.",
@@ -147,8 +144,7 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"OrphanedByAnother": {
 			reason: "An object that waits for the garbage collector alone is hidden from the inner reconciler only if an operator asked.",
-			mod:    []func(*unstructured.Unstructured){held(gcOrphan)}, opts: []reconciler.Option{option}, slow: true,
-			want: want{Gone: true, Passes: 3},
+			mod:    []func(*unstructured.Unstructured){held(gcOrphan)}, opts: []reconciler.Option{option}, slow: true, want: want{Gone: true, Passes: 3},
 		},
 		"Foreign": {
 			reason: "Finalizers that were not listed stay, and the condition continues to say what happened.",
@@ -214,8 +210,7 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"AnswerLost": {
 			reason: "The trail is left even if the answer was lost, and the object no longer exists.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", nth: 1, lost: true,
-			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", nth: 1, lost: true, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
 		"AnswerLostForeign": {
 			reason: "The same if another controller holds the object.",
@@ -244,18 +239,15 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"Foreground": {
 			reason: "The garbage collector's mind is changed if the object was deleted in the foreground.",
-			mod:    []func(*unstructured.Unstructured){wish, held(gcForeground, mine)}, opts: []reconciler.Option{option},
-			want: want{Gone: true, Trails: 1, Deletes: 1},
+			mod:    []func(*unstructured.Unstructured){wish, held(gcForeground, mine)}, opts: []reconciler.Option{option}, want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"Orphaning": {
 			reason: "An object whose dependents are orphaned already is not deleted again.",
-			mod:    []func(*unstructured.Unstructured){wish, held(mine, gcOrphan)}, opts: []reconciler.Option{option},
-			want: want{Gone: true, Trails: 1},
+			mod:    []func(*unstructured.Unstructured){wish, held(mine, gcOrphan)}, opts: []reconciler.Option{option}, want: want{Gone: true, Trails: 1},
 		},
 		"CollectorIsSlow": {
 			reason: "The inner reconciler does not see an object that waits for the garbage collector alone.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, slow: true,
-			want: want{Gone: true, Trails: 1, Deletes: 1},
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, slow: true, want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"CollectorIsFaster": {
 			reason: "A garbage collector that is done before the finalizer is removed is not asked again.",

@@ -97,23 +97,11 @@ func TestReportOfLateKinds(t *testing.T) {
 		after time.Duration
 		want  [3]report
 	}{
-		"NoLiveReader": {
-			reason: "It is waited for once.",
-			want: [3]report{
-				{time.Second, noAnswer, 0},
-				{50 * time.Millisecond, noAnswer, 0},
-				{50 * time.Millisecond, noAnswer, 0},
-			},
-		},
+		"NoLiveReader": {reason: "It is waited for once.", want: [3]report{{time.Second, noAnswer, 0}, {50 * time.Millisecond, noAnswer, 0}, {50 * time.Millisecond, noAnswer, 0}}},
 		"Forbidden": {
 			reason: "The API server says that it is forbidden, and is asked once a minute.",
-			live:   &kindReader{errs: map[string]error{"Late": forbidden}},
-			after:  time.Minute,
-			want: [3]report{
-				{time.Second, says(": unknown: forbidden"), 1},
-				{50 * time.Millisecond, says(": unknown: forbidden"), 1},
-				{time.Second, says(": unknown: forbidden"), 2},
-			},
+			live:   &kindReader{errs: map[string]error{"Late": forbidden}}, after: time.Minute,
+			want: [3]report{{time.Second, says(": unknown: forbidden"), 1}, {50 * time.Millisecond, says(": unknown: forbidden"), 1}, {time.Second, says(": unknown: forbidden"), 2}},
 		},
 		"NoSuchKind": {
 			reason: "Or that there is no such kind.",
@@ -128,21 +116,12 @@ func TestReportOfLateKinds(t *testing.T) {
 		},
 		"Readable": {
 			reason: "That it could be read from the API server itself is no answer: it would have to be asked each time. But the cache gets more time.",
-			live:   &kindReader{},
-			want: [3]report{
-				{4 * time.Second, noAnswer, 1},
-				{50 * time.Millisecond, noAnswer, 1},
-				{50 * time.Millisecond, noAnswer, 1},
-			},
+			live:   &kindReader{}, want: [3]report{{4 * time.Second, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}},
 		},
 		"NeitherAnswers": {
 			reason: "An API server that doesn't answer either isn't waited for any longer.",
 			live:   &kindReader{silent: map[string]bool{"Late": true}},
-			want: [3]report{
-				{2 * time.Second, noAnswer, 1},
-				{50 * time.Millisecond, noAnswer, 1},
-				{50 * time.Millisecond, noAnswer, 1},
-			},
+			want:   [3]report{{2 * time.Second, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}},
 		},
 	}
 

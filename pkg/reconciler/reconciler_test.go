@@ -102,10 +102,7 @@ func TestReconcile(t *testing.T) {
 		// writes are those of 2 reconciles, more those of another 10.
 		writes, more int
 	}{
-		"Steady": {
-			reason: "Status that doesn't change should not be written.",
-			object: app(), seen: available, settled: available,
-		},
+		"Steady": {reason: "Status that doesn't change should not be written.", object: app(), seen: available, settled: available},
 		"SteadyWithWrites": {
 			reason: "Unless that is wanted.",
 			object: app(), opts: []reconciler.Option{reconciler.WithUnchangedStatusWrites()}, seen: available, settled: available, writes: 2, more: 10,
@@ -264,8 +261,7 @@ func TestReportFaults(t *testing.T) {
 		},
 		"ServerErrorsForLong": {
 			reason: "A server that doesn't come back delays nothing any more.",
-			fail:   func(*testing.T, *cluster, int) error { return boom },
-			failed: 5, passes: 3, events: 3,
+			fail:   func(*testing.T, *cluster, int) error { return boom }, failed: 5, passes: 3, events: 3,
 		},
 		"Forbidden": {
 			reason: "What is not allowed delays nothing.",
@@ -276,8 +272,7 @@ func TestReportFaults(t *testing.T) {
 		},
 		"NoStatusSubresource": {
 			reason: "A kind without the status subresource is left alone.",
-			fail:   func(*testing.T, *cluster, int) error { return kerrors.NewNotFound(schema.GroupResource{}, "a") },
-			passes: 8, events: 8,
+			fail:   func(*testing.T, *cluster, int) error { return kerrors.NewNotFound(schema.GroupResource{}, "a") }, passes: 8, events: 8,
 		},
 		"Gone": {
 			reason: "An object that no longer exists needs no report, which is no error.",

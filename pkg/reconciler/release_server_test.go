@@ -228,7 +228,7 @@ func (r *registry) deleted(p metav1.DeletionPropagation) *unstructured.Unstructu
 	o.SetFinalizers(fs)
 
 	if !meta.WasDeleted(o) {
-		o.SetDeletionTimestamp(&metav1.Time{Time: metav1.Unix(1, 0).Time})
+		dying(o)
 	}
 
 	return o

@@ -60,21 +60,18 @@ func TestReport(t *testing.T) {
 	}{
 		"NotRequested": {
 			reason: "The message says that the deletion of a dependent was not requested yet.",
-			object: xr(thing("a")),
-			exists: []*unstructured.Unstructured{thing("a")},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet."},
+			object: xr(thing("a")), exists: []*unstructured.Unstructured{thing("a")},
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet."},
 		},
 		"Protected": {
 			reason: "Protection is named first, and is the reason, whatever else is in the way.",
-			object: xr(thing("a"), thing("z")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("f")), thing("z", protected)},
-			want:   said{"True", "BlockedByProtection", "0 of 2 dependents deleted, 0%. Thing/z: protected by a Usage. Thing/a since T: held by f."},
+			object: xr(thing("a"), thing("z")), exists: []*unstructured.Unstructured{thing("a", dying, held("f")), thing("z", protected)},
+			want: said{"True", "BlockedByProtection", "0 of 2 dependents deleted, 0%. Thing/z: protected by a Usage. Thing/a since T: held by f."},
 		},
 		"ProtectedNoMore": {
 			reason: "What is being deleted is not protected any more.",
-			object: xr(thing("a")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), protected)},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."},
+			object: xr(thing("a")), exists: []*unstructured.Unstructured{thing("a", dying, held("f"), protected)},
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."},
 		},
 		"Deleting": {
 			reason: "A dependent that says why it is still there is quoted, but not on how to orphan it.",
@@ -96,15 +93,13 @@ func TestReport(t *testing.T) {
 		},
 		"DeletingWithoutMessage": {
 			reason: "A reason may be all there is.",
-			object: xr(thing("a")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("Whatever", ""))},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: Whatever."},
+			object: xr(thing("a")), exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("Whatever", ""))},
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: Whatever."},
 		},
 		"NotDeletingAnyMore": {
 			reason: "A Deleting condition that is not True is another controller's.",
-			object: xr(thing("a")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), being(xpv2.Condition{Type: "Deleting", Status: corev1.ConditionFalse, Reason: "No"}))},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."},
+			object: xr(thing("a")), exists: []*unstructured.Unstructured{thing("a", dying, held("f"), being(xpv2.Condition{Type: "Deleting", Status: corev1.ConditionFalse, Reason: "No"}))},
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."},
 		},
 		"Paused": {
 			reason: "A pause is named, rather than its consequences.",
@@ -114,9 +109,8 @@ func TestReport(t *testing.T) {
 		},
 		"Finalizers": {
 			reason: "Finalizers are named in order, a few of them.",
-			object: xr(thing("a")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("g", "f", "e", "d", "c", "b", "a"))},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by a, b, c, d, e and 2 more."},
+			object: xr(thing("a")), exists: []*unstructured.Unstructured{thing("a", dying, held("g", "f", "e", "d", "c", "b", "a"))},
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by a, b, c, d, e and 2 more."},
 		},
 		"Synced": {
 			reason: "An error that a dependent reports is quoted, and its end is not what is cut.",
@@ -126,28 +120,24 @@ func TestReport(t *testing.T) {
 		},
 		"Forbidden": {
 			reason: "What may not be read is said to be that, and the rest is read.",
-			object: xr(thing("a"), thing("b"), gone),
-			exists: []*unstructured.Unstructured{thing("a"), thing("b", dying, held("f"))},
-			fail:   failing(kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("secret detail"))),
-			want:   said{"True", "WaitingForDependents", "1 of 3 dependents deleted, 33%. Thing/a: unknown: forbidden. Thing/b since T: held by f."},
+			object: xr(thing("a"), thing("b"), gone), exists: []*unstructured.Unstructured{thing("a"), thing("b", dying, held("f"))},
+			fail: failing(kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("secret detail"))),
+			want: said{"True", "WaitingForDependents", "1 of 3 dependents deleted, 33%. Thing/a: unknown: forbidden. Thing/b since T: held by f."},
 		},
 		"NoSuchKind": {
 			reason: "So is what there is no kind for.",
-			object: xr(thing("a"), gone),
-			fail:   failing(errors.Wrap(&kmeta.NoKindMatchError{GroupKind: things.GroupKind()}, "cannot map")),
-			want:   said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/a: unknown: no such kind."},
+			object: xr(thing("a"), gone), fail: failing(errors.Wrap(&kmeta.NoKindMatchError{GroupKind: things.GroupKind()}, "cannot map")),
+			want: said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/a: unknown: no such kind."},
 		},
 		"NoAnswer": {
 			reason: "So is a dependent that the API server does not answer for.",
-			object: xr(thing("a")),
-			fail:   failing(errors.Wrap(context.DeadlineExceeded, "cannot get")),
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: the API server did not answer."},
+			object: xr(thing("a")), fail: failing(errors.Wrap(context.DeadlineExceeded, "cannot get")),
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: the API server did not answer."},
 		},
 		"Unreadable": {
 			reason: "What else goes wrong is not quoted: it may change with every try.",
-			object: xr(thing("a")),
-			fail:   failing(errors.New("at 12:03:04 something happened")),
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."},
+			object: xr(thing("a")), fail: failing(errors.New("at 12:03:04 something happened")),
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."},
 		},
 		"OddReference": {
 			reason: "A reference that can't be followed doesn't hide the rest.",
@@ -164,20 +154,17 @@ func TestReport(t *testing.T) {
 		},
 		"TakenOver": {
 			reason: "An object that another object controls is not what was deleted.",
-			object: xr(thing("a"), thing("b")),
-			exists: []*unstructured.Unstructured{thing("a", ownedBy(thing("another"))), thing("b", ownedBy(xr()))},
-			want:   said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/b: its deletion was not requested yet."},
+			object: xr(thing("a"), thing("b")), exists: []*unstructured.Unstructured{thing("a", ownedBy(thing("another"))), thing("b", ownedBy(xr()))},
+			want: said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/b: its deletion was not requested yet."},
 		},
 		"AllGone": {
 			reason: "When all are gone nothing is known to hold the object.",
-			object: xr(gone),
-			want:   said{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."},
+			object: xr(gone), want: said{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."},
 		},
 		"AllGoneButFinalizers": {
 			reason: "But for the finalizers that are not the reconciler's own.",
-			object: xr(gone),
-			opts:   []reconciler.Option{reconciler.WithOwnFinalizers("example.org/mine")},
-			want:   said{"True", "WaitingForFinalizers", "1 of 1 dependents deleted, 100%. Waiting for other controllers to remove their finalizers: example.org/f."},
+			object: xr(gone), opts: []reconciler.Option{reconciler.WithOwnFinalizers("example.org/mine")},
+			want: said{"True", "WaitingForFinalizers", "1 of 1 dependents deleted, 100%. Waiting for other controllers to remove their finalizers: example.org/f."},
 		},
 		"AllGoneButError": {
 			reason: "But for the error that the reconciler reports.",
@@ -189,11 +176,7 @@ func TestReport(t *testing.T) {
 			}(),
 			want: said{"True", "ReconcileFailed", "1 of 1 dependents deleted, 100%. It could not be reconciled: see the Synced condition."},
 		},
-		"NoDependents": {
-			reason: "An object without dependents counts none.",
-			object: xr(),
-			want:   said{"True", "DeletionRequested", "Deletion was requested."},
-		},
+		"NoDependents": {reason: "An object without dependents counts none.", object: xr(), want: said{"True", "DeletionRequested", "Deletion was requested."}},
 		"PausedItself": {
 			reason: "What is paused waits for nothing else.",
 			object: func() *unstructured.Unstructured {
@@ -207,15 +190,13 @@ func TestReport(t *testing.T) {
 		},
 		"Twice": {
 			reason: "An object that is referred to twice counts once.",
-			object: xr(thing("a"), thing("a")),
-			exists: []*unstructured.Unstructured{thing("a")},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet."},
+			object: xr(thing("a"), thing("a")), exists: []*unstructured.Unstructured{thing("a")},
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet."},
 		},
 		"Many": {
 			reason: "A few are named, and the rest counted.",
-			object: xr(many(20)...),
-			exists: many(13, dying, held("f")),
-			want:   said{"True", "WaitingForDependents", "7 of 20 dependents deleted, 35%. Thing/t00 since T: held by f. Thing/t01 since T: held by f. Thing/t02 since T: held by f. And 10 more."},
+			object: xr(many(20)...), exists: many(13, dying, held("f")),
+			want: said{"True", "WaitingForDependents", "7 of 20 dependents deleted, 35%. Thing/t00 since T: held by f. Thing/t01 since T: held by f. Thing/t02 since T: held by f. And 10 more."},
 		},
 		"ManyAndOneStuck": {
 			reason: "Those that a person must act on are among the few.",
@@ -247,9 +228,8 @@ func TestReport(t *testing.T) {
 		},
 		"Hint": {
 			reason: "What orphaning would do is said beforehand.",
-			object: xr(),
-			opts:   []reconciler.Option{reconciler.WithForceOrphan("example.org/f", "example.org/other")},
-			want:   said{"True", "DeletionRequested", "Deletion was requested. To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-of-x: that removes example.org/f, and deletes nothing."},
+			object: xr(), opts: []reconciler.Option{reconciler.WithForceOrphan("example.org/f", "example.org/other")},
+			want: said{"True", "DeletionRequested", "Deletion was requested. To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-of-x: that removes example.org/f, and deletes nothing."},
 		},
 	}
 
