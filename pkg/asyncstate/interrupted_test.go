@@ -103,15 +103,6 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 				reconciled(t, p, "other")
 			},
 		},
-		"QueueUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			kind:   token,
-			plain:  true,
-			prime: func(t *testing.T, _ *world, p *process) {
-				t.Helper()
-				reconciled(t, p, "other")
-			},
-		},
 		"QueueOfResumption": {
 			reason: "As above, for a client that resumes.",
 			kind:   resumer,

@@ -219,19 +219,9 @@ func TestLeadershipIsLost(t *testing.T) {
 		want, finally xpv2.ConditionReason
 		creates       int
 	}{
-		"NothingToGoBy": {reason: "A person has to decide.", kind: nothing, after: late, want: asyncstate.ReasonResultUnknown, finally: asyncstate.ReasonResultUnknown, creates: 1},
-		"NothingToGoByLingers": {
-			reason: "The old leader is cancelled, and can't tell either.",
-			kind:   nothing, after: late, lingers: true, want: asyncstate.ReasonResultUnknown, finally: asyncstate.ReasonResultUnknown, creates: 1,
-		},
 		"NothingToGoByDeaf": {
 			reason: "The old leader stores the outcome when it is over: it is still true.",
 			kind:   nothing, after: late, lingers: true, deaf: true, want: asyncstate.ReasonResultUnknown, finally: asyncstate.ReasonFinished, creates: 1,
-		},
-		"FinderFinds": {reason: "What was made is adopted.", kind: finder, after: late, want: asyncstate.ReasonFinished, finally: asyncstate.ReasonFinished, creates: 1},
-		"FinderFindsNothing": {
-			reason: "What wasn't made may still come, until the deadline has passed.",
-			kind:   finder, after: early, want: asyncstate.ReasonInterrupted, finally: asyncstate.ReasonFinished, creates: 2,
 		},
 		"FinderFindsNothingLingers": {
 			reason: "The old leader has said that it has ended, and so it is believed earlier.",
@@ -241,14 +231,10 @@ func TestLeadershipIsLost(t *testing.T) {
 			reason: "It does come.",
 			kind:   finder, after: early, lingers: true, deaf: true, want: asyncstate.ReasonInterrupted, finally: asyncstate.ReasonFinished, creates: 1,
 		},
-		"Token": {reason: "The create is repeated with its token.", kind: token, after: late, want: asyncstate.ReasonRunning, finally: asyncstate.ReasonFinished, creates: 2},
 		"TokenDeaf": {
 			reason: "While the old leader is at it, too.",
 			kind:   token, after: early, lingers: true, deaf: true, want: asyncstate.ReasonRunning, finally: asyncstate.ReasonFinished, creates: 2,
 		},
-		"Resumer":       {reason: "It is resumed.", kind: resumer, after: late, want: asyncstate.ReasonRunning, finally: asyncstate.ReasonFinished, creates: 1},
-		"Deterministic": {reason: "It is there by its name.", kind: deterministic, after: late, want: asyncstate.ReasonFinished, finally: asyncstate.ReasonFinished, creates: 1},
-		"Named":         {reason: "Its name is known.", kind: namedMid, after: late, want: asyncstate.ReasonFinished, finally: asyncstate.ReasonFinished, creates: 1},
 	}
 
 	for name, tc := range cases {

@@ -79,7 +79,7 @@ func TestShutdown(t *testing.T) {
 
 func TestStartMoreThanOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := asyncstate.NewTracker(newFastAPI())
+		tr := asyncstate.NewTracker(testkit.NewAPI().Client())
 		ctx, cancel := context.WithCancel(t.Context())
 
 		ended := make(chan error, 2)

@@ -45,7 +45,7 @@ func readsOnly(k schema.GroupVersionKind) func(c client.Client) reconcile.Reconc
 
 // What a user's reference names is not shown to them.
 func TestReferencesShowNoOtherTenant(t *testing.T) {
-	v2, legacy, claimed := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRefs"), at("spec", "resourceRef")
+	v2, claimed := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRef")
 	requested := said{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."}
 	unbound := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: not bound to this claim."}
 
@@ -75,10 +75,6 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 		"AnotherNamespace": {
 			reason: "Nothing is said of an object in another namespace.",
 			lister: composed, object: attacker(v2, []any{ref(of(things, "victim", "v"))}), victim: hidden(things, "victim", "v"), want: requested,
-		},
-		"AnotherNamespaceLegacy": {
-			reason: "The same in the legacy layout.",
-			lister: composed, object: attacker(legacy, []any{ref(of(things, "victim", "v"))}), victim: hidden(things, "victim", "v"), want: requested,
 		},
 		"OwnNamespace": {
 			reason: "Nor of one in the same namespace that the composite does not control.",
