@@ -259,41 +259,29 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 
 				w := newWorld(t, nothing, bucket("b"))
 				w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
-
-				begin := func(ctx context.Context, of *process, mg resource.Managed, typ asyncstate.Type) error {
-					op, err := of.tracker.Begin(ctx, mg, typ)
-					if err != nil {
-						return err
-					}
-
-					if mg.GetName() == "other" {
-						meta.SetExternalName(mg, "other")
-						op.End(nil)
-
-						return nil
-					}
-
-					calls++
-					tc.begun(op)
-
-					return nil
-				}
-
 				w.connector = func(of *process) upstream.ExternalConnector {
 					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-						c := &upstream.ExternalClientFns{
-							ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
-								exists := meta.GetExternalName(mg) != ""
-								return upstream.ExternalObservation{ResourceExists: exists || tc.exists, ResourceUpToDate: exists}, nil
-							},
-							CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-								return upstream.ExternalCreation{}, begin(ctx, of, mg, asyncstate.Create)
-							},
-							UpdateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
-								return upstream.ExternalUpdate{}, begin(ctx, of, mg, asyncstate.Update)
-							},
-							DisconnectFn: func(context.Context) error { return nil },
-						}
+						c := actor(tc.exists, func(ctx context.Context, mg resource.Managed) error {
+							typ := asyncstate.Create
+							if tc.exists {
+								typ = asyncstate.Update
+							}
+
+							op, err := of.tracker.Begin(ctx, mg, typ)
+
+							switch {
+							case err != nil:
+								return err
+							case mg.GetName() == "other":
+								meta.SetExternalName(mg, "other")
+								op.End(nil)
+							default:
+								calls++
+								tc.begun(op)
+							}
+
+							return nil
+						})
 						if tc.find == nil {
 							return c, nil
 						}

@@ -103,15 +103,6 @@ func (v vote) RecordEvent(string) {}
 func (v vote) Identity() string   { return v.who }
 func (v vote) Describe() string   { return "leader" }
 
-// led is a manager whose reader is the process's.
-type led struct {
-	manager.Manager
-
-	live client.Reader
-}
-
-func (m led) GetAPIReader() client.Reader { return m.live }
-
 // run starts a process that has a manager, and reconciles when it is elected.
 func (w *world) run(e *election, who string) *process {
 	w.t.Helper()
@@ -140,7 +131,7 @@ func (w *world) run(e *election, who string) *process {
 		w.t.Fatal(err)
 	}
 
-	p.rec = p.newReconciler(led{Manager: m, live: p.live})
+	p.rec = p.newReconciler(m)
 
 	c, err := controller.New("buckets", m, controller.Options{
 		SkipNameValidation: ptr.To(true),

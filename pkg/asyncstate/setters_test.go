@@ -21,7 +21,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
 
-// acting returns a world whose external client exists, or not, and acts as told.
+// acting returns a world whose external client acts as told. Its external resource
+// exists if it has a name, and is up to date then, or if exists says so.
 func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource.Managed) error) *world {
 	t.Helper()
 
@@ -29,22 +30,27 @@ func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource
 	w.manual = true
 	w.connector = func(*process) upstream.ExternalConnector {
 		return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-			return &upstream.ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
-					return upstream.ExternalObservation{ResourceExists: exists}, nil
-				},
-				CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-					return upstream.ExternalCreation{}, act(ctx, mg)
-				},
-				UpdateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
-					return upstream.ExternalUpdate{}, act(ctx, mg)
-				},
-				DisconnectFn: func(context.Context) error { return nil },
-			}, nil
+			return actor(exists, act), nil
 		})
 	}
 
 	return w
+}
+
+func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error) *upstream.ExternalClientFns {
+	return &upstream.ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+			named := meta.GetExternalName(mg) != ""
+			return upstream.ExternalObservation{ResourceExists: exists || named, ResourceUpToDate: named}, nil
+		},
+		CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+			return upstream.ExternalCreation{}, act(ctx, mg)
+		},
+		UpdateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
+			return upstream.ExternalUpdate{}, act(ctx, mg)
+		},
+		DisconnectFn: func(context.Context) error { return nil },
+	}
 }
 
 func TestSettersRefuse(t *testing.T) {
