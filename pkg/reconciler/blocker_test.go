@@ -108,6 +108,10 @@ func TestRelationOf(t *testing.T) {
 		"NotControlled":       {reason: "Nor of one without a controller.", d: in("ns", "us"), o: us, u: controlledBy("", "ns"), want: unrelated},
 		"ClusterScoped":       {reason: "Nor of one that was read because its kind has no namespaces.", d: in("ns", "us"), o: us, u: controlledBy("us", ""), want: unrelated},
 		"ListedControlled":    {reason: "An object that the program lists is described if the object controls it.", d: in("ns", ""), o: us, u: controlledBy("us", "ns"), want: described},
+		"ListedControlledByAnother": {
+			reason: "It is only named if another object controls it.",
+			d:      in("ns", ""), o: us, u: controlledBy("them", "ns"), want: listed,
+		},
 		"ListedNotControlled": {reason: "It is only named if the object is one of its owners.", d: in("ns", ""), o: us, u: controlledBy("", "ns"), want: listed},
 		"ListedWithoutUID":    {reason: "Objects without a UID control nothing.", d: in("ns", ""), o: &unstructured.Unstructured{}, u: &unstructured.Unstructured{}, want: listed},
 	}

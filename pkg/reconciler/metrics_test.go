@@ -128,7 +128,7 @@ func TestMetrics(t *testing.T) {
 				t.Helper()
 				r.c.release(t, o, "example.org/f")
 
-				if err := r.c.server.Create(context.Background(), of(composites, "", o.GetName())); err != nil {
+				if err := r.c.server.Create(context.Background(), of(composites, "", o.GetName(), func(u *unstructured.Unstructured) { u.SetUID("another") })); err != nil {
 					t.Fatal(err)
 				}
 

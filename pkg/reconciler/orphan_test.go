@@ -117,6 +117,16 @@ func TestForceOrphan(t *testing.T) {
 			reason: "Not without the option.",
 			mod:    []func(*unstructured.Unstructured){wish}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
 		},
+		"OptionRemoved": {
+			reason: "Nor without it any more, which the condition then does not say.",
+			mod:    []func(*unstructured.Unstructured){wish, being(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "")...)},
+			want:   want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
+		},
+		"AnnouncementFails": {
+			reason: "Nothing is removed before that is announced.",
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "status", nth: 2, meanwhile: fails(boom),
+			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+		},
 		"NotDeleting": {
 			reason: "Not unless it is being deleted.",
 			mod:    []func(*unstructured.Unstructured){wish, func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(nil) }}, opts: []reconciler.Option{option},

@@ -109,6 +109,10 @@ func TestRelease(t *testing.T) {
 	paused := annotated(meta.AnnotationKeyReconciliationPaused, "true")
 	background := []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)}
 
+	grace := func(s int64) func(o *unstructured.Unstructured) {
+		return func(o *unstructured.Unstructured) { o.SetDeletionGracePeriodSeconds(&s) }
+	}
+
 	cases := map[string]struct {
 		reason   string
 		object   *unstructured.Unstructured
@@ -208,18 +212,13 @@ func TestRelease(t *testing.T) {
 		},
 		"GracePeriod": {
 			reason: "An object that is deleted with a grace period should not be said to be gone.",
-			object: thing(paused, dying, func(o *unstructured.Unstructured) {
-				s := int64(30)
-				o.SetDeletionGracePeriodSeconds(&s)
-			}),
-			want: want{
-				released: reconciler.Released{},
-				requests: []string{pausePatch, removeAll},
-				left: thing(held(), paused, dying, func(o *unstructured.Unstructured) {
-					s := int64(30)
-					o.SetDeletionGracePeriodSeconds(&s)
-				}),
-			},
+			object: thing(paused, dying, grace(30)),
+			want:   want{released: reconciler.Released{}, requests: []string{pausePatch, removeAll}, left: thing(held(), paused, dying, grace(30))},
+		},
+		"NoGracePeriod": {
+			reason: "One without should.",
+			object: thing(paused, dying, grace(0)),
+			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, removeAll}},
 		},
 	}
 
@@ -379,7 +378,9 @@ func TestReleaseWaits(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		answer error // To deletions.
+		mod    func(o *unstructured.Unstructured)
+		prefix string // Of the requests that are answered.
+		answer error
 		want   reconciler.Released
 		text   string
 		delays []time.Duration
@@ -395,13 +396,18 @@ func TestReleaseWaits(t *testing.T) {
 		},
 		"ForAPIServer": {
 			reason: "So should an API server that is in trouble.",
-			answer: kerrors.NewInternalError(errors.New("boom")), want: reconciler.Released{Holding: []string{ours}}, text: "cannot delete it: Internal error occurred: boom",
+			prefix: "delete", answer: kerrors.NewInternalError(errors.New("boom")), want: reconciler.Released{Holding: []string{ours}}, text: "cannot delete it: Internal error occurred: boom",
 			delays: []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second},
 		},
 		"ForWrites": {
 			reason: "Writes of other clients are no fewer later.",
-			answer: kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified")),
-			want:   reconciler.Released{Holding: []string{ours}}, text: "cannot delete it: ", delays: slices.Repeat([]time.Duration{10 * ms}, 9),
+			prefix: "delete", answer: kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified")),
+			want: reconciler.Released{Holding: []string{ours}}, text: "cannot delete it: ", delays: slices.Repeat([]time.Duration{10 * ms}, 9),
+		},
+		"ForLastFinalizer": {
+			reason: "What the object still has is returned until the API server has confirmed that it has not.",
+			mod:    dying, prefix: "update", answer: kerrors.NewInternalError(errors.New("boom")),
+			want: reconciler.Released{Holding: []string{ours}}, text: "cannot remove finalizers", delays: []time.Duration{10 * ms},
 		},
 		"ForPause": {
 			reason: "The same if they end the pause.",
@@ -411,10 +417,15 @@ func TestReleaseWaits(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := newRegistry(thing(), ours)
+			o := thing()
+			if tc.mod != nil {
+				tc.mod(o)
+			}
+
+			r := newRegistry(o, ours)
 			r.before = func(n int) error {
 				switch {
-				case strings.HasPrefix(r.requests[n], "delete"):
+				case tc.prefix != "" && strings.HasPrefix(r.requests[n], tc.prefix):
 					return tc.answer
 				case tc.undo && r.requests[n] == pausePatch:
 					r.change(withDeletionPolicy("Delete"))
