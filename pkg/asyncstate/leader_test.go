@@ -361,33 +361,3 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 		}
 	})
 }
-
-// A process that was never elected ends at once: it has nothing to wait for.
-func TestNeverElected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		e := &election{away: map[string]bool{}}
-		w.run(e, "old")
-		defer w.end()
-
-		pass(retryPeriod)
-
-		next := w.run(e, "next")
-
-		pass(time.Minute)
-
-		begun := time.Now()
-
-		next.stop()
-
-		if d := time.Since(begun); d > time.Second || next.err != nil || next.reconciles.Load() != 0 {
-			t.Errorf("It took %s, and ended with %v after %d reconciles", d, next.err, next.reconciles.Load())
-		}
-
-		pass(time.Hour)
-
-		if b := w.get("b"); meta.GetExternalName(b) == "" {
-			t.Errorf("The leader is not disturbed: %s", describe(b))
-		}
-	})
-}

@@ -244,6 +244,29 @@ func TestSetterFails(t *testing.T) {
 	}
 }
 
+// An update is soon over and says nothing, unless it takes longer than the interval of
+// reports; then it says how far it is.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error {
+			return errors.Join(asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second), asyncstate.Progress(ctx, 60, "more"), sleep(ctx, 10*time.Minute))
+		})
+		w.manual = false
+		w.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
+		w.start()
+		defer w.end()
+
+		pass(4 * time.Minute)
+
+		if got := reason(w.get("b"), asyncstate.TypeOperation); got == asyncstate.ReasonRunning {
+			t.Error(describe(w.get("b")))
+		}
+
+		pass(2 * time.Minute)
+		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "60% more")
+	})
+}
+
 func TestSettersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
