@@ -2,13 +2,11 @@ package reconciler_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -219,57 +216,6 @@ func TestMetricsExposed(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, exposed(t, r.metrics)); diff != "" {
 		t.Errorf("when it is gone: -want, +got:\n%s", diff)
-	}
-}
-
-// Reconcilers of two groups, whose kinds and objects have the same names, share
-// metrics, and reconcile at the same time.
-func TestMetricsShared(t *testing.T) {
-	m := reconciler.NewMetrics()
-
-	const each = 20
-
-	var wg sync.WaitGroup
-
-	for _, group := range []string{"example.org", "example.net"} {
-		gvk := composites
-		gvk.Group = group
-
-		var objs []*unstructured.Unstructured
-		for i := range each {
-			objs = append(objs, of(gvk, "", fmt.Sprintf("x%d", i), held("f"), dying, being(xpv2.Available())))
-		}
-
-		c := newCluster(objs...)
-		r := reconciler.New(c, gvk, func(c client.Client) reconcile.Reconciler {
-			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-				return reconcile.Result{}, client.IgnoreNotFound(c.Get(ctx, req.NamespacedName, of(gvk, "", "")))
-			})
-		}, reconciler.WithMetrics(m))
-
-		for i, o := range objs {
-			wg.Go(func() {
-				_, _ = r.Reconcile(context.Background(), requestFor(o))
-
-				if i%2 == 0 {
-					u := of(gvk, "", o.GetName())
-					_ = c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u)
-					u.SetFinalizers(nil)
-					_ = c.server.Update(context.Background(), u)
-					_, _ = r.Reconcile(context.Background(), requestFor(o))
-				}
-			})
-		}
-	}
-
-	wg.Wait()
-
-	if diff := cmp.Diff(map[string]int{"DeletionRequested": each}, blocked(t, m)); diff != "" {
-		t.Errorf("-want, +got:\n%s", diff)
-	}
-
-	if n := counter(t, m, duration); n != each {
-		t.Errorf("durations: want %d, got %d", each, n)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/conditions"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/claim"
@@ -296,12 +295,12 @@ func TestReportFaults(t *testing.T) {
 				return tc.fail(t, c, c.count("status"))
 			}
 
-			rec, passes, failed := &recorder{}, 0, 0
+			rec, m, passes, failed := &recorder{}, reconciler.NewMetrics(), 0, 0
 
 			r := reconciler.New(c, claims, readsForms(forms()["Plain"], func(context.Context, client.Client, client.Object) (reconcile.Result, error) {
 				passes++
 				return reconcile.Result{}, nil
-			}), reconciler.WithRecorder(rec), reconciler.WithLogger(logging.NewNopLogger()), reconciler.WithLiveReader(c.server))
+			}), reconciler.WithRecorder(rec), reconciler.WithMetrics(m), reconciler.WithLiveReader(c.server))
 
 			for range 8 {
 				if _, err := r.Reconcile(context.Background(), requestFor(app())); err != nil {
@@ -311,6 +310,10 @@ func TestReportFaults(t *testing.T) {
 
 			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events}, []int{failed, passes, len(rec.events)}); diff != "" {
 				t.Errorf("\n%s\nfailures, passes, events: -want, +got:\n%s", tc.reason, diff)
+			}
+
+			if n := blocked(t, m)["DeletionRequested"]; n != min(1, tc.passes) {
+				t.Errorf("\n%s\nblocked: want %d, got %d", tc.reason, min(1, tc.passes), n)
 			}
 
 			if tc.want == nil {

@@ -212,13 +212,11 @@ func TestRelease(t *testing.T) {
 		},
 		"GracePeriod": {
 			reason: "An object that is deleted with a grace period should not be said to be gone.",
-			object: thing(paused, dying, grace(30)),
-			want:   want{released: reconciler.Released{}, requests: []string{pausePatch, removeAll}, left: thing(held(), paused, dying, grace(30))},
+			object: thing(paused, dying, grace(30)), want: want{released: reconciler.Released{}, requests: []string{pausePatch, removeAll}, left: thing(held(), paused, dying, grace(30))},
 		},
 		"NoGracePeriod": {
 			reason: "One without should.",
-			object: thing(paused, dying, grace(0)),
-			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, removeAll}},
+			object: thing(paused, dying, grace(0)), want: want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, removeAll}},
 		},
 	}
 
