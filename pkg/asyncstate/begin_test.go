@@ -212,6 +212,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		exists bool
+		gone   bool
 		begun  func(op *asyncstate.Operation)
 		find   func() (asyncstate.Finding, error)
 
@@ -229,6 +230,10 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		"Absent": {
 			reason: "The create may still be in progress. Absence is believed as late as with another process.",
 			begun:  func(*asyncstate.Operation) {}, find: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil }, calls: 2, want: asyncstate.ReasonInterrupted,
+		},
+		"Gone": {
+			reason: "Nothing is waited for if the object no longer exists.",
+			gone:   true, begun: func(*asyncstate.Operation) {}, calls: 1,
 		},
 		"EndsInTime": {
 			reason: "A client that ends when its context does has not forgotten anything.",
@@ -295,8 +300,13 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 					})
 				}
 				w.start()
-
 				defer w.end()
+
+				if tc.gone {
+					pass(time.Minute)
+					w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+					w.delete("b")
+				}
 
 				pass(61*time.Minute + time.Second)
 

@@ -452,6 +452,11 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 			reason: "A minute is the most.",
 			after:  20 * time.Minute, within: 21*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
 		},
+		"FoundAndFailsForSeconds": {
+			reason: "The result of a look-up that failed is not used.",
+			after:  3 * time.Second, within: 8 * time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Found("wrong"), errQuota },
+		},
 		"UnknownForSeconds": {
 			reason: "The external system cannot tell yet.",
 			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },

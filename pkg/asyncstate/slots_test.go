@@ -2,76 +2,16 @@ package asyncstate_test
 
 import (
 	"context"
-	"fmt"
-	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
-
-// Many objects want an operation at once, and have it in their order.
-func TestManyObjects(t *testing.T) {
-	const objects, most = 60, 6
-
-	synctest.Test(t, func(t *testing.T) {
-		var objs []client.Object
-		for i := range objects {
-			objs = append(objs, bucket(fmt.Sprintf("b-%02d", i)))
-		}
-
-		w := newWorld(t, nothing, objs...)
-		w.cloud.takes = time.Minute
-		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(most)}
-		p := w.start()
-
-		// Some go while they wait.
-		pass(30 * time.Second)
-
-		for i := 30; i < 40; i++ {
-			name := fmt.Sprintf("b-%d", i)
-			w.edit(name, func(b *testkit.Bucket) { b.SetFinalizers(nil) })
-			w.delete(name)
-		}
-
-		begun := time.Now()
-
-		for w.cloud.count(asyncstate.Create) < objects-10 && time.Since(begun) < time.Hour {
-			pass(time.Minute)
-		}
-
-		pass(2 * time.Minute)
-
-		if d := time.Since(begun); d > 13*time.Minute || w.cloud.most != most || len(w.cloud.names()) != objects-10 {
-			t.Errorf("%d operations of a minute, %d at once, took %s: %d were made", objects, w.cloud.most, d, len(w.cloud.names()))
-		}
-
-		for i := range 30 {
-			// The cloud counts what it makes.
-			if id, _ := strconv.Atoi(strings.TrimPrefix(meta.GetExternalName(w.get(fmt.Sprintf("b-%02d", i))), "id-")); id <= i-most || id > i+most {
-				t.Errorf("Object %d was made as number %d: it was overtaken, or has overtaken", i, id)
-			}
-		}
-
-		if n := p.reconciles.Load(); n > 20*objects {
-			t.Errorf("%d reconciles of %d objects", n, objects)
-		}
-
-		w.end()
-
-		if n := asyncstate.Remembered(p.tracker); n != 0 {
-			t.Errorf("%d things are remembered", n)
-		}
-	})
-}
 
 // Those whose turn it is don't come, since they are gone, or come too late.
 func TestTurns(t *testing.T) {
