@@ -212,6 +212,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		exists bool
+		gone   bool
 		begun  func(op *asyncstate.Operation)
 		find   func() (asyncstate.Finding, error)
 
@@ -220,22 +221,19 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		want  xpv2.ConditionReason
 		name  string
 	}{
-		"Create": {
-			reason: "The outcome is unknown. The create is not made again.",
-			begun:  func(*asyncstate.Operation) {},
-			calls:  1, want: asyncstate.ReasonResultUnknown,
-		},
+		"Create": {reason: "The outcome is unknown. The create is not made again.", begun: func(*asyncstate.Operation) {}, calls: 1, want: asyncstate.ReasonResultUnknown},
 		"Found": {
 			reason: "What it made is found.",
-			begun:  func(*asyncstate.Operation) {},
-			find:   func() (asyncstate.Finding, error) { return asyncstate.Found("found"), nil },
-			calls:  1, want: asyncstate.ReasonFinished, name: "found",
+			begun:  func(*asyncstate.Operation) {}, find: func() (asyncstate.Finding, error) { return asyncstate.Found("found"), nil },
+			calls: 1, want: asyncstate.ReasonFinished, name: "found",
 		},
 		"Absent": {
 			reason: "The create may still be in progress. Absence is believed as late as with another process.",
-			begun:  func(*asyncstate.Operation) {},
-			find:   func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
-			calls:  2, want: asyncstate.ReasonInterrupted,
+			begun:  func(*asyncstate.Operation) {}, find: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil }, calls: 2, want: asyncstate.ReasonInterrupted,
+		},
+		"Gone": {
+			reason: "Nothing is waited for if the object no longer exists.",
+			gone:   true, begun: func(*asyncstate.Operation) {}, calls: 1,
 		},
 		"EndsInTime": {
 			reason: "A client that ends when its context does has not forgotten anything.",
@@ -250,20 +248,13 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		},
 		"EndsLate": {
 			reason: "What is learned later is stored.",
-			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, nil) },
-			calls:  1, want: asyncstate.ReasonFinished, name: "late",
+			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, nil) }, calls: 1, want: asyncstate.ReasonFinished, name: "late",
 		},
 		"FailsLate": {
 			reason: "As above. Of a create that was cancelled, an error says nothing.",
-			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, errQuota) },
-			calls:  1, want: asyncstate.ReasonFinished, name: "late",
+			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, errQuota) }, calls: 1, want: asyncstate.ReasonFinished, name: "late",
 		},
-		"Update": {
-			reason: "It is tried again.",
-			exists: true,
-			begun:  func(*asyncstate.Operation) {},
-			calls:  3, want: asyncstate.ReasonRunning,
-		},
+		"Update": {reason: "It is tried again.", exists: true, begun: func(*asyncstate.Operation) {}, calls: 3, want: asyncstate.ReasonRunning},
 	}
 
 	for name, tc := range cases {
@@ -273,41 +264,29 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 
 				w := newWorld(t, nothing, bucket("b"))
 				w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
-
-				begin := func(ctx context.Context, of *process, mg resource.Managed, typ asyncstate.Type) error {
-					op, err := of.tracker.Begin(ctx, mg, typ)
-					if err != nil {
-						return err
-					}
-
-					if mg.GetName() == "other" {
-						meta.SetExternalName(mg, "other")
-						op.End(nil)
-
-						return nil
-					}
-
-					calls++
-					tc.begun(op)
-
-					return nil
-				}
-
 				w.connector = func(of *process) upstream.ExternalConnector {
 					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-						c := &upstream.ExternalClientFns{
-							ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
-								exists := meta.GetExternalName(mg) != ""
-								return upstream.ExternalObservation{ResourceExists: exists || tc.exists, ResourceUpToDate: exists}, nil
-							},
-							CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-								return upstream.ExternalCreation{}, begin(ctx, of, mg, asyncstate.Create)
-							},
-							UpdateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
-								return upstream.ExternalUpdate{}, begin(ctx, of, mg, asyncstate.Update)
-							},
-							DisconnectFn: func(context.Context) error { return nil },
-						}
+						c := actor(tc.exists, func(ctx context.Context, mg resource.Managed) error {
+							typ := asyncstate.Create
+							if tc.exists {
+								typ = asyncstate.Update
+							}
+
+							op, err := of.tracker.Begin(ctx, mg, typ)
+
+							switch {
+							case err != nil:
+								return err
+							case mg.GetName() == "other":
+								meta.SetExternalName(mg, "other")
+								op.End(nil)
+							default:
+								calls++
+								tc.begun(op)
+							}
+
+							return nil
+						})
 						if tc.find == nil {
 							return c, nil
 						}
@@ -321,8 +300,13 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 					})
 				}
 				w.start()
-
 				defer w.end()
+
+				if tc.gone {
+					pass(time.Minute)
+					w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+					w.delete("b")
+				}
 
 				pass(61*time.Minute + time.Second)
 
@@ -333,7 +317,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 				w.wake(w.get("other"))
 				pass(time.Minute)
 
-				if b := w.get("other"); name != "Update" && reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
+				if b := w.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {
 					t.Errorf("\n%s\nThe slot is not free: %s", tc.reason, describe(b))
 				}
 

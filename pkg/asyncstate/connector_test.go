@@ -245,7 +245,6 @@ func TestDisconnectOnce(t *testing.T) {
 		},
 		"NoConnection":  {reason: "There is no client.", kind: nothing, refuse: only("connect", errQuota)},
 		"NothingAtAll":  {reason: "Nor is there one if the connector returns nothing.", kind: nothing, refuse: only("connect", errNothing)},
-		"ObserveFails":  {reason: "Nothing was begun.", kind: nothing, refuse: only("observe", errQuota), least: 1},
 		"CreateFails":   {reason: "It was begun, and has failed.", kind: nothing, refuse: only("create", errQuota), least: 1},
 		"CreateUnknown": {reason: "It was begun, and its outcome is unknown.", kind: nothing, refuse: only("create", asyncstate.ErrOutcomeUnknown), least: 1},
 		"CreatePanics": {
@@ -301,30 +300,11 @@ func TestDisconnectOnce(t *testing.T) {
 				reconcileLoosely(p, "b")
 			},
 		},
-		"Unusable": {
-			reason: "There is a record that can't be used.",
-			kind:   nothing, least: 1,
-			act: func(t *testing.T, w *world, p *process) {
-				t.Helper()
-				w.edit("b", func(b *testkit.Bucket) {
-					b.SetAnnotations(map[string]string{asyncstate.AnnotationKeyOperation: "what?"})
-				})
-				reconcileLoosely(p, "b")
-			},
-		},
-		"Stops":     {reason: "The outcome of the interrupted create is unknown.", kind: nothing, act: crash, least: 3},
-		"Finds":     {reason: "It is found.", kind: finder, act: crash, least: 3},
-		"FindFails": {reason: "Or can't be looked for.", kind: finder, act: crash, refuse: only("find", errQuota), least: 3},
-		"Resumes":   {reason: "It is resumed.", kind: resumer, act: crash, least: 3},
-		"Repeats":   {reason: "It is made again.", kind: token, act: crash, least: 3},
-		"Inline": {
-			reason: "No operation runs after Create has returned.",
-			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, least: 1,
-		},
-		"InlineFails": {
-			reason: "Nor when it has failed.",
-			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, refuse: only("create", errQuota), least: 1,
-		},
+		"Stops":   {reason: "The outcome of the interrupted create is unknown.", kind: nothing, act: crash, least: 3},
+		"Finds":   {reason: "It is found.", kind: finder, act: crash, least: 3},
+		"Resumes": {reason: "It is resumed.", kind: resumer, act: crash, least: 3},
+		"Repeats": {reason: "It is made again.", kind: token, act: crash, least: 3},
+		"Inline":  {reason: "No operation runs after Create has returned.", kind: nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, least: 1},
 	}
 
 	for name, tc := range cases {

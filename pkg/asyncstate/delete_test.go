@@ -5,8 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -27,36 +25,16 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		prime   func(w *world)
 		want    want
 	}{
-		"Waits": {
-			reason: "A create that can't be cancelled is waited for, and what it made is deleted.",
-			kind:   nothing,
-			want:   want{deletes: 1, within: 25 * time.Minute, made: 1},
-		},
-		"WaitsUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			kind:   nothing,
-			plain:  true,
-			want:   want{deletes: 1, within: 25 * time.Minute, made: 1},
-		},
+		"Waits":              {reason: "A create that can't be cancelled is waited for, and what it made is deleted.", kind: nothing, want: want{deletes: 1, within: 25 * time.Minute, made: 1}},
+		"WaitsUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: nothing, plain: true, want: want{deletes: 1, within: 25 * time.Minute, made: 1}},
 		"CancelsBeforeAnythingWasMade": {
-			reason:  "A create that can be cancelled is, and has made nothing.",
-			kind:    nothing,
-			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			want:    want{within: 4 * time.Minute},
+			reason: "A create that can be cancelled is, and has made nothing.",
+			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}, want: want{within: 4 * time.Minute},
 		},
 		"CancelsAfterSomethingWasMade": {
-			reason:  "A create that was cancelled and says what it made leaves that to be deleted.",
-			kind:    nothing,
-			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime:   func(*world) { pass(6 * time.Minute) },
-			want:    want{deletes: 1, within: 15 * time.Minute, made: 1},
-		},
-		"NamedMidCreate": {
-			reason:  "What was named mid-create is deleted by that name.",
-			kind:    namedMid,
-			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime:   func(*world) { pass(6 * time.Minute) },
-			want:    want{deletes: 1, within: 15 * time.Minute, made: 1},
+			reason: "A create that was cancelled and says what it made leaves that to be deleted.",
+			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}, prime: func(*world) { pass(6 * time.Minute) },
+			want: want{deletes: 1, within: 15 * time.Minute, made: 1},
 		},
 		"UpdateRuns": {
 			reason: "An update is waited for.",
@@ -142,42 +120,4 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestWritesWhileDeleteRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(24 * time.Hour)}
-		p := w.start()
-		defer w.end()
-
-		pass(15 * time.Minute)
-		w.cloud.set(func(c *fakeCloud) { c.takes = 10 * time.Hour })
-		w.delete("b")
-		pass(time.Hour)
-		w.api.Forget()
-
-		before := p.reconciles.Load()
-
-		pass(2 * time.Hour)
-
-		if n := w.api.Writes(); n > 0 {
-			t.Errorf("%d writes while nothing changes", n)
-		}
-
-		// Upstream asks for a reconcile with backoff, once a minute.
-		if n := p.reconciles.Load() - before; n > 140 {
-			t.Errorf("%d reconciles", n)
-		}
-
-		if b := w.get("b"); reason(b, reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation || !meta.WasDeleted(b) {
-			t.Error(describe(b))
-		}
-
-		pass(10 * time.Hour)
-
-		if !w.gone() {
-			t.Error(describe(w.get("b")))
-		}
-	})
 }

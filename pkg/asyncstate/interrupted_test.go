@@ -36,90 +36,31 @@ func crashed(t *testing.T, k clientKind, after time.Duration, o ...asyncstate.Tr
 	return w, p
 }
 
-func TestAnswerToResumptionIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, p := crashed(t, resumer, 6*time.Minute)
-		defer w.end()
-
-		// What the writer tries by itself is not what is tested here.
-		for range 4 {
-			n := 1
-			p.faults(nil, func(verb string, _ client.Object) error {
-				if n--; n >= 0 && verb == testkit.Patch {
-					return errors.New("connection reset")
-				}
-
-				return nil
-			})
-			reconciled(t, p, "b")
-		}
-
-		pass(time.Hour)
-		reconciled(t, p, "b")
-
-		if got := w.cloud.ownedBy("uid-1"); len(got) != 1 || meta.GetExternalName(w.get("b")) != got[0] {
-			t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
-		}
-	})
-}
-
 // What an interrupted create made has to be found out before it can be deleted,
 // however long that has to wait.
 func TestDeleteWaitsForRepetition(t *testing.T) {
+	backoff := func(t *testing.T, w *world, p *process) {
+		t.Helper()
+		w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+		reconciled(t, p, "b")
+		pass(time.Second)
+		w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+	}
+	queue := func(t *testing.T, _ *world, p *process) {
+		t.Helper()
+		reconciled(t, p, "other")
+	}
+
 	cases := map[string]struct {
 		reason string
 		kind   clientKind
 		plain  bool
 		prime  func(t *testing.T, w *world, p *process)
 	}{
-		"Backoff": {
-			reason: "A repetition that failed is backed off from.",
-			kind:   token,
-			prime: func(t *testing.T, w *world, p *process) {
-				t.Helper()
-				w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
-				reconciled(t, p, "b")
-				pass(time.Second)
-				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
-			},
-		},
-		"BackoffUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			kind:   token,
-			plain:  true,
-			prime: func(t *testing.T, w *world, p *process) {
-				t.Helper()
-				w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
-				reconciled(t, p, "b")
-				pass(time.Second)
-				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
-			},
-		},
-		"Queue": {
-			reason: "The repetition waits for other objects.",
-			kind:   token,
-			prime: func(t *testing.T, _ *world, p *process) {
-				t.Helper()
-				reconciled(t, p, "other")
-			},
-		},
-		"QueueUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			kind:   token,
-			plain:  true,
-			prime: func(t *testing.T, _ *world, p *process) {
-				t.Helper()
-				reconciled(t, p, "other")
-			},
-		},
-		"QueueOfResumption": {
-			reason: "As above, for a client that resumes.",
-			kind:   resumer,
-			prime: func(t *testing.T, _ *world, p *process) {
-				t.Helper()
-				reconciled(t, p, "other")
-			},
-		},
+		"Backoff":              {reason: "A repetition that failed is backed off from.", kind: token, prime: backoff},
+		"BackoffUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: token, plain: true, prime: backoff},
+		"Queue":                {reason: "The repetition waits for other objects.", kind: token, prime: queue},
+		"QueueOfResumption":    {reason: "As above, for a client that resumes.", kind: resumer, prime: queue},
 	}
 
 	for name, tc := range cases {
@@ -217,20 +158,14 @@ func TestAnnouncementIsConcluded(t *testing.T) {
 		reason string
 		then   func(w *world)
 	}{
-		"TurnsOutToExist": {
-			reason: "A user says which external resource it is, and there is nothing left to do.",
-			then:   func(*world) {},
-		},
+		"TurnsOutToExist": {reason: "A user says which external resource it is, and there is nothing left to do.", then: func(*world) {}},
 		"Update": {
 			reason: "It is not as it should be.",
 			then: func(w *world) {
 				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 			},
 		},
-		"Delete": {
-			reason: "It is to be deleted.",
-			then:   func(w *world) { w.delete("b") },
-		},
+		"Delete": {reason: "It is to be deleted.", then: func(w *world) { w.delete("b") }},
 	}
 
 	for name, tc := range cases {
@@ -511,28 +446,28 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 	}{
 		"AbsentForSeconds": {
 			reason: "The request was in progress when the process was killed.",
-			after:  3 * time.Second, within: 8 * time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
 		},
 		"AbsentForMinutes": {
 			reason: "A minute is the most.",
-			after:  20 * time.Minute, within: 21*time.Minute + time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+			after:  20 * time.Minute, within: 21*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
+		},
+		"FoundAndFailsForSeconds": {
+			reason: "The result of a look-up that failed is not used.",
+			after:  3 * time.Second, within: 8 * time.Second,
+			answer: func() (asyncstate.Finding, error) { return asyncstate.Found("wrong"), errQuota },
 		},
 		"UnknownForSeconds": {
 			reason: "The external system cannot tell yet.",
-			after:  3 * time.Second, within: 8 * time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
+			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
 		},
 		"UnknownForHours": {
 			reason: "Five minutes is the most.",
-			after:  3 * time.Hour, within: 3*time.Hour + 5*time.Minute + time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
+			after:  3 * time.Hour, within: 3*time.Hour + 5*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
 		},
 		"FailsForSeconds": {
 			reason: "The external system can't be asked.",
-			after:  3 * time.Second, within: 8 * time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota },
+			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota },
 		},
 	}
 
@@ -548,16 +483,10 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 
 				began := time.Now()
 
-				w.connector = func(p *process) upstream.ExternalConnector {
-					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-						inner, _ := w.cloud.client(finder, p.dead.Load).(findingClient)
-
-						return lateClient{inner, func() (asyncstate.Finding, error, bool) {
-							f, err := tc.answer()
-							return f, err, time.Since(began) >= tc.after
-						}}, nil
-					})
-				}
+				w.connector = w.late(func() (asyncstate.Finding, error, bool) {
+					f, err := tc.answer()
+					return f, err, time.Since(began) >= tc.after
+				})
 				p = w.start()
 				pass(tc.within)
 
@@ -578,6 +507,16 @@ type lateClient struct {
 	findingClient
 
 	answer func() (f asyncstate.Finding, err error, ready bool)
+}
+
+// late returns a connector to clients that find nothing until they are ready.
+func (w *world) late(answer func() (f asyncstate.Finding, err error, ready bool)) func(p *process) upstream.ExternalConnector {
+	return func(p *process) upstream.ExternalConnector {
+		return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+			inner, _ := w.cloud.client(finder, p.dead.Load).(findingClient)
+			return lateClient{inner, answer}, nil
+		})
+	}
 }
 
 func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {

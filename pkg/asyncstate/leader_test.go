@@ -103,15 +103,6 @@ func (v vote) RecordEvent(string) {}
 func (v vote) Identity() string   { return v.who }
 func (v vote) Describe() string   { return "leader" }
 
-// led is a manager whose reader is the process's.
-type led struct {
-	manager.Manager
-
-	live client.Reader
-}
-
-func (m led) GetAPIReader() client.Reader { return m.live }
-
 // run starts a process that has a manager, and reconciles when it is elected.
 func (w *world) run(e *election, who string) *process {
 	w.t.Helper()
@@ -140,7 +131,7 @@ func (w *world) run(e *election, who string) *process {
 		w.t.Fatal(err)
 	}
 
-	p.rec = p.newReconciler(led{Manager: m, live: p.live})
+	p.rec = p.newReconciler(m)
 
 	c, err := controller.New("buckets", m, controller.Options{
 		SkipNameValidation: ptr.To(true),
@@ -219,25 +210,9 @@ func TestLeadershipIsLost(t *testing.T) {
 		want, finally xpv2.ConditionReason
 		creates       int
 	}{
-		"NothingToGoBy": {
-			reason: "A person has to decide.",
-			kind:   nothing, after: late, want: asyncstate.ReasonResultUnknown, finally: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"NothingToGoByLingers": {
-			reason: "The old leader is cancelled, and can't tell either.",
-			kind:   nothing, after: late, lingers: true, want: asyncstate.ReasonResultUnknown, finally: asyncstate.ReasonResultUnknown, creates: 1,
-		},
 		"NothingToGoByDeaf": {
 			reason: "The old leader stores the outcome when it is over: it is still true.",
 			kind:   nothing, after: late, lingers: true, deaf: true, want: asyncstate.ReasonResultUnknown, finally: asyncstate.ReasonFinished, creates: 1,
-		},
-		"FinderFinds": {
-			reason: "What was made is adopted.",
-			kind:   finder, after: late, want: asyncstate.ReasonFinished, finally: asyncstate.ReasonFinished, creates: 1,
-		},
-		"FinderFindsNothing": {
-			reason: "What wasn't made may still come, until the deadline has passed.",
-			kind:   finder, after: early, want: asyncstate.ReasonInterrupted, finally: asyncstate.ReasonFinished, creates: 2,
 		},
 		"FinderFindsNothingLingers": {
 			reason: "The old leader has said that it has ended, and so it is believed earlier.",
@@ -247,25 +222,9 @@ func TestLeadershipIsLost(t *testing.T) {
 			reason: "It does come.",
 			kind:   finder, after: early, lingers: true, deaf: true, want: asyncstate.ReasonInterrupted, finally: asyncstate.ReasonFinished, creates: 1,
 		},
-		"Token": {
-			reason: "The create is repeated with its token.",
-			kind:   token, after: late, want: asyncstate.ReasonRunning, finally: asyncstate.ReasonFinished, creates: 2,
-		},
 		"TokenDeaf": {
 			reason: "While the old leader is at it, too.",
 			kind:   token, after: early, lingers: true, deaf: true, want: asyncstate.ReasonRunning, finally: asyncstate.ReasonFinished, creates: 2,
-		},
-		"Resumer": {
-			reason: "It is resumed.",
-			kind:   resumer, after: late, want: asyncstate.ReasonRunning, finally: asyncstate.ReasonFinished, creates: 1,
-		},
-		"Deterministic": {
-			reason: "It is there by its name.",
-			kind:   deterministic, after: late, want: asyncstate.ReasonFinished, finally: asyncstate.ReasonFinished, creates: 1,
-		},
-		"Named": {
-			reason: "Its name is known.",
-			kind:   namedMid, after: late, want: asyncstate.ReasonFinished, finally: asyncstate.ReasonFinished, creates: 1,
 		},
 	}
 
@@ -399,36 +358,6 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 
 		if n := w.cloud.count(asyncstate.Create); n != 2 {
 			t.Errorf("%d creates", n)
-		}
-	})
-}
-
-// A process that was never elected ends at once: it has nothing to wait for.
-func TestNeverElected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		e := &election{away: map[string]bool{}}
-		w.run(e, "old")
-		defer w.end()
-
-		pass(retryPeriod)
-
-		next := w.run(e, "next")
-
-		pass(time.Minute)
-
-		begun := time.Now()
-
-		next.stop()
-
-		if d := time.Since(begun); d > time.Second || next.err != nil || next.reconciles.Load() != 0 {
-			t.Errorf("It took %s, and ended with %v after %d reconciles", d, next.err, next.reconciles.Load())
-		}
-
-		pass(time.Hour)
-
-		if b := w.get("b"); meta.GetExternalName(b) == "" {
-			t.Errorf("The leader is not disturbed: %s", describe(b))
 		}
 	})
 }

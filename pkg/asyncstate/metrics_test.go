@@ -1,15 +1,12 @@
 package asyncstate_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -63,20 +60,14 @@ func TestMetrics_UnknownResults(t *testing.T) {
 				pass(3 * time.Minute)
 				p.kill()
 
-				w.connector = func(p *process) upstream.ExternalConnector {
-					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-						if tc.kind == nothing {
-							return w.cloud.client(nothing, p.dead.Load), nil
-						}
-
-						inner, _ := w.cloud.client(finder, p.dead.Load).(findingClient)
-
-						return lateClient{inner, func() (asyncstate.Finding, error, bool) {
-							f, err := tc.answer()
-							return f, err, false
-						}}, nil
-					})
+				w.connector = w.late(func() (asyncstate.Finding, error, bool) {
+					f, err := tc.answer()
+					return f, err, false
+				})
+				if w.kind = tc.kind; tc.kind == nothing {
+					w.connector = nil
 				}
+
 				p = w.start()
 				pass(tc.after / 2)
 

@@ -21,7 +21,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// acting returns a world whose external client exists, or not, and acts as told.
+// acting returns a world whose external client acts as told. Its external resource
+// exists if it has a name, and is up to date then, or if exists says so.
 func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource.Managed) error) *world {
 	t.Helper()
 
@@ -29,22 +30,27 @@ func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource
 	w.manual = true
 	w.connector = func(*process) upstream.ExternalConnector {
 		return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-			return &upstream.ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
-					return upstream.ExternalObservation{ResourceExists: exists}, nil
-				},
-				CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-					return upstream.ExternalCreation{}, act(ctx, mg)
-				},
-				UpdateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
-					return upstream.ExternalUpdate{}, act(ctx, mg)
-				},
-				DisconnectFn: func(context.Context) error { return nil },
-			}, nil
+			return actor(exists, act), nil
 		})
 	}
 
 	return w
+}
+
+func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error) *upstream.ExternalClientFns {
+	return &upstream.ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+			named := meta.GetExternalName(mg) != ""
+			return upstream.ExternalObservation{ResourceExists: exists || named, ResourceUpToDate: named}, nil
+		},
+		CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+			return upstream.ExternalCreation{}, act(ctx, mg)
+		},
+		UpdateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
+			return upstream.ExternalUpdate{}, act(ctx, mg)
+		},
+		DisconnectFn: func(context.Context) error { return nil },
+	}
 }
 
 func TestSettersRefuse(t *testing.T) {
@@ -141,7 +147,7 @@ func TestNameIsStoredMidOperation(t *testing.T) {
 				var w *world
 
 				w = acting(t, exists, func(ctx context.Context, _ resource.Managed) error {
-					for _, name := range []string{"first", "second", "first", "third"} {
+					for _, name := range []string{"first", "second", "old", "second", "old"} {
 						if err := asyncstate.SetExternalName(ctx, name); err != nil {
 							t.Errorf("%s: %v", name, err)
 						}
@@ -153,13 +159,18 @@ func TestNameIsStoredMidOperation(t *testing.T) {
 
 					return nil
 				})
+				if exists {
+					// A name that goes back to what it was is stored, too.
+					w.edit("b", func(b *testkit.Bucket) { meta.SetExternalName(b, "old") })
+				}
+
 				p := w.start()
 				defer w.end()
 
 				reconciled(t, p, "b")
 				pass(time.Second)
 
-				if b := w.get("b"); meta.GetExternalName(b) != "third" || record(b) != "" {
+				if b := w.get("b"); meta.GetExternalName(b) != "old" || record(b) != "" {
 					t.Error(describe(b))
 				}
 
@@ -169,26 +180,6 @@ func TestNameIsStoredMidOperation(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A name that goes back to what it was before the operation is stored, too.
-func TestNameGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error {
-			return errors.Join(asyncstate.SetExternalName(ctx, "new"), asyncstate.SetExternalName(ctx, "old"))
-		})
-		w.edit("b", func(b *testkit.Bucket) { meta.SetExternalName(b, "old") })
-
-		p := w.start()
-		defer w.end()
-
-		reconciled(t, p, "b")
-		pass(time.Second)
-
-		if b := w.get("b"); meta.GetExternalName(b) != "old" || record(b) != "" {
-			t.Error(describe(b))
-		}
-	})
 }
 
 func TestSetterFails(t *testing.T) {
@@ -253,6 +244,29 @@ func TestSetterFails(t *testing.T) {
 	}
 }
 
+// An update is soon over and says nothing, unless it takes longer than the interval of
+// reports; then it says how far it is.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error {
+			return errors.Join(asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second), asyncstate.Progress(ctx, 60, "more"), sleep(ctx, 10*time.Minute))
+		})
+		w.manual = false
+		w.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
+		w.start()
+		defer w.end()
+
+		pass(4 * time.Minute)
+
+		if got := reason(w.get("b"), asyncstate.TypeOperation); got == asyncstate.ReasonRunning {
+			t.Error(describe(w.get("b")))
+		}
+
+		pass(2 * time.Minute)
+		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "60% more")
+	})
+}
+
 func TestSettersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
@@ -296,35 +310,22 @@ func TestSomebodyElseWrites(t *testing.T) {
 		want   string // external name
 		record bool
 	}{
-		"NameDuringCreate": {
-			reason: "What a create returned is known only once, and wins.",
-			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
-			want:   "ours",
-		},
+		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") }, want: "ours"},
 		"NameDuringUpdate": {
 			reason: "What an update says can be learned again, and gives way; its record is removed.",
-			exists: true,
-			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
-			want:   "theirs",
+			exists: true, theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") }, want: "theirs",
 		},
 		"NameDuringUpdateThatFails": {
 			reason: "That it failed is stored, too.",
-			exists: true,
-			theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") },
-			err:    errQuota,
-			want:   "theirs",
-			record: true,
+			exists: true, theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") }, err: errQuota, want: "theirs", record: true,
 		},
 		"RecordSettledByHand": {
 			reason: "A person removes the record and so settles the matter; the name is stored.",
-			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) },
-			want:   "ours",
+			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, want: "ours",
 		},
 		"RecordSettledByHandAndFailed": {
 			reason: "The record is not put back.",
-			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) },
-			err:    errQuota,
-			want:   "ours",
+			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, err: errQuota, want: "ours",
 		},
 		"RecordReplaced": {
 			reason: "A record that is not ours any more is left alone.",
@@ -416,12 +417,10 @@ func TestSetterErrors_LeaveTheOutcomeUnknown(t *testing.T) {
 		reason string
 		set    func(ctx context.Context) error
 	}{
-		"Name":                     {reason: "It has a name that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }},
-		"Handle":                   {reason: "It has a handle that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "\x00") }},
-		"Progress":                 {reason: "It is being made.", set: func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }},
-		"Context":                  {reason: "The client has mixed up its contexts.", set: func(context.Context) error { return asyncstate.SetExternalName(context.Background(), "a") }},
-		"HandleInAnotherContext":   {reason: "As above.", set: func(context.Context) error { return asyncstate.SetHandle(context.Background(), "a") }},
-		"ProgressInAnotherContext": {reason: "As above.", set: func(context.Context) error { return asyncstate.Progress(context.Background(), 1, "") }},
+		"Name":     {reason: "It has a name that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }},
+		"Handle":   {reason: "It has a handle that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "\x00") }},
+		"Progress": {reason: "It is being made.", set: func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }},
+		"Context":  {reason: "The client has mixed up its contexts.", set: func(context.Context) error { return asyncstate.SetExternalName(context.Background(), "a") }},
 	}
 
 	for name, tc := range cases {

@@ -34,33 +34,18 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		creates int
 		name    string
 	}{
-		"Untouched": {
-			reason:  "The outcome is unknown.",
-			then:    func(*world, *testkit.Bucket) {},
-			want:    asyncstate.ReasonResultUnknown,
-			creates: 1,
-		},
+		"Untouched": {reason: "The outcome is unknown.", then: func(*world, *testkit.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 1},
 		"UntouchedUnderUpstream": {
-			reason:  "Upstream says that a create has succeeded as soon as it has begun.",
-			plain:   true,
-			then:    func(*world, *testkit.Bucket) {},
-			want:    asyncstate.ReasonResultUnknown,
-			creates: 1,
+			reason: "Upstream says that a create has succeeded as soon as it has begun.",
+			plain:  true, then: func(*world, *testkit.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 1,
 		},
 		"PendingRemoved": {
-			reason:  "Upstream's message asks for this annotation to be removed if it is safe to go on.",
-			then:    func(_ *world, b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) },
-			want:    asyncstate.ReasonFinished,
-			creates: 2,
-			name:    "id-1",
+			reason: "Upstream's message asks for this annotation to be removed if it is safe to go on.",
+			then:   func(_ *world, b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: asyncstate.ReasonFinished, creates: 2, name: "id-1",
 		},
 		"PendingRemovedUnderUpstream": {
-			reason:  "As above, without Graft's reconciler.",
-			plain:   true,
-			then:    func(_ *world, b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) },
-			want:    "",
-			creates: 2,
-			name:    "id-1",
+			reason: "As above, without Graft's reconciler.",
+			plain:  true, then: func(_ *world, b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: "", creates: 2, name: "id-1",
 		},
 		"PendingRemovedAndNamed": {
 			reason: "A person has found the external resource.",
@@ -127,25 +112,17 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			name:    "theirs",
 		},
 		"AnnouncedByUpstream": {
-			reason:  "A create of upstream's that has not ended settles nothing.",
-			then:    func(_ *world, b *testkit.Bucket) { meta.SetExternalCreatePending(b, time.Now()) },
-			want:    asyncstate.ReasonResultUnknown,
-			creates: 1,
+			reason: "A create of upstream's that has not ended settles nothing.",
+			then:   func(_ *world, b *testkit.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }, want: asyncstate.ReasonResultUnknown, creates: 1,
 		},
 		"SecondAttemptInTheSameSecond": {
 			reason:  "That the first attempt failed says nothing of the second, although the annotations say the same second.",
-			refused: true,
-			then:    func(*world, *testkit.Bucket) {},
-			want:    asyncstate.ReasonResultUnknown,
-			creates: 2,
+			refused: true, then: func(*world, *testkit.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 2,
 		},
 		"SecondAttemptByAClockBehind": {
 			reason:  "As above, if the first attempt failed on a machine whose clock is ten minutes ahead.",
-			refused: true,
-			before:  func(_ *world, b *testkit.Bucket) { meta.SetExternalCreateFailed(b, time.Now().Add(10*time.Minute)) },
-			then:    func(*world, *testkit.Bucket) {},
-			want:    asyncstate.ReasonResultUnknown,
-			creates: 2,
+			refused: true, before: func(_ *world, b *testkit.Bucket) { meta.SetExternalCreateFailed(b, time.Now().Add(10*time.Minute)) }, then: func(*world, *testkit.Bucket) {},
+			want: asyncstate.ReasonResultUnknown, creates: 2,
 		},
 	}
 

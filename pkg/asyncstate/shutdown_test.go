@@ -79,7 +79,7 @@ func TestShutdown(t *testing.T) {
 
 func TestStartMoreThanOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := asyncstate.NewTracker(newFastAPI())
+		tr := asyncstate.NewTracker(testkit.NewAPI().Client())
 		ctx, cancel := context.WithCancel(t.Context())
 
 		ended := make(chan error, 2)
@@ -114,14 +114,8 @@ func TestShutdown_StoresUntilTheEnd(t *testing.T) {
 			reason: "An operation that is cancelled has learned the name, and the first try to store it fails.",
 			takes:  time.Hour, from: 20 * time.Second, lasts: 500 * time.Millisecond, within: 23 * time.Second,
 		},
-		"AwayUntilShortlyBeforeTheEnd": {
-			reason: "The API server is restarted at the same time.",
-			takes:  time.Hour, from: 0, lasts: 38 * time.Second, within: 40 * time.Second,
-		},
-		"EndsInTime": {
-			reason: "An operation that ends by itself is stored for as long.",
-			takes:  20 * time.Second, from: 0, lasts: 30 * time.Second, within: 33 * time.Second,
-		},
+		"AwayUntilShortlyBeforeTheEnd": {reason: "The API server is restarted at the same time.", takes: time.Hour, from: 0, lasts: 38 * time.Second, within: 40 * time.Second},
+		"EndsInTime":                   {reason: "An operation that ends by itself is stored for as long.", takes: 20 * time.Second, from: 0, lasts: 30 * time.Second, within: 33 * time.Second},
 		"AwayForLong": {
 			reason: "The wait between two tries is not the long one that it has become.",
 			takes:  time.Second, from: -10 * time.Minute, lasts: 10*time.Minute + 3*time.Second, within: 6 * time.Second,

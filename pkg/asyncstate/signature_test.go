@@ -62,7 +62,7 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			tr := asyncstate.NewTracker(newFastAPI())
+			tr := asyncstate.NewTracker(testkit.NewAPI().Client())
 
 			for range 2 {
 				_, err := asyncstate.Connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {

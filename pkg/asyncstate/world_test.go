@@ -16,7 +16,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,10 +74,6 @@ type world struct {
 	mu        sync.Mutex
 	processes []*process
 	secrets   []*corev1.Secret
-
-	// serving is held while the API server does something: it never does two
-	// things to an object at once.
-	serving sync.Mutex
 }
 
 func newWorld(t testing.TB, k clientKind, objs ...client.Object) *world {
@@ -125,7 +120,7 @@ func (w *world) start() *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := w.newProcess(cancel)
 	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
-	p.rec = p.newReconciler(&fakeManager{Manager: xpfake.Manager{Client: p, Scheme: testkit.Scheme()}, live: p.live})
+	p.rec = p.newReconciler(w.api.Manager())
 
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
@@ -181,6 +176,7 @@ func (w *world) newProcess(cancel context.CancelFunc) *process {
 // newReconciler returns what the process reconciles with.
 func (p *process) newReconciler(m manager.Manager) reconcile.Reconciler {
 	w, of := p.w, resource.ManagedKind(testkit.BucketKind())
+	m = managerOf{Manager: m, p: p}
 
 	connector := w.cloud.connector(w.kind, p.dead.Load)
 	if w.connector != nil {
@@ -316,9 +312,6 @@ func (w *world) edit(name string, fn func(b *testkit.Bucket)) {
 
 		fn(b)
 
-		w.serving.Lock()
-		defer w.serving.Unlock()
-
 		return w.api.Server().Update(context.Background(), b)
 	})
 	if client.IgnoreNotFound(err) != nil {
@@ -392,11 +385,7 @@ func (p *process) do(verb string, o client.Object, serve func() error) error {
 		return err
 	}
 
-	p.w.serving.Lock()
-	err := serve()
-	p.w.serving.Unlock()
-
-	if err != nil {
+	if err := serve(); err != nil {
 		return err
 	}
 
@@ -439,9 +428,6 @@ func (p *process) Get(ctx context.Context, k client.ObjectKey, o client.Object, 
 	if _, ok := o.(*corev1.Secret); ok {
 		return kerrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, k.Name)
 	}
-
-	p.w.serving.Lock()
-	defer p.w.serving.Unlock()
 
 	return p.Client.Get(ctx, k, o, opts...)
 }
@@ -501,15 +487,16 @@ func (r reader) List(ctx context.Context, l client.ObjectList, opts ...client.Li
 	return r.live.List(ctx, l, opts...)
 }
 
-type fakeManager struct {
-	xpfake.Manager
+// A managerOf a process has its client and its reader.
+type managerOf struct {
+	manager.Manager
 
-	live client.Reader
+	p *process
 }
 
-func (m *fakeManager) GetAPIReader() client.Reader { return m.live }
+func (m managerOf) GetClient() client.Client { return m.p }
 
-func (m *fakeManager) Add(manager.Runnable) error { return nil }
+func (m managerOf) GetAPIReader() client.Reader { return m.p.live }
 
 // said is what was said in events and in the log.
 type said struct {

@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,39 +33,29 @@ func TestReportOfBlocker(t *testing.T) {
 		conditions []any
 		want       is
 	}{
-		"Free": {
-			reason: "What nothing holds is about to go.",
-			want:   is{"nothing holds it any more", urgencyDeleting},
-		},
+		"Free": {reason: "What nothing holds is about to go.", want: is{"nothing holds it any more", urgencyDeleting}},
 		"Failing": {
 			reason:     "What reports an error is stuck.",
-			finalizers: []string{"f"},
-			conditions: []any{condition("Synced", "False", "ReconcileError", "boom")},
-			want:       is{"held by f; ReconcileError: boom", urgencyStuck},
+			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom")}, want: is{"held by f; ReconcileError: boom", urgencyStuck},
 		},
 		"Unknown": {
 			reason:     "What reports nothing wrong is on its way.",
-			finalizers: []string{"f"},
-			conditions: []any{condition("Synced", "Unknown", "Whatever", "boom")},
-			want:       is{"held by f", urgencyDeleting},
+			finalizers: []string{"f"}, conditions: []any{condition("Synced", "Unknown", "Whatever", "boom")}, want: is{"held by f", urgencyDeleting},
 		},
 		"WaitingItself": {
 			reason:     "What waits for others is quoted on those.",
-			finalizers: []string{"f"},
-			conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "WaitingForDependents", "1 of 2")},
-			want:       is{"WaitingForDependents: 1 of 2", urgencyDeleting},
+			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "WaitingForDependents", "1 of 2")},
+			want: is{"WaitingForDependents: 1 of 2", urgencyDeleting},
 		},
 		"Doubled": {
 			reason:     "An error that was wrapped twice with the same words is quoted with one.",
-			finalizers: []string{"f"},
-			conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: delete failed: 409: conflict")},
-			want:       is{"held by f; ReconcileError: delete failed: 409: conflict", urgencyStuck},
+			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: delete failed: 409: conflict")},
+			want: is{"held by f; ReconcileError: delete failed: 409: conflict", urgencyStuck},
 		},
 		"Sentences": {
 			reason:     "A sentence that an error wraps has no stop before the colon.",
-			finalizers: []string{"f"},
-			conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
-			want:       is{"held by f; ReconcileError: set both in the same command: the result is unknown", urgencyStuck},
+			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
+			want: is{"held by f; ReconcileError: set both in the same command: the result is unknown", urgencyStuck},
 		},
 		"SaidAlready": {
 			reason:     "An error that the Deleting condition says is not repeated.",
@@ -73,9 +65,7 @@ func TestReportOfBlocker(t *testing.T) {
 		},
 		"Orphaned": {
 			reason:     "An orphaned object needs no action.",
-			finalizers: []string{"f"},
-			conditions: []any{condition("Deleting", "True", "ForceOrphaned", "")},
-			want:       is{"ForceOrphaned", urgencyDeleting},
+			finalizers: []string{"f"}, conditions: []any{condition("Deleting", "True", "ForceOrphaned", "")}, want: is{"ForceOrphaned", urgencyDeleting},
 		},
 	}
 
@@ -113,34 +103,12 @@ func TestRelationOf(t *testing.T) {
 		o, u   *unstructured.Unstructured
 		want   relation
 	}{
-		"Controlled": {
-			reason: "An object that a reference names is described if the object controls it.",
-			d:      in("ns", "us"), o: us, u: controlledBy("us", "ns"), want: described,
-		},
-		"ControlledByAnother": {
-			reason: "Of an object that another object controls nothing is said.",
-			d:      in("ns", "us"), o: us, u: controlledBy("them", "ns"), want: unrelated,
-		},
-		"NotControlled": {
-			reason: "Nor of one without a controller.",
-			d:      in("ns", "us"), o: us, u: controlledBy("", "ns"), want: unrelated,
-		},
-		"ClusterScoped": {
-			reason: "Nor of one that was read because its kind has no namespaces.",
-			d:      in("ns", "us"), o: us, u: controlledBy("us", ""), want: unrelated,
-		},
-		"ListedControlled": {
-			reason: "An object that the program lists is described if the object controls it.",
-			d:      in("ns", ""), o: us, u: controlledBy("us", "ns"), want: described,
-		},
-		"ListedNotControlled": {
-			reason: "It is only named if the object is one of its owners.",
-			d:      in("ns", ""), o: us, u: controlledBy("", "ns"), want: listed,
-		},
-		"ListedWithoutUID": {
-			reason: "Objects without a UID control nothing.",
-			d:      in("ns", ""), o: &unstructured.Unstructured{}, u: &unstructured.Unstructured{}, want: listed,
-		},
+		"Controlled":                {reason: "An object that a reference names is described if the object controls it.", d: in("ns", "us"), o: us, u: controlledBy("us", "ns"), want: described},
+		"NotControlled":             {reason: "Nor of one without a controller.", d: in("ns", "us"), o: us, u: controlledBy("", "ns"), want: unrelated},
+		"ClusterScoped":             {reason: "Nor of one that was read because its kind has no namespaces.", d: in("ns", "us"), o: us, u: controlledBy("us", ""), want: unrelated},
+		"ListedControlled":          {reason: "An object that the program lists is described if the object controls it.", d: in("ns", ""), o: us, u: controlledBy("us", "ns"), want: described},
+		"ListedControlledByAnother": {reason: "It is only named if another object controls it.", d: in("ns", ""), o: us, u: controlledBy("them", "ns"), want: listed},
+		"ListedWithoutUID":          {reason: "Objects without a UID control nothing.", d: in("ns", ""), o: &unstructured.Unstructured{}, u: &unstructured.Unstructured{}, want: listed},
 	}
 
 	for name, tc := range cases {
@@ -170,28 +138,9 @@ func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 		of     dependents
 		cut    bool
 	}{
-		"OneWithALot": {
-			reason: "What one says has the room of three.",
-			of:     blockers(1, 1000),
-		},
-		"OneWithTooMuch": {
-			reason: "It has no more than that.",
-			of:     blockers(1, maxReasonsLength),
-			cut:    true,
-		},
-		"Three": {
-			reason: "Three have a third each.",
-			of:     blockers(3, 300),
-		},
-		"ThreeWithTooMuch": {
-			reason: "None takes another's room.",
-			of:     blockers(3, 500),
-			cut:    true,
-		},
-		"ManyLikeThree": {
-			reason: "Those that are not named need no room.",
-			of:     blockers(30, 300),
-		},
+		"OneWithALot":      {reason: "What one says has the room of three.", of: blockers(1, 1000)},
+		"Three":            {reason: "Three have a third each.", of: blockers(3, 300)},
+		"ThreeWithTooMuch": {reason: "None takes another's room.", of: blockers(3, 500), cut: true},
 	}
 
 	for name, tc := range cases {
@@ -226,32 +175,14 @@ func TestBlockerWords(t *testing.T) {
 		want         []string
 		cuts         int
 	}{
-		"Both": {
-			reason: "Both are said, without two stops in a row.",
-			why:    "why.", failure: "failure.",
-			want: []string{"why; failure."},
-		},
-		"LongWhy": {
-			reason: "What an error leaves is used.",
-			why:    long("why", 150), failure: "failure",
-			want: []string{long("why", 150), "; failure"},
-		},
-		"LongFailure": {
-			reason: "What there is to say otherwise leaves the rest to the error.",
-			why:    "why", failure: long("failure", 150),
-			want: []string{"why; ", long("failure", 150)},
-		},
+		"Both":        {reason: "Both are said, without two stops in a row.", why: "why.", failure: "failure.", want: []string{"why; failure."}},
+		"LongWhy":     {reason: "What an error leaves is used.", why: long("why", 150), failure: "failure", want: []string{long("why", 150), "; failure"}},
+		"LongFailure": {reason: "What there is to say otherwise leaves the rest to the error.", why: "why", failure: long("failure", 150), want: []string{"why; ", long("failure", 150)}},
 		"BothLong": {
 			reason: "Of both there are the beginning and the end.",
-			why:    long("why", 500), failure: long("failure", 500),
-			want: []string{"why<", ">why; failure<", ">failure"},
-			cuts: 2,
+			why:    long("why", 500), failure: long("failure", 500), want: []string{"why<", ">why; failure<", ">failure"}, cuts: 2,
 		},
-		"LongAlone": {
-			reason: "Without an error everything is there for the rest.",
-			why:    long("why", 180),
-			want:   []string{long("why", 180)},
-		},
+		"LongAlone": {reason: "Without an error everything is there for the rest.", why: long("why", 180), want: []string{long("why", 180)}},
 	}
 
 	for name, tc := range cases {
@@ -322,5 +253,44 @@ func TestMemory(t *testing.T) {
 
 	if len(m.objects) != 0 || len(m.last) != forgotten {
 		t.Errorf("want 0 objects and %d names, got %d and %d", forgotten, len(m.objects), len(m.last))
+	}
+}
+
+// Blockers are always named in the same order, or a message would change, and be
+// written, whenever a list comes in another. Each is told from the next by one
+// thing alone.
+func TestReportInOrder(t *testing.T) {
+	is := func(u urgency, group, kind, namespace, name string) blocker {
+		return blocker{urgency: u, Dependent: Dependent{
+			GroupVersionKind: schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind},
+			NamespacedName:   types.NamespacedName{Namespace: namespace, Name: name},
+		}}
+	}
+
+	want := []blocker{
+		is(urgencyProtected, "b.org", "B", "b", "b"),
+		is(urgencyStuck, "b.org", "A", "b", "b"),
+		is(urgencyStuck, "b.org", "B", "b", "a"),
+		is(urgencyStuck, "b.org", "B", "a", "b"),
+		is(urgencyStuck, "a.org", "B", "b", "b"),
+		is(urgencyStuck, "b.org", "B", "b", "b"),
+		is(urgencyDeleting, "a.org", "A", "a", "a"),
+		is(urgencyNotRequested, "a.org", "A", "", "a"),
+	}
+
+	// Every rotation, and its reverse.
+	for i := range want {
+		got := slices.Concat(want[i:], want[:i])
+
+		for range 2 {
+			slices.Reverse(got)
+
+			sorted := slices.Clone(got)
+			slices.SortStableFunc(sorted, byUrgency)
+
+			if diff := cmp.Diff(want, sorted, cmp.AllowUnexported(blocker{})); diff != "" {
+				t.Fatalf("from %v: -want, +got:\n%s", got, diff)
+			}
+		}
 	}
 }

@@ -88,13 +88,7 @@ func newCluster(objs ...*unstructured.Unstructured) *cluster {
 			return c.do("update", o, func() error { return w.Update(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return c.do("patch", o, func() error {
-				if err := c.guard(ctx, o, p); err != nil {
-					return err
-				}
-
-				return w.Patch(ctx, o, p, opts...)
-			})
+			return c.do("patch", o, func() error { return w.Patch(ctx, o, p, opts...) })
 		},
 		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return c.do("delete", o, func() error { return c.remove(ctx, o, opts...) })
@@ -116,7 +110,7 @@ func newCluster(objs ...*unstructured.Unstructured) *cluster {
 	return c
 }
 
-// guard refuses a merge patch of another version, as an API server does.
+// guard refuses a merge patch of status of another version, as an API server does.
 func (c *cluster) guard(ctx context.Context, o client.Object, p client.Patch) error {
 	data, err := p.Data(o)
 	if err != nil || p.Type() != types.MergePatchType {
@@ -159,6 +153,29 @@ func (c *cluster) do(verb string, o client.Object, serve func() error) error {
 	return c.fail(verb, o, true)
 }
 
+// refuses returns what fails the requests of a verb.
+func refuses(verb string, err error) func(string, client.Object, bool) error {
+	return func(v string, _ client.Object, _ bool) error {
+		if v == verb {
+			return err
+		}
+
+		return nil
+	}
+}
+
+// lostAnswers returns what loses the answers to n requests of a verb.
+func lostAnswers(verb string, n *int) func(string, client.Object, bool) error {
+	return func(v string, _ client.Object, after bool) error {
+		if v == verb && after && *n > 0 {
+			*n--
+			return kerrors.NewTimeoutError("lost", 1)
+		}
+
+		return nil
+	}
+}
+
 // count the requests of these verbs since the last forget.
 func (c *cluster) count(verbs ...string) int {
 	c.mu.Lock()
@@ -198,16 +215,19 @@ func (c *cluster) remove(ctx context.Context, o client.Object, opts ...client.De
 		return kerrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("the precondition does not hold"))
 	}
 
-	if do.PropagationPolicy != nil && *do.PropagationPolicy == metav1.DeletePropagationOrphan && !slices.Contains(u.GetFinalizers(), metav1.FinalizerOrphanDependents) {
-		u.SetFinalizers(append(slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }), metav1.FinalizerOrphanDependents))
+	// The API server adds the finalizer of the policy, in place of the other one.
+	add, drop := "", ""
 
-		if err := c.server.Update(ctx, u); err != nil {
-			return err
-		}
+	switch {
+	case do.PropagationPolicy == nil:
+	case *do.PropagationPolicy == metav1.DeletePropagationOrphan:
+		add, drop = metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents
+	case *do.PropagationPolicy == metav1.DeletePropagationForeground:
+		add, drop = metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents
 	}
 
-	if do.PropagationPolicy != nil && *do.PropagationPolicy == metav1.DeletePropagationForeground && !slices.Contains(u.GetFinalizers(), metav1.FinalizerDeleteDependents) {
-		u.SetFinalizers(append(u.GetFinalizers(), metav1.FinalizerDeleteDependents))
+	if add != "" && !slices.Contains(u.GetFinalizers(), add) {
+		u.SetFinalizers(append(without(u.GetFinalizers(), drop), add))
 
 		if err := c.server.Update(ctx, u); err != nil {
 			return err
@@ -217,62 +237,10 @@ func (c *cluster) remove(ctx context.Context, o client.Object, opts ...client.De
 	return c.server.Delete(ctx, u)
 }
 
-// collect garbage as the garbage collector does for an object that is deleted in
-// the foreground.
-func (c *cluster) collect(t *testing.T, k schema.GroupVersionKind, name string, dependents ...schema.GroupVersionKind) {
-	t.Helper()
-
-	ctx := context.Background()
-
-	owner := of(k, "", name)
-	if err := c.server.Get(ctx, client.ObjectKeyFromObject(owner), owner); err != nil {
-		if kerrors.IsNotFound(err) {
-			return
-		}
-
-		t.Fatal(err)
-	}
-
-	if owner.GetDeletionTimestamp() == nil || !slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents) {
-		return
-	}
-
-	left := 0
-
-	for _, k := range dependents {
-		l := &unstructured.UnstructuredList{}
-		l.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
-
-		if err := c.server.List(ctx, l); err != nil {
-			t.Fatal(err)
-		}
-
-		for i := range l.Items {
-			o := &l.Items[i]
-			if !slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }) {
-				continue
-			}
-
-			if o.GetDeletionTimestamp() == nil {
-				// It may be refused. The collector tries again.
-				_ = c.remove(ctx, o)
-			}
-
-			if err := c.server.Get(ctx, client.ObjectKeyFromObject(o), o); err == nil {
-				left++
-			}
-		}
-	}
-
-	if left == 0 {
-		c.release(t, owner, metav1.FinalizerDeleteDependents)
-	}
-}
-
-// sweep does what the garbage collector does, but for deletions in the foreground:
-// it removes owner references to objects that were deleted with the policy Orphan, and
-// deletes objects whose owners no longer exist.
-func (c *cluster) sweep(t *testing.T, objs ...*unstructured.Unstructured) {
+// collect does what the garbage collector does with the given objects: it removes the
+// owner references to those that are deleted with the policy Orphan, deletes what
+// those own that are deleted in the foreground, and deletes what has lost its owner.
+func (c *cluster) collect(t *testing.T, objs ...*unstructured.Unstructured) {
 	t.Helper()
 
 	var all []*unstructured.Unstructured
@@ -287,19 +255,32 @@ func (c *cluster) sweep(t *testing.T, objs ...*unstructured.Unstructured) {
 	}
 
 	for _, owner := range all {
-		if owner.GetDeletionTimestamp() == nil || !slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents) {
+		foreground := slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents)
+		if owner.GetDeletionTimestamp() == nil || !foreground && !slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents) {
 			continue
 		}
 
+		left := false
+
 		for _, o := range all {
-			c.change(t, o, func(u *unstructured.Unstructured) {
-				u.SetOwnerReferences(slices.DeleteFunc(u.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }))
-			})
+			owned := slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
+
+			switch {
+			case owned && foreground:
+				// It may be refused. The collector tries again.
+				_ = c.remove(context.Background(), o)
+				left = left || c.has(o)
+			case owned:
+				c.change(t, o, func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
+			}
 		}
 
-		c.release(t, owner, metav1.FinalizerOrphanDependents)
+		if !left {
+			c.release(t, owner, metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents)
+			c.collect(t, objs...) // What was read is out of date.
 
-		return // The rest is out of date.
+			return
+		}
 	}
 
 	for _, o := range all {
@@ -309,12 +290,10 @@ func (c *cluster) sweep(t *testing.T, objs ...*unstructured.Unstructured) {
 	}
 }
 
-// release an object from a finalizer, as its controller does.
-func (c *cluster) release(t *testing.T, o *unstructured.Unstructured, finalizer string) {
+// release an object from finalizers, as their controllers do.
+func (c *cluster) release(t *testing.T, o *unstructured.Unstructured, finalizers ...string) {
 	t.Helper()
-	c.change(t, o, func(u *unstructured.Unstructured) {
-		u.SetFinalizers(slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == finalizer }))
-	})
+	c.change(t, o, func(u *unstructured.Unstructured) { u.SetFinalizers(without(u.GetFinalizers(), finalizers...)) })
 }
 
 // change an object as another writer does.
@@ -352,6 +331,36 @@ func (c *cluster) read(t *testing.T, o *unstructured.Unstructured) *unstructured
 func (c *cluster) has(o *unstructured.Unstructured) bool {
 	u := of(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
 	return c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u) == nil
+}
+
+// A condition that is compared field by field: an xpv2.Condition has an Equal of
+// its own, which ignores generations if one is zero.
+type condition xpv2.Condition
+
+// conditions returns the conditions that the server has, without times.
+func (c *cluster) conditions(t *testing.T, o *unstructured.Unstructured) []condition {
+	t.Helper()
+
+	out := xpv2.ConditionedStatus{}
+	cs, _, _ := unstructured.NestedSlice(c.read(t, o).Object, "status", "conditions")
+
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"conditions": cs}, &out); err != nil {
+		t.Fatal(err)
+	}
+
+	return plain(out.Conditions...)
+}
+
+// plain returns conditions without times.
+func plain(cs ...xpv2.Condition) []condition {
+	out := make([]condition, 0, len(cs))
+
+	for _, c := range cs {
+		c.LastTransitionTime = metav1.Time{}
+		out = append(out, condition(c))
+	}
+
+	return out
 }
 
 // A said is what a condition says, without times.

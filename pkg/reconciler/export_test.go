@@ -17,18 +17,18 @@ func WithoutWait() Option {
 	}
 }
 
-// Remembered returns how many objects that are being deleted r remembers.
-func Remembered(r *Reconciler) int {
+// ReleaseWithWait sets how Release waits between tries.
+func ReleaseWithWait(wait func(ctx context.Context, d time.Duration) error) ReleaseOption {
+	return func(r *release) { r.wait = wait }
+}
+
+// Kept returns how many objects that are being deleted r and m have in memory.
+func Kept(r *Reconciler, m *Metrics) int {
 	r.deletion.memory.mu.Lock()
 	defer r.deletion.memory.mu.Unlock()
 
-	return len(r.deletion.memory.objects)
-}
-
-// Reported returns how many objects m knows.
-func Reported(m *Metrics) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	return len(m.reports)
+	return len(r.deletion.memory.objects) + len(m.reports)
 }

@@ -2,13 +2,11 @@ package reconciler_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -97,11 +94,7 @@ func TestMetrics(t *testing.T) {
 		want   int
 		left   map[string]int
 	}{
-		"StillThere": {
-			reason: "As long as it is there it is counted as that.",
-			end:    func(*testing.T, *rig, *unstructured.Unstructured) {},
-			left:   map[string]int{"DeletionRequested": 1},
-		},
+		"StillThere": {reason: "As long as it is there it is counted as that.", end: func(*testing.T, *rig, *unstructured.Unstructured) {}, left: map[string]int{"DeletionRequested": 1}},
 		"SomebodyElseLetGo": {
 			reason: "An object that is read as not found is gone.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
@@ -132,7 +125,7 @@ func TestMetrics(t *testing.T) {
 				t.Helper()
 				r.c.release(t, o, "example.org/f")
 
-				if err := r.c.server.Create(context.Background(), of(composites, "", o.GetName())); err != nil {
+				if err := r.c.server.Create(context.Background(), of(composites, "", o.GetName(), func(u *unstructured.Unstructured) { u.SetUID("another") })); err != nil {
 					t.Fatal(err)
 				}
 
@@ -146,7 +139,7 @@ func TestMetrics(t *testing.T) {
 				t.Helper()
 				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
 				pass(t, r, o)
-				r.c.sweep(t, o)
+				r.c.collect(t, o)
 				pass(t, r, o)
 			},
 			want: 1,
@@ -179,7 +172,7 @@ func TestMetrics(t *testing.T) {
 			}
 
 			rec, _ := r.Reconciler.(*reconciler.Reconciler)
-			if got := reconciler.Remembered(rec) + reconciler.Reported(r.metrics); tc.want == 1 && got != 0 {
+			if got := reconciler.Kept(rec, r.metrics); tc.want == 1 && got != 0 {
 				t.Errorf("\nNothing should be kept of what is gone. Kept: %d", got)
 			}
 		})
@@ -226,53 +219,59 @@ func TestMetricsExposed(t *testing.T) {
 	}
 }
 
-// Reconcilers of two groups, whose kinds and objects have the same names, share
-// metrics, and reconcile at the same time.
-func TestMetricsShared(t *testing.T) {
-	m := reconciler.NewMetrics()
+// What a reconciler reported isn't in the metrics after its controller was stopped:
+// it won't see that its objects no longer exist, as when their kind was deleted.
+func TestMetricsWithdraw(t *testing.T) {
+	object := func(name string) *unstructured.Unstructured {
+		return of(composites, "", name, held("example.org/f"), dying, being(xpv2.Available()))
+	}
+	requested := func(n int) map[string]int { return map[string]int{"DeletionRequested": n} }
 
-	const each = 20
+	stays, goes, unseen := object("stays"), object("goes"), object("unseen")
+	r := newRig(t, newCluster(stays, goes, unseen), stays)
 
-	var wg sync.WaitGroup
+	check := func(when string, want map[string]int) {
+		t.Helper()
 
-	for _, group := range []string{"example.org", "example.net"} {
-		gvk := composites
-		gvk.Group = group
-
-		var objs []*unstructured.Unstructured
-		for i := range each {
-			objs = append(objs, of(gvk, "", fmt.Sprintf("x%d", i), held("f"), dying, being(xpv2.Available())))
-		}
-
-		c := newCluster(objs...)
-		r := reconciler.New(c, gvk, func(c client.Client) reconcile.Reconciler {
-			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-				return reconcile.Result{}, client.IgnoreNotFound(c.Get(ctx, req.NamespacedName, of(gvk, "", "")))
-			})
-		}, reconciler.WithMetrics(m))
-
-		for i, o := range objs {
-			wg.Go(func() {
-				_, _ = r.Reconcile(context.Background(), requestFor(o))
-
-				if i%2 == 0 {
-					u := of(gvk, "", o.GetName())
-					_ = c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u)
-					u.SetFinalizers(nil)
-					_ = c.server.Update(context.Background(), u)
-					_, _ = r.Reconcile(context.Background(), requestFor(o))
-				}
-			})
+		if diff := cmp.Diff(want, blocked(t, r.metrics)); diff != "" {
+			t.Errorf("\n%s: -want, +got:\n%s", when, diff)
 		}
 	}
 
-	wg.Wait()
-
-	if diff := cmp.Diff(map[string]int{"DeletionRequested": each}, blocked(t, m)); diff != "" {
-		t.Errorf("-want, +got:\n%s", diff)
+	for _, o := range []*unstructured.Unstructured{stays, goes, unseen} {
+		pass(t, r, o)
 	}
 
-	if n := counter(t, m, duration); n != each {
-		t.Errorf("durations: want %d, got %d", each, n)
+	check("three are reported", requested(3))
+
+	// The controller is stopped, and two objects no longer exist. Another
+	// controller is started.
+	r.c.release(t, goes, "example.org/f")
+	r.c.release(t, unseen, "example.org/f")
+
+	stopped := r.Reconciler
+	r.restart()
+	pass(t, r, stays)
+	check("an object that is reported again counts once", requested(3))
+
+	pass(t, r, goes)
+	check("another reconciler may see that an object no longer exists", requested(2))
+
+	if n := counter(t, r.metrics, duration); n != 0 {
+		t.Errorf("durations of objects that were not seen from the beginning: want 0, got %d", n)
 	}
+
+	r.metrics.Withdraw(things)
+	check("other kinds stay", requested(2))
+
+	r.metrics.Withdraw(composites)
+	check("nothing of the kind is reported", map[string]int{})
+
+	pass(t, stopped, stays)
+	pass(t, r, stays)
+	check("a reconciler that was withdrawn reports nothing", map[string]int{})
+
+	r.restart()
+	pass(t, r, stays)
+	check("a later one reports", requested(1))
 }

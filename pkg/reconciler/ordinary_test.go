@@ -3,6 +3,7 @@ package reconciler_test
 import (
 	"context"
 	"encoding/json"
+	stderrors "errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,15 +13,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -97,7 +100,7 @@ type (
 type ordinaryServer struct {
 	client.WithWatch
 
-	patches int
+	srv *embedded.Server
 }
 
 func newOrdinaryServer(t *testing.T, o client.Object) *ordinaryServer {
@@ -107,11 +110,28 @@ func newOrdinaryServer(t *testing.T, o client.Object) *ordinaryServer {
 	s.AddKnownTypeWithName(ordinaries, o)
 	metav1.AddToGroupVersion(s, ordinaries.GroupVersion())
 
-	out := &ordinaryServer{}
-	out.WithWatch = interceptor.NewClient(fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(o).WithObjects(o).Build(), interceptor.Funcs{
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			out.patches++
+	crd := &extv1.CustomResourceDefinition{Spec: extv1.CustomResourceDefinitionSpec{
+		Group: ordinaries.Group, Scope: extv1.ClusterScoped, Names: extv1.CustomResourceDefinitionNames{Kind: ordinaries.Kind},
+		Versions: []extv1.CustomResourceDefinitionVersion{{Name: ordinaries.Version, Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}}},
+	}}
 
+	srv, err := embedded.New(embedded.Options{Scheme: s, CRDs: []*extv1.CustomResourceDefinition{crd}, Now: requestedAt})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Creating it drops its status.
+	as, _ := o.DeepCopyObject().(client.Object)
+	err = srv.Admin().Create(t.Context(), as)
+	is, _ := o.DeepCopyObject().(client.Object)
+	is.SetResourceVersion(as.GetResourceVersion())
+
+	if err := stderrors.Join(err, srv.Admin().Status().Update(t.Context(), is), srv.Admin().Delete(t.Context(), is)); err != nil {
+		t.Fatal(err)
+	}
+
+	return &ordinaryServer{srv: srv, WithWatch: interceptor.NewClient(srv.Client(), interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			data, err := p.Data(o)
 			if err != nil {
 				return err
@@ -124,9 +144,7 @@ func newOrdinaryServer(t *testing.T, o client.Object) *ordinaryServer {
 
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
-	})
-
-	return out
+	})}
 }
 
 // validate the conditions in a patch.
@@ -160,7 +178,7 @@ func (s *ordinaryServer) conditions(t *testing.T) []metav1.Condition {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(ordinaries)
 
-	if err := s.Get(context.Background(), client.ObjectKey{Name: "o"}, u); err != nil {
+	if err := s.srv.Admin().Get(context.Background(), client.ObjectKey{Name: "o"}, u); err != nil {
 		t.Fatal(err)
 	}
 
@@ -178,28 +196,26 @@ func (s *ordinaryServer) conditions(t *testing.T) []metav1.Condition {
 	return out.Conditions
 }
 
-func anOrdinary[S any](status S) client.Object {
-	requested := metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+// requestedAt returns when the deletion of an ordinary object was requested.
+func requestedAt() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-	return &ordinary[S]{
-		ObjectMeta: metav1.ObjectMeta{Name: "o", UID: "uid-of-o", Generation: 7, Finalizers: []string{"example.org/f"}, DeletionTimestamp: &requested},
-		Status:     status,
-	}
+func anOrdinary[S any](status S) client.Object {
+	return &ordinary[S]{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}, Status: status}
 }
 
 // An object of an ordinary type, with or without conditions, has all that a Crossplane
 // object has.
 func TestOrdinaryTypes(t *testing.T) {
 	before := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Rfc3339Copy()
-	requested, late := metav1.Date(2026, 1, 2, 3, 5, 5, 0, time.UTC), "The deadline for the deletion was 2026-01-02T04:04:05Z. Deletion was requested."
+	reported, late := metav1.Time{Time: requestedAt().Add(time.Minute)}, "The deadline for the deletion was 2026-01-02T04:04:05Z. Deletion was requested."
 	other := metav1.Condition{Type: "Other", Status: "True", Reason: "AsExpected", LastTransitionTime: before}
-	ready := metav1.Condition{Type: "Ready", Status: "True", Reason: "Running", Message: "It runs.", LastTransitionTime: before, ObservedGeneration: 6}
+	ready := metav1.Condition{Type: "Ready", Status: "True", Reason: "Running", Message: "It runs.", LastTransitionTime: before, ObservedGeneration: 1}
 
 	// As Kubernetes has it, the time is that of the status.
 	want := func(before ...metav1.Condition) []metav1.Condition {
 		return append(before,
-			metav1.Condition{Type: "Ready", Status: "False", Reason: "Deleting", Message: late, LastTransitionTime: requested, ObservedGeneration: 7},
-			metav1.Condition{Type: "Deleting", Status: "True", Reason: "DeadlineExceeded", Message: late, LastTransitionTime: requested, ObservedGeneration: 7})
+			metav1.Condition{Type: "Ready", Status: "False", Reason: "Deleting", Message: late, LastTransitionTime: reported, ObservedGeneration: 2},
+			metav1.Condition{Type: "Deleting", Status: "True", Reason: "DeadlineExceeded", Message: late, LastTransitionTime: reported, ObservedGeneration: 2})
 	}
 	withoutGeneration := want()
 	withoutGeneration[0].ObservedGeneration, withoutGeneration[1].ObservedGeneration = 0, 0
@@ -209,16 +225,8 @@ func TestOrdinaryTypes(t *testing.T) {
 		object client.Object
 		want   []metav1.Condition
 	}{
-		"Metav1": {
-			reason: "Other conditions are kept.",
-			object: anOrdinary(inStatus{Phase: "fine", Conditions: []metav1.Condition{other, ready}}),
-			want:   want(other),
-		},
-		"None": {
-			reason: "A type may have conditions of which an object has none yet.",
-			object: anOrdinary(inStatus{}),
-			want:   want(),
-		},
+		"Metav1":          {reason: "Other conditions are kept.", object: anOrdinary(inStatus{Phase: "fine", Conditions: []metav1.Condition{other, ready}}), want: want(other)},
+		"None":            {reason: "A type may have conditions of which an object has none yet.", object: anOrdinary(inStatus{}), want: want()},
 		"NamedList":       {reason: "The list may be a type of its own.", object: anOrdinary(inNamedList{Conditions: conditionList{other, ready}}), want: want(other)},
 		"PointerToStatus": {reason: "The status may be a pointer.", object: anOrdinary(&inStatus{Conditions: []metav1.Condition{other}}), want: want(other)},
 		"NilStatus":       {reason: "It may be nil.", object: anOrdinary[*inStatus](nil), want: want()},
@@ -247,7 +255,7 @@ func TestOrdinaryTypes(t *testing.T) {
 			t.Run(name+"/"+fname, func(t *testing.T) {
 				c := newOrdinaryServer(t, tc.object)
 				m, events, told := reconciler.NewMetrics(), &recorder{}, 0
-				now := requested.Time
+				now := reported.Time
 
 				build := func(c client.Client) reconcile.Reconciler {
 					return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -272,8 +280,8 @@ func TestOrdinaryTypes(t *testing.T) {
 					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 				}
 
-				if c.patches != 2 {
-					t.Errorf("\n%s\nwrites of status: want 2, got %d", tc.reason, c.patches)
+				if c.srv.Counts().StatusWrites() != 2 {
+					t.Errorf("\n%s\nwrites of status: want 2, got %d", tc.reason, c.srv.Counts().StatusWrites())
 				}
 
 				if diff := cmp.Diff([]int{1, 1, 1}, []int{told, len(events.events), blocked(t, m)["DeadlineExceeded"]}); diff != "" {
@@ -281,6 +289,37 @@ func TestOrdinaryTypes(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// An object of a type with Crossplane's methods says that it is being deleted when its
+// reconciler reads it, and the API server has that by then.
+func TestConditionedType(t *testing.T) {
+	o := &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}}
+	c := newOrdinaryServer(t, o)
+
+	r := reconciler.New(c, ordinaries, func(cl client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			read := &testkit.Bucket{}
+			if err := cl.Get(ctx, req.NamespacedName, read); err != nil {
+				return reconcile.Result{}, err
+			}
+
+			want := xpv2.Deleting().WithMessage("Deletion was requested.").WithObservedGeneration(2)
+			if got := read.GetCondition(xpv2.TypeReady); !got.Equal(want) || len(c.conditions(t)) != 2 {
+				t.Errorf("Ready: want %+v, got %+v; the API server has %v", want, got, c.conditions(t))
+			}
+
+			return reconcile.Result{}, cl.Status().Update(ctx, read)
+		})
+	})
+
+	for range 3 {
+		pass(t, r, o)
+	}
+
+	if n := c.srv.Counts().Writes(); n != 1 {
+		t.Errorf("writes: want 1, got %d", n)
 	}
 }
 
@@ -325,60 +364,31 @@ func TestTypesWithoutFittingConditions(t *testing.T) {
 // that, changes nothing on the API server.
 func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 	o := anOrdinary(inStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}})
-	says := func(n int) metav1.Condition {
-		return metav1.Condition{Type: "Ready", Status: "False", Reason: "Deleting", LastTransitionTime: metav1.Unix(int64(n)*3600, 0)}
-	}
+	c, n := newOrdinaryServer(t, o), 0
+	reported := requestedAt().Add(time.Minute)
 
-	forms := map[string]func(n int) client.Object{
-		"Typed": func(n int) client.Object {
-			return &ordinary[inStatus]{Status: inStatus{Conditions: []metav1.Condition{says(n)}}}
-		},
-		"Unstructured": func(n int) client.Object {
-			c := says(n)
-			u := &unstructured.Unstructured{}
-			u.SetGroupVersionKind(ordinaries)
-			u.Object["status"] = map[string]any{"conditions": []any{map[string]any{
-				"type": c.Type, "status": string(c.Status), "reason": c.Reason, "message": "", "lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
-			}}}
+	r := reconciler.New(c, ordinaries, func(c client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			n++
 
-			return u
-		},
-	}
-
-	for name, form := range forms {
-		t.Run(name, func(t *testing.T) {
-			c, n := newOrdinaryServer(t, o), 0
-			requested := metav1.Date(2026, 1, 2, 3, 5, 5, 0, time.UTC)
-
-			r := reconciler.New(c, ordinaries, func(c client.Client) reconcile.Reconciler {
-				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-					n++
-
-					is, says := form(n), form(n)
-					if err := c.Get(ctx, req.NamespacedName, is); err != nil {
-						return reconcile.Result{}, err
-					}
-
-					says.SetName(is.GetName())
-					says.SetUID(is.GetUID())
-					says.SetResourceVersion(is.GetResourceVersion())
-					says.SetGeneration(is.GetGeneration())
-					says.SetFinalizers(is.GetFinalizers())
-					says.SetDeletionTimestamp(is.GetDeletionTimestamp())
-
-					return reconcile.Result{}, c.Status().Update(ctx, says)
-				})
-			}, reconciler.WithClock(func() time.Time { return requested.Time }))
-
-			for range 3 {
-				pass(t, r, o)
+			is := &ordinary[inStatus]{}
+			if err := c.Get(ctx, req.NamespacedName, is); err != nil {
+				return reconcile.Result{}, err
 			}
 
-			for _, got := range c.conditions(t) {
-				if !got.LastTransitionTime.Time.Equal(requested.Time) {
-					t.Errorf("%s: want the transition at %s, got %s", got.Type, requested, got.LastTransitionTime)
-				}
-			}
+			is.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Deleting", LastTransitionTime: metav1.Unix(int64(n)*3600, 0)}}
+
+			return reconcile.Result{}, c.Status().Update(ctx, is)
 		})
+	}, reconciler.WithClock(func() time.Time { return reported }))
+
+	for range 3 {
+		pass(t, r, o)
+	}
+
+	for _, got := range c.conditions(t) {
+		if !got.LastTransitionTime.Time.Equal(reported) {
+			t.Errorf("%s: want the transition at %s, got %s", got.Type, reported, got.LastTransitionTime)
+		}
 	}
 }

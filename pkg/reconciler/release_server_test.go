@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -67,7 +68,7 @@ func (r *registry) Patch(ctx context.Context, o client.Object, p client.Patch, _
 	}
 
 	return r.serve(ctx, "patch "+string(data), func() error {
-		if r.object == nil {
+		if r.object == nil || client.ObjectKeyFromObject(o) != client.ObjectKeyFromObject(r.object) {
 			return notFound(o)
 		}
 
@@ -107,7 +108,7 @@ func (r *registry) Patch(ctx context.Context, o client.Object, p client.Patch, _
 
 func (r *registry) Update(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
 	return r.serve(ctx, fmt.Sprintf("update finalizers to %q", o.GetFinalizers()), func() error {
-		if r.object == nil {
+		if r.object == nil || client.ObjectKeyFromObject(o) != client.ObjectKeyFromObject(r.object) {
 			return notFound(o)
 		}
 
@@ -135,7 +136,7 @@ func (r *registry) Delete(ctx context.Context, o client.Object, opts ...client.D
 	do := (&client.DeleteOptions{}).ApplyOptions(opts)
 
 	return r.serve(ctx, fmt.Sprintf("delete %s", *do.PropagationPolicy), func() error {
-		if r.object == nil {
+		if r.object == nil || client.ObjectKeyFromObject(o) != client.ObjectKeyFromObject(r.object) {
 			return notFound(o)
 		}
 
@@ -228,7 +229,7 @@ func (r *registry) deleted(p metav1.DeletionPropagation) *unstructured.Unstructu
 	o.SetFinalizers(fs)
 
 	if !meta.WasDeleted(o) {
-		o.SetDeletionTimestamp(&metav1.Time{Time: metav1.Unix(1, 0).Time})
+		dying(o)
 	}
 
 	return o
@@ -258,7 +259,7 @@ func (r *registry) store(next *unstructured.Unstructured) {
 	}
 
 	switch {
-	case meta.WasDeleted(next) && len(next.GetFinalizers()) == 0 && next.GetDeletionGracePeriodSeconds() == nil:
+	case meta.WasDeleted(next) && len(next.GetFinalizers()) == 0 && ptr.Deref(next.GetDeletionGracePeriodSeconds(), 0) == 0:
 		r.object = nil
 	case r.object == nil || !reflect.DeepEqual(r.object, next):
 		r.version++

@@ -45,7 +45,7 @@ func readsOnly(k schema.GroupVersionKind) func(c client.Client) reconcile.Reconc
 
 // What a user's reference names is not shown to them.
 func TestReferencesShowNoOtherTenant(t *testing.T) {
-	v2, legacy, claimed := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRefs"), at("spec", "resourceRef")
+	v2, claimed := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRef")
 	requested := said{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."}
 	unbound := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: not bound to this claim."}
 
@@ -63,6 +63,10 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 
 		return with(at("spec", "claimRef"), all)
 	}
+	own := func(fields map[string]any) *unstructured.Unstructured {
+		return of(composites, "", "x", dying, held("f"), boundTo(fields))
+	}
+	quoted := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x since T: held by f."}
 	composed, claim := reconciler.ComposedResources(), reconciler.CompositeOfClaim(composites)
 
 	cases := map[string]struct {
@@ -74,38 +78,20 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 	}{
 		"AnotherNamespace": {
 			reason: "Nothing is said of an object in another namespace.",
-			lister: composed,
-			object: attacker(v2, []any{ref(of(things, "victim", "v"))}),
-			victim: hidden(things, "victim", "v"),
-			want:   requested,
-		},
-		"AnotherNamespaceLegacy": {
-			reason: "The same in the legacy layout.",
-			lister: composed,
-			object: attacker(legacy, []any{ref(of(things, "victim", "v"))}),
-			victim: hidden(things, "victim", "v"),
-			want:   requested,
+			lister: composed, object: attacker(v2, []any{ref(of(things, "victim", "v"))}), victim: hidden(things, "victim", "v"), want: requested,
 		},
 		"OwnNamespace": {
 			reason: "Nor of one in the same namespace that the composite does not control.",
-			lister: composed,
-			object: attacker(v2, []any{ref(of(secrets, "attacker", "v"))}),
-			victim: hidden(secrets, "attacker", "v"),
-			want:   requested,
+			lister: composed, object: attacker(v2, []any{ref(of(secrets, "attacker", "v"))}), victim: hidden(secrets, "attacker", "v"), want: requested,
 		},
 		"AnotherController": {
 			reason: "Nor of one that another object controls.",
-			lister: composed,
-			object: attacker(v2, []any{ref(of(things, "attacker", "v"))}),
-			victim: hidden(things, "attacker", "v", ownedBy(of(composites, "attacker", "b", held()))),
-			want:   requested,
+			lister: composed, object: attacker(v2, []any{ref(of(things, "attacker", "v"))}), victim: hidden(things, "attacker", "v", ownedBy(of(composites, "attacker", "b", held()))),
+			want: requested,
 		},
 		"ClusterScopedComposite": {
 			reason: "Nor of one that a reference of a cluster-scoped composite names.",
-			lister: composed,
-			object: requestedToGo(composites, "", "a", v2, []any{ref(of(things, "victim", "v"))}),
-			victim: hidden(things, "victim", "v"),
-			want:   requested,
+			lister: composed, object: requestedToGo(composites, "", "a", v2, []any{ref(of(things, "victim", "v"))}), victim: hidden(things, "victim", "v"), want: requested,
 		},
 		"NoController": {
 			reason: "Of an object that has the object as an owner but not as its controller only the name is said.",
@@ -125,75 +111,47 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 			victim: hidden(things, "victim", "v"),
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/v in victim: it still exists."},
 		},
-		"ClaimNotNamed": {
-			reason: "A composite that names no claim is not bound.",
-			lister: claim,
-			object: cm(of(composites, "", "x")),
-			victim: hidden(composites, "", "x"),
-			want:   unbound,
-		},
+		"Bound":             {reason: "A claim's own composite resource is quoted.", lister: claim, object: cm(of(composites, "", "x")), victim: own(nil), want: quoted},
+		"BoundOtherVersion": {reason: "The version does not matter.", lister: claim, object: cm(of(composites, "", "x")), victim: own(map[string]any{"apiVersion": "example.org/v1alpha1"}), want: quoted},
+		"BoundWithUID":      {reason: "Its reference may have a UID.", lister: reconciler.CompositeOfClaim(), object: cm(of(composites, "", "x")), victim: own(map[string]any{"uid": "uid-of-c"}), want: quoted},
+		"ClaimNotNamed":     {reason: "A composite that names no claim is not bound.", lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x"), want: unbound},
 		"ClaimOfAnotherNamespace": {
 			reason: "Nor is one that names a claim in another namespace.",
-			lister: claim,
-			object: cm(of(composites, "", "x")),
-			victim: hidden(composites, "", "x", boundTo(map[string]any{"namespace": "victim"})),
-			want:   unbound,
+			lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", boundTo(map[string]any{"namespace": "victim"})), want: unbound,
 		},
 		"ClaimOfAnotherName": {
 			reason: "Nor one that names a claim of another name.",
-			lister: claim,
-			object: cm(of(composites, "", "x")),
-			victim: hidden(composites, "", "x", boundTo(map[string]any{"name": "v"})),
-			want:   unbound,
+			lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", boundTo(map[string]any{"name": "v"})), want: unbound,
 		},
 		"ClaimOfAnotherKind": {
 			reason: "Nor one that names a claim of another kind.",
-			lister: claim,
-			object: cm(of(composites, "", "x")),
-			victim: hidden(composites, "", "x", boundTo(map[string]any{"kind": "Database"})),
-			want:   unbound,
+			lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", boundTo(map[string]any{"kind": "Database"})), want: unbound,
 		},
 		"ClaimOfAnotherGroup": {
 			reason: "Nor one that names a claim of another group.",
-			lister: claim,
-			object: cm(of(composites, "", "x")),
-			victim: hidden(composites, "", "x", boundTo(map[string]any{"apiVersion": "example.com/v1"})),
-			want:   unbound,
+			lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", boundTo(map[string]any{"apiVersion": "example.com/v1"})), want: unbound,
 		},
 		"ClaimBefore": {
 			reason: "Nor one that names a claim that had the name before.",
-			lister: claim,
-			object: cm(of(composites, "", "x")),
-			victim: hidden(composites, "", "x", boundTo(map[string]any{"uid": "uid-of-b"})),
-			want:   unbound,
+			lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", boundTo(map[string]any{"uid": "uid-of-b"})), want: unbound,
 		},
 		"ClaimRefOdd": {
 			reason: "Nor one whose reference can't be read.",
-			lister: claim,
-			object: cm(of(composites, "", "x")),
-			victim: hidden(composites, "", "x", with(at("spec", "claimRef"), "c")),
-			want:   unbound,
+			lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", with(at("spec", "claimRef"), "c")), want: unbound,
 		},
 		"CompositeOfAnotherKind": {
 			reason: "An object of another kind than the configured one is not read, whatever it says.",
-			lister: claim,
-			object: cm(of(things, "", "x")),
-			victim: hidden(things, "", "x", boundTo(nil)),
-			want:   said{"True", "WaitingForDependents", "Some dependents may be unknown: not bound to this claim."},
+			lister: claim, object: cm(of(things, "", "x")), victim: hidden(things, "", "x", boundTo(nil)),
+			want: said{"True", "WaitingForDependents", "Some dependents may be unknown: not bound to this claim."},
 		},
 		"CompositeOfAnyKind": {
 			reason: "Without a configured kind an object of any kind must name the claim.",
-			lister: reconciler.CompositeOfClaim(),
-			object: cm(of(composites, "", "x")),
-			victim: hidden(composites, "", "x", boundTo(map[string]any{"namespace": "victim"})),
-			want:   unbound,
+			lister: reconciler.CompositeOfClaim(), object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", boundTo(map[string]any{"namespace": "victim"})), want: unbound,
 		},
 		"ListerWithClaim": {
 			reason: "A program's own lister that calls this one may name a composite, and quotes nothing.",
-			lister: reconciler.DependentListerFn(claim.ListDependents),
-			object: cm(of(composites, "", "x")),
-			victim: hidden(composites, "", "x"),
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: it still exists."},
+			lister: reconciler.DependentListerFn(claim.ListDependents), object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x"),
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: it still exists."},
 		},
 	}
 
@@ -216,30 +174,6 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 	}
 }
 
-// A claim's own composite resource is quoted.
-func TestBoundComposite(t *testing.T) {
-	for name, claimRef := range map[string]map[string]any{
-		"AsCrossplaneDoes": {"apiVersion": "example.org/v1", "kind": "App", "namespace": "default", "name": "c"},
-		"OtherVersion":     {"apiVersion": "example.org/v1alpha1", "kind": "App", "namespace": "default", "name": "c"},
-		"WithUID":          {"apiVersion": "example.org/v1", "kind": "App", "namespace": "default", "name": "c", "uid": "uid-of-c"},
-	} {
-		for kinds, l := range map[string]reconciler.DependentLister{"OfAKind": reconciler.CompositeOfClaim(composites), "OfAnyKind": reconciler.CompositeOfClaim()} {
-			t.Run(name+"/"+kinds, func(t *testing.T) {
-				x := of(composites, "", "x", dying, held("f"), with(at("spec", "claimRef"), claimRef))
-				o := requestedToGo(claims, "default", "c", at("spec", "resourceRef"), ref(x))
-				c := newCluster(o, x)
-
-				pass(t, reconciler.New(c, claims, readsOnly(claims), reconciler.WithDependents(l)), o)
-
-				want := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x since T: held by f."}
-				if diff := cmp.Diff(want, c.says(t, o, reconciler.TypeDeleting)); diff != "" {
-					t.Errorf("-want, +got:\n%s", diff)
-				}
-			})
-		}
-	}
-}
-
 // A reference starts no informer: the cache is asked only for kinds that it watches,
 // or that the program named.
 func TestReferencesStartNoInformer(t *testing.T) {
@@ -255,6 +189,9 @@ func TestReferencesStartNoInformer(t *testing.T) {
 		})}
 	}
 
+	x := requestedToGo(composites, "default", "a", at("spec", "crossplane", "resourceRefs"), []any{ref(of(things, "", "x"))})
+	odd := requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(secrets, "", "x")))
+
 	cases := map[string]struct {
 		reason string
 		lister reconciler.DependentLister
@@ -265,56 +202,23 @@ func TestReferencesStartNoInformer(t *testing.T) {
 		// cached and live are the reads of the dependent from either.
 		cached, live int
 	}{
-		"Composed": {
-			reason: "A composed resource is read live if nothing is known to be watched.",
-			lister: reconciler.ComposedResources(),
-			object: requestedToGo(composites, "default", "a", at("spec", "crossplane", "resourceRefs"), []any{ref(of(things, "", "x"))}),
-			verb:   "get Thing",
-			live:   1,
-		},
-		"ComposedNotWatched": {
-			reason: "Or only others are.",
-			lister: reconciler.ComposedResources(),
-			object: requestedToGo(composites, "default", "a", at("spec", "resourceRefs"), []any{ref(of(things, "", "x"))}),
-			opts:   watches(secrets),
-			verb:   "get Thing",
-			live:   1,
-		},
+		"Composed":           {reason: "A composed resource is read live if nothing is known to be watched.", lister: reconciler.ComposedResources(), object: x, verb: "get Thing", live: 1},
+		"ComposedNotWatched": {reason: "Or only others are.", lister: reconciler.ComposedResources(), object: x, opts: watches(secrets), verb: "get Thing", live: 1},
 		"ComposedWatched": {
 			reason: "It is read from the cache if its kind is watched.",
-			lister: reconciler.ComposedResources(),
-			object: requestedToGo(composites, "default", "a", at("spec", "crossplane", "resourceRefs"), []any{ref(of(things, "", "x"))}),
-			opts:   watches(secrets, things),
-			verb:   "get Thing",
-			cached: 1,
+			lister: reconciler.ComposedResources(), object: x, opts: watches(secrets, things), verb: "get Thing", cached: 1,
 		},
 		"ComposedByTheProgram": {
 			reason: "A program's own lister that calls this one starts no informer either.",
-			lister: reconciler.DependentListerFn(reconciler.ComposedResources().ListDependents),
-			object: requestedToGo(composites, "default", "a", at("spec", "crossplane", "resourceRefs"), []any{ref(of(things, "", "x"))}),
-			verb:   "get Thing",
-			live:   1,
+			lister: reconciler.DependentListerFn(reconciler.ComposedResources().ListDependents), object: x, verb: "get Thing", live: 1,
 		},
 		"Composite": {
 			reason: "The composite of a claim is read from the cache if the program says of which kind it is.",
-			lister: reconciler.CompositeOfClaim(composites),
-			object: requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(composites, "", "x"))),
-			verb:   "get XApp",
+			lister: reconciler.CompositeOfClaim(composites), object: requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(composites, "", "x"))), verb: "get XApp",
 			cached: 1,
 		},
-		"CompositeOfAnyKind": {
-			reason: "It is read live if the claim says so.",
-			lister: reconciler.CompositeOfClaim(),
-			object: requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(secrets, "", "x"))),
-			verb:   "get Secret",
-			live:   1,
-		},
-		"CompositeOfAnotherKind": {
-			reason: "One of another kind is not read at all.",
-			lister: reconciler.CompositeOfClaim(composites),
-			object: requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(secrets, "", "x"))),
-			verb:   "get Secret",
-		},
+		"CompositeOfAnyKind":     {reason: "It is read live if the claim says so.", lister: reconciler.CompositeOfClaim(), object: odd, verb: "get Secret", live: 1},
+		"CompositeOfAnotherKind": {reason: "One of another kind is not read at all.", lister: reconciler.CompositeOfClaim(composites), object: odd, verb: "get Secret"},
 	}
 
 	for name, tc := range cases {

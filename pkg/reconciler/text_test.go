@@ -38,17 +38,6 @@ func TestCut(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	in := []string{"c", "b", "a"}
-	if got := names(in); got != "a, b, c" {
-		t.Errorf("got %q", got)
-	}
-
-	if diff := cmp.Diff([]string{"c", "b", "a"}, in); diff != "" {
-		t.Errorf("names(...) should leave what it is given: -want, +got:\n%s", diff)
-	}
-}
-
 // Whatever objects are called, and say, messages are text of a bounded length, and
 // the same in whatever order dependents are listed.
 func FuzzMessage(f *testing.F) {
