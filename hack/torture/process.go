@@ -58,8 +58,8 @@ type process struct {
 	thaws  time.Time
 	missed bool
 
-	// settled counts the reconciles in a row that asked for nothing but a poll.
-	settled int
+	// rests says that the last reconcile asked for nothing but a poll.
+	rests bool
 }
 
 // An outcome is what a reconcile returned.
@@ -199,27 +199,18 @@ func (p *process) collect() *outcome {
 	case o.err != nil || (o.result.Requeue && o.result.RequeueAfter == 0): //nolint:staticcheck // What upstream returns.
 		p.failures++
 		p.addAfter(min(firstBackoff<<min(p.failures-1, 10), lastBackoff))
-		p.settled = 0
+		p.rests = false
 	case o.result.RequeueAfter > 0:
 		p.failures = 0
 		p.addAfter(o.result.RequeueAfter)
-		p.rested(o.result.RequeueAfter >= pollInterval)
+		p.rests = o.result.RequeueAfter >= pollInterval
 	default:
 		p.failures = 0
 		p.addAfter(resyncEvery)
-		p.rested(true)
+		p.rests = true
 	}
 
 	return &o
-}
-
-func (p *process) rested(is bool) {
-	if !is {
-		p.settled = 0
-		return
-	}
-
-	p.settled++
 }
 
 // addAfter needs the lock.

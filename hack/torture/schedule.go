@@ -9,13 +9,17 @@ import (
 )
 
 const (
-	// quietPolls is how many reconciles in a row have to change nothing before a
-	// life counts as at rest.
-	quietPolls = 2
+	// restAfter is how long nothing may change before a life counts as at rest, so
+	// that every poll and every retry has run that was due when something changed
+	// last: none is farther away than a poll interval. What only a later look puts
+	// right is stuck, since that is the resync, which providers have once an hour, or
+	// a look that a person is told not to wait for.
+	restAfter = pollInterval
 
-	// maxReconciles and maxTime is how long it may take to come to rest.
-	maxReconciles = 60
-	maxTime       = 12 * time.Hour
+	// maxReconciles and maxTime is how long it may take to come to rest. Absence is
+	// believed when an operation's deadline has passed, for each fault once.
+	maxReconciles = 100
+	maxTime       = time.Hour
 )
 
 // rest waits until no goroutine can go on without time passing or a verdict.
@@ -40,7 +44,7 @@ type action func() error
 // settle lets things happen until nothing changes any more. It returns false if
 // that took too long.
 func (w *world) settle() (bool, error) {
-	w.quiet()
+	w.changed = time.Now()
 
 	began, budget := time.Now(), w.reconciles+maxReconciles
 
@@ -152,11 +156,15 @@ func (w *world) delay(t *ticket) {
 	t.notBefore = t.notBefore.Add(slow[w.rand.IntN(len(slow))])
 }
 
-// sleep until t, or until something happens earlier.
+// sleep until t, or until something happens earlier, which may be rest.
 func (w *world) sleep(t time.Time) {
 	d := resyncEvery
 	if !t.IsZero() {
 		d = time.Until(t)
+	}
+
+	if calm := time.Until(w.changed.Add(restAfter)); calm > 0 {
+		d = min(d, calm)
 	}
 
 	timer := time.NewTimer(d)

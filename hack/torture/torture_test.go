@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -152,6 +153,19 @@ func TestDetects(t *testing.T) {
 		})
 	}
 
+	// asleep does nothing at first, and asks to be called again later.
+	asleep := func(d time.Duration) func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
+		return func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
+			return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
+				if time.Since(p.world.began) < d {
+					return reconcile.Result{RequeueAfter: d}, nil
+				}
+
+				return inner.Reconcile(ctx, req)
+			}}
+		}
+	}
+
 	cases := map[string]struct {
 		reason  string
 		columns []column
@@ -217,6 +231,18 @@ func TestDetects(t *testing.T) {
 			}),
 			life: "create/sync/token/" + undisturbed,
 			want: func(f finding) bool { return f.stuck },
+		},
+		"RightAtTheNextPoll": {
+			reason:  "A poll that is due is waited for, although nothing happens until then.",
+			columns: broken(asleep(pollInterval)),
+			life:    "create/sync/token/" + undisturbed,
+			want:    func(f finding) bool { return !f.bad() },
+		},
+		"RightLater": {
+			reason:  "What only a later look than a poll puts right is stuck.",
+			columns: broken(asleep(pollInterval + time.Second)),
+			life:    "create/sync/token/" + undisturbed,
+			want:    func(f finding) bool { return f.stuck },
 		},
 		"Panic": {
 			reason: "A reconciler that panics doesn't bring the harness down.",

@@ -66,10 +66,11 @@ type world struct {
 
 	// touched says that the object may have been written to since it was seen.
 	// seen is the object as the watch has delivered it. shape is the state that
-	// was compared last, to detect changes.
+	// was compared last, to detect changes, and changed when it was another.
 	touched   bool
 	seen      *sample.Database
 	shape     string
+	changed   time.Time
 	predicate predicate.Predicate
 
 	trace io.Writer
@@ -257,7 +258,7 @@ func (w *world) observe() error {
 	if shape := w.look(); shape != w.shape {
 		w.shape = shape
 		w.reconcilesChanged = w.reconciles
-		w.quiet()
+		w.changed = time.Now()
 	}
 
 	return nil
@@ -283,15 +284,6 @@ func (w *world) watch() error {
 	w.seen, w.touched = d, false
 
 	return nil
-}
-
-// quiet restarts the count of polls in which nothing changes.
-func (w *world) quiet() {
-	for _, p := range w.processes {
-		p.mu.Lock()
-		p.settled = 0
-		p.mu.Unlock()
-	}
 }
 
 // told reports whether the watch of a provider delivers this change.
@@ -320,24 +312,26 @@ func (w *world) look() string {
 	return fmt.Sprintf("%s %v", version, w.cloud.Inventory())
 }
 
-// atRest reports whether nothing relevant happens any more.
+// atRest reports whether nothing relevant happens any more: for a while nothing has
+// changed, although everything ran that was due, and no process wants to look soon.
 func (w *world) atRest() bool {
 	w.mu.Lock()
 	waiting := len(w.waiting)
 	w.mu.Unlock()
 
-	if waiting > 0 || len(w.arrivals)+len(w.retirements) > 0 {
+	if waiting > 0 || len(w.arrivals)+len(w.retirements) > 0 || time.Since(w.changed) < restAfter {
 		return false
 	}
 
-	// An interrupted create that is still looked up asks for no more than a poll does.
+	// An interrupted create may be looked up as seldom as a poll happens. That ends
+	// at its deadline.
 	if w.seen != nil && w.seen.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonInterrupted {
 		return false
 	}
 
 	for _, p := range w.alive() {
 		p.mu.Lock()
-		rests := !p.active && p.thaws.IsZero() && p.settled >= quietPolls && p.due.After(time.Now())
+		rests := !p.active && p.thaws.IsZero() && p.rests && p.due.After(time.Now())
 		p.mu.Unlock()
 
 		if !rests {
