@@ -49,20 +49,46 @@ const (
 
 	// blindClient has nothing: the cloud makes up an id, and says it once.
 	blindClient clientKind = "nothing"
+
+	// connectClient is a finder that takes the external name when it is connected,
+	// and sees nothing if it was set later.
+	connectClient clientKind = "connect"
+
+	// planClient sends a token, and plans in Observe: without that it panics.
+	planClient clientKind = "plan"
 )
 
 func clientKinds() []clientKind {
-	return []clientKind{tokenClient, finderClient, namedClient, blindClient}
+	return []clientKind{tokenClient, finderClient, namedClient, blindClient, connectClient, planClient}
+}
+
+// goesBy is the kind that determines outcomes in the same way.
+func (k clientKind) goesBy() clientKind {
+	switch k {
+	case connectClient:
+		return finderClient
+	case planClient:
+		return tokenClient
+	case tokenClient, finderClient, namedClient, blindClient:
+	}
+
+	return k
+}
+
+// canLookUp reports whether what a create made can be looked up although the client
+// said that it made nothing. A token is for the same create only.
+func (k clientKind) canLookUp() bool {
+	return k.goesBy() == finderClient || k == namedClient
 }
 
 // options of the sample's connectors for a client of this kind.
 func (k clientKind) options() []sample.Option {
 	switch k {
-	case tokenClient:
+	case tokenClient, planClient:
 		return []sample.Option{sample.WithCreateTokens()}
 	case namedClient:
 		return []sample.Option{sample.WithDeterministicNames()}
-	case finderClient, blindClient:
+	case finderClient, connectClient, blindClient:
 	}
 
 	return nil
@@ -71,11 +97,11 @@ func (k clientKind) options() []sample.Option {
 // declares what a tracker is to know of a client of this kind.
 func (k clientKind) declares() []asyncstate.TrackerOption {
 	switch k {
-	case tokenClient:
+	case tokenClient, planClient:
 		return []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
 	case namedClient:
 		return []asyncstate.TrackerOption{asyncstate.WithDeterministicNames()}
-	case finderClient, blindClient:
+	case finderClient, connectClient, blindClient:
 	}
 
 	return nil
@@ -96,8 +122,8 @@ type column struct {
 	// process's context.
 	build func(p *process, k clientKind) (reconcile.Reconciler, error)
 
-	// mayStop lists the kinds of clients that may end with a condition that asks
-	// a person. The others must never need one.
+	// mayStop lists how clients determine outcomes that may end with a condition
+	// that asks a person. The others must never need one.
 	mayStop []clientKind
 }
 
@@ -116,12 +142,12 @@ func columns() []column {
 				c := newConnector(p, k, syncMode)
 
 				switch k {
-				case finderClient:
+				case finderClient, connectClient:
 					return newGraft(p, k, c, graft.WithCreateResolver(graft.FindWithConnector(c))), nil
 				case namedClient:
 					// What isn't there may be on its way.
 					return newGraft(p, k, c, graft.WithDeletionConfirmation(confirmations, confirmAfter)), nil
-				case tokenClient, blindClient:
+				case tokenClient, planClient, blindClient:
 				}
 
 				return newGraft(p, k, c), nil

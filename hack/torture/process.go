@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +43,11 @@ type process struct {
 
 	// dead is guarded by the world's lock.
 	dead bool
+
+	// doomed says that another process has taken its place, and that it takes
+	// stepsLeft more steps.
+	doomed    bool
+	stepsLeft int
 
 	mu sync.Mutex
 	// due is when the object is to be reconciled next, at the latest.
@@ -93,6 +99,15 @@ func (w *world) start() error {
 	p.reconciler = r
 
 	return nil
+}
+
+// replace a process that ends, unless another has taken its place.
+func (w *world) replace() error {
+	if slices.ContainsFunc(w.alive(), func(p *process) bool { return !p.doomed && !p.stopped }) {
+		return nil
+	}
+
+	return w.start()
 }
 
 // kill a process. It gets no answer to its requests in progress.

@@ -188,23 +188,24 @@ func (w *world) admit(t *ticket) error {
 		}
 	}
 
-	if t.process == w.doomed {
-		if w.stepsLeft--; w.stepsLeft < 0 {
+	if t.process.doomed {
+		if t.process.stepsLeft--; t.process.stepsLeft < 0 {
 			w.kill(t.process)
 			return nil
 		}
 	}
 
-	if n := len(w.steps); w.plan.armed && n == w.plan.step && !w.plan.struck {
-		if want := w.plan.want; want != "" && want != t.step.String() {
-			return fmt.Errorf("step %d is %q, was %q before the fault: the life is not deterministic", n, t.step, want)
+	if n := len(w.steps); w.plan.armed && w.plan.struck < len(w.plan.at) && n == w.plan.at[w.plan.struck].step {
+		d := w.plan.at[w.plan.struck]
+		if d.want != "" && d.want != t.step.String() {
+			return fmt.Errorf("step %d is %q, was %q before the fault: the life is not deterministic", n, t.step, d.want)
 		}
 
-		w.plan.struck = true
+		w.plan.struck++
 		w.reconcilesBefore = w.reconciles
-		w.tracef("%4d %d  %s: %s", n, t.process.id, t.step, w.plan.fault.name)
+		w.tracef("%4d %d  %s: %s", n, t.process.id, t.step, d.fault.name)
 
-		return w.plan.fault.strike(w, t)
+		return d.fault.strike(w, t)
 	}
 
 	if t.step.target == api && time.Now().Before(w.awayUntil) {

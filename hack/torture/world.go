@@ -53,14 +53,14 @@ type world struct {
 	retirements []retirement
 	awayUntil   time.Time
 
-	// doomed is a process that may take stepsLeft more steps.
-	doomed    *process
-	stepsLeft int
+	// denied counts the external resources that were made by calls that said
+	// something else.
+	denied int
 
 	// steps since the life proper began.
 	steps []step
 
-	// reconciles so far, those before the fault, and those before the last
+	// reconciles so far, those before the last fault, and those before the last
 	// change.
 	reconciles, reconcilesBefore, reconcilesChanged int
 
@@ -82,17 +82,11 @@ type world struct {
 	waiting []*ticket
 }
 
-// A plan says which fault strikes at which step.
+// A plan says which faults strike at which steps. struck counts those that have.
 type plan struct {
-	fault fault
-
-	// step that it strikes at, counted from 1. None if it's 0.
-	step int
-
-	// want is what the step has to be, if that is known.
-	want string
-
-	armed, struck bool
+	at     []disturbance
+	armed  bool
+	struck int
 }
 
 // A user has one managed resource.
