@@ -188,12 +188,12 @@ func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upst
 		Properties: map[string]string{"size": strconv.FormatInt(d.Spec.ForProvider.Size, 10)},
 	}
 
-	switch e.kind {
-	case tokenClient, planClient:
+	switch e.kind.goesBy() {
+	case tokenClient:
 		req.Token = asyncstate.Token(ctx)
 	case namedClient:
 		req.Name = meta.GetExternalName(mg)
-	case finderClient, connectClient, blindClient:
+	default:
 	}
 
 	r, err := session.Create(ctx, req)

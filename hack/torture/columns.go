@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"time"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -64,47 +65,31 @@ func clientKinds() []clientKind {
 
 // goesBy is the kind that determines outcomes in the same way.
 func (k clientKind) goesBy() clientKind {
-	switch k {
-	case connectClient:
-		return finderClient
-	case planClient:
-		return tokenClient
-	case tokenClient, finderClient, namedClient, blindClient:
-	}
-
-	return k
-}
-
-// canLookUp reports whether what a create made can be looked up although the client
-// said that it made nothing. A token is for the same create only.
-func (k clientKind) canLookUp() bool {
-	return k.goesBy() == finderClient || k == namedClient
+	return cmp.Or(map[clientKind]clientKind{connectClient: finderClient, planClient: tokenClient}[k], k)
 }
 
 // options of the sample's connectors for a client of this kind.
 func (k clientKind) options() []sample.Option {
-	switch k {
-	case tokenClient, planClient:
+	switch k.goesBy() {
+	case tokenClient:
 		return []sample.Option{sample.WithCreateTokens()}
 	case namedClient:
 		return []sample.Option{sample.WithDeterministicNames()}
-	case finderClient, connectClient, blindClient:
+	default:
+		return nil
 	}
-
-	return nil
 }
 
 // declares what a tracker is to know of a client of this kind.
 func (k clientKind) declares() []asyncstate.TrackerOption {
-	switch k {
-	case tokenClient, planClient:
+	switch k.goesBy() {
+	case tokenClient:
 		return []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
 	case namedClient:
 		return []asyncstate.TrackerOption{asyncstate.WithDeterministicNames()}
-	case finderClient, connectClient, blindClient:
+	default:
+		return nil
 	}
-
-	return nil
 }
 
 // Whose code is tested.
@@ -141,16 +126,15 @@ func columns() []column {
 			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
 				c := newConnector(p, k, syncMode)
 
-				switch k {
-				case finderClient, connectClient:
+				switch k.goesBy() {
+				case finderClient:
 					return newGraft(p, k, c, graft.WithCreateResolver(graft.FindWithConnector(c))), nil
 				case namedClient:
 					// What isn't there may be on its way.
 					return newGraft(p, k, c, graft.WithDeletionConfirmation(confirmations, confirmAfter)), nil
-				case tokenClient, planClient, blindClient:
+				default:
+					return newGraft(p, k, c), nil
 				}
-
-				return newGraft(p, k, c), nil
 			},
 		},
 		{

@@ -184,7 +184,7 @@ const maxOverlap = 25
 // errRefused is a cloud's answer that says that nothing happened.
 var errRefused = fmt.Errorf("%w: the quota is used up (injected)", cloud.ErrInvalid)
 
-// errDenied is an error that nobody has classified.
+// errDenied is an error that says nothing of an outcome.
 var errDenied = errors.New("cannot tag the resource (injected)")
 
 // lostAnswer is what the standard library says of an answer that didn't come.

@@ -18,20 +18,17 @@ type count struct {
 }
 
 func (c *count) add(p point, f finding) {
-	one := func(n *int, is bool) {
+	one := func(is bool) int {
 		if is {
-			*n++
+			return 1
 		}
+
+		return 0
 	}
 
-	one(&c.points, len(p.at) > 0)
-	one(&c.duplicates, f.duplicate)
-	one(&c.leaks, f.leak)
-	one(&c.lost, f.nameLost)
-	one(&c.stuck, f.stuck)
-	one(&c.stopped, f.stopped)
-	one(&c.misled, f.misled)
-	c.reconciles = max(c.reconciles, f.reconciles)
+	c.plus(count{
+		one(len(p.at) > 0), one(f.duplicate), one(f.leak), one(f.nameLost), one(f.stuck), one(f.stopped), one(f.misled), f.reconciles,
+	})
 }
 
 func (c *count) plus(o count) {

@@ -33,10 +33,11 @@ type finding struct {
 	// stopped: nothing is in progress, and a condition says what is unknown.
 	stopped bool
 
-	// misled: a create made something and said that it didn't, and there is nothing to
-	// look it up by. Then it is left behind, and made again, once for each such
-	// answer. That is neither a leak nor a duplicate: who is told that nothing was
-	// made can only make it.
+	// misled: a create made something and returned an error that says that it did not.
+	// With a finder, or a name that is known beforehand, Graft looks before it repeats
+	// that create or lets the object go, so such a life has to end as any other. A
+	// token belongs to the create that failed, and the last kind has nothing: there,
+	// for each such answer, one resource may be left behind and made again. No more.
 	misled bool
 
 	// reconciles from the last fault to rest.
@@ -88,9 +89,9 @@ func (w *world) judge(s story, rested bool) finding {
 		w.judgeExisting(&f, s, d, rested)
 	}
 
-	excused := w.denied
-	if w.kind.canLookUp() {
-		excused = 0
+	excused := 0
+	if k := w.kind.goesBy(); k == tokenClient || k == blindClient {
+		excused = w.denied
 	}
 
 	created, left := w.cloud.Stats(string(w.user.uid)).Created, w.unowned(d)
