@@ -29,8 +29,8 @@ type Attempt struct {
 }
 
 // A Finder looks up the external resource of a create that was interrupted, or that
-// failed and may have made one nevertheless. External clients implement it if the
-// external system can be searched.
+// failed after it had made one. External clients implement it if the external system
+// can be searched.
 type Finder = TypedFinder[resource.Managed]
 
 // A TypedFinder is a Finder for one type of managed resource.
