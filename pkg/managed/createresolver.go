@@ -60,13 +60,14 @@ const (
 // condition has the answer: what is found is deleted, and what surely does not exist
 // does not delay the deletion.
 //
-// f is asked where upstream would stop, or repeat a create, and nowhere else: not for what is paused,
-// or is deleted without its external resource, nor WithDeterministicExternalName,
-// which upstream takes for an answer. It is asked at most once a reconcile, is
-// given a copy of the managed resource, and has as long as WithTimeout says. What
-// is in the annotation graft.crossplane.io/async-operation is left to pkg/asyncstate.
-// It costs nothing as long as no create was interrupted, and one write, which
-// fails if anything about the managed resource has changed, for each that was.
+// f is asked where upstream would stop, or repeat a create, and nowhere else: not for
+// what is paused, or is deleted without its external resource, nor
+// WithDeterministicExternalName, which upstream takes for an answer. It is asked at
+// most once a reconcile, is given a copy of the managed resource, and has as long as
+// WithTimeout says. What is in the annotation graft.crossplane.io/async-operation is
+// left to pkg/asyncstate. It costs nothing as long as no create was interrupted or
+// failed, and one write, which fails if anything about the managed resource has
+// changed, for each that was interrupted, or had made something.
 //
 // To ask an external client that implements asyncstate.Finder, pass
 // FindWithConnector. WithCreateResolver panics if f is nil.
