@@ -52,7 +52,7 @@ const (
 	blindClient clientKind = "nothing"
 
 	// connectClient is a finder that takes the external name when it is connected,
-	// and sees nothing if it was set later.
+	// and sees nothing if it was set later. What it doesn't see is created at once.
 	connectClient clientKind = "connect"
 
 	// planClient sends a token, and plans in Observe: without that it panics.
@@ -179,6 +179,10 @@ func newUpstream(p *process, k clientKind, c upstream.ExternalConnector) reconci
 		)
 	}
 
+	if k == connectClient {
+		o = append(o, upstream.WithCreationGracePeriod(p.world.lag))
+	}
+
 	return upstream.NewReconciler(p.manager, sample.DatabaseManagedKind(), o...)
 }
 
@@ -196,6 +200,10 @@ func newGraft(p *process, k clientKind, c graft.ExternalConnector, more ...graft
 			graft.WithInitializers(graft.NewNameAsExternalName(p.manager.GetClient())),
 			graft.WithDeterministicExternalName(true),
 		)
+	}
+
+	if k == connectClient {
+		o = append(o, graft.WithCreationGracePeriod(p.world.lag))
 	}
 
 	return graft.NewReconciler(p.manager, sample.DatabaseManagedKind(), append(o, more...)...)

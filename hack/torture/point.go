@@ -20,12 +20,13 @@ type point struct {
 	at []disturbance
 }
 
-// A disturbance is a fault at one step.
+// A disturbance is a fault at one step, or at the next that suits it: after a first
+// fault, upstream's retries wait at random, and a life has not always the same steps.
 type disturbance struct {
 	fault fault
 
 	// step that the fault strikes at, counted from 1, and what step that is
-	// without this fault, if it is known.
+	// without any fault, if it is known.
 	step int
 	want string
 }

@@ -16,6 +16,11 @@ const (
 	// a look that a person is told not to wait for.
 	restAfter = pollInterval
 
+	// longestLook is how seldom an interrupted create is looked up at the most. As long
+	// as that goes on, there is no rest. A person alone knows more of one that is looked
+	// at less often.
+	longestLook = 5 * time.Minute
+
 	// maxReconciles and maxTime is how long it may take to come to rest. Absence is
 	// believed when an operation's deadline has passed, for each fault once.
 	maxReconciles = 100
@@ -195,8 +200,7 @@ func (w *world) admit(t *ticket) error {
 		}
 	}
 
-	if n := len(w.steps); w.plan.armed && w.plan.struck < len(w.plan.at) && n == w.plan.at[w.plan.struck].step {
-		d := w.plan.at[w.plan.struck]
+	if n, d := len(w.steps), w.plan.next(); d != nil && n >= d.step && d.fault.suits(t.step) {
 		if d.want != "" && d.want != t.step.String() {
 			return fmt.Errorf("step %d is %q, was %q before the fault: the life is not deterministic", n, t.step, d.want)
 		}

@@ -104,7 +104,12 @@ func disturbed(p point, steps []step, fs []fault) []point {
 	for i := p.last(); i < len(steps); i++ {
 		for _, f := range fs {
 			if f.suits(steps[i]) {
-				out = append(out, p.disturbed(disturbance{fault: f, step: i + 1, want: steps[i].String()}))
+				d := disturbance{fault: f, step: i + 1}
+				if len(p.at) == 0 {
+					d.want = steps[i].String()
+				}
+
+				out = append(out, p.disturbed(d))
 			}
 		}
 	}
@@ -153,8 +158,8 @@ func (p point) lead(t *testing.T, e environment, trace io.Writer) finding {
 
 	f := lead(t, p.story, p.column, p.kind, plan{at: p.at}, e, trace)
 
-	if f.err == nil && f.struck < len(p.at) {
-		f.err = fmt.Errorf("the life had fewer than %d steps: the fault didn't strike", p.at[f.struck].step)
+	if f.err == nil && len(p.at) > 0 && f.struck == 0 {
+		f.err = fmt.Errorf("the life had fewer than %d steps: the fault didn't strike", p.at[0].step)
 	}
 
 	return f

@@ -89,6 +89,15 @@ type plan struct {
 	struck int
 }
 
+// next returns the disturbance that comes next, or nil.
+func (p plan) next() *disturbance {
+	if !p.armed || p.struck == len(p.at) {
+		return nil
+	}
+
+	return &p.at[p.struck]
+}
+
 // A user has one managed resource.
 type user struct {
 	uid types.UID
@@ -317,15 +326,18 @@ func (w *world) atRest() bool {
 		return false
 	}
 
-	// An interrupted create may be looked up as seldom as a poll happens. That ends
-	// at its deadline.
-	if w.seen != nil && w.seen.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonInterrupted {
-		return false
+	soon := time.Now()
+
+	if w.seen != nil {
+		switch w.seen.GetCondition(asyncstate.TypeOperation).Reason {
+		case asyncstate.ReasonInterrupted, asyncstate.ReasonResultUnknown:
+			soon = soon.Add(longestLook)
+		}
 	}
 
 	for _, p := range w.alive() {
 		p.mu.Lock()
-		rests := !p.active && p.thaws.IsZero() && p.rests && p.due.After(time.Now())
+		rests := !p.active && p.thaws.IsZero() && p.rests && p.due.After(soon)
 		p.mu.Unlock()
 
 		if !rests {
