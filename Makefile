@@ -58,6 +58,13 @@ fork: ## Do to a release of Crossplane what the documentation tells its forks to
 torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
 	@cd hack && go run ./torture $(ARGS)
 
+.PHONY: torture-nightly
+torture-nightly: ## Run torture with five random seeds, and fail if one of them does
+	@cd hack && status=0; for seed in $$(od -An -N20 -tu4 /dev/urandom); do \
+		echo "torture with -seed $$seed"; \
+		go run ./torture -seed $$seed $(ARGS) || status=1; \
+	done; exit $$status
+
 # Upjet requires crossplane-runtime v2.2, so this runs in the tree of that line. The
 # tests wait most of the time, for shutdowns above all.
 UPJET_TREE := $(CURDIR)/bin/line/upjet

@@ -24,6 +24,7 @@ const (
 
 var (
 	_ asyncstate.Finder  = &finderExternal{}
+	_ asyncstate.Finder  = &lastingFinder{}
 	_ asyncstate.Resumer = &resumerExternal{}
 )
 
@@ -48,29 +49,62 @@ func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.
 		return nil, err
 	}
 
-	e = &candidExternal{TypedExternalClient: e}
-	finds := finderExternal{TypedExternalClient: e, world: c.world}
-	lasts := lastingExternal{TypedExternalClient: e, world: c.world, kind: c.kind}
+	candid := &candidExternal{TypedExternalClient: e, kind: c.kind, name: meta.GetExternalName(mg)}
+	finds := finderExternal{candidExternal: candid, world: c.world}
+	lasts := lastingExternal{candidExternal: candid, world: c.world}
 
-	switch {
-	case c.mode == syncMode && c.kind == finderClient:
+	switch finder := c.kind.goesBy() == finderClient; {
+	case c.mode == syncMode && finder:
 		return &finds, nil
 	case c.mode == syncMode:
-		return e, nil
+		return candid, nil
 	case c.kind == finderClient:
-		return &resumerExternal{lastingExternal: lasts, finds: finds}, nil
+		return &resumerExternal{lastingFinder{lastingExternal: lasts, finds: finds}}, nil
+	case finder:
+		return &lastingFinder{lastingExternal: lasts, finds: finds}, nil
 	default:
 		return &lasts, nil
 	}
 }
 
-// A candidExternal says so when it doesn't know whether it created something.
+// A candidExternal says so when it doesn't know whether it created something. It asks
+// of its caller what its kind does.
 type candidExternal struct {
 	upstream.TypedExternalClient[resource.Managed]
+
+	kind clientKind
+
+	// name that it was connected with, and whether it has made a plan.
+	name    string
+	planned bool
+}
+
+// nameless reports whether it knows of no external resource, whatever is known now.
+func (e *candidExternal) nameless() bool { return e.kind == connectClient && e.name == "" }
+
+// plan panics if there is none, as Terraform's clients do.
+func (e *candidExternal) plan() {
+	if e.kind == planClient && !e.planned {
+		panic("there is no plan: this client has not observed")
+	}
+}
+
+// Observe the external resource, and plan.
+func (e *candidExternal) Observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+	if e.nameless() {
+		return upstream.ExternalObservation{}, nil
+	}
+
+	o, err := e.TypedExternalClient.Observe(ctx, mg)
+	e.planned = err == nil
+
+	return o, err
 }
 
 // Create the external resource.
 func (e *candidExternal) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+	e.plan()
+
 	c, err := e.TypedExternalClient.Create(ctx, mg)
 	if asyncstate.OutcomeUnknown(err) {
 		err = fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err)
@@ -79,9 +113,27 @@ func (e *candidExternal) Create(ctx context.Context, mg resource.Managed) (upstr
 	return c, err
 }
 
+// Update the external resource.
+func (e *candidExternal) Update(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
+	e.plan()
+
+	return e.TypedExternalClient.Update(ctx, mg)
+}
+
+// Delete the external resource, or nothing.
+func (e *candidExternal) Delete(ctx context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
+	e.plan()
+
+	if e.nameless() {
+		return upstream.ExternalDelete{}, nil
+	}
+
+	return e.TypedExternalClient.Delete(ctx, mg)
+}
+
 // A finderExternal can look for what a create made, by who owns it.
 type finderExternal struct {
-	upstream.TypedExternalClient[resource.Managed]
+	*candidExternal
 
 	world *world
 }
@@ -111,14 +163,15 @@ func (e *finderExternal) Find(ctx context.Context, mg resource.Managed, a asyncs
 // A lastingExternal is a client whose Create doesn't return before the resource is
 // ready. It is for the background.
 type lastingExternal struct {
-	upstream.TypedExternalClient[resource.Managed]
+	*candidExternal
 
 	world *world
-	kind  clientKind
 }
 
 // Create the external resource, say its name as soon as it is known, and wait.
 func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+	e.plan()
+
 	session, err := e.world.cloud.NewSession(ctx, "")
 	if err != nil {
 		return upstream.ExternalCreation{}, fmt.Errorf("cannot log in to the cloud: %w", err)
@@ -135,12 +188,12 @@ func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upst
 		Properties: map[string]string{"size": strconv.FormatInt(d.Spec.ForProvider.Size, 10)},
 	}
 
-	switch e.kind {
+	switch e.kind.goesBy() {
 	case tokenClient:
 		req.Token = asyncstate.Token(ctx)
 	case namedClient:
 		req.Name = meta.GetExternalName(mg)
-	case finderClient, blindClient:
+	default:
 	}
 
 	r, err := session.Create(ctx, req)
@@ -187,17 +240,20 @@ func await(ctx context.Context, session *cloud.Session, id string) error {
 	}
 }
 
-// A resumerExternal can find what a create made, and go on waiting for it.
-type resumerExternal struct {
+// A lastingFinder can look for what a create made.
+type lastingFinder struct {
 	lastingExternal
 
 	finds finderExternal
 }
 
 // Find the external resource.
-func (e *resumerExternal) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+func (e *lastingFinder) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
 	return e.finds.Find(ctx, mg, a)
 }
+
+// A resumerExternal can go on waiting for it, too.
+type resumerExternal struct{ lastingFinder }
 
 // Resume waiting.
 func (e *resumerExternal) Resume(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) error {

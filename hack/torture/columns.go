@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"time"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -49,36 +50,46 @@ const (
 
 	// blindClient has nothing: the cloud makes up an id, and says it once.
 	blindClient clientKind = "nothing"
+
+	// connectClient is a finder that takes the external name when it is connected,
+	// and sees nothing if it was set later. What it doesn't see is created at once.
+	connectClient clientKind = "connect"
+
+	// planClient sends a token, and plans in Observe: without that it panics.
+	planClient clientKind = "plan"
 )
 
 func clientKinds() []clientKind {
-	return []clientKind{tokenClient, finderClient, namedClient, blindClient}
+	return []clientKind{tokenClient, finderClient, namedClient, blindClient, connectClient, planClient}
+}
+
+// goesBy is the kind that determines outcomes in the same way.
+func (k clientKind) goesBy() clientKind {
+	return cmp.Or(map[clientKind]clientKind{connectClient: finderClient, planClient: tokenClient}[k], k)
 }
 
 // options of the sample's connectors for a client of this kind.
 func (k clientKind) options() []sample.Option {
-	switch k {
+	switch k.goesBy() {
 	case tokenClient:
 		return []sample.Option{sample.WithCreateTokens()}
 	case namedClient:
 		return []sample.Option{sample.WithDeterministicNames()}
-	case finderClient, blindClient:
+	default:
+		return nil
 	}
-
-	return nil
 }
 
 // declares what a tracker is to know of a client of this kind.
 func (k clientKind) declares() []asyncstate.TrackerOption {
-	switch k {
+	switch k.goesBy() {
 	case tokenClient:
 		return []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
 	case namedClient:
 		return []asyncstate.TrackerOption{asyncstate.WithDeterministicNames()}
-	case finderClient, blindClient:
+	default:
+		return nil
 	}
-
-	return nil
 }
 
 // Whose code is tested.
@@ -96,8 +107,8 @@ type column struct {
 	// process's context.
 	build func(p *process, k clientKind) (reconcile.Reconciler, error)
 
-	// mayStop lists the kinds of clients that may end with a condition that asks
-	// a person. The others must never need one.
+	// mayStop lists how clients determine outcomes that may end with a condition
+	// that asks a person. The others must never need one.
 	mayStop []clientKind
 }
 
@@ -115,16 +126,15 @@ func columns() []column {
 			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
 				c := newConnector(p, k, syncMode)
 
-				switch k {
+				switch k.goesBy() {
 				case finderClient:
 					return newGraft(p, k, c, graft.WithCreateResolver(graft.FindWithConnector(c))), nil
 				case namedClient:
 					// What isn't there may be on its way.
 					return newGraft(p, k, c, graft.WithDeletionConfirmation(confirmations, confirmAfter)), nil
-				case tokenClient, blindClient:
+				default:
+					return newGraft(p, k, c), nil
 				}
-
-				return newGraft(p, k, c), nil
 			},
 		},
 		{
@@ -169,6 +179,10 @@ func newUpstream(p *process, k clientKind, c upstream.ExternalConnector) reconci
 		)
 	}
 
+	if k == connectClient {
+		o = append(o, upstream.WithCreationGracePeriod(p.world.lag))
+	}
+
 	return upstream.NewReconciler(p.manager, sample.DatabaseManagedKind(), o...)
 }
 
@@ -186,6 +200,10 @@ func newGraft(p *process, k clientKind, c graft.ExternalConnector, more ...graft
 			graft.WithInitializers(graft.NewNameAsExternalName(p.manager.GetClient())),
 			graft.WithDeterministicExternalName(true),
 		)
+	}
+
+	if k == connectClient {
+		o = append(o, graft.WithCreationGracePeriod(p.world.lag))
 	}
 
 	return graft.NewReconciler(p.manager, sample.DatabaseManagedKind(), append(o, more...)...)

@@ -6,7 +6,8 @@
 // server and every call of the cloud. Then it is led again for each step and each
 // fault that suits it. A crash takes the whole process: nothing of its memory is
 // left, and none of its goroutines ever reaches the API server or the cloud again.
-// What the cloud accepted is carried out. A new process then takes over.
+// What the cloud accepted is carried out. A new process then takes over. Some of these
+// lives, which a seed picks, are led once more with a second fault at a later step.
 //
 // Every life is led in a bubble of testing/synctest, so that time is simulated for
 // all code alike, and one goroutine at a time gets past the gate that is before

@@ -59,7 +59,7 @@ func faults() []fault {
 			name: "crash-before", suits: always,
 			strike: func(w *world, t *ticket) error {
 				w.kill(t.process)
-				return w.start()
+				return w.replace()
 			},
 		},
 		{
@@ -69,7 +69,7 @@ func faults() []fault {
 				w.rest()
 				w.kill(t.process)
 
-				return w.start()
+				return w.replace()
 			},
 		},
 		{
@@ -79,7 +79,7 @@ func faults() []fault {
 				w.kill(t.process)
 				w.arrivals = append(w.arrivals, arrival{at: time.Now().Add(inFlight), step: t.step, effect: t.effect})
 
-				return w.start()
+				return w.replace()
 			},
 		},
 		{
@@ -124,6 +124,17 @@ func faults() []fault {
 			strike: fails(func(step) verdict { return verdict{lost: lostAnswer()} }),
 		},
 		{
+			// The create made something and then failed, and its error is one that says
+			// that it made nothing.
+			name: "cloud-denied", suits: func(s step) bool { return s.creates },
+			strike: func(w *world, t *ticket) error {
+				w.denied++
+				w.release(t, verdict{lost: errDenied})
+
+				return nil
+			},
+		},
+		{
 			// The process is asked to stop in the middle of a request. The request
 			// takes effect, and its caller stops waiting for the answer.
 			name: "shutdown", suits: always,
@@ -132,7 +143,7 @@ func faults() []fault {
 				w.retirements = append(w.retirements, retirement{at: time.Now().Add(graceFor), process: t.process})
 				w.release(t, verdict{lost: t.ctx.Err()})
 
-				return w.start()
+				return w.replace()
 			},
 		},
 		{
@@ -144,11 +155,12 @@ func faults() []fault {
 			},
 		},
 		{
-			// A second process starts while the first one still runs.
+			// Another process starts while the others still run.
 			name: "failover", suits: always,
-			strike: func(w *world, t *ticket) error {
-				w.doomed = t.process
-				w.stepsLeft = 1 + w.rand.IntN(maxOverlap)
+			strike: func(w *world, _ *ticket) error {
+				for _, p := range w.alive() {
+					p.doomed, p.stepsLeft = true, 1+w.rand.IntN(maxOverlap)
+				}
 
 				return w.start()
 			},
@@ -171,6 +183,9 @@ const maxOverlap = 25
 
 // errRefused is a cloud's answer that says that nothing happened.
 var errRefused = fmt.Errorf("%w: the quota is used up (injected)", cloud.ErrInvalid)
+
+// errDenied is an error that says nothing of an outcome.
+var errDenied = errors.New("cannot tag the resource (injected)")
 
 // lostAnswer is what the standard library says of an answer that didn't come.
 func lostAnswer() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -20,11 +21,14 @@ Flags:
   -only PREFIX    Lead the lives only whose names begin so, for instance
                   create/sync, or delete/async/token.
   -sample N       Disturb them at N points only, which the seed picks.
+  -pairs N        Lead up to N of these lives again with a second fault, at a later
+                  step, which the seed picks. 4000 by default.
   -fault FAULT    Try this fault only. The fault stall is tried only if it is
                   asked for: a process does nothing for minutes, and then continues.
                   No reconciler can be entirely safe from that.
   -replay NAME    Lead one life and show its steps. NAME looks like
-                  create/sync/token/crash-after/7.
+                  create/sync/token/crash-after/7. It may go on with a second
+                  fault, at a later step: /api-lost/12.
   -side SIDE      Whose code to replay: graft (the default) or upstream.
   -seed N         Decides what is random. 1 by default.
   -lag DURATION   How long the cloud doesn't show what it has made. 0 by default.
@@ -46,6 +50,9 @@ func main() {
 	args := os.Args[1:]
 	os.Args = os.Args[:1]
 
+	// Lives are short, and each leaves a whole API server behind.
+	debug.SetGCPercent(400)
+
 	testing.Main(
 		func(string, string) (bool, error) { return true, nil },
 		[]testing.InternalTest{{Name: "torture", F: func(t *testing.T) { os.Exit(command(t, args, os.Stdout, os.Stderr)) }}},
@@ -57,7 +64,7 @@ type options struct {
 	only, replay, side string
 	fault              string
 	environment        environment
-	sample             int
+	sample, pairs      int
 	verbose            bool
 }
 
@@ -74,6 +81,7 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	flags.Uint64Var(&o.environment.seed, "seed", 1, "")
 	flags.DurationVar(&o.environment.lag, "lag", 0, "")
 	flags.IntVar(&o.sample, "sample", 0, "")
+	flags.IntVar(&o.pairs, "pairs", 4000, "")
 	flags.StringVar(&o.fault, "fault", "", "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 
@@ -106,7 +114,7 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 		return misused("there is no fault %q", o.fault)
 	}
 
-	s := sweep{columns: columns(), faults: fs, environment: o.environment, sample: o.sample, progress: stderr}
+	s := sweep{columns: columns(), faults: fs, environment: o.environment, sample: o.sample, pairs: o.pairs, progress: stderr}
 	if o.only != "" {
 		s.only = func(p point) bool { return strings.HasPrefix(p.name(), o.only) }
 	}

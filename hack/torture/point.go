@@ -10,28 +10,54 @@ import (
 // undisturbed is what a point has for a fault if nothing goes wrong.
 const undisturbed = "none"
 
-// A point names one life with one fault at one step.
+// A point names one life with the faults that happen in it, if any.
 type point struct {
 	story  story
 	column column
 	kind   clientKind
-	fault  fault
 
-	// step that the fault strikes at, and what step that is in the undisturbed
-	// life, if it is known.
+	// at is in the order of the steps.
+	at []disturbance
+}
+
+// A disturbance is a fault at one step, or at the next that suits it: after a first
+// fault, upstream's retries wait at random, and a life has not always the same steps.
+type disturbance struct {
+	fault fault
+
+	// step that the fault strikes at, counted from 1, and what step that is
+	// without any fault, if it is known.
 	step int
 	want string
 }
 
 // name of a point, without the side.
 func (p point) name() string {
-	parts := []string{p.story.name, string(p.column.mode), string(p.kind), undisturbed}
-	if p.step > 0 {
-		parts[3] = p.fault.name
-		parts = append(parts, strconv.Itoa(p.step))
+	parts := []string{p.story.name, string(p.column.mode), string(p.kind)}
+	if len(p.at) == 0 {
+		parts = append(parts, undisturbed)
+	}
+
+	for _, d := range p.at {
+		parts = append(parts, d.fault.name, strconv.Itoa(d.step))
 	}
 
 	return strings.Join(parts, "/")
+}
+
+// disturbed returns a copy of the point with one more fault.
+func (p point) disturbed(d disturbance) point {
+	p.at = append(slices.Clip(p.at), d)
+	return p
+}
+
+// last step that a fault strikes at, or 0.
+func (p point) last() int {
+	if len(p.at) == 0 {
+		return 0
+	}
+
+	return p.at[len(p.at)-1].step
 }
 
 // command that leads this life once more.
@@ -51,7 +77,7 @@ func (p point) command(e environment) string {
 // parse a point's name.
 func parse(name, side string, cs []column) (point, error) {
 	parts := strings.Split(name, "/")
-	if len(parts) < 4 || len(parts) > 5 || (len(parts) == 4) != (parts[3] == undisturbed) {
+	if len(parts) < 4 || (len(parts)%2 == 0) != (len(parts) == 4 && parts[3] == undisturbed) {
 		return point{}, fmt.Errorf("%q doesn't name a point: it has to look like create/sync/token/crash-after/7, or create/sync/token/%s", name, undisturbed)
 	}
 
@@ -74,22 +100,18 @@ func parse(name, side string, cs []column) (point, error) {
 		return p, fmt.Errorf("there is no kind of client %q", parts[2])
 	}
 
-	if len(parts) == 4 {
-		return p, nil
+	for rest := parts[3:]; len(rest) > 1; rest = rest[2:] {
+		if i = slices.IndexFunc(faults(), func(f fault) bool { return f.name == rest[0] }); i < 0 {
+			return p, fmt.Errorf("there is no fault %q", rest[0])
+		}
+
+		n, err := strconv.Atoi(rest[1])
+		if err != nil || n <= p.last() {
+			return p, fmt.Errorf("a step is a number from %d, not %q", p.last()+1, rest[1])
+		}
+
+		p = p.disturbed(disturbance{fault: faults()[i], step: n})
 	}
-
-	if i = slices.IndexFunc(faults(), func(f fault) bool { return f.name == parts[3] }); i < 0 {
-		return p, fmt.Errorf("there is no fault %q", parts[3])
-	}
-
-	p.fault = faults()[i]
-
-	n, err := strconv.Atoi(parts[4])
-	if err != nil || n < 1 {
-		return p, fmt.Errorf("a step is a number from 1, not %q", parts[4])
-	}
-
-	p.step = n
 
 	return p, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,11 @@ type process struct {
 	// dead is guarded by the world's lock.
 	dead bool
 
+	// doomed says that another process has taken its place, and that it takes
+	// stepsLeft more steps.
+	doomed    bool
+	stepsLeft int
+
 	mu sync.Mutex
 	// due is when the object is to be reconciled next, at the latest.
 	due      time.Time
@@ -58,8 +64,8 @@ type process struct {
 	thaws  time.Time
 	missed bool
 
-	// settled counts the reconciles in a row that asked for nothing but a poll.
-	settled int
+	// rests says that the last reconcile asked for nothing but a poll.
+	rests bool
 }
 
 // An outcome is what a reconcile returned.
@@ -93,6 +99,15 @@ func (w *world) start() error {
 	p.reconciler = r
 
 	return nil
+}
+
+// replace a process that ends, unless another has taken its place.
+func (w *world) replace() error {
+	if slices.ContainsFunc(w.alive(), func(p *process) bool { return !p.doomed && !p.stopped }) {
+		return nil
+	}
+
+	return w.start()
 }
 
 // kill a process. It gets no answer to its requests in progress.
@@ -199,27 +214,18 @@ func (p *process) collect() *outcome {
 	case o.err != nil || (o.result.Requeue && o.result.RequeueAfter == 0): //nolint:staticcheck // What upstream returns.
 		p.failures++
 		p.addAfter(min(firstBackoff<<min(p.failures-1, 10), lastBackoff))
-		p.settled = 0
+		p.rests = false
 	case o.result.RequeueAfter > 0:
 		p.failures = 0
 		p.addAfter(o.result.RequeueAfter)
-		p.rested(o.result.RequeueAfter >= pollInterval)
+		p.rests = o.result.RequeueAfter >= pollInterval
 	default:
 		p.failures = 0
 		p.addAfter(resyncEvery)
-		p.rested(true)
+		p.rests = true
 	}
 
 	return &o
-}
-
-func (p *process) rested(is bool) {
-	if !is {
-		p.settled = 0
-		return
-	}
-
-	p.settled++
 }
 
 // addAfter needs the lock.

@@ -9,13 +9,22 @@ import (
 )
 
 const (
-	// quietPolls is how many reconciles in a row have to change nothing before a
-	// life counts as at rest.
-	quietPolls = 2
+	// restAfter is how long nothing may change before a life counts as at rest, so
+	// that every poll and every retry has run that was due when something changed
+	// last: none is farther away than a poll interval. What only a later look puts
+	// right is stuck, since that is the resync, which providers have once an hour, or
+	// a look that a person is told not to wait for.
+	restAfter = pollInterval
 
-	// maxReconciles and maxTime is how long it may take to come to rest.
-	maxReconciles = 60
-	maxTime       = 12 * time.Hour
+	// longestLook is how seldom an interrupted create is looked up at the most. As long
+	// as that goes on, there is no rest. A person alone knows more of one that is looked
+	// at less often.
+	longestLook = 5 * time.Minute
+
+	// maxReconciles and maxTime is how long it may take to come to rest. Absence is
+	// believed when an operation's deadline has passed, for each fault once.
+	maxReconciles = 100
+	maxTime       = time.Hour
 )
 
 // rest waits until no goroutine can go on without time passing or a verdict.
@@ -40,7 +49,7 @@ type action func() error
 // settle lets things happen until nothing changes any more. It returns false if
 // that took too long.
 func (w *world) settle() (bool, error) {
-	w.quiet()
+	w.changed = time.Now()
 
 	began, budget := time.Now(), w.reconciles+maxReconciles
 
@@ -152,11 +161,15 @@ func (w *world) delay(t *ticket) {
 	t.notBefore = t.notBefore.Add(slow[w.rand.IntN(len(slow))])
 }
 
-// sleep until t, or until something happens earlier.
+// sleep until t, or until something happens earlier, which may be rest.
 func (w *world) sleep(t time.Time) {
 	d := resyncEvery
 	if !t.IsZero() {
 		d = time.Until(t)
+	}
+
+	if calm := time.Until(w.changed.Add(restAfter)); calm > 0 {
+		d = min(d, calm)
 	}
 
 	timer := time.NewTimer(d)
@@ -180,23 +193,23 @@ func (w *world) admit(t *ticket) error {
 		}
 	}
 
-	if t.process == w.doomed {
-		if w.stepsLeft--; w.stepsLeft < 0 {
+	if t.process.doomed {
+		if t.process.stepsLeft--; t.process.stepsLeft < 0 {
 			w.kill(t.process)
 			return nil
 		}
 	}
 
-	if n := len(w.steps); w.plan.armed && n == w.plan.step && !w.plan.struck {
-		if want := w.plan.want; want != "" && want != t.step.String() {
-			return fmt.Errorf("step %d is %q, was %q before the fault: the life is not deterministic", n, t.step, want)
+	if n, d := len(w.steps), w.plan.next(); d != nil && n >= d.step && d.fault.suits(t.step) {
+		if d.want != "" && d.want != t.step.String() {
+			return fmt.Errorf("step %d is %q, was %q before the fault: the life is not deterministic", n, t.step, d.want)
 		}
 
-		w.plan.struck = true
+		w.plan.struck++
 		w.reconcilesBefore = w.reconciles
-		w.tracef("%4d %d  %s: %s", n, t.process.id, t.step, w.plan.fault.name)
+		w.tracef("%4d %d  %s: %s", n, t.process.id, t.step, d.fault.name)
 
-		return w.plan.fault.strike(w, t)
+		return d.fault.strike(w, t)
 	}
 
 	if t.step.target == api && time.Now().Before(w.awayUntil) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -28,15 +29,16 @@ type sweep struct {
 	faults []fault
 
 	// lives is how many lives are led, and sample at how many points of those they
-	// are disturbed, picked by the seed. All, if it's 0.
-	lives, sample int
+	// are disturbed, picked by the seed. All, if it's 0. Of those, pairs are
+	// disturbed once more at most.
+	lives, sample, pairs int
 
 	// progress gets a line now and then.
 	progress io.Writer
 }
 
-// run all lives: the undisturbed ones first, to count their steps, and then those
-// with a fault at each of them.
+// run all lives: the undisturbed ones first, to count their steps, then those with a
+// fault at each of them, and then some of those with a second fault.
 func (s sweep) run(t *testing.T) []verdictOf {
 	var calm []point
 
@@ -57,7 +59,30 @@ func (s sweep) run(t *testing.T) []verdictOf {
 		points = append(points, disturbed(v.point, v.finding.steps, s.faults)...)
 	}
 
-	return append(out, s.lead(t, s.pick(points, s.sample))...)
+	once := s.lead(t, s.pick(points, s.sample))
+
+	return slices.Concat(out, once, s.lead(t, s.pick(s.twice(once), s.pairs)))
+}
+
+// twice returns points with a second fault: for each life that was led with one, one
+// of those that it can have.
+func (s sweep) twice(once []verdictOf) []point {
+	r := s.random()
+
+	var out []point
+
+	for _, v := range once {
+		if ps := disturbed(v.point, v.finding.steps, s.faults); len(ps) > 0 && s.pairs > 0 {
+			out = append(out, ps[r.IntN(len(ps))])
+		}
+	}
+
+	return out
+}
+
+// random numbers, which are the same for the same seed.
+func (s sweep) random() *rand.Rand {
+	return rand.New(rand.NewPCG(s.environment.seed, s.environment.seed)) //nolint:gosec // As it says.
 }
 
 // pick n of the points, or all if n is 0.
@@ -66,21 +91,25 @@ func (s sweep) pick(points []point, n int) []point {
 		return points
 	}
 
-	r := rand.New(rand.NewPCG(s.environment.seed, s.environment.seed)) //nolint:gosec // The same seed has to pick the same points.
-	r.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	s.random().Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
 
 	return points[:n]
 }
 
-// disturbed returns the points of a life that took these steps undisturbed.
+// disturbed returns the points of a life that took these steps, with one more fault
+// after those that it has.
 func disturbed(p point, steps []step, fs []fault) []point {
 	var out []point
 
-	for i, st := range steps {
+	for i := p.last(); i < len(steps); i++ {
 		for _, f := range fs {
-			if f.suits(st) {
-				p.fault, p.step, p.want = f, i+1, st.String()
-				out = append(out, p)
+			if f.suits(steps[i]) {
+				d := disturbance{fault: f, step: i + 1}
+				if len(p.at) == 0 {
+					d.want = steps[i].String()
+				}
+
+				out = append(out, p.disturbed(d))
 			}
 		}
 	}
@@ -127,10 +156,10 @@ func (p point) lead(t *testing.T, e environment, trace io.Writer) finding {
 	})
 	defer watchdog.Stop()
 
-	f := lead(t, p.story, p.column, p.kind, plan{fault: p.fault, step: p.step, want: p.want}, e, trace)
+	f := lead(t, p.story, p.column, p.kind, plan{at: p.at}, e, trace)
 
-	if f.err == nil && p.step > 0 && !f.struck {
-		f.err = fmt.Errorf("the life had fewer than %d steps: the fault didn't strike", p.step)
+	if f.err == nil && len(p.at) > 0 && f.struck == 0 {
+		f.err = fmt.Errorf("the life had fewer than %d steps: the fault didn't strike", p.at[0].step)
 	}
 
 	return f

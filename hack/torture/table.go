@@ -14,23 +14,21 @@ const maxReconcilesToRest = 40
 
 // A count is what is counted of one column in one row.
 type count struct {
-	points, duplicates, leaks, lost, stuck, stopped, reconciles int
+	points, duplicates, leaks, lost, stuck, stopped, misled, reconciles int
 }
 
 func (c *count) add(p point, f finding) {
-	one := func(n *int, is bool) {
+	one := func(is bool) int {
 		if is {
-			*n++
+			return 1
 		}
+
+		return 0
 	}
 
-	one(&c.points, p.step > 0)
-	one(&c.duplicates, f.duplicate)
-	one(&c.leaks, f.leak)
-	one(&c.lost, f.nameLost)
-	one(&c.stuck, f.stuck)
-	one(&c.stopped, f.stopped)
-	c.reconciles = max(c.reconciles, f.reconciles)
+	c.plus(count{
+		one(len(p.at) > 0), one(f.duplicate), one(f.leak), one(f.nameLost), one(f.stuck), one(f.stopped), one(f.misled), f.reconciles,
+	})
 }
 
 func (c *count) plus(o count) {
@@ -40,11 +38,12 @@ func (c *count) plus(o count) {
 	c.lost += o.lost
 	c.stuck += o.stuck
 	c.stopped += o.stopped
+	c.misled += o.misled
 	c.reconciles = max(c.reconciles, o.reconciles)
 }
 
 func (c *count) cells() []int {
-	return []int{c.points, c.duplicates, c.leaks, c.lost, c.stuck, c.stopped, c.reconciles}
+	return []int{c.points, c.duplicates, c.leaks, c.lost, c.stuck, c.stopped, c.misled, c.reconciles}
 }
 
 // A row is one life with one kind of client.
@@ -116,7 +115,7 @@ func violates(p point, f finding) string {
 		return f.err.Error()
 	case f.bad():
 		return strings.Join(f.why, "; ")
-	case f.stopped && !slices.Contains(p.column.mayStop, p.kind):
+	case f.stopped && !slices.Contains(p.column.mayStop, p.kind.goesBy()):
 		return "it waits for an operator, which is not needed: " + strings.Join(f.why, "; ")
 	case f.reconciles > maxReconcilesToRest:
 		return fmt.Sprintf("%d reconciles to rest, more than %d", f.reconciles, maxReconcilesToRest)
@@ -146,8 +145,8 @@ const (
 
 // print the table.
 func (r *report) print(w io.Writer) {
-	heads := []string{"points", "duplicates", "leaks", "names lost", "stuck", "stopped*", "reconciles"}
-	widths := []int{11, 10, 9, 10, 7, 9, 10}
+	heads := []string{"points", "duplicates", "leaks", "names lost", "stuck", "stopped*", "misled†", "reconciles"}
+	widths := []int{11, 10, 9, 10, 7, 9, 9, 10}
 
 	line := func(story, mode, kind string, cells []string) {
 		parts := []string{left(story, storyWidth), left(mode, modeWidth), left(kind, kindWidth)}
@@ -179,7 +178,9 @@ func (r *report) print(w io.Writer) {
 		"WithAsync. Upstream has the same clients; its asynchronous ones are of upjet's shape.\n")
 	fmt.Fprintf(w, "\n* Nothing is in progress, and a condition says that an operator has to determine\n"+
 		"  the outcome of the create: neither fine nor stuck. Reconciles are the most that\n"+
-		"  were needed after a fault.\n")
+		"  were needed after a fault.\n"+
+		"† The client said of a create that it made nothing, although it did, and can't look\n"+
+		"  it up: what it made is left behind, once for each such answer.\n")
 }
 
 func pairs(u, g *count) []string {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -31,7 +32,7 @@ func TestSample(t *testing.T) {
 
 	fs := slices.DeleteFunc(faults(), func(f fault) bool { return f.optional })
 
-	for _, v := range (sweep{columns: graft, faults: fs, environment: e, lives: *livesFlag, sample: *sampleFlag}).run(t) {
+	for _, v := range (sweep{columns: graft, faults: fs, environment: e, lives: *livesFlag, sample: *sampleFlag, pairs: *sampleFlag}).run(t) {
 		if text := violates(v.point, v.finding); text != "" {
 			t.Errorf("%s: %s\n%s", v.point.name(), text, v.point.command(e))
 		}
@@ -106,7 +107,7 @@ func leadAt(t *testing.T, name, side string, cs []column, seed uint64) finding {
 	e := environment{seed: seed}
 
 	for _, p := range disturbed(calm, calm.lead(t, e, nil).steps, faults()) {
-		if p.fault.name == fault && strings.HasPrefix(p.want, string(cloudAPI)+" "+op+" ") {
+		if d := p.at[0]; d.fault.name == fault && strings.HasPrefix(d.want, string(cloudAPI)+" "+op+" ") {
 			return p.lead(t, e, nil)
 		}
 	}
@@ -150,6 +151,19 @@ func TestDetects(t *testing.T) {
 				return inner.Reconcile(ctx, req)
 			}}
 		})
+	}
+
+	// asleep does nothing at first, and asks to be called again later.
+	asleep := func(d time.Duration) func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
+		return func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
+			return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
+				if time.Since(p.world.began) < d {
+					return reconcile.Result{RequeueAfter: d}, nil
+				}
+
+				return inner.Reconcile(ctx, req)
+			}}
+		}
 	}
 
 	cases := map[string]struct {
@@ -217,6 +231,18 @@ func TestDetects(t *testing.T) {
 			}),
 			life: "create/sync/token/" + undisturbed,
 			want: func(f finding) bool { return f.stuck },
+		},
+		"RightAtTheNextPoll": {
+			reason:  "A poll that is due is waited for, although nothing happens until then.",
+			columns: broken(asleep(pollInterval)),
+			life:    "create/sync/token/" + undisturbed,
+			want:    func(f finding) bool { return !f.bad() },
+		},
+		"RightLater": {
+			reason:  "What only a later look than a poll puts right is stuck.",
+			columns: broken(asleep(pollInterval + time.Second)),
+			life:    "create/sync/token/" + undisturbed,
+			want:    func(f finding) bool { return f.stuck },
 		},
 		"Panic": {
 			reason: "A reconciler that panics doesn't bring the harness down.",
@@ -294,14 +320,21 @@ func TestPointNames(t *testing.T) {
 			name:   "delete/async/name/none", side: upstreamSide,
 			command: "go run ./torture -replay delete/async/name/none -side upstream -seed 3",
 		},
-		"NoStep":     {reason: "A fault strikes somewhere.", name: "create/sync/token/crash-after", side: graftSide, err: true},
-		"StepOfNone": {reason: "No fault strikes nowhere.", name: "create/sync/token/none/3", side: graftSide, err: true},
-		"BadStep":    {reason: "Steps are counted from 1.", name: "create/sync/token/crash-after/0", side: graftSide, err: true},
-		"NoSuchLife": {reason: "A life that isn't there.", name: "live/sync/token/none", side: graftSide, err: true},
-		"NoSuchMode": {reason: "A mode that isn't there.", name: "create/slow/token/none", side: graftSide, err: true},
-		"NoSuchKind": {reason: "A kind that isn't there.", name: "create/sync/magic/none", side: graftSide, err: true},
-		"NoFault":    {reason: "A fault that isn't there.", name: "create/sync/token/flood/2", side: graftSide, err: true},
-		"Empty":      {reason: "Nothing names nothing.", side: graftSide, err: true},
+		"TwoFaults": {
+			reason: "A second fault follows the first.",
+			name:   "create/sync/plan/crash-after/7/api-lost/12", side: graftSide,
+			command: "go run ./torture -replay create/sync/plan/crash-after/7/api-lost/12 -seed 3",
+		},
+		"WrongOrder":  {reason: "The second fault is at a later step.", name: "create/sync/token/crash-after/7/api-lost/7", side: graftSide, err: true},
+		"HalfASecond": {reason: "Each fault has a step.", name: "create/sync/token/crash-after/7/api-lost", side: graftSide, err: true},
+		"NoStep":      {reason: "A fault strikes somewhere.", name: "create/sync/token/crash-after", side: graftSide, err: true},
+		"StepOfNone":  {reason: "No fault strikes nowhere.", name: "create/sync/token/none/3", side: graftSide, err: true},
+		"BadStep":     {reason: "Steps are counted from 1.", name: "create/sync/token/crash-after/0", side: graftSide, err: true},
+		"NoSuchLife":  {reason: "A life that isn't there.", name: "live/sync/token/none", side: graftSide, err: true},
+		"NoSuchMode":  {reason: "A mode that isn't there.", name: "create/slow/token/none", side: graftSide, err: true},
+		"NoSuchKind":  {reason: "A kind that isn't there.", name: "create/sync/magic/none", side: graftSide, err: true},
+		"NoFault":     {reason: "A fault that isn't there.", name: "create/sync/token/flood/2", side: graftSide, err: true},
+		"Empty":       {reason: "Nothing names nothing.", side: graftSide, err: true},
 	}
 
 	for name, tc := range cases {
@@ -374,7 +407,7 @@ func TestTable(t *testing.T) {
 	cs := columns()
 
 	at := func(c column, k clientKind, n int) point {
-		return point{story: st, column: c, kind: k, fault: faults()[0], step: n}
+		return point{story: st, column: c, kind: k, at: []disturbance{{fault: faults()[0], step: n}}}
 	}
 
 	vs := []verdictOf{
@@ -392,9 +425,9 @@ func TestTable(t *testing.T) {
 	r.explain(&out, environment{seed: 5}, false)
 
 	for _, want := range []string{
-		"create sync token 2 : 1 1 : 0 1 : 0 0 : 0 0 : 0 1 : 0 12 : 3",
-		"sync name - : 1 - : 0 - : 0 - : 0 - : 0 - : 1 - : 0",
-		"all 2 : 2 1 : 0 1 : 0 0 : 0 0 : 0 1 : 1 12 : 3",
+		"create sync token 2 : 1 1 : 0 1 : 0 0 : 0 0 : 0 1 : 0 0 : 0 12 : 3",
+		"sync name - : 1 - : 0 - : 0 - : 0 - : 0 - : 1 - : 0 - : 0",
+		"all 2 : 2 1 : 0 1 : 0 0 : 0 0 : 0 1 : 1 0 : 0 12 : 3",
 		"go run ./torture -replay create/sync/name/crash-before/1 -seed 5",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {

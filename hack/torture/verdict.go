@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
@@ -31,12 +33,19 @@ type finding struct {
 	// stopped: nothing is in progress, and a condition says what is unknown.
 	stopped bool
 
-	// reconciles from the fault to rest.
+	// misled: a create made something and returned an error that says that it did not.
+	// With a finder, or a name that is known beforehand, Graft looks before it repeats
+	// that create or lets the object go, so such a life has to end as any other. A
+	// token belongs to the create that failed, and the last kind has nothing: there,
+	// for each such answer, one resource may be left behind and made again. No more.
+	misled bool
+
+	// reconciles from the last fault to rest.
 	reconciles int
 
-	// steps that were taken, and whether the fault struck.
+	// steps that were taken, and how many faults struck.
 	steps  []step
-	struck bool
+	struck int
 
 	// why it isn't fine, in words.
 	why []string
@@ -80,12 +89,19 @@ func (w *world) judge(s story, rested bool) finding {
 		w.judgeExisting(&f, s, d, rested)
 	}
 
-	stats := w.cloud.Stats(string(w.user.uid))
-	if stats.Created > 1 {
-		f.because(&f.duplicate, "%d external resources were created", stats.Created)
+	excused := 0
+	if k := w.kind.goesBy(); k == tokenClient || k == blindClient {
+		excused = w.denied
 	}
 
-	if left := w.unowned(d); len(left) > 0 && !f.stopped {
+	created, left := w.cloud.Stats(string(w.user.uid)).Created, w.unowned(d)
+	f.misled = excused > 0 && (created > 1 || len(left) > 0)
+
+	if created > 1+excused {
+		f.because(&f.duplicate, "%d external resources were created", created)
+	}
+
+	if len(left) > excused && !f.stopped {
 		f.because(&f.leak, "will never be deleted: %s", strings.Join(left, ", "))
 	}
 
@@ -102,23 +118,14 @@ func (w *world) judgeExisting(f *finding, s story, d *sample.Database, rested bo
 		return
 	}
 
-	named := false
-	for _, r := range there {
-		named = named || meta.GetExternalName(d) == r.ID
-	}
-
-	if !named {
+	i := slices.IndexFunc(there, func(r cloud.Resource) bool { return meta.GetExternalName(d) == r.ID })
+	if i < 0 {
 		f.because(&f.nameLost, "the external name is %q, there is %s", meta.GetExternalName(d), w.inventory())
 		return
 	}
 
-	if len(there) > 1 {
-		// It is a duplicate then, and no need to say more.
-		return
-	}
-
-	if ready := d.GetCondition(xpv2.TypeReady); ready.Status != corev1.ConditionTrue || sizeOf(there[0]) != s.size || !rested {
-		f.because(&f.stuck, "at rest %t, size %d, want %d: %s", rested, sizeOf(there[0]), s.size, conditions(d))
+	if ready := d.GetCondition(xpv2.TypeReady); ready.Status != corev1.ConditionTrue || sizeOf(there[i]) != s.size || !rested {
+		f.because(&f.stuck, "at rest %t, size %d, want %d: %s", rested, sizeOf(there[i]), s.size, conditions(d))
 	}
 }
 

@@ -53,23 +53,24 @@ type world struct {
 	retirements []retirement
 	awayUntil   time.Time
 
-	// doomed is a process that may take stepsLeft more steps.
-	doomed    *process
-	stepsLeft int
+	// denied counts the external resources that were made by calls that said
+	// something else.
+	denied int
 
 	// steps since the life proper began.
 	steps []step
 
-	// reconciles so far, those before the fault, and those before the last
+	// reconciles so far, those before the last fault, and those before the last
 	// change.
 	reconciles, reconcilesBefore, reconcilesChanged int
 
 	// touched says that the object may have been written to since it was seen.
 	// seen is the object as the watch has delivered it. shape is the state that
-	// was compared last, to detect changes.
+	// was compared last, to detect changes, and changed when it was another.
 	touched   bool
 	seen      *sample.Database
 	shape     string
+	changed   time.Time
 	predicate predicate.Predicate
 
 	trace io.Writer
@@ -81,17 +82,20 @@ type world struct {
 	waiting []*ticket
 }
 
-// A plan says which fault strikes at which step.
+// A plan says which faults strike at which steps. struck counts those that have.
 type plan struct {
-	fault fault
+	at     []disturbance
+	armed  bool
+	struck int
+}
 
-	// step that it strikes at, counted from 1. None if it's 0.
-	step int
+// next returns the disturbance that comes next, or nil.
+func (p plan) next() *disturbance {
+	if !p.armed || p.struck == len(p.at) {
+		return nil
+	}
 
-	// want is what the step has to be, if that is known.
-	want string
-
-	armed, struck bool
+	return &p.at[p.struck]
 }
 
 // A user has one managed resource.
@@ -257,7 +261,7 @@ func (w *world) observe() error {
 	if shape := w.look(); shape != w.shape {
 		w.shape = shape
 		w.reconcilesChanged = w.reconciles
-		w.quiet()
+		w.changed = time.Now()
 	}
 
 	return nil
@@ -283,15 +287,6 @@ func (w *world) watch() error {
 	w.seen, w.touched = d, false
 
 	return nil
-}
-
-// quiet restarts the count of polls in which nothing changes.
-func (w *world) quiet() {
-	for _, p := range w.processes {
-		p.mu.Lock()
-		p.settled = 0
-		p.mu.Unlock()
-	}
 }
 
 // told reports whether the watch of a provider delivers this change.
@@ -320,24 +315,29 @@ func (w *world) look() string {
 	return fmt.Sprintf("%s %v", version, w.cloud.Inventory())
 }
 
-// atRest reports whether nothing relevant happens any more.
+// atRest reports whether nothing relevant happens any more: for a while nothing has
+// changed, although everything ran that was due, and no process wants to look soon.
 func (w *world) atRest() bool {
 	w.mu.Lock()
 	waiting := len(w.waiting)
 	w.mu.Unlock()
 
-	if waiting > 0 || len(w.arrivals)+len(w.retirements) > 0 {
+	if waiting > 0 || len(w.arrivals)+len(w.retirements) > 0 || time.Since(w.changed) < restAfter {
 		return false
 	}
 
-	// An interrupted create that is still looked up asks for no more than a poll does.
-	if w.seen != nil && w.seen.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonInterrupted {
-		return false
+	soon := time.Now()
+
+	if w.seen != nil {
+		switch w.seen.GetCondition(asyncstate.TypeOperation).Reason {
+		case asyncstate.ReasonInterrupted, asyncstate.ReasonResultUnknown:
+			soon = soon.Add(longestLook)
+		}
 	}
 
 	for _, p := range w.alive() {
 		p.mu.Lock()
-		rests := !p.active && p.thaws.IsZero() && p.settled >= quietPolls && p.due.After(time.Now())
+		rests := !p.active && p.thaws.IsZero() && p.rests && p.due.After(soon)
 		p.mu.Unlock()
 
 		if !rests {

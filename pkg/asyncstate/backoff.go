@@ -1,6 +1,10 @@
 package asyncstate
 
-import "time"
+import (
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+)
 
 // retryAt returns when an operation that ended without success may be tried once
 // more.
@@ -12,6 +16,16 @@ func (t *Tracker) retryAt(r *record) time.Time {
 	}
 
 	return r.Ended.Add(doubled(t.firstBackoff, t.lastBackoff, r.Failures))
+}
+
+// backoff returns how much longer the operation of mg that comes after r has to wait. r
+// is nil if there was none. A changed spec ends the wait.
+func (t *Tracker) backoff(mg resource.Managed, r *record) time.Duration {
+	if r == nil || r.Generation != mg.GetGeneration() {
+		return 0
+	}
+
+	return time.Until(t.retryAt(r))
 }
 
 // doubled returns how long to wait after something happened n times: first, twice

@@ -119,7 +119,7 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 	}
 
 	switch {
-	case r == nil, t.neverStarted(r), r.Phase == phaseFailed:
+	case r == nil, t.neverStarted(r), r.Phase == phaseFailed && !e.looksUp(mg, r):
 		t.sightings.Forget(mg.GetUID())
 		return e.observe(ctx, mg, r)
 	case r.settledElsewhere(mg):
@@ -238,11 +238,8 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 		return e.withDetails(mg, o), nil
 	}
 
-	// A changed spec ends the wait.
-	if r != nil && r.Generation == mg.GetGeneration() {
-		if wait := time.Until(t.retryAt(r)); wait > 0 {
-			return e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
-		}
+	if wait := t.backoff(mg, r); wait > 0 {
+		return e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
 	}
 
 	if !e.acquire(mg) {

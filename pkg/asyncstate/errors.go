@@ -17,7 +17,8 @@ var (
 	// ErrOutcomeUnknown is for external clients to return, or to wrap, from a
 	// Create whose request may have been carried out although it failed: the
 	// answer was lost. Any other error means that nothing was created, as in
-	// upstream, except for panics and those that OutcomeUnknown describes.
+	// upstream, except for panics and those that OutcomeUnknown describes. A Finder
+	// is asked even so, before the create is repeated or the managed resource goes.
 	ErrOutcomeUnknown = errors.New("the outcome of the operation is not known")
 
 	// ErrNotInOperation is returned by what can be called in an operation only:

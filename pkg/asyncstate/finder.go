@@ -28,8 +28,9 @@ type Attempt struct {
 	Started time.Time
 }
 
-// A Finder looks up the external resource of a create that was interrupted. External
-// clients implement it if the external system can be searched.
+// A Finder looks up the external resource of a create that was interrupted, or that
+// failed after it had made one. External clients implement it if the external system
+// can be searched.
 type Finder = TypedFinder[resource.Managed]
 
 // A TypedFinder is a Finder for one type of managed resource.

@@ -62,7 +62,7 @@ func (t *Tracker) decide(i interruption, f Finding, err error) interrupted.Answe
 func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
 	t := e.tracker
 
-	if resume := resumerOf(e.inner); resume != nil && r.Handle != "" {
+	if resume := resumerOf(e.inner); resume != nil && r.Handle != "" && r.Phase != phaseFailed {
 		return e.again(ctx, mg, r, interruptedResumed, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 			return nil, resume(ctx, mg, r.attempt())
 		})
@@ -92,7 +92,7 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		case interrupted.Unknown:
 			return managed.ExternalObservation{}, e.unknown(ctx, mg, i, a, "the provider cannot tell yet whether there is an external resource")
 		case interrupted.Wait, interrupted.Absent:
-			if !t.idempotent || meta.WasDeleted(mg) {
+			if !t.idempotent || meta.WasDeleted(mg) || r.Phase == phaseFailed {
 				return e.absent(ctx, mg, i, a)
 			}
 		}
@@ -117,6 +117,13 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 	default:
 		return e.repeat(ctx, mg, r)
 	}
+}
+
+// looksUp reports whether the external resource of r is looked up although r failed:
+// when the next create is due, or the object may go. The error may be that of a step
+// after the one that made the resource.
+func (e *external[M]) looksUp(mg M, r *record) bool {
+	return r.Type == Create && !r.Named && finderOf(e.inner) != nil && (meta.WasDeleted(mg) || e.tracker.backoff(mg, r) <= 0)
 }
 
 // settle the record of a create that turned out to have succeeded.

@@ -526,3 +526,72 @@ func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.
 
 	return c.findingClient.Find(ctx, mg, a)
 }
+
+// A create may fail after it made something, with an error that says nothing of it.
+func TestFailedCreate_IsLookedUp(t *testing.T) {
+	errTag := errors.New("cannot tag the resource")
+
+	cases := map[string]struct {
+		reason   string
+		options  []asyncstate.TrackerOption
+		refused  bool
+		deleting bool
+
+		creates, left int
+	}{
+		"Wanted":     {reason: "A Finder is asked before a create that failed is repeated.", creates: 1, left: 1},
+		"WithTokens": {reason: "Also if there are tokens, since the next attempt has another.", options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, creates: 1, left: 1},
+		"Deleted":    {reason: "It is asked before an object goes whose create failed.", deleting: true, creates: 1},
+		"Refused":    {reason: "What was not made is absent at once, and made after the backoff.", refused: true, creates: 2, left: 1},
+		"RefusedWithTokens": {
+			reason: "An attempt that failed is not repeated with its token.", options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()},
+			refused: true, creates: 2, left: 1,
+		},
+		"RefusedAndDeleted": {reason: "There is nothing to delete.", refused: true, deleting: true, creates: 1},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, finder, bucket("b"))
+				w.options = tc.options
+				w.cloud.takes = 0
+
+				once := func() error {
+					w.cloud.refuse, w.cloud.lose = nil, nil
+					return errTag
+				}
+
+				if tc.refused {
+					w.cloud.refuse = func(asyncstate.Type) error { return once() }
+				} else {
+					w.cloud.lose = once
+				}
+
+				p := w.start()
+				defer w.end()
+
+				pass(0)
+
+				if tc.deleting {
+					w.delete("b")
+				}
+
+				// Sooner than an interrupted create would be believed to be over.
+				pass(time.Minute)
+
+				if !w.gone() {
+					reconciled(t, p, "b")
+				}
+
+				if n, got := w.cloud.count(asyncstate.Create), w.cloud.ownedBy("uid-1"); n != tc.creates || len(got) != tc.left || w.gone() != tc.deleting {
+					t.Fatalf("\n%s\n%d creates, want %d; the cloud has %v", tc.reason, n, tc.creates, got)
+				}
+
+				if b := w.get("b"); !tc.deleting && meta.GetExternalName(b) != w.cloud.names()[0] {
+					t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, w.cloud.names(), describe(b))
+				}
+			})
+		})
+	}
+}

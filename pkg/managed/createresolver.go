@@ -50,18 +50,24 @@ const (
 // A Create that failed without an answer (asyncstate.OutcomeUnknown) is resolved,
 // too: upstream would take it to have created nothing, and create again.
 //
+// A Create that failed with any other error may have created the external resource
+// and failed at a later step. So f is asked before the create is repeated, and before
+// a managed resource that is being deleted goes. That create has ended: if there surely
+// is no external resource, nothing waits.
+//
 // The condition CreateResolved and events say which it is, and what to do. While
 // the managed resource is being deleted the same is asked, and the Deleting
 // condition has the answer: what is found is deleted, and what surely does not exist
 // does not delay the deletion.
 //
-// f is asked where upstream would stop, and nowhere else: not for what is paused,
-// or is deleted without its external resource, nor WithDeterministicExternalName,
-// which upstream takes for an answer. It is asked at most once a reconcile, is
-// given a copy of the managed resource, and has as long as WithTimeout says. What
-// is in the annotation graft.crossplane.io/async-operation is left to pkg/asyncstate.
-// It costs nothing as long as no create was interrupted, and one write, which
-// fails if anything about the managed resource has changed, for each that was.
+// f is asked where upstream would stop, or repeat a create, and nowhere else: not for
+// what is paused, or is deleted without its external resource, nor
+// WithDeterministicExternalName, which upstream takes for an answer. It is asked at
+// most once a reconcile, is given a copy of the managed resource, and has as long as
+// WithTimeout says. What is in the annotation graft.crossplane.io/async-operation is
+// left to pkg/asyncstate. It costs nothing as long as no create was interrupted or
+// failed, and one write, which fails if anything about the managed resource has
+// changed, for each that was interrupted, or had made something.
 //
 // To ask an external client that implements asyncstate.Finder, pass
 // FindWithConnector. WithCreateResolver panics if f is nil.
@@ -95,7 +101,7 @@ func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) Reconcil
 		}
 
 		return layer{
-			external: func(next external) external { return &resolvedExternal{external: next} },
+			external: func(next external) external { return &resolvedExternal{external: next, resolver: c} },
 			initializer: func(next Initializer) Initializer {
 				return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
 			},
@@ -130,6 +136,34 @@ func ResolveAfter(d time.Duration) CreateResolverOption {
 // since that can be found out.
 type resolvedExternal struct {
 	external
+
+	resolver *createResolver
+}
+
+// Observe the external resource, and look it up if the last create failed and it is not
+// there: the error may have been that of a later step.
+func (e *resolvedExternal) Observe(ctx context.Context, c *call) (observation, error) {
+	o, err := e.external.Observe(ctx, c)
+	if err != nil || o.ResourceExists || !e.resolver.failed(c) {
+		return o, err
+	}
+
+	f, err := e.resolver.find(ctx, c.mg)
+
+	switch {
+	case err != nil:
+		return observation{}, errors.Wrap(err, "cannot look up the external resource of a create that failed")
+	case f.Found():
+		if err := e.resolver.found(ctx, c.Session, c.mg, f.ExternalName); err != nil {
+			return observation{}, err
+		}
+
+		return observation{}, seam.Conflict(c.mg, "the external name was stored after the provider was connected")
+	case !f.Absent():
+		return observation{}, errors.New("it is unknown whether the create that failed created an external resource")
+	}
+
+	return o, nil
 }
 
 // Create the external resource.
@@ -157,6 +191,9 @@ type createResolver struct {
 
 	// asked is when the finder was first asked about a create.
 	asked memory[question]
+
+	// answered says that the finder was asked in this reconcile.
+	answered seam.Slot[bool]
 }
 
 // A question is about one create.
@@ -225,8 +262,24 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 	return nil
 }
 
+// failed reports whether the last create was seen to fail, and either another or the
+// end of the managed resource may follow.
+func (c *createResolver) failed(ca *call) bool {
+	mg := ca.mg
+	if answered := c.answered.Find(ca.Session); answered != nil && *answered || c.deterministic || recorded(mg) {
+		return false
+	}
+
+	pending := meta.GetExternalCreatePending(mg)
+
+	return meta.GetExternalCreateSucceeded(mg).Before(pending) && !meta.GetExternalCreateFailed(mg).Before(pending) &&
+		(meta.WasDeleted(mg) || seam.Allows(mg, xpv2.ManagementActionCreate))
+}
+
 // find calls the finder with a copy of mg.
 func (c *createResolver) find(ctx context.Context, mg resource.Managed) (asyncstate.Finding, error) {
+	*c.answered.In(seam.From(ctx)) = true
+
 	// What the finder does to the managed resource must not be stored.
 	o, ok := mg.DeepCopyObject().(resource.Managed)
 	if !ok {
@@ -266,8 +319,8 @@ func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource
 		overwrote(c.log, c.record, mg, meta.AnnotationKeyExternalName, had, name)
 	}
 
-	c.log.Debug("Found the external resource of an interrupted create", "uid", mg.GetUID(), "external-name", name)
-	c.record.Event(mg, event.Normal(reasonResolvedCreate, fmt.Sprintf("The external resource of an interrupted create was found: %q", name), "external-name", name))
+	c.log.Debug("Found the external resource of an earlier create", "uid", mg.GetUID(), "external-name", name)
+	c.record.Event(mg, event.Normal(reasonResolvedCreate, fmt.Sprintf("The external resource of an earlier create was found: %q", name), "external-name", name))
 	c.resolved(s, mg)
 
 	return nil

@@ -679,10 +679,15 @@ func TestCreateResolverAfterLostAnswer(t *testing.T) {
 			fails:    errors.Wrap(asyncstate.ErrOutcomeUnknown, "502"),
 			resolves: true, creates: 1, finds: 1,
 		},
-		"Refused": {
-			reason:   "Any other means what it means to upstream.",
-			fails:    errors.New("quota exceeded"),
-			resolves: true, creates: 2,
+		"Unclassified": {
+			reason:   "Any other may be that of a later step: it is looked up before the create is repeated.",
+			fails:    errors.New("cannot tag the bucket"),
+			resolves: true, creates: 1, finds: 1,
+		},
+		"UnclassifiedWithoutResolver": {
+			reason:  "Without a resolver it means what it means to upstream.",
+			fails:   errors.New("cannot tag the bucket"),
+			creates: 2,
 		},
 		"NoResolver": {
 			reason:  "Without a resolver every error means what it means to upstream.",
@@ -727,6 +732,113 @@ func TestCreateResolverAfterLostAnswer(t *testing.T) {
 
 			if b := get(t, a); meta.GetExternalName(b) != fmt.Sprintf("id-%d", tc.creates) || b.GetCondition(xpv2.TypeReady).Status != corev1.ConditionTrue {
 				t.Errorf("\n%s\nwant what was created last, got %q, %v", tc.reason, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady))
+			}
+		})
+	}
+}
+
+// What is looked up for a create that failed decides what happens next.
+func TestCreateResolver_FailedCreate(t *testing.T) {
+	begun, ended := seam.Stamp(newClock().now.Add(-time.Minute)), seam.Stamp(newClock().now.Add(-time.Second))
+	failed := func(b *testkit.Bucket) {
+		meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalCreatePending: begun, meta.AnnotationKeyExternalCreateFailed: ended})
+	}
+
+	type want struct {
+		Finds, Creates, Deletes int
+
+		Name, Synced string
+		Gone         bool
+	}
+
+	cases := map[string]struct {
+		reason string
+		object *testkit.Bucket
+		finder *seeker
+		opts   []ReconcilerOption
+		exists string
+		want   want
+	}{
+		"Found": {
+			reason: "It is managed under its name, and the provider is connected with it.",
+			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
+			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
+		"FoundWhileDeleted": {
+			reason: "It is deleted with the managed resource.",
+			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
+			want: want{Finds: 1, Deletes: 1, Gone: true},
+		},
+		"Absent": {
+			reason: "A create that was seen to end needs no patience.",
+			object: bucket(failed), finder: &seeker{finding: asyncstate.Absent()},
+			want: want{Finds: 1, Creates: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
+		"AbsentWhileDeleted": {
+			reason: "There is nothing to delete.",
+			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{finding: asyncstate.Absent()},
+			want: want{Finds: 1, Gone: true},
+		},
+		"Unknown": {
+			reason: "As long as it is unknown nothing is created.",
+			object: bucket(failed), finder: &seeker{},
+			want: want{Finds: 3, Synced: "unknown whether the create that failed"},
+		},
+		"FindFails": {
+			reason: "Nor if it can't be looked up.",
+			object: bucket(failed), finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
+			want: want{Finds: 3, Synced: "cannot look up the external resource of a create that failed: boom"},
+		},
+		"FindFailsWhileDeleted": {
+			reason: "The managed resource stays until it is known.",
+			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{err: errors.New("boom")},
+			want: want{Finds: 3, Synced: "boom"},
+		},
+		"Exists": {
+			reason: "What is there need not be looked up.",
+			object: bucket(failed, named("id-1")), finder: &seeker{}, exists: "id-1",
+			want: want{Name: "id-1", Synced: "ReconcileSuccess"},
+		},
+		"Succeeded": {
+			reason: "A create that succeeded later made what is missing now.",
+			object: bucket(failed, annotated(meta.AnnotationKeyExternalCreateSucceeded, ended), named("id-0")), finder: &seeker{},
+			want: want{Creates: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
+		"Deterministic": {
+			reason: "A name that is known beforehand needs no look-up.",
+			object: bucket(failed, named("id-0")), finder: &seeker{}, opts: []ReconcilerOption{WithDeterministicExternalName(true)},
+			want: want{Creates: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, x, c := testkit.NewAPI(tc.object), newOutside(), newClock()
+			if tc.exists != "" {
+				x.regions[tc.exists] = ""
+			}
+
+			r := newBucketReconciler(a, append(tc.opts, c.option(), connects(x.client()), WithCreateResolver(tc.finder))...)
+
+			for range 3 {
+				if _, err := r.Reconcile(context.Background(), request()); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			got := want{Finds: len(tc.finder.asked), Creates: x.creates, Deletes: x.deletes, Gone: true}
+
+			if b := get(t, a); b.GetName() != "" {
+				synced := b.GetCondition(xpv2.TypeSynced)
+				got.Gone, got.Name, got.Synced = false, meta.GetExternalName(b), string(synced.Reason)+synced.Message
+			}
+
+			if strings.Contains(got.Synced, tc.want.Synced) {
+				got.Synced = tc.want.Synced
+			}
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
