@@ -145,7 +145,7 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		"DeterministicAbsent": {
 			reason: "It made nothing, and a second one of that name cannot be made.",
 			kind:   deterministic, recorded: interrupted,
-			want: asyncstate.ReasonFinished, name: "of-uid-1", creates: 2,
+			want: asyncstate.ReasonFinished, name: "of-uid-1", creates: 3,
 		},
 		"Refused": {
 			reason: "That the recorded create failed says nothing of upstream's.",
@@ -209,16 +209,16 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 					w.delete("b")
 				}
 
-				// A second process finds what the first one leaves.
-				for range 2 {
-					p = w.start()
+				// The first process dies, too.
+				p = w.start()
+				_, _ = p.reconcile("b")
+				pass(3 * time.Minute)
+				p.kill()
+				p = w.start()
 
-					for range 8 {
-						_, _ = p.reconcile("b")
-						pass(15 * time.Minute)
-					}
-
-					p.kill()
+				for range 8 {
+					_, _ = p.reconcile("b")
+					pass(15 * time.Minute)
 				}
 
 				b := w.get("b")
