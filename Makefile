@@ -65,15 +65,16 @@ torture-nightly: ## Run torture with five random seeds, and fail if one of them 
 		go run ./torture -seed $$seed $(ARGS) || status=1; \
 	done; exit $$status
 
-# Upjet requires crossplane-runtime v2.2, so this runs in the tree of that line. The
-# tests wait most of the time, for shutdowns above all.
+# Upjet requires crossplane-runtime v2.2, so its modules are tested and linted in the
+# tree of that line.
 UPJET_TREE := $(CURDIR)/bin/line/upjet
 
+# The tests wait most of the time, for shutdowns above all.
 .PHONY: upjet
-upjet: controlplane ## Kill a provider that upjet generated, without Graft and with it, in memory and for real
-	cd hack && go run ./line -runtime v2.2.1 -write -o "$(UPJET_TREE)"
+upjet: controlplane upjet-tree ## Kill a provider that upjet generated, without Graft and with it, in memory and for real
 	cd "$(UPJET_TREE)/pkg/upjet" && go test ./...
 	cd "$(UPJET_TREE)/hack/upjet" && go test -tags upjet,integration -count=1 -parallel 16 -timeout 30m -v .
+
 .PHONY: mutants
 mutants: tools ## Say which changes to a package its tests miss (PKG=./pkg/watch N=100 SEED=1; ALSO for more tests)
 	@cd hack && go run ./mutants -pkg $(PKG) -also '$(ALSO)' -n $(N) -seed $(SEED) $(ARGS)
@@ -91,12 +92,17 @@ newest: ## Build and test with the newest crossplane-runtime there is, and say w
 	@hack/tools/newest.sh
 
 .PHONY: lint
-lint: tools ## Run the linters, check the words, and look for known vulnerabilities
+lint: tools upjet-tree ## Run the linters, check the words, and look for known vulnerabilities
 	@hack/tools/words.sh
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; \
 		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork ./... && \
 			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" ./...); \
+	done
+	@set -e; for m in pkg/upjet hack/upjet; do \
+		echo "lint $$m"; \
+		(cd "$(UPJET_TREE)/$$m" && \
+			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" --build-tags upjet,integration ./...); \
 	done
 	@hack/tools/vulncheck.sh "$(CURDIR)/bin/govulncheck" $(MODULES)
 
@@ -111,6 +117,10 @@ bench: ## Run the benchmarks (BENCH=regexp for some of them)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./pkg/...
 
 # Helpers without a line in help.
+
+.PHONY: upjet-tree
+upjet-tree:
+	@cd hack && go run ./line -runtime v2.2.1 -write -o "$(UPJET_TREE)"
 
 .PHONY: controlplane
 controlplane:

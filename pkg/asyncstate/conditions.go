@@ -59,7 +59,7 @@ const (
 	messageWaiting = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried. " +
 		"To retry at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
 
-	messageUnknown = "The create started at %s with token %s was interrupted, and %v: %s. " +
+	messageUnknown = "The create started at %s%s was interrupted, and %v: %s. " +
 		"Look for the external resource in the external system. Then remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending +
 		"; if it exists, set " + meta.AnnotationKeyExternalName + " to its name in the same command."
 )

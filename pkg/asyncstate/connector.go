@@ -118,6 +118,10 @@ func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObserv
 		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, personAgain, err)
 	}
 
+	if r != nil && r.superseded(mg) {
+		r = t.announcedElsewhere(mg)
+	}
+
 	switch {
 	case r == nil, t.neverStarted(r), r.Phase == phaseFailed && !e.looksUp(mg, r):
 		t.sightings.Forget(mg.GetUID())
@@ -324,6 +328,8 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 	// together with upstream's announcement of the create.
 	if r == nil || !t.neverStarted(r) || r.Type != Create {
 		r = t.next(mg, Create, r)
+		r.Announced = nil
+
 		if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
 			return c, err
 		}

@@ -113,5 +113,10 @@ func (r resultUnknown) Unwrap() error { return ErrResultUnknown }
 // outcomeUnknownOf returns an error that says of which create the outcome is unknown,
 // why, and what a person can do.
 func outcomeUnknownOf(r *record, why string) error {
-	return resultUnknown{fmt.Sprintf(messageUnknown, seam.Stamp(r.Started.Time), r.Token, ErrResultUnknown, why)}
+	token := ""
+	if r.Token != "" {
+		token = " with token " + r.Token
+	}
+
+	return resultUnknown{fmt.Sprintf(messageUnknown, seam.Stamp(r.Started.Time), token, ErrResultUnknown, why)}
 }

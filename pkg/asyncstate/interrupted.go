@@ -75,6 +75,9 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 
 	i := t.interruption(mg, r)
 
+	// A create whose token is not known cannot be repeated.
+	idempotent := t.idempotent && r.Token != ""
+
 	if find := finderOf(e.inner); find != nil && !r.Named {
 		f, err := find(ctx, mg, r.attempt())
 		if err == nil && f.Found() {
@@ -92,13 +95,13 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		case interrupted.Unknown:
 			return managed.ExternalObservation{}, e.unknown(ctx, mg, i, a, "the provider cannot tell yet whether there is an external resource")
 		case interrupted.Wait, interrupted.Absent:
-			if !t.idempotent || meta.WasDeleted(mg) || r.Phase == phaseFailed {
+			if !idempotent || meta.WasDeleted(mg) || r.Phase == phaseFailed {
 				return e.absent(ctx, mg, i, a)
 			}
 		}
 	}
 
-	if !r.Named && !t.deterministic && !t.idempotent {
+	if !r.Named && !t.deterministic && !idempotent {
 		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonResultUnknown, personAgain, outcomeUnknownOf(r, "this provider cannot look it up"))
 	}
 
@@ -111,7 +114,7 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		return o, err
 	case o.ResourceExists:
 		return e.settle(ctx, mg, r)
-	case (r.Named || t.deterministic) && (meta.WasDeleted(mg) || !t.idempotent && !t.deterministic):
+	case (r.Named || t.deterministic) && (meta.WasDeleted(mg) || !idempotent && !t.deterministic):
 		// Without a name, only repeating the create tells what to delete.
 		return e.absent(ctx, mg, i, t.decide(i, Absent(), nil))
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,7 +225,12 @@ func TestClockIsBehind(t *testing.T) {
 				w, p := crashed(t, k, 6*time.Minute)
 				defer w.end()
 
-				w.edit("b", func(b *testkit.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour)) })
+				w.edit("b", func(b *testkit.Bucket) {
+					pending := func() string { return `"pending":"` + b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] }
+					had := pending()
+					meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour))
+					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: strings.Replace(record(b), had, pending(), 1)})
+				})
 
 				for range 3 {
 					reconciled(t, p, "b")

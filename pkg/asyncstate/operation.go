@@ -205,18 +205,20 @@ func (op *Operation) status() (Status, bool) {
 // next returns the record of the operation that comes after had, which is nil if
 // there is nothing to come after.
 func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
-	now := metav1.NewTime(time.Now())
+	now, announced := metav1.NewTime(time.Now()), announcedOn(o)
 
 	r := &record{
-		Version:  recordVersion,
-		UID:      o.GetUID(),
-		Type:     typ,
-		Phase:    phaseRunning,
-		Attempt:  1,
-		Token:    string(uuid.NewUUID()),
-		Holder:   t.holder,
-		Started:  now,
-		Deadline: metav1.NewTime(now.Add(t.timeout)),
+		Version:   recordVersion,
+		UID:       o.GetUID(),
+		Type:      typ,
+		Phase:     phaseRunning,
+		Attempt:   1,
+		Token:     string(uuid.NewUUID()),
+		Holder:    t.holder,
+		Pending:   pendingOn(o),
+		Announced: &announced,
+		Started:   now,
+		Deadline:  metav1.NewTime(now.Add(t.timeout)),
 
 		Generation: o.GetGeneration(),
 	}
@@ -232,12 +234,27 @@ func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
 	return r
 }
 
+// announcedElsewhere returns what is known of a create that a provider without Graft
+// announced. Its token is not known.
+func (t *Tracker) announcedElsewhere(o client.Object) *record {
+	r := t.next(o, Create, nil)
+	r.Token, r.Holder = "", ""
+	r.Started = metav1.NewTime(meta.GetExternalCreatePending(o))
+	r.Deadline = metav1.NewTime(r.Started.Add(t.timeout))
+
+	return r
+}
+
 // again returns the record of the same attempt, made once more by this tracker.
 func (t *Tracker) again(had *record) *record {
 	r, now := *had, metav1.NewTime(time.Now())
 	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, phaseRunning, true, nil
 	r.Abandoned = false
 	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(t.timeout))
+
+	if r.Token == "" {
+		r.Token = string(uuid.NewUUID())
+	}
 
 	return &r
 }

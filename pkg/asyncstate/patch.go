@@ -31,9 +31,7 @@ func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) 
 
 	// What it has instead of a record was met by Observe.
 	if had, err := recordOf(o); err == nil {
-		r, a := t.next(o, Create, had), announcedOn(o)
-		r.Announced = &a
-		meta.AddAnnotations(o, map[string]string{AnnotationKeyOperation: r.text()})
+		meta.AddAnnotations(o, map[string]string{AnnotationKeyOperation: t.next(o, Create, had).text()})
 	}
 }
 

@@ -58,9 +58,13 @@ type record struct {
 	// process.
 	Holder string `json:"holder"`
 
-	// Announced is what upstream's annotations said of earlier creates when this
-	// one was announced. It is missing unless the announcement and the record were
-	// stored together.
+	// Pending is what upstream's annotation said when the record was made: which
+	// create was the last one that was announced.
+	Pending string `json:"pending,omitempty"`
+
+	// Announced is what upstream's annotations said then of creates that had ended.
+	// It is missing if upstream says that a create has succeeded as soon as it has
+	// begun.
 	Announced *announced `json:"announced,omitempty"`
 
 	// Generation of the object when it began.
@@ -104,6 +108,30 @@ func announcedOn(o client.Object) announced {
 	return announced{Succeeded: clean(a[meta.AnnotationKeyExternalCreateSucceeded], 64), Failed: clean(a[meta.AnnotationKeyExternalCreateFailed], 64)}
 }
 
+// pendingOn returns which create upstream's annotation says was announced last. It is
+// empty if upstream does not take it for an announcement.
+func pendingOn(o client.Object) string {
+	if meta.GetExternalCreatePending(o).IsZero() {
+		return ""
+	}
+
+	return o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+}
+
+// superseded reports whether upstream's annotations say that a create was announced
+// after the record was made, and has not ended: a provider without Graft was
+// interrupted. Whatever the record is of says nothing about that create.
+//
+// A clock that is behind announces what seems to have ended before. So it matters more
+// that the annotations changed than what time they say.
+func (r *record) superseded(o client.Object) bool {
+	if p := pendingOn(o); p == "" || p == r.Pending {
+		return false
+	}
+
+	return meta.ExternalCreateIncomplete(o) || r.Announced != nil && *r.Announced == announcedOn(o)
+}
+
 // settledElsewhere reports whether upstream's annotations say that the recorded
 // create has ended, although its record is still there: a provider without Graft, or
 // a person, has settled it meanwhile.
@@ -115,7 +143,7 @@ func (r *record) settledElsewhere(o client.Object) bool {
 	switch {
 	case r.Type != Create || r.Phase == phaseFailed:
 		return false
-	case o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] == "":
+	case pendingOn(o) == "":
 		// Upstream's own message asks for that.
 		return true
 	case meta.ExternalCreateIncomplete(o):
@@ -123,9 +151,8 @@ func (r *record) settledElsewhere(o client.Object) bool {
 	case r.Announced != nil:
 		return *r.Announced != announcedOn(o)
 	default:
-		// Plain upstream says that a create has succeeded as soon as it has begun.
 		// Only another create, announced later, says anything of this one.
-		return meta.GetExternalCreatePending(o).After(r.Started.Time)
+		return pendingOn(o) != r.Pending
 	}
 }
 

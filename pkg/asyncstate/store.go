@@ -202,11 +202,16 @@ func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 			r.Named = true
 		}
 
-		rec.Value = r.text()
-
 		if r.Type == Create && r.Phase == phaseFailed {
-			cs = append(cs, failed(op.object, op.endedAt))
+			c := failed(op.object, op.endedAt)
+			cs = append(cs, c)
+
+			if r.Announced != nil {
+				r.Announced = &announced{Succeeded: r.Announced.Succeeded, Failed: c.Value}
+			}
 		}
+
+		rec.Value = r.text()
 	}
 
 	return append(cs, rec), op.options()

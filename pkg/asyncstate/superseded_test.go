@@ -1,0 +1,239 @@
+package asyncstate_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+)
+
+// A record says nothing of a create that upstream announced after it, and that was
+// interrupted, too.
+func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
+	interrupted := func(t *testing.T, w *world, p *process) {
+		t.Helper()
+		reconciled(t, p, "b")
+		pass(3 * time.Minute)
+	}
+
+	// made by the create of the record, before the external resource was deleted.
+	made := func(t *testing.T, w *world, p *process) {
+		t.Helper()
+		reconciled(t, p, "b")
+		pass(6 * time.Minute)
+		w.cloud.set(func(c *fakeCloud) { clear(c.resources) })
+	}
+
+	refused := func(t *testing.T, w *world, p *process) {
+		t.Helper()
+		w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+		reconciled(t, p, "b")
+		synctest.Wait()
+		w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+	}
+
+	updating := func(t *testing.T, w *world, p *process) {
+		t.Helper()
+		reconciled(t, p, "b")
+		pass(11 * time.Minute)
+		reconciled(t, p, "b")
+		w.edit("b", func(b *testkit.Bucket) {
+			b.Generation++
+			b.Spec.ForProvider.Region = "elsewhere"
+		})
+		reconciled(t, p, "b")
+		pass(time.Minute)
+		w.cloud.set(func(c *fakeCloud) { clear(c.resources) })
+		w.edit("b", func(b *testkit.Bucket) { meta.SetExternalName(b, "") })
+	}
+
+	cases := map[string]struct {
+		reason  string
+		kind    clientKind
+		options []asyncstate.TrackerOption
+
+		// recorded leaves a record.
+		recorded func(t *testing.T, w *world, p *process)
+
+		// kept is set if the annotations of the earlier create stay. Upstream's
+		// message asks to remove external-create-pending.
+		kept bool
+
+		// clock says by how much upstream's was ahead.
+		clock time.Duration
+
+		// theirs is what upstream's create made, if anything.
+		theirs string
+
+		deleting bool
+
+		want    xpv2.ConditionReason
+		name    string
+		creates int // of operations
+	}{
+		"Nothing": {
+			reason: "The client cannot look it up.",
+			kind:   nothing, recorded: interrupted, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"Token": {
+			reason: "To repeat the create of the record makes a second external resource.",
+			kind:   token, recorded: interrupted, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"TokenClockBehind": {
+			reason: "As above, if upstream's clock is an hour behind.",
+			kind:   token, recorded: interrupted, clock: -time.Hour, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"TokenClockFarAhead": {
+			reason: "As above, if upstream's clock is ten years ahead.",
+			kind:   token, recorded: interrupted, clock: 10 * 365 * 24 * time.Hour, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"TokenKept": {
+			reason: "As above, under upstream's option for deterministic names, which does not stop.",
+			kind:   token, recorded: interrupted, kept: true, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"TokenDeleted": {
+			reason: "To repeat the create of the record leaks what upstream's made.",
+			kind:   token, recorded: interrupted, theirs: "theirs", deleting: true,
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"Resumer": {
+			reason: "The handle is that of another create.",
+			kind:   resumer, recorded: made, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"Named": {
+			reason: "The name is that of another create.",
+			kind:   namedMid, recorded: made, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, name: "id-1", creates: 1,
+		},
+		"Finder": {
+			reason: "It is found.",
+			kind:   finder, recorded: interrupted, theirs: "theirs",
+			want: asyncstate.ReasonFinished, name: "theirs", creates: 1,
+		},
+		"FinderWithTokens": {
+			reason: "As above: the token of the record is that of another create.",
+			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, theirs: "theirs",
+			want: asyncstate.ReasonFinished, name: "theirs", creates: 1,
+		},
+		"FinderAbsent": {
+			reason: "It made nothing, and is made once absence is believed.",
+			kind:   finder, recorded: interrupted,
+			want: asyncstate.ReasonFinished, name: "id-1", creates: 2,
+		},
+		"FinderWithTokensAbsent": {
+			reason: "As above: without its token it cannot be repeated earlier.",
+			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted,
+			want: asyncstate.ReasonFinished, name: "id-1", creates: 2,
+		},
+		"Deterministic": {
+			reason: "It is observed by its name.",
+			kind:   deterministic, recorded: interrupted, theirs: "of-uid-1",
+			want: asyncstate.ReasonFinished, creates: 1,
+		},
+		"DeterministicAbsent": {
+			reason: "It made nothing, and a second one of that name cannot be made.",
+			kind:   deterministic, recorded: interrupted,
+			want: asyncstate.ReasonFinished, name: "of-uid-1", creates: 3,
+		},
+		"Refused": {
+			reason: "That the recorded create failed says nothing of upstream's.",
+			kind:   nothing, recorded: refused, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"RefusedClockBehind": {
+			reason: "As above, if upstream's clock is an hour behind.",
+			kind:   nothing, recorded: refused, kept: true, clock: -time.Hour, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"RefusedFinder": {
+			reason: "It is found.",
+			kind:   finder, recorded: refused, theirs: "theirs",
+			want: asyncstate.ReasonFinished, name: "theirs", creates: 1,
+		},
+		"Updating": {
+			reason: "Nor does an update of what was deleted meanwhile.",
+			kind:   nothing, recorded: updating, theirs: "theirs",
+			want: asyncstate.ReasonResultUnknown, creates: 1,
+		},
+		"UpdatingFinder": {
+			reason: "It is found.",
+			kind:   finder, recorded: updating, theirs: "theirs",
+			want: asyncstate.ReasonFinished, name: "theirs", creates: 1,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tc.kind, bucket("b"))
+				w.manual, w.options = true, tc.options
+				p := w.start()
+				defer w.end()
+
+				tc.recorded(t, w, p)
+				p.kill()
+				pass(time.Minute)
+
+				old := record(w.get("b"))
+				if old == "" {
+					t.Fatalf("\n%s\nThere is no record: %s", tc.reason, describe(w.get("b")))
+				}
+
+				w.edit("b", func(b *testkit.Bucket) {
+					if !tc.kept {
+						meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
+					}
+
+					meta.SetExternalCreatePending(b, time.Now().Add(tc.clock))
+
+					if tc.theirs != "" {
+						w.cloud.set(func(c *fakeCloud) {
+							c.resources[tc.theirs] = &external{owner: "uid-1", region: b.Spec.ForProvider.Region}
+						})
+					}
+				})
+
+				if tc.deleting {
+					w.delete("b")
+				}
+
+				// The first process dies, too.
+				p = w.start()
+				_, _ = p.reconcile("b")
+				pass(3 * time.Minute)
+				p.kill()
+				p = w.start()
+
+				for range 8 {
+					_, _ = p.reconcile("b")
+					pass(15 * time.Minute)
+				}
+
+				b := w.get("b")
+				if got, n := reason(b, asyncstate.TypeOperation), w.cloud.count(asyncstate.Create); got != tc.want || meta.GetExternalName(b) != tc.name || n != tc.creates || len(w.cloud.ownedBy("uid-1")) != 1 {
+					t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.ownedBy("uid-1"), describe(b))
+				}
+
+				if stops := tc.want == asyncstate.ReasonResultUnknown; stops == (record(b) == "") {
+					t.Errorf("\n%s\nThe record: %s", tc.reason, describe(b))
+				}
+
+				if m := condition(b, asyncstate.TypeOperation); strings.Contains(m, "with token") {
+					t.Errorf("\n%s\nThe token of the record is that of another create: %s", tc.reason, m)
+				}
+			})
+		})
+	}
+}
