@@ -76,40 +76,22 @@ func TestThousandDeletions(t *testing.T) {
 	inParallel(t, lanes, n, func(i int) error {
 		return s.Delete(t.Context(), object(xappKind(), "", xrs[i].GetName()), client.PropagationPolicy(metav1.DeletePropagationForeground))
 	})
-	called := time.Since(began)
-
-	var seen latencies
 
 	for _, xr := range xrs {
-		seen = append(seen, w.until(t, xr.GetName(), "it is being deleted", isDeleting).at.Sub(began))
 		w.until(t, xr.GetName(), "it says what it waits for", func(s sight) bool {
 			return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == "0 of 1 dependents deleted, 0%. Database/"+xr.GetName()+" since T: held by example.org/other."
 		})
 	}
 
-	t.Logf("%d objects were deleted in %s; all say so after %s, and why after %s", n, called.Round(time.Millisecond), seen.of(1).Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d objects were deleted, and all say why after %s", n, time.Since(began).Round(time.Millisecond))
 
 	// They stay as they are, and are looked at every now and then.
-	states, looks, since := w.len(), map[client.Object]int{}, time.Now()
-
-	for _, xr := range xrs {
-		looks[xr] = x.count(xr)
-	}
+	states := w.len()
 
 	x.wait(t, 2, xrs...)
 
 	if n := w.len() - states; n != 0 {
 		t.Errorf("%d writes while nothing changes", n)
-	}
-
-	for xr, n := range looks {
-		// What happened to it before may be news to a cache that is busy.
-		got, elapsed := x.count(xr)-n, time.Since(since)
-		_, events, _ := shownSince(w.of(xr.GetName()))
-
-		if most := int(elapsed/interval) + 1 + events; got > most {
-			t.Fatalf("%s: %d reconciles in %s, want at most %d", xr.GetName(), got, elapsed, most)
-		}
 	}
 
 	inParallel(t, lanes, n, func(i int) error {
@@ -121,7 +103,7 @@ func TestThousandDeletions(t *testing.T) {
 	}
 
 	// Graft's and the inner reconciler's, as far as it can be told.
-	var accepted, refused, visible, finalizers, rounds, events []int
+	var accepted []int
 
 	elapsed, writes := time.Since(began), writesOf(tr.since(wrote))
 
@@ -131,8 +113,7 @@ func TestThousandDeletions(t *testing.T) {
 		shown, happened, said := shownSince(w.of(name))
 		passes := x.count(xr) - before[xr]
 
-		accepted, refused, visible = append(accepted, made.status), append(refused, made.refused), append(visible, shown)
-		finalizers, rounds, events = append(finalizers, made.metadata), append(rounds, passes), append(events, happened)
+		accepted = append(accepted, made.status)
 
 		if want := saidOf(name); !isSubsequence(said, want) || shown != len(said) {
 			t.Errorf("%s: want each of these said once, if at all, and in this order:\n%s\ngot %d changes, to:\n%s", name, strings.Join(want, "\n"), shown, strings.Join(said, "\n"))
@@ -151,8 +132,16 @@ func TestThousandDeletions(t *testing.T) {
 		}
 	}
 
-	t.Logf("of %d objects in %s: status writes %s, refused writes %s, visible changes %s, writes of finalizers %s, events %s, reconciles %s",
-		n, elapsed.Round(time.Millisecond), spread(accepted), spread(refused), spread(visible), spread(finalizers), spread(events), spread(rounds))
+	t.Logf("of %d objects in %s: %.2f status writes each, at most %d", n, elapsed.Round(time.Millisecond), float64(sum(accepted))/n, slices.Max(accepted))
+}
+
+func sum(list []int) int {
+	out := 0
+	for _, n := range list {
+		out += n
+	}
+
+	return out
 }
 
 // A written counts the writes of an object's metadata and status, and those refused.
@@ -223,14 +212,4 @@ func shownSince(seen []sight) (changes, events int, said []string) {
 	}
 
 	return changes, events, said
-}
-
-// spread says how large numbers are.
-func spread(list []int) string {
-	sum := 0
-	for _, n := range list {
-		sum += n
-	}
-
-	return fmt.Sprintf("%.2f (at most %d)", float64(sum)/float64(len(list)), slices.Max(list))
 }

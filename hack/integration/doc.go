@@ -1,8 +1,8 @@
-// Package integration holds the tests that need a real kube-apiserver: the
-// failures that Graft ends, upstream beside Graft from the same provider code,
-// with a manager, a cache and two workers a kind; what Graft relies on of an API
-// server and no fake can prove; and a provider among other writers and failing
-// requests.
+// Package integration holds the tests that need a real kube-apiserver: what Graft
+// relies on of an API server, a namespace controller and a garbage collector, and no
+// fake can prove; a provider with a manager, a cache and two workers a kind among
+// other writers, failing requests and SIGKILL; and deletions in Crossplane's shape.
+// `make demo CONTROL_PLANE=real` shows upstream beside Graft there.
 //
 // The tests are behind the build tag integration. `make integration` runs them.
 package integration

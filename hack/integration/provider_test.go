@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -238,8 +239,13 @@ func control(m ctrl.Manager, of resource.ManagedKind, r reconcile.Reconciler, wo
 		return err
 	}
 
+	co, ok := o.(client.Object)
+	if !ok {
+		return fmt.Errorf("%T is no object", o)
+	}
+
 	b := ctrl.NewControllerManagedBy(m).
-		For(o.(client.Object)). //nolint:forcetypeassert // So are all managed resources.
+		For(co).
 		WithEventFilter(resource.DesiredStateChanged()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: quickly()})
 
