@@ -43,10 +43,6 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			reason: "Upstream's message asks for this annotation to be removed if it is safe to go on.",
 			then:   func(_ *world, b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: asyncstate.ReasonFinished, creates: 2, name: "id-1",
 		},
-		"PendingRemovedUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			plain:  true, then: func(_ *world, b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: "", creates: 2, name: "id-1",
-		},
 		"PendingRemovedAndNamed": {
 			reason: "A person has found the external resource.",
 			then: func(w *world, b *testkit.Bucket) {
@@ -65,18 +61,6 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 				meta.SetExternalCreateSucceeded(b, time.Now())
 			},
 			want:    asyncstate.ReasonFinished,
-			creates: 1,
-			name:    "theirs",
-		},
-		"CreatedByUpstreamUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			plain:  true,
-			then: func(w *world, b *testkit.Bucket) {
-				theirs(w, b)
-				meta.SetExternalCreatePending(b, time.Now())
-				meta.SetExternalCreateSucceeded(b, time.Now())
-			},
-			want:    "",
 			creates: 1,
 			name:    "theirs",
 		},
