@@ -20,7 +20,6 @@ func TestTurns(t *testing.T) {
 		w.manual = true
 		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
 		p := w.start()
-		defer w.end()
 
 		for _, name := range []string{"first", "gone", "second"} {
 			reconciled(t, p, name)
@@ -78,55 +77,52 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tc.kind, bucket("b"))
-				w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithTimeout(12 * time.Hour)}
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b"))
+			w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithTimeout(12 * time.Hour)}
+			p := w.start()
 
-				if tc.interrupted == "" {
-					pass(11 * time.Minute)
-				} else {
-					pass(6 * time.Minute)
-				}
+			if tc.interrupted == "" {
+				pass(11 * time.Minute)
+			} else {
+				pass(6 * time.Minute)
+			}
 
-				p.kill()
+			p.kill()
 
-				if tc.interrupted != "" {
-					w.delete("b")
-				}
-
-				w.connector = func(p *process) upstream.ExternalConnector {
-					return upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
-						c := w.cloud.client(tc.kind, p.dead.Load)
-						if mg.GetName() == "b" {
-							return c, nil
-						}
-
-						return hanging{c}, nil
-					})
-				}
-
-				for _, name := range []string{"hangs", "waits"} {
-					if err := w.api.Server().Create(t.Context(), bucket(name)); err != nil {
-						t.Fatal(err)
-					}
-				}
-
-				w.start()
-				pass(time.Second)
+			if tc.interrupted != "" {
 				w.delete("b")
-				pass(time.Hour)
+			}
 
-				if !w.gone() || len(w.cloud.ownedBy("uid-1")) != 0 {
-					t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
-				}
+			w.connector = func(p *process) upstream.ExternalConnector {
+				return upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
+					c := w.cloud.client(tc.kind, p.dead.Load)
+					if mg.GetName() == "b" {
+						return c, nil
+					}
 
-				if a, b := reason(w.get("hangs"), asyncstate.TypeOperation), reason(w.get("waits"), asyncstate.TypeOperation); a == b {
-					t.Errorf("\n%s\nBoth others say %s", tc.reason, a)
+					return hanging{c}, nil
+				})
+			}
+
+			for _, name := range []string{"hangs", "waits"} {
+				if err := w.api.Server().Create(t.Context(), bucket(name)); err != nil {
+					t.Fatal(err)
 				}
-			})
+			}
+
+			w.start()
+			pass(time.Second)
+			w.delete("b")
+			pass(time.Hour)
+
+			if !w.gone() || len(w.cloud.ownedBy("uid-1")) != 0 {
+				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
+			}
+
+			if a, b := reason(w.get("hangs"), asyncstate.TypeOperation), reason(w.get("waits"), asyncstate.TypeOperation); a == b {
+				t.Errorf("\n%s\nBoth others say %s", tc.reason, a)
+			}
 		})
 	}
 }
