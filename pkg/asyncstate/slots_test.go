@@ -13,6 +13,26 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/testkit"
 )
 
+// An object that doesn't come when it is its turn delays the next by half a minute, not
+// until that is polled.
+func TestSlots_NextIsNotPolled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("first"), bucket("gone"), bucket("second"))
+		w.cloud.takes = 10*time.Minute + 10*time.Second
+		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
+		w.start()
+
+		pass(time.Minute)
+		w.edit("gone", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+		w.delete("gone")
+		pass(w.cloud.takes - time.Minute + 40*time.Second)
+
+		if n := w.cloud.count(asyncstate.Create); n != 2 {
+			t.Errorf("%d creates after the first has ended: %s", n, describe(w.get("second")))
+		}
+	})
+}
+
 // Those whose turn it is don't come, since they are gone, or come too late.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
