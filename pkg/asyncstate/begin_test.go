@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -156,45 +155,42 @@ func TestOwnGoroutines(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var (
-					w *world
-					p *process
-				)
+		bubble(t, name, func(t *testing.T) {
+			var (
+				w *world
+				p *process
+			)
 
-				w = acting(t, false, func(ctx context.Context, mg resource.Managed) error {
-					w.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
-					return tc.act(t, w, p, ctx, mg)
-				})
-				w.plain = tc.plain
-				w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute)}
-				p = w.start()
-				defer w.end()
+			w = acting(t, false, func(ctx context.Context, mg resource.Managed) error {
+				w.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
+				return tc.act(t, w, p, ctx, mg)
+			})
+			w.plain = tc.plain
+			w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute)}
+			p = w.start()
 
-				func() {
-					defer func() {
-						if r := recover(); (r != nil) != tc.panics {
-							t.Errorf("\n%s\npanicked: %v", tc.reason, r)
-						}
-					}()
-
-					reconciled(t, p, "b")
+			func() {
+				defer func() {
+					if r := recover(); (r != nil) != tc.panics {
+						t.Errorf("\n%s\npanicked: %v", tc.reason, r)
+					}
 				}()
 
-				for range 25 {
-					pass(time.Minute)
+				reconciled(t, p, "b")
+			}()
 
-					if meta.GetExternalName(w.get("b")) == "" {
-						_, _ = p.reconcile("b")
-					}
-				}
+			for range 25 {
+				pass(time.Minute)
 
-				b := w.get("b")
-				if n := w.cloud.count(asyncstate.Create); n != tc.calls || reason(b, xpv2.TypeSynced) != tc.want || meta.GetExternalName(b) != tc.name {
-					t.Errorf("\n%s\n%d calls, want %d: %s", tc.reason, n, tc.calls, describe(b))
+				if meta.GetExternalName(w.get("b")) == "" {
+					_, _ = p.reconcile("b")
 				}
-			})
+			}
+
+			b := w.get("b")
+			if n := w.cloud.count(asyncstate.Create); n != tc.calls || reason(b, xpv2.TypeSynced) != tc.want || meta.GetExternalName(b) != tc.name {
+				t.Errorf("\n%s\n%d calls, want %d: %s", tc.reason, n, tc.calls, describe(b))
+			}
 		})
 	}
 }
@@ -258,76 +254,73 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls := 0
+		bubble(t, name, func(t *testing.T) {
+			calls := 0
 
-				w := newWorld(t, nothing, bucket("b"))
-				w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
-				w.connector = func(of *process) upstream.ExternalConnector {
-					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-						c := actor(tc.exists, func(ctx context.Context, mg resource.Managed) error {
-							typ := asyncstate.Create
-							if tc.exists {
-								typ = asyncstate.Update
-							}
-
-							op, err := of.tracker.Begin(ctx, mg, typ)
-
-							switch {
-							case err != nil:
-								return err
-							case mg.GetName() == "other":
-								meta.SetExternalName(mg, "other")
-								op.End(nil)
-							default:
-								calls++
-								tc.begun(op)
-							}
-
-							return nil
-						})
-						if tc.find == nil {
-							return c, nil
+			w := newWorld(t, nothing, bucket("b"))
+			w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
+			w.connector = func(of *process) upstream.ExternalConnector {
+				return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+					c := actor(tc.exists, func(ctx context.Context, mg resource.Managed) error {
+						typ := asyncstate.Create
+						if tc.exists {
+							typ = asyncstate.Update
 						}
 
-						return struct {
-							upstream.ExternalClient
-							asyncstate.Finder
-						}{c, asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-							return tc.find()
-						})}, nil
+						op, err := of.tracker.Begin(ctx, mg, typ)
+
+						switch {
+						case err != nil:
+							return err
+						case mg.GetName() == "other":
+							meta.SetExternalName(mg, "other")
+							op.End(nil)
+						default:
+							calls++
+							tc.begun(op)
+						}
+
+						return nil
 					})
-				}
-				w.start()
-				defer w.end()
+					if tc.find == nil {
+						return c, nil
+					}
 
-				if tc.gone {
-					pass(time.Minute)
-					w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
-					w.delete("b")
-				}
+					return struct {
+						upstream.ExternalClient
+						asyncstate.Finder
+					}{c, asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+						return tc.find()
+					})}, nil
+				})
+			}
+			w.start()
 
-				pass(61*time.Minute + time.Second)
-
-				if err := w.api.Server().Create(t.Context(), bucket("other")); err != nil {
-					t.Fatal(err)
-				}
-
-				w.wake(w.get("other"))
+			if tc.gone {
 				pass(time.Minute)
+				w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+				w.delete("b")
+			}
 
-				if b := w.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {
-					t.Errorf("\n%s\nThe slot is not free: %s", tc.reason, describe(b))
-				}
+			pass(61*time.Minute + time.Second)
 
-				pass(2 * time.Hour)
+			if err := w.api.Server().Create(t.Context(), bucket("other")); err != nil {
+				t.Fatal(err)
+			}
 
-				b := w.get("b")
-				if calls != tc.calls || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name {
-					t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
-				}
-			})
+			w.wake(w.get("other"))
+			pass(time.Minute)
+
+			if b := w.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {
+				t.Errorf("\n%s\nThe slot is not free: %s", tc.reason, describe(b))
+			}
+
+			pass(2 * time.Hour)
+
+			b := w.get("b")
+			if calls != tc.calls || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name {
+				t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
+			}
 		})
 	}
 }

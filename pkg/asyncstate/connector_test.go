@@ -310,35 +310,32 @@ func TestDisconnectOnce(t *testing.T) {
 	for name, tc := range cases {
 		for _, plain := range []bool{false, true} {
 			for _, typed := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/Plain=%t/Typed=%t", name, plain, typed), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						b := &books{t: t, refuse: tc.refuse}
-						w := newWorld(t, tc.kind, bucket("b"), bucket("other"))
-						w.manual, w.plain, w.options = true, plain, tc.options
+				bubble(t, fmt.Sprintf("%s/Plain=%t/Typed=%t", name, plain, typed), func(t *testing.T) {
+					b := &books{t: t, refuse: tc.refuse}
+					w := newWorld(t, tc.kind, bucket("b"), bucket("other"))
+					w.manual, w.plain, w.options = true, plain, tc.options
 
-						w.connector = func(p *process) upstream.ExternalConnector { return bookedConnector[resource.Managed](p, b) }
-						if typed {
-							w.typed = func(p *process) upstream.TypedExternalConnector[*testkit.Bucket] {
-								return bookedConnector[*testkit.Bucket](p, b)
-							}
+					w.connector = func(p *process) upstream.ExternalConnector { return bookedConnector[resource.Managed](p, b) }
+					if typed {
+						w.typed = func(p *process) upstream.TypedExternalConnector[*testkit.Bucket] {
+							return bookedConnector[*testkit.Bucket](p, b)
 						}
+					}
 
-						p := w.start()
-						defer w.end()
+					p := w.start()
 
-						if tc.act == nil {
-							reconcileLoosely(p, "b")
-						} else {
-							tc.act(t, w, p)
-						}
+					if tc.act == nil {
+						reconcileLoosely(p, "b")
+					} else {
+						tc.act(t, w, p)
+					}
 
-						pass(time.Hour)
-						b.balance(tc.least)
+					pass(time.Hour)
+					b.balance(tc.least)
 
-						if t.Failed() {
-							t.Log(tc.reason)
-						}
-					})
+					if t.Failed() {
+						t.Log(tc.reason)
+					}
 				})
 			}
 		}
@@ -353,62 +350,59 @@ func reconcileLoosely(p *process, name string) { _, _ = p.reconcile(name) }
 func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		for _, plain := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/Plain=%t", typ, plain), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					connects := 0
+			bubble(t, fmt.Sprintf("%s/Plain=%t", typ, plain), func(t *testing.T) {
+				connects := 0
 
-					w := newWorld(t, nothing, bucket("b"))
-					w.plain = plain
-					w.connector = func(p *process) upstream.ExternalConnector {
-						return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-							w.cloud.set(func(*fakeCloud) { connects++ })
-							return w.cloud.client(nothing, p.dead.Load), nil
-						})
-					}
+				w := newWorld(t, nothing, bucket("b"))
+				w.plain = plain
+				w.connector = func(p *process) upstream.ExternalConnector {
+					return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+						w.cloud.set(func(*fakeCloud) { connects++ })
+						return w.cloud.client(nothing, p.dead.Load), nil
+					})
+				}
 
-					p := w.start()
-					defer w.end()
+				p := w.start()
 
-					if typ != asyncstate.Create {
-						pass(11 * time.Minute)
-					}
-
-					switch typ {
-					case asyncstate.Update:
-						w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
-					case asyncstate.Delete:
-						w.delete("b")
-					}
-
-					pass(time.Minute)
-
-					if s, running := p.tracker.Lookup("uid-1"); !running || s.Type != typ {
-						t.Fatal(describe(w.get("b")))
-					}
-
-					count := func() (observed, connected int) {
-						w.cloud.set(func(c *fakeCloud) { observed, connected = c.observed, connects })
-						return observed, connected
-					}
-
-					observed, connected := count()
-					reconciles := p.reconciles.Load()
-
-					for i := range 5 {
-						w.edit("b", func(b *testkit.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
-						pass(time.Second)
-					}
-
-					if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
-						t.Errorf("%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles, c-connected, o-observed)
-					}
-
+				if typ != asyncstate.Create {
 					pass(11 * time.Minute)
+				}
 
-					if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && (w.cloud.region("id-1") != b.Spec.ForProvider.Region || reason(b, xpv2.TypeReady) != xpv2.ReasonAvailable) {
-						t.Error(describe(b))
-					}
-				})
+				switch typ {
+				case asyncstate.Update:
+					w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				case asyncstate.Delete:
+					w.delete("b")
+				}
+
+				pass(time.Minute)
+
+				if s, running := p.tracker.Lookup("uid-1"); !running || s.Type != typ {
+					t.Fatal(describe(w.get("b")))
+				}
+
+				count := func() (observed, connected int) {
+					w.cloud.set(func(c *fakeCloud) { observed, connected = c.observed, connects })
+					return observed, connected
+				}
+
+				observed, connected := count()
+				reconciles := p.reconciles.Load()
+
+				for i := range 5 {
+					w.edit("b", func(b *testkit.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
+					pass(time.Second)
+				}
+
+				if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
+					t.Errorf("%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles, c-connected, o-observed)
+				}
+
+				pass(11 * time.Minute)
+
+				if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && (w.cloud.region("id-1") != b.Spec.ForProvider.Region || reason(b, xpv2.TypeReady) != xpv2.ReasonAvailable) {
+					t.Error(describe(b))
+				}
 			})
 		}
 	}

@@ -2,7 +2,6 @@ package asyncstate_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -73,51 +72,48 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tc.kind, bucket("b"))
-				w.plain, w.options = tc.plain, tc.options
-				w.cloud.cancellable = len(tc.options) > 0
-				w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b"))
+			w.plain, w.options = tc.plain, tc.options
+			w.cloud.cancellable = len(tc.options) > 0
+			w.start()
 
-				pass(2 * time.Minute)
+			pass(2 * time.Minute)
 
-				if tc.prime != nil {
-					tc.prime(w)
+			if tc.prime != nil {
+				tc.prime(w)
+			}
+
+			begun := time.Now()
+
+			w.delete("b")
+			pass(time.Second)
+
+			if b := w.get("b"); b.GetName() != "" && !tc.plain && tc.want.deletes > 0 {
+				if got := reason(b, reconciler.TypeDeleting); got != reconciler.ReasonWaitingForAsyncOperation {
+					t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(b))
 				}
+			}
 
-				begun := time.Now()
+			for !w.gone() && time.Since(begun) < 3*time.Hour {
+				pass(time.Minute)
+			}
 
-				w.delete("b")
-				pass(time.Second)
+			if !w.gone() {
+				t.Errorf("\n%s\nIt is still there: %s", tc.reason, describe(w.get("b")))
+			}
 
-				if b := w.get("b"); b.GetName() != "" && !tc.plain && tc.want.deletes > 0 {
-					if got := reason(b, reconciler.TypeDeleting); got != reconciler.ReasonWaitingForAsyncOperation {
-						t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(b))
-					}
-				}
+			if d := time.Since(begun); d > tc.want.within {
+				t.Errorf("\n%s\nIt took %s, longer than %s", tc.reason, d, tc.want.within)
+			}
 
-				for !w.gone() && time.Since(begun) < 3*time.Hour {
-					pass(time.Minute)
-				}
+			if n := w.cloud.count(asyncstate.Delete); n != tc.want.deletes {
+				t.Errorf("\n%s\n%d deletes, want %d", tc.reason, n, tc.want.deletes)
+			}
 
-				if !w.gone() {
-					t.Errorf("\n%s\nIt is still there: %s", tc.reason, describe(w.get("b")))
-				}
-
-				if d := time.Since(begun); d > tc.want.within {
-					t.Errorf("\n%s\nIt took %s, longer than %s", tc.reason, d, tc.want.within)
-				}
-
-				if n := w.cloud.count(asyncstate.Delete); n != tc.want.deletes {
-					t.Errorf("\n%s\n%d deletes, want %d", tc.reason, n, tc.want.deletes)
-				}
-
-				if n := w.cloud.made["uid-1"]; n != tc.want.made || len(w.cloud.names()) > 0 {
-					t.Errorf("\n%s\n%d were made, want %d, and there are %v", tc.reason, n, tc.want.made, w.cloud.names())
-				}
-			})
+			if n := w.cloud.made["uid-1"]; n != tc.want.made || len(w.cloud.names()) > 0 {
+				t.Errorf("\n%s\n%d were made, want %d, and there are %v", tc.reason, n, tc.want.made, w.cloud.names())
+			}
 		})
 	}
 }

@@ -63,32 +63,29 @@ func TestDeadline(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls := 0
+		bubble(t, name, func(t *testing.T) {
+			calls := 0
 
-				w := acting(t, false, func(ctx context.Context, mg resource.Managed) error {
-					calls++
+			w := acting(t, false, func(ctx context.Context, mg resource.Managed) error {
+				calls++
 
-					err := tc.returns(ctx)
-					if err == nil {
-						meta.SetExternalName(mg, "good")
-					}
-
-					return err
-				})
-				w.manual, w.plain = false, tc.plain
-				w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
-				w.start()
-				defer w.end()
-
-				pass(10 * time.Hour)
-
-				b := w.get("b")
-				if got := reason(b, asyncstate.TypeOperation); got != tc.want || calls != 1 {
-					t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
+				err := tc.returns(ctx)
+				if err == nil {
+					meta.SetExternalName(mg, "good")
 				}
+
+				return err
 			})
+			w.manual, w.plain = false, tc.plain
+			w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
+			w.start()
+
+			pass(10 * time.Hour)
+
+			b := w.get("b")
+			if got := reason(b, asyncstate.TypeOperation); got != tc.want || calls != 1 {
+				t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
+			}
 		})
 	}
 }
@@ -99,7 +96,6 @@ func TestPastDeadline(t *testing.T) {
 		w := acting(t, false, func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) })
 		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
 		p := w.start()
-		defer w.end()
 
 		reconciled(t, p, "b")
 		pass(2 * time.Hour)
@@ -115,7 +111,6 @@ func TestUpdatePastDeadline(t *testing.T) {
 		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error { <-ctx.Done(); return ctx.Err() })
 		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Minute)}
 		p := w.start()
-		defer w.end()
 
 		reconciled(t, p, "b")
 		pass(time.Minute + 100*time.Millisecond)
@@ -148,29 +143,26 @@ func TestPanic(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := acting(t, tc.exists, func(context.Context, resource.Managed) error { tc.end(); return nil })
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := acting(t, tc.exists, func(context.Context, resource.Managed) error { tc.end(); return nil })
+			p := w.start()
 
-				reconciled(t, p, "b")
-				pass(time.Second / 2)
-				reconciled(t, p, "b")
+			reconciled(t, p, "b")
+			pass(time.Second / 2)
+			reconciled(t, p, "b")
 
-				if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want || asyncstate.Remembered(p.tracker) != 0 {
-					t.Errorf("\n%s\n%d things are remembered: %s", tc.reason, asyncstate.Remembered(p.tracker), describe(b))
-				}
+			if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want || asyncstate.Remembered(p.tracker) != 0 {
+				t.Errorf("\n%s\n%d things are remembered: %s", tc.reason, asyncstate.Remembered(p.tracker), describe(b))
+			}
 
-				all := w.said.all() + fmt.Sprint(w.get("b"))
-				if strings.Contains(all, secret) {
-					t.Errorf("\n%s\nThe secret is out: %s", tc.reason, all)
-				}
+			all := w.said.all() + fmt.Sprint(w.get("b"))
+			if strings.Contains(all, secret) {
+				t.Errorf("\n%s\nThe secret is out: %s", tc.reason, all)
+			}
 
-				if !strings.HasSuffix(name, "Goexit") {
-					contains(t, "the log", all, "panicked", "end_test.go")
-				}
-			})
+			if !strings.HasSuffix(name, "Goexit") {
+				contains(t, "the log", all, "panicked", "end_test.go")
+			}
 		})
 	}
 }
@@ -190,50 +182,47 @@ func TestObjectIsReplaced(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tc.kind, bucket("b"))
-				n := 0
-				w.cloud.lose = func() error {
-					if n++; n == 1 {
-						return tc.refuse
-					}
-
-					return nil
-				}
-				p := w.start()
-				defer w.end()
-
-				pass(time.Minute)
-				w.delete("b")
-				w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
-
-				if err := w.api.Server().Create(context.Background(), bucket("b")); err != nil {
-					t.Fatal(err)
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b"))
+			n := 0
+			w.cloud.lose = func() error {
+				if n++; n == 1 {
+					return tc.refuse
 				}
 
-				w.wake(w.get("b"))
-				pass(time.Hour)
+				return nil
+			}
+			p := w.start()
 
-				b := w.get("b")
-				if got := w.cloud.ownedBy(string(b.GetUID())); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" {
-					t.Errorf("\n%s\nOf the new one the cloud has %v: %s", tc.reason, got, describe(b))
-				}
+			pass(time.Minute)
+			w.delete("b")
+			w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
 
-				said := w.said.eventsOf("ExternalResourceOrphaned")
-				if tc.lost != (len(said) == 1) {
-					t.Errorf("\n%s\n%v", tc.reason, said)
-				}
+			if err := w.api.Server().Create(context.Background(), bucket("b")); err != nil {
+				t.Fatal(err)
+			}
 
-				if tc.lost {
-					contains(t, "the event", strings.Join(said, ""), tc.name)
-					contains(t, "the log", w.said.all(), "managed resource is gone")
-				}
+			w.wake(w.get("b"))
+			pass(time.Hour)
 
-				if n := asyncstate.Remembered(p.tracker); n != 0 {
-					t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
-				}
-			})
+			b := w.get("b")
+			if got := w.cloud.ownedBy(string(b.GetUID())); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" {
+				t.Errorf("\n%s\nOf the new one the cloud has %v: %s", tc.reason, got, describe(b))
+			}
+
+			said := w.said.eventsOf("ExternalResourceOrphaned")
+			if tc.lost != (len(said) == 1) {
+				t.Errorf("\n%s\n%v", tc.reason, said)
+			}
+
+			if tc.lost {
+				contains(t, "the event", strings.Join(said, ""), tc.name)
+				contains(t, "the log", w.said.all(), "managed resource is gone")
+			}
+
+			if n := asyncstate.Remembered(p.tracker); n != 0 {
+				t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
+			}
 		})
 	}
 }
@@ -242,43 +231,40 @@ func TestObjectIsReplaced(t *testing.T) {
 // else.
 func TestConnectionDetails(t *testing.T) {
 	for _, plain := range []bool{false, true} {
-		t.Run(fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b", func(b *testkit.Bucket) {
-					b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"})
-				}))
-				w.plain = plain
-				p := w.start()
-				defer w.end()
+		bubble(t, fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b", func(b *testkit.Bucket) {
+				b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"})
+			}))
+			w.plain = plain
+			p := w.start()
 
-				pass(15 * time.Minute)
+			pass(15 * time.Minute)
 
-				var published []string
+			var published []string
 
-				for _, s := range w.secrets {
-					for _, v := range s.Data {
-						published = append(published, string(v))
-					}
+			for _, s := range w.secrets {
+				for _, v := range s.Data {
+					published = append(published, string(v))
 				}
+			}
 
-				if got := strings.Join(published, " "); got != secretOf("id-1") && !plain || !strings.HasPrefix(got, secretOf("id-1")) {
-					t.Errorf("Published were %q", published)
-				}
+			if got := strings.Join(published, " "); got != secretOf("id-1") && !plain || !strings.HasPrefix(got, secretOf("id-1")) {
+				t.Errorf("Published were %q", published)
+			}
 
-				if n := asyncstate.Remembered(p.tracker); !plain && n != 0 {
-					t.Errorf("%d things are remembered", n)
-				}
+			if n := asyncstate.Remembered(p.tracker); !plain && n != 0 {
+				t.Errorf("%d things are remembered", n)
+			}
 
-				if all := w.said.all() + fmt.Sprint(w.get("b")); strings.Contains(all, "SECRET") {
-					t.Errorf("The secret is out: %s", all)
-				}
+			if all := w.said.all() + fmt.Sprint(w.get("b")); strings.Contains(all, "SECRET") {
+				t.Errorf("The secret is out: %s", all)
+			}
 
-				pass(2 * time.Hour)
+			pass(2 * time.Hour)
 
-				if n := asyncstate.Remembered(p.tracker); n != 0 {
-					t.Errorf("%d things are remembered", n)
-				}
-			})
+			if n := asyncstate.Remembered(p.tracker); n != 0 {
+				t.Errorf("%d things are remembered", n)
+			}
 		})
 	}
 }
@@ -303,47 +289,44 @@ func TestResultsSurvive(t *testing.T) {
 
 	for name, tc := range cases {
 		for _, fails := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/Fails=%t", name, fails), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t, nothing, bucket("b"))
-					w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-					w.cloud.lose = func() error {
-						if fails {
-							return errQuota
-						}
-
-						return nil
-					}
-					p := w.start()
-					defer w.end()
-
-					pass(5 * time.Minute)
-					p.faults(tc.fault, tc.lose)
-
-					before := p.reconciles.Load()
-
-					pass(30 * time.Minute)
-
-					if n := p.reconciles.Load() - before; n > 100 {
-						t.Errorf("\n%s\n%d reconciles in half an hour", tc.reason, n)
-					}
-
-					p.faults(nil, nil)
-					pass(3 * time.Minute)
-
-					b := w.get("b")
+			bubble(t, fmt.Sprintf("%s/Fails=%t", name, fails), func(t *testing.T) {
+				w := newWorld(t, nothing, bucket("b"))
+				w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+				w.cloud.lose = func() error {
 					if fails {
-						if got := condition(b, xpv2.TypeSynced); got != "False ReconcileError: create failed: quota" || meta.ExternalCreateIncomplete(b) {
-							t.Errorf("\n%s\n%s", tc.reason, describe(b))
-						}
-					} else if meta.GetExternalName(b) != "id-1" || record(b) != "" || reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
+						return errQuota
+					}
+
+					return nil
+				}
+				p := w.start()
+
+				pass(5 * time.Minute)
+				p.faults(tc.fault, tc.lose)
+
+				before := p.reconciles.Load()
+
+				pass(30 * time.Minute)
+
+				if n := p.reconciles.Load() - before; n > 100 {
+					t.Errorf("\n%s\n%d reconciles in half an hour", tc.reason, n)
+				}
+
+				p.faults(nil, nil)
+				pass(3 * time.Minute)
+
+				b := w.get("b")
+				if fails {
+					if got := condition(b, xpv2.TypeSynced); got != "False ReconcileError: create failed: quota" || meta.ExternalCreateIncomplete(b) {
 						t.Errorf("\n%s\n%s", tc.reason, describe(b))
 					}
+				} else if meta.GetExternalName(b) != "id-1" || record(b) != "" || reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
+					t.Errorf("\n%s\n%s", tc.reason, describe(b))
+				}
 
-					if n := w.cloud.count(asyncstate.Create); n != 1 {
-						t.Errorf("\n%s\n%d creates", tc.reason, n)
-					}
-				})
+				if n := w.cloud.count(asyncstate.Create); n != 1 {
+					t.Errorf("\n%s\n%d creates", tc.reason, n)
+				}
 			})
 		}
 	}
@@ -353,70 +336,67 @@ func TestResultsSurvive(t *testing.T) {
 // by any process.
 func TestFailureIsNotMasked(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
-		t.Run(string(typ), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.cloud.takes = time.Minute
-				w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 10*time.Minute)}
-				refuse := func(verb asyncstate.Type) error {
-					if verb == typ {
-						return errQuota
-					}
-
-					return nil
-				}
-				w.cloud.refuse = refuse
-				p := w.start()
-				defer w.end()
-
-				if typ != asyncstate.Create {
-					pass(5 * time.Minute)
+		bubble(t, string(typ), func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"))
+			w.cloud.takes = time.Minute
+			w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 10*time.Minute)}
+			refuse := func(verb asyncstate.Type) error {
+				if verb == typ {
+					return errQuota
 				}
 
-				switch typ {
-				case asyncstate.Update:
-					w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
-				case asyncstate.Delete:
-					w.delete("b")
+				return nil
+			}
+			w.cloud.refuse = refuse
+			p := w.start()
+
+			if typ != asyncstate.Create {
+				pass(5 * time.Minute)
+			}
+
+			switch typ {
+			case asyncstate.Update:
+				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+			case asyncstate.Delete:
+				w.delete("b")
+			}
+
+			pass(2 * time.Second)
+
+			want := fmt.Sprintf("False ReconcileError: %s failed: quota", typ)
+			before, writes := p.reconciles.Load(), w.api.Writes()
+
+			for i := range 3 * 60 {
+				pass(time.Minute)
+
+				if got := condition(w.get("b"), xpv2.TypeSynced); !strings.HasSuffix(got, string(typ)+" failed: quota") || got[:5] != want[:5] {
+					t.Fatalf("After %d minutes: %s", i, got)
 				}
 
-				pass(2 * time.Second)
-
-				want := fmt.Sprintf("False ReconcileError: %s failed: quota", typ)
-				before, writes := p.reconciles.Load(), w.api.Writes()
-
-				for i := range 3 * 60 {
-					pass(time.Minute)
-
-					if got := condition(w.get("b"), xpv2.TypeSynced); !strings.HasSuffix(got, string(typ)+" failed: quota") || got[:5] != want[:5] {
-						t.Fatalf("After %d minutes: %s", i, got)
-					}
-
-					if i == 60 {
-						p.kill()
-						p = w.start()
-					}
+				if i == 60 {
+					p.kill()
+					p = w.start()
 				}
+			}
 
-				if n := w.cloud.count(typ); n < 15 || n > 40 {
-					t.Errorf("%d attempts in 3 hours", n)
-				}
+			if n := w.cloud.count(typ); n < 15 || n > 40 {
+				t.Errorf("%d attempts in 3 hours", n)
+			}
 
-				if n := w.processes[0].reconciles.Load() + p.reconciles.Load() - before; n > 650 {
-					t.Errorf("%d reconciles in 3 hours", n)
-				}
+			if n := w.processes[0].reconciles.Load() + p.reconciles.Load() - before; n > 650 {
+				t.Errorf("%d reconciles in 3 hours", n)
+			}
 
-				if n := w.api.Writes() - writes; n > 160 {
-					t.Errorf("%d writes in 3 hours", n)
-				}
+			if n := w.api.Writes() - writes; n > 160 {
+				t.Errorf("%d writes in 3 hours", n)
+			}
 
-				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
-				pass(15 * time.Minute)
+			w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+			pass(15 * time.Minute)
 
-				if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
-					t.Error(describe(b))
-				}
-			})
+			if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
+				t.Error(describe(b))
+			}
 		})
 	}
 }
@@ -428,7 +408,6 @@ func TestSpecChangeEndsTheWait(t *testing.T) {
 		w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
 		w.cloud.refuse = func(asyncstate.Type) error { return errQuota }
 		w.start()
-		defer w.end()
 
 		pass(10 * time.Minute)
 
@@ -459,7 +438,6 @@ func TestRemovedRecordEndsTheWait(t *testing.T) {
 		w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
 		w.cloud.takes = time.Second
 		w.start()
-		defer w.end()
 
 		pass(time.Minute)
 		w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
@@ -480,26 +458,23 @@ func TestRemovedRecordEndsTheWait(t *testing.T) {
 // What is asked for while an update runs comes after it, and the last word counts.
 func TestLatestSpecWins(t *testing.T) {
 	for _, plain := range []bool{false, true} {
-		t.Run(fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.plain = plain
-				w.start()
-				defer w.end()
+		bubble(t, fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"))
+			w.plain = plain
+			w.start()
 
-				pass(15 * time.Minute)
+			pass(15 * time.Minute)
 
-				for i := range 4 {
-					w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
-					pass(time.Minute)
-				}
+			for i := range 4 {
+				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
+				pass(time.Minute)
+			}
 
-				pass(25 * time.Minute)
+			pass(25 * time.Minute)
 
-				if got := w.cloud.region("id-1"); got != "region-3" || w.cloud.most != 1 || w.cloud.count(asyncstate.Update) != 2 {
-					t.Errorf("The region is %q after %d updates, %d at once", got, w.cloud.count(asyncstate.Update), w.cloud.most)
-				}
-			})
+			if got := w.cloud.region("id-1"); got != "region-3" || w.cloud.most != 1 || w.cloud.count(asyncstate.Update) != 2 {
+				t.Errorf("The region is %q after %d updates, %d at once", got, w.cloud.count(asyncstate.Update), w.cloud.most)
+			}
 		})
 	}
 }

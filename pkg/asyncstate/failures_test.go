@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -40,43 +39,40 @@ func TestFailure_IsQuotedInConditionsAlone(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-				w.cloud.refuse = func(asyncstate.Type) error { return tc.err }
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"))
+			w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+			w.cloud.refuse = func(asyncstate.Type) error { return tc.err }
+			p := w.start()
 
-				check := func(when string) {
-					t.Helper()
+			check := func(when string) {
+				t.Helper()
 
-					b := w.get("b")
-					contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation),
-						"create, attempt 1, failed at 2000-01-01T00:00:00Z, next attempt at 2000-01-01T01:00:00Z: ", "acme", "quota of 12345 exceeded")
-					contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "create failed: ", "acme", "quota of 12345 exceeded")
-					contains(t, tc.reason+" "+when+": record", record(b), tc.class)
+				b := w.get("b")
+				contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation),
+					"create, attempt 1, failed at 2000-01-01T00:00:00Z, next attempt at 2000-01-01T01:00:00Z: ", "acme", "quota of 12345 exceeded")
+				contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "create failed: ", "acme", "quota of 12345 exceeded")
+				contains(t, tc.reason+" "+when+": record", record(b), tc.class)
 
-					if r := record(b); strings.Contains(r, "acme") || len(r) > 1<<10 {
-						t.Errorf("\n%s\n%s: the record is %s", tc.reason, when, r)
-					}
+				if r := record(b); strings.Contains(r, "acme") || len(r) > 1<<10 {
+					t.Errorf("\n%s\n%s: the record is %s", tc.reason, when, r)
 				}
+			}
 
-				pass(time.Minute)
-				check("at first")
+			pass(time.Minute)
+			check("at first")
 
-				p.kill()
-				w.start()
-				pass(10 * time.Minute)
-				writes := w.api.Writes()
+			p.kill()
+			w.start()
+			pass(10 * time.Minute)
+			writes := w.api.Writes()
 
-				pass(20 * time.Minute)
-				check("after a restart")
+			pass(20 * time.Minute)
+			check("after a restart")
 
-				if n := w.api.Writes() - writes; n != 0 {
-					t.Errorf("\n%s\n%d writes", tc.reason, n)
-				}
-			})
+			if n := w.api.Writes() - writes; n != 0 {
+				t.Errorf("\n%s\n%d writes", tc.reason, n)
+			}
 		})
 	}
 }

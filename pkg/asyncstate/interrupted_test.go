@@ -65,42 +65,39 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tc.kind, bucket("b"), bucket("other"))
-				w.manual, w.plain = true, tc.plain
-				w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute)}
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b"), bucket("other"))
+			w.manual, w.plain = true, tc.plain
+			w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute)}
+			p := w.start()
 
-				reconciled(t, p, "b")
-				pass(6 * time.Minute)
-				p.kill()
-				p = w.start()
-				tc.prime(t, w, p)
-				w.delete("b")
-				reconciled(t, p, "b")
+			reconciled(t, p, "b")
+			pass(6 * time.Minute)
+			p.kill()
+			p = w.start()
+			tc.prime(t, w, p)
+			w.delete("b")
+			reconciled(t, p, "b")
 
-				if n := w.cloud.count(asyncstate.Delete); n != 0 {
-					t.Errorf("\n%s\nA delete was begun of an unknown resource", tc.reason)
+			if n := w.cloud.count(asyncstate.Delete); n != 0 {
+				t.Errorf("\n%s\nA delete was begun of an unknown resource", tc.reason)
+			}
+
+			if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && got != reconciler.ReasonWaitingForAsyncOperation {
+				t.Errorf("\n%s\nDeleting: %s", tc.reason, describe(w.get("b")))
+			}
+
+			for range 20 {
+				pass(2 * time.Minute)
+
+				if !w.gone() {
+					reconciled(t, p, "b")
 				}
+			}
 
-				if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && got != reconciler.ReasonWaitingForAsyncOperation {
-					t.Errorf("\n%s\nDeleting: %s", tc.reason, describe(w.get("b")))
-				}
-
-				for range 20 {
-					pass(2 * time.Minute)
-
-					if !w.gone() {
-						reconciled(t, p, "b")
-					}
-				}
-
-				if got := w.cloud.ownedBy("uid-1"); !w.gone() || len(got) > 0 {
-					t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, got, describe(w.get("b")))
-				}
-			})
+			if got := w.cloud.ownedBy("uid-1"); !w.gone() || len(got) > 0 {
+				t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, got, describe(w.get("b")))
+			}
 		})
 	}
 }
@@ -108,41 +105,38 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 // What can't be gone on with any more keeps its record.
 func TestRecordOutlivesStoppedTracker(t *testing.T) {
 	for _, k := range []clientKind{resumer, token, deterministic} {
-		t.Run(string(k), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				after := 6 * time.Minute
-				if k == deterministic {
-					after = 3 * time.Minute // It would be observed to exist.
+		bubble(t, string(k), func(t *testing.T) {
+			after := 6 * time.Minute
+			if k == deterministic {
+				after = 3 * time.Minute // It would be observed to exist.
+			}
+
+			w, p := crashed(t, k, after)
+
+			// Between the write of the record and the beginning of the
+			// operation the tracker is stopped.
+			p.faults(nil, func(verb string, _ client.Object) error {
+				if verb == testkit.Patch {
+					p.cancel()
+					synctest.Wait()
 				}
 
-				w, p := crashed(t, k, after)
-				defer w.end()
-
-				// Between the write of the record and the beginning of the
-				// operation the tracker is stopped.
-				p.faults(nil, func(verb string, _ client.Object) error {
-					if verb == testkit.Patch {
-						p.cancel()
-						synctest.Wait()
-					}
-
-					return nil
-				})
-				reconciled(t, p, "b")
-
-				if record(w.get("b")) == "" {
-					t.Errorf("The record of an interrupted create is gone: %s", describe(w.get("b")))
-				}
-
-				p = w.start()
-				reconciled(t, p, "b")
-				pass(time.Hour)
-				reconciled(t, p, "b")
-
-				if got := w.cloud.ownedBy("uid-1"); len(got) != 1 || record(w.get("b")) != "" {
-					t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
-				}
+				return nil
 			})
+			reconciled(t, p, "b")
+
+			if record(w.get("b")) == "" {
+				t.Errorf("The record of an interrupted create is gone: %s", describe(w.get("b")))
+			}
+
+			p = w.start()
+			reconciled(t, p, "b")
+			pass(time.Hour)
+			reconciled(t, p, "b")
+
+			if got := w.cloud.ownedBy("uid-1"); len(got) != 1 || record(w.get("b")) != "" {
+				t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
+			}
 		})
 	}
 }
@@ -170,49 +164,46 @@ func TestAnnouncementIsConcluded(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.manual = true
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"))
+			w.manual = true
+			p := w.start()
 
-				// The create is announced, and the answer to that is lost.
-				p.faults(nil, func(verb string, o client.Object) error {
-					if verb == testkit.Update && record(o) != "" {
-						return errors.New("connection reset")
-					}
-
-					return nil
-				})
-				reconciled(t, p, "b")
-				p.faults(nil, nil)
-
-				if !meta.ExternalCreateIncomplete(w.get("b")) || w.cloud.count(asyncstate.Create) != 0 {
-					t.Fatal(describe(w.get("b")))
+			// The create is announced, and the answer to that is lost.
+			p.faults(nil, func(verb string, o client.Object) error {
+				if verb == testkit.Update && record(o) != "" {
+					return errors.New("connection reset")
 				}
 
-				named(w)
-				tc.then(w)
-
-				for range 3 {
-					reconciled(t, p, "b")
-					pass(15 * time.Minute)
-				}
-
-				b := w.get("b")
-				if meta.ExternalCreateIncomplete(b) || record(b) != "" || w.cloud.count(asyncstate.Create) != 0 {
-					t.Errorf("\n%s\n%s", tc.reason, describe(b))
-				}
-
-				if got := w.cloud.region("theirs"); got != b.Spec.ForProvider.Region {
-					t.Errorf("\n%s\nThe region is %q", tc.reason, got)
-				}
-
-				if !w.gone() && name == "Delete" {
-					t.Errorf("\n%s\n%s", tc.reason, describe(b))
-				}
+				return nil
 			})
+			reconciled(t, p, "b")
+			p.faults(nil, nil)
+
+			if !meta.ExternalCreateIncomplete(w.get("b")) || w.cloud.count(asyncstate.Create) != 0 {
+				t.Fatal(describe(w.get("b")))
+			}
+
+			named(w)
+			tc.then(w)
+
+			for range 3 {
+				reconciled(t, p, "b")
+				pass(15 * time.Minute)
+			}
+
+			b := w.get("b")
+			if meta.ExternalCreateIncomplete(b) || record(b) != "" || w.cloud.count(asyncstate.Create) != 0 {
+				t.Errorf("\n%s\n%s", tc.reason, describe(b))
+			}
+
+			if got := w.cloud.region("theirs"); got != b.Spec.ForProvider.Region {
+				t.Errorf("\n%s\nThe region is %q", tc.reason, got)
+			}
+
+			if !w.gone() && name == "Delete" {
+				t.Errorf("\n%s\n%s", tc.reason, describe(b))
+			}
 		})
 	}
 }
@@ -220,27 +211,24 @@ func TestAnnouncementIsConcluded(t *testing.T) {
 // Who resumes may have a clock that is behind.
 func TestClockIsBehind(t *testing.T) {
 	for _, k := range []clientKind{finder, resumer, token, deterministic, namedMid} {
-		t.Run(string(k), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, p := crashed(t, k, 6*time.Minute)
-				defer w.end()
+		bubble(t, string(k), func(t *testing.T) {
+			w, p := crashed(t, k, 6*time.Minute)
 
-				w.edit("b", func(b *testkit.Bucket) {
-					pending := func() string { return `"pending":"` + b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] }
-					had := pending()
-					meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour))
-					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: strings.Replace(record(b), had, pending(), 1)})
-				})
-
-				for range 3 {
-					reconciled(t, p, "b")
-					pass(15 * time.Minute)
-				}
-
-				if b := w.get("b"); meta.ExternalCreateIncomplete(b) || record(b) != "" || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonFinished {
-					t.Error(describe(b))
-				}
+			w.edit("b", func(b *testkit.Bucket) {
+				pending := func() string { return `"pending":"` + b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] }
+				had := pending()
+				meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour))
+				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: strings.Replace(record(b), had, pending(), 1)})
 			})
+
+			for range 3 {
+				reconciled(t, p, "b")
+				pass(15 * time.Minute)
+			}
+
+			if b := w.get("b"); meta.ExternalCreateIncomplete(b) || record(b) != "" || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonFinished {
+				t.Error(describe(b))
+			}
 		})
 	}
 }
@@ -259,30 +247,27 @@ func TestFinderWithTokens(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, p := crashed(t, finder, 3*time.Minute, asyncstate.WithIdempotentTokens())
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w, p := crashed(t, finder, 3*time.Minute, asyncstate.WithIdempotentTokens())
 
-				if tc.deleting {
-					w.delete("b")
-				}
+			if tc.deleting {
+				w.delete("b")
+			}
 
-				reconciled(t, p, "b")
-				pass(11 * time.Minute)
-				reconciled(t, p, "b")
+			reconciled(t, p, "b")
+			pass(11 * time.Minute)
+			reconciled(t, p, "b")
 
-				if n := w.cloud.count(asyncstate.Create); n != tc.creates || w.gone() {
-					t.Errorf("\n%s\n%d creates, want %d: %s", tc.reason, n, tc.creates, describe(w.get("b")))
-				}
+			if n := w.cloud.count(asyncstate.Create); n != tc.creates || w.gone() {
+				t.Errorf("\n%s\n%d creates, want %d: %s", tc.reason, n, tc.creates, describe(w.get("b")))
+			}
 
-				pass(time.Hour)
-				reconciled(t, p, "b")
+			pass(time.Hour)
+			reconciled(t, p, "b")
 
-				if n := w.cloud.count(asyncstate.Create); n != tc.creates || w.gone() != tc.gone || len(w.cloud.names()) != tc.creates-1 {
-					t.Errorf("\n%s\nIn the end %d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.names(), describe(w.get("b")))
-				}
-			})
+			if n := w.cloud.count(asyncstate.Create); n != tc.creates || w.gone() != tc.gone || len(w.cloud.names()) != tc.creates-1 {
+				t.Errorf("\n%s\nIn the end %d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.names(), describe(w.get("b")))
+			}
 		})
 	}
 }
@@ -298,42 +283,39 @@ func TestFound_ConnectsAgain(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, finder, bucket("b"))
-				w.manual = true
-				w.graft = []managed.ReconcilerOption{managed.WithCreationGracePeriod(0)}
-				w.connector = func(p *process) upstream.ExternalConnector { return w.cloud.boundConnector(p.dead.Load) }
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, finder, bucket("b"))
+			w.manual = true
+			w.graft = []managed.ReconcilerOption{managed.WithCreationGracePeriod(0)}
+			w.connector = func(p *process) upstream.ExternalConnector { return w.cloud.boundConnector(p.dead.Load) }
+			p := w.start()
+
+			reconciled(t, p, "b")
+			pass(6 * time.Minute)
+			p.kill()
+			p = w.start()
+
+			if tc.deleting {
+				w.delete("b")
+			}
+
+			for range 3 {
+				if w.gone() {
+					break
+				}
 
 				reconciled(t, p, "b")
-				pass(6 * time.Minute)
-				p.kill()
-				p = w.start()
+				pass(11 * time.Minute)
+			}
 
-				if tc.deleting {
-					w.delete("b")
-				}
+			got, want := w.cloud.ownedBy("uid-1"), 1
+			if tc.deleting {
+				want = 0
+			}
 
-				for range 3 {
-					if w.gone() {
-						break
-					}
-
-					reconciled(t, p, "b")
-					pass(11 * time.Minute)
-				}
-
-				got, want := w.cloud.ownedBy("uid-1"), 1
-				if tc.deleting {
-					want = 0
-				}
-
-				if len(got) != want || w.gone() != tc.deleting || w.cloud.count(asyncstate.Create) != 1 {
-					t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, w.cloud.count(asyncstate.Create), got, describe(w.get("b")))
-				}
-			})
+			if len(got) != want || w.gone() != tc.deleting || w.cloud.count(asyncstate.Create) != 1 {
+				t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, w.cloud.count(asyncstate.Create), got, describe(w.get("b")))
+			}
 		})
 	}
 }
@@ -387,34 +369,31 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, finder, bucket("b"))
-				if tc.option != nil {
-					w.options = append(w.options, tc.option)
-				}
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, finder, bucket("b"))
+			if tc.option != nil {
+				w.options = append(w.options, tc.option)
+			}
 
-				p := w.start()
-				defer w.end()
+			p := w.start()
 
-				pass(3 * time.Minute)
-				p.kill()
-				skew(t, w, tc.skew)
-				pass(5 * time.Minute)
-				w.start()
+			pass(3 * time.Minute)
+			p.kill()
+			skew(t, w, tc.skew)
+			pass(5 * time.Minute)
+			w.start()
 
-				pass(tc.until - time.Second)
+			pass(tc.until - time.Second)
 
-				if n := w.cloud.count(asyncstate.Create); n != 1 {
-					t.Errorf("\n%s\n%d creates while the other process may be running: %s", tc.reason, n, describe(w.get("b")))
-				}
+			if n := w.cloud.count(asyncstate.Create); n != 1 {
+				t.Errorf("\n%s\n%d creates while the other process may be running: %s", tc.reason, n, describe(w.get("b")))
+			}
 
-				pass(2*time.Second + w.cloud.takes)
+			pass(2*time.Second + w.cloud.takes)
 
-				if b := w.get("b"); meta.GetExternalName(b) != "id-1" || w.cloud.count(asyncstate.Create) != 2 {
-					t.Errorf("\n%s\n%d creates: %s", tc.reason, w.cloud.count(asyncstate.Create), describe(b))
-				}
-			})
+			if b := w.get("b"); meta.GetExternalName(b) != "id-1" || w.cloud.count(asyncstate.Create) != 2 {
+				t.Errorf("\n%s\n%d creates: %s", tc.reason, w.cloud.count(asyncstate.Create), describe(b))
+			}
 		})
 	}
 }
@@ -424,7 +403,6 @@ func TestRepetition_ClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, token, bucket("b"))
 		p := w.start()
-		defer w.end()
 
 		pass(3 * time.Minute)
 		p.kill()
@@ -478,32 +456,29 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, finder, bucket("b"))
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, finder, bucket("b"))
+			p := w.start()
 
-				pass(6 * time.Minute)
-				p.kill()
+			pass(6 * time.Minute)
+			p.kill()
 
-				began := time.Now()
+			began := time.Now()
 
-				w.connector = w.late(func() (asyncstate.Finding, error, bool) {
-					f, err := tc.answer()
-					return f, err, time.Since(began) >= tc.after
-				})
-				p = w.start()
-				pass(tc.within)
-
-				if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" {
-					t.Errorf("\n%s\nAfter %s: %s", tc.reason, tc.within, describe(b))
-				}
-
-				if n, most := p.reconciles.Load(), int64(20+tc.within/time.Minute); n > most {
-					t.Errorf("\n%s\n%d reconciles, want %d at most", tc.reason, n, most)
-				}
+			w.connector = w.late(func() (asyncstate.Finding, error, bool) {
+				f, err := tc.answer()
+				return f, err, time.Since(began) >= tc.after
 			})
+			p = w.start()
+			pass(tc.within)
+
+			if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" {
+				t.Errorf("\n%s\nAfter %s: %s", tc.reason, tc.within, describe(b))
+			}
+
+			if n, most := p.reconciles.Load(), int64(20+tc.within/time.Minute); n > most {
+				t.Errorf("\n%s\n%d reconciles, want %d at most", tc.reason, n, most)
+			}
 		})
 	}
 }

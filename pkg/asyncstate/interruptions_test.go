@@ -153,7 +153,6 @@ func (i interruption) happen(t *testing.T) {
 
 	w := newWorld(t, i.kind, bucket("b"))
 	p := w.start()
-	defer w.end()
 
 	if i.typ != asyncstate.Create {
 		pass(11 * time.Minute)

@@ -229,83 +229,80 @@ func TestLeadershipIsLost(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tc.kind, bucket("b"))
-				w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
-				w.cloud.deaf = tc.deaf
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b"))
+			w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
+			w.cloud.deaf = tc.deaf
 
-				e := &election{away: map[string]bool{}}
-				old := w.run(e, "old")
-				defer w.end()
+			e := &election{away: map[string]bool{}}
+			old := w.run(e, "old")
 
-				pass(retryPeriod)
+			pass(retryPeriod)
 
-				next := w.run(e, "next")
+			next := w.run(e, "next")
 
-				pass(tc.after - retryPeriod)
+			pass(tc.after - retryPeriod)
 
-				if r, n := next.reconciles.Load(), w.cloud.count(asyncstate.Create); r != 0 || n != 1 || old.reconciles.Load() == 0 {
-					t.Fatalf("\n%s\nWho isn't elected reconciled %d times, and there were %d creates", tc.reason, r, n)
-				}
+			if r, n := next.reconciles.Load(), w.cloud.count(asyncstate.Create); r != 0 || n != 1 || old.reconciles.Load() == 0 {
+				t.Fatalf("\n%s\nWho isn't elected reconciled %d times, and there were %d creates", tc.reason, r, n)
+			}
 
-				e.cut("old")
-				<-old.ended
+			e.cut("old")
+			<-old.ended
 
-				if old.err == nil || !strings.Contains(old.err.Error(), "leader election lost") {
-					t.Errorf("\n%s\nThe old leader ended with: %v", tc.reason, old.err)
-				}
+			if old.err == nil || !strings.Contains(old.err.Error(), "leader election lost") {
+				t.Errorf("\n%s\nThe old leader ended with: %v", tc.reason, old.err)
+			}
 
-				if !tc.lingers {
-					old.kill()
-				}
+			if !tc.lingers {
+				old.kill()
+			}
 
-				// The old leader doesn't begin what comes up now.
-				if err := w.api.Server().Create(context.Background(), bucket("other")); err != nil {
-					t.Fatal(err)
-				}
+			// The old leader doesn't begin what comes up now.
+			if err := w.api.Server().Create(context.Background(), bucket("other")); err != nil {
+				t.Fatal(err)
+			}
 
-				synctest.Wait()
+			synctest.Wait()
 
-				before := old.reconciles.Load()
+			before := old.reconciles.Load()
 
-				w.wake(w.get("other"))
-				pass(leaseDuration + retryPeriod)
-				w.wake(w.get("other"))
-				pass(30 * time.Second)
+			w.wake(w.get("other"))
+			pass(leaseDuration + retryPeriod)
+			w.wake(w.get("other"))
+			pass(30 * time.Second)
 
-				if n := old.reconciles.Load() - before; n != 0 {
-					t.Errorf("\n%s\nThe old leader reconciled %d times more", tc.reason, n)
-				}
+			if n := old.reconciles.Load() - before; n != 0 {
+				t.Errorf("\n%s\nThe old leader reconciled %d times more", tc.reason, n)
+			}
 
-				if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want {
-					t.Errorf("\n%s\nSoon after the new one was elected, want %s: %s", tc.reason, tc.want, describe(b))
-				}
+			if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want {
+				t.Errorf("\n%s\nSoon after the new one was elected, want %s: %s", tc.reason, tc.want, describe(b))
+			}
 
-				if b := w.get("other"); reason(b, asyncstate.TypeOperation) != asyncstate.ReasonRunning {
-					t.Errorf("\n%s\nThe new leader should have begun another create: %s", tc.reason, describe(b))
-				}
+			if b := w.get("other"); reason(b, asyncstate.TypeOperation) != asyncstate.ReasonRunning {
+				t.Errorf("\n%s\nThe new leader should have begun another create: %s", tc.reason, describe(b))
+			}
 
-				pass(2 * time.Hour)
+			pass(2 * time.Hour)
 
-				b := w.get("b")
-				if got := reason(b, asyncstate.TypeOperation); got != tc.finally {
-					t.Errorf("\n%s\nIn the end, want %s: %s", tc.reason, tc.finally, describe(b))
-				}
+			b := w.get("b")
+			if got := reason(b, asyncstate.TypeOperation); got != tc.finally {
+				t.Errorf("\n%s\nIn the end, want %s: %s", tc.reason, tc.finally, describe(b))
+			}
 
-				uid := string(b.GetUID())
-				if made, creates := w.cloud.made[uid], w.cloud.createsOf[uid]; made != 1 || creates != tc.creates {
-					t.Errorf("\n%s\n%d creates were asked for, want %d, and %d were made", tc.reason, creates, tc.creates, made)
-				}
+			uid := string(b.GetUID())
+			if made, creates := w.cloud.made[uid], w.cloud.createsOf[uid]; made != 1 || creates != tc.creates {
+				t.Errorf("\n%s\n%d creates were asked for, want %d, and %d were made", tc.reason, creates, tc.creates, made)
+			}
 
-				if named := w.cloud.ownedBy(uid); tc.finally == asyncstate.ReasonFinished && tc.kind != deterministic && !slices.Contains(named, meta.GetExternalName(b)) {
-					t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, named, describe(b))
-				}
+			if named := w.cloud.ownedBy(uid); tc.finally == asyncstate.ReasonFinished && tc.kind != deterministic && !slices.Contains(named, meta.GetExternalName(b)) {
+				t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, named, describe(b))
+			}
 
-				if n := asyncstate.Remembered(old.tracker) + asyncstate.Remembered(next.tracker); n != 0 && tc.lingers {
-					t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
-				}
-			})
+			if n := asyncstate.Remembered(old.tracker) + asyncstate.Remembered(next.tracker); n != 0 && tc.lingers {
+				t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
+			}
 		})
 	}
 }
@@ -319,7 +316,6 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 
 		e := &election{away: map[string]bool{}}
 		old := w.run(e, "old")
-		defer w.end()
 
 		pass(retryPeriod)
 

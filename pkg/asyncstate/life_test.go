@@ -63,7 +63,6 @@ func liveAtRandom(t *testing.T, seed uint64) {
 	}()
 
 	p := w.start()
-	defer w.end()
 
 	// first fails the first n requests, of those that it is asked about.
 	first := func(n int, err error) func(string, client.Object) error {

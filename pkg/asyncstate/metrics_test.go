@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,39 +50,36 @@ func TestMetrics_UnknownResults(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, finder, bucket("b"))
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, finder, bucket("b"))
+			p := w.start()
 
-				pass(3 * time.Minute)
-				p.kill()
+			pass(3 * time.Minute)
+			p.kill()
 
-				w.connector = w.late(func() (asyncstate.Finding, error, bool) {
-					f, err := tc.answer()
-					return f, err, false
-				})
-				if w.kind = tc.kind; tc.kind == nothing {
-					w.connector = nil
-				}
-
-				p = w.start()
-				pass(tc.after / 2)
-
-				writes := w.api.Writes()
-
-				pass(tc.after / 2)
-
-				if n := w.api.Writes() - writes; name != "Absent" && n > 1 {
-					t.Errorf("\n%s\n%d writes", tc.reason, n)
-				}
-
-				unknown := counted(t, p.metrics, "graft_async_interrupted_total", map[string]string{"type": "create", "resolution": "unknown"})
-				if said := len(w.said.eventsOf("CreateResultUnknown")); (unknown == 1) != tc.alerts || (said == 1) != tc.alerts {
-					t.Errorf("\n%s\nunknown %v, %d events: %s", tc.reason, unknown, said, describe(w.get("b")))
-				}
+			w.connector = w.late(func() (asyncstate.Finding, error, bool) {
+				f, err := tc.answer()
+				return f, err, false
 			})
+			if w.kind = tc.kind; tc.kind == nothing {
+				w.connector = nil
+			}
+
+			p = w.start()
+			pass(tc.after / 2)
+
+			writes := w.api.Writes()
+
+			pass(tc.after / 2)
+
+			if n := w.api.Writes() - writes; name != "Absent" && n > 1 {
+				t.Errorf("\n%s\n%d writes", tc.reason, n)
+			}
+
+			unknown := counted(t, p.metrics, "graft_async_interrupted_total", map[string]string{"type": "create", "resolution": "unknown"})
+			if said := len(w.said.eventsOf("CreateResultUnknown")); (unknown == 1) != tc.alerts || (said == 1) != tc.alerts {
+				t.Errorf("\n%s\nunknown %v, %d events: %s", tc.reason, unknown, said, describe(w.get("b")))
+			}
 		})
 	}
 }

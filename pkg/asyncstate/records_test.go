@@ -3,7 +3,6 @@ package asyncstate_test
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -73,55 +72,52 @@ func TestUnusableRecord(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, finder, bucket("b"))
-				w.edit("b", func(b *testkit.Bucket) {
-					b.SetFinalizers([]string{"finalizer.managedresource.crossplane.io"})
-					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: tc.record})
-					meta.SetExternalCreatePending(b, time.Now())
-				})
-
-				p := w.start()
-				defer w.end()
-
-				check := func(when string) {
-					t.Helper()
-
-					b := w.get("b")
-					contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation), "RecordUnusable", tc.want)
-					contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "ReconcileError", tc.want)
-
-					if got := record(b); got != tc.record {
-						t.Errorf("\n%s\n%s: the record is %q, and was %q", tc.reason, when, got, tc.record)
-					}
-
-					if len(w.cloud.calls) > 0 || w.cloud.observed > 0 || w.cloud.finds > 0 {
-						t.Errorf("\n%s\n%s: the cloud was asked for something: %v", tc.reason, when, w.cloud.calls)
-					}
-				}
-
-				pass(3 * time.Hour)
-				check("at rest")
-
-				if n := p.reconciles.Load(); n > 40 {
-					t.Errorf("\n%s\n%d reconciles in 3 hours", tc.reason, n)
-				}
-
-				w.delete("b")
-				pass(3 * time.Hour)
-				check("while it is deleted")
-				contains(t, "Deleting", condition(w.get("b"), reconciler.TypeDeleting), "True CreateResultUnknown", tc.want)
-
-				w.edit("b", func(b *testkit.Bucket) {
-					meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending)
-				})
-				pass(time.Minute)
-
-				if !w.gone() {
-					t.Errorf("\n%s\nThe record was removed by hand: %s", tc.reason, describe(w.get("b")))
-				}
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, finder, bucket("b"))
+			w.edit("b", func(b *testkit.Bucket) {
+				b.SetFinalizers([]string{"finalizer.managedresource.crossplane.io"})
+				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: tc.record})
+				meta.SetExternalCreatePending(b, time.Now())
 			})
+
+			p := w.start()
+
+			check := func(when string) {
+				t.Helper()
+
+				b := w.get("b")
+				contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation), "RecordUnusable", tc.want)
+				contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "ReconcileError", tc.want)
+
+				if got := record(b); got != tc.record {
+					t.Errorf("\n%s\n%s: the record is %q, and was %q", tc.reason, when, got, tc.record)
+				}
+
+				if len(w.cloud.calls) > 0 || w.cloud.observed > 0 || w.cloud.finds > 0 {
+					t.Errorf("\n%s\n%s: the cloud was asked for something: %v", tc.reason, when, w.cloud.calls)
+				}
+			}
+
+			pass(3 * time.Hour)
+			check("at rest")
+
+			if n := p.reconciles.Load(); n > 40 {
+				t.Errorf("\n%s\n%d reconciles in 3 hours", tc.reason, n)
+			}
+
+			w.delete("b")
+			pass(3 * time.Hour)
+			check("while it is deleted")
+			contains(t, "Deleting", condition(w.get("b"), reconciler.TypeDeleting), "True CreateResultUnknown", tc.want)
+
+			w.edit("b", func(b *testkit.Bucket) {
+				meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending)
+			})
+			pass(time.Minute)
+
+			if !w.gone() {
+				t.Errorf("\n%s\nThe record was removed by hand: %s", tc.reason, describe(w.get("b")))
+			}
 		})
 	}
 }
@@ -136,32 +132,29 @@ func TestStrangeRecord(t *testing.T) {
 	}
 
 	for name, text := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 1<<63-1)}
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"))
+			w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 1<<63-1)}
 
-				if name != "VeryManyFailures" {
-					w.options = nil
-				}
+			if name != "VeryManyFailures" {
+				w.options = nil
+			}
 
-				w.edit("b", func(b *testkit.Bucket) {
-					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
-					b.SetFinalizers([]string{"finalizer.managedresource.crossplane.io"})
-				})
-				w.start()
-				defer w.end()
-
-				pass(5 * time.Hour)
-
-				// Of the second, a change of the spec is the way out.
-				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
-				pass(time.Hour)
-
-				if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" {
-					t.Error(describe(b))
-				}
+			w.edit("b", func(b *testkit.Bucket) {
+				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
+				b.SetFinalizers([]string{"finalizer.managedresource.crossplane.io"})
 			})
+			w.start()
+
+			pass(5 * time.Hour)
+
+			// Of the second, a change of the spec is the way out.
+			w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+			pass(time.Hour)
+
+			if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" {
+				t.Error(describe(b))
+			}
 		})
 	}
 }

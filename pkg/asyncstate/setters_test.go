@@ -73,32 +73,29 @@ func TestSettersRefuse(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var got error
+		bubble(t, name, func(t *testing.T) {
+			var got error
 
-				w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
-					got = tc.call(ctx)
-					return asyncstate.SetExternalName(ctx, "good")
-				})
-				p := w.start()
-				defer w.end()
-
-				reconciled(t, p, "b")
-				pass(time.Second)
-
-				if got == nil || !strings.Contains(got.Error(), tc.want) {
-					t.Errorf("\n%s\n%v lacks %q", tc.reason, got, tc.want)
-				}
-
-				if b := w.get("b"); meta.GetExternalName(b) != "good" || record(b) != "" {
-					t.Errorf("\n%s\nThe operation should have gone on: %s", tc.reason, describe(b))
-				}
-
-				if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) {
-					t.Errorf("\n%s\nOutside an operation: %v", tc.reason, err)
-				}
+			w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
+				got = tc.call(ctx)
+				return asyncstate.SetExternalName(ctx, "good")
 			})
+			p := w.start()
+
+			reconciled(t, p, "b")
+			pass(time.Second)
+
+			if got == nil || !strings.Contains(got.Error(), tc.want) {
+				t.Errorf("\n%s\n%v lacks %q", tc.reason, got, tc.want)
+			}
+
+			if b := w.get("b"); meta.GetExternalName(b) != "good" || record(b) != "" {
+				t.Errorf("\n%s\nThe operation should have gone on: %s", tc.reason, describe(b))
+			}
+
+			if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) {
+				t.Errorf("\n%s\nOutside an operation: %v", tc.reason, err)
+			}
 		})
 	}
 }
@@ -112,7 +109,6 @@ func TestSettersAfterEnd(t *testing.T) {
 			return asyncstate.SetExternalName(ctx, "good")
 		})
 		p := w.start()
-		defer w.end()
 
 		reconciled(t, p, "b")
 		pass(time.Second)
@@ -142,42 +138,39 @@ func TestSettersAfterEnd(t *testing.T) {
 // A name is where it survives everything before the call returns.
 func TestNameIsStoredMidOperation(t *testing.T) {
 	for _, exists := range []bool{false, true} {
-		t.Run(fmt.Sprintf("Exists=%t", exists), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var w *world
+		bubble(t, fmt.Sprintf("Exists=%t", exists), func(t *testing.T) {
+			var w *world
 
-				w = acting(t, exists, func(ctx context.Context, _ resource.Managed) error {
-					for _, name := range []string{"first", "second", "old", "second", "old"} {
-						if err := asyncstate.SetExternalName(ctx, name); err != nil {
-							t.Errorf("%s: %v", name, err)
-						}
-
-						if got := meta.GetExternalName(w.get("b")); got != name {
-							t.Errorf("While it runs the name is %q, want %q", got, name)
-						}
+			w = acting(t, exists, func(ctx context.Context, _ resource.Managed) error {
+				for _, name := range []string{"first", "second", "old", "second", "old"} {
+					if err := asyncstate.SetExternalName(ctx, name); err != nil {
+						t.Errorf("%s: %v", name, err)
 					}
 
-					return nil
-				})
-				if exists {
-					// A name that goes back to what it was is stored, too.
-					w.edit("b", func(b *testkit.Bucket) { meta.SetExternalName(b, "old") })
+					if got := meta.GetExternalName(w.get("b")); got != name {
+						t.Errorf("While it runs the name is %q, want %q", got, name)
+					}
 				}
 
-				p := w.start()
-				defer w.end()
-
-				reconciled(t, p, "b")
-				pass(time.Second)
-
-				if b := w.get("b"); meta.GetExternalName(b) != "old" || record(b) != "" {
-					t.Error(describe(b))
-				}
-
-				if got := w.said.eventsOf("OverwroteAnnotation"); len(got) > 0 {
-					t.Errorf("No other writer had set it: %v", got)
-				}
+				return nil
 			})
+			if exists {
+				// A name that goes back to what it was is stored, too.
+				w.edit("b", func(b *testkit.Bucket) { meta.SetExternalName(b, "old") })
+			}
+
+			p := w.start()
+
+			reconciled(t, p, "b")
+			pass(time.Second)
+
+			if b := w.get("b"); meta.GetExternalName(b) != "old" || record(b) != "" {
+				t.Error(describe(b))
+			}
+
+			if got := w.said.eventsOf("OverwroteAnnotation"); len(got) > 0 {
+				t.Errorf("No other writer had set it: %v", got)
+			}
 		})
 	}
 }
@@ -197,49 +190,46 @@ func TestSetterFails(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var (
-					p *process
-					w *world
-				)
+		bubble(t, name, func(t *testing.T) {
+			var (
+				p *process
+				w *world
+			)
 
-				w = acting(t, false, func(ctx context.Context, _ resource.Managed) error {
-					p.faults(func(string, client.Object) error { return tc.fault }, nil)
+			w = acting(t, false, func(ctx context.Context, _ resource.Managed) error {
+				p.faults(func(string, client.Object) error { return tc.fault }, nil)
 
-					if tc.lost != nil {
-						p.faults(nil, func(verb string, _ client.Object) error {
-							if verb == testkit.Patch {
-								return tc.lost
-							}
+				if tc.lost != nil {
+					p.faults(nil, func(verb string, _ client.Object) error {
+						if verb == testkit.Patch {
+							return tc.lost
+						}
 
-							return nil
-						})
-					}
-
-					err := asyncstate.SetExternalName(ctx, "name")
-					if tc.fails != (err != nil) {
-						t.Errorf("\n%s\n%v", tc.reason, err)
-					}
-
-					if ctx.Err() != nil {
-						t.Errorf("\n%s\nThe operation should go on: %v", tc.reason, ctx.Err())
-					}
-
-					p.faults(nil, nil)
-
-					return nil
-				})
-				p = w.start()
-				defer w.end()
-
-				reconciled(t, p, "b")
-				pass(10 * time.Minute)
-
-				if b := w.get("b"); meta.GetExternalName(b) != "name" || record(b) != "" {
-					t.Errorf("\n%s\n%s", tc.reason, describe(b))
+						return nil
+					})
 				}
+
+				err := asyncstate.SetExternalName(ctx, "name")
+				if tc.fails != (err != nil) {
+					t.Errorf("\n%s\n%v", tc.reason, err)
+				}
+
+				if ctx.Err() != nil {
+					t.Errorf("\n%s\nThe operation should go on: %v", tc.reason, ctx.Err())
+				}
+
+				p.faults(nil, nil)
+
+				return nil
 			})
+			p = w.start()
+
+			reconciled(t, p, "b")
+			pass(10 * time.Minute)
+
+			if b := w.get("b"); meta.GetExternalName(b) != "name" || record(b) != "" {
+				t.Errorf("\n%s\n%s", tc.reason, describe(b))
+			}
 		})
 	}
 }
@@ -254,7 +244,6 @@ func TestProgress(t *testing.T) {
 		w.manual = false
 		w.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
 		w.start()
-		defer w.end()
 
 		pass(4 * time.Minute)
 
@@ -289,7 +278,6 @@ func TestSettersAtOnce(t *testing.T) {
 			return asyncstate.SetExternalName(ctx, "last")
 		})
 		p := w.start()
-		defer w.end()
 
 		reconciled(t, p, "b")
 		pass(time.Minute)
@@ -347,39 +335,36 @@ func TestSomebodyElseWrites(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := acting(t, tc.exists, func(ctx context.Context, mg resource.Managed) error {
-					_ = sleep(ctx, time.Minute)
-					meta.SetExternalName(mg, "ours")
+		bubble(t, name, func(t *testing.T) {
+			w := acting(t, tc.exists, func(ctx context.Context, mg resource.Managed) error {
+				_ = sleep(ctx, time.Minute)
+				meta.SetExternalName(mg, "ours")
 
-					return tc.err
-				})
-				p := w.start()
-				defer w.end()
-
-				reconciled(t, p, "b")
-				pass(time.Second)
-				w.edit("b", tc.theirs)
-				pass(2 * time.Minute)
-
-				b := w.get("b")
-				if got := meta.GetExternalName(b); got != tc.want {
-					t.Errorf("\n%s\nexternal name %q, want %q", tc.reason, got, tc.want)
-				}
-
-				if got := record(b) != ""; got != tc.record {
-					t.Errorf("\n%s\nthere is a record: %t, want %t: %s", tc.reason, got, tc.record, record(b))
-				}
-
-				if got := w.said.eventsOf("ExternalResourceOrphaned"); len(got) > 0 {
-					t.Errorf("\n%s\nIt has an owner: %v", tc.reason, got)
-				}
-
-				if n := asyncstate.Remembered(p.tracker); n != 0 {
-					t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
-				}
+				return tc.err
 			})
+			p := w.start()
+
+			reconciled(t, p, "b")
+			pass(time.Second)
+			w.edit("b", tc.theirs)
+			pass(2 * time.Minute)
+
+			b := w.get("b")
+			if got := meta.GetExternalName(b); got != tc.want {
+				t.Errorf("\n%s\nexternal name %q, want %q", tc.reason, got, tc.want)
+			}
+
+			if got := record(b) != ""; got != tc.record {
+				t.Errorf("\n%s\nthere is a record: %t, want %t: %s", tc.reason, got, tc.record, record(b))
+			}
+
+			if got := w.said.eventsOf("ExternalResourceOrphaned"); len(got) > 0 {
+				t.Errorf("\n%s\nIt has an owner: %v", tc.reason, got)
+			}
+
+			if n := asyncstate.Remembered(p.tracker); n != 0 {
+				t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
+			}
 		})
 	}
 }
@@ -399,7 +384,6 @@ func TestNameIsStoredAfterDeadline(t *testing.T) {
 			})
 			w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Minute)}
 			p := w.start()
-			defer w.end()
 
 			reconciled(t, p, "b")
 			pass(2 * time.Minute)
@@ -424,24 +408,21 @@ func TestSetterErrors_LeaveTheOutcomeUnknown(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls := 0
+		bubble(t, name, func(t *testing.T) {
+			calls := 0
 
-				w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
-					calls++
-					return tc.set(ctx)
-				})
-				w.manual = false
-				w.start()
-				defer w.end()
-
-				pass(time.Hour)
-
-				if b := w.get("b"); calls != 1 || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonResultUnknown {
-					t.Errorf("\n%s\n%d creates: %s", tc.reason, calls, describe(b))
-				}
+			w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
+				calls++
+				return tc.set(ctx)
 			})
+			w.manual = false
+			w.start()
+
+			pass(time.Hour)
+
+			if b := w.get("b"); calls != 1 || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonResultUnknown {
+				t.Errorf("\n%s\n%d creates: %s", tc.reason, calls, describe(b))
+			}
 		})
 	}
 }
@@ -458,7 +439,6 @@ func TestSetHandle_IsNotEscapedForWebPages(t *testing.T) {
 			return sleep(ctx, time.Minute)
 		})
 		p := w.start()
-		defer w.end()
 
 		reconciled(t, p, "b")
 		pass(time.Second)

@@ -43,10 +43,6 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			reason: "Upstream's message asks for this annotation to be removed if it is safe to go on.",
 			then:   func(_ *world, b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: asyncstate.ReasonFinished, creates: 2, name: "id-1",
 		},
-		"PendingRemovedUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			plain:  true, then: func(_ *world, b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: "", creates: 2, name: "id-1",
-		},
 		"PendingRemovedAndNamed": {
 			reason: "A person has found the external resource.",
 			then: func(w *world, b *testkit.Bucket) {
@@ -65,18 +61,6 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 				meta.SetExternalCreateSucceeded(b, time.Now())
 			},
 			want:    asyncstate.ReasonFinished,
-			creates: 1,
-			name:    "theirs",
-		},
-		"CreatedByUpstreamUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			plain:  true,
-			then: func(w *world, b *testkit.Bucket) {
-				theirs(w, b)
-				meta.SetExternalCreatePending(b, time.Now())
-				meta.SetExternalCreateSucceeded(b, time.Now())
-			},
-			want:    "",
 			creates: 1,
 			name:    "theirs",
 		},
@@ -127,50 +111,47 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.manual, w.plain = true, tc.plain
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"))
+			w.manual, w.plain = true, tc.plain
+			p := w.start()
 
-				if tc.refused {
-					w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
-					reconciled(t, p, "b")
-					synctest.Wait()
-					w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
-					w.edit("b", func(b *testkit.Bucket) {
-						// Who changes the spec need not wait.
-						b.Generation++
-						b.Spec.ForProvider.Region = "elsewhere"
+			if tc.refused {
+				w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+				reconciled(t, p, "b")
+				synctest.Wait()
+				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+				w.edit("b", func(b *testkit.Bucket) {
+					// Who changes the spec need not wait.
+					b.Generation++
+					b.Spec.ForProvider.Region = "elsewhere"
 
-						if tc.before != nil {
-							tc.before(w, b)
-						}
-					})
-				}
+					if tc.before != nil {
+						tc.before(w, b)
+					}
+				})
+			}
 
-				for w.cloud.count(asyncstate.Create) < 1+boolToInt(tc.refused) {
-					_, _ = p.reconcile("b")
-					synctest.Wait()
-				}
+			for w.cloud.count(asyncstate.Create) < 1+boolToInt(tc.refused) {
+				_, _ = p.reconcile("b")
+				synctest.Wait()
+			}
 
-				pass(3 * time.Minute)
-				p.kill()
+			pass(3 * time.Minute)
+			p.kill()
 
-				w.edit("b", func(b *testkit.Bucket) { tc.then(w, b) })
-				p = w.start()
+			w.edit("b", func(b *testkit.Bucket) { tc.then(w, b) })
+			p = w.start()
 
-				for range 4 {
-					_, _ = p.reconcile("b")
-					pass(15 * time.Minute)
-				}
+			for range 4 {
+				_, _ = p.reconcile("b")
+				pass(15 * time.Minute)
+			}
 
-				b := w.get("b")
-				if n := w.cloud.count(asyncstate.Create); n != tc.creates || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.name != "") {
-					t.Errorf("\n%s\n%d creates: %s", tc.reason, n, describe(b))
-				}
-			})
+			b := w.get("b")
+			if n := w.cloud.count(asyncstate.Create); n != tc.creates || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.name != "") {
+				t.Errorf("\n%s\n%d creates: %s", tc.reason, n, describe(b))
+			}
 		})
 	}
 }

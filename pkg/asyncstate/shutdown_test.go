@@ -27,52 +27,49 @@ func TestShutdown(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"), bucket("other"))
-				w.manual = true
-				w.cloud.takes = tc.takes
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"), bucket("other"))
+			w.manual = true
+			w.cloud.takes = tc.takes
+			p := w.start()
 
-				reconciled(t, p, "b")
-				pass(15 * time.Second)
-				p.cancel()
-				synctest.Wait()
+			reconciled(t, p, "b")
+			pass(15 * time.Second)
+			p.cancel()
+			synctest.Wait()
 
-				begun := time.Now()
+			begun := time.Now()
 
-				// Nothing may begin, and so nothing may be announced.
-				reconciled(t, p, "other")
+			// Nothing may begin, and so nothing may be announced.
+			reconciled(t, p, "other")
 
-				if b := w.get("other"); record(b) != "" || meta.ExternalCreateIncomplete(b) || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
-					t.Errorf("\n%s\nSomething was begun: %s", tc.reason, describe(b))
-				}
+			if b := w.get("other"); record(b) != "" || meta.ExternalCreateIncomplete(b) || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
+				t.Errorf("\n%s\nSomething was begun: %s", tc.reason, describe(b))
+			}
 
-				<-p.ended
+			<-p.ended
 
-				if d := time.Since(begun); d > tc.within {
-					t.Errorf("\n%s\nIt took %s", tc.reason, d)
-				}
+			if d := time.Since(begun); d > tc.within {
+				t.Errorf("\n%s\nIt took %s", tc.reason, d)
+			}
 
-				b := w.get("b")
-				if got := meta.GetExternalName(b); got != tc.name || (record(b) == "") != (tc.name != "") {
-					t.Errorf("\n%s\n%s", tc.reason, describe(b))
-				}
+			b := w.get("b")
+			if got := meta.GetExternalName(b); got != tc.name || (record(b) == "") != (tc.name != "") {
+				t.Errorf("\n%s\n%s", tc.reason, describe(b))
+			}
 
-				if n := w.cloud.count(asyncstate.Create); n != 1 {
-					t.Errorf("\n%s\n%d creates", tc.reason, n)
-				}
+			if n := w.cloud.count(asyncstate.Create); n != 1 {
+				t.Errorf("\n%s\n%d creates", tc.reason, n)
+			}
 
-				// The next process begins what this one didn't.
-				p = w.start()
-				reconciled(t, p, "other")
-				pass(2 * time.Hour)
+			// The next process begins what this one didn't.
+			p = w.start()
+			reconciled(t, p, "other")
+			pass(2 * time.Hour)
 
-				if got := meta.GetExternalName(w.get("other")); got == "" {
-					t.Errorf("\n%s\n%s", tc.reason, describe(w.get("other")))
-				}
-			})
+			if got := meta.GetExternalName(w.get("other")); got == "" {
+				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("other")))
+			}
 		})
 	}
 }
@@ -123,49 +120,46 @@ func TestShutdown_StoresUntilTheEnd(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.manual = true
-				w.cloud.takes, w.cloud.cancellable = tc.takes, true
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, nothing, bucket("b"))
+			w.manual = true
+			w.cloud.takes, w.cloud.cancellable = tc.takes, true
 
-				p := w.start()
-				defer w.end()
+			p := w.start()
 
-				reconciled(t, p, "b")
+			reconciled(t, p, "b")
 
-				if tc.from < 0 {
-					p.faults(away, nil)
-					pass(-tc.from)
-				} else {
-					pass(tc.takes/2 + time.Second)
-				}
+			if tc.from < 0 {
+				p.faults(away, nil)
+				pass(-tc.from)
+			} else {
+				pass(tc.takes/2 + time.Second)
+			}
 
-				p.cancel()
-				synctest.Wait()
+			p.cancel()
+			synctest.Wait()
 
-				asked := time.Now()
+			asked := time.Now()
 
-				var wg sync.WaitGroup
-				defer wg.Wait()
+			var wg sync.WaitGroup
+			defer wg.Wait()
 
-				wg.Go(func() {
-					time.Sleep(max(0, tc.from) - time.Nanosecond)
-					p.faults(away, nil)
-					time.Sleep(tc.lasts + min(0, tc.from))
-					p.faults(nil, nil)
-				})
-
-				<-p.ended
-
-				if d := time.Since(asked); d > tc.within {
-					t.Errorf("\n%s\nIt took %s", tc.reason, d)
-				}
-
-				if b := w.get("b"); meta.GetExternalName(b) != "id-1" {
-					t.Errorf("\n%s\n%s", tc.reason, describe(b))
-				}
+			wg.Go(func() {
+				time.Sleep(max(0, tc.from) - time.Nanosecond)
+				p.faults(away, nil)
+				time.Sleep(tc.lasts + min(0, tc.from))
+				p.faults(nil, nil)
 			})
+
+			<-p.ended
+
+			if d := time.Since(asked); d > tc.within {
+				t.Errorf("\n%s\nIt took %s", tc.reason, d)
+			}
+
+			if b := w.get("b"); meta.GetExternalName(b) != "id-1" {
+				t.Errorf("\n%s\n%s", tc.reason, describe(b))
+			}
 		})
 	}
 }
@@ -188,7 +182,6 @@ func TestShutdown_RequestHangs(t *testing.T) {
 		}
 
 		p := w.start()
-		defer w.end()
 
 		reconciled(t, p, "b")
 		pass(31 * time.Minute)

@@ -13,6 +13,26 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
+// An object that doesn't come when it is its turn delays the next by half a minute, not
+// until that is polled.
+func TestSlots_NextIsNotPolled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("first"), bucket("gone"), bucket("second"))
+		w.cloud.takes = 10*time.Minute + 10*time.Second
+		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
+		w.start()
+
+		pass(time.Minute)
+		w.edit("gone", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+		w.delete("gone")
+		pass(w.cloud.takes - time.Minute + 40*time.Second)
+
+		if n := w.cloud.count(asyncstate.Create); n != 2 {
+			t.Errorf("%d creates after the first has ended: %s", n, describe(w.get("second")))
+		}
+	})
+}
+
 // Those whose turn it is don't come, since they are gone, or come too late.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -20,7 +40,6 @@ func TestTurns(t *testing.T) {
 		w.manual = true
 		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
 		p := w.start()
-		defer w.end()
 
 		for _, name := range []string{"first", "gone", "second"} {
 			reconciled(t, p, name)
@@ -78,55 +97,52 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tc.kind, bucket("b"))
-				w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithTimeout(12 * time.Hour)}
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b"))
+			w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithTimeout(12 * time.Hour)}
+			p := w.start()
 
-				if tc.interrupted == "" {
-					pass(11 * time.Minute)
-				} else {
-					pass(6 * time.Minute)
-				}
+			if tc.interrupted == "" {
+				pass(11 * time.Minute)
+			} else {
+				pass(6 * time.Minute)
+			}
 
-				p.kill()
+			p.kill()
 
-				if tc.interrupted != "" {
-					w.delete("b")
-				}
-
-				w.connector = func(p *process) upstream.ExternalConnector {
-					return upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
-						c := w.cloud.client(tc.kind, p.dead.Load)
-						if mg.GetName() == "b" {
-							return c, nil
-						}
-
-						return hanging{c}, nil
-					})
-				}
-
-				for _, name := range []string{"hangs", "waits"} {
-					if err := w.api.Server().Create(t.Context(), bucket(name)); err != nil {
-						t.Fatal(err)
-					}
-				}
-
-				w.start()
-				pass(time.Second)
+			if tc.interrupted != "" {
 				w.delete("b")
-				pass(time.Hour)
+			}
 
-				if !w.gone() || len(w.cloud.ownedBy("uid-1")) != 0 {
-					t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
-				}
+			w.connector = func(p *process) upstream.ExternalConnector {
+				return upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
+					c := w.cloud.client(tc.kind, p.dead.Load)
+					if mg.GetName() == "b" {
+						return c, nil
+					}
 
-				if a, b := reason(w.get("hangs"), asyncstate.TypeOperation), reason(w.get("waits"), asyncstate.TypeOperation); a == b {
-					t.Errorf("\n%s\nBoth others say %s", tc.reason, a)
+					return hanging{c}, nil
+				})
+			}
+
+			for _, name := range []string{"hangs", "waits"} {
+				if err := w.api.Server().Create(t.Context(), bucket(name)); err != nil {
+					t.Fatal(err)
 				}
-			})
+			}
+
+			w.start()
+			pass(time.Second)
+			w.delete("b")
+			pass(time.Hour)
+
+			if !w.gone() || len(w.cloud.ownedBy("uid-1")) != 0 {
+				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
+			}
+
+			if a, b := reason(w.get("hangs"), asyncstate.TypeOperation), reason(w.get("waits"), asyncstate.TypeOperation); a == b {
+				t.Errorf("\n%s\nBoth others say %s", tc.reason, a)
+			}
 		})
 	}
 }

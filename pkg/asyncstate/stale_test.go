@@ -18,7 +18,6 @@ func TestCacheCatchesUp(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
 		w.manual = true
 		p := w.start()
-		defer w.end()
 
 		w.cloud.set(func(c *fakeCloud) { c.lose = func() error { return errQuota } })
 

@@ -82,7 +82,16 @@ func newWorld(t testing.TB, k clientKind, objs ...client.Object) *world {
 	c := newCloud()
 	c.takes = 10 * time.Minute
 
-	return &world{t: t, api: testkit.NewAPI(objs...), cloud: c, kind: k, said: &said{}}
+	w := &world{t: t, api: testkit.NewAPI(objs...), cloud: c, kind: k, said: &said{}}
+	t.Cleanup(w.end)
+
+	return w
+}
+
+// bubble runs a test in a bubble, in which time passes as soon as nothing else happens.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 // A process of the provider.

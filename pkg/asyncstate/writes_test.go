@@ -24,7 +24,6 @@ func writes(t *testing.T, synchronous bool) (create, update, del int) {
 	}
 
 	w.start()
-	defer w.end()
 
 	step := func() int {
 		pass(10 * time.Minute)
@@ -67,7 +66,6 @@ func TestWritesWhileDeleteRuns(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
 		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(24 * time.Hour)}
 		p := w.start()
-		defer w.end()
 
 		pass(15 * time.Minute)
 		w.cloud.set(func(c *fakeCloud) { c.takes = 10 * time.Hour })

@@ -50,20 +50,13 @@ func TestForceOrphan(t *testing.T) {
 
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
 	boom := kerrors.NewInternalError(errors.New("boom"))
-	withdraw := func(t *testing.T, c *cluster) error {
+	withdraw := func(t *testing.T, c *cluster) {
 		t.Helper()
 		c.change(t, xr(), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
-
-		return nil
 	}
-	fails := func(err error) func(*testing.T, *cluster) error {
-		return func(*testing.T, *cluster) error { return err }
-	}
-	freeze := func(t *testing.T, c *cluster) error {
+	freeze := func(t *testing.T, c *cluster) {
 		t.Helper()
 		c.stale[client.ObjectKey{Name: "x"}] = c.read(t, xr())
-
-		return nil
 	}
 
 	type want struct {
@@ -88,10 +81,12 @@ func TestForceOrphan(t *testing.T) {
 		mod    []func(*unstructured.Unstructured)
 		opts   []reconciler.Option
 
-		// meanwhile is called before the nth request of a verb, or all if that is 0.
+		// meanwhile is called before the nth request of a verb, or all if that is 0,
+		// which then fails with err.
 		verb      string
 		nth       int
-		meanwhile func(t *testing.T, c *cluster) error
+		meanwhile func(t *testing.T, c *cluster)
+		err       error
 
 		// lost is whether the answer to that request is lost. stale is whether
 		// the first three reconciles read the object as it was, and slow whether
@@ -124,7 +119,7 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"AnnouncementFails": {
 			reason: "Nothing is removed before that is announced.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "status", nth: 2, meanwhile: fails(boom),
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "status", nth: 2, err: boom,
 			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
 		"NotDeleting": {
@@ -164,13 +159,11 @@ func TestForceOrphan(t *testing.T) {
 		"FinalizersChange": {
 			reason: "If the finalizers change meanwhile nothing is removed that was not seen. It is tried again.",
 			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option},
-			verb: "update", nth: 1, meanwhile: func(t *testing.T, c *cluster) error {
+			verb: "update", nth: 1, meanwhile: func(t *testing.T, c *cluster) {
 				t.Helper()
 				// No API server would allow to add one now, but may to remove one,
 				// which is the same to us.
 				c.change(t, xr(), held(mine, gcOrphan, "example.org/other"))
-
-				return nil
 			},
 			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
@@ -191,7 +184,7 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"Forbidden": {
 			reason: "Without permission to remove finalizers the deletion continues, and the condition says why.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", meanwhile: fails(forbidden),
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", err: forbidden,
 			want: want{
 				Finalizers: []string{mine}, Passes: 5, Deletes: 5,
 				Deleting: said{"True", "ForceOrphaned", "An operator asked to orphan it, but the API server refused to remove these finalizers: example.org/mine. See the event CannotForceOrphan."},
@@ -199,23 +192,23 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"DeleteForbidden": {
 			reason: "Without permission to delete the object nothing is removed, and the condition says why.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "delete", meanwhile: fails(forbidden),
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "delete", err: forbidden,
 			want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
 		},
 		"Protected": {
 			reason: "The same if a webhook refuses: Crossplane's answers with the code of a conflict.",
 			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "delete",
-			meanwhile: fails(&kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"}}),
-			want:      want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
+			err:  &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"}},
+			want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
 		},
 		"ServerDown": {
 			reason: "What fails is tried again, and nothing is said to have happened. The object may own more objects by then.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", meanwhile: fails(boom),
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", err: boom,
 			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
 		},
 		"ServerDownForDelete": {
 			reason: "Nothing is removed if the answer to the deletion is unknown.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "delete", meanwhile: fails(boom),
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "delete", err: boom,
 			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
 		},
 		"AnswerLost": {
@@ -239,11 +232,9 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"GoneMeanwhile": {
 			reason: "An object that another controller released was not orphaned.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", meanwhile: func(t *testing.T, c *cluster) error {
+			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", meanwhile: func(t *testing.T, c *cluster) {
 				t.Helper()
 				c.release(t, xr(), mine)
-
-				return nil
 			},
 			want: want{Gone: true, Failures: 1, Deletes: 1},
 		},
@@ -262,11 +253,9 @@ func TestForceOrphan(t *testing.T) {
 		"CollectorIsFaster": {
 			reason: "A garbage collector that is done before the finalizer is removed is not asked again.",
 			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option},
-			verb: "update", meanwhile: func(t *testing.T, c *cluster) error {
+			verb: "update", meanwhile: func(t *testing.T, c *cluster) {
 				t.Helper()
 				c.collect(t, append(owned, xr())...)
-
-				return nil
 			},
 			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
@@ -296,15 +285,17 @@ func TestForceOrphan(t *testing.T) {
 					return nil
 				case after && tc.lost:
 					return kerrors.NewTimeoutError("lost", 1)
-				case !after && tc.meanwhile != nil:
-					return tc.meanwhile(t, r.c)
-				default:
+				case after:
 					return nil
+				case tc.meanwhile != nil:
+					tc.meanwhile(t, r.c)
 				}
+
+				return tc.err
 			}
 
 			if tc.stale {
-				_ = freeze(t, r.c)
+				freeze(t, r.c)
 				r.c.change(t, o, annotated("n", "n"))
 			}
 

@@ -189,30 +189,6 @@ func reconcileTimes(t *testing.T, r reconcile.Reconciler, n int) {
 	}
 }
 
-// Status that is in memory survives an update of metadata, whatever form the
-// object is in.
-func TestStatusKept(t *testing.T) {
-	for name, empty := range forms() {
-		t.Run(name, func(t *testing.T) {
-			c := newCluster(app())
-			reconcileTimes(t, reconciler.New(c, claims, readsForms(empty, func(ctx context.Context, cl client.Client, o client.Object) (reconcile.Result, error) {
-				conditionedForm(o).SetConditions(xpv2.Unavailable())
-				meta.AddFinalizer(o, "example.org/mine")
-
-				if err := cl.Update(ctx, o); err != nil {
-					return reconcile.Result{}, err
-				}
-
-				return reconcile.Result{}, cl.Status().Update(ctx, o)
-			})), 1)
-
-			if diff := cmp.Diff(plain(xpv2.Unavailable())[0], c.conditions(t, app())[0]); diff != "" {
-				t.Errorf("-want, +got:\n%s", diff)
-			}
-		})
-	}
-}
-
 // What goes wrong while a deletion is reported delays the inner reconciler for a
 // while, if that may help, and never for ever.
 func TestReportFaults(t *testing.T) {

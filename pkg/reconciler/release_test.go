@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"context"
+	stderrors "errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -462,10 +463,12 @@ func TestReleaseWaits(t *testing.T) {
 	}
 }
 
-// A deed is what another client does to the object between two requests.
+// A deed is what another client does to the object before a request, or what the
+// request is answered with: instead of being served, or after that.
 type deed struct {
-	name string
-	do   func(r *registry)
+	name         string
+	do           func(r *registry)
+	answer, lost error
 }
 
 // The deeds of all those who may interfere: those who know no better, and those
@@ -487,37 +490,42 @@ func deeds(o *unstructured.Unstructured) []deed {
 	unpause := func(o *unstructured.Unstructured) { meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused) }
 
 	return []deed{
-		{"adds the finalizer", change(add(ours))},
-		{"removes the finalizer", change(drop(ours))},
-		{"removes and adds the finalizer", change(drop(ours), add(ours))},
-		{"adds another finalizer", change(add("example.org/new"))},
-		{"removes the foreign finalizer", change(drop(foreign))},
-		{"annotates", change(annotated("example.org/new", "yes"))},
-		{"removes all annotations", change(func(o *unstructured.Unstructured) { o.SetAnnotations(nil) })},
-		{"changes spec", change(func(o *unstructured.Unstructured) {
+		{name: "adds the finalizer", do: change(add(ours))},
+		{name: "removes the finalizer", do: change(drop(ours))},
+		{name: "removes and adds the finalizer", do: change(drop(ours), add(ours))},
+		{name: "adds another finalizer", do: change(add("example.org/new"))},
+		{name: "removes the foreign finalizer", do: change(drop(foreign))},
+		{name: "annotates", do: change(annotated("example.org/new", "yes"))},
+		{name: "removes all annotations", do: change(func(o *unstructured.Unstructured) { o.SetAnnotations(nil) })},
+		{name: "changes spec", do: change(func(o *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(o.Object, "new", "spec", "forProvider", "size")
 		})},
-		{"ends the pause", change(unpause)},
-		{"applies its policies", change(withDeletionPolicy("Delete"), withPolicies("*"))},
-		{"ends the pause and applies its policies", change(unpause, withDeletionPolicy("Delete"), withPolicies("Observe", "Create", "Delete"))},
-		{"allows less", change(withPolicies("Observe"))},
-		{"deletes", func(r *registry) { r.remove(metav1.DeletePropagationBackground) }},
-		{"deletes in the foreground", func(r *registry) { r.remove(metav1.DeletePropagationForeground) }},
-		{"collects garbage", (*registry).collect},
-		{"tears it out", func(r *registry) { r.object = nil }},
-		{"replaces it", func(r *registry) {
+		{name: "ends the pause", do: change(unpause)},
+		{name: "applies its policies", do: change(withDeletionPolicy("Delete"), withPolicies("*"))},
+		{name: "ends the pause and applies its policies", do: change(unpause, withDeletionPolicy("Delete"), withPolicies("Observe", "Create", "Delete"))},
+		{name: "allows less", do: change(withPolicies("Observe"))},
+		{name: "deletes", do: func(r *registry) { r.remove(metav1.DeletePropagationBackground) }},
+		{name: "deletes in the foreground", do: func(r *registry) { r.remove(metav1.DeletePropagationForeground) }},
+		{name: "collects garbage", do: (*registry).collect},
+		{name: "tears it out", do: func(r *registry) { r.object = nil }},
+		{name: "replaces it", do: func(r *registry) {
 			r.object = nil
 			r.create(o)
 		}},
-		{"replaces it by one that is being deleted", func(r *registry) {
+		{name: "replaces it by one that is being deleted", do: func(r *registry) {
 			r.object = nil
 			r.create(o)
 			r.remove(metav1.DeletePropagationOrphan)
 		}},
+		{name: "conflicts", answer: kerrors.NewConflict(schema.GroupResource{}, "a", nil)},
+		{name: "makes it invalid", answer: kerrors.NewInvalid(schema.GroupKind{}, "a", nil)},
+		{name: "breaks the API server", answer: kerrors.NewInternalError(errors.New("boom"))},
+		{name: "takes all its time", answer: kerrors.NewTooManyRequests("later", 1)},
+		{name: "takes the answer", lost: errors.New("connection reset by peer")},
 	}
 }
 
-// Another client acts before any one request, or two, whatever they do: nothing
+// Another client acts before any one request, or two, or a request fails: nothing
 // happens that may never happen, the release ends, and what it says is true.
 func TestReleaseSchedules(t *testing.T) {
 	managed := []func(o *unstructured.Unstructured){withDeletionPolicy("Delete"), withPolicies("*")}
@@ -548,13 +556,28 @@ func TestReleaseSchedules(t *testing.T) {
 				r := newRegistry(start.object, ours)
 				o := r.object.DeepCopy()
 
-				r.before = func(n int) error {
+				var lost error
+
+				invalid, deeds := 0, 0
+				r.before = func(n int) (answer error) {
+					lost = nil
+					deeds += len(schedule[n])
+
 					for _, d := range schedule[n] {
-						d.do(r)
+						if d.do != nil {
+							d.do(r)
+						}
+
+						answer, lost = stderrors.Join(answer, d.answer), stderrors.Join(lost, d.lost)
 					}
 
-					return nil
+					if kerrors.IsInvalid(answer) {
+						invalid++
+					}
+
+					return answer
 				}
+				r.after = func(int) error { return lost }
 
 				got, err := r.release(t.Context(), o, start.opts...)
 
@@ -564,6 +587,12 @@ func TestReleaseSchedules(t *testing.T) {
 				if r.object != nil && r.object.GetUID() == r.target {
 					want = reconciler.Released{Holding: r.object.GetFinalizers()}
 					released = meta.WasDeleted(r.object) && !slices.Contains(want.Holding, ours)
+				}
+
+				// Being refused twice at the same version, once for the other deed, is
+				// for good.
+				if kerrors.IsInvalid(err) && invalid > 0 && deeds == 2 && len(r.broken) == 0 {
+					return len(r.requests)
 				}
 
 				// Most of the time would go into messages that are not printed.
@@ -651,68 +680,6 @@ func TestReleaseAgainstEndlessWrites(t *testing.T) {
 
 			r.check(t, tc.reason)
 		})
-	}
-}
-
-// Any one request fails, or two, is refused, or is served without an answer: the
-// release takes longer, and ends the same.
-func TestReleaseFaults(t *testing.T) {
-	type fault struct {
-		name   string
-		served bool
-		err    error
-	}
-
-	faults := []fault{
-		{name: "conflict", err: kerrors.NewConflict(schema.GroupResource{}, "a", nil)},
-		{name: "invalid", err: kerrors.NewInvalid(schema.GroupKind{}, "a", nil)},
-		{name: "internal error", err: kerrors.NewInternalError(errors.New("boom"))},
-		{name: "too many requests", err: kerrors.NewTooManyRequests("later", 1)},
-		{name: "lost answer", served: true, err: errors.New("connection reset by peer")},
-	}
-
-	run := func(at map[int]fault) int {
-		r := newRegistry(thing(withDeletionPolicy("Delete"), withPolicies("*"), held(ours, foreign)), ours)
-		o := r.object.DeepCopy()
-
-		r.before = func(n int) error {
-			if f := at[n]; !f.served {
-				return f.err
-			}
-
-			return nil
-		}
-		r.after = func(n int) error { return at[n].err }
-
-		got, err := r.release(t.Context(), o)
-
-		for n, f := range at {
-			// No other client changes the object, so being refused twice at the same
-			// step is for good.
-			if kerrors.IsInvalid(f.err) && kerrors.IsInvalid(err) && len(at) == 2 {
-				return len(r.requests)
-			}
-
-			if err != nil || len(got.Holding) == 0 || got.Holding[0] != foreign || len(got.Holding) > 2 || r.object == nil {
-				t.Fatalf("%d: %s: Release(...): want it held by %s, got %+v, %v\n%s", n, f.name, foreign, got, err, strings.Join(r.requests, "\n"))
-			}
-		}
-
-		r.check(t, fmt.Sprint(at))
-
-		return len(r.requests)
-	}
-
-	for _, f := range faults {
-		for i, n := 0, 1; i < n; i++ {
-			n = run(map[int]fault{i: f})
-
-			for _, g := range faults {
-				for j, m := i+1, i+2; j < m; j++ {
-					m = run(map[int]fault{i: f, j: g})
-				}
-			}
-		}
 	}
 }
 

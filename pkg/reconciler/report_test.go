@@ -68,23 +68,11 @@ func TestReport(t *testing.T) {
 			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("WaitingForExternalResource", "It still exists. To orphan it, set the annotation x=y: that removes f, and deletes nothing."))},
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: WaitingForExternalResource: It still exists."},
 		},
-		"DeletingFailed": {
-			reason: "Errors are in the Synced condition, so that is quoted too.",
-			object: xr(thing("a")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("ExternalDeleteFailed", "See Synced."), being(xpv2.ReconcileError(errors.New("cannot delete:\n  bucket is\tnot empty"))))},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: ExternalDeleteFailed: See Synced; ReconcileError: cannot delete: bucket is not empty."},
-		},
 		"DeletingProtected": {
 			reason: "Protection travels up.",
 			object: xr(thing("a")),
 			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), because("BlockedByProtection", "0 of 1 dependents deleted, 0%. Thing/b: protected by a Usage."))},
 			want:   said{"True", "BlockedByProtection", "0 of 1 dependents deleted, 0%. Thing/a since T: BlockedByProtection: 0 of 1 dependents deleted, 0%. Thing/b: protected by a Usage."},
-		},
-		"Paused": {
-			reason: "A pause is named, rather than its consequences.",
-			object: xr(thing("a")),
-			exists: []*unstructured.Unstructured{thing("a", dying, held("f"), annotated(meta.AnnotationKeyReconciliationPaused, "true"), being(xpv2.ReconcilePaused().WithMessage("paused")))},
-			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: its reconciliation is paused."},
 		},
 		"Finalizers": {
 			reason: "Finalizers are named in order, a few of them.",
