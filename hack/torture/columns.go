@@ -165,46 +165,36 @@ func columns() []column {
 // newUpstream returns crossplane-runtime's reconciler, set up as a provider does
 // it.
 func newUpstream(p *process, k clientKind, c upstream.ExternalConnector) reconcile.Reconciler {
-	o := []upstream.ReconcilerOption{
-		upstream.WithExternalConnector(c),
-		upstream.WithManagementPolicies(),
-		upstream.WithPollInterval(pollInterval),
-		upstream.WithInitializers(),
-	}
-
-	if k == namedClient {
-		o = append(o,
-			upstream.WithInitializers(upstream.NewNameAsExternalName(p.manager.GetClient())),
-			upstream.WithDeterministicExternalName(true),
-		)
-	}
-
-	if k == connectClient {
-		o = append(o, upstream.WithCreationGracePeriod(p.world.lag))
-	}
+	o := append(settings(p, k), upstream.WithExternalConnector(c), upstream.WithInitializers(initializers(p, k)...))
 
 	return upstream.NewReconciler(p.manager, sample.DatabaseManagedKind(), o...)
 }
 
 // newGraft does the same with Graft.
 func newGraft(p *process, k clientKind, c graft.ExternalConnector, more ...graft.ReconcilerOption) reconcile.Reconciler {
-	o := []graft.ReconcilerOption{
-		graft.WithExternalConnector(c),
-		graft.WithManagementPolicies(),
-		graft.WithPollInterval(pollInterval),
-		graft.WithInitializers(),
+	o := append(more, graft.Upstream(settings(p, k)...), graft.WithExternalConnector(c), graft.WithInitializers(initializers(p, k)...))
+
+	return graft.NewReconciler(p.manager, sample.DatabaseManagedKind(), o...)
+}
+
+// settings are what both are given.
+func settings(p *process, k clientKind) []upstream.ReconcilerOption {
+	o := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithPollInterval(pollInterval)}
+
+	switch k {
+	case namedClient:
+		o = append(o, upstream.WithDeterministicExternalName(true))
+	case connectClient:
+		o = append(o, upstream.WithCreationGracePeriod(p.world.lag))
 	}
 
-	if k == namedClient {
-		o = append(o,
-			graft.WithInitializers(graft.NewNameAsExternalName(p.manager.GetClient())),
-			graft.WithDeterministicExternalName(true),
-		)
+	return o
+}
+
+func initializers(p *process, k clientKind) []upstream.Initializer {
+	if k != namedClient {
+		return nil
 	}
 
-	if k == connectClient {
-		o = append(o, graft.WithCreationGracePeriod(p.world.lag))
-	}
-
-	return graft.NewReconciler(p.manager, sample.DatabaseManagedKind(), append(o, more...)...)
+	return []upstream.Initializer{upstream.NewNameAsExternalName(p.manager.GetClient())}
 }

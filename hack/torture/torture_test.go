@@ -73,6 +73,11 @@ func TestUpstream(t *testing.T) {
 			seed:   2, // By which the create takes longer than the reconcile.
 			want:   finding{duplicate: true, leak: true},
 		},
+		"SyncDenied": {
+			reason: "An error of a create is taken to mean that nothing was created.",
+			life:   "create/sync/finder/cloud-denied/Create",
+			want:   finding{duplicate: true, leak: true},
+		},
 		"AsyncDeleted": {
 			reason: "What an asynchronous create makes of a resource that is being deleted is left behind.",
 			life:   "delete-in-create/async/token/crash-after/Create",
@@ -86,6 +91,35 @@ func TestUpstream(t *testing.T) {
 			got := leadAt(t, tc.life, upstreamSide, columns(), tc.seed)
 			if diff := cmp.Diff(dies(tc.want), dies(got)); diff != "" {
 				t.Errorf("\n%s\n-want, +got (duplicate, leak, name lost, stuck, stopped):\n%s\n%s", tc.reason, diff, strings.Join(got.why, "\n"))
+			}
+		})
+	}
+}
+
+// TestDenied holds what Graft promises of a create that made something and returned an
+// error that says nothing of it.
+func TestDenied(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		life   string
+		misled bool
+	}{
+		"SyncFinder":   {reason: "It is looked up before the next create.", life: "create/sync/finder"},
+		"SyncDeleted":  {reason: "It is looked up before the object goes.", life: "delete-in-create/sync/connect"},
+		"SyncName":     {reason: "It is observed under its name.", life: "create/sync/name"},
+		"SyncNothing":  {reason: "There is nothing to look it up by.", life: "create/sync/nothing", misled: true},
+		"AsyncFinder":  {reason: "It is looked up before the next create.", life: "create/async/finder"},
+		"AsyncConnect": {reason: "It is looked up before the next create.", life: "create/async/connect"},
+		"AsyncDeleted": {reason: "It is looked up before the object goes.", life: "delete-in-create/async/finder"},
+		"AsyncName":    {reason: "It is observed under its name.", life: "create/async/name"},
+		"AsyncToken":   {reason: "The next attempt has another token.", life: "create/async/token", misled: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := leadAt(t, tc.life+"/cloud-denied/Create", graftSide, columns(), 1)
+			if got.bad() || got.stopped || got.misled != tc.misled {
+				t.Errorf("\n%s\nwant misled %t, got %t: %s", tc.reason, tc.misled, got.misled, strings.Join(got.why, "\n"))
 			}
 		})
 	}
