@@ -58,15 +58,16 @@ fork: ## Do to a release of Crossplane what the documentation tells its forks to
 torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
 	@cd hack && go run ./torture $(ARGS)
 
-# Upjet requires crossplane-runtime v2.2, so this runs in the tree of that line. The
-# tests wait most of the time, for shutdowns above all.
+# Upjet requires crossplane-runtime v2.2, so its modules are tested and linted in the
+# tree of that line.
 UPJET_TREE := $(CURDIR)/bin/line/upjet
 
+# The tests wait most of the time, for shutdowns above all.
 .PHONY: upjet
-upjet: controlplane ## Kill a provider that upjet generated, without Graft and with it, in memory and for real
-	cd hack && go run ./line -runtime v2.2.1 -write -o "$(UPJET_TREE)"
+upjet: controlplane upjet-tree ## Kill a provider that upjet generated, without Graft and with it, in memory and for real
 	cd "$(UPJET_TREE)/pkg/upjet" && go test ./...
 	cd "$(UPJET_TREE)/hack/upjet" && go test -tags upjet,integration -count=1 -parallel 16 -timeout 30m -v .
+
 .PHONY: mutants
 mutants: tools ## Say which changes to a package its tests miss (PKG=./pkg/watch N=100 SEED=1; ALSO for more tests)
 	@cd hack && go run ./mutants -pkg $(PKG) -also '$(ALSO)' -n $(N) -seed $(SEED) $(ARGS)
@@ -80,11 +81,16 @@ line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
 	cd hack && go run ./line -runtime $(RUNTIME) -version '$(LINE_VERSION)'
 
 .PHONY: lint
-lint: tools ## Run the linters, and look for known vulnerabilities
+lint: tools upjet-tree ## Run the linters, and look for known vulnerabilities
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; \
 		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork ./... && \
 			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" ./...); \
+	done
+	@set -e; for m in pkg/upjet hack/upjet; do \
+		echo "lint $$m"; \
+		(cd "$(UPJET_TREE)/$$m" && \
+			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" --build-tags upjet,integration ./...); \
 	done
 	@hack/tools/vulncheck.sh "$(CURDIR)/bin/govulncheck" $(MODULES)
 
@@ -99,6 +105,10 @@ bench: ## Run the benchmarks (BENCH=regexp for some of them)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./pkg/...
 
 # Helpers without a line in help.
+
+.PHONY: upjet-tree
+upjet-tree:
+	@cd hack && go run ./line -runtime v2.2.1 -write -o "$(UPJET_TREE)"
 
 .PHONY: controlplane
 controlplane:
