@@ -221,45 +221,74 @@ func want(k kind, p provider, r string) string {
 	}
 }
 
+// cell of the matrix: the outcome in memory, and on a real control plane if it was
+// run there.
+type cell struct{ memory, real string }
+
+func (c cell) String() string {
+	if c.real == "" || c.real == c.memory {
+		return c.memory
+	}
+
+	return c.memory + " / " + c.real
+}
+
 func TestMatrix(t *testing.T) {
 	var mu sync.Mutex
 
-	cells := map[string]string{}
+	cells := map[string]cell{}
+	key := func(k kind, p provider, row string) string { return k.name + "/" + p.name + "/" + row }
+
+	check := func(t *testing.T, k kind, p provider, row string, got cell) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+
+		had := cells[key(k, p, row)]
+		cells[key(k, p, row)] = cell{memory: had.memory + got.memory, real: had.real + got.real}
+
+		if want := want(k, p, row); got.memory+got.real != want {
+			t.Errorf("%s: %s: want %q, got %q", k.name, row, want, got)
+		}
+	}
 
 	t.Run("cells", func(t *testing.T) {
+		realCells(t, func(t *testing.T, k kind, p provider, row, got string) {
+			t.Helper()
+			check(t, k, p, row, cell{real: got})
+		})
+
 		for _, k := range kinds() {
 			for _, p := range providers() {
 				for _, r := range rows() {
-					name := fmt.Sprintf("%s/%s/%s", k.name, p.name, r.name)
-
-					t.Run(name, func(t *testing.T) {
+					t.Run(key(k, p, r.name), func(t *testing.T) {
 						t.Parallel()
-
-						got := r.run(t, newWorld(t, k, p))
-
-						mu.Lock()
-						cells[name] = got
-						mu.Unlock()
-
-						if want := want(k, p, r.name); got != want {
-							t.Errorf("want %q, got %q", want, got)
-						}
+						check(t, k, p, r.name, cell{memory: r.run(t, newWorld(t, k, p))})
 					})
 				}
 			}
 		}
 	})
 
-	t.Logf("creates, and whether the name is stored:\n%-24s %-72s%-16s%-16s%s", "resource", "", "stock", "Graft", "Graft, finder")
+	table := fmt.Sprintf("%-24s %-72s%-16s%-16s%-16s%s\n", "resource", "", "stock", "Graft", "Graft, finder", "real control plane")
 
 	for _, k := range kinds() {
 		for _, r := range rows() {
-			line := fmt.Sprintf("%-24s %-72s", k.name, r.name)
+			table += fmt.Sprintf("%-24s %-72s", k.name, r.name)
+			ran := "yes"
+
 			for _, p := range providers() {
-				line += fmt.Sprintf("%-16s", cells[fmt.Sprintf("%s/%s/%s", k.name, p.name, r.name)])
+				c := cells[key(k, p, r.name)]
+				table += fmt.Sprintf("%-16s", c)
+
+				if c.real == "" {
+					ran = "no"
+				}
 			}
 
-			t.Log(line)
+			table += ran + "\n"
 		}
 	}
+
+	t.Logf("creates, and whether the name is stored:\n%s", table)
 }

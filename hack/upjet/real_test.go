@@ -3,7 +3,7 @@
 package upjet_test
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -22,24 +23,29 @@ import (
 	xpcontroller "github.com/crossplane/crossplane-runtime/v2/pkg/controller"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/feature"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
 	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
+	"github.com/crossplane/upjet/v2/pkg/resource"
 	tfsetup "github.com/crossplane/upjet/v2/pkg/terraform"
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/apis"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/config"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/terraform"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 )
 
 // processVariable turns the test binary into a process of the provider.
@@ -91,6 +97,7 @@ func run(m *testing.M) int {
 type processConfig struct {
 	Kubeconfig string
 	Cloud      string
+	Namespace  string
 	Graft      bool
 	Finders    bool
 
@@ -99,6 +106,14 @@ type processConfig struct {
 	KillAt int64
 	After  bool
 }
+
+// What a process is told on its standard input, and what it says on its standard output.
+const (
+	refuse    = "refuse"     // writes to the API server from now on
+	refusing  = "refusing"   // it does
+	refused   = "refused "   // a write, of this path
+	connected = "connected " // for a reconcile of the managed resource of this name
+)
 
 // runProcess runs a provider until it is killed, or its standard input ends.
 func runProcess(text string) error {
@@ -109,8 +124,14 @@ func runProcess(text string) error {
 
 	ctx, cancel := context.WithCancel(context.Background())
 
+	k := &killer{config: c}
+
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			k.refuses.Store(in.Text() == refuse)
+			fmt.Println(refusing)
+		}
+
 		cancel()
 	}()
 
@@ -124,11 +145,15 @@ func runProcess(text string) error {
 		return err
 	}
 
-	k := &killer{config: c}
 	rc.QPS, rc.Burst = 1000, 2000
 	rc.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &deadly{killer: k, inner: rt} })
 
-	mgr, err := ctrl.NewManager(rc, ctrl.Options{Scheme: s, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0"})
+	mgr, err := ctrl.NewManager(rc, ctrl.Options{
+		Scheme:                 s,
+		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{c.Namespace: {}}},
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+	})
 	if err != nil {
 		return err
 	}
@@ -151,7 +176,9 @@ func runProcess(text string) error {
 		},
 		Provider:              p,
 		OperationTrackerStore: tjcontroller.NewOperationStore(logging.NewNopLogger()),
-		SetupFn: func(ctx context.Context, _ client.Client, _ xpresource.Managed) (tfsetup.Setup, error) {
+		SetupFn: func(ctx context.Context, _ client.Client, mg xpresource.Managed) (tfsetup.Setup, error) {
+			fmt.Println(connected + mg.GetName())
+
 			inner, err := httpapi.NewClient(c.Cloud, http.DefaultClient).NewSession(ctx, "")
 			s := &deadlySession{killer: k, Session: inner}
 
@@ -179,8 +206,9 @@ func runProcess(text string) error {
 
 // killer kills its own process.
 type killer struct {
-	config processConfig
-	steps  atomic.Int64
+	config  processConfig
+	steps   atomic.Int64
+	refuses atomic.Bool
 }
 
 func (k *killer) step(do func()) {
@@ -213,6 +241,11 @@ func (d *deadly) RoundTrip(req *http.Request) (r *http.Response, err error) {
 		return d.inner.RoundTrip(req)
 	}
 
+	if d.killer.refuses.Load() {
+		fmt.Println(refused + req.URL.Path)
+		return nil, errors.New("the API server is away")
+	}
+
 	d.killer.step(func() { r, err = d.inner.RoundTrip(req) })
 
 	return r, err
@@ -235,231 +268,371 @@ func (s *deadlySession) Delete(ctx context.Context, id string) (err error) {
 	return err
 }
 
-// real is a cloud, a real API server and a provider.
-type real struct {
-	provider provider
-	client   client.Client
-	cloud    *cloud.Cloud
-	url      string
+// group is a managed resource of each kind, in a namespace of their own, with a cloud,
+// and the processes of a provider for them.
+type group struct {
+	provider  provider
+	namespace string
+	client    client.Client
+	cloud     *cloud.Cloud
+	clock     *cloud.ManualClock
+	url       string
+	worlds    []*world
 }
 
-// realReadyAfter is how long a create takes.
-const realReadyAfter = 2 * time.Second
-
-func newReal(t *testing.T, p provider) *real {
+func newGroup(t *testing.T, p provider) *group {
 	t.Helper()
 
 	s := runtime.NewScheme()
 	must(t, "AddToScheme()", apis.AddToScheme(s))
+	must(t, "AddToScheme()", corev1.AddToScheme(s))
 
 	c, err := client.New(plane.Config(), client.Options{Scheme: s})
 	must(t, "New()", err)
 
-	world := cloud.New(cloud.Options{ReadyAfter: realReadyAfter})
-	server := httptest.NewServer(httpapi.Handler(world))
-	t.Cleanup(server.Close)
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "upjet-"}}
+	must(t, "Create()", c.Create(t.Context(), n))
 
-	return &real{provider: p, client: c, cloud: world, url: server.URL}
+	clock := cloud.NewManualClock(time.Now())
+	g := &group{provider: p, namespace: n.Name, client: c, clock: clock, cloud: cloud.New(cloud.Options{Clock: clock, ReadyAfter: readyAfter})}
+
+	server := httptest.NewServer(httpapi.Handler(g.cloud))
+	t.Cleanup(server.Close)
+	g.url = server.URL
+
+	for _, k := range kinds() {
+		w := &world{
+			kind: k, provider: p, admin: c, cloud: g.cloud, clock: clock,
+			namespace: n.Name, name: k.group + "-" + strings.ToLower(k.kind),
+		}
+		w.create(t)
+		g.worlds = append(g.worlds, w)
+	}
+
+	return g
 }
 
-// start a process of the provider. It is killed at the end of the test.
-func (r *real) start(t *testing.T, killAt int64, after bool) *exec.Cmd {
+// realProcess is a process of the provider.
+type realProcess struct {
+	*group
+
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	died chan struct{}
+
+	mu     sync.Mutex
+	said   []string
+	errors strings.Builder
+}
+
+// start a process, which kills itself before or after a step unless that is 0. It is
+// killed at the end of the test.
+func (g *group) start(t *testing.T, killAt int64, after bool) *realProcess {
 	t.Helper()
 
 	text, err := json.Marshal(processConfig{
-		Kubeconfig: plane.Kubeconfig(), Cloud: r.url,
-		Graft: r.provider.graft, Finders: r.provider.finders, KillAt: killAt, After: after,
+		Kubeconfig: plane.Kubeconfig(), Cloud: g.url, Namespace: g.namespace,
+		Graft: g.provider.graft, Finders: g.provider.finders, KillAt: killAt, After: after,
 	})
 	must(t, "Marshal()", err)
 
 	self, err := os.Executable()
 	must(t, "Executable()", err)
 
-	var out bytes.Buffer
+	p := &realProcess{group: g, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self), died: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), processVariable+"="+string(text))
+	p.cmd.Stderr = &p.errors
 
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), self)
-	cmd.Env = append(os.Environ(), processVariable+"="+string(text))
-	cmd.Stdout, cmd.Stderr = &out, &out
-
-	_, err = cmd.StdinPipe()
+	p.in, err = p.cmd.StdinPipe()
 	must(t, "StdinPipe()", err)
-	must(t, "Start()", cmd.Start())
-	t.Cleanup(func() { stop(cmd) })
 
-	return cmd
+	out, err := p.cmd.StdoutPipe()
+	must(t, "StdoutPipe()", err)
+	must(t, "Start()", p.cmd.Start())
+	t.Cleanup(p.kill)
+
+	go func() {
+		defer close(p.died)
+
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.mu.Lock()
+			p.said = append(p.said, lines.Text())
+			p.mu.Unlock()
+		}
+
+		_ = p.cmd.Wait()
+	}()
+
+	return p
 }
 
-// stop kills a process and waits for its end.
-func stop(cmd *exec.Cmd) {
-	if cmd.ProcessState == nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
+// kill a process, and wait for its end.
+func (p *realProcess) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.died
 }
 
-// one managed resource of each kind, whose name and owner in the cloud begin with a
-// word.
-func (r *real) want(t *testing.T, word string) []*world {
+// shutDown has a process end by itself.
+func (p *realProcess) shutDown(t *testing.T) {
 	t.Helper()
+	must(t, "Close()", p.in.Close())
+	<-p.died
 
-	var out []*world
-
-	for _, k := range kinds() {
-		name := fmt.Sprintf("%s-%s-%s", word, k.group, strings.ToLower(k.kind))
-		w := &world{kind: k, provider: r.provider, admin: r.client, cloud: r.cloud, name: name}
-		w.create(t)
-		out = append(out, w)
+	if !p.cmd.ProcessState.Success() {
+		t.Fatalf("the process ended with %s: %s", p.cmd.ProcessState, p.errors.String())
 	}
-
-	return out
 }
 
-// settle lets a provider go on until all is at rest.
-func settle(t *testing.T, ws []*world, so func(w *world, mg xpresource.Managed) bool) {
+// says returns how often a process has said something about a managed resource.
+func (p *realProcess) says(what, name string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	for _, line := range p.said {
+		if about, ok := strings.CutPrefix(line, what); ok && slices.Contains(strings.Split(about, "/"), name) {
+			n++
+		}
+	}
+
+	return n
+}
+
+// until waits until something is so of all managed resources. done is called with nil
+// for one that no longer exists.
+func (p *realProcess) until(t *testing.T, what string, done func(w *world, mg xpresource.Managed) bool) {
 	t.Helper()
 
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
 
-	end := time.Now().Add(3 * time.Minute)
+	end := time.Now().Add(5 * time.Minute)
 
-	for left := slices.Clone(ws); len(left) > 0; <-ticker.C {
-		left = slices.DeleteFunc(left, func(w *world) bool {
-			mg := w.get(t)
-			if mg == nil {
-				return so(w, nil)
-			}
+	for left := slices.Clone(p.worlds); ; {
+		left = slices.DeleteFunc(left, func(w *world) bool { return done(w, w.get(t)) })
 
-			w.waits(t, mg)
-
-			return so(w, mg)
-		})
-
-		if time.Now().After(end) {
-			for _, w := range left {
-				b, _ := json.Marshal(w.get(t))
-				t.Errorf("%s is not at rest: %s", w.name, b)
-			}
-
-			t.FailNow()
+		switch {
+		case len(left) == 0:
+			return
+		case time.Now().After(end):
+			b, _ := json.Marshal(left[0].get(t))
+			p.kill()
+			t.Fatalf("waited for: %s: %s: %s", what, b, p.errors.String())
 		}
+
+		<-ticker.C
 	}
 }
 
-// A provider of four controllers is killed with SIGKILL while creates run. The next
-// process has to find out what came of them.
-func TestRealMatrix(t *testing.T) {
-	for _, p := range providers() {
-		t.Run(p.name, func(t *testing.T) {
-			r := newReal(t, p)
-			ws := r.want(t, strings.ReplaceAll(strings.ReplaceAll(p.name, ", ", "-"), " ", "-"))
-
-			first := r.start(t, 0, false)
-			settle(t, ws, func(w *world, _ xpresource.Managed) bool { return w.creates() > 0 })
-			stop(first)
-
-			for _, w := range ws {
-				w.pass(t)
-			}
-
-			r.start(t, 0, false)
-			settle(t, ws, func(w *world, mg xpresource.Managed) bool {
-				return stopped(mg) != "" || w.creates() > 1 || ready(mg) && (w.named(mg) || !p.graft)
-			})
-
-			got, wanted := map[string]string{}, map[string]string{}
-			for _, w := range ws {
-				got[w.kind.name], wanted[w.kind.name] = w.verdict(t), want(w.kind, p, "killed while it runs")
-			}
-
-			if diff := cmp.Diff(wanted, got); diff != "" {
-				t.Errorf("killed while it runs: -want, +got:\n%s", diff)
-			}
-
-			t.Logf("killed while it runs: %v", got)
-			remove(t, ws)
-		})
-	}
-}
-
-// The provider with Graft and Finders is killed with SIGKILL at steps of four lives that
-// run side by side.
-func TestRealKills(t *testing.T) {
-	const kills = 20
-
-	r := newReal(t, providers()[2])
-
-	for n := range int64(kills) {
-		ws := r.want(t, fmt.Sprintf("life-%d", n))
-
-		killed := r.start(t, 2*n+1, n%2 == 0)
-		died := make(chan error, 1)
-
-		go func() { died <- killed.Wait() }()
-
-		deleted := false
-
-		for dead := false; !dead; {
-			select {
-			case <-died:
-				dead = true
-			case <-time.After(200 * time.Millisecond):
-				// The later steps are those of a deletion.
-				all := true
-				for _, w := range ws {
-					mg := w.get(t)
-					all = all && mg != nil && ready(mg) && w.named(mg)
-				}
-
-				if all && !deleted {
-					deleted = true
-					for _, w := range ws {
-						must(t, "Delete()", r.client.Delete(t.Context(), w.get(t)))
-					}
-				}
-
-				gone := true
-				for _, w := range ws {
-					gone = gone && w.get(t) == nil
-				}
-
-				if gone {
-					_ = killed.Process.Kill()
-				}
-			}
-		}
-
-		last := r.start(t, 0, false)
-
-		if !deleted {
-			settle(t, ws, func(w *world, mg xpresource.Managed) bool { return ready(mg) && w.named(mg) })
-
-			for _, w := range ws {
-				must(t, "Delete()", client.IgnoreNotFound(r.client.Delete(t.Context(), w.get(t))))
-			}
-		}
-
-		settle(t, ws, func(_ *world, mg xpresource.Managed) bool { return mg == nil })
-		stop(last)
-
-		for _, w := range ws {
-			if w.creates() != 1 || len(w.external()) > 0 {
-				t.Errorf("kill %d, %s: %d creates, %d external resources are left", n, w.name, w.creates(), len(w.external()))
-			}
-		}
-	}
-
-	t.Logf("killed %d times", kills)
-}
-
-// remove what a test leaves, whatever holds it.
-func remove(t *testing.T, ws []*world) {
+// creating returns a process whose creates are requested, and do not end before the
+// cloud's clock says so.
+func (g *group) creating(t *testing.T) *realProcess {
 	t.Helper()
 
-	for _, w := range ws {
+	p := g.start(t, 0, false)
+	p.until(t, "the create is requested", func(w *world, mg xpresource.Managed) bool {
+		// Upstream says that a create has succeeded as soon as it has begun.
+		return w.requested() && (g.provider.graft || !meta.ExternalCreateIncomplete(mg))
+	})
+
+	return p
+}
+
+// created returns a process whose creates have ended, and were reconciled.
+func (g *group) created(t *testing.T) *realProcess {
+	t.Helper()
+
+	p := g.creating(t)
+	g.clock.Advance(readyAfter)
+	p.until(t, "the managed resource is ready", func(_ *world, mg xpresource.Managed) bool { return ready(mg) })
+
+	return p
+}
+
+// rest starts the next process, and lets it go on until nothing more is to be expected.
+func (g *group) rest(t *testing.T) {
+	t.Helper()
+
+	for _, w := range g.worlds {
+		w.pass(t)
+	}
+
+	p := g.start(t, 0, false)
+	p.until(t, "the managed resource comes to rest", func(w *world, mg xpresource.Managed) bool {
+		if mg != nil {
+			w.waits(t, mg)
+		}
+
+		// What is ready may be so since before. The first reconciles decide.
+		return w.rested(mg) && (mg == nil || stopped(mg) != "" || w.creates() > 1 || p.says(connected, w.name) > 3)
+	})
+}
+
+// realRows are the rows of the matrix with processes and a real API server, by name.
+// There is none for what happens inside one process alone.
+func realRows() map[string]func(t *testing.T, g *group) {
+	return map[string]func(t *testing.T, g *group){
+		"create ended, reconciled": func(t *testing.T, g *group) { g.created(t) },
+		"then restart": func(t *testing.T, g *group) {
+			g.created(t).kill()
+			g.rest(t)
+		},
+		"killed while it runs": func(t *testing.T, g *group) {
+			g.creating(t).kill()
+			g.rest(t)
+		},
+		"ended, not stored, killed": func(t *testing.T, g *group) {
+			p := g.creating(t)
+			_, err := fmt.Fprintln(p.in, refuse)
+			must(t, "Fprintln()", err)
+			await(t, "the API server is away", func() bool { return p.says(refusing, "") > 0 })
+			g.clock.Advance(readyAfter)
+			p.until(t, "the result is refused", func(w *world, _ xpresource.Managed) bool { return p.says(refused, w.name) > 0 })
+			p.kill()
+			g.rest(t)
+		},
+		"graceful shutdown in mid-create": func(t *testing.T, g *group) {
+			g.creating(t).shutDown(t)
+			g.rest(t)
+		},
+		"Terraform error after the id was set, killed before the next Observe": func(t *testing.T, g *group) {
+			g.cloud.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
+				if c.Op == cloud.OpGet && slices.ContainsFunc(g.cloud.Inventory(), func(r cloud.Resource) bool { return r.ID == c.ID }) {
+					return errors.New("InternalError: try again")
+				}
+
+				return nil
+			}})
+
+			p := g.start(t, 0, false)
+			p.until(t, "the create has failed", func(w *world, mg xpresource.Managed) bool {
+				if !g.provider.graft {
+					return mg.GetCondition(resource.TypeLastAsyncOperation).Status == corev1.ConditionFalse
+				}
+
+				r := recordOf(t, mg)
+
+				return r != nil && r["phase"] != "running"
+			})
+			p.kill()
+			g.cloud.SetHooks(cloud.Hooks{})
+			g.rest(t)
+		},
+		"killed while it runs, then deleted": func(t *testing.T, g *group) {
+			g.creating(t).kill()
+			g.remove(t)
+			g.rest(t)
+		},
+	}
+}
+
+// remove asks for the deletion of the managed resources.
+func (g *group) remove(t *testing.T) {
+	t.Helper()
+
+	for _, w := range g.worlds {
 		if mg := w.get(t); mg != nil {
-			must(t, "Delete()", client.IgnoreNotFound(w.admin.Delete(t.Context(), mg)))
-			must(t, "Patch()", client.IgnoreNotFound(w.admin.Patch(t.Context(), mg, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))))
+			must(t, "Delete()", client.IgnoreNotFound(g.client.Delete(t.Context(), mg)))
 		}
 	}
+}
+
+// realCells runs the matrix with processes that are killed with SIGKILL, each of which
+// has four controllers.
+func realCells(t *testing.T, report func(t *testing.T, k kind, p provider, row, got string)) {
+	t.Helper()
+
+	for row, run := range realRows() {
+		for _, p := range providers() {
+			t.Run("real/"+p.name+"/"+row, func(t *testing.T) {
+				t.Parallel()
+
+				g := newGroup(t, p)
+				run(t, g)
+
+				for _, w := range g.worlds {
+					report(t, w.kind, p, row, w.verdict(t))
+				}
+			})
+		}
+	}
+}
+
+// The provider with Graft and Finders is killed with SIGKILL before and after each step
+// of four lives that run side by side.
+func TestRealKills(t *testing.T) {
+	const steps = 32
+
+	var kills atomic.Int64
+
+	t.Run("steps", func(t *testing.T) {
+		for n := range int64(steps) {
+			for _, after := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d/%t", n+1, after), func(t *testing.T) {
+					t.Parallel()
+
+					g := newGroup(t, providers()[2])
+					if p := g.start(t, n+1, after); g.live(t, p) {
+						kills.Add(1)
+
+						if g.live(t, g.start(t, 0, false)) {
+							t.Error("the second process died, too")
+						}
+					}
+
+					for _, w := range g.worlds {
+						if w.get(t) != nil || w.creates() != 1 || len(w.external()) > 0 {
+							t.Errorf("%s: %d creates, %d external resources are left", w.name, w.creates(), len(w.external()))
+						}
+					}
+				})
+			}
+		}
+	})
+
+	t.Logf("killed %d times", kills.Load())
+
+	if n := kills.Load(); n < steps {
+		t.Errorf("killed %d times, want at least %d", n, steps)
+	}
+}
+
+// live the lives of the managed resources, as far as the process goes: they are deleted
+// when all of them are ready. It reports whether the process died before they are gone.
+func (g *group) live(t *testing.T, p *realProcess) (died bool) {
+	t.Helper()
+	defer p.kill()
+
+	dead := func() bool {
+		select {
+		case <-p.died:
+			return true
+		default:
+			return false
+		}
+	}
+
+	// The later steps are those of a deletion.
+	p.until(t, "the managed resources are ready", func(w *world, mg xpresource.Managed) bool {
+		if mg != nil {
+			w.waits(t, mg)
+		}
+
+		return dead() || mg == nil || meta.WasDeleted(mg) || ready(mg) && w.named(mg)
+	})
+
+	if dead() {
+		return true
+	}
+
+	g.remove(t)
+
+	p.until(t, "the managed resources are gone", func(w *world, mg xpresource.Managed) bool {
+		if mg != nil {
+			w.waits(t, mg)
+		}
+
+		return dead() || mg == nil
+	})
+
+	return dead()
 }

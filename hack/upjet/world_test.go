@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -38,8 +40,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/apis"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/config"
 	graftfwbucket "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/framework/bucket"
@@ -51,7 +52,8 @@ import (
 	stocksdkbucket "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/stock/sdk/bucket"
 	stocksdkserver "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/stock/sdk/server"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/terraform"
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 )
 
 // setup adds a generated controller to a manager.
@@ -91,13 +93,17 @@ var errDead = errors.New("the process is dead")
 type world struct {
 	kind     kind
 	provider provider
-	name     string // of the managed resource
-	admin    client.Client
-	cloud    *cloud.Cloud
 
-	// api and clock are nil with a real API server.
-	api   *embedded.Server
+	// namespace and name of the managed resource.
+	namespace, name string
+
+	admin client.Client
+	cloud *cloud.Cloud
+
 	clock *cloud.ManualClock
+
+	// api is nil with a real API server.
+	api *embedded.Server
 }
 
 const (
@@ -122,7 +128,7 @@ func newWorld(t *testing.T, k kind, p provider) *world {
 
 	clock := cloud.NewManualClock(time.Now())
 	w := &world{
-		kind: k, provider: p, name: managedName, admin: api.Admin(), api: api,
+		kind: k, provider: p, namespace: namespace, name: managedName, admin: api.Admin(), api: api,
 		clock: clock, cloud: cloud.New(cloud.Options{Clock: clock, ReadyAfter: readyAfter}),
 	}
 	w.create(t)
@@ -186,7 +192,7 @@ func (w *world) empty(t *testing.T) resource.Terraformed {
 
 	mg.GetObjectKind().SetGroupVersionKind(gvk)
 	mg.SetName(w.name)
-	mg.SetNamespace(namespace)
+	mg.SetNamespace(w.namespace)
 
 	return mg
 }
@@ -212,13 +218,25 @@ func (w *world) get(t *testing.T) resource.Terraformed {
 func (w *world) pass(t *testing.T) {
 	t.Helper()
 
-	mg := w.get(t)
-	if mg == nil {
-		return
-	}
+	// A provider that runs must not lose what it writes meanwhile.
+	must(t, "Patch()", client.IgnoreNotFound(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		mg := w.get(t)
+		if mg == nil {
+			return nil
+		}
 
-	before, _ := mg.DeepCopyObject().(client.Object)
-	as := mg.GetAnnotations()
+		before, _ := mg.DeepCopyObject().(client.Object)
+		mg.SetAnnotations(earlier(t, mg))
+
+		return w.admin.Patch(context.WithoutCancel(t.Context()), mg, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})))
+}
+
+// earlier returns the annotations of a managed resource two hours earlier.
+func earlier(t *testing.T, mg xpresource.Managed) map[string]string {
+	t.Helper()
+
+	as := maps.Clone(mg.GetAnnotations())
 
 	for _, k := range []string{meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
 		if at, err := time.Parse(time.RFC3339Nano, as[k]); err == nil {
@@ -227,7 +245,7 @@ func (w *world) pass(t *testing.T) {
 	}
 
 	if r := recordOf(t, mg); r != nil {
-		for _, k := range []string{"started", "deadline", "ended"} {
+		for _, k := range []string{"started", "deadline", "ended", "pending"} {
 			s, _ := r[k].(string)
 			if at, err := time.Parse(time.RFC3339Nano, s); err == nil {
 				r[k] = at.Add(-2 * time.Hour).Format(time.RFC3339Nano)
@@ -243,8 +261,7 @@ func (w *world) pass(t *testing.T) {
 		as[asyncstate.AnnotationKeyOperation] = string(b)
 	}
 
-	mg.SetAnnotations(as)
-	must(t, "Patch()", client.IgnoreNotFound(w.admin.Patch(t.Context(), mg, client.MergeFrom(before))))
+	return as
 }
 
 // recordOf the operation of a managed resource.
@@ -561,9 +578,14 @@ func (w *world) waits(t *testing.T, mg xpresource.Managed) {
 		w.pass(t)
 	}
 
-	if w.clock != nil {
-		w.clock.Advance(readyAfter)
-	}
+	w.clock.Advance(readyAfter)
+}
+
+// rested reports whether nothing more is to be expected of a managed resource that was
+// reconciled since, or of the one that was deleted.
+func (w *world) rested(mg xpresource.Managed) bool {
+	return mg == nil || stopped(mg) != "" || w.creates() > 1 ||
+		!meta.WasDeleted(mg) && ready(mg) && len(w.external()) > 0 && mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
 }
 
 // rest lets the last process go on until nothing more is to be expected, and returns
@@ -575,13 +597,11 @@ func (p *process) rest(t *testing.T) string {
 
 	p.until(t, "the managed resource comes to rest", func() bool {
 		mg := p.get(t)
-		if mg == nil {
-			return true
+		if mg != nil {
+			p.waits(t, mg)
 		}
 
-		p.waits(t, mg)
-
-		return stopped(mg) != "" || p.creates() > 1 || !meta.WasDeleted(mg) && ready(mg) && len(p.external()) > 0 && mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
+		return p.rested(mg)
 	})
 
 	// Whatever a few more reconciles do.
