@@ -23,8 +23,11 @@ ALSO ?=
 N ?= 100
 SEED ?= 1
 
-# What to run of the benchmarks, and further arguments for the demo.
+# What to run of the benchmarks. The story to play, and json for programs. Further
+# arguments.
 BENCH ?= .
+STORY ?=
+FORMAT ?=
 ARGS ?=
 
 .PHONY: help
@@ -32,8 +35,8 @@ help: ## Say what there is to make (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Show each failure with upstream and with Graft; CONTROL_PLANE=real on a real API server
-	@cd hack && go run ./demo $(ARGS)
+demo: ## Show each failure with upstream and with Graft (STORY=name to play one, FORMAT=json, CONTROL_PLANE=real)
+	@cd hack && go run ./demo -story "$(STORY)" -format "$(FORMAT)" $(ARGS)
 
 .PHONY: test
 test: race ## Run the unit tests of all modules

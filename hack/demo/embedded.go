@@ -22,6 +22,8 @@ func (inMemory) describe() string {
 
 func (inMemory) replicas() int { return 1 }
 
+func (inMemory) stories() int { return len(stories()) }
+
 func (inMemory) close() error { return nil }
 
 func (inMemory) stage(_ string, r *recorder) (stage, error) {

@@ -23,6 +23,9 @@ type environment interface {
 	// replicas is how many managed resources go through a story at once.
 	replicas() int
 
+	// stories is how many stories are told at once.
+	stories() int
+
 	// stage returns what one telling of a story needs. The name is part of no
 	// other stage's.
 	stage(name string, r *recorder) (stage, error)

@@ -112,6 +112,8 @@ func (e *realPlane) describe() string {
 
 func (e *realPlane) replicas() int { return realReplicas }
 
+func (e *realPlane) stories() int { return 1 }
+
 func (e *realPlane) close() error { return e.plane.Stop() }
 
 func (e *realPlane) stage(name string, r *recorder) (stage, error) {
