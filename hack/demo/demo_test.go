@@ -57,6 +57,34 @@ func TestStories(t *testing.T) {
 				{"left in the cloud after deletion", "0 for 1 managed resource", true},
 			},
 		},
+		"name-collision": {
+			reason: "Upstream's old one deletes the external resource of the new one.",
+			upstream: []seen{
+				{"does the new one wait?", "no: it acts on the same external resource", false},
+				{"deletes of the new one's external resource", "2", false},
+				{"READY of the new one", available, true},
+				{"its external resources", "1 for 1 managed resource", true},
+			},
+			graft: []seen{
+				{"does the new one wait?", "yes, and says for which: see SYNCED", true},
+				{"deletes of the new one's external resource", "0", true},
+				{"READY of the new one", available, true},
+				{"its external resources", "1 for 1 managed resource", true},
+			},
+		},
+		"finalizer-race": {
+			reason: "In the usual order the object is stuck, and the finalizer of another controller lost.",
+			upstream: []seen{
+				{"the finalizer of another controller", "removed", false},
+				{"the object in the end", "stuck\nheld by example.org/audit", false},
+				{"external resources", "1 for 1 managed resource", true},
+			},
+			graft: []seen{
+				{"the finalizer of another controller", "still there", true},
+				{"the object in the end", "gone", true},
+				{"external resources", "1 for 1 managed resource", true},
+			},
+		},
 		"forgotten-operation": {
 			reason: "Upstream creates a second resource, and leaves the first one behind.",
 			upstream: []seen{

@@ -47,12 +47,16 @@ type inMemoryStage struct {
 
 func (s *inMemoryStage) user() client.Client { return s.server.Admin() }
 
+func (s *inMemoryStage) program() (client.WithWatch, error) {
+	return interceptor.NewClient(s.server.Client(), s.recorder.writes()), nil
+}
+
 func (s *inMemoryStage) place(o client.Object, i int) { placed(o, "example", i) }
 
 func (s *inMemoryStage) start(_ context.Context, p provider) (process, error) {
-	m := s.server.ManagerFor(interceptor.NewClient(s.server.Client(), s.recorder.writes()))
+	c, err := s.program()
 
-	return &inMemoryProcess{server: s.server, reconciler: s.recorder.reconciles(p.build(m))}, nil
+	return &inMemoryProcess{server: s.server, reconciler: s.recorder.reconciles(p.build(s.server.ManagerFor(c)))}, err
 }
 
 type inMemoryProcess struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,6 +41,9 @@ type stage interface {
 	// user returns the client for what users do. It reads what the API server
 	// has, and is neither recorded nor counted.
 	user() client.Client
+
+	// program returns a client for programs that are not providers. Its writes are recorded.
+	program() (client.WithWatch, error)
 
 	// place gives an object that a user is about to create a name that is free,
 	// and what else it takes for the stage's provider to see it.
@@ -79,7 +83,7 @@ const maxRounds = 20
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 
-	for _, add := range []func(*runtime.Scheme) error{sample.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{sample.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, fmt.Errorf("cannot set up the scheme: %w", err)
 		}

@@ -129,6 +129,20 @@ type realStage struct {
 
 func (s *realStage) user() client.Client { return s.client }
 
+// program returns a client whose writes are recorded.
+func (s *realStage) program() (client.WithWatch, error) {
+	return s.recorded(s.plane.Config(), client.Options{Scheme: s.scheme})
+}
+
+func (s *realStage) recorded(c *rest.Config, o client.Options) (client.WithWatch, error) {
+	wc, err := client.NewWithWatch(c, o)
+	if err != nil {
+		return nil, err
+	}
+
+	return interceptor.NewClient(wc, s.recorder.writes()), nil
+}
+
 func (s *realStage) place(o client.Object, i int) {
 	placed(o, s.name, i)
 	o.SetLabels(map[string]string{stageLabel: s.name})
@@ -149,12 +163,7 @@ func (s *realStage) start(ctx context.Context, p provider) (process, error) {
 			obj: {Label: labels.SelectorFromSet(labels.Set{stageLabel: s.name})},
 		}},
 		NewClient: func(c *rest.Config, o client.Options) (client.Client, error) {
-			wc, err := client.NewWithWatch(c, o)
-			if err != nil {
-				return nil, err
-			}
-
-			return interceptor.NewClient(wc, s.recorder.writes()), nil
+			return s.recorded(c, o)
 		},
 		// Restarted providers have controllers of the same names.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},

@@ -20,6 +20,12 @@ type side struct {
 
 	newReconciler func(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler
 
+	// newReserved returns a reconciler that reserves external names, if it can.
+	newReserved func(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler
+
+	// release is how movers remove an object.
+	release release
+
 	// newAsync returns a reconciler whose operations run in the background, and
 	// what waits for them.
 	newAsync func(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func())
@@ -30,8 +36,16 @@ type sides struct{ upstream, graft side }
 
 func bothSides() sides {
 	return sides{
-		upstream: side{key: "upstream", title: "upstream " + upstreamVersion(), newReconciler: upstream.New, newAsync: upstream.NewAsync},
-		graft:    side{key: "graft", title: "Graft", newReconciler: graft.New, newAsync: graft.NewAsync},
+		upstream: side{
+			key: "upstream", title: "upstream " + upstreamVersion(),
+			newReconciler: upstream.New, newReserved: upstream.New, newAsync: upstream.NewAsync,
+			release: usualOrder,
+		},
+		graft: side{
+			key: "graft", title: "Graft",
+			newReconciler: graft.New, newReserved: graft.NewReserved, newAsync: graft.NewAsync,
+			release: graftsOrder,
+		},
 	}
 }
 

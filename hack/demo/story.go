@@ -60,10 +60,12 @@ func (f finding) String() string {
 func stories() []story {
 	return []story{
 		lostExternalName(),
+		nameCollision(),
 		forgottenOperation(),
 		slowDelete(),
 		otherFinalizer(),
 		brokenCredentials(),
+		finalizerRace(),
 		steadyState(),
 		firstStatus(),
 	}
