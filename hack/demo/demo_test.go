@@ -72,6 +72,19 @@ func TestStories(t *testing.T) {
 				{"its external resources", "1 for 1 managed resource", true},
 			},
 		},
+		"silent-deletion/claim": {
+			reason: "Crossplane's reconciler says nothing in its first pass, and never why.",
+			upstream: []seen{
+				{"READY after the first reconcile", available, false},
+				{whyRow, silent, false},
+				{"in the end", "gone", true},
+			},
+			graft: []seen{
+				{"READY after the first reconcile", deleting, true},
+				{whyRow, "WaitingForDependents", true},
+				{"in the end", "gone", true},
+			},
+		},
 		"finalizer-race": {
 			reason: "In the usual order the object is stuck, and the finalizer of another controller lost.",
 			upstream: []seen{

@@ -32,7 +32,7 @@ func (inMemory) stage(_ string, r *recorder) (stage, error) {
 		return nil, err
 	}
 
-	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: sample.CRDs()})
+	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: crds()})
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -89,8 +90,14 @@ func newScheme() (*runtime.Scheme, error) {
 		}
 	}
 
+	s.AddKnownTypeWithName(platformKind("App"), &app{})
+	s.AddKnownTypeWithName(platformKind("XApp"), &xapp{})
+
 	return s, nil
 }
+
+// crds are those of all stories that don't define kinds themselves.
+func crds() []*extv1.CustomResourceDefinition { return append(sample.CRDs(), platformCRDs()...) }
 
 // placed names an object. Names have to sort like numbers.
 func placed(o client.Object, prefix string, i int) { o.SetName(fmt.Sprintf("%s-%02d", prefix, i+1)) }

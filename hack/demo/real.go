@@ -71,7 +71,7 @@ func startReal(ctx context.Context, w io.Writer) (*realPlane, error) {
 		return nil, err
 	}
 
-	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: sample.CRDs(), Progress: w})
+	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: crds(), Progress: w})
 	if err != nil {
 		return nil, err
 	}

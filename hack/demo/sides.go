@@ -5,6 +5,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -23,6 +24,9 @@ type side struct {
 	// newReserved returns a reconciler that reserves external names, if it can.
 	newReserved func(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler
 
+	// newClaimant returns a reconciler of claims.
+	newClaimant func(c client.Client) reconcile.Reconciler
+
 	// release is how movers remove an object.
 	release release
 
@@ -39,12 +43,12 @@ func bothSides() sides {
 		upstream: side{
 			key: "upstream", title: "upstream " + upstreamVersion(),
 			newReconciler: upstream.New, newReserved: upstream.New, newAsync: upstream.NewAsync,
-			release: usualOrder,
+			newClaimant: newClaimant, release: usualOrder,
 		},
 		graft: side{
 			key: "graft", title: "Graft",
 			newReconciler: graft.New, newReserved: graft.NewReserved, newAsync: graft.NewAsync,
-			release: graftsOrder,
+			newClaimant: graftedClaimant, release: graftsOrder,
 		},
 	}
 }

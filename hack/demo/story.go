@@ -65,6 +65,7 @@ func stories() []story {
 		slowDelete(),
 		otherFinalizer(),
 		brokenCredentials(),
+		silentClaim(),
 		finalizerRace(),
 		steadyState(),
 		firstStatus(),
