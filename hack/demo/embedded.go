@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"net/http/httptest"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -43,6 +45,18 @@ func (inMemory) stage(_ string, r *recorder) (stage, error) {
 type inMemoryStage struct {
 	server   *embedded.Server
 	recorder *recorder
+	http     *httptest.Server
+}
+
+func (s *inMemoryStage) config() (*rest.Config, error) {
+	s.http = serve()
+	return &rest.Config{Host: s.http.URL}, nil
+}
+
+func (s *inMemoryStage) close() {
+	if s.http != nil {
+		s.http.Close()
+	}
 }
 
 func (s *inMemoryStage) user() client.Client { return s.server.Admin() }

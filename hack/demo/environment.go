@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -46,9 +47,15 @@ type stage interface {
 	// program returns a client for programs that are not providers. Its writes are recorded.
 	program() (client.WithWatch, error)
 
+	// config returns that of an API server for kinds of a story's own.
+	config() (*rest.Config, error)
+
 	// place gives an object that a user is about to create a name that is free,
 	// and what else it takes for the stage's provider to see it.
 	place(o client.Object, i int)
+
+	// close ends what the stage has started for itself.
+	close()
 
 	// start starts a provider. It runs until it's stopped, or ctx ends.
 	start(ctx context.Context, p provider) (process, error)

@@ -14,6 +14,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 const usage = `Usage: demo [FLAGS]
@@ -46,6 +50,11 @@ const (
 )
 
 func main() {
+	// Managers, caches and reflectors that are stopped on purpose log errors that mean
+	// nothing.
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+
 	// After the first signal the second one has its usual effect again.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

@@ -63,9 +63,6 @@ type realPlane struct {
 
 // startReal starts the control plane. Progress of a build goes to w.
 func startReal(ctx context.Context, w io.Writer) (*realPlane, error) {
-	// A manager that is stopped on purpose logs errors that mean nothing.
-	ctrl.SetLogger(logr.Discard())
-
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -127,7 +124,11 @@ type realStage struct {
 	recorder *recorder
 }
 
+func (s *realStage) close() {}
+
 func (s *realStage) user() client.Client { return s.client }
+
+func (s *realStage) config() (*rest.Config, error) { return s.plane.Config(), nil }
 
 // program returns a client whose writes are recorded.
 func (s *realStage) program() (client.WithWatch, error) {

@@ -42,7 +42,7 @@ type scene struct {
 	// owners are managed resources by the ids of their external resources.
 	owners sync.Map
 
-	started []process
+	started []interface{ stop() error }
 
 	// onCall is called before a call of the cloud takes effect, in the caller's
 	// goroutine. Set it while no provider runs or nothing is called.
@@ -203,6 +203,8 @@ func (s *scene) end() error {
 	for _, p := range s.started {
 		errs = append(errs, p.stop())
 	}
+
+	s.stage.close()
 
 	return errors.Join(errs...)
 }

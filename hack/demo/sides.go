@@ -27,6 +27,9 @@ type side struct {
 	// newClaimant returns a reconciler of claims.
 	newClaimant func(c client.Client) reconcile.Reconciler
 
+	// engines makes what runs controllers of composites.
+	engines engineMaker
+
 	// release is how movers remove an object.
 	release release
 
@@ -43,12 +46,12 @@ func bothSides() sides {
 		upstream: side{
 			key: "upstream", title: "upstream " + upstreamVersion(),
 			newReconciler: upstream.New, newReserved: upstream.New, newAsync: upstream.NewAsync,
-			newClaimant: newClaimant, release: usualOrder,
+			newClaimant: newClaimant, engines: engineOfUpstreamsShape(), release: usualOrder,
 		},
 		graft: side{
 			key: "graft", title: "Graft",
 			newReconciler: graft.New, newReserved: graft.NewReserved, newAsync: graft.NewAsync,
-			newClaimant: graftedClaimant, release: graftsOrder,
+			newClaimant: graftedClaimant, engines: graftsEngine(), release: graftsOrder,
 		},
 	}
 }

@@ -66,6 +66,8 @@ func stories() []story {
 		otherFinalizer(),
 		brokenCredentials(),
 		silentClaim(),
+		undeadInformer(),
+		collectedAlive(),
 		finalizerRace(),
 		steadyState(),
 		firstStatus(),

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	platformGroup  = "platform.example.org"
+	platformGroup = "platform.example.org"
 
 	// reconcileBackoff is how long a work queue waits at first.
 	reconcileBackoff = time.Second
