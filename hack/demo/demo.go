@@ -193,6 +193,7 @@ func (p printer) overview(upstream, where string, rs []result) {
 
 	if shape {
 		p.text("", "* Not upstream's own code, which is internal to Crossplane or to clusterctl: code of its shape.")
+		fmt.Fprintln(p.w)
 	}
 }
 
