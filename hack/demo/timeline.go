@@ -101,7 +101,7 @@ func (t *timeline) append(e entry) {
 	t.entries = append(t.entries, e)
 }
 
-// skip lets time pass that nobody waits for.
+// skip lets time pass that is not waited for.
 func (t *timeline) skip(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
