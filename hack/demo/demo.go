@@ -171,12 +171,12 @@ func (p printer) overview(upstream, where string, rs []result) {
 	p.line(p.style.paint(bold, strings.TrimRight(pad("story", nameWidth)+strings.Repeat(" ", gap+markWidth+1)+pad("upstream", cell)+strings.Repeat(" ", gap)+"Graft", " ")))
 	p.line(p.style.paint(faint, p.style.rule(width-indent)))
 
-	shape := false
+	var shapes []string
 
 	for _, r := range rs {
 		name := r.Name
 		if r.shape {
-			name, shape = name+" *", true
+			name, shapes = name+" *", append(shapes, r.Name+": "+r.Upstream.Title)
 		}
 
 		u, g := wrap(outcome(r.Upstream), cell-markWidth-1)[0], wrap(outcome(r.Graft), cell-markWidth-1)[0]
@@ -191,8 +191,8 @@ func (p printer) overview(upstream, where string, rs []result) {
 
 	fmt.Fprintln(p.w)
 
-	if shape {
-		p.text("", "* Not upstream's own code, which is internal to Crossplane or to clusterctl: code of its shape.")
+	if len(shapes) > 0 {
+		p.text("", "* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its shape. "+strings.Join(shapes, ", ")+".")
 		fmt.Fprintln(p.w)
 	}
 }

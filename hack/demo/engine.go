@@ -148,7 +148,7 @@ func (c *baselineCache) remove(ctx context.Context, k schema.GroupVersionKind) e
 }
 
 // A baselineEngine is an engine of the shape of Crossplane v2.4.0's, as far as the
-// stories go. Its collector is of the shape from before crossplane#7572: it stops all
+// stories go. Its collector is of the shape from before crossplane#6395: it stops all
 // watches of kinds that aren't used, the composites' own among them.
 type baselineEngine struct {
 	*baselineCache

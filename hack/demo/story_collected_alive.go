@@ -13,9 +13,9 @@ import (
 func collectedAlive() story {
 	return story{
 		name:     "collected-alive",
-		baseline: "before #7572's shape",
+		baseline: "from before #6395",
 		about: fmt.Sprintf("Crossplane collects watches that are not used, once a minute, here every %s. A user creates the first composite of "+
-			"a kind when the collector has run. Later Crossplane is restarted. (Fixed upstream by crossplane#7572: the first column is "+
+			"a kind when the collector has run. Later Crossplane is restarted. (Fixed upstream by crossplane#6395: the first column is "+
 			"code of the shape from before.)", collectEvery),
 		moral: "A watch that is in use is never collected.",
 		tell:  tellCollectedAlive,
