@@ -47,7 +47,7 @@ test: race ## Run the unit tests of all modules
 
 .PHONY: integration
 integration: race controlplane ## Run the tests that need a real control plane (built once, about ten minutes)
-	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration ./demo ./internal/controlplane/...
+	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration ./demo ./tutorial ./internal/controlplane/...
 
 .PHONY: churn
 churn: race controlplane ## Let kinds come and go on a real API server for minutes (GRAFT_WATCH_CHURN=2m)
