@@ -211,7 +211,7 @@ func (c *compositor) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	defer cancel()
 
 	if err := c.Get(timed, req.NamespacedName, xr.GetUnstructured()); err != nil {
-		return again, nil //nolint:nilerr // It is looked at again.
+		return again, nil
 	}
 
 	was := &claim.Unstructured{Unstructured: *xr.GetUnstructured().DeepCopy()}
@@ -221,7 +221,7 @@ func (c *compositor) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		xr.SetConditions(xpv2.ReconcileError(err))
 	}
 
-	if claimsEqual(was, xr) {
+	if sameConditions(was, xr) {
 		return again, nil
 	}
 
@@ -232,7 +232,7 @@ func (c *compositor) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return again, nil
 }
 
-func claimsEqual(a, b *claim.Unstructured) bool {
+func sameConditions(a, b *claim.Unstructured) bool {
 	for _, t := range []xpv2.ConditionType{xpv2.TypeReady, xpv2.TypeSynced} {
 		if !a.GetCondition(t).Equal(b.GetCondition(t)) {
 			return false
@@ -283,16 +283,18 @@ func (c *compositor) synced(ctx context.Context, name string) xpv2.Condition {
 	return c.condition(ctx, name, xpv2.TypeSynced)
 }
 
-// isReady waits for a composite, and finds what its Ready says.
-func (c *compositor) isReady(ctx context.Context, where, name string, d time.Duration) finding {
-	c.within(ctx, d, func(ctx context.Context) bool { return c.ready(ctx, name).Status == corev1.ConditionTrue })
+// isReady waits a while for a composite, and finds what its Ready says.
+func (c *compositor) isReady(ctx context.Context, where, name string) finding {
+	c.within(ctx, soon, func(ctx context.Context) bool { return c.ready(ctx, name).Status == corev1.ConditionTrue })
 
-	switch r := c.ready(ctx, name); {
-	case r.Reason == "":
-		return finding{Where: where, Seen: "not set"}
-	default:
-		return finding{Where: where, Seen: fmt.Sprintf("%s (%s)", r.Status, r.Reason), Good: r.Status == corev1.ConditionTrue}
+	r := c.ready(ctx, name)
+	f := finding{Where: where, Seen: fmt.Sprintf("%s (%s)", r.Status, r.Reason), Good: r.Status == corev1.ConditionTrue}
+
+	if r.Reason == "" {
+		f.Seen = "not set"
 	}
+
+	return f
 }
 
 // becomesReady waits for a composite as long as it takes.

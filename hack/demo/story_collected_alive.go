@@ -63,7 +63,7 @@ func tellCollectedAlive(ctx context.Context, s *scene) ([]finding, error) {
 		return nil, err
 	}
 
-	findings := []finding{c.isReady(ctx, "READY of the composite after "+soon.String(), "orders", soon).knownToFail().headline("READY %s")}
+	findings := []finding{c.isReady(ctx, "READY of the composite after "+soon.String(), "orders").knownToFail().headline("READY %s")}
 
 	s.happens("Crossplane is restarted")
 
@@ -79,5 +79,5 @@ func tellCollectedAlive(ctx context.Context, s *scene) ([]finding, error) {
 		return nil, err
 	}
 
-	return append(findings, c.isReady(ctx, "READY after a restart", "orders", soon)), p.Stop(ctx, c.name())
+	return append(findings, c.isReady(ctx, "READY after a restart", "orders")), p.Stop(ctx, c.name())
 }

@@ -75,7 +75,7 @@ func tellUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 		return nil, err
 	}
 
-	findings := []finding{buckets.isReady(ctx, "READY of the XBucket after "+soon.String(), "images", soon).knownToFail().headline("READY %s")}
+	findings := []finding{buckets.isReady(ctx, "READY of the XBucket after "+soon.String(), "images").knownToFail().headline("READY %s")}
 
 	p.line.add(byUser, "deletes the definition of XDatabases")
 
