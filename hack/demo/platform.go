@@ -28,10 +28,14 @@ import (
 
 const (
 	// reconcileTimeout bounds a reconcile of a composite. Crossplane's is 2 minutes.
-	reconcileTimeout = 3 * time.Second
+	reconcileTimeout = 10 * time.Second
 
 	// lookEvery is how often a user, and a composite's controller, look again.
 	lookEvery = 50 * time.Millisecond
+
+	// looks is how often a user looks for what should be there at once: for about a
+	// second, and longer on a machine that is busy.
+	looks = 20
 
 	// remindEvery is how often the API server is reminded of a CRD that is being
 	// deleted: it may forget one after a conflict.
@@ -283,11 +287,16 @@ func (c *compositor) synced(ctx context.Context, name string) xpv2.Condition {
 	return c.condition(ctx, name, xpv2.TypeSynced)
 }
 
-// isReady waits a while for a composite, and finds what its Ready says.
+// isReady looks at a composite for a while, and finds what its Ready says.
 func (c *compositor) isReady(ctx context.Context, where, name string) finding {
-	c.within(ctx, soon, func(ctx context.Context) bool { return c.ready(ctx, name).Status == corev1.ConditionTrue })
+	var r xpv2.Condition
 
-	r := c.ready(ctx, name)
+	n := 0
+	_ = c.until(ctx, func(ctx context.Context) bool {
+		r, n = c.ready(ctx, name), n+1
+		return r.Status == corev1.ConditionTrue || n > looks
+	})
+
 	f := finding{Where: where, Seen: fmt.Sprintf("%s (%s)", r.Status, r.Reason), Good: r.Status == corev1.ConditionTrue}
 
 	if r.Reason == "" {

@@ -63,7 +63,7 @@ func tellCollectedAlive(ctx context.Context, s *scene) ([]finding, error) {
 		return nil, err
 	}
 
-	findings := []finding{c.isReady(ctx, "READY of the composite after "+soon.String(), "orders").knownToFail().headline("READY %s")}
+	findings := []finding{c.isReady(ctx, "READY of the composite", "orders").knownToFail().headline("READY %s")}
 
 	s.happens("Crossplane is restarted")
 

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// soon is what waits for nothing.
-	soon = time.Second
+	// soon is longer than what waits for nothing takes.
+	soon = reconcileTimeout / 2
 
 	// aWhile is longer than an informer that fails waits at first.
 	aWhile = 4 * time.Second
@@ -62,6 +62,8 @@ func tellUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 		return nil, err
 	}
 
+	gone := time.Now()
+
 	// It waits for a read, or says why not.
 	err = p.until(ctx, func(ctx context.Context) bool {
 		since := databases.waiting.Load()
@@ -75,7 +77,7 @@ func tellUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 		return nil, err
 	}
 
-	findings := []finding{buckets.isReady(ctx, "READY of the XBucket after "+soon.String(), "images").knownToFail().headline("READY %s")}
+	findings := []finding{buckets.isReady(ctx, "READY of the XBucket", "images").knownToFail().headline("READY %s")}
 
 	p.line.add(byUser, "deletes the definition of XDatabases")
 
@@ -94,7 +96,8 @@ func tellUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 	p.line.look(ctx)
 
 	before := p.requestsFor("Instance")
-	p.within(ctx, aWhile, func(context.Context) bool { return p.requestsFor("Instance") > before })
+	// What an informer waits doubles.
+	p.within(ctx, max(aWhile, 2*time.Since(gone)), func(context.Context) bool { return p.requestsFor("Instance") > before })
 	after := p.requestsFor("Instance") - before
 
 	stopped := finding{Where: "stop of its controller", Seen: "at once", Good: took < soon}
