@@ -23,8 +23,11 @@ ALSO ?=
 N ?= 100
 SEED ?= 1
 
-# What to run of the benchmarks, and further arguments for the demo.
+# What to run of the benchmarks. The story to play, and json for programs. Further
+# arguments.
 BENCH ?= .
+STORY ?=
+FORMAT ?=
 ARGS ?=
 
 .PHONY: help
@@ -32,8 +35,8 @@ help: ## Say what there is to make (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Show each failure with upstream and with Graft; CONTROL_PLANE=real on a real API server
-	@cd hack && go run ./demo $(ARGS)
+demo: ## Show each failure with upstream and with Graft (STORY=name to play one, FORMAT=json, CONTROL_PLANE=real)
+	@cd hack && go run ./demo -story "$(STORY)" -format "$(FORMAT)" $(ARGS)
 
 .PHONY: test
 test: race ## Run the unit tests of all modules
@@ -44,7 +47,7 @@ test: race ## Run the unit tests of all modules
 
 .PHONY: integration
 integration: race controlplane ## Run the tests that need a real control plane (built once, about ten minutes)
-	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration ./demo ./internal/controlplane/...
+	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration ./demo ./tutorial ./internal/controlplane/...
 
 .PHONY: churn
 churn: race controlplane ## Let kinds come and go on a real API server for minutes (GRAFT_WATCH_CHURN=2m)

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -19,128 +21,113 @@ var errFailed = errors.New("the demo has failed")
 
 // A demo tells stories.
 type demo struct {
-	env     environment
-	sides   sides
-	out     printer
-	verbose bool
+	env   environment
+	sides sides
 }
 
-// run tells the stories. It returns errFailed if one of them isn't what it should
-// be, on whichever side.
-func (d *demo) run(ctx context.Context, ss []story) error {
-	began, failed := time.Now(), 0
+// A result is a story as it was told.
+type result struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+	Moral string `json:"moral"`
 
-	d.out.text("", "The same provider twice: the columns differ in one import. On "+d.env.describe()+".")
-	fmt.Fprintln(d.out.w)
+	Upstream telling `json:"upstream"`
+	Graft    telling `json:"graft"`
 
-	for _, s := range ss {
-		complaints, err := d.story(ctx, s)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+	// Complaints say what isn't as it should be. There are none in a good run.
+	Complaints []string `json:"complaints"`
 
-		if err != nil {
-			complaints = append(complaints, err.Error())
-		}
-
-		d.verdict(s, complaints)
-
-		if len(complaints) > 0 {
-			failed++
-		}
-	}
-
-	took := time.Since(began).Round(100 * time.Millisecond)
-
-	if failed > 0 {
-		d.out.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", failed, plurals(len(ss), "story", "stories"), took))
-		return errFailed
-	}
-
-	d.out.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", plurals(len(ss), "story", "stories"), took))
-
-	return nil
+	// shape means that upstream's column is not upstream's own code.
+	shape bool
 }
 
-func (d *demo) verdict(s story, complaints []string) {
-	if len(complaints) == 0 {
-		d.out.marked(true, bold, s.moral)
-	}
-
-	for _, c := range complaints {
-		d.out.marked(false, "", c)
-	}
-
-	fmt.Fprintln(d.out.w)
+// A telling of a story is one column of it.
+type telling struct {
+	Title    string    `json:"title"`
+	Findings []finding `json:"findings"`
+	Timeline []entry   `json:"timeline"`
 }
 
-// story tells a story on both sides, prints what was found, and returns what is
-// wrong with it.
-func (d *demo) story(ctx context.Context, s story) ([]string, error) {
-	d.out.line(d.out.style.paint(bold, s.name))
-	d.out.text("", s.about)
-	fmt.Fprintln(d.out.w)
+// run tells the stories, as many at a time as the environment allows.
+func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
+	out := make([]result, len(ss))
+	slots := make(chan struct{}, d.env.stories())
 
-	upstream, graft, err := d.tellBoth(ctx, s)
-	if err != nil {
-		return nil, err
+	var all sync.WaitGroup
+
+	for i, s := range ss {
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+
+			if ctx.Err() == nil {
+				out[i] = d.story(ctx, s)
+			}
+		})
 	}
 
-	if len(upstream) != len(graft) {
-		return nil, fmt.Errorf("the story found %d things with upstream and %d with Graft", len(upstream), len(graft))
-	}
+	all.Wait()
 
-	d.out.head(d.sides.upstream.title, d.sides.graft.title)
-
-	for i := range upstream {
-		d.out.row(upstream[i], graft[i])
-	}
-
-	fmt.Fprintln(d.out.w)
-
-	return judge(upstream, graft), nil
+	return out, context.Cause(ctx)
 }
 
-// tellBoth tells a story on both sides at once. They share nothing but what the
-// API server of the environment does for both.
-func (d *demo) tellBoth(ctx context.Context, s story) (upstream, graft []finding, err error) {
+// story tells a story on both sides at once. They share nothing but what the API
+// server of the environment does for both.
+func (d *demo) story(ctx context.Context, s story) result {
+	out := result{
+		Name: s.name, About: s.about, Moral: s.moral, Complaints: []string{}, shape: s.baseline != "",
+		Upstream: telling{Title: d.sides.upstream.title}, Graft: telling{Title: d.sides.graft.title},
+	}
+
+	if s.baseline != "" {
+		out.Upstream.Title = s.baseline
+	}
+
 	var (
-		both             sync.WaitGroup
-		upErr, graftErr  error
-		upSteps, grSteps = newRecorder(), newRecorder()
+		both            sync.WaitGroup
+		upErr, graftErr error
 	)
 
-	both.Go(func() { upstream, upErr = d.tell(ctx, s, d.sides.upstream, upSteps) })
-	both.Go(func() { graft, graftErr = d.tell(ctx, s, d.sides.graft, grSteps) })
+	both.Go(func() { upErr = d.tell(ctx, s, d.sides.upstream, &out.Upstream) })
+	both.Go(func() { graftErr = d.tell(ctx, s, d.sides.graft, &out.Graft) })
 	both.Wait()
 
-	if d.verbose {
-		d.out.entries("What happened with "+d.sides.upstream.title+", to the first managed resource:", upSteps.journal.read())
-		d.out.entries("What happened with "+d.sides.graft.title+", to the first managed resource:", grSteps.journal.read())
+	switch err := errors.Join(upErr, graftErr); {
+	case err != nil:
+		out.Complaints = append(out.Complaints, err.Error())
+	case len(out.Upstream.Findings) != len(out.Graft.Findings):
+		out.Complaints = append(out.Complaints, fmt.Sprintf("the story found %d things with upstream and %d with Graft", len(out.Upstream.Findings), len(out.Graft.Findings)))
+	default:
+		out.Complaints = append(out.Complaints, judge(out.Upstream.Findings, out.Graft.Findings)...)
 	}
 
-	return upstream, graft, errors.Join(upErr, graftErr)
+	return out
 }
 
 // tell a story on one side.
-func (d *demo) tell(ctx context.Context, s story, sd side, r *recorder) ([]finding, error) {
+func (d *demo) tell(ctx context.Context, s story, sd side, t *telling) error {
 	ctx, cancel := context.WithTimeout(ctx, tellingTimeout)
 	defer cancel()
 
+	r := newRecorder()
+
 	st, err := d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r)
 	if err != nil {
-		return nil, fmt.Errorf("%s: cannot set the stage: %w", sd.title, err)
+		return fmt.Errorf("%s: cannot set the stage: %w", t.Title, err)
 	}
 
-	sc := newScene(sd, d.env, st, r, s.cloud)
+	sc := newScene(sd, d.env, st, r, s)
 
 	findings, err := s.tell(ctx, sc)
-	err = errors.Join(err, sc.end())
-	if err != nil {
-		return nil, fmt.Errorf("%s: the story doesn't come to its end: %w", sd.title, err)
+	t.Timeline = r.timeline.read()
+
+	if err = errors.Join(err, sc.end()); err != nil {
+		return fmt.Errorf("%s: the story doesn't come to its end: %w", t.Title, err)
 	}
 
-	return findings, nil
+	t.Findings = findings
+
+	return nil
 }
 
 // judge returns what isn't as it should be. Upstream's failures should be there:
@@ -149,17 +136,140 @@ func judge(upstream, graft []finding) []string {
 	var out []string
 
 	for i, u := range upstream {
-		if g := graft[i]; !g.good {
+		if g := graft[i]; !g.Good {
 			out = append(out, fmt.Sprintf("Graft fails at %s", g))
 		}
 
 		switch {
-		case u.broken && u.good:
+		case u.Broken && u.Good:
 			out = append(out, fmt.Sprintf("Upstream fixed this: update the story at %s", u))
-		case !u.broken && !u.good:
+		case !u.Broken && !u.Good:
 			out = append(out, fmt.Sprintf("Upstream fails where it didn't: update the story at %s", u))
 		}
 	}
 
 	return out
+}
+
+// failed counts the results that aren't as they should be.
+func failed(rs []result) (n int) {
+	for _, r := range rs {
+		if len(r.Complaints) > 0 {
+			n++
+		}
+	}
+
+	return n
+}
+
+// overview prints a line for each story.
+func (p printer) overview(upstream, where string, rs []result) {
+	const nameWidth, cell = 35, (width - indent - 35 - 2*gap) / 2
+
+	p.text("", "What goes wrong with "+upstream+", and with Graft. On "+where+".")
+	fmt.Fprintln(p.w)
+	p.line(p.style.paint(bold, strings.TrimRight(pad("story", nameWidth)+strings.Repeat(" ", gap+markWidth+1)+pad("upstream", cell)+strings.Repeat(" ", gap)+"Graft", " ")))
+	p.line(p.style.paint(faint, p.style.rule(width-indent)))
+
+	var shapes []string
+
+	for _, r := range rs {
+		name := r.Name
+		if r.shape {
+			name, shapes = name+" *", append(shapes, r.Name+": "+r.Upstream.Title)
+		}
+
+		u, g := wrap(outcome(r.Upstream), cell-markWidth-1)[0], wrap(outcome(r.Graft), cell-markWidth-1)[0]
+		p.line(pad(name, nameWidth) + strings.Repeat(" ", gap) +
+			p.style.mark(good(r.Upstream)) + " " + pad(u, cell-markWidth-1) + strings.Repeat(" ", gap) +
+			p.style.mark(good(r.Graft)) + " " + g)
+
+		for _, c := range r.Complaints {
+			p.marked(false, "", c)
+		}
+	}
+
+	fmt.Fprintln(p.w)
+
+	if len(shapes) > 0 {
+		p.text("", "* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its shape. "+strings.Join(shapes, ", ")+".")
+		fmt.Fprintln(p.w)
+	}
+}
+
+// outcome says in a word or two how a story ended.
+func outcome(t telling) string {
+	for _, f := range t.Findings {
+		if f.short != "" {
+			return f.short
+		}
+	}
+
+	return "failed"
+}
+
+func good(t telling) bool {
+	for _, f := range t.Findings {
+		if !f.Good {
+			return false
+		}
+	}
+
+	return len(t.Findings) > 0
+}
+
+// detail prints a story: what a user sees, and what was found.
+func (p printer) detail(r result) {
+	p.line(p.style.paint(bold, r.Name))
+	p.text("", r.About)
+	fmt.Fprintln(p.w)
+
+	for _, t := range []telling{r.Upstream, r.Graft} {
+		p.timeline("What kubectl get shows: "+t.Title, t.Timeline)
+	}
+
+	if len(r.Upstream.Findings) == len(r.Graft.Findings) && len(r.Graft.Findings) > 0 {
+		p.head(r.Upstream.Title, r.Graft.Title)
+
+		for i := range r.Upstream.Findings {
+			p.row(r.Upstream.Findings[i], r.Graft.Findings[i])
+		}
+
+		fmt.Fprintln(p.w)
+	}
+
+	if len(r.Complaints) == 0 {
+		p.marked(true, bold, r.Moral)
+	}
+
+	for _, c := range r.Complaints {
+		p.marked(false, "", c)
+	}
+
+	fmt.Fprintln(p.w)
+}
+
+// verdict prints what all stories come to.
+func (p printer) verdict(rs []result, took time.Duration) {
+	rounded := took.Round(100 * time.Millisecond)
+
+	if n := failed(rs); n > 0 {
+		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", n, plurals(len(rs), "story", "stories"), rounded))
+		return
+	}
+
+	p.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", plurals(len(rs), "story", "stories"), rounded))
+}
+
+// asJSON prints results for programs.
+func asJSON(w io.Writer, where string, rs []result, took time.Duration) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+
+	return enc.Encode(struct {
+		Environment string   `json:"environment"`
+		Seconds     float64  `json:"seconds"`
+		Failed      int      `json:"failed"`
+		Stories     []result `json:"stories"`
+	}{where, took.Seconds(), failed(rs), rs})
 }

@@ -3,8 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,6 +55,71 @@ func TestStories(t *testing.T) {
 				{"external-name annotation", "stored", true},
 				{"READY", available, true},
 				{"left in the cloud after deletion", "0 for 1 managed resource", true},
+			},
+		},
+		"name-collision": {
+			reason: "Upstream's old one deletes the external resource of the new one.",
+			upstream: []seen{
+				{"does the new one wait?", "no: it acts on the same external resource", false},
+				{"deletes of the new one's external resource", "2", false},
+				{"READY of the new one", available, true},
+				{"its external resources", "1 for 1 managed resource", true},
+			},
+			graft: []seen{
+				{"does the new one wait?", "yes, and says for which: see SYNCED", true},
+				{"deletes of the new one's external resource", "0", true},
+				{"READY of the new one", available, true},
+				{"its external resources", "1 for 1 managed resource", true},
+			},
+		},
+		"silent-deletion/claim": {
+			reason: "Crossplane's reconciler says nothing in its first pass, and never why.",
+			upstream: []seen{
+				{"READY after the first reconcile", available, false},
+				{whyRow, silent, false},
+				{"in the end", "gone", true},
+			},
+			graft: []seen{
+				{"READY after the first reconcile", deleting, true},
+				{whyRow, "WaitingForDependents", true},
+				{"in the end", "gone", true},
+			},
+		},
+		"undead-informer": {
+			reason: "An engine of upstream's shape reads nothing while it waits for a kind that is gone, and never stops to list it.",
+			upstream: []seen{
+				{"READY of the XBucket", "not set", false},
+				{"stop of its controller", "at once", true},
+				{"requests for the kind that is gone, afterwards", "it is still listed", false},
+			},
+			graft: []seen{
+				{"READY of the XBucket", available, true},
+				{"stop of its controller", "at once", true},
+				{"requests for the kind that is gone, afterwards", "none", true},
+			},
+		},
+		"collected-alive": {
+			reason: "A collector of the old shape stops the watch of the composites themselves.",
+			upstream: []seen{
+				{"READY of the composite", "not set", false},
+				{"READY after a restart", available, true},
+			},
+			graft: []seen{
+				{"READY of the composite", available, true},
+				{"READY after a restart", available, true},
+			},
+		},
+		"finalizer-race": {
+			reason: "In the usual order the object is stuck, and the finalizer of another controller lost.",
+			upstream: []seen{
+				{"the finalizer of another controller", "removed", false},
+				{"the object in the end", "stuck\nheld by example.org/audit", false},
+				{"external resources", "1 for 1 managed resource", true},
+			},
+			graft: []seen{
+				{"the finalizer of another controller", "still there", true},
+				{"the object in the end", "gone", true},
+				{"external resources", "1 for 1 managed resource", true},
 			},
 		},
 		"forgotten-operation": {
@@ -153,20 +219,22 @@ func TestStories(t *testing.T) {
 				t.Fatal("nothing holds what is measured in this story")
 			}
 
-			d := &demo{env: inMemory{}, sides: bothSides(), out: printer{w: io.Discard}}
+			got := (&demo{env: inMemory{}, sides: bothSides()}).story(t.Context(), s)
 
-			upstream, err := d.tell(t.Context(), s, d.sides.upstream, newRecorder())
-			if diff := cmp.Diff(tc.upstream, measured(upstream)); diff != "" || err != nil {
-				t.Errorf("\n%s\nupstream: error %v, -want, +got:\n%s", tc.reason, err, diff)
+			if diff := cmp.Diff(tc.upstream, measured(got.Upstream.Findings)); diff != "" {
+				t.Errorf("\n%s\nupstream: -want, +got:\n%s", tc.reason, diff)
 			}
 
-			graft, err := d.tell(t.Context(), s, d.sides.graft, newRecorder())
-			if diff := cmp.Diff(tc.graft, measured(graft)); diff != "" || err != nil {
-				t.Errorf("\n%s\nGraft: error %v, -want, +got:\n%s", tc.reason, err, diff)
+			if diff := cmp.Diff(tc.graft, measured(got.Graft.Findings)); diff != "" {
+				t.Errorf("\n%s\nGraft: -want, +got:\n%s", tc.reason, diff)
 			}
 
-			if complaints := judge(upstream, graft); len(complaints) > 0 {
-				t.Errorf("\n%s\nthe story isn't as it should be: %q", tc.reason, complaints)
+			if len(got.Complaints) > 0 {
+				t.Errorf("\n%s\nthe story isn't as it should be: %q", tc.reason, got.Complaints)
+			}
+
+			if outcome(got.Upstream) == "failed" {
+				t.Error("the overview has no headline for this story")
 			}
 		})
 	}
@@ -175,7 +243,7 @@ func TestStories(t *testing.T) {
 func measured(fs []finding) []seen {
 	out := make([]seen, 0, len(fs))
 	for _, f := range fs {
-		out = append(out, seen{Where: f.where, Seen: f.seen, Good: f.good})
+		out = append(out, seen{Where: f.Where, Seen: f.Seen, Good: f.Good})
 	}
 
 	return out
@@ -239,18 +307,25 @@ func TestCommand(t *testing.T) {
 		stderr   []string
 	}{
 		"All": {
-			reason: "All stories are told, and are as they should be.",
-			stdout: append(names(), "+ 7 stories: upstream fails, Graft holds."),
+			reason: "There is a line for each story, and all are as they should be.",
+			stdout: append(names(), "story", "x 2 in the cloud     + 1 in the cloud", "make demo STORY=lost-external-name", fmt.Sprintf("+ %d stories: upstream fails, Graft holds.", len(names()))),
 		},
 		"OneStory": {
-			reason: "A story is selected by its name.",
-			args:   []string{"-story", "steady-state-writes"},
-			stdout: []string{"steady-state-writes", "+ 1 story: upstream fails, Graft holds."},
+			reason: "A story is selected by its name, and shows what a user sees.",
+			args:   []string{"-story", "lost-external-name"},
+			stdout: []string{
+				"TIME    NAME        READY  SYNCED  EXTERNAL-NAME\n",
+				"> a user deletes example-01\n",
+				"> the cloud is called: Delete database-0001\n",
+				"s  example-01  True   True    database-0001\n",
+				"          NotFound\n",
+				"+ 1 story: upstream fails, Graft holds.",
+			},
 		},
 		"Family": {
 			reason: "What is before the slash selects all variants.",
 			args:   []string{"-story", "silent-deletion"},
-			stdout: []string{"+ 3 stories: upstream fails, Graft holds."},
+			stdout: []string{fmt.Sprintf("+ %d stories: upstream fails, Graft holds.", len(selected("silent-deletion")))},
 		},
 		"UTF8": {
 			reason: "Marks are beyond ASCII where the locale has such characters.",
@@ -258,15 +333,11 @@ func TestCommand(t *testing.T) {
 			env:    map[string]string{"LANG": "en_US.UTF-8"},
 			stdout: []string{"✓ 1 story", "status writes      ✗ 100                         ✓ 0\n"},
 		},
-		"Verbose": {
-			reason: "What happens is shown in order.",
-			args:   []string{"-story", "lost-external-name", "-v"},
-			stdout: []string{
-				"user       creates the managed resource\n  reconcile  number 1 begins\n  API write",
-				"API write  patch: external-name=database-0001",
-				"user       deletes the managed resource",
-				"cloud      Delete database-0001",
-			},
+		"UnknownFormat": {
+			reason: "There is one format for programs.",
+			args:   []string{"-format", "yaml"},
+			want:   exitUsage,
+			stderr: []string{`there is no format "yaml"`},
 		},
 		"GraftFails": {
 			reason: "A Graft that is no better than upstream fails the demo, by name of what failed.",
@@ -280,7 +351,7 @@ func TestCommand(t *testing.T) {
 			reason: "A Graft that does nothing fails the demo, and the other stories are played, too.",
 			graft:  broken(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }),
 			want:   exitFailed,
-			stdout: []string{"Graft fails at \"external resources\": 0 for 1 managed", "the cloud wasn't asked", "Not as it should be: 6 of 7 stories."},
+			stdout: []string{"x failed", "Not as it should be:"},
 			stderr: []string{errFailed.Error()},
 		},
 		"GraftErrors": {
@@ -383,8 +454,31 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("exit status: want %d, got %d", exitFailed, got)
 	}
 
-	if got := strings.Count(stdout.String(), "A user deletes"); got != 0 {
-		t.Errorf("no further story is told, got:\n%s", &stdout)
+	if stdout.Len() > 0 {
+		t.Errorf("half of a demo proves nothing, got:\n%s", &stdout)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if got := command(t.Context(), []string{"-story", "steady-state-writes", "-format", "json"}, func(string) string { return "" }, bothSides(), &stdout, &stderr); got != exitOK {
+		t.Fatalf("exit status: want %d, got %d: %s", exitOK, got, &stderr)
+	}
+
+	var got struct {
+		Failed  int      `json:"failed"`
+		Stories []result `json:"stories"`
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+
+	if got.Failed != 0 || len(got.Stories) != 1 || len(got.Stories[0].Graft.Timeline) == 0 || len(got.Stories[0].Complaints) != 0 {
+		t.Fatalf("want one story that is as it should be, and its timeline, got %s", &stdout)
+	}
+
+	if f := got.Stories[0].Upstream.Findings[1]; f.Seen != "100" || f.Good || !f.Broken {
+		t.Errorf("status writes with upstream: got %+v", f)
 	}
 }
 
@@ -397,30 +491,30 @@ func TestJudge(t *testing.T) {
 	}{
 		"AsKnown": {
 			reason:   "Upstream fails where it is known to, Graft doesn't.",
-			upstream: finding{broken: true},
-			graft:    finding{broken: true, good: true},
+			upstream: finding{Broken: true},
+			graft:    finding{Broken: true, Good: true},
 		},
 		"BothGood": {
 			reason:   "Not everything is broken.",
-			upstream: finding{good: true},
-			graft:    finding{good: true},
+			upstream: finding{Good: true},
+			graft:    finding{Good: true},
 		},
 		"GraftFails": {
 			reason:   "Graft may never fail, wherever upstream does.",
-			upstream: finding{broken: true},
-			graft:    finding{where: "here", seen: "nothing", broken: true},
+			upstream: finding{Broken: true},
+			graft:    finding{Where: "here", Seen: "nothing", Broken: true},
 			want:     []string{"Graft fails at \"here\": nothing"},
 		},
 		"UpstreamFixed": {
 			reason:   "A failure that is gone is not to be told of.",
-			upstream: finding{where: "here", seen: "all", broken: true, good: true},
-			graft:    finding{broken: true, good: true},
+			upstream: finding{Where: "here", Seen: "all", Broken: true, Good: true},
+			graft:    finding{Broken: true, Good: true},
 			want:     []string{"Upstream fixed this: update the story at \"here\": all"},
 		},
 		"UpstreamWorse": {
 			reason:   "A new failure has to be told of.",
-			upstream: finding{where: "here", seen: "nothing"},
-			graft:    finding{good: true},
+			upstream: finding{Where: "here", Seen: "nothing"},
+			graft:    finding{Good: true},
 			want:     []string{"Upstream fails where it didn't: update the story at \"here\": nothing"},
 		},
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"net/http/httptest"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -22,6 +24,8 @@ func (inMemory) describe() string {
 
 func (inMemory) replicas() int { return 1 }
 
+func (inMemory) stories() int { return len(stories()) }
+
 func (inMemory) close() error { return nil }
 
 func (inMemory) stage(_ string, r *recorder) (stage, error) {
@@ -30,7 +34,7 @@ func (inMemory) stage(_ string, r *recorder) (stage, error) {
 		return nil, err
 	}
 
-	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: sample.CRDs()})
+	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: crds()})
 	if err != nil {
 		return nil, err
 	}
@@ -41,16 +45,32 @@ func (inMemory) stage(_ string, r *recorder) (stage, error) {
 type inMemoryStage struct {
 	server   *embedded.Server
 	recorder *recorder
+	http     *httptest.Server
+}
+
+func (s *inMemoryStage) config() (*rest.Config, error) {
+	s.http = serve()
+	return &rest.Config{Host: s.http.URL}, nil
+}
+
+func (s *inMemoryStage) close() {
+	if s.http != nil {
+		s.http.Close()
+	}
 }
 
 func (s *inMemoryStage) user() client.Client { return s.server.Admin() }
 
+func (s *inMemoryStage) program() (client.WithWatch, error) {
+	return interceptor.NewClient(s.server.Client(), s.recorder.writes()), nil
+}
+
 func (s *inMemoryStage) place(o client.Object, i int) { placed(o, "example", i) }
 
 func (s *inMemoryStage) start(_ context.Context, p provider) (process, error) {
-	m := s.server.ManagerFor(interceptor.NewClient(s.server.Client(), s.recorder.writes()))
+	c, err := s.program()
 
-	return &inMemoryProcess{server: s.server, reconciler: s.recorder.reconciles(p.build(m))}, nil
+	return &inMemoryProcess{server: s.server, reconciler: s.recorder.reconciles(p.build(s.server.ManagerFor(c)))}, err
 }
 
 type inMemoryProcess struct {

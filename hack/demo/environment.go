@@ -5,8 +5,11 @@ import (
 	"fmt"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -23,6 +26,9 @@ type environment interface {
 	// replicas is how many managed resources go through a story at once.
 	replicas() int
 
+	// stories is how many stories are told at once.
+	stories() int
+
 	// stage returns what one telling of a story needs. The name is part of no
 	// other stage's.
 	stage(name string, r *recorder) (stage, error)
@@ -38,9 +44,18 @@ type stage interface {
 	// has, and is neither recorded nor counted.
 	user() client.Client
 
+	// program returns a client for programs that are not providers. Its writes are recorded.
+	program() (client.WithWatch, error)
+
+	// config returns that of an API server for kinds of a story's own.
+	config() (*rest.Config, error)
+
 	// place gives an object that a user is about to create a name that is free,
 	// and what else it takes for the stage's provider to see it.
 	place(o client.Object, i int)
+
+	// close ends what the stage has started for itself.
+	close()
 
 	// start starts a provider. It runs until it's stopped, or ctx ends.
 	start(ctx context.Context, p provider) (process, error)
@@ -76,14 +91,20 @@ const maxRounds = 20
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 
-	for _, add := range []func(*runtime.Scheme) error{sample.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{sample.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, fmt.Errorf("cannot set up the scheme: %w", err)
 		}
 	}
 
+	s.AddKnownTypeWithName(platformKind("App"), &app{})
+	s.AddKnownTypeWithName(platformKind("XApp"), &xapp{})
+
 	return s, nil
 }
+
+// crds are those of all stories that don't define kinds themselves.
+func crds() []*extv1.CustomResourceDefinition { return append(sample.CRDs(), platformCRDs()...) }
 
 // placed names an object. Names have to sort like numbers.
 func placed(o client.Object, prefix string, i int) { o.SetName(fmt.Sprintf("%s-%02d", prefix, i+1)) }

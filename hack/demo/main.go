@@ -13,16 +13,22 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 const usage = `Usage: demo [FLAGS]
 
-Tells stories of what goes wrong with crossplane-runtime's reconciler of managed
-resources, beside the same provider with Graft. All that is shown is measured.
+Tells stories of what goes wrong with crossplane-runtime, beside the same code
+with Graft: a line for each. All that is shown is measured.
 
 Flags:
-  -story NAME   Tell this story only. What is before a slash names all variants.
-  -v            Show step by step what happens to the first managed resource.
+  -story NAME   Show what a user sees in this story, with times. What is before
+                a slash names all variants.
+  -format json  Print everything as JSON.
   -h            Print this.
 
 Stories:
@@ -44,6 +50,11 @@ const (
 )
 
 func main() {
+	// Managers, caches and reflectors that are stopped on purpose log errors that mean
+	// nothing.
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+
 	// After the first signal the second one has its usual effect again.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -58,7 +69,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, sd 
 	flags.SetOutput(io.Discard)
 
 	name := flags.String("story", "", "")
-	verbose := flags.Bool("v", false, "")
+	format := flags.String("format", "", "")
 
 	misused := func(format string, a ...any) int {
 		fmt.Fprintf(stderr, "demo: "+format+"\n\n%s", append(a, help)...)
@@ -71,6 +82,8 @@ func command(ctx context.Context, args []string, getenv func(string) string, sd 
 		return exitOK
 	case err != nil:
 		return misused("%v", err)
+	case *format != "" && *format != "json":
+		return misused("there is no format %q", *format)
 	case flags.NArg() > 0:
 		return misused("there is no argument %q", flags.Arg(0))
 	}
@@ -85,11 +98,38 @@ func command(ctx context.Context, args []string, getenv func(string) string, sd 
 		return misused("CONTROL_PLANE is %q: set it to \"real\", or not at all", getenv("CONTROL_PLANE"))
 	}
 
-	if err := play(ctx, start, ss, &demo{
-		sides:   sd,
-		out:     printer{w: stdout, style: styleOf(stdout, getenv)},
-		verbose: *verbose,
-	}); err != nil {
+	began := time.Now()
+
+	where, rs, err := play(ctx, start, ss, sd)
+	if err != nil {
+		fmt.Fprintf(stderr, "demo: %v\n", err)
+		return exitFailed
+	}
+
+	out := printer{w: stdout, style: styleOf(stdout, getenv)}
+
+	switch {
+	case *format != "":
+		err = asJSON(stdout, where, rs, time.Since(began))
+	case *name != "":
+		for _, r := range rs {
+			out.detail(r)
+		}
+	default:
+		out.overview(sd.upstream.title, where, rs)
+		out.text("", "See one: make demo STORY="+rs[0].Name)
+		fmt.Fprintln(stdout)
+	}
+
+	if *format == "" {
+		out.verdict(rs, time.Since(began))
+	}
+
+	if failed(rs) > 0 {
+		err = errFailed
+	}
+
+	if err != nil {
 		fmt.Fprintf(stderr, "demo: %v\n", err)
 		return exitFailed
 	}
@@ -112,13 +152,13 @@ func environments(progress io.Writer) map[string]func(context.Context) (environm
 }
 
 // play tells the stories in an environment that is started for them.
-func play(ctx context.Context, start func(context.Context) (environment, error), ss []story, d *demo) error {
+func play(ctx context.Context, start func(context.Context) (environment, error), ss []story, sd sides) (string, []result, error) {
 	env, err := start(ctx)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
 
-	d.env = env
+	rs, err := (&demo{env: env, sides: sd}).run(ctx, ss)
 
-	return errors.Join(d.run(ctx, ss), env.close())
+	return env.describe(), rs, errors.Join(err, env.close())
 }

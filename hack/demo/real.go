@@ -63,15 +63,12 @@ type realPlane struct {
 
 // startReal starts the control plane. Progress of a build goes to w.
 func startReal(ctx context.Context, w io.Writer) (*realPlane, error) {
-	// A manager that is stopped on purpose logs errors that mean nothing.
-	ctrl.SetLogger(logr.Discard())
-
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
 
-	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: sample.CRDs(), Progress: w})
+	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: crds(), Progress: w})
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +109,8 @@ func (e *realPlane) describe() string {
 
 func (e *realPlane) replicas() int { return realReplicas }
 
+func (e *realPlane) stories() int { return 1 }
+
 func (e *realPlane) close() error { return e.plane.Stop() }
 
 func (e *realPlane) stage(name string, r *recorder) (stage, error) {
@@ -125,7 +124,25 @@ type realStage struct {
 	recorder *recorder
 }
 
+func (s *realStage) close() {}
+
 func (s *realStage) user() client.Client { return s.client }
+
+func (s *realStage) config() (*rest.Config, error) { return s.plane.Config(), nil }
+
+// program returns a client whose writes are recorded.
+func (s *realStage) program() (client.WithWatch, error) {
+	return s.recorded(s.plane.Config(), client.Options{Scheme: s.scheme})
+}
+
+func (s *realStage) recorded(c *rest.Config, o client.Options) (client.WithWatch, error) {
+	wc, err := client.NewWithWatch(c, o)
+	if err != nil {
+		return nil, err
+	}
+
+	return interceptor.NewClient(wc, s.recorder.writes()), nil
+}
 
 func (s *realStage) place(o client.Object, i int) {
 	placed(o, s.name, i)
@@ -147,12 +164,7 @@ func (s *realStage) start(ctx context.Context, p provider) (process, error) {
 			obj: {Label: labels.SelectorFromSet(labels.Set{stageLabel: s.name})},
 		}},
 		NewClient: func(c *rest.Config, o client.Options) (client.Client, error) {
-			wc, err := client.NewWithWatch(c, o)
-			if err != nil {
-				return nil, err
-			}
-
-			return interceptor.NewClient(wc, s.recorder.writes()), nil
+			return s.recorded(c, o)
 		},
 		// Restarted providers have controllers of the same names.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},

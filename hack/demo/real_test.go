@@ -27,10 +27,8 @@ func TestReal(t *testing.T) {
 
 	// The numbers that are claimed, for 50 managed resources.
 	for _, want := range []string{
-		"x 100 for 50 managed          + 50 for 50 managed",
-		"x empty                       + stored",
-		"reconciles         + 100                         + 100",
-		"status writes      x 100                         + 0",
+		"lost-external-name                   x 100 in the cloud   + 50 in the cloud",
+		"steady-state-writes                  x 100 writes         + 0 writes",
 	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("want %q in the output", want)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -27,6 +29,7 @@ type scene struct {
 	side     side
 	stage    stage
 	replicas int
+	single   bool
 	recorder *recorder
 
 	cloud *cloud.Cloud
@@ -39,18 +42,23 @@ type scene struct {
 	// owners are managed resources by the ids of their external resources.
 	owners sync.Map
 
-	started []process
+	started []interface{ stop() error }
 
 	// onCall is called before a call of the cloud takes effect, in the caller's
 	// goroutine. Set it while no provider runs or nothing is called.
 	onCall func(ctx context.Context, c cloud.Call, owner sample.Instance)
 }
 
-func newScene(sd side, env environment, st stage, r *recorder, o cloud.Options) *scene {
+func newScene(sd side, env environment, st stage, r *recorder, of story) *scene {
+	o := of.cloud
 	clock := cloud.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	o.Clock = clock
 
-	s := &scene{side: sd, stage: st, replicas: env.replicas(), recorder: r, cloud: cloud.New(o), clock: clock}
+	s := &scene{side: sd, stage: st, replicas: env.replicas(), single: of.single, recorder: r, cloud: cloud.New(o), clock: clock}
+	if s.single {
+		s.replicas = 1
+	}
+
 	s.cloud.SetHooks(cloud.Hooks{Before: s.called})
 
 	return s
@@ -62,7 +70,9 @@ func (s *scene) called(ctx context.Context, c cloud.Call) error {
 		return nil
 	}
 
-	s.recorder.call(owner.GetName(), c)
+	if s.watches(owner) && c.Op != cloud.OpGet {
+		s.recorder.timeline.add(byCloud, fmt.Sprintf("is called: %s %s", c.Op, cmp.Or(c.ID, c.Kind)))
+	}
 
 	if s.onCall != nil {
 		s.onCall(ctx, c, owner)
@@ -101,6 +111,11 @@ func (s *scene) ownerOf(c cloud.Call) sample.Instance {
 	return nil
 }
 
+// watches reports whether the timeline is about an object: the first one is enough.
+func (s *scene) watches(o sample.Instance) bool {
+	return s.single || len(s.objs) > 0 && o.GetName() == s.objs[0].GetName()
+}
+
 // create lets a user create the managed resources, each as newOne returns it.
 func (s *scene) create(ctx context.Context, newOne func() (sample.Instance, error)) error {
 	for i := range s.replicas {
@@ -109,15 +124,24 @@ func (s *scene) create(ctx context.Context, newOne func() (sample.Instance, erro
 			return err
 		}
 
-		s.stage.place(o, i)
+		s.stage.place(o, len(s.objs))
 
 		if i == 0 {
-			s.recorder.journal.open(o.GetName())
-			s.recorder.journal.add(o.GetName(), "user", "creates the managed resource")
+			s.recorder.timeline.add(byUser, "creates "+o.GetName())
 		}
 
 		if err := s.stage.user().Create(ctx, o); err != nil {
 			return fmt.Errorf("cannot create a managed resource: %w", err)
+		}
+
+		if i == 0 {
+			gvk, err := apiutil.GVKForObject(o, s.stage.user().Scheme())
+			if err != nil {
+				return err
+			}
+
+			s.recorder.timeline.watch(s.stage.user(), gvk, client.ObjectKeyFromObject(o))
+			s.recorder.timeline.look(ctx)
 		}
 
 		s.objs = append(s.objs, o)
@@ -128,29 +152,35 @@ func (s *scene) create(ctx context.Context, newOne func() (sample.Instance, erro
 
 // delete lets a user delete the managed resources.
 func (s *scene) delete(ctx context.Context) error {
-	return s.act(ctx, "deletes the managed resource", func(o sample.Instance) error {
+	return s.act(ctx, "deletes", func(o sample.Instance) error {
 		return s.stage.user().Delete(ctx, o)
 	})
 }
 
 // act lets a user do something with every managed resource.
 func (s *scene) act(ctx context.Context, what string, do func(o sample.Instance) error) error {
-	for _, o := range s.objs {
-		s.recorder.journal.add(o.GetName(), "user", what)
+	s.recorder.timeline.add(byUser, what+" "+s.objs[0].GetName())
 
+	for _, o := range s.objs {
 		if err := do(o); err != nil {
 			return fmt.Errorf("a user who %s: %w", what, err)
 		}
 	}
+
+	s.recorder.timeline.look(ctx)
 
 	return ctx.Err()
 }
 
 // happens notes something that no managed resource is told of.
 func (s *scene) happens(what string) {
-	if len(s.objs) > 0 {
-		s.recorder.journal.add(s.objs[0].GetName(), "world", what)
-	}
+	s.recorder.timeline.add(byWorld, what)
+}
+
+// advance lets the cloud's time pass.
+func (s *scene) advance(d time.Duration) {
+	s.recorder.timeline.skip(d)
+	s.clock.Advance(d)
 }
 
 // start a provider.
@@ -173,6 +203,8 @@ func (s *scene) end() error {
 	for _, p := range s.started {
 		errs = append(errs, p.stop())
 	}
+
+	s.stage.close()
 
 	return errors.Join(errs...)
 }

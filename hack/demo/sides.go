@@ -5,6 +5,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -20,6 +21,18 @@ type side struct {
 
 	newReconciler func(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler
 
+	// newReserved returns a reconciler that reserves external names, if it can.
+	newReserved func(m manager.Manager, of resource.ManagedKind, c managed.ExternalConnector) reconcile.Reconciler
+
+	// newClaimant returns a reconciler of claims.
+	newClaimant func(c client.Client) reconcile.Reconciler
+
+	// engines makes what runs controllers of composites.
+	engines engineMaker
+
+	// release is how movers remove an object.
+	release release
+
 	// newAsync returns a reconciler whose operations run in the background, and
 	// what waits for them.
 	newAsync func(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func())
@@ -30,8 +43,16 @@ type sides struct{ upstream, graft side }
 
 func bothSides() sides {
 	return sides{
-		upstream: side{key: "upstream", title: "upstream " + upstreamVersion(), newReconciler: upstream.New, newAsync: upstream.NewAsync},
-		graft:    side{key: "graft", title: "Graft", newReconciler: graft.New, newAsync: graft.NewAsync},
+		upstream: side{
+			key: "upstream", title: "upstream " + upstreamVersion(),
+			newReconciler: upstream.New, newReserved: upstream.New, newAsync: upstream.NewAsync,
+			newClaimant: newClaimant, engines: engineOfUpstreamsShape(), release: usualOrder,
+		},
+		graft: side{
+			key: "graft", title: "Graft",
+			newReconciler: graft.New, newReserved: graft.NewReserved, newAsync: graft.NewAsync,
+			newClaimant: graftedClaimant, engines: graftsEngine(), release: graftsOrder,
+		},
 	}
 }
 

@@ -20,6 +20,12 @@ type story struct {
 	// moral says in one line what is different with Graft.
 	moral string
 
+	// baseline is what upstream's column shows if that is not upstream's own code.
+	baseline string
+
+	// single means that the story is about single objects in every environment.
+	single bool
+
 	// cloud is the external system of the story.
 	cloud cloud.Options
 
@@ -30,31 +36,39 @@ type story struct {
 
 // A finding is what was found in one place: a row of the table.
 type finding struct {
-	// where was looked.
-	where string
+	// Where was looked.
+	Where string `json:"where"`
 
-	// seen is what was there, as it was measured.
-	seen string
+	// Seen is what was there, as it was measured.
+	Seen string `json:"seen"`
 
-	// good reports whether this is as it should be.
-	good bool
+	// Good reports whether this is as it should be.
+	Good bool `json:"good"`
 
-	// broken says that upstream is known to fail here. It is the same for both
+	// Broken says that upstream is known to fail here. It is the same for both
 	// sides.
-	broken bool
+	Broken bool `json:"upstreamIsKnownToFail"`
+
+	// short is what the overview shows of it, if it is the headline.
+	short string
 }
 
 func (f finding) String() string {
-	return fmt.Sprintf("%q: %s", f.where, strings.ReplaceAll(f.seen, "\n", ", "))
+	return fmt.Sprintf("%q: %s", f.Where, strings.ReplaceAll(f.Seen, "\n", ", "))
 }
 
 func stories() []story {
 	return []story{
 		lostExternalName(),
+		nameCollision(),
 		forgottenOperation(),
 		slowDelete(),
 		otherFinalizer(),
 		brokenCredentials(),
+		silentClaim(),
+		undeadInformer(),
+		collectedAlive(),
+		finalizerRace(),
 		steadyState(),
 		firstStatus(),
 	}

@@ -62,7 +62,7 @@ func tellBrokenCredentials(ctx context.Context, s *scene, token string) ([]findi
 	}
 
 	findings := []finding{
-		deleting("READY", vs).knownToFail(),
+		deleting("READY", vs).knownToFail().headline("READY %s"),
 		found("SYNCED", vs,
 			func(v view) string { return v.condition(xpv2.TypeSynced) },
 			func(v view) bool { return v.has(xpv2.TypeSynced, corev1.ConditionFalse, xpv2.ReasonReconcileError) }),

@@ -66,7 +66,7 @@ func tellFirstStatus(ctx context.Context, s *scene) ([]finding, error) {
 	}
 
 	findings := []finding{
-		ready("READY after the first reconcile", vs, corev1.ConditionTrue, xpv2.ReasonAvailable).knownToFail(),
+		ready("READY after the first reconcile", vs, corev1.ConditionTrue, xpv2.ReasonAvailable).knownToFail().headline("READY %s"),
 		found("status.atProvider", vs,
 			func(v view) string {
 				if v.GetAtProvider().ID == "" {

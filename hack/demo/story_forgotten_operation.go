@@ -78,7 +78,7 @@ func tellForgottenOperation(ctx context.Context, s *scene) (findings []finding, 
 	}
 
 	findings = []finding{
-		inCloud("external resources", vs, 1).knownToFail(),
+		inCloud("external resources", vs, 1).knownToFail().headline("%s in the cloud"),
 		found("external-name annotation", vs, view.storedName, func(v view) bool { return v.storedName() == "stored" }),
 		ready("READY", vs, corev1.ConditionTrue, xpv2.ReasonAvailable),
 	}

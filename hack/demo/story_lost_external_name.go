@@ -58,7 +58,7 @@ func tellLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
 	}
 
 	findings := []finding{
-		inCloud("external resources", vs, 1).knownToFail(),
+		inCloud("external resources", vs, 1).knownToFail().headline("%s in the cloud"),
 		found("external-name annotation", vs, view.storedName,
 			func(v view) bool { return v.storedName() == "stored" }).knownToFail(),
 		ready("READY", vs, corev1.ConditionTrue, xpv2.ReasonAvailable),

@@ -66,11 +66,11 @@ func tellOtherFinalizer(ctx context.Context, s *scene, reconciles int) ([]findin
 	}
 
 	findings := []finding{
-		deleting(fmt.Sprintf("READY after %d reconciles", reconciles), vs).knownToFail(),
+		deleting(fmt.Sprintf("READY after %d reconciles", reconciles), vs).knownToFail().headline("READY %s"),
 		why(vs, reconciler.ReasonWaitingForFinalizers, backupFinalizer),
 	}
 
-	err = s.act(ctx, "removes the other finalizer", func(o sample.Instance) error {
+	err = s.act(ctx, "removes the other finalizer of", func(o sample.Instance) error {
 		now, _, err := read(ctx, s.stage.user(), o)
 		if err != nil {
 			return err

@@ -64,7 +64,7 @@ func tellSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]f
 	}
 
 	findings := []finding{
-		deleting("READY while the delete call runs", vs).knownToFail(),
+		deleting("READY while the delete call runs", vs).knownToFail().headline("READY %s"),
 		why(vs, reconciler.ReasonExternalDeleteRequested, ""),
 	}
 
@@ -77,8 +77,8 @@ func tellSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]f
 		why(vs, reconciler.ReasonWaitingForExternalResource, ""),
 	)
 
+	s.advance(goneAfter)
 	s.happens("the cloud has deleted the resource")
-	s.clock.Advance(goneAfter)
 
 	if err := s.untilGone(ctx, p, nil); err != nil {
 		return nil, err

@@ -54,12 +54,12 @@ func tellSteadyState(ctx context.Context, s *scene, reconciles int) ([]finding, 
 	}
 
 	number := func(where string, n, want int) finding {
-		return finding{where: where, seen: fmt.Sprint(n), good: n == want}
+		return finding{Where: where, Seen: fmt.Sprint(n), Good: n == want}
 	}
 
 	return []finding{
 		number("reconciles", n.reconciles, reconciles),
-		number("status writes", n.statusWrites, 0).knownToFail(),
+		number("status writes", n.statusWrites, 0).knownToFail().headline("%s writes"),
 		number("other writes", n.otherWrites, 0),
 		ready("READY", vs, corev1.ConditionTrue, xpv2.ReasonAvailable),
 	}, nil

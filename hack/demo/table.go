@@ -47,7 +47,7 @@ func (p printer) head(titles ...string) {
 
 // row prints what was found in one place on both sides.
 func (p printer) row(upstream, graft finding) {
-	where := wrap(upstream.where, whereWidth)
+	where := wrap(upstream.Where, whereWidth)
 	u, g := p.cell(upstream), p.cell(graft)
 
 	for i := range max(len(where), len(u), len(g)) {
@@ -56,18 +56,18 @@ func (p printer) row(upstream, graft finding) {
 			left = pad(where[i], whereWidth)
 		}
 
-		p.line(left + strings.Repeat(" ", gap) + at(u, i) + strings.Repeat(" ", gap) + at(g, i))
+		p.line(left + strings.Repeat(" ", gap) + lineOf(u, i) + strings.Repeat(" ", gap) + lineOf(g, i))
 	}
 }
 
 // cell returns the lines of a cell, each of cellWidth.
 func (p printer) cell(f finding) []string {
-	lines := wrap(f.seen, cellWidth-markWidth-1)
+	lines := wrap(f.Seen, cellWidth-markWidth-1)
 
 	for i, l := range lines {
 		mark := strings.Repeat(" ", markWidth)
 		if i == 0 {
-			mark = p.style.mark(f.good)
+			mark = p.style.mark(f.Good)
 		}
 
 		lines[i] = mark + " " + pad(l, cellWidth-markWidth-1)
@@ -76,32 +76,12 @@ func (p printer) cell(f finding) []string {
 	return lines
 }
 
-func at(lines []string, i int) string {
+func lineOf(lines []string, i int) string {
 	if i < len(lines) {
 		return lines[i]
 	}
 
 	return pad("", cellWidth)
-}
-
-// entries prints a journal.
-func (p printer) entries(title string, es []entry) {
-	const whoWidth = 11
-
-	p.line(p.style.paint(bold, title))
-
-	for _, e := range es {
-		for i, l := range wrap(e.what, width-indent-whoWidth) {
-			who := ""
-			if i == 0 {
-				who = e.who
-			}
-
-			p.line(p.style.paint(faint, pad(who, whoWidth)) + l)
-		}
-	}
-
-	fmt.Fprintln(p.w)
 }
 
 func pad(s string, n int) string {

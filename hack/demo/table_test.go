@@ -67,8 +67,8 @@ func TestTable(t *testing.T) {
 			var b bytes.Buffer
 
 			printer{w: &b, style: tc.style}.row(
-				finding{where: whyRow, seen: "nothing"},
-				finding{where: whyRow, seen: "WaitingForExternalResource\nThe external resource still exists.", good: true},
+				finding{Where: whyRow, Seen: "nothing"},
+				finding{Where: whyRow, Seen: "WaitingForExternalResource\nThe external resource still exists.", Good: true},
 			)
 
 			if diff := cmp.Diff(tc.want, b.String()); diff != "" {

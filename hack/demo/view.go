@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 
@@ -82,35 +81,10 @@ func (v view) storedName() string {
 	}
 }
 
-// brief says in one line what matters of a managed resource here.
-func brief(mg resource.Managed) string {
-	var out []string
-
-	if name := meta.GetExternalName(mg); name != "" {
-		out = append(out, "external-name="+name)
-	}
-
-	if n := len(mg.GetFinalizers()); n > 0 {
-		out = append(out, fmt.Sprintf("finalizers=%d", n))
-	}
-
-	for _, t := range []xpv2.ConditionType{xpv2.TypeReady, xpv2.TypeSynced, sample.TypeLastAsyncOperation, reconciler.TypeDeleting} {
-		if c := mg.GetCondition(t); c.Reason != "" {
-			out = append(out, fmt.Sprintf("%s=%s/%s", t, c.Status, c.Reason))
-		}
-	}
-
-	if len(out) == 0 {
-		return "no external name, finalizers or conditions"
-	}
-
-	return strings.Join(out, " ")
-}
-
 // found makes a finding of what is to be seen in all views: once if it's the same
 // in all, else counted. It is good if it is in each of them.
 func found(where string, vs []view, show func(view) string, good func(view) bool) finding {
-	f := finding{where: where, good: true}
+	f := finding{Where: where, Good: true}
 	count := map[string]int{}
 
 	var order []string
@@ -122,7 +96,7 @@ func found(where string, vs []view, show func(view) string, good func(view) bool
 		}
 
 		count[seen]++
-		f.good = f.good && good(v)
+		f.Good = f.Good && good(v)
 	}
 
 	if len(order) > 1 {
@@ -131,7 +105,7 @@ func found(where string, vs []view, show func(view) string, good func(view) bool
 		}
 	}
 
-	f.seen = strings.Join(order, "\n")
+	f.Seen = strings.Join(order, "\n")
 
 	return f
 }
@@ -145,15 +119,15 @@ func ready(where string, vs []view, s corev1.ConditionStatus, r xpv2.ConditionRe
 
 // inCloud finds how many external resources there are.
 func inCloud(where string, vs []view, each int) finding {
-	f := finding{where: where, good: true}
+	f := finding{Where: where, Good: true}
 	n := 0
 
 	for _, v := range vs {
 		n += len(v.external)
-		f.good = f.good && len(v.external) == each
+		f.Good = f.Good && len(v.external) == each
 	}
 
-	f.seen = fmt.Sprintf("%d for %s", n, plurals(len(vs), "managed resource", "managed resources"))
+	f.Seen = fmt.Sprintf("%d for %s", n, plurals(len(vs), "managed resource", "managed resources"))
 
 	return f
 }
@@ -168,6 +142,16 @@ func plurals(n int, one, many string) string {
 
 // knownToFail marks what upstream is known to get wrong.
 func (f finding) knownToFail() finding {
-	f.broken = true
+	f.Broken = true
+	return f
+}
+
+// headline makes the finding the one that says in a word or two how the story ended.
+func (f finding) headline(format string) finding {
+	word, _, _ := strings.Cut(f.Seen, "\n")
+	word, _, _ = strings.Cut(word, " (")
+	word, _, _ = strings.Cut(word, " for ")
+	f.short = fmt.Sprintf(format, word)
+
 	return f
 }

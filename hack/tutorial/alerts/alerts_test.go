@@ -1,0 +1,105 @@
+package alerts
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/promqltest"
+)
+
+const file = "../../../docs/examples/provider/deploy/alerts.yaml"
+
+// Prometheus reads the rules, and each alert is raised by what it is for, and by
+// nothing in a provider that is well.
+func TestAlerts(t *testing.T) {
+	well := `
+graft_async_interrupted_total{type="create",resolution="unknown"} 0x200
+graft_async_interrupted_total{type="create",resolution="found"} 0+1x200
+graft_async_results_lost_total 0x200
+graft_async_results_unstored 0x200
+graft_async_operations_total{type="create",outcome="failed"} 0x200
+graft_async_operations_total{type="create",outcome="succeeded"} 0+5x200
+graft_async_operations_total{type="create",outcome="unknown"} 0x200
+graft_async_operations_running{type="create"} 3x200
+controller_runtime_reconcile_errors_total{controller="database"} 0x200
+`
+
+	// Series a minute that are not well, by alert.
+	cases := map[string]string{
+		"CreateResultUnknown":          `graft_async_interrupted_total{type="create",resolution="unknown"} 0x115 1x85`,
+		"ExternalResourceWithoutOwner": `graft_async_results_lost_total 0x100 1x100`,
+		"ResultsUnstored":              `graft_async_results_unstored 2x200`,
+		"OperationsFail": `graft_async_operations_total{type="create",outcome="failed"} 0+3x200
+graft_async_operations_total{type="create",outcome="succeeded"} 0+1x200`,
+		"OutcomeUnknown":  `graft_async_operations_total{type="update",outcome="unknown"} 0+1x200`,
+		"OperationsQueue": `graft_async_operations_running{type="create"} 100x200`,
+		"ReconcilesFail":  `controller_runtime_reconcile_errors_total{controller="database"} 0+120x200`,
+	}
+
+	groups, errs := rulefmt.ParseFile(file, false)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+
+	seen := 0
+
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			seen++
+
+			t.Run(r.Alert, func(t *testing.T) {
+				ill, ok := cases[r.Alert]
+				if !ok {
+					t.Fatal("nothing raises this alert")
+				}
+
+				if n := firing(t, well, r.Expr); n != 0 {
+					t.Errorf("a provider that is well raises it: %d times", n)
+				}
+
+				if n := firing(t, ill, r.Expr); n != 1 {
+					t.Errorf("want it raised once, got %d times", n)
+				}
+			})
+		}
+	}
+
+	if seen != len(cases) {
+		t.Errorf("want %d alerts, got %d", len(cases), seen)
+	}
+}
+
+// firing returns how many series an expression has two hours after the beginning of
+// the series.
+func firing(t *testing.T, series, expr string) int {
+	t.Helper()
+
+	storage := promqltest.LoadedStorage(t, fmt.Sprintf("load 1m\n%s", indented(strings.TrimSpace(series))))
+	defer func() { _ = storage.Close() }()
+
+	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
+
+	q, err := engine.NewInstantQuery(t.Context(), storage, nil, expr, time.Unix(0, 0).Add(2*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	v, err := q.Exec(t.Context()).Vector()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return len(v)
+}
+
+func indented(series string) string {
+	var out strings.Builder
+	for line := range strings.Lines(series) {
+		out.WriteString("  " + line)
+	}
+
+	return out.String()
+}

@@ -1,0 +1,2 @@
+// Package tutorial tests docs/tutorial.md and the provider that it copies.
+package tutorial
