@@ -446,3 +446,46 @@ func TestAsyncInterruptedCreateSaysSo(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A recorder among raw options of upstream's is upstream's, also with WithAsync.
+func TestUpstreamRecorderWithAsync(t *testing.T) {
+	ours, theirs := &recorder{}, &recorder{}
+	a := testkit.NewAPI(bucket(named("id-1"), annotated(meta.AnnotationKeyReconciliationPaused, "true")))
+
+	r := newBucketReconciler(a, WithRecorder(ours), Upstream(upstream.WithRecorder(theirs)),
+		WithAsync(asyncstate.NewTracker(a.Client())), connects(upstream.ExternalClientFns{}))
+
+	run(t, r, "b")
+
+	if len(theirs.events) == 0 || len(ours.events) > 0 {
+		t.Errorf("events: %d of upstream's recorder, %d of ours", len(theirs.events), len(ours.events))
+	}
+}
+
+// The event of a delete that was requested, after something else had failed.
+func TestDeletedEventIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, rec, there := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting, func(b *testkit.Bucket) {
+			b.SetConditions(xpv2.ReconcileError(errors.New("update failed: invalid tags")))
+		})), &recorder{}, true
+
+		r := newBucketReconciler(a, WithRecorder(rec), WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))), connects(upstream.ExternalClientFns{
+			ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+				return ExternalObservation{ResourceExists: there, ResourceUpToDate: true}, nil
+			},
+			DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+				there = false
+				return ExternalDelete{}, nil
+			},
+		}))
+
+		for range 5 {
+			run(t, r, "b")
+			synctest.Wait()
+		}
+
+		if n := len(rec.of(reasonDeleted)); bucketNamed(t, a, "b").GetName() != "" || n != 1 {
+			t.Errorf("events that the deletion was requested: want 1, got %d", n)
+		}
+	})
+}

@@ -163,12 +163,6 @@ func TestUnchangedStatus(t *testing.T) {
 				return write(ctx, c, b)
 			},
 		},
-		"UnchangedByName": {
-			reason: "It changes nothing, whatever way it goes.",
-			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
-				return c.SubResource("status").Update(ctx, b)
-			},
-		},
 		"Changed": {
 			reason: "It changes something.",
 			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
@@ -225,18 +219,6 @@ func TestUnchangedStatus(t *testing.T) {
 			},
 			writes: 2,
 		},
-		"KeptThroughUpdateOfNothing": {
-			reason: "What is in memory survives an update that changes nothing.",
-			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
-				t.Helper()
-
-				b.Status.AtProvider.ID = "x"
-				must(t, "Update", c.Update(ctx, b))
-
-				return write(ctx, c, b)
-			},
-			writes: 2,
-		},
 		"AnotherWriter": {
 			reason: "A read that returns another writer's change doesn't confirm the object in memory.",
 			do: func(ctx context.Context, t *testing.T, a *testkit.API, c client.Client, b *testkit.Bucket) error {
@@ -283,21 +265,6 @@ func TestUnchangedStatus(t *testing.T) {
 				return c.Status().Update(ctx, b, client.FieldOwner("me"))
 			},
 			writes: 1,
-		},
-		"PatchedInAnotherForm": {
-			reason: "A patch of another form is not in memory.",
-			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
-				t.Helper()
-
-				u := asUnstructured()
-				u.SetName(b.GetName())
-				u.SetNamespace(b.GetNamespace())
-				must(t, "Patch", c.Status().Patch(ctx, u, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"x"}}}`))))
-
-				return write(ctx, c, b)
-			},
-			writes: 2,
-			fails:  true,
 		},
 	}
 
@@ -351,20 +318,10 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 		reason string
 		write  func(ctx context.Context, c client.Client, b *testkit.Bucket) error
 	}{
-		"StatusUpdate": {
-			reason: "After a status update.",
-			write:  func(ctx context.Context, c client.Client, b *testkit.Bucket) error { return c.Status().Update(ctx, b) },
-		},
 		"StatusUpdateWithOptions": {
 			reason: "After a status update with options.",
 			write: func(ctx context.Context, c client.Client, b *testkit.Bucket) error {
 				return c.Status().Update(ctx, b, client.FieldOwner("me"))
-			},
-		},
-		"StatusPatch": {
-			reason: "After a status patch.",
-			write: func(ctx context.Context, c client.Client, b *testkit.Bucket) error {
-				return c.Status().Patch(ctx, b, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"x"}}}`)))
 			},
 		},
 		"UnstructuredStatusPatch": {
