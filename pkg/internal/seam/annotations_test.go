@@ -192,6 +192,11 @@ func TestWriterStore(t *testing.T) {
 			fails:  []error{kerrors.NewBadRequest("no")},
 			want:   want{patches: 1, err: metav1.StatusReasonBadRequest},
 		},
+		"Invalid": {
+			reason: "If the object has not moved, the API server refuses the annotation itself.",
+			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},
+			want:   want{patches: 1, lives: 1, err: metav1.StatusReasonInvalid},
+		},
 		"Moved": {
 			reason: "After a conflict the patch is made from what the API server has.",
 			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "other", "x") },
@@ -212,6 +217,12 @@ func TestWriterStore(t *testing.T) {
 			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "other", "x") },
 			so:     seam.StoreOptions{Strict: true},
 			want:   want{patches: 1, err: metav1.StatusReasonConflict},
+		},
+		"StrictBusy": {
+			reason: "A strict writer sends a patch again that was not refused.",
+			fails:  []error{busy},
+			so:     seam.StoreOptions{Strict: true},
+			want:   want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true},
 		},
 		"StrictGone": {
 			reason: "A strict writer reports that the object no longer exists.",
@@ -352,6 +363,13 @@ func TestStoreAnnotations(t *testing.T) {
 			so:      seam.StoreOptions{Insist: true},
 			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
 			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}},
+		},
+		"StoredByAnotherWriter": {
+			reason:  "What another writer stored needs no write.",
+			fails:   busy,
+			again:   busy,
+			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "v") },
+			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v"},
 		},
 		"OlderObject": {
 			reason: "The API server judges by the version of the object in memory.",

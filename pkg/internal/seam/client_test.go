@@ -219,6 +219,18 @@ func TestUnchangedStatus(t *testing.T) {
 			},
 			writes: 2,
 		},
+		"KeptThroughUpdateOfNothing": {
+			reason: "What is in memory survives an update that changes nothing.",
+			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+				t.Helper()
+
+				b.Status.AtProvider.ID = "x"
+				must(t, "Update", c.Update(ctx, b))
+
+				return write(ctx, c, b)
+			},
+			writes: 2,
+		},
 		"AnotherWriter": {
 			reason: "A read that returns another writer's change doesn't confirm the object in memory.",
 			do: func(ctx context.Context, t *testing.T, a *testkit.API, c client.Client, b *testkit.Bucket) error {
@@ -322,6 +334,12 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 			reason: "After a status update with options.",
 			write: func(ctx context.Context, c client.Client, b *testkit.Bucket) error {
 				return c.Status().Update(ctx, b, client.FieldOwner("me"))
+			},
+		},
+		"StatusPatch": {
+			reason: "After a status patch.",
+			write: func(ctx context.Context, c client.Client, b *testkit.Bucket) error {
+				return c.Status().Patch(ctx, b, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"x"}}}`)))
 			},
 		},
 		"UnstructuredStatusPatch": {
