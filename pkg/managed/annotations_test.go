@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
@@ -535,7 +537,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 
 				result, err := r.Reconcile(context.Background(), request())
 				//nolint:staticcheck // Upstream asks for a requeue this way.
-				if err != nil || (name != "ObserveAgrees" && !result.Requeue) {
+				if err != nil || !result.Requeue {
 					t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
 				}
 
@@ -894,5 +896,216 @@ func TestEmptiedExternalName(t *testing.T) {
 
 	if got := meta.GetExternalName(get(t, a)); got != "id-1" {
 		t.Errorf("external name: want id-1, got %q", got)
+	}
+}
+
+// An annotation that is held back and that Observe sets once.
+func TestHeldBackAnnotationIsLost(t *testing.T) {
+	a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
+
+	r := newBucketReconciler(a, c.option(), connects(upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+		n++
+		o := ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
+
+		// What is learned is learned once, and said so.
+		if n <= 7 {
+			meta.AddAnnotations(mg, map[string]string{"example.org/state": fmt.Sprint(n)})
+			o.ResourceLateInitialized = true
+		}
+
+		return o, nil
+	}}))
+
+	for range 100 {
+		run(t, r, "b")
+		c.now = c.now.Add(10 * time.Second)
+	}
+
+	if got := get(t, a).GetAnnotations()["example.org/state"]; got != "7" {
+		t.Errorf("annotation: want 7, got %s", got)
+	}
+}
+
+// The rate of writes of an annotation that changes each time, where each reconcile
+// ends in Update or Delete.
+func TestUnstableAnnotationAndUpdate(t *testing.T) {
+	cases := map[string]struct {
+		mods    []func(*testkit.Bucket)
+		observe bool
+	}{
+		"ObserveThenUpdate": {mods: []func(*testkit.Bucket){named("id-0"), finalizers(FinalizerName)}, observe: true},
+		"Update":            {mods: []func(*testkit.Bucket){named("id-0"), finalizers(FinalizerName)}},
+		"ObserveThenDelete": {mods: []func(*testkit.Bucket){named("id-0"), finalizers(FinalizerName), deleting}, observe: true},
+		"Delete":            {mods: []func(*testkit.Bucket){named("id-0"), finalizers(FinalizerName), deleting}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, c, n := testkit.NewAPI(bucket(tc.mods...)), newClock(), 0
+			etag := func(mg resource.Managed) {
+				n++
+				meta.AddAnnotations(mg, map[string]string{"example.org/etag": fmt.Sprint(n)})
+			}
+
+			r := newBucketReconciler(a, c.option(), connects(upstream.ExternalClientFns{
+				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+					if tc.observe {
+						etag(mg)
+					}
+
+					return ExternalObservation{ResourceExists: true}, nil
+				},
+				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
+					if !tc.observe {
+						etag(mg)
+					}
+
+					return ExternalUpdate{}, nil
+				},
+				DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
+					if !tc.observe {
+						etag(mg)
+					}
+
+					return ExternalDelete{}, nil
+				},
+			}))
+
+			for range 50 {
+				run(t, r, "b")
+				c.now = c.now.Add(time.Second)
+			}
+
+			if got := a.Count(testkit.Patch); got > 10 {
+				t.Errorf("patches of annotations in 50 s: want 10 at most, got %d", got)
+			}
+		})
+	}
+}
+
+// A managed resource that goes while Create runs, of a name that Create does not
+// change; and one whose create is an operation.
+func TestGoneWhileCreating(t *testing.T) {
+	gone := func(ctx context.Context, a *testkit.API) error {
+		b := &testkit.Bucket{}
+		if err := a.Server().Get(ctx, request().NamespacedName, b); err != nil {
+			return err
+		}
+
+		b.SetFinalizers(nil)
+
+		if err := a.Server().Update(ctx, b); err != nil {
+			return err
+		}
+
+		return a.Server().Delete(ctx, b)
+	}
+
+	cases := map[string]struct {
+		object *testkit.Bucket
+		async  bool
+	}{
+		"AssignedName":           {object: bucket()},
+		"DeterministicName":      {object: bucket(named("id-1"))},
+		"Async":                  {object: bucket(), async: true},
+		"AsyncDeterministicName": {object: bucket(named("id-1")), async: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, rec := testkit.NewAPI(tc.object), &recorder{}
+
+				o := []ReconcilerOption{WithRecorder(rec), connects(upstream.ExternalClientFns{
+					ObserveFn: absent,
+					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+						meta.SetExternalName(mg, "id-1")
+						return ExternalCreation{}, gone(context.Background(), a)
+					},
+				})}
+
+				if tc.async {
+					o = append(o, WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()), asyncstate.WithRecorder(rec))))
+				}
+
+				r := newBucketReconciler(a, o...)
+
+				for range 3 {
+					_, _ = r.Reconcile(context.Background(), request())
+					synctest.Wait()
+					time.Sleep(time.Minute)
+				}
+
+				rec.mu.Lock()
+				defer rec.mu.Unlock()
+
+				for _, e := range rec.events {
+					if strings.Contains(e.Message, "id-1") {
+						return
+					}
+				}
+
+				t.Errorf("no event has the name of the external resource that is left: %+v", rec.events)
+			})
+		})
+	}
+}
+
+// Writes of metadata are refused for a while (an admission webhook) after a create
+// that came up with the name, and the provider writes its status itself in Observe. A
+// client of client-go's decodes the answer into the map of annotations that is there.
+func TestNameLostToProvidersWrite(t *testing.T) {
+	for name, writes := range map[string]bool{"Quiet": false, "WritesStatus": true} {
+		t.Run(name, func(t *testing.T) {
+			a, created, denied, n := testkit.NewAPI(bucket()), 0, false, 0
+
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if _, ok := r.Object.(*testkit.Bucket); ok && denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) {
+					return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("admission webhook denied the request"))
+				}
+
+				return nil
+			}
+
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					o := ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}
+					if !writes {
+						return o, nil
+					}
+
+					had := mg.GetAnnotations()
+					n++
+					bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
+
+					err := a.Server().Status().Update(ctx, mg)
+					meta.AddAnnotations(mg, had)
+
+					return o, err
+				},
+				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					created++
+					denied = true
+
+					meta.SetExternalName(mg, fmt.Sprintf("id-%d", created))
+
+					return ExternalCreation{}, nil
+				},
+			}))
+
+			for range 3 {
+				_, _ = r.Reconcile(context.Background(), request())
+			}
+
+			denied = false
+
+			for range 3 {
+				_, _ = r.Reconcile(context.Background(), request())
+			}
+
+			if got := meta.GetExternalName(get(t, a)); got != "id-1" || created != 1 {
+				t.Errorf("external name: want id-1, got %q; %d creates; annotations %v", got, created, get(t, a).GetAnnotations())
+			}
+		})
 	}
 }

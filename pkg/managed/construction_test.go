@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
@@ -228,3 +229,34 @@ type valueManager struct {
 }
 
 func (m valueManager) GetAPIReader() client.Reader { return m.live }
+
+// A manager that embeds a nil manager.Manager, as those made for tests do, can't run
+// anything.
+func TestManagerThatRunsNothing(t *testing.T) {
+	a := testkit.NewAPI()
+
+	says(t, "The tracker would never run.", "can't run the tracker of operations", func() {
+		NewReconciler(&xpfake.Manager{Client: a.Client(), Scheme: testkit.Scheme()}, resource.ManagedKind(testkit.BucketKind()),
+			WithManagementPolicies(), connects(upstream.ExternalClientFns{}), WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))))
+	})
+
+	type other = manager.Manager
+
+	cases := map[string]struct {
+		reason string
+		m      manager.Manager
+		want   bool
+	}{
+		"Embeds":    {reason: "Its manager runs things.", m: struct{ manager.Manager }{a.Manager()}, want: true},
+		"EmbedsNil": {reason: "It has no manager.", m: struct{ manager.Manager }{}},
+		"NoField":   {reason: "It has no field of that name.", m: struct{ other }{a.Manager()}, want: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := runs(tc.m) != nil; got != tc.want {
+				t.Errorf("\n%s\nruns(...): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
+	}
+}

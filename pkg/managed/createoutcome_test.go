@@ -133,3 +133,13 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 		})
 	}
 }
+
+// An object that no reconcile is about goes to the updater that writes all of it.
+func TestCriticalAnnotationsOfUntracked(t *testing.T) {
+	boom := errors.New("boom")
+	u := &criticalAnnotations{whole: upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error { return boom })}
+
+	if err := u.UpdateCriticalAnnotations(t.Context(), bucket()); !errors.Is(err, boom) {
+		t.Errorf("UpdateCriticalAnnotations(...): want %v, got %v", boom, err)
+	}
+}

@@ -105,7 +105,6 @@ func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) Reconcil
 			initializer: func(next Initializer) Initializer {
 				return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
 			},
-			patch: seam.Patch{Gone: func(s *seam.Session) { c.asked.forget(s.Key()) }},
 		}
 	})
 }
@@ -190,16 +189,10 @@ type createResolver struct {
 	deterministic bool
 
 	// asked is when the finder was first asked about a create.
-	asked memory[question]
+	asked interrupted.Sightings
 
 	// answered says that the finder was asked in this reconcile.
 	answered seam.Slot[bool]
-}
-
-// A question is about one create.
-type question struct {
-	create string
-	first  time.Time
 }
 
 // resolve the create of mg that is incomplete, if there is one. It returns an error
@@ -218,21 +211,17 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 
 	now, begun := s.Now(), meta.GetExternalCreatePending(mg)
 
-	asked := c.asked.update(mg, func(q *question) {
-		if id := mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]; q.create != id {
-			*q = question{create: id, first: now}
-		}
-	})
+	asked := c.asked.First(mg.GetUID(), mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending], now)
 
 	// The clock of another machine may be ahead.
-	if begun.After(asked.first) {
-		begun = asked.first
+	if begun.After(asked) {
+		begun = asked
 	}
 
 	until := begun.Add(c.after)
 
 	f, err := c.find(ctx, mg)
-	answer := interrupted.Decide(interrupted.Question{Found: f.Found(), Absent: f.Absent(), Err: err, Now: now, Until: until, Since: asked.first})
+	answer := interrupted.Decide(interrupted.Question{Found: f.Found(), Absent: f.Absent(), Err: err, Now: now, Until: until, Since: asked})
 
 	switch answer.Verdict {
 	case interrupted.Found:
@@ -362,6 +351,8 @@ func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource
 
 // resolved says so, if anything else was said before.
 func (c *createResolver) resolved(s *seam.Session, mg resource.Managed) {
+	c.asked.Forget(mg.GetUID())
+
 	if seam.ConditionOf(mg, TypeCreateResolved).Status == corev1.ConditionFalse {
 		c.say(s, mg, corev1.ConditionTrue, ReasonCreateResolved, "")
 	}

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -10,6 +11,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -183,5 +185,184 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A provider that writes the managed resource in Connect.
+func TestWrittenInConnect(t *testing.T) {
+	for name, mods := range map[string][]func(*testkit.Bucket){
+		"Update": {named("id-1"), finalizers(FinalizerName)},
+		"Delete": {named("id-1"), finalizers(FinalizerName), deleting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(mods...))
+			n, acts := 0, 0
+
+			fns := clientOf(upstream.ExternalClientFns{
+				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
+				UpdateFn:  counts[ExternalUpdate](&acts),
+				DeleteFn:  counts[ExternalDelete](&acts),
+			})
+
+			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+				n++
+				bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
+
+				return &fns, a.Server().Status().Update(ctx, mg)
+			})))
+
+			for range 10 {
+				_, _ = r.Reconcile(context.Background(), request())
+			}
+
+			if acts == 0 {
+				t.Errorf("%ss in 10 reconciles: none; Synced: %s", name, get(t, a).GetCondition(xpv2.TypeSynced).Message)
+			}
+		})
+	}
+}
+
+// The session knows that what it read is older than its own last write, which met
+// the pause.
+func TestKnownStaleRead(t *testing.T) {
+	for name, o := range map[string]*testkit.Bucket{
+		"Update": bucket(named("id-1"), finalizers(FinalizerName)),
+		"Delete": bucket(named("id-1"), finalizers(FinalizerName), deleting),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, acted, n := testkit.NewAPI(o), 0, 0
+
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+					n++
+
+					switch n {
+					case 1:
+						// Reported from here on.
+						return ExternalObservation{ResourceExists: true}, nil
+					case 2:
+						meta.AddAnnotations(mg, map[string]string{"learned": "now"})
+						rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+					}
+
+					return ExternalObservation{ResourceExists: true}, nil
+				},
+				UpdateFn: counts[ExternalUpdate](&acted),
+				DeleteFn: counts[ExternalDelete](&acted),
+			}))
+
+			run(t, r, "b")
+			acted = 0
+
+			must(t, a.Freeze(context.Background(), get(t, a)))
+
+			run(t, r, "b") // Meets the pause, and writes.
+			run(t, r, "b") // The cache still has the state before.
+
+			if acted > 0 {
+				t.Errorf("%s was called %d times for what is paused, and known to be read from before our own last write", name, acted)
+			}
+		})
+	}
+}
+
+// What a conflict of ours looks like to a user.
+func TestConflictIsNoFailure(t *testing.T) {
+	a, rec, once := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting)), &recorder{}, false
+
+	r := newBucketReconciler(a, WithRecorder(rec), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+		if !once {
+			once = true
+			rewrite(t, a, annotated("k", "v"))
+		}
+
+		return exists(ctx, mg)
+	}}))
+
+	run(t, r, "b")
+
+	if es := rec.of("CannotDeleteExternalResource"); len(es) > 0 {
+		t.Errorf("a warning that the external resource could not be deleted, although no delete was tried: %s", es[0].Message)
+	}
+}
+
+func patchLabel(ctx context.Context, a *testkit.API, o client.Object) error {
+	return a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`)))
+}
+
+// The answer to a write of the provider's shows that the managed resource is
+// paused, or may not be changed any more.
+func TestAnswerToProvidersWrite(t *testing.T) {
+	objects := map[string]*testkit.Bucket{
+		"Create": bucket(named("id-1"), finalizers(FinalizerName)),
+		"Update": bucket(named("id-1"), finalizers(FinalizerName)),
+		"Delete": bucket(named("id-1"), finalizers(FinalizerName), deleting),
+	}
+
+	changes := map[string]func(b *testkit.Bucket){
+		"Paused":   annotated(meta.AnnotationKeyReconciliationPaused, "true"),
+		"Policies": policies(xpv2.ManagementActionObserve),
+	}
+
+	for name, o := range objects {
+		for cname, change := range changes {
+			t.Run(name+"/"+cname, func(t *testing.T) {
+				b, _ := o.DeepCopyObject().(*testkit.Bucket)
+				a, acted, once := testkit.NewAPI(b), 0, false
+
+				r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+						if !once {
+							once = true
+							rewrite(t, a, change)
+						}
+
+						return ExternalObservation{ResourceExists: name != "Create"}, patchLabel(ctx, a, mg)
+					},
+					CreateFn: counts[ExternalCreation](&acted),
+					UpdateFn: counts[ExternalUpdate](&acted),
+					DeleteFn: counts[ExternalDelete](&acted),
+				}))
+
+				_, _ = r.Reconcile(context.Background(), request())
+
+				if acted > 0 {
+					t.Errorf("%s was called, although the managed resource in memory says otherwise", name)
+				}
+			})
+		}
+	}
+}
+
+type patchingFinalizer struct{ a *testkit.API }
+
+func (f patchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
+	return f.a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+FinalizerName+`"]}}`)))
+}
+
+func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	return f.a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+}
+
+// The answer to the patch of a finalizer of the provider's own shows the pause.
+func TestAnswerToFinalizersWrite(t *testing.T) {
+	a, created, once := testkit.NewAPI(bucket(named("id-1"))), 0, false
+
+	r := newBucketReconciler(a, WithFinalizer(patchingFinalizer{a: a}), connects(upstream.ExternalClientFns{
+		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+			if !once {
+				once = true
+				rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+			}
+
+			return ExternalObservation{}, nil
+		},
+		CreateFn: counts[ExternalCreation](&created),
+	}))
+
+	_, _ = r.Reconcile(context.Background(), request())
+
+	if created > 0 {
+		t.Error("Create was called, although the answer to adding the finalizer said that the managed resource is paused")
 	}
 }

@@ -190,3 +190,16 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+func requestIn(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// runIn reconciles a managed resource of another namespace than run does.
+func runIn(t *testing.T, r reconcile.Reconciler, namespace, name string) {
+	t.Helper()
+
+	if _, err := r.Reconcile(context.Background(), requestIn(namespace, name)); err != nil {
+		t.Fatalf("Reconcile %s/%s: %v", namespace, name, err)
+	}
+}

@@ -22,7 +22,7 @@ func TestHoldLease(t *testing.T) {
 	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-	// One that nobody holds.
+	// A lease without a holder.
 	released := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 

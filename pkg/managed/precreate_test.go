@@ -368,3 +368,54 @@ func TestRefusalWithoutOption(t *testing.T) {
 		})
 	}
 }
+
+// A provider that writes its status itself in Observe, with what changes each time
+// (a Date header), and WithPreCreateObserve.
+func TestPreCreateLivelock(t *testing.T) {
+	a := testkit.NewAPI(bucket(named("id-1")))
+	n, created := 0, 0
+
+	r := newBucketReconciler(a, WithPreCreateObserve(), connects(upstream.ExternalClientFns{
+		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			n++
+			bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
+
+			return ExternalObservation{ResourceExists: created > 0, ResourceUpToDate: true}, a.Server().Status().Update(ctx, mg)
+		},
+		CreateFn: counts[ExternalCreation](&created),
+	}))
+
+	for range 10 {
+		_, _ = r.Reconcile(context.Background(), request())
+	}
+
+	if created != 1 {
+		t.Errorf("creates in 10 reconciles: want 1, got %d; Synced: %s", created, get(t, a).GetCondition(xpv2.TypeSynced).Message)
+	}
+}
+
+// A refusal is forgotten after one wrong not-found, without the option.
+func TestRefusalForgotten(t *testing.T) {
+	a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1")))
+	there, deleted := false, 0
+
+	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+			return ExternalObservation{ResourceExists: there, ResourceUpToDate: true}, nil
+		},
+		CreateFn: returns(ExternalCreation{}, errors.New("already exists")),
+		DeleteFn: counts[ExternalDelete](&deleted),
+	}))
+
+	run(t, r, "b") // One wrong not-found.
+
+	there = true
+
+	run(t, r, "b")
+	remove(t, a, "b")
+	run(t, r, "b")
+
+	if deleted > 0 {
+		t.Error("the external resource that was refused, and never created, was deleted")
+	}
+}

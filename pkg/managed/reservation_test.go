@@ -398,9 +398,7 @@ func TestReservationOwnedInItsNamespace(t *testing.T) {
 	a := testkit.NewAPI(of("b", func(b *testkit.Bucket) { b.Namespace = leaseNamespace }))
 	r := reserving(a, &shared{})
 
-	if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: leaseNamespace, Name: "b"}}); err != nil {
-		t.Fatal(err)
-	}
+	runIn(t, r, leaseNamespace, "b")
 
 	l := leasesIn(t, a)[sharedKey]
 
@@ -599,8 +597,9 @@ func TestReservationOfLearnedNames(t *testing.T) {
 	r := reserving(a, c, connects(fns))
 	run(t, r, "first", "late")
 
-	if diff := cmp.Diff([]any{[]string{"create first"}, "shared", ReasonReservedByOther}, []any{c.did(), meta.GetExternalName(bucketNamed(t, a, "late")), bucketNamed(t, a, "late").GetCondition(TypeExternalNameReserved).Reason}); diff != "" {
-		t.Errorf("calls, name, reason: -want, +got:\n%s", diff)
+	late := bucketNamed(t, a, "late")
+	if diff := cmp.Diff([]any{[]string{"create first"}, "shared", ReasonReservedByOther, corev1.ConditionFalse}, []any{c.did(), meta.GetExternalName(late), late.GetCondition(TypeExternalNameReserved).Reason, late.GetCondition(xpv2.TypeSynced).Status}); diff != "" {
+		t.Errorf("calls, name, reason, Synced: -want, +got:\n%s", diff)
 	}
 }
 
@@ -1029,11 +1028,9 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 			c := &tenancy{fails: "attacker", err: tc.err}
 			r := newBucketReconciler(a, WithExternalNameReservation(leaseNamespace), connects(c.client()))
 
-			for _, n := range []types.NamespacedName{{Namespace: "attacker", Name: "mine"}, {Namespace: "attacker", Name: "mine"}, {Namespace: "victim", Name: "theirs"}} {
-				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: n}); err != nil {
-					t.Fatal(err)
-				}
-			}
+			runIn(t, r, "attacker", "mine")
+			runIn(t, r, "attacker", "mine")
+			runIn(t, r, "victim", "theirs")
 
 			if diff := cmp.Diff([]any{tc.want, map[string]string{sharedKey: tc.holder}}, []any{c.creates, holders(t, a)}); diff != "" {
 				t.Errorf("\n%s\ncreates, holders: -want, +got:\n%s", tc.reason, diff)
@@ -1049,9 +1046,7 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 			}
 
 			// The first one is told no more of the second.
-			if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "attacker", Name: "mine"}}); err != nil {
-				t.Fatal(err)
-			}
+			runIn(t, r, "attacker", "mine")
 
 			must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
 

@@ -116,38 +116,6 @@ func TestStaleReadDropsNoStatusWrite(t *testing.T) {
 	}
 }
 
-// A status write that the API server is known to have refused leaves no doubt,
-// and one that was in doubt costs one write.
-func TestDoubtEnds(t *testing.T) {
-	for name, fail := range map[string]func(testkit.Request) error{"Refused": lostRace, "Broken": broken} {
-		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(bucket()), newOutside()
-			r := newBucketReconciler(a, connects(x.client()))
-			drive(t, r, a)
-
-			x.fact = "new"
-			a.Before = on(1, isWrite, fail)
-			_, _ = r.Reconcile(context.Background(), request())
-			x.fact = ""
-
-			a.Forget()
-
-			for range 10 {
-				run(t, r, "b")
-			}
-
-			want := 0
-			if name == "Broken" {
-				want = 1
-			}
-
-			if n := a.Writes(); n != want {
-				t.Errorf("\nDoubt should cost one write, and certainty none.\nwrites: want %d, got %d", want, n)
-			}
-		})
-	}
-}
-
 // What is remembered of an object must not be taken for another one's that has
 // its name.
 func TestSameNameInSequence(t *testing.T) {

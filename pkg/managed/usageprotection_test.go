@@ -497,3 +497,35 @@ func TestUsageProtectionRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.part, tc.fn) })
 	}
 }
+
+// A managed resource that waits for the garbage collector alone needs no provider
+// config.
+func TestIsLeft(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		deleted    bool
+		finalizers []string
+		want       bool
+	}{
+		"NotDeleted": {reason: "It is in use."},
+		"Deleting":   {reason: "The provider still needs it.", deleted: true, finalizers: []string{FinalizerName}},
+		"None":       {reason: "Nothing is left to do.", deleted: true, want: true},
+		"Dependents": {reason: "The garbage collector deletes dependents.", deleted: true, finalizers: []string{metav1.FinalizerDeleteDependents}, want: true},
+		"Orphans":    {reason: "The garbage collector orphans dependents.", deleted: true, finalizers: []string{metav1.FinalizerOrphanDependents}, want: true},
+		"Both":       {reason: "The provider needs it, too.", deleted: true, finalizers: []string{metav1.FinalizerOrphanDependents, FinalizerName}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := bucket(finalizers(tc.finalizers...))
+			if tc.deleted {
+				deleting(b)
+				b.SetFinalizers(tc.finalizers)
+			}
+
+			if got := isLeft(b); got != tc.want {
+				t.Errorf("\n%s\nisLeft(...): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
+	}
+}

@@ -66,12 +66,6 @@ func TestChangesLeft(t *testing.T) {
 			cs:     seam.Changes{set("k", "v")},
 			want:   want{overruled: true},
 		},
-		"SetToEmptyByAnotherWriter": {
-			reason: "An empty value of another writer is another value.",
-			live:   map[string]string{"k": ""},
-			cs:     seam.Changes{set("k", "v")},
-			want:   want{overruled: true},
-		},
 		"Insist": {
 			reason: "With Insist another value is replaced, which is reported.",
 			live:   map[string]string{"k": "theirs"},
@@ -101,12 +95,6 @@ func TestChangesLeft(t *testing.T) {
 			live:   map[string]string{"k": "old"},
 			cs:     seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
 			want:   want{left: seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}}},
-		},
-		"RemoveEmpty": {
-			reason: "An annotation with an empty value is there, and left to remove.",
-			live:   map[string]string{"k": ""},
-			cs:     seam.Changes{{Key: "k", Remove: true, Existed: true}},
-			want:   want{left: seam.Changes{{Key: "k", Remove: true, Existed: true}}},
 		},
 		"RemoveAnotherValue": {
 			reason: "An annotation that another writer set is not removed.",
@@ -347,18 +335,13 @@ func TestStoreAnnotations(t *testing.T) {
 			reason: "What is stored is seen by the next reconcile.",
 			want:   want{ran: true, seen: "v", stored: "v"},
 		},
-		"Failed": {
-			reason: "The next reconcile stores it first.",
-			fails:  busy,
-			want:   want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v"},
-		},
 		"FailedAgain": {
 			reason: "The next reconcile does nothing unless it can store it.",
 			fails:  busy, again: busy,
 			want: want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonServerTimeout},
 		},
 		"FailedForGood": {
-			reason: "If it can't ever be stored, the next reconcile sees it all the same.",
+			reason: "The next reconcile sees an annotation that can't ever be stored.",
 			fails:  busy, again: kerrors.NewBadRequest("no"),
 			want: want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v"},
 		},

@@ -163,12 +163,6 @@ func TestUnchangedStatus(t *testing.T) {
 				return write(ctx, c, b)
 			},
 		},
-		"UnchangedByName": {
-			reason: "It changes nothing, whatever way it goes.",
-			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
-				return c.SubResource("status").Update(ctx, b)
-			},
-		},
 		"Changed": {
 			reason: "It changes something.",
 			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
@@ -284,21 +278,6 @@ func TestUnchangedStatus(t *testing.T) {
 			},
 			writes: 1,
 		},
-		"PatchedInAnotherForm": {
-			reason: "A patch of another form is not in memory.",
-			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
-				t.Helper()
-
-				u := asUnstructured()
-				u.SetName(b.GetName())
-				u.SetNamespace(b.GetNamespace())
-				must(t, "Patch", c.Status().Patch(ctx, u, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"x"}}}`))))
-
-				return write(ctx, c, b)
-			},
-			writes: 2,
-			fails:  true,
-		},
 	}
 
 	for name, tc := range cases {
@@ -351,10 +330,6 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 		reason string
 		write  func(ctx context.Context, c client.Client, b *testkit.Bucket) error
 	}{
-		"StatusUpdate": {
-			reason: "After a status update.",
-			write:  func(ctx context.Context, c client.Client, b *testkit.Bucket) error { return c.Status().Update(ctx, b) },
-		},
 		"StatusUpdateWithOptions": {
 			reason: "After a status update with options.",
 			write: func(ctx context.Context, c client.Client, b *testkit.Bucket) error {

@@ -123,12 +123,6 @@ func TestWriteConditions(t *testing.T) {
 			say:    []xpv2.Condition{xpv2.Deleting()},
 			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonInvalid},
 		},
-		"ConflictWithItself": {
-			reason: "A conflict that a live read does not explain is returned.",
-			fails:  []error{kerrors.NewConflict(schema.GroupResource{}, "b", nil)},
-			say:    []xpv2.Condition{xpv2.Deleting()},
-			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonConflict},
-		},
 		"OtherError": {
 			reason: "Another error is returned at once: the next reconcile tries again.",
 			fails:  []error{busy},
