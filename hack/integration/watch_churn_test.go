@@ -173,7 +173,7 @@ func TestWatchChurn(t *testing.T) {
 
 	began = time.Now()
 
-	must(t, "Shutdown()", r.Shutdown(ctx))
+	must(t, "Stop()", r.stopAll(ctx))
 	t.Logf("all stopped in %s", time.Since(began).Round(time.Microsecond))
 
 	for _, o := range c.controllers {
@@ -698,7 +698,7 @@ func (a *actor) startWatches(ctx context.Context, d *rand.Rand) error {
 
 	maps.Copy(a.listeners, added)
 
-	for _, known := range []error{watch.ErrNotRunning, watch.ErrInvalidWatch, watch.ErrConflictingWatch, watch.ErrForbidden, watch.ErrShutDown} {
+	for _, known := range []error{watch.ErrNotRunning, watch.ErrInvalidWatch, watch.ErrConflictingWatch, watch.ErrForbidden} {
 		if errors.Is(err, known) {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	authv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -15,11 +14,11 @@ import (
 // a namespace, or in all if it is empty. If not, the error is a
 // SubjectAccessReviewError that says what is missing.
 func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.GroupVersionKind, namespace string) (bool, error) {
-	r, err := NewDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
+	r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
 	if err != nil {
 		return false, err
 	}
-	m, err := r.Resolve(ctx, gvk)
+	m, err := r.resolve(ctx, gvk)
 	if err != nil {
 		return false, errors.Wrapf(err, "no resource found for %q", gvk)
 	}
@@ -52,18 +51,11 @@ func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.Group
 }
 
 func (e *ControllerEngine) allowed(ctx context.Context, gvr schema.GroupVersionResource, namespace, verb string) (bool, error) {
-	review := &authv1.SelfSubjectAccessReview{
-		ObjectMeta: metav1.ObjectMeta{},
-		Spec: authv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authv1.ResourceAttributes{
-				Namespace: namespace,
-				Verb:      verb,
-				Group:     gvr.Group,
-				Version:   gvr.Version,
-				Resource:  gvr.Resource,
-			},
+	review := &authv1.SelfSubjectAccessReview{Spec: authv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource,
 		},
-	}
+	}}
 	if err := e.uncached.Create(ctx, review); err != nil {
 		return false, errors.Wrap(err, "cannot create self access review")
 	}

@@ -95,7 +95,7 @@ func (e *baselineEngine) Start(name string, o startOptions) error {
 		e.metrics.ControllerStarted(name)
 
 		if err := ctrl.Start(ctx); err != nil {
-			// Stops whoever has the name by now, and counts nothing.
+			// Stops the controller that has the name by now, and counts nothing.
 			_ = e.Stop(ctx, name)
 			return
 		}
@@ -298,7 +298,7 @@ func (e *baselineEngine) GarbageCollectCustomResourceInformers(ctx context.Conte
 }
 
 // A baselineSource is a source that can be stopped. That Start writes what Stop
-// reads is a data race that it is meant to have; see TestFact10.
+// reads is a data race that it is meant to have; see TestFact_SourcesStopWhileTheyStart.
 type baselineSource struct {
 	inf  cache.Informer
 	spec spec

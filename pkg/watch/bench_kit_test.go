@@ -64,7 +64,7 @@ func benchGraft(b *testing.B, api *watchtest.API, co ...watch.CacheOption) *benc
 
 	mgr := watchtest.NewManager(cfg, scheme())
 	e := watch.New(mgr, ca, nil, nil)
-	b.Cleanup(func() { _ = e.Shutdown(context.Background()) })
+	b.Cleanup(func() { _ = stopAll(context.Background(), e) })
 
 	return &benchRig{api: api, mgr: mgr, reader: ca, informers: ca, engine: graftEngine{e}, ours: e}
 }

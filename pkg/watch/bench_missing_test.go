@@ -9,7 +9,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// What a hundred kinds cost that aren't there, while somebody asks for each of them
+// What a hundred kinds cost that aren't there, while each of them is asked for
 // once a minute, as reconciles do. It is a test, not a benchmark: a minute of a
 // bubble costs nothing, and has the same requests in it wherever it runs.
 func TestRequestsForKindsThatArentThere(t *testing.T) {
@@ -34,9 +34,9 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 		// asked, and otherwise none if it has no informer.
 		fewer bool
 	}{
-		"NeverWere":                {reason: "Nobody tells when they come."},
+		"NeverWere":                {reason: "Nothing says when they come."},
 		"NeverWere/CRDsAreWatched": {reason: "We are told when their CRDs come.", crds: true, fewer: true},
-		"Went":                     {reason: "Nobody tells that they went.", were: true, fewer: true},
+		"Went":                     {reason: "Nothing says that they went.", were: true, fewer: true},
 		"Went/CRDsAreWatched":      {reason: "We are told that their CRDs went.", were: true, crds: true, fewer: true},
 	}
 
@@ -90,7 +90,7 @@ func requestsForMissing(t *testing.T, r *rig, n, minutes int, were, crds bool) f
 		kinds[i] = watchtest.NewKind(fmt.Sprintf("Missing%d", i))
 	}
 
-	// Somebody asks for each on its own: the baseline gives up at the first error.
+	// Each is asked for on its own: the baseline gives up at the first error.
 	ask := func() {
 		for _, k := range kinds {
 			_ = limited(t, 200*time.Millisecond, func(ctx context.Context) error {

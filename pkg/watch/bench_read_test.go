@@ -19,7 +19,7 @@ const (
 	// readTurns is how often each rig has its turn in an iteration.
 	readTurns = 7
 
-	// troubleLasts is how long somebody asks for a kind that is in trouble: all the
+	// troubleLasts is how long calls ask for a kind that is in trouble: all the
 	// while, also if it takes a moment to see that he does.
 	troubleLasts = 2 * readWindow
 
@@ -35,7 +35,7 @@ type readTrouble struct {
 	name string
 
 	// ask for the other kind until it is over, in the i-th window. asked must be
-	// called when somebody waits for it.
+	// called when a call waits for it.
 	ask func(r *readRig, i int, asked func())
 }
 
@@ -159,7 +159,7 @@ func (s *readSample) sample(r *readRig, read func(ctx context.Context, r *readRi
 	s.p99s = append(s.p99s, p99)
 }
 
-// Cached reads of a healthy kind while somebody asks for another one, which never
+// Cached reads of a healthy kind while calls ask for another one, which never
 // syncs, or which is looked up slowly. One rig has the trouble, the other none;
 // they take turns, so that whatever else runs slows down both. Reported are, with
 // the trouble, percentiles of all reads, and the part of the time that went by

@@ -41,53 +41,28 @@ type InformerTrackingCache struct {
 }
 
 // A CacheOption configures a cache.
-type CacheOption func(*cacheOptions)
-
-type cacheOptions struct {
-	linger         time.Duration
-	readLinger     time.Duration
-	resolveTimeout time.Duration
-	resolver       Resolver
-}
+type CacheOption func(*kindSet)
 
 // WithLinger sets how long an informer runs on after its last watch stopped; 30
 // seconds by default. A controller that restarts within that time finds it.
 func WithLinger(d time.Duration) CacheOption {
-	return func(o *cacheOptions) { o.linger = d }
+	return func(s *kindSet) { s.linger = d }
 }
 
 // WithReadLinger sets how long an informer runs on after it was last read; 10
 // minutes by default.
 func WithReadLinger(d time.Duration) CacheOption {
-	return func(o *cacheOptions) { o.readLinger = d }
-}
-
-// WithResolveTimeout sets how long looking up a kind may take; 30 seconds by
-// default. It bounds the cache's own attempts. Callers are bounded by their
-// context.
-func WithResolveTimeout(d time.Duration) CacheOption {
-	return func(o *cacheOptions) { o.resolveTimeout = d }
-}
-
-// WithResolver sets how to find out how the API server serves a kind. The
-// default is NewDiscoveryResolver. The Mapper of the cache's options isn't used:
-// the mappers that managers have never forget, so a kind that came back with
-// another scope or plural would stay broken.
-func WithResolver(r Resolver) CacheOption {
-	return func(o *cacheOptions) { o.resolver = r }
+	return func(s *kindSet) { s.readLinger = d }
 }
 
 // NewCache returns a cache to use instead of controller-runtime's. It takes the
-// same options and means the same by them, but for Mapper: see WithResolver. It
-// doesn't send a request until it is started and a kind is asked for. What it logs
-// goes to the logger of the engine that uses it.
+// same options and means the same by them, but for Mapper, which it doesn't use:
+// those that managers have never forget, so a kind that came back with another
+// scope or plural would stay broken. It doesn't send a request until it is started
+// and a kind is asked for. What it logs goes to the logger of the engine that uses it.
 //
 // Start runs it, and returns when all its informers have ended.
 func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*InformerTrackingCache, error) {
-	co := &cacheOptions{linger: defaultLinger, readLinger: defaultReadLinger, resolveTimeout: defaultResolveTimeout}
-	for _, fn := range o {
-		fn(co)
-	}
 	if opts.Scheme == nil {
 		opts.Scheme = scheme.Scheme
 	}
@@ -95,28 +70,22 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
-	hc := opts.HTTPClient
-	if hc == nil {
+	if opts.HTTPClient == nil {
 		var err error
-		if hc, err = rest.HTTPClientFor(cfg); err != nil {
+		if opts.HTTPClient, err = rest.HTTPClientFor(cfg); err != nil {
 			return nil, errors.Wrap(err, "cannot create HTTP client")
 		}
 	}
-	if co.resolver == nil {
-		r, err := newDiscoveryResolver(cfg, hc, co.resolveTimeout)
-		if err != nil {
-			return nil, err
-		}
-		co.resolver = r
-	}
 
-	b, err := newCachePerKind(cfg, opts, hc, co.resolver, co.resolveTimeout)
+	set := newKindSet()
+	for _, fn := range o {
+		fn(set)
+	}
+	b, err := newCachePerKind(cfg, opts, set.wg.Go)
 	if err != nil {
 		return nil, err
 	}
-	set := newKindSet()
-	set.backend, set.linger, set.readLinger = b, co.linger, co.readLinger
-	b.run = set.wg.Go
+	set.backend = b
 	c := &kindCache{scheme: opts.Scheme, set: set, readsFail: opts.ReaderFailOnMissingInformer}
 	return &InformerTrackingCache{Cache: c, set: set}, nil
 }

@@ -77,55 +77,53 @@ func TestCacheOptions(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(namespaced, cluster)
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(namespaced, cluster)
 
-				for _, k := range []watchtest.Kind{namespaced, cluster} {
-					o := k.Object("red")
-					o.SetLabels(map[string]string{"colour": "red"})
-					api.Put(o, k)
-					api.Put(k.Object("plain"), k)
+			for _, k := range []watchtest.Kind{namespaced, cluster} {
+				o := k.Object("red")
+				o.SetLabels(map[string]string{"colour": "red"})
+				api.Put(o, k)
+				api.Put(k.Object("plain"), k)
+			}
+
+			elsewhere := namespaced.Object("elsewhere")
+			elsewhere.SetNamespace("elsewhere")
+			api.Put(elsewhere, namespaced)
+
+			tc.opts.Scheme = scheme()
+
+			ca, err := watch.NewCache(api.Config(), tc.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			startCache(t, ca)
+
+			if !ca.WaitForCacheSync(t.Context()) {
+				t.Fatal("the cache doesn't start")
+			}
+
+			l := tc.kind.NewList()
+			if err := ca.List(t.Context(), l); err != nil {
+				t.Fatalf("\n%s\nList(...): %v", tc.reason, err)
+			}
+
+			var got []string
+
+			for _, o := range l.Items {
+				got = append(got, o.GetName())
+
+				if tc.opts.DefaultTransform != nil && o.GetLabels()["colour"] != "blue" {
+					t.Errorf("\n%s\n%s isn't transformed", tc.reason, o.GetName())
 				}
+			}
 
-				elsewhere := namespaced.Object("elsewhere")
-				elsewhere.SetNamespace("elsewhere")
-				api.Put(elsewhere, namespaced)
+			slices.Sort(got)
 
-				tc.opts.Scheme = scheme()
-
-				ca, err := watch.NewCache(api.Config(), tc.opts)
-				if err != nil {
-					t.Fatal(err)
-				}
-
-				startCache(t, ca)
-
-				if !ca.WaitForCacheSync(t.Context()) {
-					t.Fatal("the cache doesn't start")
-				}
-
-				l := tc.kind.NewList()
-				if err := ca.List(t.Context(), l); err != nil {
-					t.Fatalf("\n%s\nList(...): %v", tc.reason, err)
-				}
-
-				var got []string
-
-				for _, o := range l.Items {
-					got = append(got, o.GetName())
-
-					if tc.opts.DefaultTransform != nil && o.GetLabels()["colour"] != "blue" {
-						t.Errorf("\n%s\n%s isn't transformed", tc.reason, o.GetName())
-					}
-				}
-
-				slices.Sort(got)
-
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("\n%s\nList(...): -want, +got:\n%s", tc.reason, diff)
-				}
-			})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nList(...): -want, +got:\n%s", tc.reason, diff)
+			}
 		})
 	}
 }
@@ -187,46 +185,44 @@ func TestStartWaitsForInformers(t *testing.T) {
 	for name, namespaces := range map[string]map[string]cache.Config{
 		"AllNamespaces": nil, "TwoNamespaces": {"default": {}, "other": {}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				k := watchtest.NewKind("Widget")
-				api := watchtest.NewAPI(k)
-				end := make(chan struct{})
+		inBubble(t, name, func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			api := watchtest.NewAPI(k)
+			end := make(chan struct{})
 
-				ca, err := watch.NewCache(api.Config(), cache.Options{
-					Scheme: scheme(), DefaultNamespaces: namespaces,
-					NewInformer: func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-						return lingeringInformer{SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers), end: end}
-					},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-
-				ctx, cancel := context.WithCancel(t.Context())
-				done := background(func() error { return ca.Start(ctx) })
-
-				ca.WaitForCacheSync(ctx)
-
-				if _, err := ca.GetInformer(ctx, k.New()); err != nil {
-					t.Fatal(err)
-				}
-
-				cancel()
-				pass(time.Hour)
-
-				select {
-				case err := <-done:
-					t.Errorf("Start(...) returned while an informer runs: %v", err)
-				default:
-				}
-
-				close(end)
-
-				if err := <-done; err != nil {
-					t.Errorf("Start(...): %v", err)
-				}
+			ca, err := watch.NewCache(api.Config(), cache.Options{
+				Scheme: scheme(), DefaultNamespaces: namespaces,
+				NewInformer: func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
+					return lingeringInformer{SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers), end: end}
+				},
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			ctx, cancel := context.WithCancel(t.Context())
+			done := background(func() error { return ca.Start(ctx) })
+
+			ca.WaitForCacheSync(ctx)
+
+			if _, err := ca.GetInformer(ctx, k.New()); err != nil {
+				t.Fatal(err)
+			}
+
+			cancel()
+			pass(time.Hour)
+
+			select {
+			case err := <-done:
+				t.Errorf("Start(...) returned while an informer runs: %v", err)
+			default:
+			}
+
+			close(end)
+
+			if err := <-done; err != nil {
+				t.Errorf("Start(...): %v", err)
+			}
 		})
 	}
 }

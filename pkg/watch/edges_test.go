@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -62,9 +61,7 @@ func TestStopWatches_EndsContextsOfHandlers(t *testing.T) {
 		r := running(t, api)
 
 		h := creating(func(ctx context.Context, _ client.Object) { <-ctx.Done() })
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, h)); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(k, h))
 
 		pass(time.Second)
 
@@ -94,9 +91,7 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 		})
 
 		for range 4 {
-			if err := r.StartWatches(t.Context(), "c", watchOf(k, h)); err != nil {
-				t.Fatal(err)
-			}
+			r.watch("c", watchOf(k, h))
 
 			pass(time.Second)
 
@@ -106,9 +101,7 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 			}
 		}
 
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, h)); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(k, h))
 
 		pass(time.Second)
 		close(release)
@@ -153,30 +146,28 @@ func TestNewCache_OwnsItsOptions(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(k)
-				tc.opts.Scheme = scheme()
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k)
+			tc.opts.Scheme = scheme()
 
-				ca, err := watch.NewCache(api.Config(), tc.opts)
-				if err != nil {
-					t.Fatal(err)
+			ca, err := watch.NewCache(api.Config(), tc.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			tc.change(&tc.opts)
+			startCache(t, ca)
+			ca.WaitForCacheSync(t.Context())
+
+			if err := ca.List(t.Context(), k.NewList()); err != nil {
+				t.Fatal(err)
+			}
+
+			for _, req := range api.Requests(watchtest.Of(k)) {
+				if req.Namespace != "one" {
+					t.Errorf("\n%s\na %s is for namespace %q, want one", tc.reason, req.Verb, req.Namespace)
 				}
-
-				tc.change(&tc.opts)
-				startCache(t, ca)
-				ca.WaitForCacheSync(t.Context())
-
-				if err := ca.List(t.Context(), k.NewList()); err != nil {
-					t.Fatal(err)
-				}
-
-				for _, req := range api.Requests(watchtest.Of(k)) {
-					if req.Namespace != "one" {
-						t.Errorf("\n%s\na %s is for namespace %q, want one", tc.reason, req.Verb, req.Namespace)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -238,25 +229,23 @@ func TestCRDs_ForbiddenDoesNotHideReturn(t *testing.T) {
 		"Forbidden": watchtest.Status(http.StatusForbidden), "Refused": watchtest.Refuse(), "NotFound": watchtest.Status(http.StatusNotFound),
 	}
 	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				k := watchtest.NewKind("Widget")
-				r, _ := watching(t, k, true)
+		inBubble(t, name, func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			r, _ := watching(t, k, true)
 
-				r.api.Undefine(k)
-				pass(time.Minute)
+			r.api.Undefine(k)
+			pass(time.Minute)
 
-				defer r.api.Inject(watchtest.Of(watchtest.CRD()), fault)()
+			defer r.api.Inject(watchtest.Of(watchtest.CRD()), fault)()
 
-				r.api.Disconnect(watchtest.Of(watchtest.CRD()))
-				pass(time.Minute)
-				r.api.Define(k)
-				pass(2 * time.Minute)
+			r.api.Disconnect(watchtest.Of(watchtest.CRD()))
+			pass(time.Minute)
+			r.api.Define(k)
+			pass(2 * time.Minute)
 
-				if s := stateOf(t, r); s.State != watch.StateActive {
-					t.Errorf("two minutes after the kind came back the watch is %s: %s", s.State, s.Error)
-				}
-			})
+			if s := stateOf(t, r); s.State != watch.StateActive {
+				t.Errorf("two minutes after the kind came back the watch is %s: %s", s.State, s.Error)
+			}
 		})
 	}
 }
@@ -335,90 +324,88 @@ func TestFailureThatLasts(t *testing.T) {
 				continue // Open watches stay open.
 			}
 
-			t.Run(name+"/"+when, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					api := watchtest.NewAPI(k)
-					api.Put(k.Object("one"), k)
+			inBubble(t, name+"/"+when, func(t *testing.T) {
+				api := watchtest.NewAPI(k)
+				api.Put(k.Object("one"), k)
 
-					tc.opts.Scheme = scheme()
+				tc.opts.Scheme = scheme()
 
-					ca, err := watch.NewCache(api.Config(), tc.opts)
-					if err != nil {
-						t.Fatal(err)
-					}
+				ca, err := watch.NewCache(api.Config(), tc.opts)
+				if err != nil {
+					t.Fatal(err)
+				}
 
-					startCache(t, ca)
-					ca.WaitForCacheSync(t.Context())
+				startCache(t, ca)
+				ca.WaitForCacheSync(t.Context())
 
-					lines := &logLines{}
-					r := graftOn(t, api, api.Config(), ca, watch.WithLogger(lines))
-					r.mgr.Elect()
-					r.start("c", idle())
+				lines := &logLines{}
+				r := graftOn(t, api, api.Config(), ca, watch.WithLogger(lines))
+				r.mgr.Elect()
+				r.start("c", idle())
 
-					rec := &tally{}
-					start := func() {
-						_ = limited(t, time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
-					}
+				rec := &tally{}
+				start := func() {
+					_ = limited(t, time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
+				}
 
-					if !before {
-						start()
-						pass(time.Second)
-					}
-
-					lift := tc.inject(api)
+				if !before {
 					start()
-					pass(3 * time.Minute)
+					pass(time.Second)
+				}
 
-					states := make(map[watch.State]int)
+				lift := tc.inject(api)
+				start()
+				pass(3 * time.Minute)
 
-					for range 3600 {
-						pass(time.Second)
+				states := make(map[watch.State]int)
 
-						states[stateOf(t, r).State]++
-					}
+				for range 3600 {
+					pass(time.Second)
 
-					if states[tc.want] != 3600 {
-						t.Errorf("\n%s\nseconds in states: %v, want all in %s", tc.reason, states, tc.want)
-					}
+					states[stateOf(t, r).State]++
+				}
 
-					if n := len(lines.all()); n != 1 {
-						t.Errorf("\n%s\n%d lines in an hour, want 1:\n%s", tc.reason, n, strings.Join(lines.all(), "\n"))
-					}
+				if states[tc.want] != 3600 {
+					t.Errorf("\n%s\nseconds in states: %v, want all in %s", tc.reason, states, tc.want)
+				}
 
-					if s := stateOf(t, r); s.Error == "" {
-						t.Errorf("\n%s\nno error in state %s", tc.reason, s.State)
-					}
+				if n := len(lines.all()); n != 1 {
+					t.Errorf("\n%s\n%d lines in an hour, want 1:\n%s", tc.reason, n, strings.Join(lines.all(), "\n"))
+				}
 
-					if n := rec.count("delete", "one"); n != 0 {
-						t.Errorf("\n%s\nan object that exists was deleted %d times", tc.reason, n)
-					}
+				if s := stateOf(t, r); s.Error == "" {
+					t.Errorf("\n%s\nno error in state %s", tc.reason, s.State)
+				}
 
-					if err := limited(t, time.Second, func(ctx context.Context) error { return r.read(ctx, k, "one") }); tc.readable != (err == nil) {
-						t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
-					}
+				if n := rec.count("delete", "one"); n != 0 {
+					t.Errorf("\n%s\nan object that exists was deleted %d times", tc.reason, n)
+				}
 
-					reg := prometheus.NewPedanticRegistry()
-					reg.MustRegister(r.ours.Collector())
+				if err := limited(t, time.Second, func(ctx context.Context) error { return r.read(ctx, k, "one") }); tc.readable != (err == nil) {
+					t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
+				}
 
-					if !slices.ContainsFunc(gather(t, reg), func(l string) bool {
-						return strings.HasPrefix(l, "graft_watch_failures_total") && !strings.HasSuffix(l, " 0")
-					}) {
-						t.Errorf("\n%s\nno failure is counted", tc.reason)
-					}
+				reg := prometheus.NewPedanticRegistry()
+				reg.MustRegister(r.ours.Collector())
 
-					// What went meanwhile is deleted once, when the API server says so.
-					api.Remove(k, k.Key("one"))
-					lift()
-					pass(10 * time.Minute)
+				if !slices.ContainsFunc(gather(t, reg), func(l string) bool {
+					return strings.HasPrefix(l, "graft_watch_failures_total") && !strings.HasSuffix(l, " 0")
+				}) {
+					t.Errorf("\n%s\nno failure is counted", tc.reason)
+				}
 
-					if s := stateOf(t, r); s.State != watch.StateActive {
-						t.Errorf("\n%s\nwhen all is well the watch is %s: %s", tc.reason, s.State, s.Error)
-					}
+				// What went meanwhile is deleted once, when the API server says so.
+				api.Remove(k, k.Key("one"))
+				lift()
+				pass(10 * time.Minute)
 
-					if there, wrong := rec.objects(); len(there)+len(wrong) > 0 {
-						t.Errorf("\n%s\nof an object that went the handler knows %v %v", tc.reason, there, wrong)
-					}
-				})
+				if s := stateOf(t, r); s.State != watch.StateActive {
+					t.Errorf("\n%s\nwhen all is well the watch is %s: %s", tc.reason, s.State, s.Error)
+				}
+
+				if there, wrong := rec.objects(); len(there)+len(wrong) > 0 {
+					t.Errorf("\n%s\nof an object that went the handler knows %v %v", tc.reason, there, wrong)
+				}
 			})
 		}
 	}
@@ -427,51 +414,49 @@ func TestFailureThatLasts(t *testing.T) {
 // A call that waits owns what it waits for, however short the linger is.
 func TestLinger_WaitingCallsOwn(t *testing.T) {
 	for _, linger := range []time.Duration{0, time.Second} {
-		t.Run(linger.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				k := watchtest.NewKind("Widget")
-				api := watchtest.NewAPI(k)
-				api.Put(k.Object("one"), k)
-				r := running(t, api, watch.WithLinger(linger), watch.WithReadLinger(linger))
+		inBubble(t, linger.String(), func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			api := watchtest.NewAPI(k)
+			api.Put(k.Object("one"), k)
+			r := running(t, api, watch.WithLinger(linger), watch.WithReadLinger(linger))
 
-				lift := api.Inject(watchtest.Of(k).Only(watchtest.List, watchtest.Watch), watchtest.Delay(5*time.Second))
+			lift := api.Inject(watchtest.Of(k).Only(watchtest.List, watchtest.Watch), watchtest.Delay(5*time.Second))
 
-				if err := limited(t, time.Minute, func(ctx context.Context) error { return r.read(ctx, k, "one") }); err != nil {
-					t.Errorf("Get(...): %v", err)
-				}
+			if err := limited(t, time.Minute, func(ctx context.Context) error { return r.read(ctx, k, "one") }); err != nil {
+				t.Errorf("Get(...): %v", err)
+			}
 
-				if n := len(api.Requests(watchtest.Of(k).Initial())); n != 1 {
-					t.Errorf("%d lists for one Get, want 1", n)
-				}
+			if n := len(api.Requests(watchtest.Of(k).Initial())); n != 1 {
+				t.Errorf("%d lists for one Get, want 1", n)
+			}
 
-				lift()
-				pass(time.Minute)
+			lift()
+			pass(time.Minute)
 
-				if n := api.Open(watchtest.Of(k)); n != 0 {
-					t.Errorf("%d informers linger", n)
-				}
+			if n := api.Open(watchtest.Of(k)); n != 0 {
+				t.Errorf("%d informers linger", n)
+			}
 
-				// Nothing else that waits needs a linger.
-				if err := r.infs.IndexField(t.Context(), k.New(), "x", func(client.Object) []string { return nil }); err != nil {
-					t.Errorf("IndexField(...): %v", err)
-				}
+			// Nothing else that waits needs a linger.
+			if err := r.infs.IndexField(t.Context(), k.New(), "x", func(client.Object) []string { return nil }); err != nil {
+				t.Errorf("IndexField(...): %v", err)
+			}
 
-				inf, err := r.infs.GetInformer(t.Context(), k.New())
-				if err != nil {
-					t.Fatal(err)
-				}
+			inf, err := r.infs.GetInformer(t.Context(), k.New())
+			if err != nil {
+				t.Fatal(err)
+			}
 
-				rec := &recorder{}
-				if _, err := inf.AddEventHandler(rec.funcs()); err != nil {
-					t.Fatal(err)
-				}
+			rec := &recorder{}
+			if _, err := inf.AddEventHandler(rec.funcs()); err != nil {
+				t.Fatal(err)
+			}
 
-				pass(time.Second)
+			pass(time.Second)
 
-				if n := rec.count("create", "one"); n != 1 {
-					t.Errorf("a handler got %d events, want 1", n)
-				}
-			})
+			if n := rec.count("create", "one"); n != 1 {
+				t.Errorf("a handler got %d events, want 1", n)
+			}
 		})
 	}
 }
@@ -479,42 +464,40 @@ func TestLinger_WaitingCallsOwn(t *testing.T) {
 // After an outage a call that waits for a kind that hadn't synced asks the API server.
 func TestOutage_CallsAsk(t *testing.T) {
 	for _, away := range []time.Duration{time.Minute, 5 * time.Minute, 10 * time.Minute, time.Hour} {
-		t.Run(away.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				k, watched := watchtest.NewKind("Widget"), watchtest.NewKind("Watched")
-				api := watchtest.NewAPI(k, watched)
-				api.Put(k.Object("one"), k)
-				r := running(t, api)
-				up := api.Down()
+		inBubble(t, away.String(), func(t *testing.T) {
+			k, watched := watchtest.NewKind("Widget"), watchtest.NewKind("Watched")
+			api := watchtest.NewAPI(k, watched)
+			api.Put(k.Object("one"), k)
+			r := running(t, api)
+			up := api.Down()
 
-				get := func() error {
-					return limited(t, time.Minute, func(ctx context.Context) error { return r.read(ctx, k, "one") })
+			get := func() error {
+				return limited(t, time.Minute, func(ctx context.Context) error { return r.read(ctx, k, "one") })
+			}
+			start := func() error {
+				return limited(t, time.Minute, func(ctx context.Context) error {
+					return r.StartWatches(ctx, "c", watchOf(watched, &recorder{}))
+				})
+			}
+
+			for began := time.Now(); time.Since(began) < away; pass(7 * time.Second) {
+				if get() == nil || start() == nil {
+					t.Fatal("a call succeeds without an API server")
 				}
-				start := func() error {
-					return limited(t, time.Minute, func(ctx context.Context) error {
-						return r.StartWatches(ctx, "c", watchOf(watched, &recorder{}))
-					})
+			}
+
+			up()
+
+			for name, call := range map[string]func() error{"Get": get, "StartWatches": start} {
+				began := time.Now()
+				for call() != nil && time.Since(began) < time.Hour {
+					time.Sleep(10 * time.Millisecond)
 				}
 
-				for began := time.Now(); time.Since(began) < away; pass(7 * time.Second) {
-					if get() == nil || start() == nil {
-						t.Fatal("a call succeeds without an API server")
-					}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("%s(...) fails for %s after the API server is back", name, took)
 				}
-
-				up()
-
-				for name, call := range map[string]func() error{"Get": get, "StartWatches": start} {
-					began := time.Now()
-					for call() != nil && time.Since(began) < time.Hour {
-						time.Sleep(10 * time.Millisecond)
-					}
-
-					if took := time.Since(began); took > time.Second {
-						t.Errorf("%s(...) fails for %s after the API server is back", name, took)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -528,17 +511,13 @@ func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 		r := running(t, api)
 
 		for i := range 100 {
-			if err := r.read(t.Context(), k, "one"); err != nil {
-				t.Fatal(err)
-			}
+			r.reads(k, "one")
 
 			if n := len(api.Requests(watchtest.Of(k).Initial())); n != i+1 {
 				t.Fatalf("Get %d was answered by informer %d", i+1, n)
 			}
 
-			if err := r.infs.RemoveInformer(t.Context(), k.New()); err != nil {
-				t.Fatal(err)
-			}
+			r.remove(k)
 
 			if got := r.infs.ActiveInformers(); slices.Contains(got, k.GVK) {
 				t.Fatalf("round %d: the informer is active after it was removed", i)
@@ -553,79 +532,37 @@ func TestLookUps_AreShared(t *testing.T) {
 	const kinds = 400 // At 10 a second one look-up each takes longer than one may.
 
 	for _, groups := range []int{20, kinds} {
-		t.Run(fmt.Sprint(groups), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI()
-				specs := make([]spec, kinds)
+		inBubble(t, fmt.Sprint(groups), func(t *testing.T) {
+			api := watchtest.NewAPI()
+			specs := make([]spec, kinds)
 
-				for i := range specs {
-					k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
-					k.GVK.Group = fmt.Sprintf("g%d.example.org", i%groups)
-					api.Define(k)
-					specs[i] = watchOf(k, &recorder{})
-				}
+			for i := range specs {
+				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+				k.GVK.Group = fmt.Sprintf("g%d.example.org", i%groups)
+				api.Define(k)
+				specs[i] = watchOf(k, &recorder{})
+			}
 
-				cfg := api.Config()
-				cfg.QPS, cfg.Burst = 10, 10
-				r := newGraft(t, api, cfg, nil)
-				r.mgr.Elect()
-				r.start("c", idle())
+			cfg := api.Config()
+			cfg.QPS, cfg.Burst = 10, 10
+			r := newGraft(t, api, cfg, nil)
+			r.mgr.Elect()
+			r.start("c", idle())
 
-				if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
-					t.Errorf("StartWatches(...) of kinds that are served: %v", err)
-				}
+			if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
+				t.Errorf("StartWatches(...) of kinds that are served: %v", err)
+			}
 
-				requests := api.Requests(watchtest.Everything().Only(watchtest.Discover))
-				if n := len(requests); n > 3*groups {
-					t.Errorf("%d look-ups, want at most %d", n, 3*groups)
-				}
+			requests := api.Requests(watchtest.Everything().Only(watchtest.Discover))
+			if n := len(requests); n > 3*groups {
+				t.Errorf("%d look-ups, want at most %d", n, 3*groups)
+			}
 
-				if took := requests[len(requests)-1].At.Sub(requests[0].At); took < time.Duration(len(requests)-10)*time.Second/10 {
-					t.Errorf("%d look-ups in %s: that is more than the configured rate", len(requests), took)
-				}
-			})
+			if took := requests[len(requests)-1].At.Sub(requests[0].At); took < time.Duration(len(requests)-10)*time.Second/10 {
+				t.Errorf("%d look-ups in %s: that is more than the configured rate", len(requests), took)
+			}
 		})
 	}
-}
-
-// A look-up isn't answered from before it was asked for.
-func TestLookUps_AreFresh(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		first, second := watchtest.NewKind("First"), watchtest.NewKind("Second")
-		second.GVK.Group = first.GVK.Group
-		api := watchtest.NewAPI(first)
-
-		res, err := watch.NewDiscoveryResolver(api.Config(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		lift := api.Inject(watchtest.DiscoveryOf(first), watchtest.Delay(time.Second))
-		early := background(func() error { _, err := res.Resolve(t.Context(), first.GVK); return err })
-
-		pass(time.Millisecond)
-		lift()
-
-		// One that gives up takes none of those with it that wait for the same answer.
-		gone, cancel := context.WithCancel(t.Context())
-		given := background(func() error { _, err := res.Resolve(gone, second.GVK); return err })
-
-		pass(time.Millisecond)
-		api.Define(second)
-
-		late := background(func() error { _, err := res.Resolve(t.Context(), second.GVK); return err })
-
-		pass(time.Millisecond)
-		cancel()
-
-		if err := <-given; !errors.Is(err, context.Canceled) {
-			t.Errorf("Resolve(...) with a context that ended: %v", err)
-		}
-
-		if err := errors.Join(<-early, <-late); err != nil {
-			t.Errorf("Resolve(...) of kinds that are served: %v", err)
-		}
-	})
 }
 
 // Without CRDs, and without a request that fails, a kind that is served in another
@@ -635,41 +572,39 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 
 	for name, is := range map[string]watchtest.Kind{"Scope": was.ClusterScoped(), "Plural": was.Named("widgetry")} {
 		for _, quiet := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/Quiet=%t", name, quiet), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					r, rec := watching(t, was, false)
+			inBubble(t, fmt.Sprintf("%s/Quiet=%t", name, quiet), func(t *testing.T) {
+				r, rec := watching(t, was, false)
 
-					var lift func()
-					if quiet {
-						// The watch stays open and silent.
-						lift = r.api.Inject(watchtest.Of(was), watchtest.Hang())
-						defer lift()
-					}
+				var lift func()
+				if quiet {
+					// The watch stays open and silent.
+					lift = r.api.Inject(watchtest.Of(was), watchtest.Hang())
+					defer lift()
+				}
 
-					r.api.Undefine(was)
-					r.api.Define(is)
-					r.api.Put(is.Object("two"), is)
+				r.api.Undefine(was)
+				r.api.Define(is)
+				r.api.Put(is.Object("two"), is)
 
-					if quiet && is.Plural == was.Plural {
-						time.AfterFunc(20*time.Minute, lift)
-					}
+				if quiet && is.Plural == was.Plural {
+					time.AfterFunc(20*time.Minute, lift)
+				}
 
-					pass(25 * time.Minute)
+				pass(25 * time.Minute)
 
-					s := r.ours.Snapshot()
-					if k := s.Kinds[0]; k.Resource != is.Plural || k.Namespaced == is.Cluster || k.State != watch.StateActive {
-						t.Errorf("the kind is %s as %s, namespaced: %t", k.State, k.Resource, k.Namespaced)
-					}
+				s := r.ours.Snapshot()
+				if k := s.Kinds[0]; k.Resource != is.Plural || k.Namespaced == is.Cluster || k.State != watch.StateActive {
+					t.Errorf("the kind is %s as %s, namespaced: %t", k.State, k.Resource, k.Namespaced)
+				}
 
-					// Its informer may have found the new object before the look-up did.
-					if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c < 1 {
-						t.Errorf("the old object was deleted %d times, the new one created %d times", d, c)
-					}
+				// Its informer may have found the new object before the look-up did.
+				if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c < 1 {
+					t.Errorf("the old object was deleted %d times, the new one created %d times", d, c)
+				}
 
-					if err := r.read(t.Context(), is, "two"); err != nil {
-						t.Errorf("Get(...): %v", err)
-					}
-				})
+				if err := r.read(t.Context(), is, "two"); err != nil {
+					t.Errorf("Get(...): %v", err)
+				}
 			})
 		}
 	}
@@ -693,9 +628,7 @@ func TestStart_BehindAHangingController(t *testing.T) {
 			return reconcile.Result{}, nil
 		}))
 
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(k, &recorder{}))
 
 		<-hangs
 
@@ -731,9 +664,7 @@ func TestStart_BehindAHangingController(t *testing.T) {
 			return reconcile.Result{}, nil
 		}))
 
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(k, &recorder{}))
 
 		pass(time.Minute)
 
@@ -851,34 +782,32 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI()
-				r := graft(t, api)
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI()
+			r := graft(t, api)
 
-				for i := range 100 {
-					k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
-					if tc.served {
-						api.Define(k)
-						t.Cleanup(api.Inject(watchtest.Of(k), tc.fault))
-					}
-
-					if err := r.read(t.Context(), k, "one"); !errors.Is(err, tc.want) {
-						t.Errorf("\n%s\nGet(...): got %v, want %v", tc.reason, err, tc.want)
-					}
+			for i := range 100 {
+				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+				if tc.served {
+					api.Define(k)
+					t.Cleanup(api.Inject(watchtest.Of(k), tc.fault))
 				}
 
-				pass(time.Hour)
-
-				if n := len(api.Requests(watchtest.Everything())); n > 100*tc.most {
-					t.Errorf("\n%s\n%d requests in an hour, want at most %d", tc.reason, n, 100*tc.most)
+				if err := r.read(t.Context(), k, "one"); !errors.Is(err, tc.want) {
+					t.Errorf("\n%s\nGet(...): got %v, want %v", tc.reason, err, tc.want)
 				}
+			}
 
-				// A kind has a goroutine.
-				if n := len(r.ours.Snapshot().Kinds); n > 0 {
-					t.Errorf("\n%s\n%d kinds are left", tc.reason, n)
-				}
-			})
+			pass(time.Hour)
+
+			if n := len(api.Requests(watchtest.Everything())); n > 100*tc.most {
+				t.Errorf("\n%s\n%d requests in an hour, want at most %d", tc.reason, n, 100*tc.most)
+			}
+
+			// A kind has a goroutine.
+			if n := len(r.ours.Snapshot().Kinds); n > 0 {
+				t.Errorf("\n%s\n%d kinds are left", tc.reason, n)
+			}
 		})
 	}
 }
@@ -894,9 +823,7 @@ func TestQueueMetrics(t *testing.T) {
 		r.start("queue-metrics", o)
 		pass(time.Second)
 
-		if err := r.Stop(t.Context(), "queue-metrics"); err != nil {
-			t.Fatal(err)
-		}
+		r.stop("queue-metrics")
 
 		for _, line := range gather(t, ctrlmetrics.Registry) {
 			if !strings.Contains(line, "queue-metrics") {
@@ -979,7 +906,7 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 				}
 
 				t.Cleanup(func() {
-					_ = e.Shutdown(context.Background())
+					_ = stopAll(context.Background(), e)
 
 					pass(time.Hour)
 				})
@@ -987,28 +914,6 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 				return limited(t, time.Second, func(ctx context.Context) error {
 					return e.StartWatches(ctx, "c", watch.WatchFor(k.New(), "x", &recorder{}))
 				})
-			},
-		},
-		"Mapping": {
-			reason: "A resolver.",
-			do: func(t *testing.T, api *watchtest.API) error {
-				t.Helper()
-
-				none := watch.ResolverFunc(func(context.Context, schema.GroupVersionKind) (*meta.RESTMapping, error) { return nil, nil })
-
-				return running(t, api, watch.WithResolver(none)).read(t.Context(), k, "one")
-			},
-		},
-		"MappingWithoutScope": {
-			reason: "A resolver that returns half of a mapping.",
-			do: func(t *testing.T, api *watchtest.API) error {
-				t.Helper()
-
-				half := watch.ResolverFunc(func(context.Context, schema.GroupVersionKind) (*meta.RESTMapping, error) {
-					return &meta.RESTMapping{Resource: k.GVR(), GroupVersionKind: k.GVK}, nil
-				})
-
-				return running(t, api, watch.WithResolver(half)).read(t.Context(), k, "one")
 			},
 		},
 		"Controller": {
@@ -1036,14 +941,12 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				if err := tc.do(t, watchtest.NewAPI(k)); err == nil {
-					t.Errorf("\n%s\nno error", tc.reason)
-				}
+		inBubble(t, name, func(t *testing.T) {
+			if err := tc.do(t, watchtest.NewAPI(k)); err == nil {
+				t.Errorf("\n%s\nno error", tc.reason)
+			}
 
-				pass(time.Minute)
-			})
+			pass(time.Minute)
 		})
 	}
 }

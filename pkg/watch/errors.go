@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -58,8 +57,7 @@ var (
 	// same kind.
 	ErrConflictingWatch = errors.New("conflicting watch")
 
-	// ErrShutDown is matched by the error of a call after the cache or the
-	// engine was shut down.
+	// ErrShutDown is matched by the error of a call after the cache was shut down.
 	ErrShutDown = errors.New("shut down")
 )
 
@@ -102,19 +100,15 @@ func (e *KindError) Unwrap() []error {
 	return out
 }
 
-// notRunningError has the text that callers of upstream's engine know.
-type notRunningError struct {
-	name     string
-	shutDown bool
+// notRunningError is about the controller of that name. It has the text that callers
+// of upstream's engine know.
+type notRunningError string
+
+func (e notRunningError) Error() string {
+	return fmt.Sprintf("controller %q is not running", string(e))
 }
 
-func (e *notRunningError) Error() string {
-	return fmt.Sprintf("controller %q is not running", e.name)
-}
-
-func (e *notRunningError) Is(target error) bool {
-	return target == ErrNotRunning || e.shutDown && target == ErrShutDown
-}
+func (notRunningError) Is(target error) bool { return target == ErrNotRunning }
 
 // classify returns what an error that was met on the way to an informer means.
 func classify(gvk schema.GroupVersionKind, err error) *KindError {
@@ -158,24 +152,13 @@ func (e *KindError) verdict() bool {
 	return errors.Is(e.Reason, ErrNoSuchKind) || errors.Is(e.Reason, ErrForbidden) || errors.Is(e.Reason, ErrNotWatchable)
 }
 
-// failureCounts counts, by reason, how often kinds failed.
-type failureCounts struct {
-	noSuchKind, notWatchable, forbidden, notSynced, unreachable atomic.Uint64
-}
-
-// each calls fn for each reason, with a name that is fit for a label.
-func (c *failureCounts) each(fn func(label string, reason error, n *atomic.Uint64)) {
-	fn("NoSuchKind", ErrNoSuchKind, &c.noSuchKind)
-	fn("NotWatchable", ErrNotWatchable, &c.notWatchable)
-	fn("Forbidden", ErrForbidden, &c.forbidden)
-	fn("NotSynced", ErrNotSynced, &c.notSynced)
-	fn("Unreachable", ErrUnreachable, &c.unreachable)
-}
-
-func (c *failureCounts) add(err *KindError) {
-	c.each(func(_ string, reason error, n *atomic.Uint64) {
-		if errors.Is(err.Reason, reason) {
-			n.Add(1)
-		}
-	})
+// reasons that kinds fail for, by the label that metrics have.
+func reasons() map[string]error {
+	return map[string]error{
+		"NoSuchKind":   ErrNoSuchKind,
+		"NotWatchable": ErrNotWatchable,
+		"Forbidden":    ErrForbidden,
+		"NotSynced":    ErrNotSynced,
+		"Unreachable":  ErrUnreachable,
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -45,7 +44,7 @@ func TestFan_ReplacedObject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got deliveries
 
-			with := &dispatcher{ctx: t.Context(), delivered: &atomic.Uint64{}}
+			with := &dispatcher{ctx: t.Context(), delivered: newKindSet().delivered}
 
 			f := newFan()
 			first := f.listen()

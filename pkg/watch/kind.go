@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/prometheus/client_golang/prometheus"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -103,8 +104,8 @@ type host struct {
 	starting chan struct{}
 
 	log       atomic.Pointer[logging.Logger]
-	delivered atomic.Uint64 // Events.
-	counts    failureCounts
+	delivered prometheus.Counter     // Events.
+	counts    *prometheus.CounterVec // Failures by reason.
 
 	// The kind of CRDs, while they are watched for the others.
 	crds atomic.Pointer[trackedKind]
@@ -253,9 +254,14 @@ func (k *trackedKind) move(s State, err *KindError) {
 	k.changed = make(chan struct{})
 }
 
-// complain moves to the state for an error, and logs it if it is news. The mutex must
-// be held.
+// complain counts an error, logs it if it is news, and moves to the state for it. The
+// mutex must be held.
 func (k *trackedKind) complain(err *KindError) {
+	for label, reason := range reasons() {
+		if errors.Is(err.Reason, reason) {
+			k.counts.WithLabelValues(label).Inc()
+		}
+	}
 	s := StateDegraded
 	if k.gone {
 		s = StateDormant
@@ -452,18 +458,13 @@ func (k *trackedKind) end() {
 
 // due returns when to try again. The mutex must be held.
 func (k *trackedKind) due() time.Time {
-	limit, d := lastBackoff, firstBackoff
+	limit := lastBackoff
 	if k.crdsKnown() {
 		limit = k.limit
 	}
+	d := min(limit, firstBackoff<<max(0, min(k.failures-1, 10)))
 	if limit == deletedBackoff {
 		d = limit
-	}
-	for range k.failures - 1 {
-		if d *= 2; d >= limit {
-			d = limit
-			break
-		}
 	}
 	return k.failedAt.Add(d + time.Duration(k.jitter*float64(d)))
 }
@@ -533,7 +534,6 @@ func (k *trackedKind) fail(err *KindError) {
 			k.limit = goneBackoff
 		}
 	}
-	k.counts.add(err)
 	k.failures++
 	k.failedAt = time.Now()
 	k.jitter = k.random() * backoffSpread
@@ -677,7 +677,6 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 			return err
 		}
 		if k.state != StateDegraded || k.err == nil || !errors.Is(k.err.Reason, err.Reason) {
-			k.counts.add(err)
 			k.complain(err)
 		}
 	}
@@ -691,9 +690,7 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 		k.failures = 0
 		k.move(StateActive, nil)
 	case k.state == StateSyncing && time.Since(k.since) > syncPatience:
-		err := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced}
-		k.counts.add(err)
-		k.complain(err)
+		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced})
 	}
 	if u := o.unstarted.Load() && !synced; u != k.unstarted {
 		k.unstarted = u

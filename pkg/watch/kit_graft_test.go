@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func around(t *testing.T, api *watchtest.API) *rig {
 		t.Fatal("the cache doesn't start")
 	}
 
-	// What is read lingers, and nobody tells that the cache has ended.
+	// What is read lingers, and the other cache doesn't say that it has ended.
 	t.Cleanup(func() { pass(time.Hour) })
 
 	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme()))
@@ -105,12 +106,25 @@ func graftOn(t *testing.T, api *watchtest.API, cfg *rest.Config, ca *watch.Infor
 	r.engine = graftEngine{r.ours}
 
 	t.Cleanup(func() {
-		if err := r.ours.Shutdown(context.Background()); err != nil {
-			t.Errorf("Shutdown(...): %v", err)
+		if err := stopAll(context.Background(), r.ours); err != nil {
+			t.Errorf("Stop(...): %v", err)
 		}
 	})
 
 	return r
+}
+
+// stopAll stops all controllers of an engine, and waits for those that were stopped.
+func stopAll(ctx context.Context, e *watch.ControllerEngine) error {
+	s := e.Snapshot()
+	errs := make([]error, 0, len(s.Controllers))
+	for _, c := range s.Controllers {
+		errs = append(errs, e.Stop(ctx, c.Name))
+	}
+	for _, name := range s.Ending {
+		errs = append(errs, e.Stop(ctx, name))
+	}
+	return errors.Join(errs...)
 }
 
 // A graftEngine is our engine in the terms that it shares with the baseline.

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
@@ -90,8 +91,8 @@ func (r *rig) start(name string, o startOptions) {
 	}
 
 	r.t.Cleanup(func() {
-		// The baseline may fail to, or have nothing to stop. Its controllers end
-		// all the same, since their queues do.
+		// The baseline may fail to, or have nothing to stop. Its controllers end when
+		// their queues do.
 		_ = r.Stop(context.Background(), name)
 	})
 }
@@ -114,4 +115,52 @@ func (r *rig) informers() cache.Informers {
 	}
 
 	return r.infs
+}
+
+// watch starts watches.
+func (r *rig) watch(name string, ws ...spec) {
+	r.t.Helper()
+	if err := r.StartWatches(r.t.Context(), name, ws...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// unwatch stops watches.
+func (r *rig) unwatch(name string, ids ...watch.WatchID) {
+	r.t.Helper()
+	if _, err := r.StopWatches(r.t.Context(), name, ids...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stop a controller.
+func (r *rig) stop(name string) {
+	r.t.Helper()
+	if err := r.Stop(r.t.Context(), name); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// watchCRDs until the test ends.
+func (r *rig) watchCRDs() {
+	r.t.Helper()
+	if err := r.GarbageCollectCustomResourceInformers(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// reads an object of a kind that is healthy.
+func (r *rig) reads(k watchtest.Kind, name string) {
+	r.t.Helper()
+	if err := r.read(r.t.Context(), k, name); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// remove a kind's informer.
+func (r *rig) remove(k watchtest.Kind) {
+	r.t.Helper()
+	if err := r.infs.RemoveInformer(r.t.Context(), k.New()); err != nil {
+		r.t.Fatal(err)
+	}
 }

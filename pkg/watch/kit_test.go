@@ -227,6 +227,12 @@ func bubble(t *testing.T, fn func(t *testing.T)) {
 	})
 }
 
+// inBubble runs fn as a subtest in a bubble.
+func inBubble(t *testing.T, name string, fn func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { bubble(t, fn) })
+}
+
 // patience is how long a bubble may take in real time. Few need a second, on a
 // machine that has nothing else to do.
 const patience = 3 * time.Minute

@@ -559,7 +559,7 @@ func (s *schedule) watchDefinitions(on bool) {
 
 // put an object of a kind, if it is served.
 func (s *schedule) put(i int, name string) {
-	// Nobody else defines kinds between the question and the answer, or puts what
+	// No other goroutine defines kinds between the question and the answer, or puts what
 	// is in a namespace where there are none.
 	s.defining.Lock()
 	defer s.defining.Unlock()
@@ -676,7 +676,7 @@ func runSchedule(t *testing.T, data []byte, around bool) {
 
 		s.heal()
 		s.check()
-		s.end(s.next(2) == 0)
+		s.end()
 	})
 }
 
@@ -776,30 +776,18 @@ func (s *schedule) check() {
 	}
 }
 
-// end stops everything, one by one or at once, and looks what is left.
-func (s *schedule) end(shutdown bool) {
+// end stops everything, and looks what is left.
+func (s *schedule) end() {
 	for _, l := range s.heard {
 		if err := l.inf.RemoveEventHandler(l.reg); err != nil {
 			s.errorf("RemoveEventHandler(...): %v", err)
 		}
 	}
 
-	if shutdown {
-		if err := s.r.ours.Shutdown(s.t.Context()); err != nil {
-			s.errorf("Shutdown(...): %v", err)
-		}
-	}
-
 	for _, c := range s.controllers {
-		if !shutdown {
-			s.stop(c)
-		}
+		s.stop(c)
 
-		for _, rec := range c.watches {
-			s.over(rec)
-		}
-
-		if err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{})); !errors.Is(err, watch.ErrNotRunning) || errors.Is(err, watch.ErrShutDown) != shutdown {
+		if err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{})); !errors.Is(err, watch.ErrNotRunning) {
 			s.errorf("StartWatches(%s) after the end: %v", c.name, err)
 		}
 	}

@@ -179,55 +179,53 @@ func TestIsAuthorizedFor(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(k)
-				reviews := 0
-				c := &test.MockClient{MockCreate: func(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
-					review, ok := obj.(*authv1.SelfSubjectAccessReview)
-					if !ok {
-						t.Fatalf("%T was created", obj)
-					}
-
-					reviews++
-					a := review.Spec.ResourceAttributes
-					review.Status.Allowed = tc.allow[a.Verb]
-
-					if a.Group != k.GVK.Group || a.Resource != k.Plural || a.Namespace != "ns" {
-						t.Errorf("\n%s\nreview of %+v", tc.reason, a)
-					}
-
-					return tc.err
-				}}
-
-				mgr := watchtest.NewManager(api.Config(), scheme())
-				ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
-				if err != nil {
-					t.Fatal(err)
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k)
+			reviews := 0
+			c := &test.MockClient{MockCreate: func(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+				review, ok := obj.(*authv1.SelfSubjectAccessReview)
+				if !ok {
+					t.Fatalf("%T was created", obj)
 				}
 
-				e := watch.New(mgr, ca, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
+				reviews++
+				a := review.Spec.ResourceAttributes
+				review.Status.Allowed = tc.allow[a.Verb]
 
-				got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, "ns")
-				if got != tc.want || (err != nil) != tc.isErr || tc.err != nil && !errors.Is(err, tc.err) || reviews != tc.reviews {
-					t.Errorf("\n%s\nIsAuthorizedFor(...): %t, %v after %d reviews", tc.reason, got, err, reviews)
+				if a.Group != k.GVK.Group || a.Resource != k.Plural || a.Namespace != "ns" {
+					t.Errorf("\n%s\nreview of %+v", tc.reason, a)
 				}
 
-				if len(tc.denied) == 0 {
-					return
-				}
+				return tc.err
+			}}
 
-				want := watch.SubjectAccessReviewError{
-					User:      "system:serviceaccount:system:me",
-					Resource:  schema.GroupVersionResource{Group: k.GVK.Group, Version: k.GVK.Version, Resource: k.Plural},
-					Namespace: "ns", DeniedVerbs: tc.denied,
-				}
+			mgr := watchtest.NewManager(api.Config(), scheme())
+			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
+			if err != nil {
+				t.Fatal(err)
+			}
 
-				var denied watch.SubjectAccessReviewError
-				if !errors.As(err, &denied) || cmp.Diff(want, denied) != "" {
-					t.Errorf("\n%s\nerror: -want, +got:\n%s", tc.reason, cmp.Diff(want, denied))
-				}
-			})
+			e := watch.New(mgr, ca, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
+
+			got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, "ns")
+			if got != tc.want || (err != nil) != tc.isErr || tc.err != nil && !errors.Is(err, tc.err) || reviews != tc.reviews {
+				t.Errorf("\n%s\nIsAuthorizedFor(...): %t, %v after %d reviews", tc.reason, got, err, reviews)
+			}
+
+			if len(tc.denied) == 0 {
+				return
+			}
+
+			want := watch.SubjectAccessReviewError{
+				User:      "system:serviceaccount:system:me",
+				Resource:  schema.GroupVersionResource{Group: k.GVK.Group, Version: k.GVK.Version, Resource: k.Plural},
+				Namespace: "ns", DeniedVerbs: tc.denied,
+			}
+
+			var denied watch.SubjectAccessReviewError
+			if !errors.As(err, &denied) || cmp.Diff(want, denied) != "" {
+				t.Errorf("\n%s\nerror: -want, +got:\n%s", tc.reason, cmp.Diff(want, denied))
+			}
 		})
 	}
 }

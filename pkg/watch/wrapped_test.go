@@ -28,8 +28,8 @@ func unstartedWrapping(t *testing.T, api *watchtest.API) (r *rig, start func()) 
 	r.engine = graftEngine{r.ours}
 
 	t.Cleanup(func() {
-		if err := r.ours.Shutdown(context.Background()); err != nil {
-			t.Errorf("Shutdown(...): %v", err)
+		if err := stopAll(context.Background(), r.ours); err != nil {
+			t.Errorf("Stop(...): %v", err)
 		}
 
 		// What isn't owned any more lingers a little.
@@ -66,14 +66,12 @@ func TestWrappedCache(t *testing.T) {
 			},
 		},
 		"RemovedBySomebody": {
-			reason: "An informer that somebody removes is replaced.",
+			reason: "An informer that is removed from the other cache is replaced.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
 				t.Helper()
 				start()
 
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", watchOf(k, rec))
 
 				tracking, ok := r.infs.(*watch.InformerTrackingCache)
 				if !ok {
@@ -95,21 +93,17 @@ func TestWrappedCache(t *testing.T) {
 				t.Helper()
 				start()
 
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", watchOf(k, rec))
 
 				for range 3 {
-					if err := r.infs.RemoveInformer(t.Context(), k.New()); err != nil {
-						t.Fatal(err)
-					}
+					r.remove(k)
 
 					pass(10 * time.Second)
 				}
 			},
 		},
 		"AnotherIsStuck": {
-			reason: "Who waits for a kind that doesn't sync keeps nobody else waiting.",
+			reason: "A call that waits for a kind that doesn't sync delays no call for another kind.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
 				t.Helper()
 				start()
@@ -138,46 +132,44 @@ func TestWrappedCache(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(k, stuck)
-				api.Put(k.Object("one"), k)
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k, stuck)
+			api.Put(k.Object("one"), k)
 
-				r, start := unstartedWrapping(t, api)
-				r.mgr.Elect()
-				r.start("c", idle())
+			r, start := unstartedWrapping(t, api)
+			r.mgr.Elect()
+			r.start("c", idle())
 
-				rec := &recorder{}
-				tc.do(t, r, start, rec)
+			rec := &recorder{}
+			tc.do(t, r, start, rec)
 
-				if n := rec.count("create", "one"); n == 0 {
-					t.Errorf("\n%s\nan object that was there wasn't delivered", tc.reason)
-				}
+			if n := rec.count("create", "one"); n == 0 {
+				t.Errorf("\n%s\nan object that was there wasn't delivered", tc.reason)
+			}
 
-				rec.forget()
-				api.Put(k.Object("two"), k)
-				pass(time.Second)
+			rec.forget()
+			api.Put(k.Object("two"), k)
+			pass(time.Second)
 
-				if n := rec.count("create", "two"); n != 1 {
-					t.Errorf("\n%s\nan object that came was delivered %d times", tc.reason, n)
-				}
+			if n := rec.count("create", "two"); n != 1 {
+				t.Errorf("\n%s\nan object that came was delivered %d times", tc.reason, n)
+			}
 
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Errorf("\n%s\nStop(...): %v", tc.reason, err)
-				}
+			if err := r.Stop(t.Context(), "c"); err != nil {
+				t.Errorf("\n%s\nStop(...): %v", tc.reason, err)
+			}
 
-				rec.forget()
-				api.Put(k.Object("three"), k)
-				pass(time.Hour)
+			rec.forget()
+			api.Put(k.Object("three"), k)
+			pass(time.Hour)
 
-				if n := len(rec.all()); n != 0 {
-					t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
-				}
+			if n := len(rec.all()); n != 0 {
+				t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
+			}
 
-				if n := api.Open(watchtest.Of(k).Or(watchtest.Of(stuck))); n != 0 {
-					t.Errorf("\n%s\n%d informers are left", tc.reason, n)
-				}
-			})
+			if n := api.Open(watchtest.Of(k).Or(watchtest.Of(stuck))); n != 0 {
+				t.Errorf("\n%s\n%d informers are left", tc.reason, n)
+			}
 		})
 	}
 }

@@ -24,7 +24,7 @@ type stream struct {
 	cut context.CancelFunc
 }
 
-// A refuser is a response writer that can pretend that nobody listened.
+// A refuser is a response writer that can refuse the connection.
 type refuser interface{ refuse() }
 
 // ServeHTTP serves the Kubernetes API.
@@ -348,7 +348,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, req Request) {
 	write(w, code, body)
 }
 
-// do what was asked for. What it returns nobody else writes to.
+// do what was asked for. What it returns is a copy.
 func (a *API) do(r *http.Request, req Request, in *unstructured.Unstructured) (int, any) {
 	no := func(code int, message string) (int, any) { return code, statusFor(code, message, req) }
 

@@ -52,20 +52,20 @@ type transport struct{ handler http.Handler }
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 
-	in := r.Clone(ctx)
-	if r.Body == nil {
-		in.Body = http.NoBody
-	} else {
-		body, err := io.ReadAll(r.Body)
+	var data []byte
+	if r.Body != nil {
+		var err error
+		data, err = io.ReadAll(r.Body)
 		_ = r.Body.Close()
 
 		if err != nil {
 			cancel()
 			return nil, err
 		}
-
-		in.Body = io.NopCloser(bytes.NewReader(body))
 	}
+
+	in := r.Clone(ctx)
+	in.Body = io.NopCloser(bytes.NewReader(data))
 
 	pr, pw := io.Pipe()
 	w := &response{header: make(http.Header), body: pw, ready: make(chan struct{})}

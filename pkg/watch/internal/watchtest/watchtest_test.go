@@ -250,7 +250,7 @@ func TestFaults(t *testing.T) {
 		check  func(err error, took time.Duration) bool
 	}{
 		"Refuse": {
-			reason: "Nobody listens: the error is the one of a socket.",
+			reason: "Connections are refused: the error is the one of a socket.",
 			fault:  watchtest.Refuse(),
 			check:  func(err error, _ time.Duration) bool { return errors.Is(err, syscall.ECONNREFUSED) },
 		},

@@ -17,10 +17,10 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// W22: many goroutines call everything at once, on the same few controllers and
+// Many goroutines call everything at once, on the same few controllers and
 // kinds, while the kinds come and go. Where the interleaving is chance, what must
 // hold in the end isn't.
-func TestW22ParallelCalls(t *testing.T) {
+func TestParallelCalls(t *testing.T) {
 	const (
 		workers     = 8
 		calls       = 150
@@ -32,9 +32,7 @@ func TestW22ParallelCalls(t *testing.T) {
 		api := watchtest.NewAPI(kinds...)
 		r := graft(t, api)
 
-		if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		r.watchCRDs()
 
 		var overlaps [controllers]overlap
 
@@ -143,7 +141,7 @@ func TestW22ParallelCalls(t *testing.T) {
 			t.Errorf("%d watches were told %d times of the last objects", want, got)
 		}
 
-		// And when all is stopped, nobody hears anything, and nothing is counted.
+		// And when all is stopped, no handler gets events, and nothing is counted.
 		for c := range controllers {
 			if err := r.Stop(t.Context(), fmt.Sprintf("c%d", c)); err != nil {
 				t.Error(err)
@@ -176,19 +174,15 @@ func TestW22ParallelCalls(t *testing.T) {
 	})
 }
 
-// W13: however a collector and those who need a watch meet, the watch is there
+// However a collector and those who need a watch meet, the watch is there
 // for as long as it is needed.
-func TestW13CollectorsMeetRequests(t *testing.T) {
+func TestCollectorsMeetRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := watchtest.NewKind("A"), watchtest.NewKind("B")
-		r := graft(t, watchtest.NewAPI(a, b))
-		r.mgr.Elect()
-		r.start("c", idle())
+		r := running(t, watchtest.NewAPI(a, b))
 
 		rec := &recorder{}
-		if err := r.StartWatches(t.Context(), "c", watchOf(a, rec)); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(a, rec))
 
 		var (
 			mu   sync.Mutex

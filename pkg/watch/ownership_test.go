@@ -15,8 +15,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// W12: an informer runs for as long as somebody owns it, and a while longer.
-func TestW12InformersHaveOwners(t *testing.T) {
+// An informer runs for as long as it has an owner, and a while longer.
+func TestInformersHaveOwners(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 
 	const (
@@ -36,9 +36,7 @@ func TestW12InformersHaveOwners(t *testing.T) {
 				t.Helper()
 				r.start("c", idle())
 
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", watchOf(k, &recorder{}))
 
 				return func() {
 					if _, err := r.StopWatches(t.Context(), "c", idOf(k)); err != nil {
@@ -54,9 +52,7 @@ func TestW12InformersHaveOwners(t *testing.T) {
 				t.Helper()
 				r.start("c", idle())
 
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", watchOf(k, &recorder{}))
 
 				return func() {
 					if err := r.Stop(t.Context(), "c"); err != nil {
@@ -92,58 +88,56 @@ func TestW12InformersHaveOwners(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(k)
-				r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithLinger(linger), watch.WithReadLinger(readLinger)})
-				r.mgr.Elect()
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k)
+			r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithLinger(linger), watch.WithReadLinger(readLinger)})
+			r.mgr.Elect()
 
-				running := func() bool { return api.Open(watchtest.Of(k)) > 0 }
+			running := func() bool { return api.Open(watchtest.Of(k)) > 0 }
 
-				release := tc.own(t, r)
+			release := tc.own(t, r)
 
-				pass(24 * time.Hour)
+			pass(24 * time.Hour)
 
-				if !running() {
-					t.Fatalf("\n%s\nthe informer doesn't run", tc.reason)
-				}
+			if !running() {
+				t.Fatalf("\n%s\nthe informer doesn't run", tc.reason)
+			}
 
-				release()
-				pass(linger / 2)
+			release()
+			pass(linger / 2)
 
-				if !running() {
-					t.Errorf("\n%s\nthe informer is gone at once", tc.reason)
-				}
+			if !running() {
+				t.Errorf("\n%s\nthe informer is gone at once", tc.reason)
+			}
 
-				pass(tc.stays)
+			pass(tc.stays)
 
-				if running() {
-					t.Errorf("\n%s\nthe informer runs %s after its owner went", tc.reason, linger/2+tc.stays)
-				}
+			if running() {
+				t.Errorf("\n%s\nthe informer runs %s after its owner went", tc.reason, linger/2+tc.stays)
+			}
 
-				// It isn't missed.
-				if err := limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, k) }); err != nil {
-					t.Errorf("\n%s\nList(...) afterwards: %v", tc.reason, err)
-				}
+			// It isn't missed.
+			if err := limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, k) }); err != nil {
+				t.Errorf("\n%s\nList(...) afterwards: %v", tc.reason, err)
+			}
 
-				pass(readLinger / 2)
+			pass(readLinger / 2)
 
-				if !running() {
-					t.Errorf("\n%s\nthe informer of a recent read is gone", tc.reason)
-				}
+			if !running() {
+				t.Errorf("\n%s\nthe informer of a recent read is gone", tc.reason)
+			}
 
-				pass(readLinger)
+			pass(readLinger)
 
-				if running() {
-					t.Errorf("\n%s\nthe informer of an old read runs", tc.reason)
-				}
-			})
+			if running() {
+				t.Errorf("\n%s\nthe informer of an old read runs", tc.reason)
+			}
 		})
 	}
 }
 
-// W12: reads own their informer, so that one that is read now and then stays.
-func TestW12ReadsKeepInformers(t *testing.T) {
+// Reads own their informer, so that one that is read now and then stays.
+func TestReadsKeepInformers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
@@ -152,9 +146,7 @@ func TestW12ReadsKeepInformers(t *testing.T) {
 		r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithReadLinger(time.Minute)})
 
 		for range 100 {
-			if err := r.read(t.Context(), k, "one"); err != nil {
-				t.Fatal(err)
-			}
+			r.reads(k, "one")
 
 			pass(50 * time.Second)
 		}
@@ -165,48 +157,8 @@ func TestW12ReadsKeepInformers(t *testing.T) {
 	})
 }
 
-// W12: an index stays with its kind, whoever else comes and goes.
-func TestW12IndexesStay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-
-		o := k.Object("one")
-		o.SetLabels(map[string]string{"colour": "red"})
-		api.Put(o, k)
-
-		r := graft(t, api)
-		r.mgr.Elect()
-
-		if err := r.infs.IndexField(t.Context(), k.New(), "colour", func(o client.Object) []string {
-			return []string{o.GetLabels()["colour"]}
-		}); err != nil {
-			t.Fatal(err)
-		}
-
-		for range 5 {
-			l := k.NewList()
-			if err := r.reader.List(t.Context(), l, client.MatchingFields{"colour": "red"}); err != nil || len(l.Items) != 1 {
-				t.Fatalf("List(...) by index: %d objects, %v", len(l.Items), err)
-			}
-
-			r.start("c", idle())
-
-			if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-				t.Fatal(err)
-			}
-
-			if err := r.Stop(t.Context(), "c"); err != nil {
-				t.Fatal(err)
-			}
-
-			pass(24 * time.Hour)
-		}
-	})
-}
-
-// W12: whatever one owner does, or fails to, is none of another's business.
-func TestW12OwnersDontAffectEachOther(t *testing.T) {
+// Whatever one owner does, or fails to, is none of another's business.
+func TestOwnersDontAffectEachOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
@@ -257,14 +209,12 @@ func TestW12OwnersDontAffectEachOther(t *testing.T) {
 	})
 }
 
-// W12: what an informer kept can be collected when it is gone.
-func TestW12StoresAreCollected(t *testing.T) {
+// What an informer kept can be collected when it is gone.
+func TestStoresAreCollected(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
-		r := graft(t, api)
-		r.mgr.Elect()
-		r.start("c", idle())
+		r := running(t, api)
 
 		// The handler remembers, weakly, what the informer's store holds.
 		var kept weak.Pointer[byte]
@@ -275,9 +225,7 @@ func TestW12StoresAreCollected(t *testing.T) {
 			}
 		}))
 
-		if err := r.StartWatches(t.Context(), "c", w); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", w)
 
 		o := k.Object("one")
 		o.SetAnnotations(map[string]string{"big": fmt.Sprintf("%01000000d", 1)})
@@ -293,9 +241,7 @@ func TestW12StoresAreCollected(t *testing.T) {
 			t.Fatal("the informer doesn't keep the object; the test proves nothing")
 		}
 
-		if err := r.Stop(t.Context(), "c"); err != nil {
-			t.Fatal(err)
-		}
+		r.stop("c")
 
 		pass(time.Hour)
 		runtime.GC()
@@ -307,8 +253,8 @@ func TestW12StoresAreCollected(t *testing.T) {
 	})
 }
 
-// W12: what is removed isn't kept by what was read before.
-func TestW12RemovedInformersArentKeptByReads(t *testing.T) {
+// What is removed isn't kept by what was read before.
+func TestRemovedInformersArentKeptByReads(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
@@ -316,13 +262,9 @@ func TestW12RemovedInformersArentKeptByReads(t *testing.T) {
 
 		r := graft(t, api)
 
-		if err := r.read(t.Context(), k, "one"); err != nil {
-			t.Fatal(err)
-		}
+		r.reads(k, "one")
 
-		if err := r.infs.RemoveInformer(t.Context(), k.New()); err != nil {
-			t.Fatal(err)
-		}
+		r.remove(k)
 
 		pass(time.Second)
 

@@ -4,14 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	kcache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-
-	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
@@ -52,7 +47,7 @@ func limited(t *testing.T, d time.Duration, fn func(ctx context.Context) error) 
 	return fn(ctx)
 }
 
-func TestFact01FailedWatchIsTriedAgain(t *testing.T) {
+func TestFact_FailedWatchIsTriedAgain(t *testing.T) {
 	prove(t, map[string]fact{"Restart": {
 		reason: "A kind counts as active from before its informer synced, and for ever after: a watch whose restart failed once is silently dead, though it is listed.",
 		scenario: func(t *testing.T, r *rig) string {
@@ -60,9 +55,7 @@ func TestFact01FailedWatchIsTriedAgain(t *testing.T) {
 			r.api.Define(k)
 			r.mgr.Elect()
 
-			if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			r.watchCRDs()
 
 			rec := &recorder{}
 			r.start("c", idle())
@@ -101,7 +94,7 @@ func TestFact01FailedWatchIsTriedAgain(t *testing.T) {
 	}})
 }
 
-func TestFact02ReadsDontWaitForAnotherKind(t *testing.T) {
+func TestFact_ReadsDontWaitForAnotherKind(t *testing.T) {
 	slow := func(what string, took time.Duration, err error) string {
 		if took > 20*time.Millisecond+quick {
 			return fmt.Sprintf("%s with a context of 20 ms took %s: %v", what, took, err)
@@ -140,40 +133,10 @@ func TestFact02ReadsDontWaitForAnotherKind(t *testing.T) {
 				return slow("Get", took, err) + slow("List", tookList, errList)
 			},
 		},
-		"Retry": {
-			reason: "When the kind was asked for before, the lock is held for reading: then the next writer waits, and all readers behind it.",
-			scenario: func(t *testing.T, r *rig) string {
-				stuck, healthy := stuckAndHealthy(t, r)
-				other := watchtest.NewKind("Other")
-				r.api.Define(other)
-				r.mgr.Elect()
-				r.start("c", idle())
-
-				start := func() error {
-					return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(stuck, &recorder{})) })
-				}
-				_ = start()
-
-				done := background(start)
-				pass(time.Millisecond)
-
-				first := background(func() error { return r.read(t.Context(), other, "none") })
-				pass(time.Millisecond)
-
-				took, err := timed(func() error {
-					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, healthy, "one") })
-				})
-
-				<-done
-				<-first
-
-				return slow("Get", took, err)
-			},
-		},
 	})
 }
 
-func TestFact03ControllersDontWaitForEachOther(t *testing.T) {
+func TestFact_ControllersDontWaitForEachOther(t *testing.T) {
 	prove(t, map[string]fact{"IsRunning": {
 		reason: "A controller's lock is held while an informer syncs, and Stop waits for it with the engine's lock in hand: calls for other controllers wait.",
 		scenario: func(t *testing.T, r *rig) string {
@@ -223,7 +186,7 @@ func TestFact03ControllersDontWaitForEachOther(t *testing.T) {
 	}})
 }
 
-func TestFact12KindsOfABatchDontShareAFate(t *testing.T) {
+func TestFact_KindsOfABatchDontShareAFate(t *testing.T) {
 	prove(t, map[string]fact{"DeadKindFirst": {
 		reason: "One kind that can't be watched fails the rest of the batch, and whatever needs it.",
 		scenario: func(t *testing.T, r *rig) string {
@@ -253,7 +216,7 @@ func TestFact12KindsOfABatchDontShareAFate(t *testing.T) {
 	}})
 }
 
-func TestFact13InformersGoWithTheirLastWatch(t *testing.T) {
+func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 	open := func(r *rig, k watchtest.Kind) string {
 		if n := r.api.Open(watchtest.Of(k)); n > 0 {
 			return fmt.Sprintf("%d informers watch %s", n, k.GVK.Kind)
@@ -264,40 +227,17 @@ func TestFact13InformersGoWithTheirLastWatch(t *testing.T) {
 
 	prove(t, map[string]fact{
 		"StopWatches": {
-			reason: "Nobody removes an informer when the last watch goes.",
+			reason: "No informer is removed when the last watch goes.",
 			scenario: func(t *testing.T, r *rig) string {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
 				r.mgr.Elect()
 				r.start("c", idle())
 
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", watchOf(k, &recorder{}))
 
 				if n, err := r.StopWatches(t.Context(), "c", idOf(k)); n != 1 || err != nil {
 					t.Fatalf("StopWatches(...): %d, %v", n, err)
-				}
-
-				pass(time.Hour)
-
-				return open(r, k)
-			},
-		},
-		"Stop": {
-			reason: "Nobody removes an informer when the last controller goes.",
-			scenario: func(t *testing.T, r *rig) string {
-				k := watchtest.NewKind("Widget")
-				r.api.Define(k)
-				r.mgr.Elect()
-				r.start("c", idle())
-
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
-
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Fatal(err)
 				}
 
 				pass(time.Hour)
@@ -312,15 +252,11 @@ func TestFact13InformersGoWithTheirLastWatch(t *testing.T) {
 				r.api.Define(k)
 				r.mgr.Elect()
 
-				if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				r.watchCRDs()
 
 				r.start("c", idle())
 
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", watchOf(k, &recorder{}))
 
 				r.api.Unserve(k)
 				pass(time.Minute)
@@ -343,18 +279,14 @@ func TestFact13InformersGoWithTheirLastWatch(t *testing.T) {
 				r.api.Define(k)
 				r.mgr.Elect()
 
-				if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				r.watchCRDs()
 
 				r.start("c", idle())
 
 				w := watchOf(k, &recorder{})
 				w.kind = partial(k)
 
-				if err := r.StartWatches(t.Context(), "c", w); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", w)
 
 				r.api.Undefine(k)
 				pass(time.Minute)
@@ -373,7 +305,7 @@ func TestFact13InformersGoWithTheirLastWatch(t *testing.T) {
 	})
 }
 
-func TestFact14CacheKeepsUpWithItsKinds(t *testing.T) {
+func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 	prove(t, map[string]fact{
 		"WaiterOfARemovedInformer": {
 			reason: "Who waits for an informer that is removed waits until its own context ends, though the kind is fine.",
@@ -425,7 +357,7 @@ func TestFact14CacheKeepsUpWithItsKinds(t *testing.T) {
 		"HandlerOfARemovedInformer": {
 			reason: "A handler can be added to an informer that is dead, without an error, and never hears a thing.",
 			scenario: func(t *testing.T, r *rig) string {
-				// An informer takes a moment to notice: who is late gets an error.
+				// An informer takes a moment to notice: a late call gets an error.
 				for i := range 50 {
 					if f := handlerOfRemoved(t, r, watchtest.NewKind(fmt.Sprintf("Widget%d", i))); f != "" {
 						return f
@@ -442,13 +374,9 @@ func TestFact14CacheKeepsUpWithItsKinds(t *testing.T) {
 				r.api.Define(k)
 				r.api.Put(k.Object("one"), k)
 
-				if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				r.watchCRDs()
 
-				if err := r.read(t.Context(), k, "one"); err != nil {
-					t.Fatal(err)
-				}
+				r.reads(k, "one")
 
 				r.api.Undefine(k)
 				pass(time.Second)
@@ -488,7 +416,7 @@ func TestFact14CacheKeepsUpWithItsKinds(t *testing.T) {
 	})
 }
 
-// handlerOfRemoved tells whether a handler that was added to an informer right
+// handlerOfRemoved reports whether a handler that was added to an informer right
 // after that was removed, without an error, hears of objects.
 func handlerOfRemoved(t *testing.T, r *rig, k watchtest.Kind) string {
 	t.Helper()
@@ -499,9 +427,7 @@ func handlerOfRemoved(t *testing.T, r *rig, k watchtest.Kind) string {
 		t.Fatal(err)
 	}
 
-	if err := r.infs.RemoveInformer(t.Context(), k.New()); err != nil {
-		t.Fatal(err)
-	}
+	r.remove(k)
 
 	rec := &recorder{}
 
@@ -525,20 +451,16 @@ func handlerOfRemoved(t *testing.T, r *rig, k watchtest.Kind) string {
 	return ""
 }
 
-// movedKind tells whether reads find objects of a kind that came back elsewhere.
+// movedKind reports whether reads find objects of a kind that came back elsewhere.
 func movedKind(t *testing.T, r *rig, was, is watchtest.Kind) string {
 	t.Helper()
 
 	r.api.Define(was)
 	r.api.Put(was.Object("one"), was)
 
-	if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r.watchCRDs()
 
-	if err := r.read(t.Context(), was, "one"); err != nil {
-		t.Fatal(err)
-	}
+	r.reads(was, "one")
 
 	r.api.Undefine(was)
 	pass(time.Second)
@@ -560,12 +482,12 @@ func movedKind(t *testing.T, r *rig, was, is watchtest.Kind) string {
 
 // The cache of controller-runtime waits with locks of package sync, so this one
 // takes real time on the baseline: what blocks does so until the test lets go.
-func TestFact14DiscoveryHoldsUpReads(t *testing.T) {
+func TestFact_DiscoveryHoldsUpReads(t *testing.T) {
 	t.Run("Baseline", func(t *testing.T) {
 		r := realBaseline(t, watchtest.NewAPI())
 		slow, done := slowDiscovery(t, r)
 
-		// In a cache that waits for nobody this takes microseconds.
+		// In a cache that doesn't wait this takes microseconds.
 		read := background(func() error {
 			return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, watchtest.NewKind("Healthy"), "one") })
 		})
@@ -581,90 +503,28 @@ func TestFact14DiscoveryHoldsUpReads(t *testing.T) {
 		<-done
 	})
 
-	t.Run("Graft", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := graft(t, watchtest.NewAPI())
-			slow, done := slowDiscovery(t, r)
+	inBubble(t, "Graft", func(t *testing.T) {
+		r := graft(t, watchtest.NewAPI())
+		slow, done := slowDiscovery(t, r)
 
-			if took, err := timed(func() error { return r.read(t.Context(), watchtest.NewKind("Healthy"), "one") }); err != nil || took > quick {
-				t.Errorf("Get(...) during the discovery of another kind: %v after %s", err, took)
-			}
-
-			// Nor does what has to be discovered, too.
-			other := watchtest.NewKind("Other")
-			r.api.Define(other)
-
-			if took, err := timed(func() error { return r.list(t.Context(), other) }); err != nil || took > 2*quick {
-				t.Errorf("List(...) of a new kind during the discovery of another: %v after %s", err, took)
-			}
-
-			slow()
-
-			if err := <-done; err != nil {
-				t.Errorf("Get(...) of the kind that was discovered slowly: %v", err)
-			}
-		})
-	})
-}
-
-// What client-go calls an error handler for isn't what goes wrong: an informer that
-// can't reach its API server looks as healthy as one that can.
-func TestFact14ErrorHandlersTellLittle(t *testing.T) {
-	k := watchtest.NewKind("Widget")
-
-	cases := map[string]struct {
-		reason string
-		fault  watchtest.Fault
-	}{
-		"Refused":   {"Connections are refused.", watchtest.Refuse()},
-		"Throttled": {"The API server has too much to do.", watchtest.TooManyRequests(0)},
-	}
-
-	for name, tc := range cases {
-		// An informer that has synced loses its watch, and gets no other.
-		lose := func(t *testing.T, api *watchtest.API) {
-			t.Helper()
-			pass(time.Second)
-			t.Cleanup(api.Inject(watchtest.Of(k).Only(watchtest.Watch), tc.fault))
-			api.Disconnect(watchtest.Of(k))
-			pass(time.Hour)
+		if took, err := timed(func() error { return r.read(t.Context(), watchtest.NewKind("Healthy"), "one") }); err != nil || took > quick {
+			t.Errorf("Get(...) during the discovery of another kind: %v after %s", err, took)
 		}
 
-		t.Run(name+"/Baseline", func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(k)
+		// Nor does what has to be discovered, too.
+		other := watchtest.NewKind("Other")
+		r.api.Define(other)
 
-				var told atomic.Int64
+		if took, err := timed(func() error { return r.list(t.Context(), other) }); err != nil || took > 2*quick {
+			t.Errorf("List(...) of a new kind during the discovery of another: %v after %s", err, took)
+		}
 
-				ca := plainCache(t, api.Config(), func(o *cache.Options) {
-					o.DefaultWatchErrorHandler = func(context.Context, *kcache.Reflector, error) { told.Add(1) }
-				})
-				startCache(t, ca)
+		slow()
 
-				if _, err := ca.GetInformer(t.Context(), k.New()); err != nil {
-					t.Fatal(err)
-				}
-
-				lose(t, api)
-
-				// The first is about the watch that was cut as soon as it was open.
-				if n := told.Load(); n > 1 {
-					t.Errorf("\n%s\nThe error handler was called %d times in an hour: the scenario proves nothing.", tc.reason, n)
-				}
-			})
-		})
-
-		t.Run(name+"/Graft", func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, _ := watching(t, k, false)
-				lose(t, r.api)
-
-				if s := stateOf(t, r); s.State != watch.StateDegraded || s.Error == "" {
-					t.Errorf("\n%s\nthe watch is %s (%q), want %s and why", tc.reason, s.State, s.Error, watch.StateDegraded)
-				}
-			})
-		})
-	}
+		if err := <-done; err != nil {
+			t.Errorf("Get(...) of the kind that was discovered slowly: %v", err)
+		}
+	})
 }
 
 // slowDiscovery reads a kind whose discovery hangs until it is told not to.
@@ -675,9 +535,7 @@ func slowDiscovery(t *testing.T, r *rig) (lift func(), done <-chan error) {
 	r.api.Define(healthy)
 	r.api.Put(healthy.Object("one"), healthy)
 
-	if err := r.read(t.Context(), healthy, "one"); err != nil {
-		t.Fatal(err)
-	}
+	r.reads(healthy, "one")
 
 	r.api.Define(slow)
 	r.api.Put(slow.Object("one"), slow)

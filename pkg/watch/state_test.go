@@ -34,8 +34,8 @@ func stateOf(t *testing.T, r *rig) watch.WatchSnapshot {
 	return watch.WatchSnapshot{}
 }
 
-// W8 and W19: a watch says how it does, and it is so.
-func TestW08StatesAreTrue(t *testing.T) {
+// A watch says how it does, and it is so.
+func TestStatesAreTrue(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 
 	cases := map[string]struct {
@@ -76,7 +76,7 @@ func TestW08StatesAreTrue(t *testing.T) {
 			want:    watch.StateSyncing, before: true,
 		},
 		"DiscoveryHangs": {
-			reason:  "Nobody says where the kind is, until the cache's own patience is over.",
+			reason:  "Discovery hangs, until the cache's own timeout.",
 			trouble: func(api *watchtest.API) func() { return api.Inject(watchtest.DiscoveryOf(k), watchtest.Hang()) },
 			want:    watch.StateDegraded, before: true,
 		},
@@ -120,88 +120,84 @@ func TestW08StatesAreTrue(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(k)
-				r := graft(t, api)
-				r.mgr.Elect()
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k)
+			r := graft(t, api)
+			r.mgr.Elect()
 
-				if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+			r.watchCRDs()
 
-				r.start("c", idle())
+			r.start("c", idle())
 
-				heal := func() {}
-				if tc.before {
-					heal = tc.trouble(api)
-				}
+			heal := func() {}
+			if tc.before {
+				heal = tc.trouble(api)
+			}
 
-				rec := &recorder{}
+			rec := &recorder{}
 
-				_ = limited(t, time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
+			_ = limited(t, time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
 
-				if !tc.before {
-					heal = tc.trouble(api)
-				}
+			if !tc.before {
+				heal = tc.trouble(api)
+			}
 
-				defer func() { heal() }()
+			defer func() { heal() }()
 
-				pass(time.Minute)
+			pass(time.Minute)
 
-				s := stateOf(t, r)
-				if s.State != tc.want {
-					t.Errorf("\n%s\nstate: got %s (%s), want %s", tc.reason, s.State, s.Error, tc.want)
-				}
+			s := stateOf(t, r)
+			if s.State != tc.want {
+				t.Errorf("\n%s\nstate: got %s (%s), want %s", tc.reason, s.State, s.Error, tc.want)
+			}
 
-				if bad := tc.want == watch.StateDormant || tc.want == watch.StateDegraded; bad != (s.Error != "") {
-					t.Errorf("\n%s\nin state %s the error is %q", tc.reason, s.State, s.Error)
-				}
+			if bad := tc.want == watch.StateDormant || tc.want == watch.StateDegraded; bad != (s.Error != "") {
+				t.Errorf("\n%s\nin state %s the error is %q", tc.reason, s.State, s.Error)
+			}
 
-				active := false
-				for _, gvk := range r.infs.ActiveInformers() {
-					active = active || gvk == k.GVK
-				}
+			active := false
+			for _, gvk := range r.infs.ActiveInformers() {
+				active = active || gvk == k.GVK
+			}
 
-				if tc.want == watch.StateActive && !active || tc.want == watch.StateDormant && active {
-					t.Errorf("\n%s\nin state %s the informer is active: %t", tc.reason, s.State, active)
-				}
+			if tc.want == watch.StateActive && !active || tc.want == watch.StateDormant && active {
+				t.Errorf("\n%s\nin state %s the informer is active: %t", tc.reason, s.State, active)
+			}
 
-				if tc.delivers {
-					api.Put(k.Object("now"), k)
-					pass(time.Second)
-
-					if n := rec.count("create", "now"); n != 1 {
-						t.Errorf("\n%s\nin state %s an event was delivered %d times", tc.reason, s.State, n)
-					}
-				}
-
-				heal()
-				pass(2 * time.Minute)
-
-				if s := stateOf(t, r); s.State != watch.StateActive || s.Error != "" {
-					t.Errorf("\n%s\nwhen all is well again: got %s (%s), want %s", tc.reason, s.State, s.Error, watch.StateActive)
-				}
-
-				before := stateOf(t, r).Delivered
-				api.Put(k.Object("then"), k)
+			if tc.delivers {
+				api.Put(k.Object("now"), k)
 				pass(time.Second)
 
-				if n := rec.count("create", "then"); n != 1 {
-					t.Errorf("\n%s\nwhen all is well again an event was delivered %d times", tc.reason, n)
+				if n := rec.count("create", "now"); n != 1 {
+					t.Errorf("\n%s\nin state %s an event was delivered %d times", tc.reason, s.State, n)
 				}
+			}
 
-				if n := stateOf(t, r).Delivered - before; n != 1 {
-					t.Errorf("\n%s\n%d events are counted, want 1", tc.reason, n)
-				}
-			})
+			heal()
+			pass(2 * time.Minute)
+
+			if s := stateOf(t, r); s.State != watch.StateActive || s.Error != "" {
+				t.Errorf("\n%s\nwhen all is well again: got %s (%s), want %s", tc.reason, s.State, s.Error, watch.StateActive)
+			}
+
+			before := stateOf(t, r).Delivered
+			api.Put(k.Object("then"), k)
+			pass(time.Second)
+
+			if n := rec.count("create", "then"); n != 1 {
+				t.Errorf("\n%s\nwhen all is well again an event was delivered %d times", tc.reason, n)
+			}
+
+			if n := stateOf(t, r).Delivered - before; n != 1 {
+				t.Errorf("\n%s\n%d events are counted, want 1", tc.reason, n)
+			}
 		})
 	}
 }
 
-// W8: that a watch ends, or is too old to go on, is its life. It is no trouble, and
+// That a watch ends, or is too old to go on, is its life. It is no trouble, and
 // isn't told as some.
-func TestW08WhatPassesIsNoTrouble(t *testing.T) {
+func TestWhatPassesIsNoTrouble(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 
 	cases := map[string]struct {
@@ -219,46 +215,42 @@ func TestW08WhatPassesIsNoTrouble(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				lines := &logLines{}
-				api := watchtest.NewAPI(k)
-				r := newGraft(t, api, api.Config(), nil, watch.WithLogger(lines))
-				r.mgr.Elect()
-				r.start("c", idle())
+		inBubble(t, name, func(t *testing.T) {
+			lines := &logLines{}
+			api := watchtest.NewAPI(k)
+			r := newGraft(t, api, api.Config(), nil, watch.WithLogger(lines))
+			r.mgr.Elect()
+			r.start("c", idle())
 
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
+			r.watch("c", watchOf(k, &recorder{}))
 
-				pass(time.Minute)
+			pass(time.Minute)
 
-				before := stateOf(t, r)
+			before := stateOf(t, r)
 
-				tc.happen(api)
-				pass(time.Minute)
+			tc.happen(api)
+			pass(time.Minute)
 
-				if diff := cmp.Diff(before.Since, stateOf(t, r).Since); diff != "" {
-					t.Errorf("\n%s\nit isn't %s since then: -want, +got:\n%s", tc.reason, before.State, diff)
-				}
+			if diff := cmp.Diff(before.Since, stateOf(t, r).Since); diff != "" {
+				t.Errorf("\n%s\nit isn't %s since then: -want, +got:\n%s", tc.reason, before.State, diff)
+			}
 
-				if got := lines.all(); len(got) != 0 {
-					t.Errorf("\n%s\nlog lines: %q", tc.reason, got)
-				}
+			if got := lines.all(); len(got) != 0 {
+				t.Errorf("\n%s\nlog lines: %q", tc.reason, got)
+			}
 
-				reg := prometheus.NewPedanticRegistry()
-				reg.MustRegister(r.ours.Collector())
+			reg := prometheus.NewPedanticRegistry()
+			reg.MustRegister(r.ours.Collector())
 
-				if want := "graft_watch_failures_total reason=Unreachable 0"; !slices.Contains(gather(t, reg), want) {
-					t.Errorf("\n%s\nno %q in:\n%s", tc.reason, want, strings.Join(gather(t, reg), "\n"))
-				}
-			})
+			if want := "graft_watch_failures_total reason=Unreachable 0"; !slices.Contains(gather(t, reg), want) {
+				t.Errorf("\n%s\nno %q in:\n%s", tc.reason, want, strings.Join(gather(t, reg), "\n"))
+			}
 		})
 	}
 }
 
-// W19: a generation is an informer.
-func TestW19GenerationsCountInformers(t *testing.T) {
+// A generation is an informer.
+func TestGenerationsCountInformers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		r, _ := watching(t, k, true)
@@ -288,8 +280,8 @@ func TestW19GenerationsCountInformers(t *testing.T) {
 	})
 }
 
-// W19: the page shows to a person and to a program what the snapshot has.
-func TestW19DebugPage(t *testing.T) {
+// The page shows to a person and to a program what the snapshot has.
+func TestDebugPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		r, _ := watching(t, k, true)
@@ -338,8 +330,8 @@ func TestW19DebugPage(t *testing.T) {
 	})
 }
 
-// W18 and W19: gauges say what runs; of started and stopped the difference does.
-func TestW18MetricsMatchWhatRuns(t *testing.T) {
+// Gauges say what runs; of started and stopped the difference does.
+func TestMetricsMatchWhatRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
 		r := graft(t, api)
@@ -399,24 +391,18 @@ func TestW18MetricsMatchWhatRuns(t *testing.T) {
 				api.Define(k)
 
 				for range 2 { // Once is all that counts.
-					if err := r.StartWatches(t.Context(), name, watchOf(k, &recorder{})); err != nil {
-						t.Fatal(err)
-					}
+					r.watch(name, watchOf(k, &recorder{}))
 				}
 			}
 		}
 
 		check("when all run", 3, 12)
 
-		if _, err := r.StopWatches(t.Context(), "c0", idOf(watchtest.NewKind("Widget0")), idOf(watchtest.NewKind("Widget0")), idOf(watchtest.NewKind("None"))); err != nil {
-			t.Fatal(err)
-		}
+		r.unwatch("c0", idOf(watchtest.NewKind("Widget0")), idOf(watchtest.NewKind("Widget0")), idOf(watchtest.NewKind("None")))
 
 		check("when a watch is stopped", 3, 11)
 
-		if err := r.Stop(t.Context(), "c1"); err != nil {
-			t.Fatal(err)
-		}
+		r.stop("c1")
 
 		check("when a controller is stopped", 2, 7)
 
@@ -429,7 +415,7 @@ func TestW18MetricsMatchWhatRuns(t *testing.T) {
 			t.Errorf("with one that waits: %d watches, want 8", w)
 		}
 
-		if err := r.ours.Shutdown(t.Context()); err != nil {
+		if err := stopAll(t.Context(), r.ours); err != nil {
 			t.Fatal(err)
 		}
 

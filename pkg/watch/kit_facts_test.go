@@ -28,35 +28,29 @@ func prove(t *testing.T, facts map[string]fact) {
 
 	for name, f := range facts {
 		t.Run(name, func(t *testing.T) {
-			t.Run("Baseline", func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					finding := f.scenario(t, baseline(t, watchtest.NewAPI()))
-					if finding == "" {
-						t.Errorf("\n%s\nThe baseline doesn't show it: the scenario proves nothing.", f.reason)
-					}
+			inBubble(t, "Baseline", func(t *testing.T) {
+				finding := f.scenario(t, baseline(t, watchtest.NewAPI()))
+				if finding == "" {
+					t.Errorf("\n%s\nThe baseline doesn't show it: the scenario proves nothing.", f.reason)
+				}
 
-					t.Logf("as expected: %s", finding)
-				})
+				t.Logf("as expected: %s", finding)
 			})
 
-			t.Run("Graft", func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					if finding := f.scenario(t, graft(t, watchtest.NewAPI())); finding != "" {
-						t.Errorf("\n%s\nFound: %s", f.reason, finding)
-					}
-				})
+			inBubble(t, "Graft", func(t *testing.T) {
+				if finding := f.scenario(t, graft(t, watchtest.NewAPI())); finding != "" {
+					t.Errorf("\n%s\nFound: %s", f.reason, finding)
+				}
 			})
 
 			if f.cache {
 				return
 			}
 
-			t.Run("GraftAroundAnotherCache", func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					if finding := f.scenario(t, around(t, watchtest.NewAPI())); finding != "" {
-						t.Errorf("\n%s\nFound: %s", f.reason, finding)
-					}
-				})
+			inBubble(t, "GraftAroundAnotherCache", func(t *testing.T) {
+				if finding := f.scenario(t, around(t, watchtest.NewAPI())); finding != "" {
+					t.Errorf("\n%s\nFound: %s", f.reason, finding)
+				}
 			})
 		})
 	}

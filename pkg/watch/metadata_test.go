@@ -29,17 +29,13 @@ func TestMetadataWatches(t *testing.T) {
 				w := watchOf(k, handlerFuncs(func(o client.Object) { got <- o }))
 				w.kind = partial(k)
 
-				if err := r.StartWatches(t.Context(), "c", w); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", w)
 
 				if o := <-got; o.GetUID() == "" || o.GetObjectKind().GroupVersionKind() != k.GVK {
 					t.Errorf("got %T %s with UID %q", o, o.GetObjectKind().GroupVersionKind(), o.GetUID())
 				}
 
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Fatal(err)
-				}
+				r.stop("c")
 
 				pass(time.Hour)
 			}

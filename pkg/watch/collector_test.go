@@ -72,16 +72,14 @@ func collecting(t *testing.T, n *needs) (r *rig, xr, a, b watchtest.Kind, recs m
 		specs = append(specs, w)
 	}
 
-	if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
-		t.Fatal(err)
-	}
+	r.watch("c", specs...)
 
 	return r, xr, a, b, recs
 }
 
-// W14: only types that opted in are collected, and only on the word of a tracker
+// Only types that opted in are collected, and only on the word of a tracker
 // that knows something.
-func TestW14CollectsOnlyWhatItMay(t *testing.T) {
+func TestCollectsOnlyWhatItMay(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		tell   func(n *needs, xr, a, b watchtest.Kind)
@@ -115,48 +113,46 @@ func TestW14CollectsOnlyWhatItMay(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				n := &needs{}
-				r, xr, a, b, recs := collecting(t, n)
-				tc.tell(n, xr, a, b)
+		inBubble(t, name, func(t *testing.T) {
+			n := &needs{}
+			r, xr, a, b, recs := collecting(t, n)
+			tc.tell(n, xr, a, b)
 
-				pass(5 * time.Minute)
+			pass(5 * time.Minute)
 
-				for name, k := range map[string]watchtest.Kind{"XR": xr, "A": a, "B": b} {
-					r.api.Put(k.Object("one"), k)
-					pass(time.Second)
+			for name, k := range map[string]watchtest.Kind{"XR": xr, "A": a, "B": b} {
+				r.api.Put(k.Object("one"), k)
+				pass(time.Second)
 
-					want := 0
+				want := 0
 
-					for _, w := range tc.want {
-						if w == name {
-							want = 1
-						}
-					}
-
-					if got := recs[name].count("create", "one"); got != want {
-						t.Errorf("\n%s\nthe watch of %s got %d events, want %d", tc.reason, name, got, want)
+				for _, w := range tc.want {
+					if w == name {
+						want = 1
 					}
 				}
 
-				ids, err := r.GetWatches("c")
-				if err != nil || len(ids) != len(tc.want) {
-					t.Errorf("\n%s\nGetWatches(...): %v, %v; want those of %v", tc.reason, ids, err, tc.want)
+				if got := recs[name].count("create", "one"); got != want {
+					t.Errorf("\n%s\nthe watch of %s got %d events, want %d", tc.reason, name, got, want)
 				}
-			})
+			}
+
+			ids, err := r.GetWatches("c")
+			if err != nil || len(ids) != len(tc.want) {
+				t.Errorf("\n%s\nGetWatches(...): %v, %v; want those of %v", tc.reason, ids, err, tc.want)
+			}
 		})
 	}
 }
 
-// W13: a watch that was requested since the collector looked is never collected.
-func TestW13RequestedWatchesStay(t *testing.T) {
+// A watch that was requested since the collector looked is never collected.
+func TestRequestedWatchesStay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := &needs{}
 		r, _, a, b, recs := collecting(t, n)
 		n.set(nil, a)
 
-		// While the collector asks what is needed, somebody needs b.
+		// While the collector asks what is needed, b is needed again.
 		n.mu.Lock()
 		n.asked = func() {
 			if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
@@ -173,7 +169,7 @@ func TestW13RequestedWatchesStay(t *testing.T) {
 			t.Errorf("the watch got %d events, want 1", got)
 		}
 
-		// Nobody does any more.
+		// It isn't needed any more.
 		n.mu.Lock()
 		n.asked = nil
 		n.mu.Unlock()
@@ -183,13 +179,11 @@ func TestW13RequestedWatchesStay(t *testing.T) {
 		pass(time.Second)
 
 		if got := recs["B"].count("create", "two"); got != 0 {
-			t.Errorf("a watch that nobody needs got %d events", got)
+			t.Errorf("a watch that isn't needed got %d events", got)
 		}
 
-		// Until somebody does: then it delivers what is there.
-		if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
-			t.Fatal(err)
-		}
+		// When it is needed again it delivers what is there.
+		r.watch("c", watchOf(b, recs["B"]))
 
 		pass(time.Second)
 
@@ -214,9 +208,7 @@ func TestCollectorEnds(t *testing.T) {
 
 		<-asked
 
-		if err := r.Stop(t.Context(), "c"); err != nil {
-			t.Fatal(err)
-		}
+		r.stop("c")
 
 		pass(time.Second)
 
@@ -232,9 +224,9 @@ func TestCollectorEnds(t *testing.T) {
 	})
 }
 
-// W14: a tracker that names nothing must do so twice in a row, and what was asked for
+// A tracker that names nothing must do so twice in a row, and what was asked for
 // in between stays.
-func TestW14NothingNeededTwice(t *testing.T) {
+func TestNothingNeededTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := &needs{}
 		r, _, a, b, recs := collecting(t, n)
@@ -259,9 +251,7 @@ func TestW14NothingNeededTwice(t *testing.T) {
 		look("failed", 3, errors.New("boom"))
 		look("first after a failure", 3, nil)
 
-		if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(b, recs["B"]))
 
 		look("second, and one was asked for", 2, nil)
 		look("third", 1, nil)

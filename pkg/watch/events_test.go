@@ -8,9 +8,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// W15: what was deleted while nobody looked is delivered as deleted, once; what
+// What was deleted in a gap is delivered as deleted, once; what
 // stayed isn't; what came is delivered as created.
-func TestW15GapsAreFilled(t *testing.T) {
+func TestGapsAreFilled(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 
 	// Each opens a gap, calls meanwhile in it, and closes it.
@@ -46,9 +46,7 @@ func TestW15GapsAreFilled(t *testing.T) {
 
 				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 
-				if err := r.infs.RemoveInformer(t.Context(), k.New()); err != nil {
-					t.Errorf("RemoveInformer(...): %v", err)
-				}
+				r.remove(k)
 
 				pass(time.Minute)
 				meanwhile(k)
@@ -69,55 +67,53 @@ func TestW15GapsAreFilled(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, rec := watching(t, k, tc.crds)
+		inBubble(t, name, func(t *testing.T) {
+			r, rec := watching(t, k, tc.crds)
 
+			for i := range 3 {
+				r.api.Put(k.Object(fmt.Sprintf("stays%d", i)), k)
+				r.api.Put(k.Object(fmt.Sprintf("goes%d", i)), k)
+				r.api.Put(k.Object(fmt.Sprintf("again%d", i)), k)
+			}
+
+			pass(time.Second)
+			rec.forget()
+
+			tc.gap(t, r, func(k watchtest.Kind) {
 				for i := range 3 {
-					r.api.Put(k.Object(fmt.Sprintf("stays%d", i)), k)
-					r.api.Put(k.Object(fmt.Sprintf("goes%d", i)), k)
+					r.api.Remove(k, k.Key(fmt.Sprintf("goes%d", i)))
+					r.api.Put(k.Object(fmt.Sprintf("comes%d", i)), k)
+
+					// Another object of the same name.
+					r.api.Remove(k, k.Key(fmt.Sprintf("again%d", i)))
 					r.api.Put(k.Object(fmt.Sprintf("again%d", i)), k)
 				}
+			})
+			pass(5 * time.Minute)
 
-				pass(time.Second)
-				rec.forget()
-
-				tc.gap(t, r, func(k watchtest.Kind) {
-					for i := range 3 {
-						r.api.Remove(k, k.Key(fmt.Sprintf("goes%d", i)))
-						r.api.Put(k.Object(fmt.Sprintf("comes%d", i)), k)
-
-						// Another object of the same name.
-						r.api.Remove(k, k.Key(fmt.Sprintf("again%d", i)))
-						r.api.Put(k.Object(fmt.Sprintf("again%d", i)), k)
+			for i := range 3 {
+				for n, want := range map[string]struct{ deletes, creates int }{
+					fmt.Sprintf("stays%d", i): {0, -1},
+					fmt.Sprintf("goes%d", i):  {1, 0},
+					fmt.Sprintf("comes%d", i): {0, 1},
+					fmt.Sprintf("again%d", i): {1, 1},
+				} {
+					if got := rec.count("delete", n); got != want.deletes {
+						t.Errorf("\n%s\n%s was deleted %d times, want %d", tc.reason, n, got, want.deletes)
 					}
-				})
-				pass(5 * time.Minute)
 
-				for i := range 3 {
-					for n, want := range map[string]struct{ deletes, creates int }{
-						fmt.Sprintf("stays%d", i): {0, -1},
-						fmt.Sprintf("goes%d", i):  {1, 0},
-						fmt.Sprintf("comes%d", i): {0, 1},
-						fmt.Sprintf("again%d", i): {1, 1},
-					} {
-						if got := rec.count("delete", n); got != want.deletes {
-							t.Errorf("\n%s\n%s was deleted %d times, want %d", tc.reason, n, got, want.deletes)
-						}
-
-						if got := rec.count("create", n); want.creates >= 0 && got != want.creates {
-							t.Errorf("\n%s\n%s was created %d times, want %d", tc.reason, n, got, want.creates)
-						}
+					if got := rec.count("create", n); want.creates >= 0 && got != want.creates {
+						t.Errorf("\n%s\n%s was created %d times, want %d", tc.reason, n, got, want.creates)
 					}
 				}
-			})
+			}
 		})
 	}
 }
 
-// W15: watches that come at different times are told the same. What was there
+// Watches that come at different times are told the same. What was there
 // before is marked as such.
-func TestW15LateWatchesAreToldAll(t *testing.T) {
+func TestLateWatchesAreToldAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		r, first := watching(t, k, true)
@@ -129,9 +125,7 @@ func TestW15LateWatchesAreToldAll(t *testing.T) {
 			r.start(name, idle())
 
 			rec := &recorder{}
-			if err := r.StartWatches(t.Context(), name, watchOf(k, rec)); err != nil {
-				t.Fatal(err)
-			}
+			r.watch(name, watchOf(k, rec))
 
 			pass(time.Second)
 
@@ -156,8 +150,8 @@ func TestW15LateWatchesAreToldAll(t *testing.T) {
 	})
 }
 
-// W15: an informer that the cache hands out lives on through its kind's lives.
-func TestW15HandlersOfInformers(t *testing.T) {
+// An informer that the cache hands out lives on through its kind's lives.
+func TestHandlersOfInformers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		r, _ := watching(t, k, true)

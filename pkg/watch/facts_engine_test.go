@@ -18,7 +18,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-func TestFact04StopAttemptsEverything(t *testing.T) {
+func TestFact_StopAttemptsEverything(t *testing.T) {
 	prove(t, map[string]fact{"AWatchThatCantBeStopped": {
 		reason: "Stop returns at the first error: the controller still runs, with some of its watches gone.",
 		scenario: func(t *testing.T, r *rig) string {
@@ -34,9 +34,7 @@ func TestFact04StopAttemptsEverything(t *testing.T) {
 			r.mgr.Elect()
 			r.start("c", idle())
 
-			if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
-				t.Fatal(err)
-			}
+			r.watch("c", specs...)
 
 			heal := r.breakWatch(kinds[2], specs[2])
 			defer heal()
@@ -89,16 +87,16 @@ func (r *rig) breakWatch(k watchtest.Kind, s spec) (heal func()) {
 	return func() { released.Do(func() { close(release) }) }
 }
 
-func TestFact05StopBeatsStartWatches(t *testing.T) {
+func TestFact_StopBeatsStartWatches(t *testing.T) {
 	prove(t, map[string]fact{"StopWhileStarting": {
-		reason: "StartWatches has looked the controller up when Stop comes: it returns nil, and leaves a handler that nobody removes.",
+		reason: "StartWatches has looked the controller up when Stop comes: it returns nil, and leaves a handler that is never removed.",
 		scenario: func(t *testing.T, r *rig) string {
 			k := watchtest.NewKind("Widget")
 			r.api.Define(k)
 			r.mgr.Elect()
 			r.start("c", idle())
 
-			// Whoever asks for the scheme is about to start the watch.
+			// A call that asks for the scheme is about to start the watch.
 			stop := sync.OnceValue(func() error { return r.Stop(t.Context(), "c") })
 			r.mgr.onScheme(func() { _ = stop() })
 
@@ -168,7 +166,7 @@ type waitingCollector struct{}
 
 func (waitingCollector) GarbageCollectWatches(ctx context.Context, _ time.Duration) { <-ctx.Done() }
 
-func TestFact06NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
+func TestFact_NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 	prove(t, map[string]fact{
 		"Goroutines": {
 			reason: "Two goroutines a controller wait for an election that may never come.",
@@ -183,9 +181,7 @@ func TestFact06NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 						t.Fatal(err)
 					}
 
-					if err := r.Stop(t.Context(), "c"); err != nil {
-						t.Fatal(err)
-					}
+					r.stop("c")
 				}
 
 				pass(time.Second)
@@ -207,13 +203,9 @@ func TestFact06NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 
 				rec := &recorder{}
 
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", watchOf(k, rec))
 
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Fatal(err)
-				}
+				r.stop("c")
 
 				r.mgr.Elect()
 				pass(time.Minute)
@@ -222,25 +214,6 @@ func TestFact06NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 
 				if n := len(rec.all()); n > 0 {
 					return fmt.Sprintf("after the election the handler of a stopped controller got %d events", n)
-				}
-
-				return ""
-			},
-		},
-		"Controllers": {
-			reason: "A controller that was stopped before the election is started by it.",
-			scenario: func(t *testing.T, r *rig) string {
-				r.start("c", idle())
-
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Fatal(err)
-				}
-
-				r.mgr.Elect()
-				pass(time.Minute)
-
-				if n := r.metrics.controllersStarted; n > 0 {
-					return fmt.Sprintf("%d controllers were started", n)
 				}
 
 				return ""
@@ -258,7 +231,7 @@ type lateFailure struct {
 
 func (c lateFailure) Start(context.Context) error { return <-c.fail }
 
-func TestFact07OldIncarnationsStopNobody(t *testing.T) {
+func TestFact_OldIncarnationsStopNobody(t *testing.T) {
 	prove(t, map[string]fact{"LateFailure": {
 		reason: "A controller that fails after it was stopped stops the one that has its name now.",
 		scenario: func(t *testing.T, r *rig) string {
@@ -274,7 +247,7 @@ func TestFact07OldIncarnationsStopNobody(t *testing.T) {
 			r.start("c", old)
 			pass(time.Second)
 
-			// That it doesn't end in time is an error, or nobody looks.
+			// That it doesn't end in time is an error.
 			_ = limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") })
 
 			r.start("c", idle())
@@ -293,7 +266,7 @@ func TestFact07OldIncarnationsStopNobody(t *testing.T) {
 	}})
 }
 
-func TestFact08KeysAreReconciledOnceAtATime(t *testing.T) {
+func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 	again := func(t *testing.T, r *rig, patience time.Duration) string {
 		t.Helper()
 
@@ -356,7 +329,7 @@ func TestFact08KeysAreReconciledOnceAtATime(t *testing.T) {
 	})
 }
 
-func TestFact09OldReconcilesStartNoWatches(t *testing.T) {
+func TestFact_OldReconcilesStartNoWatches(t *testing.T) {
 	prove(t, map[string]fact{"OldHandler": {
 		reason: "A reconcile of the old controller starts a watch on the new one: then the new one's own handler is ignored.",
 		scenario: func(t *testing.T, r *rig) string {
@@ -380,9 +353,7 @@ func TestFact09OldReconcilesStartNoWatches(t *testing.T) {
 				return reconcile.Result{}, nil
 			}))
 
-			if err := r.StartWatches(t.Context(), "c", watchOf(trigger, &recorder{})); err != nil {
-				t.Fatal(err)
-			}
+			r.watch("c", watchOf(trigger, &recorder{}))
 
 			<-running
 
@@ -402,9 +373,7 @@ func TestFact09OldReconcilesStartNoWatches(t *testing.T) {
 				return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events", err, n)
 			}
 
-			if err := r.StartWatches(t.Context(), "c", watchOf(k, is)); err != nil {
-				t.Fatal(err)
-			}
+			r.watch("c", watchOf(k, is))
 
 			r.api.Put(k.Object("one"), k)
 			pass(time.Minute)
@@ -419,7 +388,7 @@ func TestFact09OldReconcilesStartNoWatches(t *testing.T) {
 	}})
 }
 
-func TestFact10SourcesStopWhileTheyStart(t *testing.T) {
+func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 	// Both are driven with an informer that lets Stop in while Start adds its
 	// handler. That is also a data race on the baseline's registration, which a
 	// race detector would report as a failure of this test: so the order here is
@@ -465,28 +434,24 @@ func TestFact10SourcesStopWhileTheyStart(t *testing.T) {
 		return inf.handlers()
 	}
 
-	t.Run("Baseline", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			if n := run(t, func(inf *pausingInformer) source {
-				return &baselineSource{inf: inf, spec: spec{handler: &recorder{}}}
-			}); n != 1 {
-				t.Errorf("%d handlers are left; the scenario proves nothing", n)
-			}
-		})
+	inBubble(t, "Baseline", func(t *testing.T) {
+		if n := run(t, func(inf *pausingInformer) source {
+			return &baselineSource{inf: inf, spec: spec{handler: &recorder{}}}
+		}); n != 1 {
+			t.Errorf("%d handlers are left; the scenario proves nothing", n)
+		}
 	})
 
-	t.Run("Graft", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			if n := run(t, func(inf *pausingInformer) source {
-				return watch.NewStoppableSource(inf, &recorder{})
-			}); n != 0 {
-				t.Errorf("%d handlers are left after Stop", n)
-			}
-		})
+	inBubble(t, "Graft", func(t *testing.T) {
+		if n := run(t, func(inf *pausingInformer) source {
+			return watch.NewStoppableSource(inf, &recorder{})
+		}); n != 0 {
+			t.Errorf("%d handlers are left after Stop", n)
+		}
 	})
 }
 
-func TestFact11MetricsMatchWhatRuns(t *testing.T) {
+func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 	check := func(r *rig, controllers, watches int) string {
 		if c, w := r.metrics.running(); c != controllers || w != watches {
 			return fmt.Sprintf("started minus stopped: %d controllers, want %d; %d watches, want %d", c, controllers, w, watches)
@@ -504,9 +469,7 @@ func TestFact11MetricsMatchWhatRuns(t *testing.T) {
 				r.mgr.Elect()
 				r.start("c", idle())
 
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
+				r.watch("c", watchOf(k, &recorder{}))
 
 				pass(time.Second)
 
@@ -514,9 +477,7 @@ func TestFact11MetricsMatchWhatRuns(t *testing.T) {
 					t.Errorf("while it runs: %s", f)
 				}
 
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Fatal(err)
-				}
+				r.stop("c")
 
 				pass(time.Second)
 

@@ -15,16 +15,16 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// W4: what stops needs nothing from the API server, and asks it for nothing.
-func TestW04StopNeedsNoAPIServer(t *testing.T) {
+// What stops needs nothing from the API server, and asks it for nothing.
+func TestStopNeedsNoAPIServer(t *testing.T) {
 	troubles := map[string]struct {
 		reason  string
 		trouble func(api *watchtest.API) (heal func())
 	}{
 		"Healthy":  {"It need not be in trouble.", func(*watchtest.API) func() { return func() {} }},
-		"Refusing": {"Nobody listens.", (*watchtest.API).Down},
-		"Hanging":  {"Nobody answers.", (*watchtest.API).Freeze},
-		"HangingAndCut": {"Nobody answers, and all that was open is cut.", func(api *watchtest.API) func() {
+		"Refusing": {"Connections are refused.", (*watchtest.API).Down},
+		"Hanging":  {"Requests hang.", (*watchtest.API).Freeze},
+		"HangingAndCut": {"Requests hang, and all open ones are cut.", func(api *watchtest.API) func() {
 			thaw := api.Freeze()
 			api.Disconnect(watchtest.Everything())
 
@@ -47,83 +47,73 @@ func TestW04StopNeedsNoAPIServer(t *testing.T) {
 
 			return err
 		},
-		"Shutdown": func(t *testing.T, r *rig, _ []watch.WatchID) error {
-			t.Helper()
-			return r.ours.Shutdown(t.Context())
-		},
 	}
 
 	for name, tc := range troubles {
 		for how, stop := range stops {
-			t.Run(name+"/"+how, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					api := watchtest.NewAPI()
+			inBubble(t, name+"/"+how, func(t *testing.T) {
+				api := watchtest.NewAPI()
 
-					// The number that counts is that of a hanging API server.
-					n := 20
-					if name == "Hanging" {
-						n = 200
-					}
+				// The number that counts is that of a hanging API server.
+				n := 20
+				if name == "Hanging" {
+					n = 200
+				}
 
-					specs := make([]spec, n)
-					ids := make([]watch.WatchID, n)
+				specs := make([]spec, n)
+				ids := make([]watch.WatchID, n)
 
-					for i := range specs {
-						k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
-						api.Define(k)
-						specs[i], ids[i] = watchOf(k, &recorder{}), idOf(k)
-					}
+				for i := range specs {
+					k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+					api.Define(k)
+					specs[i], ids[i] = watchOf(k, &recorder{}), idOf(k)
+				}
 
-					r := graft(t, api)
-					r.mgr.Elect()
-					r.start("c", idle())
+				r := running(t, api)
 
-					if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
-						t.Fatal(err)
-					}
+				r.watch("c", specs...)
 
-					heal := tc.trouble(api)
-					defer heal()
+				heal := tc.trouble(api)
+				defer heal()
 
-					pass(time.Minute)
+				pass(time.Minute)
 
-					before := len(api.Requests(watchtest.Everything()))
+				before := len(api.Requests(watchtest.Everything()))
 
-					if took, err := timed(func() error { return stop(t, r, ids) }); err != nil || took > time.Second {
-						t.Errorf("\n%s\nstopping %d watches: %v after %s", tc.reason, len(ids), err, took)
-					}
+				if took, err := timed(func() error { return stop(t, r, ids) }); err != nil || took > time.Second {
+					t.Errorf("\n%s\nstopping %d watches: %v after %s", tc.reason, len(ids), err, took)
+				}
 
-					if after := len(api.Requests(watchtest.Everything())); after > before {
-						t.Errorf("\n%s\nstopping sent %d requests", tc.reason, after-before)
-					}
+				if after := len(api.Requests(watchtest.Everything())); after > before {
+					t.Errorf("\n%s\nstopping sent %d requests", tc.reason, after-before)
+				}
 
-					if c, w := r.metrics.running(); w != 0 || c != 0 && how != "StopWatches" {
-						t.Errorf("\n%s\nafterwards %d controllers and %d watches are counted", tc.reason, c, w)
-					}
+				if c, w := r.metrics.running(); w != 0 || c != 0 && how != "StopWatches" {
+					t.Errorf("\n%s\nafterwards %d controllers and %d watches are counted", tc.reason, c, w)
+				}
 
-					// The informers linger, and then go, also without an answer.
-					pass(time.Hour)
+				// The informers linger, and then go, also without an answer.
+				pass(time.Hour)
 
-					before = len(api.Requests(watchtest.Everything()))
+				before = len(api.Requests(watchtest.Everything()))
 
-					pass(time.Hour)
+				pass(time.Hour)
 
-					if after := len(api.Requests(watchtest.Everything())); after > before {
-						t.Errorf("\n%s\n%d requests between one and two hours later", tc.reason, after-before)
-					}
+				if after := len(api.Requests(watchtest.Everything())); after > before {
+					t.Errorf("\n%s\n%d requests between one and two hours later", tc.reason, after-before)
+				}
 
-					if open := api.Open(watchtest.Everything()); open > 0 {
-						t.Errorf("\n%s\n%d requests are open two hours later", tc.reason, open)
-					}
-				})
+				if open := api.Open(watchtest.Everything()); open > 0 {
+					t.Errorf("\n%s\n%d requests are open two hours later", tc.reason, open)
+				}
 			})
 		}
 	}
 }
 
-// W5: Stop attempts everything, joins errors, always ends not running, and may be
+// Stop attempts everything, joins errors, always ends not running, and may be
 // called again: without an error when nothing runs any more.
-func TestW05StopAlwaysStops(t *testing.T) {
+func TestStopAlwaysStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
 		r := graft(t, api)
@@ -144,9 +134,7 @@ func TestW05StopAlwaysStops(t *testing.T) {
 
 		r.start("c", idle())
 
-		if err := r.StartWatches(t.Context(), "c", watchOf(a, stuck()), watchOf(b, stuck()), watchOf(c, fine)); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(a, stuck()), watchOf(b, stuck()), watchOf(c, fine))
 
 		pass(time.Second)
 
@@ -170,9 +158,7 @@ func TestW05StopAlwaysStops(t *testing.T) {
 			t.Errorf("GetWatches(...): %v, %v; want none", ids, err)
 		}
 
-		if err := r.StartWatches(t.Context(), "c", watchOf(a, stuck()), watchOf(c, fine)); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(a, stuck()), watchOf(c, fine))
 
 		pass(time.Second)
 
@@ -184,7 +170,7 @@ func TestW05StopAlwaysStops(t *testing.T) {
 			t.Error("IsRunning(...) is true after Stop")
 		}
 
-		// W6: it must not look as if nothing ran any more.
+		// It must not look as if nothing ran any more.
 		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...) again: got %v, want %v", err, watch.ErrNotDrained)
 		}
@@ -211,9 +197,9 @@ func TestW05StopAlwaysStops(t *testing.T) {
 	})
 }
 
-// W6 and W16: when Stop has returned, nothing of the incarnation runs, and none
+// When Stop has returned, nothing of the incarnation runs, and none
 // of its handlers begins to.
-func TestW06NothingRunsAfterStop(t *testing.T) {
+func TestNothingRunsAfterStop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
@@ -244,9 +230,7 @@ func TestW06NothingRunsAfterStop(t *testing.T) {
 				return reconcile.Result{}, nil
 			}))
 
-			if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-				t.Fatal(err)
-			}
+			r.watch("c", watchOf(k, rec))
 
 			// Somewhere in the middle of it.
 			time.Sleep(time.Duration(round) * 7 * time.Millisecond)
@@ -276,9 +260,9 @@ func TestW06NothingRunsAfterStop(t *testing.T) {
 	})
 }
 
-// W6: what is late from an old incarnation stops nothing of the one that has its
+// What is late from an old incarnation stops nothing of the one that has its
 // name now, and doesn't wait for it, which waits for the old one.
-func TestW06OldReconcilesStopNothing(t *testing.T) {
+func TestOldReconcilesStopNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
@@ -315,9 +299,7 @@ func TestW06OldReconcilesStopNothing(t *testing.T) {
 			return reconcile.Result{}, nil
 		}))
 
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(k, &recorder{}))
 
 		<-running
 
@@ -328,9 +310,7 @@ func TestW06OldReconcilesStopNothing(t *testing.T) {
 		r.start("c", idle())
 
 		rec := &recorder{}
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(k, rec))
 
 		close(proceed)
 
@@ -389,16 +369,14 @@ func TestStopFromWithin(t *testing.T) {
 			return reconcile.Result{}, nil
 		}))
 
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-			t.Fatal(err)
-		}
+		r.watch("c", watchOf(k, &recorder{}))
 
 		<-again
 	})
 }
 
-// W7: stopped before the election, while it happens, or after: the same is left.
-func TestW07StopAroundElection(t *testing.T) {
+// Stopped before the election, while it happens, or after: the same is left.
+func TestStopAroundElection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
@@ -412,9 +390,7 @@ func TestW07StopAroundElection(t *testing.T) {
 			name := fmt.Sprintf("c%d", i)
 			r.start(name, idle())
 
-			if err := r.StartWatches(t.Context(), name, watchOf(k, rec)); err != nil {
-				t.Fatal(err)
-			}
+			r.watch(name, watchOf(k, rec))
 		}
 
 		if e := len(rec.all()); e != 0 {
