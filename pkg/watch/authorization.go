@@ -62,23 +62,13 @@ func (e *ControllerEngine) allowed(ctx context.Context, gvr schema.GroupVersionR
 	return review.Status.Allowed, nil
 }
 
-// A SubjectAccessReviewError says what an identity is not allowed to do.
+// A SubjectAccessReviewError says what a user is not allowed to do.
 type SubjectAccessReviewError struct {
-	// User who wants to act on the resource. A service account is written as
-	// "system:serviceaccount:{namespace}:{name}".
-	User string
-
-	// Resource that the user wants to act on.
-	Resource schema.GroupVersionResource
-
-	// Namespace of the resource; empty if it is cluster scoped.
-	Namespace string
-
-	// DeniedVerbs that the user needs and doesn't have.
+	User        string // A service account is "system:serviceaccount:{namespace}:{name}".
+	Resource    schema.GroupVersionResource
+	Namespace   string // Empty if the resource is cluster scoped.
 	DeniedVerbs []string
-
-	// Err is wrapped, if set.
-	Err error
+	Err         error // Is wrapped, if set.
 }
 
 // Error says which user is not allowed to do what.

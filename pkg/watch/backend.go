@@ -367,12 +367,12 @@ type observedListerWatcher struct {
 	watched           bool
 }
 
-// List is for callers without a context.
+// List lists, and reports.
 func (o *observedListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
 	return o.ListWithContext(context.Background(), opts)
 }
 
-// Watch is for callers without a context.
+// Watch opens a watch, and reports.
 func (o *observedListerWatcher) Watch(opts metav1.ListOptions) (apiwatch.Interface, error) {
 	return o.WatchWithContext(context.Background(), opts)
 }

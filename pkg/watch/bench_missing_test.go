@@ -20,7 +20,6 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 		// asked for.
 		mostASecond = kinds / 50.
 	)
-
 	cases := map[string]struct {
 		reason string
 
@@ -39,7 +38,6 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 		"Went":                     {reason: "Nothing says that they went.", were: true, fewer: true},
 		"Went/CRDsAreWatched":      {reason: "We are told that their CRDs went.", were: true, crds: true, fewer: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var baselines, ours float64
@@ -50,20 +48,16 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 			if tc.were && tc.crds {
 				minutes = 75
 			}
-
 			bubble(t, func(t *testing.T) {
 				baselines = requestsForMissing(t, baseline(t, watchtest.NewAPI()), kinds, 15, tc.were, tc.crds)
 			})
 			bubble(t, func(t *testing.T) {
 				ours = requestsForMissing(t, graft(t, watchtest.NewAPI()), kinds, minutes, tc.were, tc.crds)
 			})
-
 			t.Logf("requests a second for %d kinds that aren't there: baseline %.2f, Graft %.3f", kinds, baselines, ours)
-
 			if ours > mostASecond {
 				t.Errorf("\n%s\n%.3f requests a second, want at most %.3f", tc.reason, ours, mostASecond)
 			}
-
 			if tc.fewer && ours >= baselines {
 				t.Errorf("\n%s\n%.3f requests a second, want fewer than the baseline's %.3f", tc.reason, ours, baselines)
 			}
@@ -75,16 +69,13 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 // aren't there, or aren't any more.
 func requestsForMissing(t *testing.T, r *rig, n, minutes int, were, crds bool) float64 {
 	t.Helper()
-
 	r.mgr.Elect()
 	r.start("c", idle())
-
 	if crds {
 		if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-
 	kinds := make([]watchtest.Kind, n)
 	for i := range kinds {
 		kinds[i] = watchtest.NewKind(fmt.Sprintf("Missing%d", i))
@@ -98,19 +89,15 @@ func requestsForMissing(t *testing.T, r *rig, n, minutes int, were, crds bool) f
 			})
 		}
 	}
-
 	if were {
 		for _, k := range kinds {
 			r.api.Define(k)
 		}
-
 		ask()
-
 		for _, k := range kinds {
 			r.api.Undefine(k)
 		}
 	}
-
 	asking := func(minutes int) {
 		for range minutes {
 			ask()
@@ -121,10 +108,7 @@ func requestsForMissing(t *testing.T, r *rig, n, minutes int, were, crds bool) f
 	// Until all are tried as seldom as they ever are.
 	asking(5)
 	r.api.Forget()
-
 	began := time.Now()
-
 	asking(minutes)
-
 	return float64(len(r.api.Requests(watchtest.Everything()))) / time.Since(began).Seconds()
 }

@@ -2,6 +2,8 @@ package watch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,12 +29,8 @@ type TrackingInformers interface {
 
 // An InformerTrackingCache is a cache whose kinds don't affect each other. Make
 // one with NewCache. All its methods are safe for concurrent use, and none
-// outlives its context by more than a moment.
-//
-// Get, List, GetInformer, GetInformerForKind and IndexField wait for the kind to
-// sync, as any cache's do. Their errors match ErrNoSuchKind, ErrNotWatchable,
-// ErrForbidden, ErrNotSynced or ErrUnreachable. They come at once, without a
-// request, while it is known that waiting is no use.
+// outlives its context by more than a moment. Those that wait for the kind to sync
+// fail at once, without a request, while it is known that waiting is no use.
 type InformerTrackingCache struct {
 	// Cache is the cache itself.
 	cache.Cache
@@ -91,10 +89,10 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 }
 
 // TrackInformers makes a cache known to an engine. One that NewCache made is
-// returned as it is. Another is wrapped: calls don't block each other then, as
-// far as it is up to us, but what happens inside it stays as it is; see
-// the package's documentation. Reads and handlers should go through what is
-// returned, as the engine does. The cache is started by starting either.
+// returned as it is. Another is wrapped: the engine's calls don't block each other,
+// but what such a cache does inside stays as it is. Its discovery blocks its reads,
+// and a kind that comes back elsewhere is requested where it was. Reads and handlers
+// should go through what is returned. The cache is started by starting either.
 func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 	if t, ok := ca.(*InformerTrackingCache); ok {
 		return t
@@ -113,16 +111,13 @@ func newWrappedSet(infs cache.Informers, r client.Reader) *kindSet {
 
 // ActiveInformers returns the kinds that have a synced informer.
 func (c *InformerTrackingCache) ActiveInformers() []schema.GroupVersionKind {
-	all := c.set.all()
-	seen := make(map[schema.GroupVersionKind]struct{}, len(all))
-	out := make([]schema.GroupVersionKind, 0, len(all))
-	for _, k := range all {
-		if _, ok := seen[k.id.GroupVersionKind]; !ok && k.current.Load() != nil {
-			seen[k.id.GroupVersionKind] = struct{}{}
-			out = append(out, k.id.GroupVersionKind)
+	active := make(map[schema.GroupVersionKind]struct{})
+	for _, k := range c.set.all() {
+		if k.current.Load() != nil {
+			active[k.id.GroupVersionKind] = struct{}{}
 		}
 	}
-	return out
+	return slices.AppendSeq([]schema.GroupVersionKind{}, maps.Keys(active))
 }
 
 // NeedLeaderElection says that a manager starts the cache before it is elected.
@@ -234,8 +229,8 @@ func (c *kindCache) synced(ctx context.Context, id kindID, obj client.Object) (*
 	return k.wait(ctx)
 }
 
-// GetInformer returns an informer that outlives what happens below it: handlers
-// that are added to it get events again when the kind has come back.
+// GetInformer returns an informer whose handlers get events again when the kind has
+// come back.
 func (c *kindCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	id, err := c.id(obj)
 	if err != nil {
@@ -311,8 +306,7 @@ func (c *kindCache) Start(ctx context.Context) error {
 }
 
 // WaitForCacheSync waits for the cache to start, and for the kinds that were asked
-// for before. For a kind that is asked for later GetInformer waits. Kinds that can't
-// be watched aren't waited for. It returns false if the context ends first.
+// for before, unless they can't be watched. It returns false if the context ends first.
 func (c *kindCache) WaitForCacheSync(ctx context.Context) bool {
 	if c.wraps != nil {
 		return c.wraps.WaitForCacheSync(ctx)

@@ -16,12 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Defaults of an engine.
-const (
-	defaultDrainTimeout = 10 * time.Second
-	defaultSyncTimeout  = time.Minute
-)
-
 // A ControllerEngine starts and stops controllers and their watches. All its
 // methods are safe for concurrent use. None holds a lock while it waits, and none
 // outlives its context by more than a moment.
@@ -49,20 +43,11 @@ type ControllerEngine struct {
 	ending map[string]<-chan struct{}
 }
 
-// Metrics of the engine.
+// Metrics of the engine. What is started is stopped once, for whatever reason.
 type Metrics interface {
-	// ControllerStarted records that a controller began to run.
 	ControllerStarted(name string)
-
-	// ControllerStopped records that a controller that began to run doesn't
-	// run any more, for whatever reason.
 	ControllerStopped(name string)
-
-	// WatchStarted records that a watch was started.
 	WatchStarted(name string, t WatchType)
-
-	// WatchStopped records that a watch was stopped, by itself or with its
-	// controller.
 	WatchStopped(name string, t WatchType)
 }
 
@@ -135,8 +120,8 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		serviceAccount: "crossplane",
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
-		drainTimeout:   defaultDrainTimeout,
-		syncTimeout:    defaultSyncTimeout,
+		drainTimeout:   10 * time.Second,
+		syncTimeout:    time.Minute,
 		controllers:    make(map[string]*incarnation),
 		ending:         make(map[string]<-chan struct{}),
 	}
@@ -177,8 +162,8 @@ func (e *ControllerEngine) IsRunning(name string) bool {
 	return running
 }
 
-// running returns the controller of a name. Calls that are made by a reconcile or
-// handler of an earlier one are told that it isn't running: it isn't.
+// running returns the controller of a name, unless the call is made by a reconcile or
+// handler of an earlier one: that isn't running.
 func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnation, error) {
 	e.mu.RLock()
 	c, ok := e.controllers[name]
@@ -267,8 +252,8 @@ func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	}
 }
 
-// ended is called when an incarnation's controller runs no more, however that came
-// to be. One that ended by itself is stopped; another of its name isn't touched.
+// ended is called when an incarnation's controller runs no more. One that ended by
+// itself is stopped; another of its name isn't touched.
 func (e *ControllerEngine) ended(c *incarnation) {
 	e.mu.Lock()
 	if e.controllers[c.name] == c {
@@ -328,10 +313,9 @@ func (e *ControllerEngine) stopWatch(c *incarnation, w *controllerWatch) {
 // is started again under the name waits until this one has ended. Called from
 // a reconcile or handler of the controller, Stop can't wait for it, and doesn't.
 //
-// Stop doesn't need the API server. If the controller isn't running it only waits
-// for what still runs of the one that was stopped before, so that nil always means
-// that nothing does. It does nothing if it is called from an earlier controller of
-// that name.
+// Stop doesn't need the API server. If the controller isn't running it waits for what
+// still runs of the one that was stopped before. It does nothing if it is called from
+// an earlier controller of that name.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	from := caller(ctx)
 	within := from != nil && from.name == name
@@ -358,7 +342,7 @@ func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	return errors.Wrapf(e.drain(ctx, done), "cannot wait for controller %q", name)
 }
 
-// drain waits until something has ended. The channel may be nil: then it has.
+// drain waits until a channel, which may be nil, is closed.
 func (e *ControllerEngine) drain(ctx context.Context, ch <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
 	defer cancel()

@@ -61,22 +61,15 @@ var (
 	ErrShutDown = errors.New("shut down")
 )
 
-// A KindError says why a kind can't be watched or read. It matches one of
-// ErrNoSuchKind, ErrNotWatchable, ErrForbidden, ErrNotSynced and ErrUnreachable,
-// and whatever the error that caused it matches, unless that is an API server's
-// not found.
+// A KindError says why a kind can't be watched or read. It matches its reason, and
+// what the error that caused it matches, unless that is an API server's not found.
 type KindError struct {
-	// GVK that can't be watched or read.
-	GVK schema.GroupVersionKind
-
-	// Reason is one of the errors above.
-	Reason error
-
-	// Err that was met; nil if there is nothing to add to the reason.
-	Err error
+	GVK    schema.GroupVersionKind
+	Reason error // One of ErrNoSuchKind, ErrNotWatchable, ErrForbidden, ErrNotSynced, ErrUnreachable.
+	Err    error // Nil if there is nothing to add to the reason.
 }
 
-// Error says which kind, what is wrong, and what was met.
+// Error names the kind, the reason, and the cause.
 func (e *KindError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("%s: %s", e.GVK, e.Reason)
@@ -84,11 +77,9 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.GVK, e.Reason, e.Err)
 }
 
-// Unwrap returns the reason and the error that was met. An API server says that a
-// kind isn't there as it says that an object isn't, and who gets an object must
-// not take the one for the other. So such an error isn't returned: meta's
-// IsNoMatchError is true then, as it is for the error of a client that finds no
-// mapping, and IsNotFound isn't.
+// Unwrap returns the reason and the cause. An API server reports a missing kind as it
+// reports a missing object, and a caller must not take the one for the other. So a
+// not found isn't returned: meta's IsNoMatchError is true then, and IsNotFound isn't.
 func (e *KindError) Unwrap() []error {
 	out := []error{e.Reason}
 	if errors.Is(e.Reason, ErrNoSuchKind) {

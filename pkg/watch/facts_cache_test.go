@@ -22,28 +22,22 @@ const (
 // kinds of which one doesn't answer lists, and another does.
 func stuckAndHealthy(t *testing.T, r *rig) (stuck, healthy watchtest.Kind) {
 	t.Helper()
-
 	stuck, healthy = watchtest.NewKind("Stuck"), watchtest.NewKind("Healthy")
 	r.api.Define(stuck)
 	r.api.Define(healthy)
 	r.api.Put(healthy.Object("one"), healthy)
-
 	t.Cleanup(r.api.Inject(watchtest.Of(stuck), watchtest.Hang()))
-
 	if err := r.read(t.Context(), healthy, "one"); err != nil {
 		t.Fatalf("Get(...) of a healthy kind: %v", err)
 	}
-
 	return stuck, healthy
 }
 
 // limited calls fn with a context that ends after d.
 func limited(t *testing.T, d time.Duration, fn func(ctx context.Context) error) error {
 	t.Helper()
-
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-
 	return fn(ctx)
 }
 
@@ -54,12 +48,9 @@ func TestFact_FailedWatchIsTriedAgain(t *testing.T) {
 			k := watchtest.NewKind("Widget")
 			r.api.Define(k)
 			r.mgr.Elect()
-
 			r.watchCRDs()
-
 			rec := &recorder{}
 			r.start("c", idle())
-
 			start := func() error {
 				return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
 			}
@@ -75,20 +66,16 @@ func TestFact_FailedWatchIsTriedAgain(t *testing.T) {
 			// The kind comes back, and the caller does what it always does.
 			r.api.Define(k)
 			r.api.Put(k.Object("one"), k)
-
 			for range 10 {
 				if err := start(); err != nil {
 					t.Logf("StartWatches(...): %v", err)
 				}
-
 				pass(time.Minute)
 			}
-
 			if rec.count("create", "one") == 0 {
 				ids, err := r.GetWatches("c")
 				return fmt.Sprintf("10 minutes after the kind came back nothing is delivered; GetWatches(...): %v, %v", ids, err)
 			}
-
 			return ""
 		},
 	}})
@@ -99,10 +86,8 @@ func TestFact_ReadsDontWaitForAnotherKind(t *testing.T) {
 		if took > 20*time.Millisecond+quick {
 			return fmt.Sprintf("%s with a context of 20 ms took %s: %v", what, took, err)
 		}
-
 		return ""
 	}
-
 	prove(t, map[string]fact{
 		"FirstTry": {
 			reason: "The cache's write lock is held while an informer syncs: cached reads of every kind wait.",
@@ -110,26 +95,21 @@ func TestFact_ReadsDontWaitForAnotherKind(t *testing.T) {
 				stuck, healthy := stuckAndHealthy(t, r)
 				r.mgr.Elect()
 				r.start("c", idle())
-
 				done := background(func() error {
 					return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(stuck, &recorder{})) })
 				})
-
 				if err := r.api.AwaitOpen(t.Context(), watchtest.Of(stuck), 1); err != nil {
 					t.Fatal(err)
 				}
-
 				took, err := timed(func() error {
 					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, healthy, "one") })
 				})
 				tookList, errList := timed(func() error {
 					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.list(ctx, healthy) })
 				})
-
 				if err := <-done; err == nil {
 					t.Error("StartWatches(...) of a kind that never syncs: no error")
 				}
-
 				return slow("Get", took, err) + slow("List", tookList, errList)
 			},
 		},
@@ -144,28 +124,20 @@ func TestFact_ControllersDontWaitForEachOther(t *testing.T) {
 			r.mgr.Elect()
 			r.start("a", idle())
 			r.start("b", idle())
-
 			started := background(func() error {
 				return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "a", watchOf(stuck, &recorder{})) })
 			})
-
 			if err := r.api.AwaitOpen(t.Context(), watchtest.Of(stuck), 1); err != nil {
 				t.Fatal(err)
 			}
-
 			stopped := background(func() error { return r.Stop(t.Context(), "a") })
 			pass(time.Millisecond)
-
 			var findings []string
-
 			start := time.Now()
-
 			r.IsRunning("b")
-
 			if took := time.Since(start); took > quick {
 				findings = append(findings, fmt.Sprintf("IsRunning of another controller took %s", took))
 			}
-
 			for what, fn := range map[string]func() error{
 				"GetWatches":   func() error { _, err := r.GetWatches("b"); return err },
 				"StartWatches": func() error { return r.StartWatches(t.Context(), "b", watchOf(healthy, &recorder{})) },
@@ -177,10 +149,8 @@ func TestFact_ControllersDontWaitForEachOther(t *testing.T) {
 					findings = append(findings, fmt.Sprintf("%s of another controller took %s: %v", what, took, err))
 				}
 			}
-
 			<-started
 			<-stopped
-
 			return strings.Join(findings, "; ")
 		},
 	}})
@@ -195,22 +165,17 @@ func TestFact_KindsOfABatchDontShareAFate(t *testing.T) {
 			r.api.Put(healthy.Object("one"), healthy)
 			r.mgr.Elect()
 			r.start("c", idle())
-
 			rec := &recorder{}
-
 			err := limited(t, stuckFor, func(ctx context.Context) error {
 				return r.StartWatches(ctx, "c", watchOf(dead, &recorder{}), watchOf(healthy, rec))
 			})
 			if err == nil {
 				t.Error("StartWatches(...) of a kind that doesn't exist: no error")
 			}
-
 			pass(time.Second)
-
 			if rec.count("create", "one") == 0 {
 				return fmt.Sprintf("the healthy kind isn't watched, since another could not be: %v", err)
 			}
-
 			return ""
 		},
 	}})
@@ -221,10 +186,8 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 		if n := r.api.Open(watchtest.Of(k)); n > 0 {
 			return fmt.Sprintf("%d informers watch %s", n, k.GVK.Kind)
 		}
-
 		return ""
 	}
-
 	prove(t, map[string]fact{
 		"StopWatches": {
 			reason: "No informer is removed when the last watch goes.",
@@ -233,15 +196,11 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 				r.api.Define(k)
 				r.mgr.Elect()
 				r.start("c", idle())
-
 				r.watch("c", watchOf(k, &recorder{}))
-
 				if n, err := r.StopWatches(t.Context(), "c", idOf(k)); n != 1 || err != nil {
 					t.Fatalf("StopWatches(...): %d, %v", n, err)
 				}
-
 				pass(time.Hour)
-
 				return open(r, k)
 			},
 		},
@@ -251,24 +210,14 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
 				r.mgr.Elect()
-
 				r.watchCRDs()
-
 				r.start("c", idle())
-
 				r.watch("c", watchOf(k, &recorder{}))
-
 				r.api.Unserve(k)
 				pass(time.Minute)
-
-				before := len(r.api.Requests(watchtest.Of(k)))
-
-				pass(10 * time.Hour)
-
-				if n := len(r.api.Requests(watchtest.Of(k))) - before; n > 200 {
+				if n := requestsIn(10 * time.Hour, r.api, watchtest.Of(k)); n > 200 {
 					return fmt.Sprintf("%d requests in ten hours for a version that isn't served", n)
 				}
-
 				return ""
 			},
 		},
@@ -278,27 +227,16 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
 				r.mgr.Elect()
-
 				r.watchCRDs()
-
 				r.start("c", idle())
-
 				w := watchOf(k, &recorder{})
 				w.kind = partial(k)
-
 				r.watch("c", w)
-
 				r.api.Undefine(k)
 				pass(time.Minute)
-
-				before := len(r.api.Requests(watchtest.Of(k)))
-
-				pass(10 * time.Hour)
-
-				if n := len(r.api.Requests(watchtest.Of(k))) - before; n > 200 {
+				if n := requestsIn(10 * time.Hour, r.api, watchtest.Of(k)); n > 200 {
 					return fmt.Sprintf("%d requests in ten hours for a kind that's gone", n)
 				}
-
 				return ""
 			},
 		},
@@ -312,31 +250,23 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 			scenario: func(t *testing.T, r *rig) string {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
-
 				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 				defer lift()
-
 				infs := r.informers()
-
 				var took time.Duration
-
 				done := background(func() error {
 					var err error
-
 					took, err = timed(func() error {
 						return limited(t, time.Minute, func(ctx context.Context) error {
 							_, err := infs.GetInformer(ctx, k.New())
 							return err
 						})
 					})
-
 					return err
 				})
-
 				if err := r.api.AwaitOpen(t.Context(), watchtest.Of(k), 1); err != nil {
 					t.Fatal(err)
 				}
-
 				if err := infs.RemoveInformer(t.Context(), k.New()); err != nil {
 					t.Fatal(err)
 				}
@@ -344,13 +274,10 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 				// The informer notices before it gets its answer.
 				pass(time.Millisecond)
 				lift()
-
 				err := <-done
-
 				if took > 10*time.Second {
 					return fmt.Sprintf("GetInformer of a healthy kind took %s: %v", took, err)
 				}
-
 				return ""
 			},
 		},
@@ -363,7 +290,6 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 						return f
 					}
 				}
-
 				return ""
 			},
 		},
@@ -373,29 +299,18 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
 				r.api.Put(k.Object("one"), k)
-
 				r.watchCRDs()
-
 				r.reads(k, "one")
-
 				r.api.Undefine(k)
 				pass(time.Second)
-
 				err := limited(t, stuckFor, func(ctx context.Context) error { return r.read(ctx, k, "one") })
 				if err == nil {
 					t.Error("Get(...) of a kind that's gone: no error")
 				}
-
 				pass(time.Minute)
-
-				before := len(r.api.Requests(watchtest.Of(k)))
-
-				pass(time.Hour)
-
-				if n := len(r.api.Requests(watchtest.Of(k))) - before; n > 20 {
+				if n := requestsIn(time.Hour, r.api, watchtest.Of(k)); n > 20 {
 					return fmt.Sprintf("%d requests in an hour, after one read that failed: %v", n, err)
 				}
-
 				return ""
 			},
 		},
@@ -421,62 +336,46 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 func handlerOfRemoved(t *testing.T, r *rig, k watchtest.Kind) string {
 	t.Helper()
 	r.api.Define(k)
-
 	inf, err := r.infs.GetInformer(t.Context(), k.New())
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	r.remove(k)
-
 	rec := &recorder{}
-
 	reg, err := inf.AddEventHandler(rec.funcs())
 	if err != nil {
 		return ""
 	}
-
 	pass(time.Second)
 	r.api.Put(k.Object("one"), k)
 	pass(time.Minute)
-
 	if rec.count("create", "one") == 0 {
 		return "AddEventHandler returned no error, and an object that came later was not delivered"
 	}
-
 	if err := inf.RemoveEventHandler(reg); err != nil {
 		t.Errorf("RemoveEventHandler(...): %v", err)
 	}
-
 	return ""
 }
 
 // movedKind reports whether reads find objects of a kind that came back elsewhere.
 func movedKind(t *testing.T, r *rig, was, is watchtest.Kind) string {
 	t.Helper()
-
 	r.api.Define(was)
 	r.api.Put(was.Object("one"), was)
-
 	r.watchCRDs()
-
 	r.reads(was, "one")
-
 	r.api.Undefine(was)
 	pass(time.Second)
 	r.api.Define(is)
 	r.api.Put(is.Object("two"), is)
-
 	var err error
-
 	for range 10 {
 		if err = limited(t, stuckFor, func(ctx context.Context) error { return r.read(ctx, is, "two") }); err == nil {
 			return ""
 		}
-
 		pass(time.Minute)
 	}
-
 	return fmt.Sprintf("10 minutes after the kind came back: %v", err)
 }
 
@@ -491,22 +390,18 @@ func TestFact_DiscoveryHoldsUpReads(t *testing.T) {
 		read := background(func() error {
 			return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, watchtest.NewKind("Healthy"), "one") })
 		})
-
 		select {
 		case err := <-read:
 			t.Errorf("Get(...) didn't wait for the discovery of another kind: %v", err)
 		case <-time.After(500 * time.Millisecond):
 		}
-
 		slow()
 		<-read
 		<-done
 	})
-
 	inBubble(t, "Graft", func(t *testing.T) {
 		r := graft(t, watchtest.NewAPI())
 		slow, done := slowDiscovery(t, r)
-
 		if took, err := timed(func() error { return r.read(t.Context(), watchtest.NewKind("Healthy"), "one") }); err != nil || took > quick {
 			t.Errorf("Get(...) during the discovery of another kind: %v after %s", err, took)
 		}
@@ -514,13 +409,10 @@ func TestFact_DiscoveryHoldsUpReads(t *testing.T) {
 		// Nor does what has to be discovered, too.
 		other := watchtest.NewKind("Other")
 		r.api.Define(other)
-
 		if took, err := timed(func() error { return r.list(t.Context(), other) }); err != nil || took > 2*quick {
 			t.Errorf("List(...) of a new kind during the discovery of another: %v after %s", err, took)
 		}
-
 		slow()
-
 		if err := <-done; err != nil {
 			t.Errorf("Get(...) of the kind that was discovered slowly: %v", err)
 		}
@@ -530,23 +422,17 @@ func TestFact_DiscoveryHoldsUpReads(t *testing.T) {
 // slowDiscovery reads a kind whose discovery hangs until it is told not to.
 func slowDiscovery(t *testing.T, r *rig) (lift func(), done <-chan error) {
 	t.Helper()
-
 	slow, healthy := watchtest.NewKind("Slow"), watchtest.NewKind("Healthy")
 	r.api.Define(healthy)
 	r.api.Put(healthy.Object("one"), healthy)
-
 	r.reads(healthy, "one")
-
 	r.api.Define(slow)
 	r.api.Put(slow.Object("one"), slow)
-
 	lift = r.api.Inject(watchtest.DiscoveryOf(slow), watchtest.Hang())
 	t.Cleanup(lift)
-
 	done = background(func() error { return r.read(t.Context(), slow, "one") })
 	if err := r.api.AwaitOpen(t.Context(), watchtest.DiscoveryOf(slow), 1); err != nil {
 		t.Fatal(err)
 	}
-
 	return lift, done
 }

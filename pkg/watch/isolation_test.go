@@ -8,12 +8,9 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
@@ -23,7 +20,6 @@ import (
 // A kind in trouble delays no calls but those for it.
 func TestTroubleStaysWithItsKind(t *testing.T) {
 	k := watchtest.NewKind("Trouble")
-
 	cases := map[string]struct {
 		reason string
 		match  watchtest.Match
@@ -37,29 +33,22 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 		"Forbidden":        {"We may not list the kind.", watchtest.Of(k), watchtest.Status(http.StatusForbidden)},
 		"Broken":           {"The API server fails.", watchtest.Of(k), watchtest.Status(http.StatusInternalServerError)},
 	}
-
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			healthy, fresh := watchtest.NewKind("Healthy"), watchtest.NewKind("Fresh")
 			api := watchtest.NewAPI(k, healthy, fresh)
 			api.Put(healthy.Object("one"), healthy)
-
 			r := graft(t, api)
 			r.mgr.Elect()
 			r.start("troubled", idle())
 			r.start("healthy", idle())
-
 			r.watch("healthy", watchOf(healthy, &recorder{}))
-
 			lift := api.Inject(tc.match, tc.fault)
 			defer lift()
-
 			ctx, cancel := context.WithCancel(t.Context())
 			started := background(func() error { return r.StartWatches(ctx, "troubled", watchOf(k, &recorder{})) })
 			read := background(func() error { return r.read(ctx, k, "one") })
-
 			pass(time.Millisecond)
-
 			calls := []struct {
 				name string
 				fn   func() error
@@ -75,17 +64,14 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 				{"Stop", func() error { return r.Stop(t.Context(), "other") }},
 				{"StopOfItsOwn", func() error { return r.Stop(t.Context(), "troubled") }},
 			}
-
 			for _, c := range calls {
 				if took, err := timed(c.fn); err != nil || took > quick {
 					t.Errorf("\n%s\n%s: %v after %s", tc.reason, c.name, err, took)
 				}
 			}
-
 			if err := <-started; err == nil && name != "SlowDiscovery" {
 				t.Errorf("\n%s\nStartWatches(...) of the kind: no error", tc.reason)
 			}
-
 			cancel()
 			<-read
 		})
@@ -95,7 +81,6 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 // No call outlives its context by more than 100 ms, whatever doesn't answer.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	const patience = 50 * time.Millisecond
-
 	k := watchtest.NewKind("Widget")
 
 	// Each gets a rig with an API that answers nothing, and a running controller
@@ -126,19 +111,15 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		},
 		"CachedClient": func(ctx context.Context, r *rig) error { return r.ours.GetCached().Get(ctx, k.Key("one"), k.New()) },
 	}
-
 	for name, call := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			busy := watchtest.NewKind("Busy")
 			api := watchtest.NewAPI(k, busy)
 			api.Put(busy.Object("one"), busy)
-
 			r := graft(t, api)
 			r.mgr.Elect()
-
 			release := make(chan struct{})
 			t.Cleanup(func() { close(release) })
-
 			r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				<-release
 				return reconcile.Result{}, nil
@@ -151,23 +132,18 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 					<-release
 				}
 			}}
-
 			r.watch("c", watchOf(busy, rec))
-
 			pass(time.Millisecond)
 			api.Put(busy.Object("two"), busy)
 			pass(time.Millisecond)
-
 			thaw := api.Freeze()
 			defer thaw()
-
 			took, err := timed(func() error {
 				return limited(t, patience, func(ctx context.Context) error { return call(ctx, r) })
 			})
 			if took > patience+quick {
 				t.Errorf("took %s with a context of %s: %v", took, patience, err)
 			}
-
 			if err == nil && name != "IndexField" {
 				t.Error("no error, though nothing answers")
 			}
@@ -178,7 +154,6 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 // In a batch each watch succeeds or fails on its own, with a typed error.
 func TestEachWatchHasItsOwnError(t *testing.T) {
 	k := watchtest.NewKind("Trouble")
-
 	cases := map[string]struct {
 		reason string
 		match  watchtest.Match
@@ -218,42 +193,32 @@ func TestEachWatchHasItsOwnError(t *testing.T) {
 			match:  watchtest.Of(k), fault: watchtest.TooManyRequests(0), want: watch.ErrUnreachable,
 		},
 	}
-
 	reasons := []error{watch.ErrNoSuchKind, watch.ErrForbidden, watch.ErrNotWatchable, watch.ErrNotSynced, watch.ErrUnreachable}
-
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI(k)
 			specs := []spec{watchOf(k, &recorder{})}
 			recs := make([]*recorder, 5)
-
 			for i := range recs {
 				h := watchtest.NewKind(fmt.Sprintf("Healthy%d", i))
 				api.Define(h)
 				api.Put(h.Object("one"), h)
-
 				recs[i] = &recorder{}
 				specs = append(specs, watchOf(h, recs[i]))
 			}
-
 			defer api.Inject(tc.match, tc.fault)()
-
 			r := running(t, api)
-
 			err := limited(t, 5*time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", specs...) })
 			for _, reason := range reasons {
 				if got, want := errors.Is(err, reason), errors.Is(tc.want, reason); got != want {
 					t.Errorf("\n%s\nerrors.Is(%v, %v): got %t, want %t", tc.reason, err, reason, got, want)
 				}
 			}
-
 			var ke *watch.KindError
 			if !errors.As(err, &ke) || ke.GVK != k.GVK {
 				t.Errorf("\n%s\nthe error doesn't say which kind: %v", tc.reason, err)
 			}
-
 			pass(time.Millisecond)
-
 			for i, rec := range recs {
 				if n := rec.count("create", "one"); n != 1 {
 					t.Errorf("\n%s\nhealthy kind %d got %d events", tc.reason, i, n)
@@ -267,7 +232,6 @@ func TestEachWatchHasItsOwnError(t *testing.T) {
 // would take the object for deleted.
 func TestNoSuchKindIsntNotFound(t *testing.T) {
 	k := watchtest.NewKind("Widget")
-
 	cases := map[string]struct {
 		reason  string
 		trouble func(api *watchtest.API) (heal func())
@@ -283,45 +247,36 @@ func TestNoSuchKindIsntNotFound(t *testing.T) {
 			return api.Inject(watchtest.Of(k), watchtest.Status(http.StatusNotFound))
 		}},
 	}
-
 	for name, tc := range cases {
 		for crds, mode := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
 			for active, when := range map[bool]string{true: "Active", false: "New"} {
 				inBubble(t, name+"/"+mode+"/"+when, func(t *testing.T) {
 					api := watchtest.NewAPI(k)
 					api.Put(k.Object("one"), k)
-
 					r := graft(t, api)
 					r.mgr.Elect()
-
 					if crds {
 						r.watchCRDs()
 					}
-
 					if active {
 						r.reads(k, "one")
 					}
-
 					defer tc.trouble(api)()
-
 					api.Disconnect(watchtest.Of(k))
 
 					// While it happens, and whenever one asks later.
 					for _, d := range []time.Duration{0, time.Millisecond, time.Second, 10 * time.Second, 20 * time.Minute} {
 						pass(d)
-
 						err := limited(t, 50*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, k, "one") })
 
 						// With its definition the object did go. That may be seen first.
 						if kerrors.IsNotFound(err) && (name != "Undefined" || errors.Is(err, watch.ErrNoSuchKind)) {
 							t.Errorf("\n%s\nafter %s it looks as if the object was gone: %v", tc.reason, d, err)
 						}
-
 						if got, want := meta.IsNoMatchError(err), errors.Is(err, watch.ErrNoSuchKind); got != want {
 							t.Errorf("\n%s\nafter %s IsNoMatchError is %t, want %t: %v", tc.reason, d, got, want, err)
 						}
 					}
-
 					if err := limited(t, time.Second, func(ctx context.Context) error { return r.read(ctx, k, "one") }); !errors.Is(err, watch.ErrNoSuchKind) {
 						t.Errorf("\n%s\nGet(...): got %v, want %v", tc.reason, err, watch.ErrNoSuchKind)
 					}
@@ -329,65 +284,4 @@ func TestNoSuchKindIsntNotFound(t *testing.T) {
 			}
 		}
 	}
-}
-
-// An unknown type isn't in any scheme.
-type unknown struct{ corev1.Pod }
-
-// Bad input is refused, with typed errors, and leaves nothing.
-func TestBadInput(t *testing.T) {
-	k := watchtest.NewKind("Widget")
-
-	var none *recorder
-
-	cases := map[string]struct {
-		reason string
-		spec   spec
-		want   error
-	}{
-		"NilHandler":        {"A watch without a handler is of no use.", spec{kind: k.New(), typ: "x"}, watch.ErrInvalidWatch},
-		"NilPointerHandler": {"A nil pointer is no handler either.", spec{kind: k.New(), typ: "x", handler: none}, watch.ErrInvalidWatch},
-		"NilObject":         {"A watch must be of something.", spec{typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
-		"NoKind":            {"An unstructured object has a kind only if it says so.", spec{kind: watchtest.Kind{GVK: schema.GroupVersionKind{}}.New(), typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
-		"UnknownType":       {"A type has a kind only if the scheme says so.", spec{kind: &unknown{}, typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
-		"NilPredicate":      {"A predicate that isn't there lets nothing pass.", spec{kind: k.New(), typ: "x", handler: &recorder{}, preds: []predicate.Predicate{nil}}, watch.ErrInvalidWatch},
-	}
-
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			r := running(t, watchtest.NewAPI(k))
-
-			rec := &recorder{}
-
-			err := r.StartWatches(t.Context(), "c", tc.spec, watchOf(k, rec))
-			if !errors.Is(err, tc.want) {
-				t.Errorf("\n%s\nStartWatches(...): got %v, want %v", tc.reason, err, tc.want)
-			}
-
-			ids, err := r.GetWatches("c")
-			if err != nil || len(ids) != 1 {
-				t.Errorf("\n%s\nGetWatches(...): %v, %v; want the valid one", tc.reason, ids, err)
-			}
-		})
-	}
-}
-
-func TestNotRunning(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := graft(t, watchtest.NewAPI())
-		want := `controller "c" is not running`
-
-		_, get := r.GetWatches("c")
-		_, stop := r.StopWatches(t.Context(), "c")
-
-		for name, err := range map[string]error{
-			"StartWatches": r.StartWatches(t.Context(), "c"),
-			"StopWatches":  stop,
-			"GetWatches":   get,
-		} {
-			if err == nil || err.Error() != want {
-				t.Errorf("%s(...): got %v, want %s", name, err, want)
-			}
-		}
-	})
 }

@@ -15,12 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Defaults of a cache.
-const (
-	defaultLinger     = 30 * time.Second
-	defaultReadLinger = 10 * time.Minute
-)
-
 // A kindSet is all the kinds of a cache. Its mutex guards the maps, and is never
 // held across anything that waits. A kind's mutex may be taken while it is held,
 // not the other way round.
@@ -45,8 +39,8 @@ func newKindSet() *kindSet {
 		random:     rand.Float64,
 		delivered:  prometheus.NewCounter(prometheus.CounterOpts{Name: "graft_watch_events_delivered_total", Help: "Events that were delivered to handlers."}),
 		counts:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "graft_watch_failures_total", Help: "How often a kind couldn't be watched."}, []string{"reason"}),
-		linger:     defaultLinger,
-		readLinger: defaultReadLinger,
+		linger:     30 * time.Second,
+		readLinger: 10 * time.Minute,
 		starting:   make(chan struct{}),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())

@@ -17,7 +17,6 @@ import (
 // controller-runtime's own cache.
 func baseline(t *testing.T, api *watchtest.API) *rig {
 	t.Helper()
-
 	return newBaseline(t, api, api.Config(), func() rwLock { return &waitLock{} })
 }
 
@@ -25,20 +24,16 @@ func baseline(t *testing.T, api *watchtest.API) *rig {
 // a bubble.
 func realBaseline(t *testing.T, api *watchtest.API) *rig {
 	t.Helper()
-
 	return newBaseline(t, api, api.Config(), func() rwLock { return &sync.RWMutex{} })
 }
 
 func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock func() rwLock) *rig {
 	t.Helper()
-
 	ca := plainCache(t, cfg)
 	startCache(t, ca)
-
 	if !ca.WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache doesn't start")
 	}
-
 	infs := newBaselineCache(ca, scheme(), newLock())
 	r := &rig{
 		t: t, api: api, infs: infs, reader: infs,
@@ -49,47 +44,38 @@ func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock fun
 
 	// Controllers that wait for an election would wait for ever.
 	t.Cleanup(r.mgr.Elect)
-
 	return r
 }
 
 // plainCache is controller-runtime's cache with its own mapper.
 func plainCache(t *testing.T, cfg *rest.Config, o ...func(*cache.Options)) cache.Cache {
 	t.Helper()
-
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	t.Cleanup(h.CloseIdleConnections)
-
 	m, err := apiutil.NewDynamicRESTMapper(cfg, h)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	opts := cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m}
 	for _, fn := range o {
 		fn(&opts)
 	}
-
 	ca, err := cache.New(cfg, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return ca
 }
 
 // start a controller, and stop it when the test ends.
 func (r *rig) start(name string, o startOptions) {
 	r.t.Helper()
-
 	if err := r.Start(name, o); err != nil {
 		r.t.Fatalf("Start(%q): %v", name, err)
 	}
-
 	r.t.Cleanup(func() {
 		// The baseline may fail to, or have nothing to stop. Its controllers end when
 		// their queues do.
@@ -113,7 +99,6 @@ func (r *rig) informers() cache.Informers {
 	if c, ok := r.infs.(*baselineCache); ok {
 		return c.Cache
 	}
-
 	return r.infs
 }
 

@@ -24,7 +24,6 @@ func TestDiscoveryResolver(t *testing.T) {
 	widget := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"}
 	all := metav1.Verbs{"create", "get", "list", "watch"}
 	notWatchable := func(err error) bool { return errors.Is(err, ErrNotWatchable) }
-
 	cases := map[string]struct {
 		reason string
 		gvk    schema.GroupVersionKind
@@ -93,7 +92,6 @@ func TestDiscoveryResolver(t *testing.T) {
 			err:    kerrors.IsNotFound,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -102,33 +100,26 @@ func TestDiscoveryResolver(t *testing.T) {
 					http.NotFound(w, r)
 					return
 				}
-
 				w.Header().Set("Content-Type", "application/json")
-
 				if err := json.NewEncoder(w).Encode(metav1.APIResourceList{APIResources: rs}); err != nil {
 					t.Error(err)
 				}
 			}))
 			defer s.Close()
-
 			r, err := newDiscoveryResolver(&rest.Config{Host: s.URL}, s.Client())
 			if err != nil {
 				t.Fatal(err)
 			}
-
 			m, err := r.resolve(t.Context(), tc.gvk)
 			if tc.err != nil {
 				if !tc.err(err) {
 					t.Errorf("\n%s\nresolve(...): %v, %v", tc.reason, m, err)
 				}
-
 				return
 			}
-
 			if err != nil {
 				t.Fatalf("\n%s\nresolve(...): %v", tc.reason, err)
 			}
-
 			want := &meta.RESTMapping{Resource: tc.gvk.GroupVersion().WithResource(tc.want), GroupVersionKind: tc.gvk, Scope: m.Scope}
 			if diff := cmp.Diff(want, m, cmp.Comparer(func(a, b meta.RESTScope) bool { return a.Name() == b.Name() })); diff != "" || m.Scope.Name() != tc.scope {
 				t.Errorf("\n%s\nin scope %s, want %s; -want, +got:\n%s", tc.reason, m.Scope.Name(), tc.scope, diff)
@@ -143,31 +134,24 @@ func TestLookUps_AreFresh(t *testing.T) {
 		first, second := watchtest.NewKind("First"), watchtest.NewKind("Second")
 		second.GVK.Group = first.GVK.Group
 		api := watchtest.NewAPI(first)
-
 		hc, err := rest.HTTPClientFor(api.Config())
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		res, err := newDiscoveryResolver(api.Config(), hc)
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		resolve := func(ctx context.Context, gvk schema.GroupVersionKind) <-chan error {
 			ch := make(chan error, 1)
-
 			go func() {
 				_, err := res.resolve(ctx, gvk)
 				ch <- err
 			}()
-
 			return ch
 		}
-
 		lift := api.Inject(watchtest.DiscoveryOf(first), watchtest.Delay(time.Second))
 		early := resolve(t.Context(), first.GVK)
-
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		lift()
@@ -175,21 +159,16 @@ func TestLookUps_AreFresh(t *testing.T) {
 		// One that gives up takes none of those with it that wait for the same answer.
 		gone, cancel := context.WithCancel(t.Context())
 		given := resolve(gone, second.GVK)
-
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		api.Define(second)
-
 		late := resolve(t.Context(), second.GVK)
-
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		cancel()
-
 		if err := <-given; !errors.Is(err, context.Canceled) {
 			t.Errorf("resolve(...) with a context that ended: %v", err)
 		}
-
 		if err := errors.Join(<-early, <-late); err != nil {
 			t.Errorf("resolve(...) of kinds that are served: %v", err)
 		}

@@ -154,12 +154,9 @@ func (e *EventHandler) handle(d delivery) {
 
 var _ source.Source = &StoppableSource{}
 
-// A StoppableSource is a source of events that can be stopped. It may be started
-// and stopped at any time, also at once; a source that was stopped before it was
-// started never starts.
-//
-// The engine doesn't use it: its watches follow a kind through all informers
-// that it has. It is here for code that made sources of its own.
+// A StoppableSource is a source of events that can be stopped, also before it is
+// started: then it never starts. The engine doesn't use it, since its watches follow a
+// kind through all its informers. It is here for code that made sources of its own.
 type StoppableSource struct {
 	inf        cache.Informer
 	handler    handler.EventHandler
