@@ -10,18 +10,17 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
-
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	kcache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -351,4 +350,26 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Calls with an object whose kind isn't known fail, and look nothing up.
+func TestCalls_WithAnUnknownType(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := graft(t, watchtest.NewAPI())
+		_, get := r.infs.GetInformer(t.Context(), &unknown{})
+		for name, err := range map[string]error{
+			"Get":            r.reader.Get(t.Context(), client.ObjectKey{Name: "one"}, &unknown{}),
+			"List":           r.reader.List(t.Context(), &unknownList{}),
+			"GetInformer":    get,
+			"RemoveInformer": r.infs.RemoveInformer(t.Context(), &unknown{}),
+			"IndexField":     r.infs.IndexField(t.Context(), &unknown{}, "x", nil),
+		} {
+			if err == nil {
+				t.Errorf("%s(...): no error", name)
+			}
+		}
+		if n := len(r.ours.Snapshot().Kinds); n > 0 {
+			t.Errorf("%d kinds are looked up", n)
+		}
+	})
 }

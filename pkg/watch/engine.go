@@ -16,6 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
+const (
+	drainTimeout = 10 * time.Second // For handlers and reconciles that run when they are stopped.
+	syncTimeout  = time.Minute      // For informers. Those that take longer still sync.
+)
+
 // A ControllerEngine starts and stops controllers and their watches. All its
 // methods are safe for concurrent use. None holds a lock while it waits, and none
 // outlives its context by more than a moment.
@@ -30,8 +35,6 @@ type ControllerEngine struct {
 	serviceAccount string
 	log            logging.Logger
 	metrics        Metrics
-	drainTimeout   time.Duration
-	syncTimeout    time.Duration
 
 	// requests counts calls to StartWatches: see controllerWatch.requested.
 	requests atomic.Uint64
@@ -92,18 +95,6 @@ func WithServiceAccount(serviceAccount string) ControllerEngineOption {
 	return func(e *ControllerEngine) { e.serviceAccount = serviceAccount }
 }
 
-// WithDrainTimeout sets how long Stop and StopWatches wait for handlers and
-// reconciles that run, if their context lets them; 10 seconds by default.
-func WithDrainTimeout(d time.Duration) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.drainTimeout = d }
-}
-
-// WithSyncTimeout sets how long StartWatches waits for informers to sync, if its
-// context lets it; a minute by default. What isn't synced by then still syncs.
-func WithSyncTimeout(d time.Duration) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.syncTimeout = d }
-}
-
 // New returns an engine for a manager's controllers. They read with the cached
 // client c, and with nc where the cache may be too old. The informers should come
 // from NewCache, and be what c reads from. Others work, with what they bring: see
@@ -120,8 +111,6 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		serviceAccount: "crossplane",
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
-		drainTimeout:   10 * time.Second,
-		syncTimeout:    time.Minute,
 		controllers:    make(map[string]*incarnation),
 		ending:         make(map[string]<-chan struct{}),
 	}
@@ -307,9 +296,9 @@ func (e *ControllerEngine) stopWatch(c *incarnation, w *controllerWatch) {
 }
 
 // Stop a controller and its watches, and wait until none of its handlers and
-// reconciles run any more; they get a context that has ended. It waits no longer
-// than the context and the engine's drain timeout say: then the error matches
-// ErrNotDrained, and the controller is still stopped. A controller that
+// reconciles run any more; they get a context that has ended. It waits until its
+// context ends, at most 10 seconds: then the error matches
+// ErrNotDrained, and the controller is stopped. A controller that
 // is started again under the name waits until this one has ended. Called from
 // a reconcile or handler of the controller, Stop can't wait for it, and doesn't.
 //
@@ -339,12 +328,12 @@ func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	if within {
 		return nil
 	}
-	return errors.Wrapf(e.drain(ctx, done), "cannot wait for controller %q", name)
+	return errors.Wrapf(drain(ctx, done), "cannot wait for controller %q", name)
 }
 
 // drain waits until a channel, which may be nil, is closed.
-func (e *ControllerEngine) drain(ctx context.Context, ch <-chan struct{}) error {
-	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
+func drain(ctx context.Context, ch <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	if err := await(ctx, ch); err != nil {
 		return errors.Join(ErrNotDrained, err)
@@ -398,7 +387,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		started = append(started, w)
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, e.syncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
 	for _, w := range started {
@@ -529,7 +518,7 @@ func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *incarnation, id
 	}
 
 	from, _ := ctx.Value(sinkKey{}).(*controllerWatch)
-	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	var errs []error
 	for w, ch := range running {

@@ -9,16 +9,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -142,8 +141,11 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	}
 }
 
-// An unknown type isn't in any scheme.
-type unknown struct{ corev1.Pod }
+// Types that aren't in any scheme.
+type (
+	unknown     struct{ corev1.Pod }
+	unknownList struct{ corev1.PodList }
+)
 
 // Bad input is refused, with typed errors, and leaves nothing.
 func TestBadInput(t *testing.T) {

@@ -215,7 +215,7 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 				r.watch("c", watchOf(k, &recorder{}))
 				r.api.Unserve(k)
 				pass(time.Minute)
-				if n := requestsIn(10 * time.Hour, r.api, watchtest.Of(k)); n > 200 {
+				if n := requestsIn(10*time.Hour, r.api, watchtest.Of(k)); n > 200 {
 					return fmt.Sprintf("%d requests in ten hours for a version that isn't served", n)
 				}
 				return ""
@@ -234,7 +234,7 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 				r.watch("c", w)
 				r.api.Undefine(k)
 				pass(time.Minute)
-				if n := requestsIn(10 * time.Hour, r.api, watchtest.Of(k)); n > 200 {
+				if n := requestsIn(10*time.Hour, r.api, watchtest.Of(k)); n > 200 {
 					return fmt.Sprintf("%d requests in ten hours for a kind that's gone", n)
 				}
 				return ""
