@@ -50,12 +50,12 @@ func TestDocumentation(t *testing.T) {
 			tested: []string{"./internal/controller/apiextensions/claim", "./internal/controller/apiextensions/composite/..."},
 		},
 		"Watch": {
-			reason: "The engine can be exchanged, and nobody who uses it notices.",
+			reason: "The engine can be exchanged, and its callers stay as they are.",
 			docs:   []string{watch},
 			tested: changed(),
 		},
 		"Both": {
-			reason: "One doesn't get into the way of the other.",
+			reason: "Both work together.",
 			docs:   []string{deletion, watch},
 		},
 	}

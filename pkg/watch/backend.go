@@ -204,7 +204,7 @@ func (h *health) set(fn func()) {
 func (h *health) failed(err error) {
 	h.set(func() {
 		for _, p := range h.parts {
-			if p.listErr != nil && errors.Is(err, p.listErr) || p.watchErr != nil && errors.Is(err, p.watchErr) {
+			if errors.Is(err, p.listErr) || errors.Is(err, p.watchErr) {
 				return
 			}
 		}

@@ -3,15 +3,12 @@ package watch_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -52,13 +49,13 @@ func ours() benchSide              { return benchSide{"Graft", benchGraft} }
 // benchGraft is our engine on our cache.
 func benchGraft(b *testing.B, api *watchtest.API, co ...watch.CacheOption) *benchRig {
 	b.Helper()
-	cfg := api.Config()
-	ca, err := watch.NewCache(cfg, cache.Options{Scheme: scheme(), HTTPClient: benchHTTP(b, cfg)}, co...)
+	ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()}, co...)
 	if err != nil {
 		b.Fatal(err)
 	}
-	startBenchCache(b, ca)
-	mgr := watchtest.NewManager(cfg, scheme())
+	startCache(b, ca)
+	ca.WaitForCacheSync(b.Context())
+	mgr := watchtest.NewManager(api.Config(), scheme())
 	e := watch.New(mgr, ca, nil, nil)
 	b.Cleanup(func() { _ = stopAll(context.Background(), e) })
 	return &benchRig{api: api, mgr: mgr, reader: ca, informers: ca, engine: graftEngine{e}, ours: e}
@@ -67,18 +64,10 @@ func benchGraft(b *testing.B, api *watchtest.API, co ...watch.CacheOption) *benc
 // benchPlain is controller-runtime's cache.
 func benchPlain(b *testing.B, api *watchtest.API, _ ...watch.CacheOption) *benchRig {
 	b.Helper()
-	cfg := api.Config()
-	h := benchHTTP(b, cfg)
-	m, err := apiutil.NewDynamicRESTMapper(cfg, h)
-	if err != nil {
-		b.Fatal(err)
-	}
-	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m})
-	if err != nil {
-		b.Fatal(err)
-	}
-	startBenchCache(b, ca)
-	return &benchRig{api: api, mgr: watchtest.NewManager(cfg, scheme()), reader: ca, informers: ca}
+	ca := plainCache(b, api.Config())
+	startCache(b, ca)
+	ca.WaitForCacheSync(b.Context())
+	return &benchRig{api: api, mgr: watchtest.NewManager(api.Config(), scheme()), reader: ca, informers: ca}
 }
 
 // benchBaseline is an engine of the shape that ours replaces, on
@@ -97,28 +86,6 @@ func benchBaseline(b *testing.B, api *watchtest.API, _ ...watch.CacheOption) *be
 		r.mgr.Elect()
 	})
 	return r
-}
-
-func benchHTTP(b *testing.B, cfg *rest.Config) *http.Client {
-	b.Helper()
-	h, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return h
-}
-
-func startBenchCache(b *testing.B, c cache.Cache) {
-	b.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := background(func() error { return c.Start(ctx) })
-	b.Cleanup(func() {
-		cancel()
-		<-done
-	})
-	if !c.WaitForCacheSync(context.Background()) {
-		b.Fatal("the cache doesn't start")
-	}
 }
 
 // benchController is the name of the only controller there is.

@@ -76,11 +76,15 @@ func TestNew_NeedsLittleOfAManager(t *testing.T) {
 	})
 }
 
-// nothing is what foreign code returns that has neither an answer nor an error.
-type nothing struct{ watch.TrackingInformers }
+// nothing is informers of foreign code, which returns none, and an error or not.
+type nothing struct {
+	watch.TrackingInformers
 
-func (nothing) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	return nil, nil
+	err error
+}
+
+func (n nothing) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return nil, n.err
 }
 
 func (nothing) ActiveInformers() []schema.GroupVersionKind { return nil }
@@ -89,28 +93,36 @@ func (nothing) ActiveInformers() []schema.GroupVersionKind { return nil }
 // process.
 func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	k := watchtest.NewKind("Widget")
+	boom := errors.New("boom")
+	start := func(t *testing.T, api *watchtest.API, infs nothing) error {
+		t.Helper()
+		mgr := watchtest.NewManager(api.Config(), scheme())
+		mgr.Elect()
+		e := watch.New(mgr, infs, nil, nil)
+		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = stopAll(context.Background(), e)
+			pass(time.Hour)
+		})
+		return limited(t, time.Second, func(ctx context.Context) error {
+			return e.StartWatches(ctx, "c", watch.WatchFor(k.New(), "x", &recorder{}))
+		})
+	}
 	cases := map[string]struct {
 		reason string
 		do     func(t *testing.T, api *watchtest.API) error
+		want   error // Nil is any.
 	}{
 		"Informer": {
 			reason: "Informers that aren't ours.",
-			do: func(t *testing.T, api *watchtest.API) error {
-				t.Helper()
-				mgr := watchtest.NewManager(api.Config(), scheme())
-				mgr.Elect()
-				e := watch.New(mgr, nothing{}, nil, nil)
-				if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() {
-					_ = stopAll(context.Background(), e)
-					pass(time.Hour)
-				})
-				return limited(t, time.Second, func(ctx context.Context) error {
-					return e.StartWatches(ctx, "c", watch.WatchFor(k.New(), "x", &recorder{}))
-				})
-			},
+			do:     func(t *testing.T, api *watchtest.API) error { t.Helper(); return start(t, api, nothing{}) },
+		},
+		"InformerError": {
+			reason: "Their error is the cause.",
+			do:     func(t *testing.T, api *watchtest.API) error { t.Helper(); return start(t, api, nothing{err: boom}) },
+			want:   boom,
 		},
 		"Controller": {
 			reason: "What makes controllers.",
@@ -133,8 +145,8 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			if err := tc.do(t, watchtest.NewAPI(k)); err == nil {
-				t.Errorf("\n%s\nno error", tc.reason)
+			if err := tc.do(t, watchtest.NewAPI(k)); err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+				t.Errorf("\n%s\ngot error %v, want %v", tc.reason, err, tc.want)
 			}
 			pass(time.Minute)
 		})

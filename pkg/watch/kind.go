@@ -652,7 +652,7 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened, due bool) (stay bo
 	switch {
 	case k.gone:
 		return false, err
-	case err == nil && m != nil && k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
+	case err == nil && k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
 		return false, nil
 	}
 	o.epoch = k.noted

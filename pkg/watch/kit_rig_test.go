@@ -48,7 +48,7 @@ func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock fun
 }
 
 // plainCache is controller-runtime's cache with its own mapper.
-func plainCache(t *testing.T, cfg *rest.Config, o ...func(*cache.Options)) cache.Cache {
+func plainCache(t testing.TB, cfg *rest.Config, o ...func(*cache.Options)) cache.Cache {
 	t.Helper()
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {

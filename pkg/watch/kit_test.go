@@ -366,7 +366,7 @@ func (o *overlap) result() (most, running int) {
 }
 
 // startCache starts a cache, and stops it when the test ends.
-func startCache(t *testing.T, c cache.Cache) {
+func startCache(t testing.TB, c cache.Cache) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := background(func() error { return c.Start(ctx) })
