@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -297,6 +298,27 @@ func TestIndexes_OfKindsThatWent(t *testing.T) {
 		l := k.NewList()
 		if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": "one"}); err != nil || len(l.Items) != 1 {
 			t.Errorf("List(...) by index after the kind came back: %d objects, %v", len(l.Items), err)
+		}
+	})
+}
+
+// A second index on a field is refused, as by controller-runtime's cache, once the first
+// may have been used.
+func TestIndexes_OnOneFieldConflict(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _, k := withOne(t)
+		index := func(field string) error {
+			return r.infs.IndexField(t.Context(), k.New(), field, func(client.Object) []string { return []string{field} })
+		}
+		if err := errors.Join(index("x"), index("y")); err != nil {
+			t.Errorf("IndexField(...) of two fields: %v", err)
+		}
+		if err := index("x"); err == nil {
+			t.Error("IndexField(...) of a field that has an index: no error")
+		}
+		l := k.NewList()
+		if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": "x"}); err != nil || len(l.Items) != 1 {
+			t.Errorf("List(...) by the first index: %d objects, %v", len(l.Items), err)
 		}
 	})
 }
