@@ -52,9 +52,8 @@ type kindID struct {
 	as representation
 }
 
-// exampleOf returns an object that informers know how to handle: they take plain
-// unstructured objects, none of the types that are made from them. It is a copy,
-// since it outlives the call.
+// exampleOf returns a copy of an object that informers can handle: of unstructured ones
+// they take the plain type only.
 func exampleOf(id kindID, o client.Object) client.Object {
 	switch id.as {
 	case unstructured:
@@ -114,9 +113,8 @@ type opening struct {
 	obj     client.Object
 	mapping *meta.RESTMapping
 
-	// changed is called when the informer's health, or whether it can sync, may
-	// have changed, and relisted when it lists again after it watched: what it
-	// lists may be another kind's by now.
+	// changed is called when the informer's health may have changed, and relisted when
+	// it lists again after it watched: what it lists may be another kind's by now.
 	changed, relisted func()
 }
 

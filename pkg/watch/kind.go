@@ -51,24 +51,14 @@ const (
 )
 
 const (
-	firstBackoff = time.Second
-	lastBackoff  = time.Minute
+	firstBackoff   = time.Second
+	lastBackoff    = time.Minute
+	goneBackoff    = 2 * time.Minute  // Of a missing kind while CRDs are watched: it may not need one.
+	deletedBackoff = 10 * time.Minute // Of one that was gone right after its CRD was deleted.
+	backoffSpread  = 0.2              // Keeps kinds that failed together from being tried together.
 
-	// While CRDs are watched a kind that doesn't exist is looked up only in case
-	// that it isn't defined by a CRD.
-	goneBackoff = 2 * time.Minute
-
-	// A kind that the API server said not to serve right after its CRD was deleted
-	// is looked up only in case that it comes back without a CRD.
-	deletedBackoff = 10 * time.Minute
-
-	// By how much a backoff may be longer, so that kinds that failed together aren't
-	// all tried again together.
-	backoffSpread = 0.2
-
-	// How often the mapping of a kind that works is looked up, in case that it
-	// changed and neither a CRD nor a list says so. Kinds of one group and version
-	// share these look-ups, since all do it at the same time.
+	// How often a kind that works is looked up, in case that neither a CRD nor a list
+	// says that it changed. All do it at the same time, so that look-ups are shared.
 	lookUpEvery = 15 * time.Minute
 
 	// How long an informer may take to sync before that is an error.
@@ -78,12 +68,11 @@ const (
 	// it is the same as before.
 	wellFor = 10 * time.Minute
 
-	// How exactly it is known when a kind was read last: this part of how long
-	// reads keep it. Reads that come close together then don't write.
+	// Reads note their time only if it is later by this part of how long they keep a
+	// kind. So reads that come close together don't write.
 	readPrecision = 1.0 / 64
 
-	// Informers don't say when they have synced, so they are asked: often at first,
-	// to lose little time, then seldom.
+	// Informers don't say when they have synced, so they are asked.
 	firstPoll = time.Millisecond
 	lastPoll  = 100 * time.Millisecond
 )
@@ -128,9 +117,8 @@ func (h *host) defined(gk schema.GroupKind) bool {
 
 // A trackedKind is one informer, as its owners see it: they keep the kind while
 // informers come and go below it. It has one goroutine, run, which alone looks up
-// the mapping, opens and closes informers, and moves the state. All others raise
-// the epoch if what that goroutine knows may be wrong: then it looks the kind up
-// again. The mutex is never held across anything that waits.
+// the mapping, opens and closes informers, and moves the state. Others raise the
+// epoch: then it looks the kind up again. The mutex is never held across a wait.
 type trackedKind struct {
 	*host
 
@@ -392,7 +380,7 @@ func (k *trackedKind) wait(ctx context.Context) (*opened, error) {
 	}
 }
 
-// late says why a wait ended without a synced informer.
+// late returns why a wait ended without a synced informer.
 func (k *trackedKind) late(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -700,8 +688,8 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 }
 
 // recovers reports whether to look the kind up at once after an informer that had
-// synced was lost. It answered before, so either the kind doesn't exist any more or
-// it is served elsewhere. If that isn't so, again and again, it is a failure.
+// synced was lost: mostly its kind went, or is served elsewhere. If it is lost again and
+// again, that is a failure.
 func (k *trackedKind) recovers(syncedAt time.Time) bool {
 	if syncedAt.IsZero() {
 		return false
