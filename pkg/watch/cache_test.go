@@ -275,7 +275,7 @@ func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, api, k := withOne(t)
 		for i := range 100 {
-			r.reads(k, "one")
+			r.reads(k)
 			if n := len(api.Requests(watchtest.Of(k).Initial())); n != i+1 {
 				t.Fatalf("Get %d was answered by informer %d", i+1, n)
 			}

@@ -259,7 +259,7 @@ func TestNoSuchKindIsntNotFound(t *testing.T) {
 						r.watchCRDs()
 					}
 					if active {
-						r.reads(k, "one")
+						r.reads(k)
 					}
 					defer tc.trouble(api)()
 					api.Disconnect(watchtest.Of(k))

@@ -153,12 +153,12 @@ func running(t *testing.T, api *watchtest.API, co ...watch.CacheOption) *rig {
 }
 
 // withOne is a rig with a running controller, and a kind with one object.
-func withOne(t *testing.T, co ...watch.CacheOption) (*rig, *watchtest.API, watchtest.Kind) {
+func withOne(t *testing.T) (*rig, *watchtest.API, watchtest.Kind) {
 	t.Helper()
 	k := watchtest.NewKind("Widget")
 	api := watchtest.NewAPI(k)
 	api.Put(k.Object("one"), k)
-	return running(t, api, co...), api, k
+	return running(t, api), api, k
 }
 
 // requestsIn counts requests while time passes.

@@ -48,7 +48,7 @@ func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock fun
 }
 
 // plainCache is controller-runtime's cache with its own mapper.
-func plainCache(t testing.TB, cfg *rest.Config, o ...func(*cache.Options)) cache.Cache {
+func plainCache(t testing.TB, cfg *rest.Config) cache.Cache {
 	t.Helper()
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -59,11 +59,7 @@ func plainCache(t testing.TB, cfg *rest.Config, o ...func(*cache.Options)) cache
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m}
-	for _, fn := range o {
-		fn(&opts)
-	}
-	ca, err := cache.New(cfg, opts)
+	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,10 +130,10 @@ func (r *rig) watchCRDs() {
 	}
 }
 
-// reads an object of a kind that is healthy.
-func (r *rig) reads(k watchtest.Kind, name string) {
+// reads object one of a kind that is healthy.
+func (r *rig) reads(k watchtest.Kind) {
 	r.t.Helper()
-	if err := r.read(r.t.Context(), k, name); err != nil {
+	if err := r.read(r.t.Context(), k, "one"); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -124,7 +124,7 @@ func TestReadsKeepInformers(t *testing.T) {
 		api.Put(k.Object("one"), k)
 		r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithReadLinger(time.Minute)})
 		for range 100 {
-			r.reads(k, "one")
+			r.reads(k)
 			pass(50 * time.Second)
 		}
 		if n := len(api.Requests(watchtest.Of(k))); n != 1 {
@@ -216,7 +216,7 @@ func TestRemovedInformersArentKeptByReads(t *testing.T) {
 		api := watchtest.NewAPI(k)
 		api.Put(k.Object("one"), k)
 		r := graft(t, api)
-		r.reads(k, "one")
+		r.reads(k)
 		r.remove(k)
 		pass(time.Second)
 		if n := api.Open(watchtest.Of(k)); n != 0 {
