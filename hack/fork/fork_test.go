@@ -55,7 +55,7 @@ func TestDocumentation(t *testing.T) {
 			tested: changed(),
 		},
 		"Both": {
-			reason: "One doesn't get into the way of the other.",
+			reason: "Both work together.",
 			docs:   []string{deletion, watch},
 		},
 	}

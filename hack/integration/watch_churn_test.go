@@ -135,7 +135,7 @@ func TestWatchChurn(t *testing.T) {
 	c.settles(ctx, t)
 	c.strangers(t)
 
-	must(t, "Shutdown()", r.Shutdown(ctx))
+	must(t, "Stop()", r.stopAll(ctx))
 
 	for _, o := range c.controllers {
 		o.stopped()
@@ -601,7 +601,7 @@ func (a *actor) startWatches(ctx context.Context, d *rand.Rand) error {
 
 	maps.Copy(a.listeners, added)
 
-	for _, known := range []error{watch.ErrNotRunning, watch.ErrInvalidWatch, watch.ErrConflictingWatch, watch.ErrForbidden, watch.ErrShutDown} {
+	for _, known := range []error{watch.ErrNotRunning, watch.ErrInvalidWatch, watch.ErrConflictingWatch, watch.ErrForbidden} {
 		if errors.Is(err, known) {
 			return err
 		}

@@ -350,7 +350,7 @@ func newEngineRig(t *testing.T) *engineRig {
 
 	r.stop = func() error {
 		once.Do(func() {
-			stopped = r.Shutdown(context.WithoutCancel(t.Context()))
+			stopped = r.stopAll(context.WithoutCancel(t.Context()))
 
 			cancel()
 
@@ -367,6 +367,21 @@ func newEngineRig(t *testing.T) *engineRig {
 	must(t, "GarbageCollectCustomResourceInformers()", r.GarbageCollectCustomResourceInformers(ctx))
 
 	return r
+}
+
+// stopAll stops all controllers, at once.
+func (r *engineRig) stopAll(ctx context.Context) error {
+	cs := r.Snapshot().Controllers
+	errs := make([]error, len(cs))
+
+	var wg sync.WaitGroup
+	for i, c := range cs {
+		wg.Go(func() { errs[i] = r.Stop(ctx, c.Name) })
+	}
+
+	wg.Wait()
+
+	return errors.Join(errs...)
 }
 
 // A tally is of what an engine says it runs.

@@ -149,13 +149,11 @@ func TestMetricNames(t *testing.T) {
 	m := watch.NewPrometheusMetrics()
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(m)
-
 	m.ControllerStarted("c")
 	m.ControllerStopped("c")
 	m.WatchStarted("c", watch.WatchTypeClaim)
 	m.WatchStarted("c", watch.WatchTypeClaim)
 	m.WatchStopped("c", watch.WatchTypeClaim)
-
 	want := []string{
 		"engine_controllers_started_total controller=c 1",
 		"engine_controllers_stopped_total controller=c 1",
@@ -170,34 +168,27 @@ func TestMetricNames(t *testing.T) {
 // gather returns all metrics, one a line.
 func gather(t *testing.T, reg prometheus.Gatherer) []string {
 	t.Helper()
-
 	fs, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	var out []string
-
 	for _, f := range fs {
 		for _, m := range f.GetMetric() {
 			line := f.GetName()
 			for _, l := range m.GetLabel() {
 				line += " " + l.GetName() + "=" + l.GetValue()
 			}
-
 			v := m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			out = append(out, line+" "+strconv.FormatFloat(v, 'g', -1, 64))
 		}
 	}
-
 	slices.Sort(out)
-
 	return out
 }
 
 func TestSubjectAccessReviewErrorText(t *testing.T) {
 	inner := errors.New("boom")
-
 	cases := map[string]struct {
 		reason string
 		err    watch.SubjectAccessReviewError
@@ -218,13 +209,11 @@ func TestSubjectAccessReviewErrorText(t *testing.T) {
 			want: "u is not allowed to [get] resource pods/v1 in namespace ns: boom",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, tc.err.Error()); diff != "" {
 				t.Errorf("\n%s\nError(): -want, +got:\n%s", tc.reason, diff)
 			}
-
 			if got := errors.Is(tc.err, inner); got != (tc.err.Err != nil) {
 				t.Errorf("\n%s\nerrors.Is(...): %t", tc.reason, got)
 			}

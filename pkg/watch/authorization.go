@@ -7,7 +7,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	authv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -15,11 +14,11 @@ import (
 // a namespace, or in all if it is empty. If not, the error is a
 // SubjectAccessReviewError that says what is missing.
 func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.GroupVersionKind, namespace string) (bool, error) {
-	r, err := NewDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
+	r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
 	if err != nil {
 		return false, err
 	}
-	m, err := r.Resolve(ctx, gvk)
+	m, err := r.resolve(ctx, gvk)
 	if err != nil {
 		return false, errors.Wrapf(err, "no resource found for %q", gvk)
 	}
@@ -52,41 +51,24 @@ func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.Group
 }
 
 func (e *ControllerEngine) allowed(ctx context.Context, gvr schema.GroupVersionResource, namespace, verb string) (bool, error) {
-	review := &authv1.SelfSubjectAccessReview{
-		ObjectMeta: metav1.ObjectMeta{},
-		Spec: authv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authv1.ResourceAttributes{
-				Namespace: namespace,
-				Verb:      verb,
-				Group:     gvr.Group,
-				Version:   gvr.Version,
-				Resource:  gvr.Resource,
-			},
+	review := &authv1.SelfSubjectAccessReview{Spec: authv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource,
 		},
-	}
+	}}
 	if err := e.uncached.Create(ctx, review); err != nil {
 		return false, errors.Wrap(err, "cannot create self access review")
 	}
 	return review.Status.Allowed, nil
 }
 
-// A SubjectAccessReviewError says what an identity is not allowed to do.
+// A SubjectAccessReviewError says what a user is not allowed to do.
 type SubjectAccessReviewError struct {
-	// User who wants to act on the resource. A service account is written as
-	// "system:serviceaccount:{namespace}:{name}".
-	User string
-
-	// Resource that the user wants to act on.
-	Resource schema.GroupVersionResource
-
-	// Namespace of the resource; empty if it is cluster scoped.
-	Namespace string
-
-	// DeniedVerbs that the user needs and doesn't have.
+	User        string // A service account is "system:serviceaccount:{namespace}:{name}".
+	Resource    schema.GroupVersionResource
+	Namespace   string // Empty if the resource is cluster scoped.
 	DeniedVerbs []string
-
-	// Err is wrapped, if set.
-	Err error
+	Err         error // Is wrapped, if set.
 }
 
 // Error says which user is not allowed to do what.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net/http"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -53,9 +52,8 @@ type kindID struct {
 	as representation
 }
 
-// exampleOf returns an object that informers know how to handle: they take plain
-// unstructured objects, none of the types that are made from them. It is a copy,
-// since it outlives the call.
+// exampleOf returns a copy of an object that informers can handle: of unstructured ones
+// they take the plain type only.
 func exampleOf(id kindID, o client.Object) client.Object {
 	switch id.as {
 	case unstructured:
@@ -115,9 +113,8 @@ type opening struct {
 	obj     client.Object
 	mapping *meta.RESTMapping
 
-	// changed is called when the informer's health, or whether it can sync, may
-	// have changed, and relisted when it lists again after it watched: what it
-	// lists may be another kind's by now.
+	// changed is called when the informer's health may have changed, and relisted when
+	// it lists again after it watched: what it lists may be another kind's by now.
 	changed, relisted func()
 }
 
@@ -159,7 +156,7 @@ type opened struct {
 	// backend's back; zero if it can't be.
 	recheck time.Duration
 
-	// unstarted says that it won't sync until its cache is started by somebody else.
+	// unstarted says that it won't sync until its cache is started.
 	unstarted atomic.Bool
 
 	// epoch of the kind in which what the informer asks for was last looked up.
@@ -205,7 +202,7 @@ func (h *health) set(fn func()) {
 func (h *health) failed(err error) {
 	h.set(func() {
 		for _, p := range h.parts {
-			if p.listErr != nil && errors.Is(err, p.listErr) || p.watchErr != nil && errors.Is(err, p.watchErr) {
+			if errors.Is(err, p.listErr) || errors.Is(err, p.watchErr) {
 				return
 			}
 		}
@@ -218,10 +215,10 @@ func (h *health) failed(err error) {
 // it, whose mapping is known, no other kind's reads wait for that lock, and ending
 // the cache ends exactly that kind's informer.
 type cachePerKind struct {
-	cfg      *rest.Config
-	opts     cache.Options
-	resolver Resolver
-	timeout  time.Duration // Of a look-up, if the resolver has none of its own.
+	*discoveryResolver
+
+	cfg  *rest.Config
+	opts cache.Options
 
 	// run a function in a goroutine that is waited for.
 	run func(func())
@@ -229,8 +226,7 @@ type cachePerKind struct {
 
 // newCachePerKind returns a backend with copies of the options, so that a caller's
 // later changes have no effect, or the error that controller-runtime has for them.
-func newCachePerKind(cfg *rest.Config, opts cache.Options, hc *http.Client, r Resolver, timeout time.Duration) (*cachePerKind, error) {
-	opts.HTTPClient = hc
+func newCachePerKind(cfg *rest.Config, opts cache.Options, run func(func())) (*cachePerKind, error) {
 	opts.ReaderFailOnMissingInformer = false
 	opts.DefaultNamespaces = maps.Clone(opts.DefaultNamespaces)
 	opts.ByObject = maps.Clone(opts.ByObject)
@@ -251,43 +247,8 @@ func newCachePerKind(cfg *rest.Config, opts cache.Options, hc *http.Client, r Re
 	if _, err := cache.New(cfg, validated); err != nil {
 		return nil, errors.Wrap(err, "invalid cache options")
 	}
-	return &cachePerKind{cfg: cfg, opts: opts, resolver: r, timeout: timeout}, nil
-}
-
-func (b *cachePerKind) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	if _, ok := b.resolver.(*discoveryResolver); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, b.timeout)
-		defer cancel()
-	}
-	return detached(ctx, b.run, func() (*meta.RESTMapping, error) {
-		m, err := b.resolver.Resolve(ctx, gvk)
-		if err == nil && (m == nil || m.Scope == nil) {
-			return nil, errors.Errorf("resolver %T returned no mapping", b.resolver)
-		}
-		return m, err
-	})
-}
-
-// detached calls a function that should return when the context ends. One that
-// doesn't must not keep a kind from being stopped.
-func detached[T any](ctx context.Context, run func(func()), fn func() (T, error)) (T, error) {
-	type answer struct {
-		got T
-		err error
-	}
-	ch := make(chan answer, 1)
-	run(func() {
-		got, err := fn()
-		ch <- answer{got: got, err: err}
-	})
-	select {
-	case a := <-ch:
-		return a.got, a.err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
+	r, err := newDiscoveryResolver(cfg, opts.HTTPClient)
+	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts, run: run}, err
 }
 
 func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
@@ -318,7 +279,7 @@ func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
 		part := &observedListerWatcher{lw: kcache.ToListerWatcherWithContext(lw), unwrapped: lw, health: h, run: b.run}
 		h.parts = append(h.parts, part)
-		inf := &endingInformer{SharedIndexInformer: newInformer(part, obj, resync, indexers)}
+		inf := &endingInformer{SharedIndexInformer: newInformer(part, obj, resync, indexers), running: make(chan struct{}, 1)}
 		informers = append(informers, inf)
 		return inf
 	}
@@ -361,41 +322,32 @@ func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 	}, nil
 }
 
-// An endingInformer can be waited for. A cache with namespaces doesn't wait for
-// its informers.
+// An endingInformer can be waited for. A cache with namespaces doesn't wait for its
+// informers.
 type endingInformer struct {
 	kcache.SharedIndexInformer
 
-	mu      sync.Mutex
-	ended   bool
-	running sync.WaitGroup
+	running chan struct{} // Full while it runs.
 }
 
-// Run the informer, unless it was ended.
+// Run the informer, unless its context has ended.
 func (i *endingInformer) Run(stop <-chan struct{}) {
 	i.RunWithContext(wait.ContextForChannel(stop))
 }
 
-// RunWithContext runs the informer, unless it was ended.
+// RunWithContext runs the informer, unless its context has ended.
 func (i *endingInformer) RunWithContext(ctx context.Context) {
-	i.mu.Lock()
-	if i.ended {
-		i.mu.Unlock()
-		return
+	i.running <- struct{}{}
+	defer func() { <-i.running }()
+	if ctx.Err() == nil {
+		i.SharedIndexInformer.RunWithContext(ctx)
 	}
-	i.running.Add(1)
-	i.mu.Unlock()
-
-	defer i.running.Done()
-	i.SharedIndexInformer.RunWithContext(ctx)
 }
 
-// end waits until the informer has run. Its context must have ended.
+// end waits until the informer runs no more, and won't. Its context must have ended.
 func (i *endingInformer) end() {
-	i.mu.Lock()
-	i.ended = true
-	i.mu.Unlock()
-	i.running.Wait()
+	i.running <- struct{}{}
+	<-i.running
 }
 
 // An observedListerWatcher reports the outcomes of lists and watches.
@@ -413,12 +365,12 @@ type observedListerWatcher struct {
 	watched           bool
 }
 
-// List is for callers without a context.
+// List lists, and reports.
 func (o *observedListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
 	return o.ListWithContext(context.Background(), opts)
 }
 
-// Watch is for callers without a context.
+// Watch opens a watch, and reports.
 func (o *observedListerWatcher) Watch(opts metav1.ListOptions) (apiwatch.Interface, error) {
 	return o.WatchWithContext(context.Background(), opts)
 }
@@ -504,20 +456,28 @@ type wrapped struct {
 // cache uses a mapping of its own.
 func (w *wrapped) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	if r := w.resolver.Load(); r != nil {
-		return r.Resolve(ctx, gvk)
+		return r.resolve(ctx, gvk)
 	}
 	return nil, nil //nolint:nilnil // As said above.
 }
 
 func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
-	limited, cancel := context.WithTimeout(ctx, defaultResolveTimeout)
+	limited, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	// Discovery inside a cache knows no context.
-	inf, err := detached(limited, w.run, func() (cache.Informer, error) {
-		return w.GetInformer(limited, o.obj, cache.BlockUntilSynced(false))
+	var inf cache.Informer
+	got := make(chan error, 1)
+	w.run(func() {
+		var err error
+		inf, err = w.GetInformer(limited, o.obj, cache.BlockUntilSynced(false))
+		got <- err
 	})
-	if err != nil {
-		return nil, err
+	select {
+	case err := <-got:
+		if err != nil {
+			return nil, err
+		}
+	case <-limited.Done():
+		return nil, limited.Err() // Discovery inside a cache knows no context.
 	}
 	if isNil(inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)

@@ -31,34 +31,28 @@ func newBaselineCache(c cache.Cache, s *runtime.Scheme, l rwLock) *baselineCache
 // reading if the kind is as we want it, for writing if that has to be set first.
 func (c *baselineCache) holding(gvk schema.GroupVersionKind, active bool, fn func() error) error {
 	c.lock.RLock()
-
 	if c.active[gvk] == active {
 		defer c.lock.RUnlock()
 		return fn()
 	}
-
 	c.lock.RUnlock()
 	c.lock.Lock()
 	defer c.lock.Unlock()
-
 	if active {
 		c.active[gvk] = true
 	} else {
 		delete(c.active, gvk)
 	}
-
 	return fn()
 }
 
 func (c *baselineCache) ActiveInformers() []schema.GroupVersionKind {
 	c.lock.RLock()
 	defer c.lock.RUnlock()
-
 	out := make([]schema.GroupVersionKind, 0, len(c.active))
 	for gvk := range c.active {
 		out = append(out, gvk)
 	}
-
 	return out
 }
 
@@ -67,7 +61,6 @@ func (c *baselineCache) Get(ctx context.Context, key client.ObjectKey, obj clien
 	if err != nil {
 		return err
 	}
-
 	return c.holding(gvk, true, func() error { return c.Cache.Get(ctx, key, obj, opts...) })
 }
 
@@ -76,9 +69,7 @@ func (c *baselineCache) List(ctx context.Context, list client.ObjectList, opts .
 	if err != nil {
 		return err
 	}
-
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
-
 	return c.holding(gvk, true, func() error { return c.Cache.List(ctx, list, opts...) })
 }
 
@@ -87,7 +78,6 @@ func (c *baselineCache) GetInformer(ctx context.Context, obj client.Object, opts
 	if err != nil {
 		return nil, err
 	}
-
 	return inf, c.holding(gvk, true, func() error {
 		inf, err = c.Cache.GetInformer(ctx, obj, opts...)
 		return err
@@ -106,6 +96,5 @@ func (c *baselineCache) RemoveInformer(ctx context.Context, obj client.Object) e
 	if err != nil {
 		return err
 	}
-
 	return c.holding(gvk, false, func() error { return c.Cache.RemoveInformer(ctx, obj) })
 }

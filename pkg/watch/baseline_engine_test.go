@@ -54,67 +54,55 @@ func newBaselineEngine(mgr manager.Manager, infs watch.TrackingInformers, m watc
 func (e *baselineEngine) find(name string) (*baselineController, error) {
 	e.lock.RLock()
 	defer e.lock.RUnlock()
-
 	if c := e.controllers[name]; c != nil {
 		return c, nil
 	}
-
 	return nil, fmt.Errorf("controller %q is not running", name)
 }
 
 func (e *baselineEngine) Start(name string, o startOptions) error {
 	e.lock.Lock()
 	defer e.lock.Unlock()
-
 	if e.controllers[name] != nil {
 		return nil
 	}
-
 	create := kcontroller.NewUnmanaged
 	if o.newController != nil {
 		create = o.newController
 	}
-
 	ko := o.runtime
 	ko.SkipNameValidation = ptr.To(true)
 
 	// A priority queue that is shut down while it hands out a key may leave a
 	// goroutine behind, which isn't the fault of an engine.
 	ko.UsePriorityQueue = ptr.To(false)
-
 	ctrl, err := create(name, ko)
 	if err != nil {
 		return err
 	}
-
 	ctx, cancel := context.WithCancel(context.Background())
 
 	// Waits for election even when the controller was stopped meanwhile.
 	go func() {
 		<-e.mgr.Elected()
 		e.metrics.ControllerStarted(name)
-
 		if err := ctrl.Start(ctx); err != nil {
-			// Stops whoever has the name by now, and counts nothing.
+			// Stops the controller that has the name by now, and counts nothing.
 			_ = e.Stop(ctx, name)
 			return
 		}
-
 		e.metrics.ControllerStopped(name)
 	}()
-
 	if o.gc != nil {
 		go func() {
 			<-e.mgr.Elected()
 			o.gc.GarbageCollectWatches(ctx, time.Minute)
 		}()
 	}
-
 	e.controllers[name] = &baselineController{
 		ctrl: ctrl, cancel: cancel,
 		lock: e.newLock(), sources: make(map[watch.WatchID]*baselineSource),
 	}
-
 	return nil
 }
 
@@ -123,26 +111,20 @@ func (e *baselineEngine) Start(name string, o startOptions) error {
 func (e *baselineEngine) Stop(ctx context.Context, name string) error {
 	e.lock.Lock()
 	defer e.lock.Unlock()
-
 	c := e.controllers[name]
 	if c == nil {
 		return nil
 	}
-
 	c.lock.Lock()
 	defer c.lock.Unlock()
-
 	for id, src := range c.sources {
 		if err := src.Stop(ctx); err != nil {
 			return fmt.Errorf("cannot stop watch for %q: %w", id.GVK, err)
 		}
-
 		delete(c.sources, id)
 	}
-
 	c.cancel()
 	delete(e.controllers, name)
-
 	return nil
 }
 
@@ -158,48 +140,37 @@ func (e *baselineEngine) StartWatches(ctx context.Context, name string, ws ...sp
 	if err != nil {
 		return err
 	}
-
 	ids := make([]watch.WatchID, len(ws))
-
 	for i, w := range ws {
 		gvk, err := apiutil.GVKForObject(w.kind, e.mgr.GetScheme())
 		if err != nil {
 			return err
 		}
-
 		ids[i] = watch.WatchID{Type: w.typ, GVK: gvk}
 	}
-
 	c.lock.RLock()
 	missing := e.missing(c, ids)
 	c.lock.RUnlock()
-
 	if !missing {
 		return nil
 	}
-
 	c.lock.Lock()
 	defer c.lock.Unlock()
-
 	for i, w := range ws {
 		if !e.missing(c, ids[i:i+1]) {
 			continue
 		}
-
 		inf, err := e.infs.GetInformer(ctx, w.kind, cache.BlockUntilSynced(true))
 		if err != nil {
 			return fmt.Errorf("cannot get informer for %q: %w", ids[i].GVK, err)
 		}
-
 		src := &baselineSource{inf: inf, spec: w}
 		if err := c.ctrl.Watch(src); err != nil {
 			return err
 		}
-
 		c.sources[ids[i]] = src
 		e.metrics.WatchStarted(name, w.typ)
 	}
-
 	return nil
 }
 
@@ -210,13 +181,11 @@ func (e *baselineEngine) missing(c *baselineController, ids []watch.WatchID) boo
 	for _, gvk := range e.infs.ActiveInformers() {
 		active[gvk] = true
 	}
-
 	for _, id := range ids {
 		if c.sources[id] == nil || !active[id.GVK] {
 			return true
 		}
 	}
-
 	return false
 }
 
@@ -225,15 +194,12 @@ func (e *baselineEngine) GetWatches(name string) ([]watch.WatchID, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	c.lock.RLock()
 	defer c.lock.RUnlock()
-
 	out := make([]watch.WatchID, 0, len(c.sources))
 	for id := range c.sources {
 		out = append(out, id)
 	}
-
 	return out, nil
 }
 
@@ -242,28 +208,21 @@ func (e *baselineEngine) StopWatches(ctx context.Context, name string, ids ...wa
 	if err != nil {
 		return 0, err
 	}
-
 	c.lock.Lock()
 	defer c.lock.Unlock()
-
 	n := 0
-
 	for _, id := range ids {
 		src := c.sources[id]
 		if src == nil {
 			continue
 		}
-
 		if err := src.Stop(ctx); err != nil {
 			return n, err
 		}
-
 		delete(c.sources, id)
 		e.metrics.WatchStopped(name, id.Type)
-
 		n++
 	}
-
 	return n, nil
 }
 
@@ -274,18 +233,15 @@ func (e *baselineEngine) GarbageCollectCustomResourceInformers(ctx context.Conte
 	if err != nil {
 		return err
 	}
-
 	_, err = inf.AddEventHandler(kcache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(obj any) {
 			if t, ok := obj.(kcache.DeletedFinalStateUnknown); ok {
 				obj = t.Obj
 			}
-
 			crd, ok := obj.(*extv1.CustomResourceDefinition)
 			if !ok {
 				return
 			}
-
 			for _, v := range crd.Spec.Versions {
 				u := &unstructured.Unstructured{}
 				u.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind})
@@ -293,12 +249,11 @@ func (e *baselineEngine) GarbageCollectCustomResourceInformers(ctx context.Conte
 			}
 		},
 	})
-
 	return err
 }
 
 // A baselineSource is a source that can be stopped. That Start writes what Stop
-// reads is a data race that it is meant to have; see TestFact10.
+// reads is a data race that it is meant to have; see TestFact_SourcesStopWhileTheyStart.
 type baselineSource struct {
 	inf  cache.Informer
 	spec spec
@@ -315,7 +270,6 @@ func (s *baselineSource) Start(ctx context.Context, q workqueue.TypedRateLimitin
 		UpdateFunc: func(was, is any) {
 			o, ok := was.(client.Object)
 			n, okn := is.(client.Object)
-
 			if ok && okn {
 				s.spec.handler.Update(ctx, event.UpdateEvent{ObjectOld: o, ObjectNew: n}, q)
 			}
@@ -324,7 +278,6 @@ func (s *baselineSource) Start(ctx context.Context, q workqueue.TypedRateLimitin
 			if t, ok := obj.(kcache.DeletedFinalStateUnknown); ok {
 				obj = t.Obj
 			}
-
 			if o, ok := obj.(client.Object); ok {
 				s.spec.handler.Delete(ctx, event.DeleteEvent{Object: o}, q)
 			}
@@ -333,9 +286,7 @@ func (s *baselineSource) Start(ctx context.Context, q workqueue.TypedRateLimitin
 	if err != nil {
 		return err
 	}
-
 	s.reg = reg
-
 	return nil
 }
 
@@ -343,12 +294,9 @@ func (s *baselineSource) Stop(context.Context) error {
 	if s.reg == nil || s.inf.IsStopped() {
 		return nil
 	}
-
 	if err := s.inf.RemoveEventHandler(s.reg); err != nil {
 		return err
 	}
-
 	s.reg = nil
-
 	return nil
 }

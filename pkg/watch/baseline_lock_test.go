@@ -29,18 +29,14 @@ type lockWaiter struct {
 
 func (l *waitLock) acquire(write bool) {
 	l.mu.Lock()
-
 	if len(l.queue) == 0 && !l.writing && (!write || l.readers == 0) {
 		l.enter(write)
 		l.mu.Unlock()
-
 		return
 	}
-
 	w := lockWaiter{write: write, turn: make(chan struct{})}
 	l.queue = append(l.queue, w)
 	l.mu.Unlock()
-
 	<-w.turn
 }
 
@@ -50,7 +46,6 @@ func (l *waitLock) enter(write bool) {
 		l.writing = true
 		return
 	}
-
 	l.readers++
 }
 
@@ -61,7 +56,6 @@ func (l *waitLock) next() {
 		if l.writing || w.write && l.readers > 0 {
 			return
 		}
-
 		l.queue = l.queue[1:]
 		l.enter(w.write)
 		close(w.turn)
@@ -74,7 +68,6 @@ func (l *waitLock) RLock() { l.acquire(false) }
 func (l *waitLock) Unlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	l.writing = false
 	l.next()
 }
@@ -82,7 +75,6 @@ func (l *waitLock) Unlock() {
 func (l *waitLock) RUnlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	l.readers--
 	l.next()
 }

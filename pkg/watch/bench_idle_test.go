@@ -26,28 +26,19 @@ type usage struct {
 // that have ended, the runtime keeps them for others for a while.
 func settled() usage {
 	const enough = 10
-
 	var u usage
-
 	same := 0
-
 	within(3*time.Second, func() bool {
 		var m runtime.MemStats
-
 		runtime.GC()
 		runtime.ReadMemStats(&m)
-
 		now := usage{heap: m.HeapAlloc, stacks: m.StackInuse, goroutines: runtime.NumGoroutine()}
-
 		if same++; now.goroutines != u.goroutines || now.heap < u.heap {
 			same = 0
 		}
-
 		u = now
-
 		return same == enough
 	})
-
 	return u
 }
 
@@ -55,12 +46,9 @@ func settled() usage {
 // isn't needed any more, is kept.
 func (u usage) report(b *testing.B, n int, what string, keep ...any) {
 	b.Helper()
-
 	now := settled()
-
 	runtime.KeepAlive(keep)
 	noTotals(b)
-
 	for unit, grown := range map[string]float64{
 		"heap-B":     float64(now.heap) - float64(u.heap),
 		"stack-B":    float64(now.stacks) - float64(u.stacks),
@@ -75,7 +63,6 @@ func (u usage) report(b *testing.B, n int, what string, keep ...any) {
 // API server is measured alone: it is in the same process.
 func BenchmarkIdleWatch(b *testing.B) {
 	const kinds = 200
-
 	cases := []struct {
 		name string
 		n    int
@@ -93,14 +80,12 @@ func BenchmarkIdleWatch(b *testing.B) {
 				ws[i] = watchOf(k, &handler.EnqueueRequestForObject{})
 				ws[i].typ = watch.WatchType(fmt.Sprintf("Type%d", i))
 			}
-
 			return ws[:1], ws[1:]
 		}},
 		{"OnAKindOfItsOwn", kinds, func(api *watchtest.API) (first, then []spec) {
 			return nil, watchesOf(manyKinds(api, kinds))
 		}},
 	}
-
 	for _, tc := range cases {
 		for _, side := range []benchSide{controllerRuntime(), engineShaped(), ours()} {
 			b.Run(tc.name+"/"+side.name, func(b *testing.B) {
@@ -111,9 +96,7 @@ func BenchmarkIdleWatch(b *testing.B) {
 					r.mgr.Elect()
 					r.warm(b, first)
 					r.startController(b, first...)
-
 					before := settled()
-
 					r.warm(b, then)
 					r.startWatches(b, then...)
 					before.report(b, tc.n, "watch", then)
@@ -121,17 +104,14 @@ func BenchmarkIdleWatch(b *testing.B) {
 			})
 		}
 	}
-
 	b.Run("OnAKindOfItsOwn/APIServerAlone", func(b *testing.B) {
 		for b.Loop() {
 			api := watchtest.NewAPI()
 			ks := manyKinds(api, kinds)
 			before := settled()
-
 			for _, k := range ks {
 				openWatch(b, api, k)
 			}
-
 			before.report(b, kinds, "watch", ks)
 		}
 	})
@@ -140,23 +120,18 @@ func BenchmarkIdleWatch(b *testing.B) {
 // openWatch asks for a watch, and reads nothing of it.
 func openWatch(b *testing.B, api *watchtest.API, k watchtest.Kind) {
 	b.Helper()
-
 	cfg := api.Config()
 	ctx, cancel := context.WithCancel(context.Background())
 	b.Cleanup(cancel)
-
 	url := fmt.Sprintf("%s/apis/%s/%s?watch=true", cfg.Host, k.GVK.GroupVersion(), k.Plural)
-
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-
 	resp, err := cfg.Transport.RoundTrip(req)
 	if err != nil {
 		b.Fatal(err)
 	}
-
 	b.Cleanup(func() { _ = resp.Body.Close() })
 }
 
@@ -170,8 +145,7 @@ func BenchmarkResidue(b *testing.B) {
 
 		// kinds that there are. Each cycle watches the next watched of them.
 		kinds, watched int
-
-		notElected bool
+		notElected     bool
 
 		// early stops a controller when its watches are started. It may not run yet.
 		early bool
@@ -181,24 +155,20 @@ func BenchmarkResidue(b *testing.B) {
 		{name: "StoppedEarly", cycles: 1000, kinds: 3, watched: 3, early: true},
 		{name: "NotElected", cycles: 1000, kinds: 3, watched: 3, early: true, notElected: true},
 	}
-
 	for _, tc := range cases {
 		for _, side := range []benchSide{engineShaped(), ours()} {
 			b.Run(tc.name+"/"+side.name, func(b *testing.B) {
 				for b.Loop() {
 					api := watchtest.NewAPI()
 					r := side.make(b, api, watch.WithLinger(0), watch.WithReadLinger(0))
-
 					if !tc.notElected {
 						r.mgr.Elect()
 					}
-
 					cycle := func(ws ...spec) {
 						up, ended := r.startController(b, ws...)
 						if !tc.early {
 							<-up
 						}
-
 						if err := r.engine.Stop(context.Background(), benchController); err != nil {
 							b.Fatal(err)
 						}
@@ -208,33 +178,26 @@ func BenchmarkResidue(b *testing.B) {
 							<-ended
 						}
 					}
-
 					kinds := append(manyKinds(api, tc.kinds), watchtest.NewKind("First"))
 					for _, k := range kinds {
 						api.Define(k)
 						api.Put(k.Object("one"), k)
 					}
-
 					ws := watchesOf(kinds)
 
 					// What is made once, like pools and metrics, is no residue.
 					for range 50 {
 						cycle(ws[tc.kinds])
 					}
-
 					r.rest()
-
 					before := settled()
-
 					if r.ours == nil {
 						r.warm(b, ws)
 					}
-
 					for i := range tc.cycles {
 						n := i * tc.watched % tc.kinds
 						cycle(ws[n : n+tc.watched]...)
 					}
-
 					r.rest()
 					before.report(b, tc.cycles, "cycle", ws, kinds)
 				}
@@ -248,6 +211,5 @@ func (r *benchRig) rest() {
 	if r.ours != nil {
 		within(10*time.Second, func() bool { return len(r.ours.Snapshot().Kinds) == 0 })
 	}
-
 	r.api.Forget()
 }

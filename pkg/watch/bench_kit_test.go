@@ -3,15 +3,12 @@ package watch_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -52,92 +49,43 @@ func ours() benchSide              { return benchSide{"Graft", benchGraft} }
 // benchGraft is our engine on our cache.
 func benchGraft(b *testing.B, api *watchtest.API, co ...watch.CacheOption) *benchRig {
 	b.Helper()
-
-	cfg := api.Config()
-
-	ca, err := watch.NewCache(cfg, cache.Options{Scheme: scheme(), HTTPClient: benchHTTP(b, cfg)}, co...)
+	ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()}, co...)
 	if err != nil {
 		b.Fatal(err)
 	}
-
-	startBenchCache(b, ca)
-
-	mgr := watchtest.NewManager(cfg, scheme())
+	startCache(b, ca)
+	ca.WaitForCacheSync(b.Context())
+	mgr := watchtest.NewManager(api.Config(), scheme())
 	e := watch.New(mgr, ca, nil, nil)
-	b.Cleanup(func() { _ = e.Shutdown(context.Background()) })
-
+	b.Cleanup(func() { _ = stopAll(context.Background(), e) })
 	return &benchRig{api: api, mgr: mgr, reader: ca, informers: ca, engine: graftEngine{e}, ours: e}
 }
 
 // benchPlain is controller-runtime's cache.
 func benchPlain(b *testing.B, api *watchtest.API, _ ...watch.CacheOption) *benchRig {
 	b.Helper()
-
-	cfg := api.Config()
-	h := benchHTTP(b, cfg)
-
-	m, err := apiutil.NewDynamicRESTMapper(cfg, h)
-	if err != nil {
-		b.Fatal(err)
-	}
-
-	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m})
-	if err != nil {
-		b.Fatal(err)
-	}
-
-	startBenchCache(b, ca)
-
-	return &benchRig{api: api, mgr: watchtest.NewManager(cfg, scheme()), reader: ca, informers: ca}
+	ca := plainCache(b, api.Config())
+	startCache(b, ca)
+	ca.WaitForCacheSync(b.Context())
+	return &benchRig{api: api, mgr: watchtest.NewManager(api.Config(), scheme()), reader: ca, informers: ca}
 }
 
 // benchBaseline is an engine of the shape that ours replaces, on
 // controller-runtime's cache.
 func benchBaseline(b *testing.B, api *watchtest.API, _ ...watch.CacheOption) *benchRig {
 	b.Helper()
-
 	newLock := func() rwLock { return &sync.RWMutex{} }
 	r := benchPlain(b, api)
 	infs := newBaselineCache(r.informers, scheme(), newLock())
-
 	r.reader = infs
 	r.engine = newBaselineEngine(r.mgr, infs, &watch.NopMetrics{}, newLock)
-
 	b.Cleanup(func() {
 		_ = r.engine.Stop(context.Background(), benchController)
 
 		// Controllers that wait for an election would wait for ever.
 		r.mgr.Elect()
 	})
-
 	return r
-}
-
-func benchHTTP(b *testing.B, cfg *rest.Config) *http.Client {
-	b.Helper()
-
-	h, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
-
-	return h
-}
-
-func startBenchCache(b *testing.B, c cache.Cache) {
-	b.Helper()
-
-	ctx, cancel := context.WithCancel(context.Background())
-	done := background(func() error { return c.Start(ctx) })
-
-	b.Cleanup(func() {
-		cancel()
-		<-done
-	})
-
-	if !c.WaitForCacheSync(context.Background()) {
-		b.Fatal("the cache doesn't start")
-	}
 }
 
 // benchController is the name of the only controller there is.
@@ -153,7 +101,6 @@ type benchRun struct {
 // Start runs the controller.
 func (c *benchRun) Start(ctx context.Context) error {
 	defer close(c.ended)
-
 	return c.Controller.Start(ctx)
 }
 
@@ -162,10 +109,8 @@ func (c *benchRun) Start(ctx context.Context) error {
 // stops, the baseline doesn't know. Without an engine there is no controller.
 func (r *benchRig) startController(b *testing.B, ws ...spec) (up, ended <-chan struct{}) {
 	b.Helper()
-
 	first, last := make(chan struct{}), make(chan struct{})
 	tell := sync.OnceFunc(func() { close(first) })
-
 	o := reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 		tell()
 		return reconcile.Result{}, nil
@@ -174,36 +119,29 @@ func (r *benchRig) startController(b *testing.B, ws ...spec) (up, ended <-chan s
 		c, err := kcontroller.NewUnmanaged(name, ko)
 		return &benchRun{Controller: c, ended: last}, err
 	}
-
 	if r.engine != nil {
 		if err := r.engine.Start(benchController, o); err != nil {
 			b.Fatal(err)
 		}
 	}
-
 	r.startWatches(b, ws...)
-
 	return first, last
 }
 
 // startWatches of the controller. Without an engine handlers are added to informers.
 func (r *benchRig) startWatches(b *testing.B, ws ...spec) {
 	b.Helper()
-
 	if r.engine != nil {
 		if err := r.engine.StartWatches(context.Background(), benchController, ws...); err != nil {
 			b.Fatal(err)
 		}
-
 		return
 	}
-
 	for _, w := range ws {
 		inf, err := r.informers.GetInformer(context.Background(), w.kind)
 		if err != nil {
 			b.Fatal(err)
 		}
-
 		if _, err := inf.AddEventHandler((&recorder{}).funcs()); err != nil {
 			b.Fatal(err)
 		}
@@ -215,9 +153,7 @@ func (r *benchRig) startWatches(b *testing.B, ws ...spec) {
 // waits for one after the other.
 func (r *benchRig) warm(b *testing.B, ws []spec) {
 	b.Helper()
-
 	var wg sync.WaitGroup
-
 	for _, w := range ws {
 		wg.Go(func() {
 			if _, err := r.informers.GetInformer(context.Background(), w.kind); err != nil {
@@ -225,19 +161,16 @@ func (r *benchRig) warm(b *testing.B, ws []spec) {
 			}
 		})
 	}
-
 	wg.Wait()
 }
 
 // manyKinds returns kinds that the API serves.
 func manyKinds(api *watchtest.API, n int) []watchtest.Kind {
 	ks := make([]watchtest.Kind, n)
-
 	for i := range ks {
 		ks[i] = watchtest.NewKind(fmt.Sprintf("Widget%d", i))
 		api.Define(ks[i])
 	}
-
 	return ks
 }
 
@@ -247,7 +180,6 @@ func watchesOf(ks []watchtest.Kind) []spec {
 	for i, k := range ks {
 		ws[i] = watchOf(k, &handler.EnqueueRequestForObject{})
 	}
-
 	return ws
 }
 
@@ -257,7 +189,6 @@ type sample []time.Duration
 // sorted returns the p50, the p99 and the longest of a sample, which isn't empty.
 func (s sample) sorted() (p50, p99, most time.Duration) {
 	slices.Sort(s)
-
 	return s[len(s)/2], s[len(s)*99/100], s[len(s)-1]
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// What a hundred kinds cost that aren't there, while somebody asks for each of them
+// What a hundred kinds cost that aren't there, while each of them is asked for
 // once a minute, as reconciles do. It is a test, not a benchmark: a minute of a
 // bubble costs nothing, and has the same requests in it wherever it runs.
 func TestRequestsForKindsThatArentThere(t *testing.T) {
@@ -20,7 +20,6 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 		// asked for.
 		mostASecond = kinds / 50.
 	)
-
 	cases := map[string]struct {
 		reason string
 
@@ -34,12 +33,11 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 		// asked, and otherwise none if it has no informer.
 		fewer bool
 	}{
-		"NeverWere":                {reason: "Nobody tells when they come."},
+		"NeverWere":                {reason: "Nothing says when they come."},
 		"NeverWere/CRDsAreWatched": {reason: "We are told when their CRDs come.", crds: true, fewer: true},
-		"Went":                     {reason: "Nobody tells that they went.", were: true, fewer: true},
+		"Went":                     {reason: "Nothing says that they went.", were: true, fewer: true},
 		"Went/CRDsAreWatched":      {reason: "We are told that their CRDs went.", were: true, crds: true, fewer: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var baselines, ours float64
@@ -50,20 +48,16 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 			if tc.were && tc.crds {
 				minutes = 75
 			}
-
 			bubble(t, func(t *testing.T) {
 				baselines = requestsForMissing(t, baseline(t, watchtest.NewAPI()), kinds, 15, tc.were, tc.crds)
 			})
 			bubble(t, func(t *testing.T) {
 				ours = requestsForMissing(t, graft(t, watchtest.NewAPI()), kinds, minutes, tc.were, tc.crds)
 			})
-
 			t.Logf("requests a second for %d kinds that aren't there: baseline %.2f, Graft %.3f", kinds, baselines, ours)
-
 			if ours > mostASecond {
 				t.Errorf("\n%s\n%.3f requests a second, want at most %.3f", tc.reason, ours, mostASecond)
 			}
-
 			if tc.fewer && ours >= baselines {
 				t.Errorf("\n%s\n%.3f requests a second, want fewer than the baseline's %.3f", tc.reason, ours, baselines)
 			}
@@ -75,22 +69,19 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 // aren't there, or aren't any more.
 func requestsForMissing(t *testing.T, r *rig, n, minutes int, were, crds bool) float64 {
 	t.Helper()
-
 	r.mgr.Elect()
 	r.start("c", idle())
-
 	if crds {
 		if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-
 	kinds := make([]watchtest.Kind, n)
 	for i := range kinds {
 		kinds[i] = watchtest.NewKind(fmt.Sprintf("Missing%d", i))
 	}
 
-	// Somebody asks for each on its own: the baseline gives up at the first error.
+	// Each is asked for on its own: the baseline gives up at the first error.
 	ask := func() {
 		for _, k := range kinds {
 			_ = limited(t, 200*time.Millisecond, func(ctx context.Context) error {
@@ -98,19 +89,15 @@ func requestsForMissing(t *testing.T, r *rig, n, minutes int, were, crds bool) f
 			})
 		}
 	}
-
 	if were {
 		for _, k := range kinds {
 			r.api.Define(k)
 		}
-
 		ask()
-
 		for _, k := range kinds {
 			r.api.Undefine(k)
 		}
 	}
-
 	asking := func(minutes int) {
 		for range minutes {
 			ask()
@@ -121,10 +108,7 @@ func requestsForMissing(t *testing.T, r *rig, n, minutes int, were, crds bool) f
 	// Until all are tried as seldom as they ever are.
 	asking(5)
 	r.api.Forget()
-
 	began := time.Now()
-
 	asking(minutes)
-
 	return float64(len(r.api.Requests(watchtest.Everything()))) / time.Since(began).Seconds()
 }

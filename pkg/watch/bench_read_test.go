@@ -19,7 +19,7 @@ const (
 	// readTurns is how often each rig has its turn in an iteration.
 	readTurns = 7
 
-	// troubleLasts is how long somebody asks for a kind that is in trouble: all the
+	// troubleLasts is how long calls ask for a kind that is in trouble: all the
 	// while, also if it takes a moment to see that he does.
 	troubleLasts = 2 * readWindow
 
@@ -35,7 +35,7 @@ type readTrouble struct {
 	name string
 
 	// ask for the other kind until it is over, in the i-th window. asked must be
-	// called when somebody waits for it.
+	// called when a call waits for it.
 	ask func(r *readRig, i int, asked func())
 }
 
@@ -49,10 +49,8 @@ func readTroubles() []readTrouble {
 			// in trouble.
 			k := watchtest.NewKind(fmt.Sprintf("Stuck%d", i))
 			r.api.Define(k)
-
 			lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 			r.b.Cleanup(lift)
-
 			r.request(troubleLasts, watchtest.Of(k), asked, func(ctx context.Context) {
 				_ = r.reader.Get(ctx, k.Key("x"), k.New())
 			})
@@ -61,7 +59,6 @@ func readTroubles() []readTrouble {
 			// Another version, which has to be looked up.
 			k := r.other
 			k.GVK.Version = fmt.Sprintf("v%d", i+2)
-
 			defer r.api.Inject(watchtest.DiscoveryOf(k), watchtest.Delay(troubleLasts))()
 
 			// The delay ends it.
@@ -83,16 +80,12 @@ type readRig struct {
 
 func newReadRig(b *testing.B, side benchSide) *readRig {
 	b.Helper()
-
 	r := &readRig{b: b, healthy: watchtest.NewKind("Healthy"), other: watchtest.NewKind("Other")}
 	api := watchtest.NewAPI(r.healthy, r.other)
-
 	for i := range readObjects {
 		api.Put(r.healthy.Object(fmt.Sprintf("o%d", i)), r.healthy)
 	}
-
 	r.benchRig = side.make(b, api, watch.WithReadLinger(time.Hour))
-
 	return r
 }
 
@@ -100,15 +93,11 @@ func newReadRig(b *testing.B, side benchSide) *readRig {
 func (r *readRig) request(d time.Duration, m watchtest.Match, asked func(), call func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
-
 	var wg sync.WaitGroup
-
 	wg.Go(func() { call(ctx) })
-
 	if err := r.api.AwaitOpen(ctx, m, 1); err != nil {
 		r.b.Errorf("nothing was requested for the other kind: %v", err)
 	}
-
 	asked()
 	wg.Wait()
 }
@@ -131,35 +120,27 @@ func (s *readSample) sample(r *readRig, read func(ctx context.Context, r *readRi
 		ask(r, i, sync.OnceFunc(func() { close(asked) }))
 		return nil
 	})
-
 	<-asked
-
 	ctx := context.Background()
 	began := time.Now()
 	n := len(s.took)
-
 	for start := began; start.Sub(began) < readWindow; start = time.Now() {
 		if err := read(ctx, r); err != nil {
 			r.b.Errorf("cannot read the healthy kind: %v", err)
 		}
-
 		took := time.Since(start)
 		if took > waiting {
 			s.waited += took
 		}
-
 		s.took = append(s.took, took)
 	}
-
 	s.total += time.Since(began)
-
 	<-done
-
 	_, p99, _ := s.took[n:].sorted()
 	s.p99s = append(s.p99s, p99)
 }
 
-// Cached reads of a healthy kind while somebody asks for another one, which never
+// Cached reads of a healthy kind while calls ask for another one, which never
 // syncs, or which is looked up slowly. One rig has the trouble, the other none;
 // they take turns, so that whatever else runs slows down both. Reported are, with
 // the trouble, percentiles of all reads, and the part of the time that went by
@@ -178,7 +159,6 @@ func BenchmarkReadWhileAnotherKind(b *testing.B) {
 			return r.reader.List(ctx, r.healthy.NewList())
 		}},
 	}
-
 	for _, op := range reads {
 		for _, trouble := range readTroubles() {
 			for _, side := range []benchSide{controllerRuntime(), engineShaped(), ours()} {
@@ -191,12 +171,10 @@ func BenchmarkReadWhileAnotherKind(b *testing.B) {
 					for _, r := range []*readRig{quiet, troubled} {
 						(&readSample{}).sample(r, op.read, 0, calm)
 					}
-
 					turns := []func(i int){
 						func(i int) { without.sample(quiet, op.read, i, calm) },
 						func(i int) { with.sample(troubled, op.read, i, trouble.ask) },
 					}
-
 					for i := 0; b.Loop(); {
 						for range readTurns {
 							for _, turn := range turns {
@@ -205,20 +183,15 @@ func BenchmarkReadWhileAnotherKind(b *testing.B) {
 
 							// Neither is always first.
 							slices.Reverse(turns)
-
 							i++
 						}
 					}
-
 					ratios := make([]float64, len(with.p99s))
 					for i := range ratios {
 						ratios[i] = float64(with.p99s[i]) / float64(without.p99s[i])
 					}
-
 					slices.Sort(ratios)
-
 					p50, p99, most := with.took.sorted()
-
 					noTotals(b)
 					b.ReportMetric(float64(p50), "p50-ns")
 					b.ReportMetric(float64(p99), "p99-ns")

@@ -17,17 +17,13 @@ import (
 // once more. Nothing but the call itself is done then.
 func (r *benchRig) startAgain(b *testing.B, ws []spec) func() error {
 	b.Helper()
-
 	r.mgr.Elect()
 	r.warm(b, ws)
 	r.startController(b, ws...)
-
 	if r.ours == nil {
 		return func() error { return r.engine.StartWatches(context.Background(), benchController, ws...) }
 	}
-
 	out := watchesFor(ws)
-
 	return func() error { return r.ours.StartWatches(context.Background(), benchController, out...) }
 }
 
@@ -37,7 +33,6 @@ func watchesFor(ws []spec) []watch.Watch {
 	for i, w := range ws {
 		out[i] = watch.WatchFor(w.kind, w.typ, w.handler, w.preds...)
 	}
-
 	return out
 }
 
@@ -46,20 +41,17 @@ func watchesFor(ws []spec) []watch.Watch {
 func BenchmarkStartWatchesWithNothingToDo(b *testing.B) {
 	sides := []struct {
 		benchSide
-
 		goroutines []int
 	}{
 		{engineShaped(), []int{1, 64}}, // Enough to compare with.
 		{ours(), []int{1, 4, 16, 64}},
 	}
-
 	for _, n := range []int{1, 50, 500} {
 		for _, side := range sides {
 			b.Run(fmt.Sprintf("Watches=%d/%s", n, side.name), func(b *testing.B) {
 				api := watchtest.NewAPI()
 				kinds := manyKinds(api, n)
 				again := side.make(b, api).startAgain(b, watchesOf(kinds))
-
 				for _, goroutines := range side.goroutines {
 					b.Run(fmt.Sprintf("Goroutines=%d", goroutines), func(b *testing.B) {
 						b.ReportAllocs()
@@ -75,20 +67,15 @@ func BenchmarkStartWatchesWithNothingToDo(b *testing.B) {
 // measured.
 func inParallel(b *testing.B, goroutines int, fn func() error) {
 	b.Helper()
-
 	var wg sync.WaitGroup
-
 	start := make(chan struct{})
-
 	for g := range goroutines {
 		calls := b.N / goroutines
 		if g < b.N%goroutines {
 			calls++
 		}
-
 		wg.Go(func() {
 			<-start
-
 			for range calls {
 				if err := fn(); err != nil {
 					b.Error(err)
@@ -97,7 +84,6 @@ func inParallel(b *testing.B, goroutines int, fn func() error) {
 			}
 		})
 	}
-
 	b.ResetTimer()
 	close(start)
 	wg.Wait()
@@ -107,7 +93,6 @@ func inParallel(b *testing.B, goroutines int, fn func() error) {
 // What every reconcile does must not cost memory, whatever the watch is of.
 func TestAskingAgainAllocatesNothing(t *testing.T) {
 	funcs := handler.Funcs{}
-
 	cases := map[string]struct {
 		reason string
 		watch  func(k watchtest.Kind) spec
@@ -131,12 +116,10 @@ func TestAskingAgainAllocatesNothing(t *testing.T) {
 			watch: func(k watchtest.Kind) spec {
 				w := watchOf(k, &handler.EnqueueRequestForObject{})
 				w.preds = []predicate.Predicate{predicate.Funcs{}, predicate.GenerationChangedPredicate{}}
-
 				return w
 			},
 		},
 	}
-
 	for name, tc := range cases {
 		for _, n := range []int{1, 50} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
@@ -144,12 +127,10 @@ func TestAskingAgainAllocatesNothing(t *testing.T) {
 				r := graft(t, api)
 				r.mgr.Elect()
 				r.start("c", idle())
-
 				ws := make([]spec, n)
 				for i, k := range manyKinds(api, n) {
 					ws[i] = tc.watch(k)
 				}
-
 				watches := watchesFor(ws)
 				start := func() {
 					if err := r.ours.StartWatches(t.Context(), "c", watches...); err != nil {
@@ -164,7 +145,6 @@ func TestAskingAgainAllocatesNothing(t *testing.T) {
 				for i := 0; i < 10 && got > 0; i++ {
 					got = min(got, testing.AllocsPerRun(100, start))
 				}
-
 				if got > 0 {
 					t.Errorf("\n%s\nStartWatches(...) of %d watches that are there: %.0f allocations, want none", tc.reason, n, got)
 				}

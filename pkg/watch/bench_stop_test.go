@@ -28,28 +28,23 @@ func BenchmarkStop(b *testing.B) {
 		{"Hanging", func(_ *testing.B, r *benchRig, _ int) func() { return r.api.Freeze() }},
 		{"HangingWhileOneMoreIsStarted", startWhileHanging},
 	}
-
 	for _, n := range []int{1, 100, 200, 1000} {
 		b.Run(fmt.Sprintf("Watches=%d", n), func(b *testing.B) {
 			sides := []benchSide{engineShaped(), ours()}
 			rigs := make([]*benchRig, len(sides))
 			watches := make([][]spec, len(sides))
-
 			for i, side := range sides {
 				api := watchtest.NewAPI()
 				kinds := manyKinds(api, n)
 				api.Put(kinds[0].Object("one"), kinds[0])
-
 				watches[i] = watchesOf(kinds)
 				rigs[i] = side.make(b, api)
 				rigs[i].mgr.Elect()
 				rigs[i].warm(b, watches[i])
 			}
-
 			for _, trouble := range troubles {
 				b.Run(trouble.name, func(b *testing.B) {
 					stopped, ended := make([]sample, len(sides)), make([]sample, len(sides))
-
 					for round := 0; b.Loop(); round++ {
 						for i, r := range rigs {
 							s, e := r.startAndStop(b, watches[i], func() func() { return trouble.inject(b, r, round) })
@@ -57,15 +52,12 @@ func BenchmarkStop(b *testing.B) {
 							ended[i] = append(ended[i], e)
 						}
 					}
-
 					noTotals(b)
-
 					for i, side := range sides {
 						p50, _, most := stopped[i].sorted()
 						b.ReportMetric(milliseconds(p50), side.name+"-p50-ms")
 						b.ReportMetric(milliseconds(most), side.name+"-max-ms")
 					}
-
 					p50, _, _ := ended[0].sorted()
 					b.ReportMetric(milliseconds(p50), sides[0].name+"-ended-p50-ms")
 				})
@@ -78,44 +70,33 @@ func BenchmarkStop(b *testing.B) {
 // how long Stop took, and how long it took until the controller had ended.
 func (r *benchRig) startAndStop(b *testing.B, ws []spec, inject func() (settle func())) (stopped, ended time.Duration) {
 	b.Helper()
-
 	up, down := r.startController(b, ws...)
 	<-up
-
 	settle := inject()
 	defer settle()
-
 	began := time.Now()
-
 	if err := r.engine.Stop(context.Background(), benchController); err != nil {
 		b.Fatal(err)
 	}
-
 	stopped = time.Since(began)
-
 	<-down
-
 	return stopped, time.Since(began)
 }
 
 // startWhileHanging asks for one watch more while the API server doesn't answer.
 func startWhileHanging(b *testing.B, r *benchRig, round int) (settle func()) {
 	b.Helper()
-
 	k := watchtest.NewKind(fmt.Sprintf("OneMore%d", round))
 	r.api.Define(k)
-
 	thaw := r.api.Freeze()
 	asked := len(r.api.Requests(watchtest.DiscoveryOf(k)))
 	end := time.AfterFunc(outage, thaw)
 	started := background(func() error {
 		return r.engine.StartWatches(context.Background(), benchController, watchOf(k, &recorder{}))
 	})
-
 	if err := r.api.AwaitRequests(context.Background(), watchtest.DiscoveryOf(k), asked+1); err != nil {
 		b.Fatal(err)
 	}
-
 	return func() {
 		end.Stop()
 		thaw()

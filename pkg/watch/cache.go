@@ -2,6 +2,8 @@ package watch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,12 +29,8 @@ type TrackingInformers interface {
 
 // An InformerTrackingCache is a cache whose kinds don't affect each other. Make
 // one with NewCache. All its methods are safe for concurrent use, and none
-// outlives its context by more than a moment.
-//
-// Get, List, GetInformer, GetInformerForKind and IndexField wait for the kind to
-// sync, as any cache's do. Their errors match ErrNoSuchKind, ErrNotWatchable,
-// ErrForbidden, ErrNotSynced or ErrUnreachable. They come at once, without a
-// request, while it is known that waiting is no use.
+// outlives its context by more than a moment. Those that wait for the kind to sync
+// fail at once, without a request, while it is known that waiting is no use.
 type InformerTrackingCache struct {
 	// Cache is the cache itself.
 	cache.Cache
@@ -41,53 +39,28 @@ type InformerTrackingCache struct {
 }
 
 // A CacheOption configures a cache.
-type CacheOption func(*cacheOptions)
-
-type cacheOptions struct {
-	linger         time.Duration
-	readLinger     time.Duration
-	resolveTimeout time.Duration
-	resolver       Resolver
-}
+type CacheOption func(*kindSet)
 
 // WithLinger sets how long an informer runs on after its last watch stopped; 30
 // seconds by default. A controller that restarts within that time finds it.
 func WithLinger(d time.Duration) CacheOption {
-	return func(o *cacheOptions) { o.linger = d }
+	return func(s *kindSet) { s.linger = d }
 }
 
 // WithReadLinger sets how long an informer runs on after it was last read; 10
 // minutes by default.
 func WithReadLinger(d time.Duration) CacheOption {
-	return func(o *cacheOptions) { o.readLinger = d }
-}
-
-// WithResolveTimeout sets how long looking up a kind may take; 30 seconds by
-// default. It bounds the cache's own attempts. Callers are bounded by their
-// context.
-func WithResolveTimeout(d time.Duration) CacheOption {
-	return func(o *cacheOptions) { o.resolveTimeout = d }
-}
-
-// WithResolver sets how to find out how the API server serves a kind. The
-// default is NewDiscoveryResolver. The Mapper of the cache's options isn't used:
-// the mappers that managers have never forget, so a kind that came back with
-// another scope or plural would stay broken.
-func WithResolver(r Resolver) CacheOption {
-	return func(o *cacheOptions) { o.resolver = r }
+	return func(s *kindSet) { s.readLinger = d }
 }
 
 // NewCache returns a cache to use instead of controller-runtime's. It takes the
-// same options and means the same by them, but for Mapper: see WithResolver. It
-// doesn't send a request until it is started and a kind is asked for. What it logs
-// goes to the logger of the engine that uses it.
+// same options and means the same by them, but for Mapper, which it doesn't use:
+// those that managers have never forget, so a kind that came back with another
+// scope or plural would stay broken. It doesn't send a request until it is started
+// and a kind is asked for. What it logs goes to the logger of the engine that uses it.
 //
 // Start runs it, and returns when all its informers have ended.
 func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*InformerTrackingCache, error) {
-	co := &cacheOptions{linger: defaultLinger, readLinger: defaultReadLinger, resolveTimeout: defaultResolveTimeout}
-	for _, fn := range o {
-		fn(co)
-	}
 	if opts.Scheme == nil {
 		opts.Scheme = scheme.Scheme
 	}
@@ -95,37 +68,31 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
-	hc := opts.HTTPClient
-	if hc == nil {
+	if opts.HTTPClient == nil {
 		var err error
-		if hc, err = rest.HTTPClientFor(cfg); err != nil {
+		if opts.HTTPClient, err = rest.HTTPClientFor(cfg); err != nil {
 			return nil, errors.Wrap(err, "cannot create HTTP client")
 		}
 	}
-	if co.resolver == nil {
-		r, err := newDiscoveryResolver(cfg, hc, co.resolveTimeout)
-		if err != nil {
-			return nil, err
-		}
-		co.resolver = r
-	}
 
-	b, err := newCachePerKind(cfg, opts, hc, co.resolver, co.resolveTimeout)
+	set := newKindSet()
+	for _, fn := range o {
+		fn(set)
+	}
+	b, err := newCachePerKind(cfg, opts, set.wg.Go)
 	if err != nil {
 		return nil, err
 	}
-	set := newKindSet()
-	set.backend, set.linger, set.readLinger = b, co.linger, co.readLinger
-	b.run = set.wg.Go
+	set.backend = b
 	c := &kindCache{scheme: opts.Scheme, set: set, readsFail: opts.ReaderFailOnMissingInformer}
 	return &InformerTrackingCache{Cache: c, set: set}, nil
 }
 
 // TrackInformers makes a cache known to an engine. One that NewCache made is
-// returned as it is. Another is wrapped: calls don't block each other then, as
-// far as it is up to us, but what happens inside it stays as it is; see
-// the package's documentation. Reads and handlers should go through what is
-// returned, as the engine does. The cache is started by starting either.
+// returned as it is. Another is wrapped: the engine's calls don't block each other,
+// but what such a cache does inside stays as it is. Its discovery blocks its reads,
+// and a kind that comes back elsewhere is requested where it was. Reads and handlers
+// should go through what is returned. The cache is started by starting either.
 func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 	if t, ok := ca.(*InformerTrackingCache); ok {
 		return t
@@ -144,16 +111,13 @@ func newWrappedSet(infs cache.Informers, r client.Reader) *kindSet {
 
 // ActiveInformers returns the kinds that have a synced informer.
 func (c *InformerTrackingCache) ActiveInformers() []schema.GroupVersionKind {
-	all := c.set.all()
-	seen := make(map[schema.GroupVersionKind]struct{}, len(all))
-	out := make([]schema.GroupVersionKind, 0, len(all))
-	for _, k := range all {
-		if _, ok := seen[k.id.GroupVersionKind]; !ok && k.current.Load() != nil {
-			seen[k.id.GroupVersionKind] = struct{}{}
-			out = append(out, k.id.GroupVersionKind)
+	active := make(map[schema.GroupVersionKind]struct{})
+	for _, k := range c.set.all() {
+		if k.current.Load() != nil {
+			active[k.id.GroupVersionKind] = struct{}{}
 		}
 	}
-	return out
+	return slices.AppendSeq([]schema.GroupVersionKind{}, maps.Keys(active))
 }
 
 // NeedLeaderElection says that a manager starts the cache before it is elected.
@@ -265,8 +229,8 @@ func (c *kindCache) synced(ctx context.Context, id kindID, obj client.Object) (*
 	return k.wait(ctx)
 }
 
-// GetInformer returns an informer that outlives what happens below it: handlers
-// that are added to it get events again when the kind has come back.
+// GetInformer returns an informer whose handlers get events again when the kind has
+// come back.
 func (c *kindCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	id, err := c.id(obj)
 	if err != nil {
@@ -342,8 +306,7 @@ func (c *kindCache) Start(ctx context.Context) error {
 }
 
 // WaitForCacheSync waits for the cache to start, and for the kinds that were asked
-// for before. For a kind that is asked for later GetInformer waits. Kinds that can't
-// be watched aren't waited for. It returns false if the context ends first.
+// for before, unless they can't be watched. It returns false if the context ends first.
 func (c *kindCache) WaitForCacheSync(ctx context.Context) bool {
 	if c.wraps != nil {
 		return c.wraps.WaitForCacheSync(ctx)

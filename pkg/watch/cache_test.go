@@ -3,6 +3,9 @@ package watch_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -12,8 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	kcache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -23,7 +30,6 @@ import (
 func TestCacheOptions(t *testing.T) {
 	namespaced, cluster := watchtest.NewKind("Widget"), watchtest.NewKind("Gadget").ClusterScoped()
 	red := labels.SelectorFromSet(labels.Set{"colour": "red"})
-
 	cases := map[string]struct {
 		reason string
 		opts   cache.Options
@@ -53,7 +59,6 @@ func TestCacheOptions(t *testing.T) {
 				if u, ok := obj.(*unstructured.Unstructured); ok {
 					u.SetLabels(map[string]string{"colour": "blue"})
 				}
-
 				return obj, nil
 			}},
 			kind: cluster,
@@ -75,57 +80,42 @@ func TestCacheOptions(t *testing.T) {
 			want: []string{"elsewhere"},
 		},
 	}
-
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(namespaced, cluster)
-
-				for _, k := range []watchtest.Kind{namespaced, cluster} {
-					o := k.Object("red")
-					o.SetLabels(map[string]string{"colour": "red"})
-					api.Put(o, k)
-					api.Put(k.Object("plain"), k)
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(namespaced, cluster)
+			for _, k := range []watchtest.Kind{namespaced, cluster} {
+				o := k.Object("red")
+				o.SetLabels(map[string]string{"colour": "red"})
+				api.Put(o, k)
+				api.Put(k.Object("plain"), k)
+			}
+			elsewhere := namespaced.Object("elsewhere")
+			elsewhere.SetNamespace("elsewhere")
+			api.Put(elsewhere, namespaced)
+			tc.opts.Scheme = scheme()
+			ca, err := watch.NewCache(api.Config(), tc.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			startCache(t, ca)
+			if !ca.WaitForCacheSync(t.Context()) {
+				t.Fatal("the cache doesn't start")
+			}
+			l := tc.kind.NewList()
+			if err := ca.List(t.Context(), l); err != nil {
+				t.Fatalf("\n%s\nList(...): %v", tc.reason, err)
+			}
+			var got []string
+			for _, o := range l.Items {
+				got = append(got, o.GetName())
+				if tc.opts.DefaultTransform != nil && o.GetLabels()["colour"] != "blue" {
+					t.Errorf("\n%s\n%s isn't transformed", tc.reason, o.GetName())
 				}
-
-				elsewhere := namespaced.Object("elsewhere")
-				elsewhere.SetNamespace("elsewhere")
-				api.Put(elsewhere, namespaced)
-
-				tc.opts.Scheme = scheme()
-
-				ca, err := watch.NewCache(api.Config(), tc.opts)
-				if err != nil {
-					t.Fatal(err)
-				}
-
-				startCache(t, ca)
-
-				if !ca.WaitForCacheSync(t.Context()) {
-					t.Fatal("the cache doesn't start")
-				}
-
-				l := tc.kind.NewList()
-				if err := ca.List(t.Context(), l); err != nil {
-					t.Fatalf("\n%s\nList(...): %v", tc.reason, err)
-				}
-
-				var got []string
-
-				for _, o := range l.Items {
-					got = append(got, o.GetName())
-
-					if tc.opts.DefaultTransform != nil && o.GetLabels()["colour"] != "blue" {
-						t.Errorf("\n%s\n%s isn't transformed", tc.reason, o.GetName())
-					}
-				}
-
-				slices.Sort(got)
-
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("\n%s\nList(...): -want, +got:\n%s", tc.reason, diff)
-				}
-			})
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nList(...): -want, +got:\n%s", tc.reason, diff)
+			}
 		})
 	}
 }
@@ -136,28 +126,22 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
 		api.Put(k.Object("one"), k)
-
 		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme(), ReaderFailOnMissingInformer: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		startCache(t, ca)
 		ca.WaitForCacheSync(t.Context())
-
 		missing := &cache.ErrResourceNotCached{}
 		if err := ca.Get(t.Context(), k.Key("one"), k.New()); !errors.As(err, &missing) {
 			t.Errorf("Get(...) of what isn't cached: %v", err)
 		}
-
 		if n := len(api.Requests(watchtest.Everything())); n != 0 {
 			t.Errorf("%d requests", n)
 		}
-
 		if _, err := ca.GetInformer(t.Context(), k.New()); err != nil {
 			t.Fatal(err)
 		}
-
 		if err := ca.Get(t.Context(), k.Key("one"), k.New()); err != nil {
 			t.Errorf("Get(...) of what is: %v", err)
 		}
@@ -187,46 +171,205 @@ func TestStartWaitsForInformers(t *testing.T) {
 	for name, namespaces := range map[string]map[string]cache.Config{
 		"AllNamespaces": nil, "TwoNamespaces": {"default": {}, "other": {}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				k := watchtest.NewKind("Widget")
-				api := watchtest.NewAPI(k)
-				end := make(chan struct{})
-
-				ca, err := watch.NewCache(api.Config(), cache.Options{
-					Scheme: scheme(), DefaultNamespaces: namespaces,
-					NewInformer: func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-						return lingeringInformer{SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers), end: end}
-					},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-
-				ctx, cancel := context.WithCancel(t.Context())
-				done := background(func() error { return ca.Start(ctx) })
-
-				ca.WaitForCacheSync(ctx)
-
-				if _, err := ca.GetInformer(ctx, k.New()); err != nil {
-					t.Fatal(err)
-				}
-
-				cancel()
-				pass(time.Hour)
-
-				select {
-				case err := <-done:
-					t.Errorf("Start(...) returned while an informer runs: %v", err)
-				default:
-				}
-
-				close(end)
-
-				if err := <-done; err != nil {
-					t.Errorf("Start(...): %v", err)
-				}
+		inBubble(t, name, func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			api := watchtest.NewAPI(k)
+			end := make(chan struct{})
+			ca, err := watch.NewCache(api.Config(), cache.Options{
+				Scheme: scheme(), DefaultNamespaces: namespaces,
+				NewInformer: func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
+					return lingeringInformer{SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers), end: end}
+				},
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := background(func() error { return ca.Start(ctx) })
+			ca.WaitForCacheSync(ctx)
+			if _, err := ca.GetInformer(ctx, k.New()); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			pass(time.Hour)
+			select {
+			case err := <-done:
+				t.Errorf("Start(...) returned while an informer runs: %v", err)
+			default:
+			}
+			close(end)
+			if err := <-done; err != nil {
+				t.Errorf("Start(...): %v", err)
+			}
 		})
 	}
+}
+
+// What is done to options after the cache was made has no effect, and what
+// controller-runtime refuses is refused.
+func TestNewCache_OwnsItsOptions(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+	one := map[string]cache.Config{"one": {}}
+	cases := map[string]struct {
+		reason string
+		opts   cache.Options
+		change func(o *cache.Options)
+	}{
+		"ByObject": {
+			reason: "An entry that is removed still restricts.",
+			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{k.New(): {Namespaces: maps.Clone(one)}}},
+			change: func(o *cache.Options) { clear(o.ByObject) },
+		},
+		"ByObjectNamespaces": {
+			reason: "So does a namespace that is removed from an entry.",
+			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{k.New(): {Namespaces: maps.Clone(one)}}},
+			change: func(o *cache.Options) {
+				for _, by := range o.ByObject {
+					clear(by.Namespaces)
+				}
+			},
+		},
+		"DefaultNamespaces": {
+			reason: "And one that is removed for all kinds.",
+			opts:   cache.Options{DefaultNamespaces: maps.Clone(one)},
+			change: func(o *cache.Options) { clear(o.DefaultNamespaces) },
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k)
+			tc.opts.Scheme = scheme()
+			ca, err := watch.NewCache(api.Config(), tc.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.change(&tc.opts)
+			startCache(t, ca)
+			ca.WaitForCacheSync(t.Context())
+			if err := ca.List(t.Context(), k.NewList()); err != nil {
+				t.Fatal(err)
+			}
+			for _, req := range api.Requests(watchtest.Of(k)) {
+				if req.Namespace != "one" {
+					t.Errorf("\n%s\na %s is for namespace %q, want one", tc.reason, req.Verb, req.Namespace)
+				}
+			}
+		})
+	}
+}
+
+func TestNewCache_RefusesInvalidOptions(t *testing.T) {
+	for name, obj := range map[string]client.Object{
+		"UnknownType":        &unknown{},
+		"UnstructuredNoKind": partial(watchtest.Kind{}),
+	} {
+		opts := cache.Options{Scheme: scheme(), ByObject: map[client.Object]cache.ByObject{obj: {Label: labels.Everything()}}}
+		if _, err := watch.NewCache(watchtest.NewAPI().Config(), opts); err == nil {
+			t.Errorf("%s: NewCache(...) accepts a ByObject entry that can't apply to anything", name)
+		}
+	}
+}
+
+// When RemoveInformer returns the informer isn't used any more.
+func TestRemoveInformer_IsOutOfUse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, api, k := withOne(t)
+		for i := range 100 {
+			r.reads(k)
+			if n := len(api.Requests(watchtest.Of(k).Initial())); n != i+1 {
+				t.Fatalf("Get %d was answered by informer %d", i+1, n)
+			}
+			r.remove(k)
+			if got := r.infs.ActiveInformers(); slices.Contains(got, k.GVK) {
+				t.Fatalf("round %d: the informer is active after it was removed", i)
+			}
+		}
+	})
+}
+
+// A source waits for its own kind.
+func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k, stuck := watchtest.NewKind("Widget"), watchtest.NewKind("Stuck")
+		api := watchtest.NewAPI(k, stuck)
+		r := graft(t, api)
+		defer api.Inject(watchtest.Of(stuck), watchtest.Hang())()
+		if _, err := r.infs.GetInformer(t.Context(), stuck.New(), cache.BlockUntilSynced(false)); err != nil {
+			t.Fatal(err)
+		}
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer q.ShutDown()
+		src := source.Kind[client.Object](r.cache, k.New(), &handler.EnqueueRequestForObject{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if err := src.Start(ctx, q); err != nil {
+			t.Fatal(err)
+		}
+		if took, err := timed(func() error { return limited(t, time.Minute, src.WaitForSync) }); err != nil || took > quick+100*time.Millisecond {
+			t.Errorf("WaitForSync(...) of a healthy kind: %v after %s", err, took)
+		}
+		cancel()
+		pass(time.Second)
+	})
+}
+
+// Reads of kinds that can't be read cost a request each, and nothing afterwards.
+func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		served bool
+		fault  watchtest.Fault
+		want   error
+		most   int // Requests for each kind.
+	}{
+		"Absent":    {reason: "A look-up says that there is no such kind.", want: watch.ErrNoSuchKind, most: 1},
+		"Forbidden": {reason: "A look-up, and what a list needs.", served: true, fault: watchtest.Status(http.StatusForbidden), want: watch.ErrForbidden, most: 3},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI()
+			r := graft(t, api)
+			for i := range 100 {
+				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+				if tc.served {
+					api.Define(k)
+					t.Cleanup(api.Inject(watchtest.Of(k), tc.fault))
+				}
+				if err := r.read(t.Context(), k, "one"); !errors.Is(err, tc.want) {
+					t.Errorf("\n%s\nGet(...): got %v, want %v", tc.reason, err, tc.want)
+				}
+			}
+			pass(time.Hour)
+			if n := len(api.Requests(watchtest.Everything())); n > 100*tc.most {
+				t.Errorf("\n%s\n%d requests in an hour, want at most %d", tc.reason, n, 100*tc.most)
+			}
+
+			// A kind has a goroutine.
+			if n := len(r.ours.Snapshot().Kinds); n > 0 {
+				t.Errorf("\n%s\n%d kinds are left", tc.reason, n)
+			}
+		})
+	}
+}
+
+// Calls with an object whose kind isn't known fail, and look nothing up.
+func TestCalls_WithAnUnknownType(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := graft(t, watchtest.NewAPI())
+		_, get := r.infs.GetInformer(t.Context(), &unknown{})
+		for name, err := range map[string]error{
+			"Get":            r.reader.Get(t.Context(), client.ObjectKey{Name: "one"}, &unknown{}),
+			"List":           r.reader.List(t.Context(), &unknownList{}),
+			"GetInformer":    get,
+			"RemoveInformer": r.infs.RemoveInformer(t.Context(), &unknown{}),
+			"IndexField":     r.infs.IndexField(t.Context(), &unknown{}, "x", nil),
+		} {
+			if err == nil {
+				t.Errorf("%s(...): no error", name)
+			}
+		}
+		if n := len(r.ours.Snapshot().Kinds); n > 0 {
+			t.Errorf("%d kinds are looked up", n)
+		}
+	})
 }

@@ -34,8 +34,7 @@ func (fn TrackerFunc) Needed(ctx context.Context) ([]schema.GroupVersionKind, er
 //
 // It notes how many requests for watches there were, then asks the tracker, then
 // stops those watches that the tracker doesn't need and that weren't requested
-// since. The last two questions are asked under the lock that a request takes. If the
-// tracker needs none, which it also says when it was just started, it must say so
+// since. A tracker that needs none, as one does that was just started, must say so
 // twice in a row: only watches that weren't requested in between are stopped.
 type GarbageCollector struct {
 	controller string

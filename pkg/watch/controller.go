@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/util/workqueue"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -55,7 +56,7 @@ func WithNewControllerFn(fn NewControllerFn) ControllerOption {
 // How often a controller's collector runs.
 const collectInterval = time.Minute
 
-// An incarnation is a controller: one incarnation of a name: from a Start to the Stop after it.
+// An incarnation is a controller, from a Start of its name to the Stop after it.
 type incarnation struct {
 	name string
 	ctrl kcontroller.Controller
@@ -93,7 +94,7 @@ type incarnation struct {
 // it belongs to.
 type incarnationKey struct{}
 
-func newIncarnation(name string, ctrl kcontroller.Controller, delivered *atomic.Uint64) *incarnation {
+func newIncarnation(name string, ctrl kcontroller.Controller, delivered prometheus.Counter) *incarnation {
 	c := &incarnation{
 		name:     name,
 		ctrl:     ctrl,
@@ -109,12 +110,15 @@ func newIncarnation(name string, ctrl kcontroller.Controller, delivered *atomic.
 
 // drop a watch, which is then to be stopped. It delivers nothing new from now on:
 // a call that finds no watch can wait for handlers that run, and none will follow.
+// The returned channel, which may be nil, is closed when no handler runs any more.
 // The mutex must be held.
-func (c *incarnation) drop(w *controllerWatch) {
+func (c *incarnation) drop(w *controllerWatch) <-chan struct{} {
 	delete(c.watches, w.id)
-	if ch := w.sub.stop(); ch != nil {
+	ch := w.sub.stop()
+	if ch != nil {
 		c.draining[w.id] = ch
 	}
+	return ch
 }
 
 // drained returns what must be closed before another watch of the identity may
@@ -128,15 +132,14 @@ func (c *incarnation) drained(id WatchID) <-chan struct{} {
 	return ch
 }
 
-// caller returns the incarnation whose reconcile or handler makes a call; nil if
-// it is none's.
+// caller returns the incarnation whose reconcile or handler makes a call, or nil.
 func caller(ctx context.Context) *incarnation {
 	c, _ := ctx.Value(incarnationKey{}).(*incarnation)
 	return c
 }
 
-// A controllerWatch is a watch of a controller, from when it is asked for until it is stopped. It keeps the
-// handler and the predicates that it was started with.
+// A controllerWatch is a watch of a controller, from when it is asked for until it is
+// stopped. It keeps the handler and the predicates that it was started with.
 type controllerWatch struct {
 	id         WatchID
 	handler    handler.EventHandler
@@ -180,15 +183,12 @@ func (w *controllerWatch) String() string {
 	return string(w.id.Type) + " " + w.id.GVK.String()
 }
 
-// stop delivering. The returned channel, which may be nil, is closed when no
-// handler runs any more. Nothing here needs the API server, or waits.
-func (w *controllerWatch) stop() <-chan struct{} {
+// stop a watch that was dropped. Nothing here needs the API server, or waits.
+func (w *controllerWatch) stop() {
 	w.mu.Lock()
 	w.stopped = true
-	running := w.sub.stop()
 	w.mu.Unlock()
 
 	w.on.fan.detach(w.sub)
 	w.set.release(w.on, w.sub)
-	return running
 }

@@ -2,8 +2,6 @@ package watch
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -27,7 +25,7 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 
 	if w, ok := e.set.backend.(*wrapped); ok {
 		// Without, a kind of another cache can't be looked up.
-		r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient(), defaultResolveTimeout)
+		r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())
 		if err != nil {
 			return err
 		}
@@ -76,16 +74,10 @@ func (s crdSink) deliver(_ context.Context, d delivery) {
 			return
 		}
 		if said.GroupKind != says.GroupKind {
-			s.lookUp(said.GroupKind, false)
+			s.set.raise(said.GroupKind, false)
 		}
 	}
-	s.lookUp(says.GroupKind, d.op == deleted)
-}
-
-func (s crdSink) lookUp(gk schema.GroupKind, deleted bool) {
-	for _, k := range s.set.of(gk) {
-		k.raise(false, deleted)
-	}
+	s.set.raise(says.GroupKind, d.op == deleted)
 }
 
 // A saying is what a CRD says about how its kind is served.
@@ -97,19 +89,18 @@ type saying struct {
 }
 
 func sayingOf(crd *extv1.CustomResourceDefinition) saying {
-	var served []string
-	for _, v := range crd.Spec.Versions {
-		if v.Served {
-			served = append(served, v.Name)
-		}
-	}
-	return saying{
+	s := saying{
 		GroupKind: schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind},
 		plural:    crd.Spec.Names.Plural,
 		scope:     string(crd.Spec.Scope),
-		versions:  strings.Join(served, ","),
-		established: slices.ContainsFunc(crd.Status.Conditions, func(c extv1.CustomResourceDefinitionCondition) bool {
-			return c.Type == extv1.Established && c.Status == extv1.ConditionTrue
-		}),
 	}
+	for _, v := range crd.Spec.Versions {
+		if v.Served {
+			s.versions += v.Name + ","
+		}
+	}
+	for _, c := range crd.Status.Conditions {
+		s.established = s.established || c.Type == extv1.Established && c.Status == extv1.ConditionTrue
+	}
+	return s
 }

@@ -1,29 +1,7 @@
 // Package watch runs controllers whose watches come and go, on kinds that come
 // and go. It has the API of Crossplane's internal/engine at v2.4.0, and can be
 // used in its place, or alone by a controller that watches kinds that may not
-// exist.
-//
-// # The life of a watch
-//
-//	             StartWatches
-//	                  │
-//	                  ▼         kind is looked up          informer syncs
-//	 ┌─────────── Pending ─────────────────────► Syncing ─────────────────► Active
-//	 │                ▲                             │                        │  ▲
-//	 │   CRD is back, │      no such kind           │       CRD is gone      │  │
-//	 │   or time to   ├─────────── Dormant ◄────────┼────────────────────────┤  │
-//	 │   try again    │                             │                        │  │ answers
-//	 │                │      forbidden, ...         │       unreachable,     ▼  │ again
-//	 │                └─────────── Degraded ◄───────┴──── forbidden, ... ── Degraded
-//	 ▼
-//	Stopped: from any state, by StopWatches, Stop or Shutdown
-//
-// A watch is Active only while its handler gets the events of the running and
-// synced informer of the kind's current generation. Whatever happens to the
-// informer, the watch stays, and resumes without the caller doing anything. Then
-// the handler gets all objects that exist, and the deletion of those that were
-// deleted meanwhile, once. A watch that is Dormant has no informer, sends no
-// requests but a rare look-up, and writes no log lines.
+// exist. docs/watch.md says how, and what becomes of a watch.
 //
 // # How it works
 //
@@ -59,11 +37,4 @@
 //
 // No lock is held across a request or a wait. Every call is bounded by its
 // context.
-//
-// # Other caches
-//
-// TrackInformers wraps any other cache. Calls don't block each other here then
-// either, and watches follow informers as they come and go. But what such a cache
-// does inside stays as it is: its discovery blocks its reads, and a kind that
-// comes back elsewhere is requested where it was. Use NewCache.
 package watch

@@ -2,6 +2,8 @@ package watch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,10 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Defaults of an engine.
 const (
-	defaultDrainTimeout = 10 * time.Second
-	defaultSyncTimeout  = time.Minute
+	drainTimeout = 10 * time.Second // For handlers and reconciles that run when they are stopped.
+	syncTimeout  = time.Minute      // For informers. Those that take longer still sync.
 )
 
 // A ControllerEngine starts and stops controllers and their watches. All its
@@ -34,36 +35,22 @@ type ControllerEngine struct {
 	serviceAccount string
 	log            logging.Logger
 	metrics        Metrics
-	drainTimeout   time.Duration
-	syncTimeout    time.Duration
 
 	// requests counts calls to StartWatches: see controllerWatch.requested.
 	requests atomic.Uint64
-
-	wg sync.WaitGroup // Of controllers.
 
 	mu          sync.RWMutex
 	controllers map[string]*incarnation
 
 	// ending has what to wait for before a controller of that name may run.
-	ending   map[string]<-chan struct{}
-	shutDown bool
+	ending map[string]<-chan struct{}
 }
 
-// Metrics of the engine.
+// Metrics of the engine. What is started is stopped once, for whatever reason.
 type Metrics interface {
-	// ControllerStarted records that a controller began to run.
 	ControllerStarted(name string)
-
-	// ControllerStopped records that a controller that began to run doesn't
-	// run any more, for whatever reason.
 	ControllerStopped(name string)
-
-	// WatchStarted records that a watch was started.
 	WatchStarted(name string, t WatchType)
-
-	// WatchStopped records that a watch was stopped, by itself or with its
-	// controller.
 	WatchStopped(name string, t WatchType)
 }
 
@@ -108,25 +95,12 @@ func WithServiceAccount(serviceAccount string) ControllerEngineOption {
 	return func(e *ControllerEngine) { e.serviceAccount = serviceAccount }
 }
 
-// WithDrainTimeout sets how long Stop and StopWatches wait for handlers and
-// reconciles that run, if their context lets them; 10 seconds by default.
-func WithDrainTimeout(d time.Duration) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.drainTimeout = d }
-}
-
-// WithSyncTimeout sets how long StartWatches waits for informers to sync, if its
-// context lets it; a minute by default. What isn't synced by then still syncs.
-func WithSyncTimeout(d time.Duration) ControllerEngineOption {
-	return func(e *ControllerEngine) { e.syncTimeout = d }
-}
-
 // New returns an engine for a manager's controllers. They read with the cached
 // client c, and with nc where the cache may be too old. The informers should come
 // from NewCache, and be what c reads from. Others work, with what they bring: see
 // TrackInformers.
 //
-// The engine has no goroutine of its own but while it has controllers. It doesn't
-// have to be shut down if all controllers are stopped.
+// The engine has no goroutine of its own but while it has controllers.
 func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client.Client, o ...ControllerEngineOption) *ControllerEngine {
 	e := &ControllerEngine{
 		mgr:            mgr,
@@ -137,8 +111,6 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 		serviceAccount: "crossplane",
 		log:            logging.NewNopLogger(),
 		metrics:        &NopMetrics{},
-		drainTimeout:   defaultDrainTimeout,
-		syncTimeout:    defaultSyncTimeout,
 		controllers:    make(map[string]*incarnation),
 		ending:         make(map[string]<-chan struct{}),
 	}
@@ -179,17 +151,16 @@ func (e *ControllerEngine) IsRunning(name string) bool {
 	return running
 }
 
-// running returns the controller of a name. Calls that are made by a reconcile or
-// handler of an earlier one are told that it isn't running: it isn't.
+// running returns the controller of a name, unless the call is made by a reconcile or
+// handler of an earlier one: that isn't running.
 func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnation, error) {
 	e.mu.RLock()
 	c, ok := e.controllers[name]
-	shutDown := e.shutDown
 	e.mu.RUnlock()
 
 	from := caller(ctx)
 	if !ok || (from != nil && from.name == name && from != c) {
-		return nil, &notRunningError{name: name, shutDown: shutDown}
+		return nil, notRunningError(name)
 	}
 	return c, nil
 }
@@ -217,21 +188,17 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if isNil(ctrl) {
 		return errors.New("cannot create new controller: got none")
 	}
-	c := newIncarnation(name, ctrl, &e.set.delivered)
+	c := newIncarnation(name, ctrl, e.set.delivered)
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.shutDown {
-		c.cancel()
-		return errors.Wrapf(ErrShutDown, "cannot start controller %q", name)
-	}
 	if _, running := e.controllers[name]; running {
 		c.cancel()
 		return nil
 	}
 	c.before = e.ending[name]
 	e.controllers[name] = c
-	e.wg.Go(func() { e.run(c, co) })
+	go e.run(c, co)
 	return nil
 }
 
@@ -274,8 +241,8 @@ func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	}
 }
 
-// ended is called when an incarnation's controller runs no more, however that came
-// to be. One that ended by itself is stopped; another of its name isn't touched.
+// ended is called when an incarnation's controller runs no more. One that ended by
+// itself is stopped; another of its name isn't touched.
 func (e *ControllerEngine) ended(c *incarnation) {
 	e.mu.Lock()
 	if e.controllers[c.name] == c {
@@ -310,10 +277,9 @@ func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 // stopWatches stops all watches of an incarnation, for good.
 func (e *ControllerEngine) stopWatches(c *incarnation) {
 	c.mu.Lock()
-	ws := make([]*controllerWatch, 0, len(c.watches))
-	for _, w := range c.watches {
+	ws := slices.Collect(maps.Values(c.watches))
+	for _, w := range ws {
 		c.drop(w)
-		ws = append(ws, w)
 	}
 	c.stopping = true
 	c.mu.Unlock()
@@ -323,27 +289,24 @@ func (e *ControllerEngine) stopWatches(c *incarnation) {
 	}
 }
 
-func (e *ControllerEngine) stopWatch(c *incarnation, w *controllerWatch) <-chan struct{} {
-	ch := w.stop()
+func (e *ControllerEngine) stopWatch(c *incarnation, w *controllerWatch) {
+	w.stop()
 	e.metrics.WatchStopped(c.name, w.id.Type)
 	e.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
-	return ch
 }
 
 // Stop a controller and its watches, and wait until none of its handlers and
-// reconciles run any more; they get a context that has ended. It waits no longer
-// than the context and the engine's drain timeout say: then the error matches
-// ErrNotDrained, and the controller is stopped all the same. A controller that
+// reconciles run any more; they get a context that has ended. It waits until its
+// context ends, at most 10 seconds: then the error matches
+// ErrNotDrained, and the controller is stopped. A controller that
 // is started again under the name waits until this one has ended. Called from
 // a reconcile or handler of the controller, Stop can't wait for it, and doesn't.
 //
-// Stop doesn't need the API server. If the controller isn't running it only waits
-// for what still runs of the one that was stopped before, so that nil always means
-// that nothing does. It does nothing if it is called from an earlier controller of
-// that name.
+// Stop doesn't need the API server. If the controller isn't running it waits for what
+// still runs of the one that was stopped before. It does nothing if it is called from
+// an earlier controller of that name.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	from := caller(ctx)
-
 	within := from != nil && from.name == name
 
 	e.mu.Lock()
@@ -365,12 +328,12 @@ func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	if within {
 		return nil
 	}
-	return errors.Wrapf(e.drain(ctx, done), "cannot wait for controller %q", name)
+	return errors.Wrapf(drain(ctx, done), "cannot wait for controller %q", name)
 }
 
-// drain waits until something has ended. The channel may be nil: then it has.
-func (e *ControllerEngine) drain(ctx context.Context, ch <-chan struct{}) error {
-	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
+// drain waits until a channel, which may be nil, is closed.
+func drain(ctx context.Context, ch <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	if err := await(ctx, ch); err != nil {
 		return errors.Join(ErrNotDrained, err)
@@ -387,11 +350,7 @@ func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	out := make([]WatchID, 0, len(c.watches))
-	for id := range c.watches {
-		out = append(out, id)
-	}
-	return out, nil
+	return slices.AppendSeq([]WatchID{}, maps.Keys(c.watches)), nil
 }
 
 // StartWatches starts watches of a controller, and waits for their informers to
@@ -428,7 +387,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		started = append(started, w)
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, e.syncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
 	for _, w := range started {
@@ -438,9 +397,9 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	}
 	if c.ctx.Err() != nil {
 		// Stopped meanwhile, and the watches with it, whatever became of them.
-		return &notRunningError{name: name}
+		return notRunningError(name)
 	}
-	return joinErrors(errs)
+	return errors.Join(errs...)
 }
 
 // nothingToStart notes that the watches were asked for, and reports whether all
@@ -509,7 +468,7 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, seq uint64, r *W
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping {
-		return nil, false, &notRunningError{name: c.name}
+		return nil, false, notRunningError(c.name)
 	}
 	if w, ok := c.watches[id]; ok {
 		if w.on.id.as != as {
@@ -545,82 +504,35 @@ func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...W
 // stopWatchesIf stops those watches for which stop returns true. No call can ask for
 // a watch between the question and its end.
 func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *incarnation, ids []WatchID, stop func(*controllerWatch) bool) (int, error) {
+	// All at once, before waiting for any.
+	running := make(map[*controllerWatch]<-chan struct{}, len(ids))
 	c.mu.Lock()
-	ws := make([]*controllerWatch, 0, len(ids))
 	for _, id := range ids {
 		if w, ok := c.watches[id]; ok && stop(w) {
-			c.drop(w)
-			ws = append(ws, w)
+			running[w] = c.drop(w)
 		}
 	}
 	c.mu.Unlock()
-	if len(ws) == 0 {
-		return 0, nil
+	for w := range running {
+		e.stopWatch(c, w)
 	}
 
 	from, _ := ctx.Value(sinkKey{}).(*controllerWatch)
-	ctx, cancel := context.WithTimeout(ctx, e.drainTimeout)
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-
-	// All at once, before waiting for any.
-	running := make(map[*controllerWatch]<-chan struct{}, len(ws))
-	for _, w := range ws {
-		if ch := e.stopWatch(c, w); ch != nil && w != from {
-			running[w] = ch
-		}
-	}
 	var errs []error
 	for w, ch := range running {
+		if w == from {
+			continue
+		}
 		if err := await(ctx, ch); err != nil {
 			errs = append(errs, errors.Wrapf(errors.Join(ErrNotDrained, err), "cannot wait for %q watch for %q", w.id.Type, w.id.GVK))
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, w := range ws {
+	for w := range running {
 		c.drained(w.id)
 	}
-	return len(ws), joinErrors(errs)
-}
-
-// Shutdown stops all controllers, for good: none can be started afterwards. It
-// waits for them as Stop does, for all at once.
-func (e *ControllerEngine) Shutdown(ctx context.Context) error {
-	e.mu.Lock()
-	e.shutDown = true
-	names := make([]string, 0, len(e.controllers))
-	for name := range e.controllers {
-		names = append(names, name)
-	}
-	e.mu.Unlock()
-
-	errs := make([]error, len(names))
-	var wg sync.WaitGroup
-	for i, name := range names {
-		wg.Go(func() { errs[i] = e.Stop(ctx, name) })
-	}
-	wg.Wait()
-
-	// Those that ended before may still be on their way out.
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		e.wg.Wait()
-	}()
-	errs = append(errs, errors.Wrap(e.drain(ctx, done), "cannot wait for controllers"))
-	return joinErrors(errs)
-}
-
-// joinErrors returns the only error as it is.
-func joinErrors(errs []error) error {
-	var out []error
-	for _, err := range errs {
-		if err != nil {
-			out = append(out, err)
-		}
-	}
-	if len(out) == 1 {
-		return out[0]
-	}
-	return errors.Join(out...)
+	return len(running), errors.Join(errs...)
 }

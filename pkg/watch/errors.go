@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -58,27 +57,19 @@ var (
 	// same kind.
 	ErrConflictingWatch = errors.New("conflicting watch")
 
-	// ErrShutDown is matched by the error of a call after the cache or the
-	// engine was shut down.
+	// ErrShutDown is matched by the error of a call after the cache was shut down.
 	ErrShutDown = errors.New("shut down")
 )
 
-// A KindError says why a kind can't be watched or read. It matches one of
-// ErrNoSuchKind, ErrNotWatchable, ErrForbidden, ErrNotSynced and ErrUnreachable,
-// and whatever the error that caused it matches, unless that is an API server's
-// not found.
+// A KindError says why a kind can't be watched or read. It matches its reason, and
+// what the error that caused it matches, unless that is an API server's not found.
 type KindError struct {
-	// GVK that can't be watched or read.
-	GVK schema.GroupVersionKind
-
-	// Reason is one of the errors above.
-	Reason error
-
-	// Err that was met; nil if there is nothing to add to the reason.
-	Err error
+	GVK    schema.GroupVersionKind
+	Reason error // One of ErrNoSuchKind, ErrNotWatchable, ErrForbidden, ErrNotSynced, ErrUnreachable.
+	Err    error // Nil if there is nothing to add to the reason.
 }
 
-// Error says which kind, what is wrong, and what was met.
+// Error names the kind, the reason, and the cause.
 func (e *KindError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("%s: %s", e.GVK, e.Reason)
@@ -86,11 +77,9 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.GVK, e.Reason, e.Err)
 }
 
-// Unwrap returns the reason and the error that was met. An API server says that a
-// kind isn't there as it says that an object isn't, and who gets an object must
-// not take the one for the other. So such an error isn't returned: meta's
-// IsNoMatchError is true then, as it is for the error of a client that finds no
-// mapping, and IsNotFound isn't.
+// Unwrap returns the reason and the cause. An API server reports a missing kind as it
+// reports a missing object, and a caller must not take the one for the other. So a
+// not found isn't returned: meta's IsNoMatchError is true then, and IsNotFound isn't.
 func (e *KindError) Unwrap() []error {
 	out := []error{e.Reason}
 	if errors.Is(e.Reason, ErrNoSuchKind) {
@@ -102,19 +91,15 @@ func (e *KindError) Unwrap() []error {
 	return out
 }
 
-// notRunningError has the text that callers of upstream's engine know.
-type notRunningError struct {
-	name     string
-	shutDown bool
+// notRunningError is about the controller of that name. It has the text that callers
+// of upstream's engine know.
+type notRunningError string
+
+func (e notRunningError) Error() string {
+	return fmt.Sprintf("controller %q is not running", string(e))
 }
 
-func (e *notRunningError) Error() string {
-	return fmt.Sprintf("controller %q is not running", e.name)
-}
-
-func (e *notRunningError) Is(target error) bool {
-	return target == ErrNotRunning || e.shutDown && target == ErrShutDown
-}
+func (notRunningError) Is(target error) bool { return target == ErrNotRunning }
 
 // classify returns what an error that was met on the way to an informer means.
 func classify(gvk schema.GroupVersionKind, err error) *KindError {
@@ -158,24 +143,13 @@ func (e *KindError) verdict() bool {
 	return errors.Is(e.Reason, ErrNoSuchKind) || errors.Is(e.Reason, ErrForbidden) || errors.Is(e.Reason, ErrNotWatchable)
 }
 
-// failureCounts counts, by reason, how often kinds failed.
-type failureCounts struct {
-	noSuchKind, notWatchable, forbidden, notSynced, unreachable atomic.Uint64
-}
-
-// each calls fn for each reason, with a name that is fit for a label.
-func (c *failureCounts) each(fn func(label string, reason error, n *atomic.Uint64)) {
-	fn("NoSuchKind", ErrNoSuchKind, &c.noSuchKind)
-	fn("NotWatchable", ErrNotWatchable, &c.notWatchable)
-	fn("Forbidden", ErrForbidden, &c.forbidden)
-	fn("NotSynced", ErrNotSynced, &c.notSynced)
-	fn("Unreachable", ErrUnreachable, &c.unreachable)
-}
-
-func (c *failureCounts) add(err *KindError) {
-	c.each(func(_ string, reason error, n *atomic.Uint64) {
-		if errors.Is(err.Reason, reason) {
-			n.Add(1)
-		}
-	})
+// reasons that kinds fail for, by the label that metrics have.
+func reasons() map[string]error {
+	return map[string]error{
+		"NoSuchKind":   ErrNoSuchKind,
+		"NotWatchable": ErrNotWatchable,
+		"Forbidden":    ErrForbidden,
+		"NotSynced":    ErrNotSynced,
+		"Unreachable":  ErrUnreachable,
+	}
 }

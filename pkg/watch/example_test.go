@@ -30,38 +30,29 @@ import (
 func Example_fork() {
 	widgets := watchtest.NewKind("Widget")
 	api := watchtest.NewAPI() // An API server in memory.
-
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-
 	s := runtime.NewScheme()
 	try(corev1.AddToScheme(s))
 	try(extv1.AddToScheme(s)) // GarbageCollectCustomResourceInformers watches CRDs.
-
 	mgr := must(ctrl.NewManager(api.Config(), ctrl.Options{Scheme: s, Metrics: metricsserver.Options{BindAddress: "0"}}))
 	ca := must(watch.NewCache(mgr.GetConfig(), cache.Options{Scheme: s, HTTPClient: mgr.GetHTTPClient()}))
-
 	cached := must(client.New(mgr.GetConfig(), client.Options{
 		Scheme: s, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper(),
 		Cache: &client.CacheOptions{Reader: ca, Unstructured: true},
 	}))
 	uncached := must(client.New(mgr.GetConfig(), client.Options{Scheme: s, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()}))
-
 	e := watch.New(mgr, watch.TrackInformers(ca, s), cached, uncached)
 	try(e.GarbageCollectCustomResourceInformers(ctx))
-
 	stopped := run(ctx, ca.Start, mgr.Start)
-
 	<-mgr.Elected()
 	ca.WaitForCacheSync(ctx)
-
 	reconciled := make(chan string, 1)
 	r := reconcile.Func(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
 		reconciled <- req.Name
 		return reconcile.Result{}, nil
 	})
 	try(e.Start("composite/widgets", watch.WithRuntimeOptions(controller.Options{Reconciler: r})))
-
 	err := e.StartWatches(ctx, "composite/widgets", watch.WatchFor(widgets.New(), watch.WatchTypeDependency, &handler.EnqueueRequestForObject{}))
 	fmt.Println("no such kind:", errors.Is(err, watch.ErrNoSuchKind))
 
@@ -69,7 +60,6 @@ func Example_fork() {
 	api.Define(widgets)
 	api.Put(widgets.Object("one"), widgets)
 	fmt.Println("reconciled:", <-reconciled)
-
 	try(e.Stop(ctx, "composite/widgets"))
 	cancel()
 	stopped()
@@ -83,13 +73,10 @@ func Example_fork() {
 func ExampleNewCache() {
 	widgets := watchtest.NewKind("Widget")
 	api := watchtest.NewAPI() // An API server in memory.
-
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-
 	s := runtime.NewScheme()
 	try(corev1.AddToScheme(s))
-
 	mgr := must(ctrl.NewManager(api.Config(), ctrl.Options{
 		Scheme:  s,
 		Metrics: metricsserver.Options{BindAddress: "0"},
@@ -102,24 +89,18 @@ func ExampleNewCache() {
 	// Reads wait for the cache, which the manager starts before what is added to it.
 	try(mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		defer cancel()
-
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(widgets.GVK)
-
 		err := mgr.GetClient().Get(ctx, widgets.Key("one"), u)
 		fmt.Println("no such kind:", errors.Is(err, watch.ErrNoSuchKind))
-
 		api.Define(widgets)
 		api.Put(widgets.Object("one"), widgets)
-
 		err = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			return mgr.GetClient().Get(ctx, widgets.Key("one"), u) == nil, nil
 		})
 		fmt.Println("read:", u.GetName())
-
 		return err
 	})))
-
 	run(ctx, mgr.Start)()
 	// Output:
 	// no such kind: true
@@ -132,7 +113,6 @@ func run(ctx context.Context, start ...func(context.Context) error) (wait func()
 	for _, fn := range start {
 		go func() { done <- fn(ctx) }()
 	}
-
 	return func() {
 		for range start {
 			try(<-done)

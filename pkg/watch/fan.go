@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,7 +59,7 @@ type subscription struct {
 type dispatcher struct {
 	ctx       context.Context //nolint:containedctx // Of the contexts that sinks get.
 	wg        sync.WaitGroup  // Of goroutines that deliver.
-	delivered *atomic.Uint64
+	delivered prometheus.Counter
 }
 
 // A dispatch is a goroutine that delivers.
@@ -110,7 +111,7 @@ func (s *subscription) dispatch(ctx context.Context) {
 			}
 			s.sink.deliver(ctx, d)
 			s.delivered.Add(1)
-			s.with.delivered.Add(1)
+			s.with.delivered.Inc()
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -24,7 +23,6 @@ func (d *deliveries) deliver(_ context.Context, one delivery) { *d = append(*d, 
 func TestFan_ReplacedObject(t *testing.T) {
 	was := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "old"}}
 	is := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "new"}}
-
 	cases := map[string]struct {
 		reason  string
 		report  func(f *fan, t *tap)
@@ -40,20 +38,16 @@ func TestFan_ReplacedObject(t *testing.T) {
 			initial: true,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got deliveries
-
-			with := &dispatcher{ctx: t.Context(), delivered: &atomic.Uint64{}}
-
+			with := &dispatcher{ctx: t.Context(), delivered: newKindSet().delivered}
 			f := newFan()
 			first := f.listen()
 			first.OnAdd(was, true)
 			f.attach(newSubscription(&got, with))
 			tc.report(f, first)
 			with.wg.Wait()
-
 			want := deliveries{
 				{op: created, object: was, initial: true},
 				{op: deleted, object: was, unseen: true},
@@ -87,15 +81,11 @@ func (s *scriptedInformers) GetInformer(_ context.Context, _ client.Object, opts
 	for _, fn := range opts {
 		fn(o)
 	}
-
 	if *o.BlockUntilSynced {
 		<-s.answer
-
 		s.calls = append(s.calls, "answered")
-
 		return nil, errors.New("boom")
 	}
-
 	return runningInformer{}, nil
 }
 
@@ -114,22 +104,17 @@ func (runningInformer) HasSynced() bool { return false }
 func TestWrapped_RemovesAfterTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		infs := &scriptedInformers{answer: make(chan struct{})}
-
 		var wg sync.WaitGroup
-
 		w := &wrapped{Informers: infs, run: wg.Go}
-
 		o, err := w.open(t.Context(), opening{id: kindID{as: metadata}, obj: &metav1.PartialObjectMetadata{}, changed: func() {}})
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		o.start()
 		wg.Go(o.close)
 		synctest.Wait()
 		close(infs.answer)
 		wg.Wait()
-
 		if diff := cmp.Diff([]string{"answered", "removed"}, infs.calls); diff != "" {
 			t.Errorf("-want, +got:\n%s", diff)
 		}

@@ -35,14 +35,13 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 	return r, nil
 }
 
-// AddEventHandlerWithResyncPeriod is AddEventHandler: resyncs come at the period
-// that the cache's options say.
+// AddEventHandlerWithResyncPeriod is AddEventHandler: the cache's options have the
+// period.
 func (i *kindInformer) AddEventHandlerWithResyncPeriod(h kcache.ResourceEventHandler, _ time.Duration) (kcache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }
 
-// AddEventHandlerWithOptions is AddEventHandler: resyncs come at the period that
-// the cache's options say.
+// AddEventHandlerWithOptions is AddEventHandler: the cache's options have the period.
 func (i *kindInformer) AddEventHandlerWithOptions(h kcache.ResourceEventHandler, _ kcache.HandlerOptions) (kcache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }

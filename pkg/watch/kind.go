@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/prometheus/client_golang/prometheus"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -50,24 +51,14 @@ const (
 )
 
 const (
-	firstBackoff = time.Second
-	lastBackoff  = time.Minute
+	firstBackoff   = time.Second
+	lastBackoff    = time.Minute
+	goneBackoff    = 2 * time.Minute  // Of a missing kind while CRDs are watched: it may not need one.
+	deletedBackoff = 10 * time.Minute // Of one that was gone right after its CRD was deleted.
+	backoffSpread  = 0.2              // Keeps kinds that failed together from being tried together.
 
-	// While CRDs are watched a kind that doesn't exist is looked up only in case
-	// that it isn't defined by a CRD.
-	goneBackoff = 2 * time.Minute
-
-	// A kind that the API server said not to serve right after its CRD was deleted
-	// is looked up only in case that it comes back without a CRD.
-	deletedBackoff = 10 * time.Minute
-
-	// By how much a backoff may be longer, so that kinds that failed together aren't
-	// all tried again together.
-	backoffSpread = 0.2
-
-	// How often the mapping of a kind that works is looked up, in case that it
-	// changed and neither a CRD nor a list says so. Kinds of one group and version
-	// share these look-ups, since all do it at the same time.
+	// How often a kind that works is looked up, in case that neither a CRD nor a list
+	// says that it changed. All do it at the same time, so that look-ups are shared.
 	lookUpEvery = 15 * time.Minute
 
 	// How long an informer may take to sync before that is an error.
@@ -77,12 +68,11 @@ const (
 	// it is the same as before.
 	wellFor = 10 * time.Minute
 
-	// How exactly it is known when a kind was read last: this part of how long
-	// reads keep it. Reads that come close together then don't write.
+	// Reads note their time only if it is later by this part of how long they keep a
+	// kind. So reads that come close together don't write.
 	readPrecision = 1.0 / 64
 
-	// Informers don't say when they have synced, so they are asked: often at first,
-	// to lose little time, then seldom.
+	// Informers don't say when they have synced, so they are asked.
 	firstPoll = time.Millisecond
 	lastPoll  = 100 * time.Millisecond
 )
@@ -103,8 +93,8 @@ type host struct {
 	starting chan struct{}
 
 	log       atomic.Pointer[logging.Logger]
-	delivered atomic.Uint64 // Events.
-	counts    failureCounts
+	delivered prometheus.Counter     // Events.
+	counts    *prometheus.CounterVec // Failures by reason.
 
 	// The kind of CRDs, while they are watched for the others.
 	crds atomic.Pointer[trackedKind]
@@ -127,9 +117,8 @@ func (h *host) defined(gk schema.GroupKind) bool {
 
 // A trackedKind is one informer, as its owners see it: they keep the kind while
 // informers come and go below it. It has one goroutine, run, which alone looks up
-// the mapping, opens and closes informers, and moves the state. All others raise
-// the epoch if what that goroutine knows may be wrong: then it looks the kind up
-// again. The mutex is never held across anything that waits.
+// the mapping, opens and closes informers, and moves the state. Others raise the
+// epoch: then it looks the kind up again. The mutex is never held across a wait.
 type trackedKind struct {
 	*host
 
@@ -253,9 +242,14 @@ func (k *trackedKind) move(s State, err *KindError) {
 	k.changed = make(chan struct{})
 }
 
-// complain moves to the state for an error, and logs it if it is news. The mutex must
-// be held.
+// complain counts an error, logs it if it is news, and moves to the state for it. The
+// mutex must be held.
 func (k *trackedKind) complain(err *KindError) {
+	for label, reason := range reasons() {
+		if errors.Is(err.Reason, reason) {
+			k.counts.WithLabelValues(label).Inc()
+		}
+	}
 	s := StateDegraded
 	if k.gone {
 		s = StateDormant
@@ -386,7 +380,7 @@ func (k *trackedKind) wait(ctx context.Context) (*opened, error) {
 	}
 }
 
-// late says why a wait ended without a synced informer.
+// late returns why a wait ended without a synced informer.
 func (k *trackedKind) late(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -452,18 +446,13 @@ func (k *trackedKind) end() {
 
 // due returns when to try again. The mutex must be held.
 func (k *trackedKind) due() time.Time {
-	limit, d := lastBackoff, firstBackoff
+	limit := lastBackoff
 	if k.crdsKnown() {
 		limit = k.limit
 	}
+	d := min(limit, firstBackoff<<max(0, min(k.failures-1, 10)))
 	if limit == deletedBackoff {
 		d = limit
-	}
-	for range k.failures - 1 {
-		if d *= 2; d >= limit {
-			d = limit
-			break
-		}
 	}
 	return k.failedAt.Add(d + time.Duration(k.jitter*float64(d)))
 }
@@ -533,7 +522,6 @@ func (k *trackedKind) fail(err *KindError) {
 			k.limit = goneBackoff
 		}
 	}
-	k.counts.add(err)
 	k.failures++
 	k.failedAt = time.Now()
 	k.jitter = k.random() * backoffSpread
@@ -652,7 +640,7 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened, due bool) (stay bo
 	switch {
 	case k.gone:
 		return false, err
-	case err == nil && m != nil && k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
+	case err == nil && k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
 		return false, nil
 	}
 	o.epoch = k.noted
@@ -677,7 +665,6 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 			return err
 		}
 		if k.state != StateDegraded || k.err == nil || !errors.Is(k.err.Reason, err.Reason) {
-			k.counts.add(err)
 			k.complain(err)
 		}
 	}
@@ -691,9 +678,7 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 		k.failures = 0
 		k.move(StateActive, nil)
 	case k.state == StateSyncing && time.Since(k.since) > syncPatience:
-		err := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced}
-		k.counts.add(err)
-		k.complain(err)
+		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced})
 	}
 	if u := o.unstarted.Load() && !synced; u != k.unstarted {
 		k.unstarted = u
@@ -703,8 +688,8 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 }
 
 // recovers reports whether to look the kind up at once after an informer that had
-// synced was lost. It answered before, so either the kind doesn't exist any more or
-// it is served elsewhere. If that isn't so, again and again, it is a failure.
+// synced was lost: mostly its kind went, or is served elsewhere. If it is lost again and
+// again, that is a failure.
 func (k *trackedKind) recovers(syncedAt time.Time) bool {
 	if syncedAt.IsZero() {
 		return false

@@ -2,20 +2,17 @@ package watch
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
-
-// Defaults of a cache.
-const (
-	defaultLinger     = 30 * time.Second
-	defaultReadLinger = 10 * time.Minute
 )
 
 // A kindSet is all the kinds of a cache. Its mutex guards the maps, and is never
@@ -40,15 +37,20 @@ type kindSet struct {
 func newKindSet() *kindSet {
 	h := &host{
 		random:     rand.Float64,
-		linger:     defaultLinger,
-		readLinger: defaultReadLinger,
+		delivered:  prometheus.NewCounter(prometheus.CounterOpts{Name: "graft_watch_events_delivered_total", Help: "Events that were delivered to handlers."}),
+		counts:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "graft_watch_failures_total", Help: "How often a kind couldn't be watched."}, []string{"reason"}),
+		linger:     30 * time.Second,
+		readLinger: 10 * time.Minute,
 		starting:   make(chan struct{}),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
+	for label := range reasons() {
+		h.counts.WithLabelValues(label)
+	}
 	nop := logging.NewNopLogger()
 	h.log.Store(&nop)
 	s := &kindSet{host: h, kinds: make(map[kindID]*trackedKind), indexes: make(map[kindID][]*index)}
-	s.handlers.ctx, s.handlers.delivered = h.ctx, &h.delivered
+	s.handlers.ctx, s.handlers.delivered = h.ctx, h.delivered
 	return s
 }
 
@@ -137,21 +139,18 @@ func (s *kindSet) release(k *trackedKind, owner any) {
 
 // all kinds, in no order.
 func (s *kindSet) all() []*trackedKind {
-	return s.of(schema.GroupKind{})
-}
-
-// of returns the kinds of a group and kind, in all versions and representations; all
-// if it is empty.
-func (s *kindSet) of(gk schema.GroupKind) []*trackedKind {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var out []*trackedKind
-	for id, k := range s.kinds {
-		if gk.Empty() || id.GroupKind() == gk {
-			out = append(out, k)
+	return slices.Collect(maps.Values(s.kinds))
+}
+
+// raise the epochs of a group and kind, in all versions and representations.
+func (s *kindSet) raise(gk schema.GroupKind, crdDeleted bool) {
+	for _, k := range s.all() {
+		if k.id.GroupKind() == gk {
+			k.raise(false, crdDeleted)
 		}
 	}
-	return out
 }
 
 // index adds an index and waits for it.

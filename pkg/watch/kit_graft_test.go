@@ -2,12 +2,17 @@ package watch_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -16,51 +21,41 @@ import (
 // graft makes a rig with our engine and cache.
 func graft(t *testing.T, api *watchtest.API) *rig {
 	t.Helper()
-
 	return newGraft(t, api, api.Config(), nil)
 }
 
 func newGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []watch.CacheOption, eo ...watch.ControllerEngineOption) *rig {
 	t.Helper()
-
 	r := unstartedGraft(t, api, cfg, co, eo...)
 	startCache(t, r.cache)
-
 	if !r.cache.WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache doesn't start")
 	}
-
 	return r
 }
 
 // around makes a rig with our engine around controller-runtime's cache.
 func around(t *testing.T, api *watchtest.API) *rig {
 	t.Helper()
-
 	plain := plainCache(t, api.Config())
 	startCache(t, plain)
-
 	if !plain.WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache doesn't start")
 	}
 
-	// What is read lingers, and nobody tells that the cache has ended.
+	// What is read lingers, and the other cache doesn't say that it has ended.
 	t.Cleanup(func() { pass(time.Hour) })
-
 	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme()))
 }
 
 // unstartedGraft is a rig whose cache isn't started.
 func unstartedGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []watch.CacheOption, eo ...watch.ControllerEngineOption) *rig {
 	t.Helper()
-
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	t.Cleanup(h.CloseIdleConnections)
-
 	ca, err := watch.NewCache(cfg, cache.Options{HTTPClient: h, Scheme: scheme()}, co...)
 	if err != nil {
 		t.Fatal(err)
@@ -68,26 +63,21 @@ func unstartedGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []wat
 
 	// What happens must not depend on luck.
 	watch.SetRandom(ca, func() float64 { return 0.5 })
-
 	return graftOn(t, api, cfg, ca, eo...)
 }
 
 // graftOn makes a rig with our engine on a cache.
 func graftOn(t *testing.T, api *watchtest.API, cfg *rest.Config, ca *watch.InformerTrackingCache, eo ...watch.ControllerEngineOption) *rig {
 	t.Helper()
-
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	t.Cleanup(h.CloseIdleConnections)
-
 	live, err := client.New(cfg, client.Options{HTTPClient: h, Scheme: scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	cached, err := client.New(cfg, client.Options{
 		HTTPClient: h, Scheme: scheme(), Mapper: live.RESTMapper(),
 		Cache: &client.CacheOptions{Reader: ca, Unstructured: true},
@@ -95,7 +85,6 @@ func graftOn(t *testing.T, api *watchtest.API, cfg *rest.Config, ca *watch.Infor
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	r := &rig{
 		t: t, api: api, infs: ca, reader: ca, cache: ca, live: live,
 		mgr:     &schemeHook{Manager: watchtest.NewManager(cfg, scheme())},
@@ -103,14 +92,25 @@ func graftOn(t *testing.T, api *watchtest.API, cfg *rest.Config, ca *watch.Infor
 	}
 	r.ours = watch.New(r.mgr, ca, cached, live, append([]watch.ControllerEngineOption{watch.WithMetrics(r.metrics)}, eo...)...)
 	r.engine = graftEngine{r.ours}
-
 	t.Cleanup(func() {
-		if err := r.ours.Shutdown(context.Background()); err != nil {
-			t.Errorf("Shutdown(...): %v", err)
+		if err := stopAll(context.Background(), r.ours); err != nil {
+			t.Errorf("Stop(...): %v", err)
 		}
 	})
-
 	return r
+}
+
+// stopAll stops all controllers of an engine, and waits for those that were stopped.
+func stopAll(ctx context.Context, e *watch.ControllerEngine) error {
+	s := e.Snapshot()
+	errs := make([]error, 0, len(s.Controllers))
+	for _, c := range s.Controllers {
+		errs = append(errs, e.Stop(ctx, c.Name))
+	}
+	for _, name := range s.Ending {
+		errs = append(errs, e.Stop(ctx, name))
+	}
+	return errors.Join(errs...)
 }
 
 // A graftEngine is our engine in the terms that it shares with the baseline.
@@ -118,15 +118,12 @@ type graftEngine struct{ *watch.ControllerEngine }
 
 func (e graftEngine) Start(name string, o startOptions) error {
 	opts := []watch.ControllerOption{watch.WithRuntimeOptions(o.runtime)}
-
 	if o.newController != nil {
 		opts = append(opts, watch.WithNewControllerFn(o.newController))
 	}
-
 	if o.gc != nil {
 		opts = append(opts, watch.WithWatchGarbageCollector(o.gc))
 	}
-
 	return e.ControllerEngine.Start(name, opts...)
 }
 
@@ -135,6 +132,38 @@ func (e graftEngine) StartWatches(ctx context.Context, name string, ws ...spec) 
 	for i, w := range ws {
 		out[i] = watch.WatchFor(w.kind, w.typ, w.handler, w.preds...)
 	}
-
 	return e.ControllerEngine.StartWatches(ctx, name, out...)
+}
+
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// creating is a handler that calls fn with the context and the object of each
+// creation.
+func creating(fn func(ctx context.Context, o client.Object)) handler.EventHandler {
+	return handler.Funcs{CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requestQueue) { fn(ctx, e.Object) }}
+}
+
+// running is a rig with controller c, on a cache with options.
+func running(t *testing.T, api *watchtest.API, co ...watch.CacheOption) *rig {
+	t.Helper()
+	r := newGraft(t, api, api.Config(), co)
+	r.mgr.Elect()
+	r.start("c", idle())
+	return r
+}
+
+// withOne is a rig with a running controller, and a kind with one object.
+func withOne(t *testing.T) (*rig, *watchtest.API, watchtest.Kind) {
+	t.Helper()
+	k := watchtest.NewKind("Widget")
+	api := watchtest.NewAPI(k)
+	api.Put(k.Object("one"), k)
+	return running(t, api), api, k
+}
+
+// requestsIn counts requests while time passes.
+func requestsIn(d time.Duration, api *watchtest.API, m watchtest.Match) int {
+	before := len(api.Requests(m))
+	pass(d)
+	return len(api.Requests(m)) - before
 }

@@ -34,12 +34,9 @@ func (pausedRegistration) HasSynced() bool { return true }
 func (i *pausingInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
 	close(i.adding)
 	<-i.add
-
 	i.mu.Lock()
 	defer i.mu.Unlock()
-
 	i.n++
-
 	return pausedRegistration{}, nil
 }
 
@@ -54,9 +51,7 @@ func (i *pausingInformer) AddEventHandlerWithOptions(h kcache.ResourceEventHandl
 func (i *pausingInformer) RemoveEventHandler(kcache.ResourceEventHandlerRegistration) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-
 	i.n--
-
 	return nil
 }
 
@@ -66,6 +61,5 @@ func (i *pausingInformer) HasSynced() bool { return true }
 func (i *pausingInformer) handlers() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-
 	return i.n
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
@@ -16,7 +17,6 @@ import (
 // controller-runtime's own cache.
 func baseline(t *testing.T, api *watchtest.API) *rig {
 	t.Helper()
-
 	return newBaseline(t, api, api.Config(), func() rwLock { return &waitLock{} })
 }
 
@@ -24,20 +24,16 @@ func baseline(t *testing.T, api *watchtest.API) *rig {
 // a bubble.
 func realBaseline(t *testing.T, api *watchtest.API) *rig {
 	t.Helper()
-
 	return newBaseline(t, api, api.Config(), func() rwLock { return &sync.RWMutex{} })
 }
 
 func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock func() rwLock) *rig {
 	t.Helper()
-
 	ca := plainCache(t, cfg)
 	startCache(t, ca)
-
 	if !ca.WaitForCacheSync(t.Context()) {
 		t.Fatal("the cache doesn't start")
 	}
-
 	infs := newBaselineCache(ca, scheme(), newLock())
 	r := &rig{
 		t: t, api: api, infs: infs, reader: infs,
@@ -48,50 +44,37 @@ func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock fun
 
 	// Controllers that wait for an election would wait for ever.
 	t.Cleanup(r.mgr.Elect)
-
 	return r
 }
 
 // plainCache is controller-runtime's cache with its own mapper.
-func plainCache(t *testing.T, cfg *rest.Config, o ...func(*cache.Options)) cache.Cache {
+func plainCache(t testing.TB, cfg *rest.Config) cache.Cache {
 	t.Helper()
-
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	t.Cleanup(h.CloseIdleConnections)
-
 	m, err := apiutil.NewDynamicRESTMapper(cfg, h)
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	opts := cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m}
-	for _, fn := range o {
-		fn(&opts)
-	}
-
-	ca, err := cache.New(cfg, opts)
+	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m})
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return ca
 }
 
 // start a controller, and stop it when the test ends.
 func (r *rig) start(name string, o startOptions) {
 	r.t.Helper()
-
 	if err := r.Start(name, o); err != nil {
 		r.t.Fatalf("Start(%q): %v", name, err)
 	}
-
 	r.t.Cleanup(func() {
-		// The baseline may fail to, or have nothing to stop. Its controllers end
-		// all the same, since their queues do.
+		// The baseline may fail to, or have nothing to stop. Its controllers end when
+		// their queues do.
 		_ = r.Stop(context.Background(), name)
 	})
 }
@@ -112,6 +95,53 @@ func (r *rig) informers() cache.Informers {
 	if c, ok := r.infs.(*baselineCache); ok {
 		return c.Cache
 	}
-
 	return r.infs
+}
+
+// watch starts watches.
+func (r *rig) watch(name string, ws ...spec) {
+	r.t.Helper()
+	if err := r.StartWatches(r.t.Context(), name, ws...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// unwatch stops watches.
+func (r *rig) unwatch(name string, ids ...watch.WatchID) {
+	r.t.Helper()
+	if _, err := r.StopWatches(r.t.Context(), name, ids...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stop a controller.
+func (r *rig) stop(name string) {
+	r.t.Helper()
+	if err := r.Stop(r.t.Context(), name); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// watchCRDs until the test ends.
+func (r *rig) watchCRDs() {
+	r.t.Helper()
+	if err := r.GarbageCollectCustomResourceInformers(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// reads object one of a kind that is healthy.
+func (r *rig) reads(k watchtest.Kind) {
+	r.t.Helper()
+	if err := r.read(r.t.Context(), k, "one"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// remove a kind's informer.
+func (r *rig) remove(k watchtest.Kind) {
+	r.t.Helper()
+	if err := r.infs.RemoveInformer(r.t.Context(), k.New()); err != nil {
+		r.t.Fatal(err)
+	}
 }

@@ -46,7 +46,6 @@ func TestMain(m *testing.M) {
 	// Handlers of errors that are global remember when they were called last, and
 	// wait until a while after that. Each bubble has a time of its own.
 	utilruntime.ErrorHandlers = nil //nolint:reassign // It's what it is there for.
-
 	goleak.VerifyTestMain(m)
 }
 
@@ -126,18 +125,15 @@ func (m *schemeHook) GetScheme() *runtime.Scheme {
 	m.mu.Lock()
 	fn := m.fn
 	m.mu.Unlock()
-
 	if fn != nil {
 		fn()
 	}
-
 	return m.Manager.GetScheme()
 }
 
 func (m *schemeHook) onScheme(fn func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	m.fn = fn
 }
 
@@ -148,7 +144,6 @@ func scheme() *runtime.Scheme {
 			panic(err)
 		}
 	}
-
 	return s
 }
 
@@ -156,7 +151,6 @@ func scheme() *runtime.Scheme {
 // in a bubble take no time.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-
 	if !within(time.Minute, cond) {
 		t.Fatalf("timed out waiting: %s", what)
 	}
@@ -166,10 +160,8 @@ func eventually(t *testing.T, what string, cond func() bool) {
 func within(d time.Duration, cond func() bool) bool {
 	deadline := time.NewTimer(d)
 	defer deadline.Stop()
-
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-
 	for !cond() {
 		select {
 		case <-tick.C:
@@ -177,7 +169,6 @@ func within(d time.Duration, cond func() bool) bool {
 			return cond()
 		}
 	}
-
 	return true
 }
 
@@ -192,16 +183,13 @@ func pass(d time.Duration) {
 func timed(fn func() error) (time.Duration, error) {
 	start := time.Now()
 	err := fn()
-
 	return time.Since(start), err
 }
 
 // background runs fn, and returns a channel with what it returned.
 func background(fn func() error) <-chan error {
 	ch := make(chan error, 1)
-
 	go func() { ch <- fn() }()
-
 	return ch
 }
 
@@ -211,20 +199,22 @@ func background(fn func() error) <-chan error {
 // test fails after a while of real time, saying who waits where.
 func bubble(t *testing.T, fn func(t *testing.T)) {
 	t.Helper()
-
 	over := make(chan struct{})
 	defer close(over)
-
 	go watchdog(t.Name(), over)
-
 	synctest.Test(t, func(t *testing.T) {
 		leaks := goleak.IgnoreCurrent()
 
 		// Registered first, so that it looks when all else is cleaned up.
 		t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
-
 		fn(t)
 	})
+}
+
+// inBubble runs fn as a subtest in a bubble.
+func inBubble(t *testing.T, name string, fn func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { bubble(t, fn) })
 }
 
 // patience is how long a bubble may take in real time. Few need a second, on a
@@ -233,7 +223,6 @@ const patience = 3 * time.Minute
 
 func watchdog(name string, over <-chan struct{}) {
 	t := time.NewTimer(patience)
-
 	select {
 	case <-over:
 		t.Stop()
@@ -254,7 +243,6 @@ type counts struct {
 func (c *counts) add(n *int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	*n++
 }
 
@@ -267,7 +255,6 @@ func (c *counts) WatchStopped(string, watch.WatchType) { c.add(&c.watchesStopped
 func (c *counts) running() (controllers, watches int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	return c.controllersStarted - c.controllersStopped, c.watchesStarted - c.watchesStopped
 }
 
@@ -293,17 +280,13 @@ func (r *recorder) add(e recorded, q workqueue.TypedRateLimitingInterface[reconc
 	r.mu.Lock()
 	before := r.before
 	r.mu.Unlock()
-
 	if before != nil {
 		before()
 	}
-
 	e.name, e.uid = o.GetName(), string(o.GetUID())
-
 	r.mu.Lock()
 	r.events = append(r.events, e)
 	r.mu.Unlock()
-
 	if q != nil {
 		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	}
@@ -329,7 +312,6 @@ func (r *recorder) Generic(_ context.Context, e event.GenericEvent, q workqueue.
 func (r *recorder) all() []recorded {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	return slices.Clone(r.events)
 }
 
@@ -337,13 +319,11 @@ func (r *recorder) all() []recorded {
 // all if op is empty.
 func (r *recorder) count(op, name string) int {
 	n := 0
-
 	for _, e := range r.all() {
 		if (op == "" || e.op == op) && e.name == name {
 			n++
 		}
 	}
-
 	return n
 }
 
@@ -351,7 +331,6 @@ func (r *recorder) count(op, name string) int {
 func (r *recorder) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	r.events = nil
 }
 
@@ -365,18 +344,14 @@ type overlap struct {
 func (o *overlap) enter(r reconcile.Request) (leave func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-
 	if o.now == nil {
 		o.now = make(map[reconcile.Request]int)
 	}
-
 	o.now[r]++
 	o.most = max(o.most, slices.Max(slices.Collect(maps.Values(o.now))))
-
 	return func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-
 		o.now[r]--
 	}
 }
@@ -384,24 +359,19 @@ func (o *overlap) enter(r reconcile.Request) (leave func()) {
 func (o *overlap) result() (most, running int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-
 	for _, n := range o.now {
 		running += n
 	}
-
 	return o.most, running
 }
 
 // startCache starts a cache, and stops it when the test ends.
-func startCache(t *testing.T, c cache.Cache) {
+func startCache(t testing.TB, c cache.Cache) {
 	t.Helper()
-
 	ctx, cancel := context.WithCancel(context.Background())
 	done := background(func() error { return c.Start(ctx) })
-
 	t.Cleanup(func() {
 		cancel()
-
 		if err := <-done; err != nil {
 			t.Errorf("cache: %v", err)
 		}
@@ -426,7 +396,6 @@ func (r *recorder) funcs() kcache.ResourceEventHandler {
 			if unknown {
 				obj = t.Obj
 			}
-
 			if o, ok := obj.(client.Object); ok {
 				r.add(recorded{op: "delete", unknown: unknown}, nil, o)
 			}
@@ -438,14 +407,12 @@ func (r *recorder) funcs() kcache.ResourceEventHandler {
 func partial(k watchtest.Kind) *metav1.PartialObjectMetadata {
 	p := &metav1.PartialObjectMetadata{}
 	p.SetGroupVersionKind(k.GVK)
-
 	return p
 }
 
 // handlerFuncs is a handler that calls fn with the object of each event.
 func handlerFuncs(fn func(o client.Object)) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) { fn(e.Object) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) { fn(e.ObjectNew) },
@@ -462,7 +429,6 @@ type logLines struct {
 func (l *logLines) Info(msg string, kvs ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	l.lines = append(l.lines, fmt.Sprint(append([]any{msg}, kvs...)...))
 }
 
@@ -472,6 +438,5 @@ func (l *logLines) WithValues(...any) logging.Logger { return l }
 func (l *logLines) all() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	return slices.Clone(l.lines)
 }

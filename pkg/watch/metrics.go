@@ -1,8 +1,6 @@
 package watch
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -72,14 +70,13 @@ func (m *PrometheusMetrics) collectors() []prometheus.Collector {
 // Collector returns metrics of what runs now, to register with Prometheus:
 //
 //   - graft_watch_watches, by controller, type and state
-//   - graft_watch_controllers, by whether they are running, waiting or ending
+//   - graft_watch_controllers, by state: Running, Waiting, Ending
 //   - graft_watch_kinds, by state
 //   - graft_watch_objects, that are kept in informers
 //   - graft_watch_events_delivered_total
 //   - graft_watch_failures_total, of kinds, by reason
 //
-// Labels are what PrometheusMetrics has, and names of which there are few: there
-// is none for kinds, of which there may be thousands. DebugHandler names them.
+// No label names a kind, of which there may be thousands. DebugHandler names them.
 func (e *ControllerEngine) Collector() prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("graft_watch_"+name, help, labels, nil)
@@ -90,22 +87,22 @@ func (e *ControllerEngine) Collector() prometheus.Collector {
 		controllers: desc("controllers", "Controllers that are there.", "state"),
 		kinds:       desc("kinds", "Kinds that are watched or read.", "state"),
 		objects:     desc("objects", "Objects that informers keep."),
-		delivered:   desc("events_delivered_total", "Events that were delivered to handlers."),
-		failures:    desc("failures_total", "How often a kind couldn't be watched.", "reason"),
 	}
 }
 
 type gauges struct {
 	engine *ControllerEngine
 
-	watches, controllers, kinds, objects, delivered, failures *prometheus.Desc
+	watches, controllers, kinds, objects *prometheus.Desc
 }
 
 // Describe sends the descriptors of all metrics.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.watches, g.controllers, g.kinds, g.objects, g.delivered, g.failures} {
+	for _, d := range []*prometheus.Desc{g.watches, g.controllers, g.kinds, g.objects} {
 		ch <- d
 	}
+	g.engine.set.delivered.Describe(ch)
+	g.engine.set.counts.Describe(ch)
 }
 
 // Collect sends all metrics.
@@ -114,15 +111,8 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
-	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
-	}
 
-	type key struct {
-		controller string
-		wt         WatchType
-		state      State
-	}
+	type key struct{ controller, wt, state string }
 	watches := make(map[key]int)
 	running := 0
 	for _, c := range s.Controllers {
@@ -130,11 +120,11 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 			running++
 		}
 		for _, w := range c.Watches {
-			watches[key{controller: c.Name, wt: w.Type, state: w.State}]++
+			watches[key{c.Name, string(w.Type), string(w.State)}]++
 		}
 	}
 	for k, n := range watches {
-		gauge(g.watches, n, k.controller, string(k.wt), string(k.state))
+		gauge(g.watches, n, k.controller, k.wt, k.state)
 	}
 	gauge(g.controllers, running, "Running")
 	gauge(g.controllers, len(s.Controllers)-running, "Waiting")
@@ -150,8 +140,6 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(g.kinds, kinds[state], string(state))
 	}
 	gauge(g.objects, objects)
-
-	set := g.engine.set
-	counter(g.delivered, set.delivered.Load())
-	set.counts.each(func(label string, _ error, n *atomic.Uint64) { counter(g.failures, n.Load(), label) })
+	g.engine.set.delivered.Collect(ch)
+	g.engine.set.counts.Collect(ch)
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -17,79 +18,15 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// How long one look-up may take, by default.
-const defaultResolveTimeout = 30 * time.Second
+// How long the API server has to answer one look-up.
+const resolveTimeout = 30 * time.Second
 
-// A Resolver finds out under which resource, and in which scope, the API server
-// serves a kind now. It must not answer from memory, since kinds come back with
-// another scope or plural. It must return when its context ends, and be safe for
-// concurrent use. An error for which meta.IsNoMatchError is true says that the
-// API server doesn't serve the kind.
-type Resolver interface {
-	Resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error)
-}
-
-// A ResolverFunc is a function that is a Resolver.
-type ResolverFunc func(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error)
-
-// Resolve calls the function.
-func (fn ResolverFunc) Resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	return fn(ctx, gvk)
-}
-
-// NewDiscoveryResolver returns a Resolver that asks the API server. Calls for kinds
-// of one group and version share requests, but no call gets the answer to a request
-// that was sent before the call. The config's rate limit applies, and time spent
-// waiting for it doesn't count as time that the API server takes to answer. The
-// HTTP client is made from the config if it is nil.
-func NewDiscoveryResolver(cfg *rest.Config, hc *http.Client) (Resolver, error) {
-	return newDiscoveryResolver(cfg, hc, defaultResolveTimeout)
-}
-
-func newDiscoveryResolver(cfg *rest.Config, hc *http.Client, timeout time.Duration) (*discoveryResolver, error) {
-	if hc == nil {
-		var err error
-		if hc, err = rest.HTTPClientFor(cfg); err != nil {
-			return nil, errors.Wrap(err, "cannot create HTTP client")
-		}
-	}
-	r := &discoveryResolver{
-		limiter: limiterFor(cfg),
-		timeout: timeout,
-		unsent:  make(map[schema.GroupVersion]*lookUp),
-		sent:    make(map[schema.GroupVersion]*lookUp),
-	}
-	cfg = rest.CopyConfig(cfg)
-	cfg.QPS, cfg.RateLimiter = -1, nil // The resolver waits for its limiter itself.
-	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, hc)
-	if err != nil {
-		return nil, errors.Wrap(err, "cannot create discovery client")
-	}
-	r.client = dc.RESTClient()
-	return r, nil
-}
-
-// limiterFor returns what a client of the config is limited by.
-func limiterFor(cfg *rest.Config) flowcontrol.RateLimiter {
-	qps, burst := cfg.QPS, cfg.Burst
-	switch {
-	case cfg.RateLimiter != nil:
-		return cfg.RateLimiter
-	case qps < 0:
-		return flowcontrol.NewFakeAlwaysRateLimiter()
-	case qps == 0:
-		qps = rest.DefaultQPS
-	}
-	if burst == 0 {
-		burst = rest.DefaultBurst
-	}
-	return flowcontrol.NewTokenBucketRateLimiter(qps, burst)
-}
-
+// A discoveryResolver finds out how the API server serves kinds. Calls for kinds of one
+// group and version share requests, but no call gets the answer to a request that was
+// sent before the call: kinds come back with another scope or plural.
 type discoveryResolver struct {
 	client  rest.Interface
 	limiter flowcontrol.RateLimiter
-	timeout time.Duration // Of a request.
 
 	mu sync.Mutex
 
@@ -108,8 +45,27 @@ type lookUp struct {
 	abandoned bool
 }
 
-// Resolve looks a kind up.
-func (r *discoveryResolver) Resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+func newDiscoveryResolver(cfg *rest.Config, hc *http.Client) (*discoveryResolver, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Burst = cmp.Or(cfg.Burst, rest.DefaultBurst) // That of discovery clients is larger.
+	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, hc)
+	if err != nil {
+		return nil, errors.Wrap(err, "cannot create discovery client")
+	}
+	r := &discoveryResolver{
+		client:  dc.RESTClient(),
+		limiter: dc.RESTClient().GetRateLimiter(),
+		unsent:  make(map[schema.GroupVersion]*lookUp),
+		sent:    make(map[schema.GroupVersion]*lookUp),
+	}
+	if r.limiter == nil { // The config has none.
+		r.limiter = flowcontrol.NewFakeAlwaysRateLimiter()
+	}
+	return r, nil
+}
+
+// resolve looks a kind up.
+func (r *discoveryResolver) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	l, err := r.discover(ctx, gvk.GroupVersion())
 	if err != nil {
 		return nil, err
@@ -191,16 +147,17 @@ func (r *discoveryResolver) send(ctx context.Context, gv schema.GroupVersion, l,
 }
 
 func (r *discoveryResolver) get(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 
 	path := "/apis/" + gv.String()
 	if gv.Group == "" {
 		path = "/api/" + gv.Version
 	}
-	// A group and version that isn't served is answered by 404.
+	// A group and version that isn't served is answered by 404. The wait for the limiter
+	// isn't part of the time that the API server has, and is over.
 	l := &metav1.APIResourceList{}
-	err := r.client.Get().AbsPath(path).Do(ctx).Into(l)
+	err := r.client.Get().AbsPath(path).Throttle(nil).Do(ctx).Into(l)
 	return l, errors.Wrapf(err, "cannot discover %s", gv)
 }
 

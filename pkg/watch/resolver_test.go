@@ -1,11 +1,14 @@
-package watch_test
+package watch
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,14 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
 func TestDiscoveryResolver(t *testing.T) {
 	widget := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"}
 	all := metav1.Verbs{"create", "get", "list", "watch"}
-	notWatchable := func(err error) bool { return errors.Is(err, watch.ErrNotWatchable) }
-
+	notWatchable := func(err error) bool { return errors.Is(err, ErrNotWatchable) }
 	cases := map[string]struct {
 		reason string
 		gvk    schema.GroupVersionKind
@@ -90,7 +92,6 @@ func TestDiscoveryResolver(t *testing.T) {
 			err:    kerrors.IsNotFound,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -99,37 +100,77 @@ func TestDiscoveryResolver(t *testing.T) {
 					http.NotFound(w, r)
 					return
 				}
-
 				w.Header().Set("Content-Type", "application/json")
-
 				if err := json.NewEncoder(w).Encode(metav1.APIResourceList{APIResources: rs}); err != nil {
 					t.Error(err)
 				}
 			}))
 			defer s.Close()
-
-			r, err := watch.NewDiscoveryResolver(&rest.Config{Host: s.URL}, s.Client())
+			r, err := newDiscoveryResolver(&rest.Config{Host: s.URL}, s.Client())
 			if err != nil {
 				t.Fatal(err)
 			}
-
-			m, err := r.Resolve(t.Context(), tc.gvk)
+			m, err := r.resolve(t.Context(), tc.gvk)
 			if tc.err != nil {
 				if !tc.err(err) {
-					t.Errorf("\n%s\nResolve(...): %v, %v", tc.reason, m, err)
+					t.Errorf("\n%s\nresolve(...): %v, %v", tc.reason, m, err)
 				}
-
 				return
 			}
-
 			if err != nil {
-				t.Fatalf("\n%s\nResolve(...): %v", tc.reason, err)
+				t.Fatalf("\n%s\nresolve(...): %v", tc.reason, err)
 			}
-
 			want := &meta.RESTMapping{Resource: tc.gvk.GroupVersion().WithResource(tc.want), GroupVersionKind: tc.gvk, Scope: m.Scope}
 			if diff := cmp.Diff(want, m, cmp.Comparer(func(a, b meta.RESTScope) bool { return a.Name() == b.Name() })); diff != "" || m.Scope.Name() != tc.scope {
 				t.Errorf("\n%s\nin scope %s, want %s; -want, +got:\n%s", tc.reason, m.Scope.Name(), tc.scope, diff)
 			}
 		})
 	}
+}
+
+// A look-up isn't answered from before it was asked for.
+func TestLookUps_AreFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := watchtest.NewKind("First"), watchtest.NewKind("Second")
+		second.GVK.Group = first.GVK.Group
+		api := watchtest.NewAPI(first)
+		hc, err := rest.HTTPClientFor(api.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := newDiscoveryResolver(api.Config(), hc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resolve := func(ctx context.Context, gvk schema.GroupVersionKind) <-chan error {
+			ch := make(chan error, 1)
+			go func() {
+				_, err := res.resolve(ctx, gvk)
+				ch <- err
+			}()
+			return ch
+		}
+		lift := api.Inject(watchtest.DiscoveryOf(first), watchtest.Delay(time.Second))
+		early := resolve(t.Context(), first.GVK)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		lift()
+
+		// One that gives up takes none of those with it that wait for the same answer.
+		gone, cancel := context.WithCancel(t.Context())
+		given := resolve(gone, second.GVK)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		api.Define(second)
+		late := resolve(t.Context(), second.GVK)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		cancel()
+		if err := <-given; !errors.Is(err, context.Canceled) {
+			t.Errorf("resolve(...) with a context that ended: %v", err)
+		}
+		if err := errors.Join(<-early, <-late); err != nil {
+			t.Errorf("resolve(...) of kinds that are served: %v", err)
+		}
+	})
 }

@@ -37,32 +37,26 @@ type tally struct {
 // told that can't be.
 func (r *tally) objects() (there map[string]string, wrong []string) {
 	there = make(map[string]string)
-
 	for _, e := range r.all() {
 		uid, known := there[e.name]
-
 		switch e.op {
 		case "create":
 			if known && uid != e.uid {
 				wrong = append(wrong, fmt.Sprintf("%s was created while another of that name was there", e.name))
 			}
-
 			there[e.name] = e.uid
 		case "update":
 			if !known {
 				wrong = append(wrong, e.name+" was updated and wasn't there")
 			}
-
 			there[e.name] = e.uid
 		case "delete":
 			if !known || uid != e.uid {
 				wrong = append(wrong, e.name+" was deleted and wasn't there")
 			}
-
 			delete(there, e.name)
 		}
 	}
-
 	return there, wrong
 }
 
@@ -137,17 +131,14 @@ func (s *schedule) next(n int) int {
 	if len(s.rest) == 0 {
 		return 0
 	}
-
 	b := s.rest[0]
 	s.rest = s.rest[1:]
-
 	return int(b) % n
 }
 
 func (s *schedule) note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.log = append(s.log, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
@@ -158,7 +149,6 @@ func (s *schedule) errorf(format string, args ...any) {
 func (s *schedule) kind(i int) watchtest.Kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	return s.kinds[i]
 }
 
@@ -168,19 +158,15 @@ func (s *schedule) call(what string, d time.Duration, fn func(ctx context.Contex
 	if took > d+quick {
 		s.errorf("%s with a context of %s took %s: %v", what, d, took, err)
 	}
-
 	s.note("%s: %v", what, err)
-
 	return err
 }
 
 // over notes that a watch was stopped: it must not be told anything any more.
 func (s *schedule) over(rec *tally) {
 	n := len(rec.all())
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.stopped[rec] = n
 }
 
@@ -197,7 +183,6 @@ func (s *schedule) draw() []wanted {
 	for i := range ws {
 		ws[i] = wanted{kind: s.next(scheduleKinds), typ: scheduleTypes[s.next(len(scheduleTypes))]}
 	}
-
 	return ws
 }
 
@@ -205,7 +190,6 @@ func (s *schedule) draw() []wanted {
 // controllers may be made at once.
 func (s *schedule) one(c *modelled) func() {
 	what, ws, mask := s.next(10), s.draw(), s.next(1<<scheduleKinds)
-
 	return func() {
 		switch what {
 		case 0, 1:
@@ -219,7 +203,6 @@ func (s *schedule) one(c *modelled) func() {
 		case 9:
 			s.collect(c, mask)
 		}
-
 		s.compare(c)
 	}
 }
@@ -228,9 +211,7 @@ func (s *schedule) start(c *modelled) {
 	if err := s.r.Start(c.name, idle()); err != nil {
 		s.errorf("Start(%s): %v", c.name, err)
 	}
-
 	c.running = true
-
 	s.note("Start(%s)", c.name)
 }
 
@@ -238,48 +219,39 @@ func (s *schedule) stop(c *modelled) {
 	if err := s.call("Stop "+c.name, time.Second, func(ctx context.Context) error { return s.r.Stop(ctx, c.name) }); err != nil {
 		s.errorf("Stop(%s): %v", c.name, err)
 	}
-
 	for w, rec := range c.watches {
 		s.over(rec)
 		delete(c.watches, w)
 	}
-
 	c.running = false
 }
 
 func (s *schedule) startWatches(c *modelled, ws []wanted, n int) {
 	specs := make([]spec, len(ws))
 	recs := make(map[wanted]*tally)
-
 	for i, w := range ws {
 		if recs[w] == nil { // Twice in a batch is once.
 			recs[w] = c.watches[w]
 		}
-
 		if recs[w] == nil {
 			recs[w] = &tally{}
 		}
-
 		k := s.kind(w.kind)
 		specs[i] = spec{kind: k.New(), typ: w.typ, handler: &renamed{tally: recs[w], n: n}}
-
 		if w.typ == watch.WatchTypeManagedResource && !s.around {
 			// Around another cache this leaves a goroutine of client-go's.
 			specs[i].kind = partial(k)
 		}
 	}
-
 	err := s.call(fmt.Sprintf("StartWatches %s %v", c.name, ws), callTimeout, func(ctx context.Context) error {
 		return s.r.StartWatches(ctx, c.name, specs...)
 	})
 	if got := errors.Is(err, watch.ErrNotRunning); got == c.running {
 		s.errorf("StartWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
-
 	if errors.Is(err, watch.ErrConflictingWatch) || errors.Is(err, watch.ErrInvalidWatch) {
 		s.errorf("StartWatches(%s) of watches that are well: %v", c.name, err)
 	}
-
 	if c.running {
 		maps.Copy(c.watches, recs)
 	}
@@ -288,31 +260,24 @@ func (s *schedule) startWatches(c *modelled, ws []wanted, n int) {
 func (s *schedule) stopWatches(c *modelled, ws []wanted) {
 	ids := make([]watch.WatchID, len(ws))
 	gone := make(map[wanted]bool)
-
 	for i, w := range ws {
 		ids[i] = w.id(s.kind(w.kind))
-
 		if c.watches[w] != nil {
 			gone[w] = true
 		}
 	}
-
 	n := 0
 	err := s.call(fmt.Sprintf("StopWatches %s %v", c.name, ws), time.Second, func(ctx context.Context) error {
 		var err error
 		n, err = s.r.StopWatches(ctx, c.name, ids...)
-
 		return err
 	})
-
 	if got := errors.Is(err, watch.ErrNotRunning); got == c.running || !got && err != nil {
 		s.errorf("StopWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
-
 	if n != len(gone) {
 		s.errorf("StopWatches(%s) stopped %d watches, want %d", c.name, n, len(gone))
 	}
-
 	for w := range gone {
 		s.over(c.watches[w])
 		delete(c.watches, w)
@@ -323,22 +288,18 @@ func (s *schedule) stopWatches(c *modelled, ws []wanted) {
 func (s *schedule) collect(c *modelled, mask int) {
 	tracker := watch.TrackerFunc(func(context.Context) ([]schema.GroupVersionKind, error) {
 		var needed []schema.GroupVersionKind
-
 		for i := range scheduleKinds {
 			if mask&(1<<i) != 0 {
 				needed = append(needed, s.kind(i).GVK)
 			}
 		}
-
 		return needed, nil
 	})
 	gc := watch.NewGarbageCollector(c.name, s.r.ours, tracker, scheduleTypes[:1])
-
 	err := s.call(fmt.Sprintf("Collect %s all but %b", c.name, mask), time.Second, gc.GarbageCollectWatchesNow)
 	if got := errors.Is(err, watch.ErrNotRunning); got == c.running || !got && err != nil {
 		s.errorf("GarbageCollectWatchesNow() of a controller that is running=%t: %v", c.running, err)
 	}
-
 	for w, rec := range c.watches {
 		if mask != 0 && mask&(1<<w.kind) == 0 && w.typ == scheduleTypes[0] {
 			s.over(rec)
@@ -352,22 +313,17 @@ func (s *schedule) compare(c *modelled) {
 	if got := s.r.IsRunning(c.name); got != c.running {
 		s.errorf("IsRunning(%s) = %t, want %t", c.name, got, c.running)
 	}
-
 	ids, err := s.r.GetWatches(c.name)
 	if got := errors.Is(err, watch.ErrNotRunning); got == c.running {
 		s.errorf("GetWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
-
 	want, got := make(map[watch.WatchID]bool), make(map[watch.WatchID]bool)
-
 	for w := range c.watches {
 		want[w.id(s.kind(w.kind))] = true
 	}
-
 	for _, id := range ids {
 		got[id] = true
 	}
-
 	if !maps.Equal(want, got) {
 		s.errorf("GetWatches(%s) = %v, want %v", c.name, got, want)
 	}
@@ -377,25 +333,20 @@ func (s *schedule) compare(c *modelled) {
 func (s *schedule) churn() func() {
 	i, what, arg := s.next(scheduleKinds), s.next(22), s.next(256)
 	name := fmt.Sprintf("o%d", arg%5)
-
 	if s.around && (what == 1 || what == 2 || what == 10) {
 		// Such a cache doesn't find what is served elsewhere, and locks what it
 		// needs to read while it looks for a kind.
 		what = 3
 	}
-
 	return func() {
 		k := s.kind(i)
 		s.note("churn %d of %d with %d", what, i, arg)
-
 		if what < 4 {
 			// An API server doesn't establish two definitions of one kind.
 			s.defining.Lock()
 			defer s.defining.Unlock()
-
 			k = s.kind(i)
 		}
-
 		switch what {
 		case 0:
 			s.r.api.Undefine(k)
@@ -404,20 +355,16 @@ func (s *schedule) churn() func() {
 			if arg&1 != 0 {
 				is = is.ClusterScoped()
 			}
-
 			if arg&2 != 0 {
 				is = is.Named("moved" + is.Plural)
 			}
-
 			s.mu.Lock()
 			s.kinds[i] = is
 			s.mu.Unlock()
-
 			if what == 1 {
 				s.r.api.Replace(k, is)
 				return
 			}
-
 			s.r.api.Undefine(k)
 			s.r.api.Define(is)
 		case 3:
@@ -447,7 +394,6 @@ func (s *schedule) churn() func() {
 func (s *schedule) look(what, i, arg int) {
 	k := s.kind(i)
 	short := 50 * time.Millisecond
-
 	switch what {
 	case 12:
 		_ = s.call(fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") })
@@ -462,7 +408,6 @@ func (s *schedule) look(what, i, arg int) {
 		first := !s.indexed[i]
 		s.indexed[i] = true
 		s.mu.Unlock()
-
 		if first {
 			_ = s.call(fmt.Sprintf("IndexField %d", i), short, func(ctx context.Context) error {
 				return s.r.infs.IndexField(ctx, k.New(), scheduleIndex, func(o client.Object) []string { return []string{o.GetName()[:1]} })
@@ -473,14 +418,11 @@ func (s *schedule) look(what, i, arg int) {
 	case 17:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-
 		if len(s.heard) == 0 {
 			return
 		}
-
 		l := s.heard[arg%len(s.heard)]
 		s.heard = slices.DeleteFunc(s.heard, func(o *listening) bool { return o == l })
-
 		if err := l.inf.RemoveEventHandler(l.reg); err != nil {
 			s.errorf("RemoveEventHandler(...): %v", err)
 		}
@@ -488,7 +430,6 @@ func (s *schedule) look(what, i, arg int) {
 		s.watchDefinitions(arg%2 == 0)
 	case 19:
 		s.r.api.Disconnect(watchtest.Of(watchtest.CRD()))
-
 		if arg%2 == 0 {
 			s.r.api.Compact(watchtest.CRD())
 		}
@@ -508,22 +449,18 @@ func (s *schedule) look(what, i, arg int) {
 func (s *schedule) listen(i int) {
 	k := s.kind(i)
 	waits := cache.BlockUntilSynced(false)
-
 	inf, err := s.r.infs.GetInformer(s.t.Context(), k.New(), waits)
 	if err != nil {
 		s.errorf("GetInformer(...) without waiting: %v", err)
 		return
 	}
-
 	l := &listening{kind: i, inf: inf, recorder: &tally{}}
 	if l.reg, err = inf.AddEventHandler(l.recorder.funcs()); err != nil {
 		s.errorf("AddEventHandler(...): %v", err)
 		return
 	}
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.heard = append(s.heard, l)
 }
 
@@ -533,25 +470,20 @@ func (s *schedule) watchDefinitions(on bool) {
 	unwatch := s.unwatch
 	s.unwatch = nil
 	s.mu.Unlock()
-
 	if unwatch != nil {
 		unwatch()
 	}
-
 	if !on {
 		return
 	}
-
 	ctx, cancel := context.WithCancel(s.t.Context())
 	if err := s.r.GarbageCollectCustomResourceInformers(ctx); err != nil {
 		s.errorf("GarbageCollectCustomResourceInformers(...): %v", err)
 	}
-
 	s.mu.Lock()
 	other := s.unwatch
 	s.unwatch = cancel
 	s.mu.Unlock()
-
 	if other != nil {
 		other()
 	}
@@ -559,11 +491,10 @@ func (s *schedule) watchDefinitions(on bool) {
 
 // put an object of a kind, if it is served.
 func (s *schedule) put(i int, name string) {
-	// Nobody else defines kinds between the question and the answer, or puts what
+	// No other goroutine defines kinds between the question and the answer, or puts what
 	// is in a namespace where there are none.
 	s.defining.Lock()
 	defer s.defining.Unlock()
-
 	k := s.kind(i)
 	if s.r.api.Objects(k) != nil {
 		s.r.api.Put(k.Object(name), k)
@@ -575,18 +506,13 @@ func (s *schedule) fault(i int, m watchtest.Match, arg int) {
 		watchtest.Hang(), watchtest.Refuse(), watchtest.Delay(time.Second), watchtest.TooManyRequests(1),
 		watchtest.Status(http.StatusForbidden), watchtest.Status(http.StatusNotFound), watchtest.Status(http.StatusInternalServerError),
 	}
-
 	s.lift(i)
-
 	lift := s.r.api.Inject(m, faults[arg%len(faults)])
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	if was := s.lifts[i]; was != nil {
 		defer was()
 	}
-
 	s.lifts[i] = lift
 }
 
@@ -595,7 +521,6 @@ func (s *schedule) lift(i int) {
 	lift := s.lifts[i]
 	delete(s.lifts, i)
 	s.mu.Unlock()
-
 	if lift != nil {
 		lift()
 	}
@@ -604,7 +529,6 @@ func (s *schedule) lift(i int) {
 // runSchedule runs a schedule to its end, lets everything heal, and looks.
 func runSchedule(t *testing.T, data []byte, around bool) {
 	t.Helper()
-
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
 		s := &schedule{
@@ -613,7 +537,6 @@ func runSchedule(t *testing.T, data []byte, around bool) {
 			indexed: make(map[int]bool),
 			stopped: make(map[*tally]int),
 		}
-
 		if around {
 			tracking := watch.TrackInformers(plainCache(t, api.Config()), scheme())
 			startCache(t, tracking)
@@ -621,41 +544,31 @@ func runSchedule(t *testing.T, data []byte, around bool) {
 		} else {
 			s.r = newGraft(t, api, api.Config(), nil)
 		}
-
 		for i := range scheduleKinds {
 			k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
 			s.kinds = append(s.kinds, k)
 			api.Define(k)
 		}
-
 		for i := range scheduleControllers {
 			s.controllers = append(s.controllers, &modelled{name: fmt.Sprintf("c%d", i), watches: make(map[wanted]*tally)})
 		}
-
 		defer func() {
 			for i := range scheduleKinds {
 				s.lift(i)
 			}
-
 			s.watchDefinitions(false)
-
 			if t.Failed() {
 				t.Logf("schedule %q:\n%s\n%s", data, strings.Join(s.log, "\n"), s.page)
 			}
 		}()
-
 		s.watchDefinitions(s.next(2) == 1)
-
 		if s.next(4) != 0 {
 			s.r.mgr.Elect()
 		}
-
 		for len(s.rest) > 0 && !t.Failed() {
 			var wg sync.WaitGroup
-
 			for range s.next(3) {
 				fn := s.churn()
-
 				wg.Go(fn)
 			}
 
@@ -663,27 +576,22 @@ func runSchedule(t *testing.T, data []byte, around bool) {
 			n, first := 1+s.next(2), s.next(scheduleControllers)
 			for i := range n {
 				fn := s.one(s.controllers[(first+i)%scheduleControllers])
-
 				wg.Go(fn)
 			}
-
 			wg.Wait()
-
 			if s.next(3) == 0 {
 				pass(time.Duration(s.next(256)) * 250 * time.Millisecond)
 			}
 		}
-
 		s.heal()
 		s.check()
-		s.end(s.next(2) == 0)
+		s.end()
 	})
 }
 
 // heal lets everything be well for a while.
 func (s *schedule) heal() {
 	s.r.mgr.Elect()
-
 	for i := range scheduleKinds {
 		s.lift(i)
 		s.r.api.Define(s.kinds[i])
@@ -692,11 +600,9 @@ func (s *schedule) heal() {
 	// Backoff without definitions is at most a minute, and a little; that of
 	// informers, too.
 	pass(5 * time.Minute)
-
 	for _, k := range s.kinds {
 		s.r.api.Put(k.Object("last"), k)
 	}
-
 	pass(10 * time.Second)
 }
 
@@ -706,12 +612,10 @@ func (s *schedule) knows(who string, i int, rec *tally) {
 	for key, o := range s.r.api.Objects(s.kinds[i]) {
 		want[key.Name] = string(o.GetUID())
 	}
-
 	got, wrong := rec.objects()
 	if len(wrong) > 0 {
 		s.errorf("%s was told what can't be: %s", who, strings.Join(wrong, "; "))
 	}
-
 	if !maps.Equal(want, got) {
 		s.errorf("%s knows %v, and there are %v", who, got, want)
 	}
@@ -720,53 +624,41 @@ func (s *schedule) knows(who string, i int, rec *tally) {
 // check compares what is with what must be.
 func (s *schedule) check() {
 	live, running := 0, 0
-
 	for _, c := range s.controllers {
 		s.compare(c)
-
 		if c.running {
 			running++
 		}
-
 		for w, rec := range c.watches {
 			live++
-
 			s.knows(fmt.Sprintf("watch %s %v", c.name, w), w.kind, rec)
 		}
 	}
-
 	for _, l := range s.heard {
 		s.knows(fmt.Sprintf("a handler of %d", l.kind), l.kind, l.recorder)
-
 		if !l.reg.HasSynced() {
 			s.errorf("a handler of %d wasn't told all that there is", l.kind)
 		}
 	}
-
 	for rec, n := range s.stopped {
 		if got := len(rec.all()); got != n {
 			s.errorf("a watch that was stopped got %d more events", got-n)
 		}
 	}
-
 	if c, w := s.r.metrics.running(); c != running || w != live {
 		s.errorf("started minus stopped: %d controllers, %d watches; want %d, %d", c, w, running, live)
 	}
-
 	for i, k := range s.kinds {
 		if !s.indexed[i] {
 			continue
 		}
-
 		l := k.NewList()
 		if err := s.r.reader.List(s.t.Context(), l, client.MatchingFields{scheduleIndex: "l"}); err != nil || len(l.Items) != 1 {
 			s.errorf("by its index kind %d has %d objects, %v; want 1", i, len(l.Items), err)
 		}
 	}
-
 	snapshot := s.r.ours.Snapshot()
 	s.page = strings.Join(snapshot.Summary, "\n")
-
 	for _, c := range snapshot.Controllers {
 		for _, w := range c.Watches {
 			if w.State != watch.StateActive {
@@ -776,56 +668,36 @@ func (s *schedule) check() {
 	}
 }
 
-// end stops everything, one by one or at once, and looks what is left.
-func (s *schedule) end(shutdown bool) {
+// end stops everything, and looks what is left.
+func (s *schedule) end() {
 	for _, l := range s.heard {
 		if err := l.inf.RemoveEventHandler(l.reg); err != nil {
 			s.errorf("RemoveEventHandler(...): %v", err)
 		}
 	}
-
-	if shutdown {
-		if err := s.r.ours.Shutdown(s.t.Context()); err != nil {
-			s.errorf("Shutdown(...): %v", err)
-		}
-	}
-
 	for _, c := range s.controllers {
-		if !shutdown {
-			s.stop(c)
-		}
-
-		for _, rec := range c.watches {
-			s.over(rec)
-		}
-
-		if err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{})); !errors.Is(err, watch.ErrNotRunning) || errors.Is(err, watch.ErrShutDown) != shutdown {
+		s.stop(c)
+		if err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{})); !errors.Is(err, watch.ErrNotRunning) {
 			s.errorf("StartWatches(%s) after the end: %v", c.name, err)
 		}
 	}
-
 	for _, k := range s.kinds {
 		s.r.api.Put(k.Object("late"), k)
 	}
-
 	pass(time.Hour)
-
 	for rec, n := range s.stopped {
 		if got := len(rec.all()); got != n {
 			s.errorf("a watch that was stopped got %d more events at the end", got-n)
 		}
 	}
-
 	if c, w := s.r.metrics.running(); c != 0 || w != 0 {
 		s.errorf("at the end started minus stopped: %d controllers, %d watches", c, w)
 	}
-
 	for i, k := range s.kinds {
 		want := 0
 		if s.indexed[i] {
 			want = 1 // An index stays.
 		}
-
 		if n := s.r.api.Open(watchtest.Of(k)); n != want {
 			s.errorf("%d informers of %s are left, want %d", n, k.GVK.Kind, want)
 		}
@@ -836,11 +708,9 @@ func (s *schedule) end(shutdown bool) {
 func randomSchedule(seed uint64, length int) []byte {
 	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // It must be the same each time.
 	out := make([]byte, length)
-
 	for i := range out {
 		out[i] = byte(rnd.UintN(256))
 	}
-
 	return out
 }
 
@@ -852,12 +722,10 @@ func TestRandomSchedules(t *testing.T) {
 		"Graft":                   {seeds: 60},
 		"GraftAroundAnotherCache": {around: true, seeds: 20},
 	}
-
 	for name, tc := range cases {
 		if testing.Short() {
 			tc.seeds = 5
 		}
-
 		t.Run(name, func(t *testing.T) {
 			for seed := range tc.seeds {
 				t.Run(fmt.Sprintf("Seed%d", seed), func(t *testing.T) {
@@ -875,7 +743,6 @@ func FuzzSchedule(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(randomSchedule(seed, 100))
 	}
-
 	f.Fuzz(func(t *testing.T, data []byte) {
 		// Longer ones find nothing that shorter ones don't, later.
 		runSchedule(t, data[:min(len(data), 1000)], false)

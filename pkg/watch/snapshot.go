@@ -1,9 +1,9 @@
 package watch
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,7 +20,6 @@ type Snapshot struct {
 	// watch and controller that something is wrong with.
 	Summary []string `json:"summary"`
 
-	// Taken at.
 	Taken time.Time `json:"taken"`
 
 	// Elected says whether the manager is elected. Until then no controller
@@ -45,9 +44,7 @@ type ControllerSnapshot struct {
 
 	// Running says whether it reconciles. If not, it waits for the manager to be
 	// elected, or for the controller before it to end.
-	Running bool `json:"running"`
-
-	// Started at.
+	Running bool      `json:"running"`
 	Started time.Time `json:"started"`
 
 	// Watches by kind and type.
@@ -59,7 +56,6 @@ type WatchSnapshot struct { //nolint:revive // There is a Snapshot.
 	Type WatchType               `json:"type"`
 	GVK  schema.GroupVersionKind `json:"gvk"`
 
-	// State since.
 	State State     `json:"state"`
 	Since time.Time `json:"since"`
 
@@ -86,7 +82,6 @@ type KindSnapshot struct {
 	Resource   string `json:"resource,omitempty"`
 	Namespaced bool   `json:"namespaced"`
 
-	// State since.
 	State State     `json:"state"`
 	Since time.Time `json:"since"`
 
@@ -116,15 +111,9 @@ func (e *ControllerEngine) Snapshot() Snapshot {
 	s := Snapshot{Taken: time.Now(), Elected: isClosed(e.mgr.Elected()), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
 
 	e.mu.RLock()
-	cs := make([]*incarnation, 0, len(e.controllers))
-	for _, c := range e.controllers {
-		cs = append(cs, c)
-	}
-	for name := range e.ending {
-		s.Ending = append(s.Ending, name)
-	}
+	cs := slices.Collect(maps.Values(e.controllers))
+	s.Ending = slices.Sorted(maps.Keys(e.ending))
 	e.mu.RUnlock()
-	slices.Sort(s.Ending)
 
 	for _, c := range cs {
 		s.Controllers = append(s.Controllers, c.snapshot())
@@ -135,7 +124,7 @@ func (e *ControllerEngine) Snapshot() Snapshot {
 		s.Kinds = append(s.Kinds, k.snapshot())
 	}
 	slices.SortFunc(s.Kinds, func(a, b KindSnapshot) int {
-		return cmp.Or(compareGVK(a.GVK, b.GVK), strings.Compare(a.Representation, b.Representation))
+		return compareGVK(a.GVK, b.GVK, a.Representation, b.Representation)
 	})
 	s.Summary = s.summary()
 	return s
@@ -178,14 +167,7 @@ func (s Snapshot) summary() []string {
 // but tells names of kinds and controllers: serve it where only operators look, as
 // one does with profiles.
 func (e *ControllerEngine) DebugHandler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "only GET", http.StatusMethodNotAllowed)
-			return
-		}
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
@@ -196,17 +178,14 @@ func (e *ControllerEngine) DebugHandler() http.Handler {
 func (c *incarnation) snapshot() ControllerSnapshot {
 	s := ControllerSnapshot{Name: c.name, Running: c.running.Load(), Started: c.started, Watches: []WatchSnapshot{}}
 	c.mu.RLock()
-	ws := make([]*controllerWatch, 0, len(c.watches))
-	for _, w := range c.watches {
-		ws = append(ws, w)
-	}
+	ws := slices.Collect(maps.Values(c.watches))
 	c.mu.RUnlock()
 
 	for _, w := range ws {
 		s.Watches = append(s.Watches, w.snapshot())
 	}
 	slices.SortFunc(s.Watches, func(a, b WatchSnapshot) int {
-		return cmp.Or(compareGVK(a.GVK, b.GVK), strings.Compare(string(a.Type), string(b.Type)))
+		return compareGVK(a.GVK, b.GVK, string(a.Type), string(b.Type))
 	})
 	return s
 }
@@ -273,10 +252,6 @@ func (k *trackedKind) snapshot() KindSnapshot {
 	return s
 }
 
-func compareGVK(a, b schema.GroupVersionKind) int {
-	return cmp.Or(
-		strings.Compare(a.Group, b.Group),
-		strings.Compare(a.Kind, b.Kind),
-		strings.Compare(a.Version, b.Version),
-	)
+func compareGVK(a, b schema.GroupVersionKind, thenA, thenB string) int {
+	return slices.Compare([]string{a.Group, a.Kind, a.Version, thenA}, []string{b.Group, b.Kind, b.Version, thenB})
 }

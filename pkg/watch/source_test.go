@@ -21,7 +21,6 @@ import (
 func TestEventHandler(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 	one, two := k.Object("one"), k.Object("two")
-
 	cases := map[string]struct {
 		reason string
 		do     func(h *watch.EventHandler)
@@ -45,12 +44,10 @@ func TestEventHandler(t *testing.T) {
 			want: []recorded{{op: "create", name: "two"}},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			rec := &recorder{}
 			tc.do(watch.NewEventHandler(t.Context(), nil, rec, tc.preds...))
-
 			got := rec.all()
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(recorded{})); diff != "" {
 				t.Errorf("\n%s\nevents: -want, +got:\n%s", tc.reason, diff)
@@ -72,9 +69,7 @@ func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.Reso
 	if f.err != nil {
 		return nil, f.err
 	}
-
 	f.handlers++
-
 	return f, nil
 }
 
@@ -88,7 +83,6 @@ func (f *fakeInformer) HasSynced() bool { return true }
 
 func TestStoppableSource(t *testing.T) {
 	boom := errors.New("boom")
-
 	cases := map[string]struct {
 		reason   string
 		inf      *fakeInformer
@@ -132,14 +126,12 @@ func TestStoppableSource(t *testing.T) {
 			want:   boom,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			err := tc.do(t.Context(), watch.NewStoppableSource(tc.inf, &recorder{}))
 			if (tc.anyError || tc.want != nil) != (err != nil) || tc.want != nil && !errors.Is(err, tc.want) {
 				t.Errorf("\n%s\nerror: %v, want %v", tc.reason, err, tc.want)
 			}
-
 			if tc.inf.handlers != tc.handlers {
 				t.Errorf("\n%s\n%d handlers, want %d", tc.reason, tc.inf.handlers, tc.handlers)
 			}
@@ -150,7 +142,6 @@ func TestStoppableSource(t *testing.T) {
 func TestIsAuthorizedFor(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 	boom := errors.New("boom")
-
 	cases := map[string]struct {
 		reason string
 		kind   watchtest.Kind
@@ -177,57 +168,45 @@ func TestIsAuthorizedFor(t *testing.T) {
 		"CannotReview": {reason: "An error of a review is returned.", kind: k, err: boom, isErr: true, reviews: 1},
 		"NoSuchKind":   {reason: "A kind that isn't there can't be reviewed.", kind: watchtest.NewKind("Gadget"), isErr: true},
 	}
-
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(k)
-				reviews := 0
-				c := &test.MockClient{MockCreate: func(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
-					review, ok := obj.(*authv1.SelfSubjectAccessReview)
-					if !ok {
-						t.Fatalf("%T was created", obj)
-					}
-
-					reviews++
-					a := review.Spec.ResourceAttributes
-					review.Status.Allowed = tc.allow[a.Verb]
-
-					if a.Group != k.GVK.Group || a.Resource != k.Plural || a.Namespace != "ns" {
-						t.Errorf("\n%s\nreview of %+v", tc.reason, a)
-					}
-
-					return tc.err
-				}}
-
-				mgr := watchtest.NewManager(api.Config(), scheme())
-				ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
-				if err != nil {
-					t.Fatal(err)
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k)
+			reviews := 0
+			c := &test.MockClient{MockCreate: func(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+				review, ok := obj.(*authv1.SelfSubjectAccessReview)
+				if !ok {
+					t.Fatalf("%T was created", obj)
 				}
-
-				e := watch.New(mgr, ca, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
-
-				got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, "ns")
-				if got != tc.want || (err != nil) != tc.isErr || tc.err != nil && !errors.Is(err, tc.err) || reviews != tc.reviews {
-					t.Errorf("\n%s\nIsAuthorizedFor(...): %t, %v after %d reviews", tc.reason, got, err, reviews)
+				reviews++
+				a := review.Spec.ResourceAttributes
+				review.Status.Allowed = tc.allow[a.Verb]
+				if a.Group != k.GVK.Group || a.Resource != k.Plural || a.Namespace != "ns" {
+					t.Errorf("\n%s\nreview of %+v", tc.reason, a)
 				}
-
-				if len(tc.denied) == 0 {
-					return
-				}
-
-				want := watch.SubjectAccessReviewError{
-					User:      "system:serviceaccount:system:me",
-					Resource:  schema.GroupVersionResource{Group: k.GVK.Group, Version: k.GVK.Version, Resource: k.Plural},
-					Namespace: "ns", DeniedVerbs: tc.denied,
-				}
-
-				var denied watch.SubjectAccessReviewError
-				if !errors.As(err, &denied) || cmp.Diff(want, denied) != "" {
-					t.Errorf("\n%s\nerror: -want, +got:\n%s", tc.reason, cmp.Diff(want, denied))
-				}
-			})
+				return tc.err
+			}}
+			mgr := watchtest.NewManager(api.Config(), scheme())
+			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := watch.New(mgr, ca, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
+			got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, "ns")
+			if got != tc.want || (err != nil) != tc.isErr || tc.err != nil && !errors.Is(err, tc.err) || reviews != tc.reviews {
+				t.Errorf("\n%s\nIsAuthorizedFor(...): %t, %v after %d reviews", tc.reason, got, err, reviews)
+			}
+			if len(tc.denied) == 0 {
+				return
+			}
+			want := watch.SubjectAccessReviewError{
+				User:      "system:serviceaccount:system:me",
+				Resource:  schema.GroupVersionResource{Group: k.GVK.Group, Version: k.GVK.Version, Resource: k.Plural},
+				Namespace: "ns", DeniedVerbs: tc.denied,
+			}
+			var denied watch.SubjectAccessReviewError
+			if !errors.As(err, &denied) || cmp.Diff(want, denied) != "" {
+				t.Errorf("\n%s\nerror: -want, +got:\n%s", tc.reason, cmp.Diff(want, denied))
+			}
 		})
 	}
 }

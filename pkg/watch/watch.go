@@ -134,43 +134,29 @@ func (e *EventHandler) handle(d delivery) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
 
+	p := predicate.And(e.predicates...)
 	switch d.op {
 	case created:
-		ev := event.CreateEvent{Object: d.object, IsInInitialList: d.initial}
-		for _, p := range e.predicates {
-			if !p.Create(ev) {
-				return
-			}
+		if ev := (event.CreateEvent{Object: d.object, IsInInitialList: d.initial}); p.Create(ev) {
+			e.handler.Create(ctx, ev, e.queue)
 		}
-		e.handler.Create(ctx, ev, e.queue)
 	case updated:
-		ev := event.UpdateEvent{ObjectOld: d.old, ObjectNew: d.object}
-		for _, p := range e.predicates {
-			if !p.Update(ev) {
-				return
-			}
+		if ev := (event.UpdateEvent{ObjectOld: d.old, ObjectNew: d.object}); p.Update(ev) {
+			e.handler.Update(ctx, ev, e.queue)
 		}
-		e.handler.Update(ctx, ev, e.queue)
 	case deleted:
-		ev := event.DeleteEvent{Object: d.object, DeleteStateUnknown: d.unseen}
-		for _, p := range e.predicates {
-			if !p.Delete(ev) {
-				return
-			}
+		if ev := (event.DeleteEvent{Object: d.object, DeleteStateUnknown: d.unseen}); p.Delete(ev) {
+			e.handler.Delete(ctx, ev, e.queue)
 		}
-		e.handler.Delete(ctx, ev, e.queue)
 	case synced:
 	}
 }
 
 var _ source.Source = &StoppableSource{}
 
-// A StoppableSource is a source of events that can be stopped. It may be started
-// and stopped at any time, also at once; a source that was stopped before it was
-// started never starts.
-//
-// The engine doesn't use it: its watches follow a kind through all informers
-// that it has. It is here for code that made sources of its own.
+// A StoppableSource is a source of events that can be stopped, also before it is
+// started: then it never starts. The engine doesn't use it, since its watches follow a
+// kind through all its informers. It is here for code that made sources of its own.
 type StoppableSource struct {
 	inf        cache.Informer
 	handler    handler.EventHandler

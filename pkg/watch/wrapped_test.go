@@ -15,10 +15,8 @@ import (
 // what starts it.
 func unstartedWrapping(t *testing.T, api *watchtest.API) (r *rig, start func()) {
 	t.Helper()
-
 	ca := plainCache(t, api.Config())
 	infs := watch.TrackInformers(ca, scheme())
-
 	r = &rig{
 		t: t, api: api, infs: infs, reader: infs,
 		mgr:     &schemeHook{Manager: watchtest.NewManager(api.Config(), scheme())},
@@ -26,16 +24,14 @@ func unstartedWrapping(t *testing.T, api *watchtest.API) (r *rig, start func()) 
 	}
 	r.ours = watch.New(r.mgr, infs, nil, nil, watch.WithMetrics(r.metrics))
 	r.engine = graftEngine{r.ours}
-
 	t.Cleanup(func() {
-		if err := r.ours.Shutdown(context.Background()); err != nil {
-			t.Errorf("Shutdown(...): %v", err)
+		if err := stopAll(context.Background(), r.ours); err != nil {
+			t.Errorf("Stop(...): %v", err)
 		}
 
 		// What isn't owned any more lingers a little.
 		pass(time.Hour)
 	})
-
 	return r, func() {
 		startCache(t, ca)
 		pass(time.Millisecond)
@@ -46,7 +42,6 @@ func unstartedWrapping(t *testing.T, api *watchtest.API) (r *rig, start func()) 
 // starts that.
 func TestWrappedCache(t *testing.T) {
 	k, stuck := watchtest.NewKind("Widget"), watchtest.NewKind("Stuck")
-
 	cases := map[string]struct {
 		reason string
 		do     func(t *testing.T, r *rig, start func(), rec *recorder)
@@ -55,36 +50,28 @@ func TestWrappedCache(t *testing.T) {
 			reason: "Before the cache is started there is nothing to wait for; afterwards all is delivered.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
 				t.Helper()
-
 				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
 				if err != nil || took > quick {
 					t.Errorf("StartWatches(...) before the cache is started: %v after %s", err, took)
 				}
-
 				start()
 				pass(time.Second)
 			},
 		},
 		"RemovedBySomebody": {
-			reason: "An informer that somebody removes is replaced.",
+			reason: "An informer that is removed from the other cache is replaced.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
 				t.Helper()
 				start()
-
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watch("c", watchOf(k, rec))
 				tracking, ok := r.infs.(*watch.InformerTrackingCache)
 				if !ok {
 					t.Fatalf("%T isn't a tracking cache", r.infs)
 				}
-
 				for range 3 {
 					if err := tracking.Cache.RemoveInformer(t.Context(), k.New()); err != nil {
 						t.Fatal(err)
 					}
-
 					pass(10 * time.Second)
 				}
 			},
@@ -94,90 +81,67 @@ func TestWrappedCache(t *testing.T) {
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
 				t.Helper()
 				start()
-
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watch("c", watchOf(k, rec))
 				for range 3 {
-					if err := r.infs.RemoveInformer(t.Context(), k.New()); err != nil {
-						t.Fatal(err)
-					}
-
+					r.remove(k)
 					pass(10 * time.Second)
 				}
 			},
 		},
 		"AnotherIsStuck": {
-			reason: "Who waits for a kind that doesn't sync keeps nobody else waiting.",
+			reason: "A call that waits for a kind that doesn't sync delays no call for another kind.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
 				t.Helper()
 				start()
 				t.Cleanup(r.api.Inject(watchtest.Of(stuck), watchtest.Hang()))
-
 				done := background(func() error {
 					return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(stuck, &recorder{})) })
 				})
 				pass(10 * time.Millisecond)
-
 				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
 				if err != nil || took > 2*quick {
 					t.Errorf("StartWatches(...) of a healthy kind: %v after %s", err, took)
 				}
-
 				took, err = timed(func() error { return r.read(t.Context(), k, "one") })
 				if err != nil || took > quick {
 					t.Errorf("Get(...) of a healthy kind: %v after %s", err, took)
 				}
-
 				if err := <-done; err == nil {
 					t.Error("StartWatches(...) of a kind that is stuck: no error")
 				}
 			},
 		},
 	}
-
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(k, stuck)
-				api.Put(k.Object("one"), k)
-
-				r, start := unstartedWrapping(t, api)
-				r.mgr.Elect()
-				r.start("c", idle())
-
-				rec := &recorder{}
-				tc.do(t, r, start, rec)
-
-				if n := rec.count("create", "one"); n == 0 {
-					t.Errorf("\n%s\nan object that was there wasn't delivered", tc.reason)
-				}
-
-				rec.forget()
-				api.Put(k.Object("two"), k)
-				pass(time.Second)
-
-				if n := rec.count("create", "two"); n != 1 {
-					t.Errorf("\n%s\nan object that came was delivered %d times", tc.reason, n)
-				}
-
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Errorf("\n%s\nStop(...): %v", tc.reason, err)
-				}
-
-				rec.forget()
-				api.Put(k.Object("three"), k)
-				pass(time.Hour)
-
-				if n := len(rec.all()); n != 0 {
-					t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
-				}
-
-				if n := api.Open(watchtest.Of(k).Or(watchtest.Of(stuck))); n != 0 {
-					t.Errorf("\n%s\n%d informers are left", tc.reason, n)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k, stuck)
+			api.Put(k.Object("one"), k)
+			r, start := unstartedWrapping(t, api)
+			r.mgr.Elect()
+			r.start("c", idle())
+			rec := &recorder{}
+			tc.do(t, r, start, rec)
+			if n := rec.count("create", "one"); n == 0 {
+				t.Errorf("\n%s\nan object that was there wasn't delivered", tc.reason)
+			}
+			rec.forget()
+			api.Put(k.Object("two"), k)
+			pass(time.Second)
+			if n := rec.count("create", "two"); n != 1 {
+				t.Errorf("\n%s\nan object that came was delivered %d times", tc.reason, n)
+			}
+			if err := r.Stop(t.Context(), "c"); err != nil {
+				t.Errorf("\n%s\nStop(...): %v", tc.reason, err)
+			}
+			rec.forget()
+			api.Put(k.Object("three"), k)
+			pass(time.Hour)
+			if n := len(rec.all()); n != 0 {
+				t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
+			}
+			if n := api.Open(watchtest.Of(k).Or(watchtest.Of(stuck))); n != 0 {
+				t.Errorf("\n%s\n%d informers are left", tc.reason, n)
+			}
 		})
 	}
 }
@@ -187,12 +151,10 @@ func TestWrappedCacheIsntStarted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		r, start := unstartedWrapping(t, watchtest.NewAPI(k))
-
 		took, err := timed(func() error { return r.read(t.Context(), k, "one") })
 		if err == nil || client.IgnoreNotFound(err) == nil || took > quick {
 			t.Errorf("Get(...): %v after %s", err, took)
 		}
-
 		start()
 		pass(time.Second)
 	})

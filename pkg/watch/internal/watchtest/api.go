@@ -68,11 +68,9 @@ func NewAPI(kinds ...Kind) *API {
 	}
 	a.serve(CRD())
 	a.serve(ConfigMap())
-
 	for _, k := range kinds {
 		a.Define(k)
 	}
-
 	return a
 }
 
@@ -81,7 +79,6 @@ func NewAPI(kinds ...Kind) *API {
 func (a *API) Announce(k Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	a.put(a.served[CRD().GVR()], k.definition(false, true))
 }
 
@@ -90,11 +87,9 @@ func (a *API) Announce(k Kind) {
 func (a *API) Define(k Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	if a.served[k.GVR()] == nil {
 		a.serve(k)
 	}
-
 	a.put(a.served[CRD().GVR()], k.definition(true, true))
 }
 
@@ -103,7 +98,6 @@ func (a *API) Define(k Kind) {
 func (a *API) Undefine(k Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	a.unserve(k)
 	a.remove(a.served[CRD().GVR()], types.NamespacedName{Name: k.CRDName()})
 }
@@ -113,9 +107,7 @@ func (a *API) Undefine(k Kind) {
 func (a *API) Unserve(k Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	a.unserve(k)
-
 	a.put(a.served[CRD().GVR()], k.definition(true, false))
 }
 
@@ -129,10 +121,8 @@ func (a *API) Replace(old, k Kind) {
 	a.Disconnect(Of(CRD()))
 	a.Undefine(old)
 	a.Define(k)
-
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	s := a.served[CRD().GVR()]
 	s.events, s.compacted = nil, a.version
 }
@@ -143,12 +133,10 @@ func (a *API) Replace(old, k Kind) {
 func (a *API) Put(obj *unstructured.Unstructured, k Kind) *unstructured.Unstructured {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	s := a.served[k.GVR()]
 	if s == nil {
 		panic(fmt.Sprintf("watchtest: %s isn't served", k.GVR()))
 	}
-
 	return a.put(s, obj).DeepCopy()
 }
 
@@ -156,7 +144,6 @@ func (a *API) Put(obj *unstructured.Unstructured, k Kind) *unstructured.Unstruct
 func (a *API) Remove(k Kind, key client.ObjectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	if s := a.served[k.GVR()]; s != nil {
 		a.remove(s, key)
 	}
@@ -166,12 +153,10 @@ func (a *API) Remove(k Kind, key client.ObjectKey) {
 func (a *API) Objects(k Kind) map[types.NamespacedName]*unstructured.Unstructured {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	s := a.served[k.GVR()]
 	if s == nil {
 		return nil
 	}
-
 	return maps.Clone(s.objects)
 }
 
@@ -180,7 +165,6 @@ func (a *API) Objects(k Kind) map[types.NamespacedName]*unstructured.Unstructure
 func (a *API) Compact(k Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	if s := a.served[k.GVR()]; s != nil {
 		s.events, s.compacted = nil, a.version
 	}
@@ -190,15 +174,12 @@ func (a *API) Compact(k Kind) {
 func (a *API) Requests(m Match) []Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	var out []Request
-
 	for _, r := range a.log {
 		if m(r) {
 			out = append(out, r)
 		}
 	}
-
 	return out
 }
 
@@ -207,15 +188,12 @@ func (a *API) Requests(m Match) []Request {
 func (a *API) Open(m Match) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	n := 0
-
 	for r := range a.pending {
 		if m(*r) {
 			n++
 		}
 	}
-
 	return n
 }
 
@@ -226,11 +204,9 @@ func (a *API) Await(ctx context.Context, cond func() bool) error {
 		a.mu.Lock()
 		changed := a.changed
 		a.mu.Unlock()
-
 		if cond() {
 			return nil
 		}
-
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -271,11 +247,9 @@ func (a *API) unserve(k Kind) {
 	if s == nil {
 		return
 	}
-
 	for _, o := range s.sorted("") {
 		a.remove(s, client.ObjectKeyFromObject(o))
 	}
-
 	delete(a.served, k.GVR())
 	a.change()
 }
@@ -283,21 +257,17 @@ func (a *API) unserve(k Kind) {
 // put stores an object. The lock must be held.
 func (a *API) put(s *storage, obj *unstructured.Unstructured) *unstructured.Unstructured {
 	a.version++
-
 	o := obj.DeepCopy()
 	o.SetGroupVersionKind(s.kind.GVK)
 	o.SetResourceVersion(strconv.FormatInt(a.version, 10))
-
 	key := client.ObjectKeyFromObject(o)
 	event := apiwatch.Modified
-
 	old := s.objects[key]
 	if old == nil {
 		event = apiwatch.Added
 		a.uids++
 		o.SetUID(types.UID("uid-" + strconv.FormatInt(a.uids, 10)))
 		o.SetGeneration(1)
-
 		if ts := o.GetCreationTimestamp(); ts.IsZero() {
 			o.SetCreationTimestamp(metav1.Now())
 		}
@@ -306,11 +276,9 @@ func (a *API) put(s *storage, obj *unstructured.Unstructured) *unstructured.Unst
 		o.SetCreationTimestamp(old.GetCreationTimestamp())
 		o.SetGeneration(old.GetGeneration() + 1)
 	}
-
 	s.objects[key] = o
 	s.events = append(s.events, storedEvent{version: a.version, kind: event, object: o})
 	a.change()
-
 	return o
 }
 
@@ -320,12 +288,9 @@ func (a *API) remove(s *storage, key types.NamespacedName) {
 	if o == nil {
 		return
 	}
-
 	a.version++
-
 	last := o.DeepCopy()
 	last.SetResourceVersion(strconv.FormatInt(a.version, 10))
-
 	delete(s.objects, key)
 	s.events = append(s.events, storedEvent{version: a.version, kind: apiwatch.Deleted, object: last})
 	a.change()
@@ -335,6 +300,5 @@ func (a *API) remove(s *storage, key types.NamespacedName) {
 func (a *API) Forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	a.log = nil
 }

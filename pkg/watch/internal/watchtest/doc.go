@@ -10,6 +10,6 @@
 // Everything waits on channels and contexts, never on a lock, so that an API and
 // its clients can live in a testing/synctest bubble. Time then moves only while
 // everything waits, and a second of backoff costs nothing. It also means that
-// whoever holds a lock while somebody waits for it makes the bubble stand still,
+// a lock that is held while another goroutine waits for it makes the bubble stand still,
 // which a test can take as a verdict.
 package watchtest

@@ -129,21 +129,17 @@ type injected struct {
 // called more than once.
 func (a *API) Inject(m Match, f Fault) (lift func()) {
 	i := &injected{match: m, fault: f, lifted: make(chan struct{})}
-
 	a.mu.Lock()
 	a.faults = append(a.faults, i)
 	a.change()
 	a.mu.Unlock()
-
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-
 		n := slices.Index(a.faults, i)
 		if n < 0 {
 			return
 		}
-
 		a.faults = slices.Delete(a.faults, n, n+1)
 		close(i.lifted)
 		a.change()
@@ -154,7 +150,6 @@ func (a *API) Inject(m Match, f Fault) (lift func()) {
 func (a *API) Down() (up func()) {
 	lift := a.Inject(Everything(), Refuse())
 	a.Disconnect(Everything())
-
 	return lift
 }
 
@@ -165,7 +160,6 @@ func (a *API) Freeze() (thaw func()) { return a.Inject(Everything(), Hang()) }
 func (a *API) Disconnect(m Match) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	for s := range a.streams {
 		if m(s.req) {
 			s.cut()
@@ -180,6 +174,5 @@ func (a *API) faultFor(r Request) *injected {
 			return i
 		}
 	}
-
 	return nil
 }

@@ -56,7 +56,6 @@ func (k Kind) CRDName() string { return k.Plural + "." + k.GVK.Group }
 func (k Kind) New() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(k.GVK)
-
 	return u
 }
 
@@ -64,7 +63,6 @@ func (k Kind) New() *unstructured.Unstructured {
 func (k Kind) NewList() *unstructured.UnstructuredList {
 	l := &unstructured.UnstructuredList{}
 	l.SetGroupVersionKind(k.GVK.GroupVersion().WithKind(k.GVK.Kind + "List"))
-
 	return l
 }
 
@@ -73,11 +71,9 @@ func (k Kind) NewList() *unstructured.UnstructuredList {
 func (k Kind) Object(name string) *unstructured.Unstructured {
 	u := k.New()
 	u.SetName(name)
-
 	if !k.Cluster {
 		u.SetNamespace("default")
 	}
-
 	return u
 }
 
@@ -107,12 +103,10 @@ func (k Kind) definition(established, served bool) *unstructured.Unstructured {
 	if k.Cluster {
 		scope = "Cluster"
 	}
-
 	state := "False"
 	if established {
 		state = "True"
 	}
-
 	names := func() map[string]any {
 		return map[string]any{
 			"plural":   k.Plural,
@@ -121,7 +115,6 @@ func (k Kind) definition(established, served bool) *unstructured.Unstructured {
 			"listKind": k.GVK.Kind + "List",
 		}
 	}
-
 	u := CRD().New()
 	u.SetName(k.CRDName())
 	u.Object["spec"] = map[string]any{
@@ -143,6 +136,5 @@ func (k Kind) definition(established, served bool) *unstructured.Unstructured {
 			map[string]any{"type": "Established", "status": state, "reason": "InitialNamesAccepted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
 		},
 	}
-
 	return u
 }

@@ -24,7 +24,7 @@ type stream struct {
 	cut context.CancelFunc
 }
 
-// A refuser is a response writer that can pretend that nobody listened.
+// A refuser is a response writer that can refuse the connection.
 type refuser interface{ refuse() }
 
 // ServeHTTP serves the Kubernetes API.
@@ -34,14 +34,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-
 	done := a.arrive(&req)
 	defer done()
-
 	if !a.suffer(r.Context(), w, req) {
 		return
 	}
-
 	switch req.Verb {
 	case Discover:
 		a.discover(w, req.GVR, sub)
@@ -55,9 +52,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // parse says what a request wants. sub tells the two roots of discovery apart.
 func parse(r *http.Request) (req Request, sub string, ok bool) {
 	req.At = time.Now()
-
 	p := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-
 	switch {
 	case p[0] == "api" && len(p) == 1, p[0] == "apis" && len(p) == 1:
 		req.Verb = Discover
@@ -71,21 +66,17 @@ func parse(r *http.Request) (req Request, sub string, ok bool) {
 	default:
 		return req, "", false
 	}
-
 	if len(p) == 0 {
 		req.Verb = Discover
 		return req, "", true
 	}
-
 	if p[0] == "namespaces" && len(p) > 2 {
 		req.Namespace, p = p[1], p[2:]
 	}
-
 	req.GVR.Resource = p[0]
 	if len(p) > 1 {
 		req.Name = p[1]
 	}
-
 	switch q := r.URL.Query(); {
 	case r.Method == http.MethodGet && (q.Get("watch") == "true" || q.Get("watch") == "1"):
 		req.Verb = Watch
@@ -103,7 +94,6 @@ func parse(r *http.Request) (req Request, sub string, ok bool) {
 	default:
 		return req, "", false
 	}
-
 	return req, "", true
 }
 
@@ -111,15 +101,12 @@ func parse(r *http.Request) (req Request, sub string, ok bool) {
 func (a *API) arrive(r *Request) (done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	a.log = append(a.log, *r)
 	a.pending[r] = struct{}{}
 	a.change()
-
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-
 		delete(a.pending, r)
 		a.change()
 	}
@@ -132,11 +119,9 @@ func (a *API) suffer(ctx context.Context, w http.ResponseWriter, r Request) bool
 		a.mu.Lock()
 		i := a.faultFor(r)
 		a.mu.Unlock()
-
 		if i == nil {
 			return true
 		}
-
 		switch f := i.fault; {
 		case f.hang:
 			select {
@@ -161,9 +146,7 @@ func (a *API) suffer(ctx context.Context, w http.ResponseWriter, r Request) bool
 			if f.retryAfter > 0 {
 				w.Header().Set("Retry-After", strconv.Itoa(f.retryAfter))
 			}
-
 			fail(w, f.status, "a fault of this test", r)
-
 			return false
 		}
 	}
@@ -173,7 +156,6 @@ func (a *API) suffer(ctx context.Context, w http.ResponseWriter, r Request) bool
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
-
 	select {
 	case <-t.C:
 		return true
@@ -230,14 +212,11 @@ func write(w http.ResponseWriter, code int, body any) {
 func (a *API) discover(w http.ResponseWriter, gvr schema.GroupVersionResource, root string) {
 	a.mu.Lock()
 	kinds := make([]Kind, 0, len(a.served))
-
 	for _, s := range a.served {
 		kinds = append(kinds, s.kind)
 	}
 	a.mu.Unlock()
-
 	slices.SortFunc(kinds, func(x, y Kind) int { return strings.Compare(x.CRDName(), y.CRDName()) })
-
 	switch root {
 	case "api":
 		write(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
@@ -246,17 +225,14 @@ func (a *API) discover(w http.ResponseWriter, gvr schema.GroupVersionResource, r
 		write(w, http.StatusOK, groups(kinds))
 		return
 	}
-
 	out := metav1.APIResourceList{
 		TypeMeta:     metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
 		GroupVersion: gvr.GroupVersion().String(),
 	}
-
 	for _, k := range kinds {
 		if k.GVK.GroupVersion() != gvr.GroupVersion() {
 			continue
 		}
-
 		out.APIResources = append(out.APIResources, metav1.APIResource{
 			Name:         k.Plural,
 			SingularName: strings.ToLower(k.GVK.Kind),
@@ -265,40 +241,33 @@ func (a *API) discover(w http.ResponseWriter, gvr schema.GroupVersionResource, r
 			Verbs:        metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"},
 		})
 	}
-
 	if len(out.APIResources) == 0 {
 		fail(w, http.StatusNotFound, "the server could not find the requested resource", Request{Verb: Discover, GVR: gvr})
 		return
 	}
-
 	write(w, http.StatusOK, out)
 }
 
 func groups(kinds []Kind) metav1.APIGroupList {
 	out := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}}
 	at := make(map[string]int)
-
 	for _, k := range kinds {
 		if k.GVK.Group == "" {
 			continue
 		}
-
 		i, ok := at[k.GVK.Group]
 		if !ok {
 			i = len(out.Groups)
 			at[k.GVK.Group] = i
 			out.Groups = append(out.Groups, metav1.APIGroup{Name: k.GVK.Group})
 		}
-
 		v := metav1.GroupVersionForDiscovery{GroupVersion: k.GVK.GroupVersion().String(), Version: k.GVK.Version}
 		g := &out.Groups[i]
-
 		if !slices.Contains(g.Versions, v) {
 			g.Versions = append(g.Versions, v)
 			g.PreferredVersion = g.Versions[0]
 		}
 	}
-
 	return out
 }
 
@@ -309,7 +278,6 @@ func (a *API) storageFor(r Request) *storage {
 	if s == nil || s.kind.Cluster && r.Namespace != "" {
 		return nil
 	}
-
 	return s
 }
 
@@ -323,7 +291,6 @@ func viewFor(r *http.Request) (view, func(k Kind) (apiVersion, kind string)) {
 		return func(_ Kind, u *unstructured.Unstructured) map[string]any { return u.Object },
 			func(k Kind) (string, string) { return k.GVK.GroupVersion().String(), k.GVK.Kind + "List" }
 	}
-
 	return func(_ Kind, u *unstructured.Unstructured) map[string]any {
 			return map[string]any{
 				"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
@@ -336,48 +303,38 @@ func viewFor(r *http.Request) (view, func(k Kind) (apiVersion, kind string)) {
 // answer serves everything but watches.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, req Request) {
 	var in unstructured.Unstructured
-
 	if req.Verb == Create || req.Verb == Update {
 		if err := json.NewDecoder(r.Body).Decode(&in.Object); err != nil {
 			fail(w, http.StatusBadRequest, err.Error(), req)
 			return
 		}
 	}
-
 	code, body := a.do(r, req, &in)
 	write(w, code, body)
 }
 
-// do what was asked for. What it returns nobody else writes to.
+// do what was asked for. What it returns is a copy.
 func (a *API) do(r *http.Request, req Request, in *unstructured.Unstructured) (int, any) {
 	no := func(code int, message string) (int, any) { return code, statusFor(code, message, req) }
-
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	s := a.storageFor(req)
 	if s == nil {
 		return no(http.StatusNotFound, "the server could not find the requested resource")
 	}
-
 	see, list := viewFor(r)
-
 	key := types.NamespacedName{Namespace: req.Namespace, Name: req.Name}
 	if req.Verb == Create {
 		key.Name = in.GetName()
 	}
-
 	old := s.objects[key]
-
 	switch {
 	case req.Verb == List:
 		apiVersion, kind := list(s.kind)
-
 		items := make([]any, 0, len(s.objects))
 		for _, o := range s.sorted(req.Namespace) {
 			items = append(items, see(s.kind, o))
 		}
-
 		return http.StatusOK, map[string]any{
 			"apiVersion": apiVersion, "kind": kind,
 			"metadata": map[string]any{"resourceVersion": strconv.FormatInt(a.version, 10)},
@@ -405,7 +362,6 @@ func (a *API) do(r *http.Request, req Request, in *unstructured.Unstructured) (i
 // sorted returns the objects in a namespace, or all, by name.
 func (s *storage) sorted(namespace string) []*unstructured.Unstructured {
 	out := make([]*unstructured.Unstructured, 0, len(s.objects))
-
 	for _, o := range slices.SortedFunc(maps.Values(s.objects), func(x, y *unstructured.Unstructured) int {
 		return strings.Compare(x.GetNamespace()+"/"+x.GetName(), y.GetNamespace()+"/"+y.GetName())
 	}) {
@@ -413,100 +369,76 @@ func (s *storage) sorted(namespace string) []*unstructured.Unstructured {
 			out = append(out, o)
 		}
 	}
-
 	return out
 }
 
 // watch streams events until the client goes, the watch is cut, or the kind.
 func (a *API) watch(w http.ResponseWriter, r *http.Request, req Request) {
 	q := r.URL.Query()
-
 	a.mu.Lock()
-
 	s := a.storageFor(req)
 	if s == nil {
 		a.mu.Unlock()
 		fail(w, http.StatusNotFound, "the server could not find the requested resource", req)
-
 		return
 	}
-
 	ctx, cut := context.WithCancel(r.Context())
 	defer cut()
-
 	st := &stream{req: req, cut: cut}
 	a.streams[st] = struct{}{}
-
 	defer func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-
 		delete(a.streams, st)
 	}()
-
 	see, _ := viewFor(r)
 	since, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
-
 	var first []any
-
 	switch {
 	case req.Initial || since == 0:
 		for _, o := range s.sorted(req.Namespace) {
 			first = append(first, event(apiwatch.Added, see(s.kind, o)))
 		}
-
 		since = a.version
-
 		if req.Initial {
 			first = append(first, bookmark(s.kind, see, since))
 		}
 	case since < s.compacted:
 		a.mu.Unlock()
 		fail(w, http.StatusGone, "too old resource version", req)
-
 		return
 	}
 	a.mu.Unlock()
-
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-
 	send := func(events []any) bool {
 		enc := json.NewEncoder(w)
-
 		for _, e := range events {
 			if err := enc.Encode(e); err != nil {
 				return false
 			}
 		}
-
 		if f, ok := w.(http.Flusher); ok {
 			f.Flush()
 		}
-
 		return true
 	}
-
 	for ok := send(first); ok; {
 		var next []any
-
 		a.mu.Lock()
 		changed := a.changed
 		ended := a.served[req.GVR] != s
 		f := a.faultFor(req)
 		frozen := f != nil && f.fault.hang
-
 		if !frozen {
 			for _, e := range s.events {
 				if e.version > since && (req.Namespace == "" || req.Namespace == e.object.GetNamespace()) {
 					next = append(next, event(e.kind, see(s.kind, e.object)))
 				}
 			}
-
 			since = a.version
 		}
 		a.mu.Unlock()
-
 		if len(next) > 0 {
 			ok = ctx.Err() == nil && send(next)
 			continue
@@ -516,7 +448,6 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, req Request) {
 		if ended && !frozen {
 			return
 		}
-
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -534,6 +465,5 @@ func bookmark(k Kind, see view, version int64) any {
 	u := k.New()
 	u.SetResourceVersion(strconv.FormatInt(version, 10))
 	u.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-
 	return event(apiwatch.Bookmark, see(k, u))
 }

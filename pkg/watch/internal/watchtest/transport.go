@@ -29,15 +29,12 @@ func (a *API) Config() *rest.Config {
 // how to reach it. Refused connections are closed ones there.
 func (a *API) Serve(t testing.TB) *rest.Config {
 	t.Helper()
-
 	s := httptest.NewServer(a)
-
 	t.Cleanup(func() {
 		// Close waits for open requests, and watches are open for ever.
 		s.CloseClientConnections()
 		s.Close()
 	})
-
 	return &rest.Config{
 		Host:          s.URL,
 		QPS:           -1,
@@ -51,40 +48,31 @@ type transport struct{ handler http.Handler }
 // RoundTrip returns as soon as the handler has written a header.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
-
-	in := r.Clone(ctx)
-	if r.Body == nil {
-		in.Body = http.NoBody
-	} else {
-		body, err := io.ReadAll(r.Body)
+	var data []byte
+	if r.Body != nil {
+		var err error
+		data, err = io.ReadAll(r.Body)
 		_ = r.Body.Close()
-
 		if err != nil {
 			cancel()
 			return nil, err
 		}
-
-		in.Body = io.NopCloser(bytes.NewReader(body))
 	}
-
+	in := r.Clone(ctx)
+	in.Body = io.NopCloser(bytes.NewReader(data))
 	pr, pw := io.Pipe()
 	w := &response{header: make(http.Header), body: pw, ready: make(chan struct{})}
-
 	go func() {
 		defer w.end()
-
 		t.handler.ServeHTTP(w, in)
 	}()
-
 	select {
 	case <-w.ready:
 	case <-ctx.Done():
 		cancel()
 		_ = pr.Close()
-
 		return nil, r.Context().Err()
 	}
-
 	if w.refused {
 		cancel()
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
@@ -92,7 +80,6 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 	// A request that is cancelled ends the body, as it does on a connection.
 	stop := context.AfterFunc(ctx, func() { _ = pw.CloseWithError(context.Cause(ctx)) })
-
 	return &http.Response{
 		Status: http.StatusText(w.code), StatusCode: w.code,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -111,7 +98,6 @@ type body struct {
 func (b *body) Close() error {
 	err := b.PipeReader.Close()
 	b.done()
-
 	return err
 }
 

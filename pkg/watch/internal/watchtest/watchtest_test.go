@@ -32,7 +32,6 @@ func TestMain(m *testing.M) {
 
 	// These remember when they were called last, in whichever bubble, and wait.
 	utilruntime.ErrorHandlers = nil //nolint:reassign // It's what it is there for.
-
 	goleak.VerifyTestMain(m)
 }
 
@@ -46,99 +45,74 @@ type clients struct {
 
 func newClients(t *testing.T, cfg *rest.Config) clients {
 	t.Helper()
-
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	t.Cleanup(h.CloseIdleConnections)
-
 	m, err := apiutil.NewDynamicRESTMapper(cfg, h)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	s := runtime.NewScheme()
-
 	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: s, Mapper: m})
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	live, err := client.New(cfg, client.Options{HTTPClient: h, Scheme: s, Mapper: m})
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-
 	go func() { done <- ca.Start(ctx) }()
-
 	t.Cleanup(func() {
 		cancel()
-
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-
 	if !ca.WaitForCacheSync(ctx) {
 		t.Fatal("the cache doesn't start")
 	}
-
 	return clients{http: h, mapper: m, cache: ca, live: live}
 }
 
 // life follows a kind from its definition to its end, with a real cache.
 func life(t *testing.T, api *watchtest.API, cfg *rest.Config) {
 	t.Helper()
-
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-
 	c := newClients(t, cfg)
 	k := watchtest.NewKind("Widget")
-
 	if _, err := c.mapper.RESTMapping(k.GVK.GroupKind(), k.GVK.Version); err == nil {
 		t.Error("RESTMapping(...): found a kind before it was defined")
 	}
-
 	api.Define(k)
 	api.Put(k.Object("one"), k)
-
 	if err := c.cache.Get(ctx, k.Key("one"), k.New()); err != nil {
 		t.Errorf("Get(...) of a cached object: %v", err)
 	}
-
 	inf, err := c.cache.GetInformer(ctx, k.New())
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	seen := make(chan string, 10)
-
 	object := func(o any) client.Object {
 		c, ok := o.(client.Object)
 		if !ok {
 			t.Errorf("an informer delivered a %T", o)
 			return k.New()
 		}
-
 		return c
 	}
-
 	name := func(o any) string {
 		if u, ok := o.(kcache.DeletedFinalStateUnknown); ok {
 			o = u.Obj
 		}
-
 		return object(o).GetName()
 	}
-
 	version := func(o any) string { return object(o).GetResourceVersion() }
-
 	_, err = inf.AddEventHandler(kcache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { seen <- "add " + name(o) },
 		UpdateFunc: func(old, o any) {
@@ -152,10 +126,8 @@ func life(t *testing.T, api *watchtest.API, cfg *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	want := func(events ...string) {
 		t.Helper()
-
 		for _, w := range events {
 			select {
 			case got := <-seen:
@@ -167,15 +139,12 @@ func life(t *testing.T, api *watchtest.API, cfg *rest.Config) {
 			}
 		}
 	}
-
 	want("add one")
 	api.Put(k.Object("one"), k)
 	want("update one")
-
 	if err := c.live.Create(ctx, k.Object("two")); err != nil {
 		t.Errorf("Create(...): %v", err)
 	}
-
 	want("add two")
 
 	// What happens while the watch is cut is seen by the next one.
@@ -196,11 +165,9 @@ func life(t *testing.T, api *watchtest.API, cfg *rest.Config) {
 	// The end of a kind is the end of its objects, and then of its watches.
 	api.Undefine(k)
 	want("delete one", "delete three")
-
 	if err := api.Await(ctx, func() bool { return api.Open(watchtest.Of(k).Only(watchtest.Watch)) == 0 }); err != nil {
 		t.Errorf("Watches of a kind that's gone are open: %v", err)
 	}
-
 	if err := c.live.Get(ctx, k.Key("one"), k.New()); !apierrors.IsNotFound(err) {
 		t.Errorf("Get(...) of a kind that's gone: got %v, want not found", err)
 	}
@@ -223,9 +190,7 @@ func TestMetadata(t *testing.T) {
 		k := watchtest.NewKind("Widget").ClusterScoped()
 		api := watchtest.NewAPI(k)
 		api.Put(k.Object("one"), k)
-
 		c := newClients(t, api.Config())
-
 		p := &metav1.PartialObjectMetadata{}
 		p.SetGroupVersionKind(k.GVK)
 
@@ -234,7 +199,6 @@ func TestMetadata(t *testing.T) {
 		if err := c.live.Get(t.Context(), k.Key("one"), p); err != nil {
 			t.Fatal(err)
 		}
-
 		if p.GetUID() == "" {
 			t.Error("Get(...) of metadata: no UID")
 		}
@@ -243,14 +207,13 @@ func TestMetadata(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	k := watchtest.NewKind("Widget")
-
 	cases := map[string]struct {
 		reason string
 		fault  watchtest.Fault
 		check  func(err error, took time.Duration) bool
 	}{
 		"Refuse": {
-			reason: "Nobody listens: the error is the one of a socket.",
+			reason: "Connections are refused: the error is the one of a socket.",
 			fault:  watchtest.Refuse(),
 			check:  func(err error, _ time.Duration) bool { return errors.Is(err, syscall.ECONNREFUSED) },
 		},
@@ -282,32 +245,24 @@ func TestFaults(t *testing.T) {
 			check:  func(err error, took time.Duration) bool { return err != nil && took >= time.Second },
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := watchtest.NewAPI(k)
 				api.Put(k.Object("one"), k)
-
 				c := newClients(t, api.Config())
 				if _, err := c.mapper.RESTMapping(k.GVK.GroupKind(), k.GVK.Version); err != nil {
 					t.Fatal(err)
 				}
-
 				lift := api.Inject(watchtest.Of(k), tc.fault)
-
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-
 				start := time.Now()
-
 				err := c.live.Get(ctx, k.Key("one"), k.New())
 				if took := time.Since(start); !tc.check(err, took) {
 					t.Errorf("\n%s\nGet(...): %v after %s", tc.reason, err, took)
 				}
-
 				lift()
-
 				if err := c.live.Get(t.Context(), k.Key("one"), k.New()); err != nil {
 					t.Errorf("Get(...) after the fault was lifted: %v", err)
 				}

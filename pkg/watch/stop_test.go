@@ -9,29 +9,28 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// W4: what stops needs nothing from the API server, and asks it for nothing.
-func TestW04StopNeedsNoAPIServer(t *testing.T) {
+// What stops needs nothing from the API server, and asks it for nothing.
+func TestStopNeedsNoAPIServer(t *testing.T) {
 	troubles := map[string]struct {
 		reason  string
 		trouble func(api *watchtest.API) (heal func())
 	}{
 		"Healthy":  {"It need not be in trouble.", func(*watchtest.API) func() { return func() {} }},
-		"Refusing": {"Nobody listens.", (*watchtest.API).Down},
-		"Hanging":  {"Nobody answers.", (*watchtest.API).Freeze},
-		"HangingAndCut": {"Nobody answers, and all that was open is cut.", func(api *watchtest.API) func() {
+		"Refusing": {"Connections are refused.", (*watchtest.API).Down},
+		"Hanging":  {"Requests hang.", (*watchtest.API).Freeze},
+		"HangingAndCut": {"Requests hang, and all open ones are cut.", func(api *watchtest.API) func() {
 			thaw := api.Freeze()
 			api.Disconnect(watchtest.Everything())
-
 			return thaw
 		}},
 	}
-
 	stops := map[string]func(t *testing.T, r *rig, ids []watch.WatchID) error{
 		"Stop": func(t *testing.T, r *rig, _ []watch.WatchID) error {
 			t.Helper()
@@ -39,119 +38,82 @@ func TestW04StopNeedsNoAPIServer(t *testing.T) {
 		},
 		"StopWatches": func(t *testing.T, r *rig, ids []watch.WatchID) error {
 			t.Helper()
-
 			stopped, err := r.StopWatches(t.Context(), "c", ids...)
 			if stopped != len(ids) {
 				t.Errorf("StopWatches(...): %d, want %d", stopped, len(ids))
 			}
-
 			return err
 		},
-		"Shutdown": func(t *testing.T, r *rig, _ []watch.WatchID) error {
-			t.Helper()
-			return r.ours.Shutdown(t.Context())
-		},
 	}
-
 	for name, tc := range troubles {
 		for how, stop := range stops {
-			t.Run(name+"/"+how, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					api := watchtest.NewAPI()
+			inBubble(t, name+"/"+how, func(t *testing.T) {
+				api := watchtest.NewAPI()
 
-					// The number that counts is that of a hanging API server.
-					n := 20
-					if name == "Hanging" {
-						n = 200
-					}
+				// The number that counts is that of a hanging API server.
+				n := 20
+				if name == "Hanging" {
+					n = 200
+				}
+				specs := make([]spec, n)
+				ids := make([]watch.WatchID, n)
+				for i := range specs {
+					k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+					api.Define(k)
+					specs[i], ids[i] = watchOf(k, &recorder{}), idOf(k)
+				}
+				r := running(t, api)
+				r.watch("c", specs...)
+				heal := tc.trouble(api)
+				defer heal()
+				pass(time.Minute)
+				before := len(api.Requests(watchtest.Everything()))
+				if took, err := timed(func() error { return stop(t, r, ids) }); err != nil || took > time.Second {
+					t.Errorf("\n%s\nstopping %d watches: %v after %s", tc.reason, len(ids), err, took)
+				}
+				if after := len(api.Requests(watchtest.Everything())); after > before {
+					t.Errorf("\n%s\nstopping sent %d requests", tc.reason, after-before)
+				}
+				if c, w := r.metrics.running(); w != 0 || c != 0 && how != "StopWatches" {
+					t.Errorf("\n%s\nafterwards %d controllers and %d watches are counted", tc.reason, c, w)
+				}
 
-					specs := make([]spec, n)
-					ids := make([]watch.WatchID, n)
-
-					for i := range specs {
-						k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
-						api.Define(k)
-						specs[i], ids[i] = watchOf(k, &recorder{}), idOf(k)
-					}
-
-					r := graft(t, api)
-					r.mgr.Elect()
-					r.start("c", idle())
-
-					if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
-						t.Fatal(err)
-					}
-
-					heal := tc.trouble(api)
-					defer heal()
-
-					pass(time.Minute)
-
-					before := len(api.Requests(watchtest.Everything()))
-
-					if took, err := timed(func() error { return stop(t, r, ids) }); err != nil || took > time.Second {
-						t.Errorf("\n%s\nstopping %d watches: %v after %s", tc.reason, len(ids), err, took)
-					}
-
-					if after := len(api.Requests(watchtest.Everything())); after > before {
-						t.Errorf("\n%s\nstopping sent %d requests", tc.reason, after-before)
-					}
-
-					if c, w := r.metrics.running(); w != 0 || c != 0 && how != "StopWatches" {
-						t.Errorf("\n%s\nafterwards %d controllers and %d watches are counted", tc.reason, c, w)
-					}
-
-					// The informers linger, and then go, also without an answer.
-					pass(time.Hour)
-
-					before = len(api.Requests(watchtest.Everything()))
-
-					pass(time.Hour)
-
-					if after := len(api.Requests(watchtest.Everything())); after > before {
-						t.Errorf("\n%s\n%d requests between one and two hours later", tc.reason, after-before)
-					}
-
-					if open := api.Open(watchtest.Everything()); open > 0 {
-						t.Errorf("\n%s\n%d requests are open two hours later", tc.reason, open)
-					}
-				})
+				// The informers linger, and then go, also without an answer.
+				pass(time.Hour)
+				before = len(api.Requests(watchtest.Everything()))
+				pass(time.Hour)
+				if after := len(api.Requests(watchtest.Everything())); after > before {
+					t.Errorf("\n%s\n%d requests between one and two hours later", tc.reason, after-before)
+				}
+				if open := api.Open(watchtest.Everything()); open > 0 {
+					t.Errorf("\n%s\n%d requests are open two hours later", tc.reason, open)
+				}
 			})
 		}
 	}
 }
 
-// W5: Stop attempts everything, joins errors, always ends not running, and may be
+// Stop attempts everything, joins errors, always ends not running, and may be
 // called again: without an error when nothing runs any more.
-func TestW05StopAlwaysStops(t *testing.T) {
+func TestStopAlwaysStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
 		r := graft(t, api)
 		r.mgr.Elect()
-
 		released := make(chan struct{})
 		release := sync.OnceFunc(func() { close(released) })
 		defer release()
-
 		stuck := func() *recorder { return &recorder{before: func() { <-released }} }
 		a, b, c := watchtest.NewKind("A"), watchtest.NewKind("B"), watchtest.NewKind("C")
 		fine := &recorder{}
-
 		for _, k := range []watchtest.Kind{a, b, c} {
 			api.Define(k)
 			api.Put(k.Object("one"), k)
 		}
-
 		r.start("c", idle())
-
-		if err := r.StartWatches(t.Context(), "c", watchOf(a, stuck()), watchOf(b, stuck()), watchOf(c, fine)); err != nil {
-			t.Fatal(err)
-		}
-
+		r.watch("c", watchOf(a, stuck()), watchOf(b, stuck()), watchOf(c, fine))
 		pass(time.Second)
-
 		var n int
-
 		err := limited(t, time.Second, func(ctx context.Context) (err error) {
 			n, err = r.StopWatches(ctx, "c", idOf(a), idOf(b), idOf(c), idOf(a))
 			return err
@@ -159,94 +121,72 @@ func TestW05StopAlwaysStops(t *testing.T) {
 		if n != 3 || !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("StopWatches(...): %d, %v; want 3, %v", n, err, watch.ErrNotDrained)
 		}
-
 		for _, k := range []watchtest.Kind{a, b} {
 			if err == nil || !contains(err.Error(), k.GVK.String()) {
 				t.Errorf("StopWatches(...): the error doesn't name %s: %v", k.GVK, err)
 			}
 		}
-
 		if ids, err := r.GetWatches("c"); len(ids) != 0 || err != nil {
 			t.Errorf("GetWatches(...): %v, %v; want none", ids, err)
 		}
-
-		if err := r.StartWatches(t.Context(), "c", watchOf(a, stuck()), watchOf(c, fine)); err != nil {
-			t.Fatal(err)
-		}
-
+		r.watch("c", watchOf(a, stuck()), watchOf(c, fine))
 		pass(time.Second)
-
 		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
 		}
-
 		if r.IsRunning("c") {
 			t.Error("IsRunning(...) is true after Stop")
 		}
 
-		// W6: it must not look as if nothing ran any more.
+		// It must not look as if nothing ran any more.
 		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...) again: got %v, want %v", err, watch.ErrNotDrained)
 		}
-
 		stopped := background(func() error { return r.Stop(t.Context(), "c") })
 		pass(time.Second)
 		release()
-
 		if err := <-stopped; err != nil {
 			t.Errorf("Stop(...) of what ends while it waits: %v", err)
 		}
-
 		if took, err := timed(func() error { return r.Stop(t.Context(), "c") }); err != nil || took > 0 {
 			t.Errorf("Stop(...) of what has ended: %v after %s", err, took)
 		}
-
 		got := len(fine.all())
 		api.Put(c.Object("two"), c)
 		pass(time.Minute)
-
 		if n := len(fine.all()); n > got {
 			t.Errorf("after Stop a handler got %d events", n-got)
 		}
 	})
 }
 
-// W6 and W16: when Stop has returned, nothing of the incarnation runs, and none
+// When Stop has returned, nothing of the incarnation runs, and none
 // of its handlers begins to.
-func TestW06NothingRunsAfterStop(t *testing.T) {
+func TestNothingRunsAfterStop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
 		r := graft(t, api)
 		r.mgr.Elect()
-
 		for i := range 50 {
 			api.Put(k.Object(fmt.Sprintf("w%d", i)), k)
 		}
-
 		var handlers, reconciles atomic.Int64
-
 		slow := func(n *atomic.Int64) func() {
 			return func() {
 				n.Add(1)
 				defer n.Add(-1)
-
 				time.Sleep(10 * time.Millisecond)
 			}
 		}
-
 		for round := range 20 {
 			rec := &recorder{before: slow(&handlers)}
 			run := slow(&reconciles)
-
 			r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				run()
 				return reconcile.Result{}, nil
 			}))
-
-			if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-				t.Fatal(err)
-			}
+			r.watch("c", watchOf(k, rec))
 
 			// Somewhere in the middle of it.
 			time.Sleep(time.Duration(round) * 7 * time.Millisecond)
@@ -256,19 +196,14 @@ func TestW06NothingRunsAfterStop(t *testing.T) {
 			if took, err := timed(func() error { return r.Stop(t.Context(), "c") }); err != nil || took > 25*time.Millisecond {
 				t.Fatalf("Stop(...): %v after %s", err, took)
 			}
-
 			if h, c := handlers.Load(), reconciles.Load(); h != 0 || c != 0 {
 				t.Errorf("after Stop %d handlers and %d reconciles run", h, c)
 			}
-
 			before := len(rec.all())
-
 			for i := range 50 {
 				api.Put(k.Object(fmt.Sprintf("w%d", i)), k)
 			}
-
 			pass(time.Second)
-
 			if n := len(rec.all()); n != before {
 				t.Errorf("after Stop a handler got %d events", n-before)
 			}
@@ -276,74 +211,52 @@ func TestW06NothingRunsAfterStop(t *testing.T) {
 	})
 }
 
-// W6: what is late from an old incarnation stops nothing of the one that has its
+// What is late from an old incarnation stops nothing of the one that has its
 // name now, and doesn't wait for it, which waits for the old one.
-func TestW06OldReconcilesStopNothing(t *testing.T) {
+func TestOldReconcilesStopNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
 		api.Put(k.Object("one"), k)
-
 		r := graft(t, api)
 		r.mgr.Elect()
-
 		type answer struct {
 			took          time.Duration
 			stop, watches error
 		}
-
 		running, proceed := make(chan struct{}), make(chan struct{})
 		answers := make(chan answer, 1)
-
 		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			close(running)
 			<-proceed
 
 			// That its context has ended doesn't keep it from anything.
 			ctx = context.WithoutCancel(ctx)
-
 			var a answer
-
 			a.took, _ = timed(func() error {
 				a.stop = r.Stop(ctx, "c")
 				_, a.watches = r.StopWatches(ctx, "c", idOf(k))
-
 				return nil
 			})
 			answers <- a
-
 			return reconcile.Result{}, nil
 		}))
-
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-			t.Fatal(err)
-		}
-
+		r.watch("c", watchOf(k, &recorder{}))
 		<-running
-
 		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
 			t.Fatalf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
 		}
-
 		r.start("c", idle())
-
 		rec := &recorder{}
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-			t.Fatal(err)
-		}
-
+		r.watch("c", watchOf(k, rec))
 		close(proceed)
-
 		if a := <-answers; a.stop != nil || !errors.Is(a.watches, watch.ErrNotRunning) || a.took > 0 {
 			t.Errorf("from the old reconcile: Stop(...): %v, StopWatches(...): %v, after %s", a.stop, a.watches, a.took)
 		}
-
 		pass(time.Minute)
-
 		if !r.IsRunning("c") {
 			t.Error("the new controller doesn't run any more")
 		}
-
 		if n := rec.count("create", "one"); n != 1 {
 			t.Errorf("its watch got %d events, want 1", n)
 		}
@@ -356,97 +269,194 @@ func TestStopFromWithin(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
 		api.Put(k.Object("one"), k)
-
 		r := graft(t, api)
 		r.mgr.Elect()
-
 		stopped := make(chan error, 1)
-
 		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			took, err := timed(func() error { return r.Stop(ctx, "c") })
 			if took > quick {
 				err = errors.Join(err, fmt.Errorf("took %s", took))
 			}
-
 			stopped <- err
-
 			return reconcile.Result{}, nil
 		}))
-
 		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil && !errors.Is(err, watch.ErrNotRunning) {
 			t.Fatal(err)
 		}
-
 		if err := <-stopped; err != nil {
 			t.Errorf("Stop(...) from within: %v", err)
 		}
 
 		// It can be started again, and runs.
 		again := make(chan struct{}, 10)
-
 		r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 			again <- struct{}{}
 			return reconcile.Result{}, nil
 		}))
-
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-			t.Fatal(err)
-		}
-
+		r.watch("c", watchOf(k, &recorder{}))
 		<-again
 	})
 }
 
-// W7: stopped before the election, while it happens, or after: the same is left.
-func TestW07StopAroundElection(t *testing.T) {
+// A reconcile of one controller stops another one, and waits for it.
+func TestStop_FromAnotherController(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _, k := withOne(t)
+		stopped := make(chan error, 1)
+		r.start("other", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			stopped <- r.Stop(ctx, "c")
+			return reconcile.Result{}, nil
+		}))
+		r.watch("other", watchOf(k, &recorder{}))
+		if err := <-stopped; err != nil || r.IsRunning("c") {
+			t.Errorf("Stop(...) from another controller: %v, still running: %t", err, r.IsRunning("c"))
+		}
+		if c, _ := r.metrics.running(); c != 1 {
+			t.Errorf("%d controllers run after Stop, want 1", c)
+		}
+	})
+}
+
+// Stopped before the election, while it happens, or after: the same is left.
+func TestStopAroundElection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
 		api.Put(k.Object("one"), k)
-
 		r := graft(t, api)
 		rec := &recorder{}
-
 		const n = 100
 		for i := range n {
 			name := fmt.Sprintf("c%d", i)
 			r.start(name, idle())
-
-			if err := r.StartWatches(t.Context(), name, watchOf(k, rec)); err != nil {
-				t.Fatal(err)
-			}
+			r.watch(name, watchOf(k, rec))
 		}
-
 		if e := len(rec.all()); e != 0 {
 			t.Errorf("before the election handlers got %d events", e)
 		}
-
 		done := make(chan error, n)
-
 		for i := range n {
 			if i == n/2 {
 				go r.mgr.Elect()
 			}
-
 			go func() { done <- r.Stop(t.Context(), fmt.Sprintf("c%d", i)) }()
 		}
-
 		for range n {
 			if err := <-done; err != nil {
 				t.Errorf("Stop(...): %v", err)
 			}
 		}
-
 		before := len(rec.all())
 		api.Put(k.Object("two"), k)
 		pass(time.Minute)
-
 		if after := len(rec.all()); after != before {
 			t.Errorf("handlers of stopped controllers got %d events", after-before)
 		}
-
 		if c, w := r.metrics.running(); c != 0 || w != 0 {
 			t.Errorf("started minus stopped: %d controllers, %d watches", c, w)
+		}
+	})
+}
+
+// A handler that heeds its context lets StopWatches return.
+func TestStopWatches_EndsContextsOfHandlers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _, k := withOne(t)
+		h := creating(func(ctx context.Context, _ client.Object) { <-ctx.Done() })
+		r.watch("c", watchOf(k, h))
+		pass(time.Second)
+		if took, err := timed(func() error { _, err := r.StopWatches(t.Context(), "c", idOf(k)); return err }); err != nil || took > 0 {
+			t.Errorf("StopWatches(...): %v after %s", err, took)
+		}
+	})
+}
+
+// However often a watch is stopped and started behind a handler that doesn't heed its
+// context, one handler runs at a time.
+func TestStartWatches_WaitsForOldHandler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _, k := withOne(t)
+		var now, most, calls atomic.Int64
+		release := make(chan struct{})
+		h := creating(func(context.Context, client.Object) {
+			most.Store(max(most.Load(), now.Add(1)))
+			calls.Add(1)
+			<-release
+			now.Add(-1)
+		})
+		for range 4 {
+			r.watch("c", watchOf(k, h))
+			pass(time.Second)
+			err := limited(t, time.Second, func(ctx context.Context) error { _, err := r.StopWatches(ctx, "c", idOf(k)); return err })
+			if !errors.Is(err, watch.ErrNotDrained) {
+				t.Errorf("StopWatches(...) while a handler runs: got %v, want %v", err, watch.ErrNotDrained)
+			}
+		}
+		r.watch("c", watchOf(k, h))
+		pass(time.Second)
+		close(release)
+		pass(time.Second)
+		if most.Load() != 1 || calls.Load() != 2 {
+			t.Errorf("at most %d handlers ran at once, %d in all; want 1, and 2: the first and the last", most.Load(), calls.Load())
+		}
+	})
+}
+
+// Controllers that are started and stopped behind one that hangs leave nothing, and
+// the last one waits for it.
+func TestStart_BehindAHangingController(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		api.Put(k.Object("one"), k)
+		r := graft(t, api)
+		r.mgr.Elect()
+		release, hangs := make(chan struct{}), make(chan struct{})
+		r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			close(hangs)
+			<-release
+			return reconcile.Result{}, nil
+		}))
+		r.watch("c", watchOf(k, &recorder{}))
+		<-hangs
+		stop := func() error {
+			return limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") })
+		}
+		if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
+			t.Errorf("Stop(...): %v", err)
+		}
+		pass(time.Minute)
+		before := goroutines()
+		for range 50 {
+			r.start("c", idle())
+			if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
+				t.Errorf("Stop(...) while an earlier controller runs: %v", err)
+			}
+		}
+		pass(time.Minute)
+		if n := goroutines() - before; n > 25 { // Others have some that come and go.
+			t.Errorf("50 controllers that never ran left %d goroutines", n)
+		}
+		var ran atomic.Bool
+		r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			ran.Store(true)
+			return reconcile.Result{}, nil
+		}))
+		r.watch("c", watchOf(k, &recorder{}))
+		pass(time.Minute)
+		if ran.Load() {
+			t.Error("a controller reconciles while the one before it does")
+		}
+		close(release)
+		pass(time.Minute)
+		if !ran.Load() {
+			t.Error("a controller doesn't reconcile after the one before it ended")
+		}
+		if err := stop(); err != nil {
+			t.Errorf("Stop(...): %v", err)
+		}
+		if s := r.ours.Snapshot(); len(s.Ending) > 0 {
+			t.Errorf("still ending: %v", s.Ending)
 		}
 	})
 }

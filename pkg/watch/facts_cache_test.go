@@ -4,14 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	kcache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-
-	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
@@ -27,46 +22,35 @@ const (
 // kinds of which one doesn't answer lists, and another does.
 func stuckAndHealthy(t *testing.T, r *rig) (stuck, healthy watchtest.Kind) {
 	t.Helper()
-
 	stuck, healthy = watchtest.NewKind("Stuck"), watchtest.NewKind("Healthy")
 	r.api.Define(stuck)
 	r.api.Define(healthy)
 	r.api.Put(healthy.Object("one"), healthy)
-
 	t.Cleanup(r.api.Inject(watchtest.Of(stuck), watchtest.Hang()))
-
 	if err := r.read(t.Context(), healthy, "one"); err != nil {
 		t.Fatalf("Get(...) of a healthy kind: %v", err)
 	}
-
 	return stuck, healthy
 }
 
 // limited calls fn with a context that ends after d.
 func limited(t *testing.T, d time.Duration, fn func(ctx context.Context) error) error {
 	t.Helper()
-
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-
 	return fn(ctx)
 }
 
-func TestFact01FailedWatchIsTriedAgain(t *testing.T) {
+func TestFact_FailedWatchIsTriedAgain(t *testing.T) {
 	prove(t, map[string]fact{"Restart": {
 		reason: "A kind counts as active from before its informer synced, and for ever after: a watch whose restart failed once is silently dead, though it is listed.",
 		scenario: func(t *testing.T, r *rig) string {
 			k := watchtest.NewKind("Widget")
 			r.api.Define(k)
 			r.mgr.Elect()
-
-			if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-
+			r.watchCRDs()
 			rec := &recorder{}
 			r.start("c", idle())
-
 			start := func() error {
 				return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
 			}
@@ -82,34 +66,28 @@ func TestFact01FailedWatchIsTriedAgain(t *testing.T) {
 			// The kind comes back, and the caller does what it always does.
 			r.api.Define(k)
 			r.api.Put(k.Object("one"), k)
-
 			for range 10 {
 				if err := start(); err != nil {
 					t.Logf("StartWatches(...): %v", err)
 				}
-
 				pass(time.Minute)
 			}
-
 			if rec.count("create", "one") == 0 {
 				ids, err := r.GetWatches("c")
 				return fmt.Sprintf("10 minutes after the kind came back nothing is delivered; GetWatches(...): %v, %v", ids, err)
 			}
-
 			return ""
 		},
 	}})
 }
 
-func TestFact02ReadsDontWaitForAnotherKind(t *testing.T) {
+func TestFact_ReadsDontWaitForAnotherKind(t *testing.T) {
 	slow := func(what string, took time.Duration, err error) string {
 		if took > 20*time.Millisecond+quick {
 			return fmt.Sprintf("%s with a context of 20 ms took %s: %v", what, took, err)
 		}
-
 		return ""
 	}
-
 	prove(t, map[string]fact{
 		"FirstTry": {
 			reason: "The cache's write lock is held while an informer syncs: cached reads of every kind wait.",
@@ -117,63 +95,28 @@ func TestFact02ReadsDontWaitForAnotherKind(t *testing.T) {
 				stuck, healthy := stuckAndHealthy(t, r)
 				r.mgr.Elect()
 				r.start("c", idle())
-
 				done := background(func() error {
 					return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(stuck, &recorder{})) })
 				})
-
 				if err := r.api.AwaitOpen(t.Context(), watchtest.Of(stuck), 1); err != nil {
 					t.Fatal(err)
 				}
-
 				took, err := timed(func() error {
 					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, healthy, "one") })
 				})
 				tookList, errList := timed(func() error {
 					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.list(ctx, healthy) })
 				})
-
 				if err := <-done; err == nil {
 					t.Error("StartWatches(...) of a kind that never syncs: no error")
 				}
-
 				return slow("Get", took, err) + slow("List", tookList, errList)
-			},
-		},
-		"Retry": {
-			reason: "When the kind was asked for before, the lock is held for reading: then the next writer waits, and all readers behind it.",
-			scenario: func(t *testing.T, r *rig) string {
-				stuck, healthy := stuckAndHealthy(t, r)
-				other := watchtest.NewKind("Other")
-				r.api.Define(other)
-				r.mgr.Elect()
-				r.start("c", idle())
-
-				start := func() error {
-					return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(stuck, &recorder{})) })
-				}
-				_ = start()
-
-				done := background(start)
-				pass(time.Millisecond)
-
-				first := background(func() error { return r.read(t.Context(), other, "none") })
-				pass(time.Millisecond)
-
-				took, err := timed(func() error {
-					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, healthy, "one") })
-				})
-
-				<-done
-				<-first
-
-				return slow("Get", took, err)
 			},
 		},
 	})
 }
 
-func TestFact03ControllersDontWaitForEachOther(t *testing.T) {
+func TestFact_ControllersDontWaitForEachOther(t *testing.T) {
 	prove(t, map[string]fact{"IsRunning": {
 		reason: "A controller's lock is held while an informer syncs, and Stop waits for it with the engine's lock in hand: calls for other controllers wait.",
 		scenario: func(t *testing.T, r *rig) string {
@@ -181,28 +124,20 @@ func TestFact03ControllersDontWaitForEachOther(t *testing.T) {
 			r.mgr.Elect()
 			r.start("a", idle())
 			r.start("b", idle())
-
 			started := background(func() error {
 				return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "a", watchOf(stuck, &recorder{})) })
 			})
-
 			if err := r.api.AwaitOpen(t.Context(), watchtest.Of(stuck), 1); err != nil {
 				t.Fatal(err)
 			}
-
 			stopped := background(func() error { return r.Stop(t.Context(), "a") })
 			pass(time.Millisecond)
-
 			var findings []string
-
 			start := time.Now()
-
 			r.IsRunning("b")
-
 			if took := time.Since(start); took > quick {
 				findings = append(findings, fmt.Sprintf("IsRunning of another controller took %s", took))
 			}
-
 			for what, fn := range map[string]func() error{
 				"GetWatches":   func() error { _, err := r.GetWatches("b"); return err },
 				"StartWatches": func() error { return r.StartWatches(t.Context(), "b", watchOf(healthy, &recorder{})) },
@@ -214,16 +149,14 @@ func TestFact03ControllersDontWaitForEachOther(t *testing.T) {
 					findings = append(findings, fmt.Sprintf("%s of another controller took %s: %v", what, took, err))
 				}
 			}
-
 			<-started
 			<-stopped
-
 			return strings.Join(findings, "; ")
 		},
 	}})
 }
 
-func TestFact12KindsOfABatchDontShareAFate(t *testing.T) {
+func TestFact_KindsOfABatchDontShareAFate(t *testing.T) {
 	prove(t, map[string]fact{"DeadKindFirst": {
 		reason: "One kind that can't be watched fails the rest of the batch, and whatever needs it.",
 		scenario: func(t *testing.T, r *rig) string {
@@ -232,76 +165,42 @@ func TestFact12KindsOfABatchDontShareAFate(t *testing.T) {
 			r.api.Put(healthy.Object("one"), healthy)
 			r.mgr.Elect()
 			r.start("c", idle())
-
 			rec := &recorder{}
-
 			err := limited(t, stuckFor, func(ctx context.Context) error {
 				return r.StartWatches(ctx, "c", watchOf(dead, &recorder{}), watchOf(healthy, rec))
 			})
 			if err == nil {
 				t.Error("StartWatches(...) of a kind that doesn't exist: no error")
 			}
-
 			pass(time.Second)
-
 			if rec.count("create", "one") == 0 {
 				return fmt.Sprintf("the healthy kind isn't watched, since another could not be: %v", err)
 			}
-
 			return ""
 		},
 	}})
 }
 
-func TestFact13InformersGoWithTheirLastWatch(t *testing.T) {
+func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 	open := func(r *rig, k watchtest.Kind) string {
 		if n := r.api.Open(watchtest.Of(k)); n > 0 {
 			return fmt.Sprintf("%d informers watch %s", n, k.GVK.Kind)
 		}
-
 		return ""
 	}
-
 	prove(t, map[string]fact{
 		"StopWatches": {
-			reason: "Nobody removes an informer when the last watch goes.",
+			reason: "No informer is removed when the last watch goes.",
 			scenario: func(t *testing.T, r *rig) string {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
 				r.mgr.Elect()
 				r.start("c", idle())
-
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watch("c", watchOf(k, &recorder{}))
 				if n, err := r.StopWatches(t.Context(), "c", idOf(k)); n != 1 || err != nil {
 					t.Fatalf("StopWatches(...): %d, %v", n, err)
 				}
-
 				pass(time.Hour)
-
-				return open(r, k)
-			},
-		},
-		"Stop": {
-			reason: "Nobody removes an informer when the last controller goes.",
-			scenario: func(t *testing.T, r *rig) string {
-				k := watchtest.NewKind("Widget")
-				r.api.Define(k)
-				r.mgr.Elect()
-				r.start("c", idle())
-
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
-
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Fatal(err)
-				}
-
-				pass(time.Hour)
-
 				return open(r, k)
 			},
 		},
@@ -311,28 +210,14 @@ func TestFact13InformersGoWithTheirLastWatch(t *testing.T) {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
 				r.mgr.Elect()
-
-				if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watchCRDs()
 				r.start("c", idle())
-
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watch("c", watchOf(k, &recorder{}))
 				r.api.Unserve(k)
 				pass(time.Minute)
-
-				before := len(r.api.Requests(watchtest.Of(k)))
-
-				pass(10 * time.Hour)
-
-				if n := len(r.api.Requests(watchtest.Of(k))) - before; n > 200 {
+				if n := requestsIn(10*time.Hour, r.api, watchtest.Of(k)); n > 200 {
 					return fmt.Sprintf("%d requests in ten hours for a version that isn't served", n)
 				}
-
 				return ""
 			},
 		},
@@ -342,69 +227,46 @@ func TestFact13InformersGoWithTheirLastWatch(t *testing.T) {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
 				r.mgr.Elect()
-
-				if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watchCRDs()
 				r.start("c", idle())
-
 				w := watchOf(k, &recorder{})
 				w.kind = partial(k)
-
-				if err := r.StartWatches(t.Context(), "c", w); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watch("c", w)
 				r.api.Undefine(k)
 				pass(time.Minute)
-
-				before := len(r.api.Requests(watchtest.Of(k)))
-
-				pass(10 * time.Hour)
-
-				if n := len(r.api.Requests(watchtest.Of(k))) - before; n > 200 {
+				if n := requestsIn(10*time.Hour, r.api, watchtest.Of(k)); n > 200 {
 					return fmt.Sprintf("%d requests in ten hours for a kind that's gone", n)
 				}
-
 				return ""
 			},
 		},
 	})
 }
 
-func TestFact14CacheKeepsUpWithItsKinds(t *testing.T) {
+func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 	prove(t, map[string]fact{
 		"WaiterOfARemovedInformer": {
 			reason: "Who waits for an informer that is removed waits until its own context ends, though the kind is fine.",
 			scenario: func(t *testing.T, r *rig) string {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
-
 				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 				defer lift()
-
 				infs := r.informers()
-
 				var took time.Duration
-
 				done := background(func() error {
 					var err error
-
 					took, err = timed(func() error {
 						return limited(t, time.Minute, func(ctx context.Context) error {
 							_, err := infs.GetInformer(ctx, k.New())
 							return err
 						})
 					})
-
 					return err
 				})
-
 				if err := r.api.AwaitOpen(t.Context(), watchtest.Of(k), 1); err != nil {
 					t.Fatal(err)
 				}
-
 				if err := infs.RemoveInformer(t.Context(), k.New()); err != nil {
 					t.Fatal(err)
 				}
@@ -412,26 +274,22 @@ func TestFact14CacheKeepsUpWithItsKinds(t *testing.T) {
 				// The informer notices before it gets its answer.
 				pass(time.Millisecond)
 				lift()
-
 				err := <-done
-
 				if took > 10*time.Second {
 					return fmt.Sprintf("GetInformer of a healthy kind took %s: %v", took, err)
 				}
-
 				return ""
 			},
 		},
 		"HandlerOfARemovedInformer": {
 			reason: "A handler can be added to an informer that is dead, without an error, and never hears a thing.",
 			scenario: func(t *testing.T, r *rig) string {
-				// An informer takes a moment to notice: who is late gets an error.
+				// An informer takes a moment to notice: a late call gets an error.
 				for i := range 50 {
 					if f := handlerOfRemoved(t, r, watchtest.NewKind(fmt.Sprintf("Widget%d", i))); f != "" {
 						return f
 					}
 				}
-
 				return ""
 			},
 		},
@@ -441,33 +299,18 @@ func TestFact14CacheKeepsUpWithItsKinds(t *testing.T) {
 				k := watchtest.NewKind("Widget")
 				r.api.Define(k)
 				r.api.Put(k.Object("one"), k)
-
-				if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-
-				if err := r.read(t.Context(), k, "one"); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watchCRDs()
+				r.reads(k)
 				r.api.Undefine(k)
 				pass(time.Second)
-
 				err := limited(t, stuckFor, func(ctx context.Context) error { return r.read(ctx, k, "one") })
 				if err == nil {
 					t.Error("Get(...) of a kind that's gone: no error")
 				}
-
 				pass(time.Minute)
-
-				before := len(r.api.Requests(watchtest.Of(k)))
-
-				pass(time.Hour)
-
-				if n := len(r.api.Requests(watchtest.Of(k))) - before; n > 20 {
+				if n := requestsIn(time.Hour, r.api, watchtest.Of(k)); n > 20 {
 					return fmt.Sprintf("%d requests in an hour, after one read that failed: %v", n, err)
 				}
-
 				return ""
 			},
 		},
@@ -488,207 +331,108 @@ func TestFact14CacheKeepsUpWithItsKinds(t *testing.T) {
 	})
 }
 
-// handlerOfRemoved tells whether a handler that was added to an informer right
+// handlerOfRemoved reports whether a handler that was added to an informer right
 // after that was removed, without an error, hears of objects.
 func handlerOfRemoved(t *testing.T, r *rig, k watchtest.Kind) string {
 	t.Helper()
 	r.api.Define(k)
-
 	inf, err := r.infs.GetInformer(t.Context(), k.New())
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	if err := r.infs.RemoveInformer(t.Context(), k.New()); err != nil {
-		t.Fatal(err)
-	}
-
+	r.remove(k)
 	rec := &recorder{}
-
 	reg, err := inf.AddEventHandler(rec.funcs())
 	if err != nil {
 		return ""
 	}
-
 	pass(time.Second)
 	r.api.Put(k.Object("one"), k)
 	pass(time.Minute)
-
 	if rec.count("create", "one") == 0 {
 		return "AddEventHandler returned no error, and an object that came later was not delivered"
 	}
-
 	if err := inf.RemoveEventHandler(reg); err != nil {
 		t.Errorf("RemoveEventHandler(...): %v", err)
 	}
-
 	return ""
 }
 
-// movedKind tells whether reads find objects of a kind that came back elsewhere.
+// movedKind reports whether reads find objects of a kind that came back elsewhere.
 func movedKind(t *testing.T, r *rig, was, is watchtest.Kind) string {
 	t.Helper()
-
 	r.api.Define(was)
 	r.api.Put(was.Object("one"), was)
-
-	if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-
-	if err := r.read(t.Context(), was, "one"); err != nil {
-		t.Fatal(err)
-	}
-
+	r.watchCRDs()
+	r.reads(was)
 	r.api.Undefine(was)
 	pass(time.Second)
 	r.api.Define(is)
 	r.api.Put(is.Object("two"), is)
-
 	var err error
-
 	for range 10 {
 		if err = limited(t, stuckFor, func(ctx context.Context) error { return r.read(ctx, is, "two") }); err == nil {
 			return ""
 		}
-
 		pass(time.Minute)
 	}
-
 	return fmt.Sprintf("10 minutes after the kind came back: %v", err)
 }
 
 // The cache of controller-runtime waits with locks of package sync, so this one
 // takes real time on the baseline: what blocks does so until the test lets go.
-func TestFact14DiscoveryHoldsUpReads(t *testing.T) {
+func TestFact_DiscoveryHoldsUpReads(t *testing.T) {
 	t.Run("Baseline", func(t *testing.T) {
 		r := realBaseline(t, watchtest.NewAPI())
 		slow, done := slowDiscovery(t, r)
 
-		// In a cache that waits for nobody this takes microseconds.
+		// In a cache that doesn't wait this takes microseconds.
 		read := background(func() error {
 			return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, watchtest.NewKind("Healthy"), "one") })
 		})
-
 		select {
 		case err := <-read:
 			t.Errorf("Get(...) didn't wait for the discovery of another kind: %v", err)
 		case <-time.After(500 * time.Millisecond):
 		}
-
 		slow()
 		<-read
 		<-done
 	})
-
-	t.Run("Graft", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := graft(t, watchtest.NewAPI())
-			slow, done := slowDiscovery(t, r)
-
-			if took, err := timed(func() error { return r.read(t.Context(), watchtest.NewKind("Healthy"), "one") }); err != nil || took > quick {
-				t.Errorf("Get(...) during the discovery of another kind: %v after %s", err, took)
-			}
-
-			// Nor does what has to be discovered, too.
-			other := watchtest.NewKind("Other")
-			r.api.Define(other)
-
-			if took, err := timed(func() error { return r.list(t.Context(), other) }); err != nil || took > 2*quick {
-				t.Errorf("List(...) of a new kind during the discovery of another: %v after %s", err, took)
-			}
-
-			slow()
-
-			if err := <-done; err != nil {
-				t.Errorf("Get(...) of the kind that was discovered slowly: %v", err)
-			}
-		})
-	})
-}
-
-// What client-go calls an error handler for isn't what goes wrong: an informer that
-// can't reach its API server looks as healthy as one that can.
-func TestFact14ErrorHandlersTellLittle(t *testing.T) {
-	k := watchtest.NewKind("Widget")
-
-	cases := map[string]struct {
-		reason string
-		fault  watchtest.Fault
-	}{
-		"Refused":   {"Connections are refused.", watchtest.Refuse()},
-		"Throttled": {"The API server has too much to do.", watchtest.TooManyRequests(0)},
-	}
-
-	for name, tc := range cases {
-		// An informer that has synced loses its watch, and gets no other.
-		lose := func(t *testing.T, api *watchtest.API) {
-			t.Helper()
-			pass(time.Second)
-			t.Cleanup(api.Inject(watchtest.Of(k).Only(watchtest.Watch), tc.fault))
-			api.Disconnect(watchtest.Of(k))
-			pass(time.Hour)
+	inBubble(t, "Graft", func(t *testing.T) {
+		r := graft(t, watchtest.NewAPI())
+		slow, done := slowDiscovery(t, r)
+		if took, err := timed(func() error { return r.read(t.Context(), watchtest.NewKind("Healthy"), "one") }); err != nil || took > quick {
+			t.Errorf("Get(...) during the discovery of another kind: %v after %s", err, took)
 		}
 
-		t.Run(name+"/Baseline", func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				api := watchtest.NewAPI(k)
-
-				var told atomic.Int64
-
-				ca := plainCache(t, api.Config(), func(o *cache.Options) {
-					o.DefaultWatchErrorHandler = func(context.Context, *kcache.Reflector, error) { told.Add(1) }
-				})
-				startCache(t, ca)
-
-				if _, err := ca.GetInformer(t.Context(), k.New()); err != nil {
-					t.Fatal(err)
-				}
-
-				lose(t, api)
-
-				// The first is about the watch that was cut as soon as it was open.
-				if n := told.Load(); n > 1 {
-					t.Errorf("\n%s\nThe error handler was called %d times in an hour: the scenario proves nothing.", tc.reason, n)
-				}
-			})
-		})
-
-		t.Run(name+"/Graft", func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, _ := watching(t, k, false)
-				lose(t, r.api)
-
-				if s := stateOf(t, r); s.State != watch.StateDegraded || s.Error == "" {
-					t.Errorf("\n%s\nthe watch is %s (%q), want %s and why", tc.reason, s.State, s.Error, watch.StateDegraded)
-				}
-			})
-		})
-	}
+		// Nor does what has to be discovered, too.
+		other := watchtest.NewKind("Other")
+		r.api.Define(other)
+		if took, err := timed(func() error { return r.list(t.Context(), other) }); err != nil || took > 2*quick {
+			t.Errorf("List(...) of a new kind during the discovery of another: %v after %s", err, took)
+		}
+		slow()
+		if err := <-done; err != nil {
+			t.Errorf("Get(...) of the kind that was discovered slowly: %v", err)
+		}
+	})
 }
 
 // slowDiscovery reads a kind whose discovery hangs until it is told not to.
 func slowDiscovery(t *testing.T, r *rig) (lift func(), done <-chan error) {
 	t.Helper()
-
 	slow, healthy := watchtest.NewKind("Slow"), watchtest.NewKind("Healthy")
 	r.api.Define(healthy)
 	r.api.Put(healthy.Object("one"), healthy)
-
-	if err := r.read(t.Context(), healthy, "one"); err != nil {
-		t.Fatal(err)
-	}
-
+	r.reads(healthy)
 	r.api.Define(slow)
 	r.api.Put(slow.Object("one"), slow)
-
 	lift = r.api.Inject(watchtest.DiscoveryOf(slow), watchtest.Hang())
 	t.Cleanup(lift)
-
 	done = background(func() error { return r.read(t.Context(), slow, "one") })
 	if err := r.api.AwaitOpen(t.Context(), watchtest.DiscoveryOf(slow), 1); err != nil {
 		t.Fatal(err)
 	}
-
 	return lift, done
 }

@@ -18,39 +18,30 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-func TestFact04StopAttemptsEverything(t *testing.T) {
+func TestFact_StopAttemptsEverything(t *testing.T) {
 	prove(t, map[string]fact{"AWatchThatCantBeStopped": {
 		reason: "Stop returns at the first error: the controller still runs, with some of its watches gone.",
 		scenario: func(t *testing.T, r *rig) string {
 			var specs []spec
-
 			kinds := make([]watchtest.Kind, 5)
 			for i := range kinds {
 				kinds[i] = watchtest.NewKind(fmt.Sprintf("Widget%d", i))
 				r.api.Define(kinds[i])
 				specs = append(specs, watchOf(kinds[i], &recorder{}))
 			}
-
 			r.mgr.Elect()
 			r.start("c", idle())
-
-			if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
-				t.Fatal(err)
-			}
-
+			r.watch("c", specs...)
 			heal := r.breakWatch(kinds[2], specs[2])
 			defer heal()
-
 			err := limited(t, stuckFor, func(ctx context.Context) error { return r.Stop(ctx, "c") })
 			if err == nil {
 				t.Error("Stop(...): no error")
 			}
-
 			if r.IsRunning("c") {
 				ids, _ := r.GetWatches("c")
 				return fmt.Sprintf("it still runs, with %d of %d watches: %v", len(ids), len(kinds), err)
 			}
-
 			return ""
 		},
 	}})
@@ -63,60 +54,48 @@ func (r *rig) breakWatch(k watchtest.Kind, s spec) (heal func()) {
 		src := e.controllers["c"].sources[idOf(k)]
 		inf := src.inf
 		src.inf = clingingInformer{inf}
-
 		return func() { src.inf = inf }
 	}
-
 	entered, release := make(chan struct{}), make(chan struct{})
-
 	var once, released sync.Once
-
 	rec, ok := s.handler.(*recorder)
 	if !ok {
 		r.t.Fatalf("a watch of a %T can't be broken", s.handler)
 	}
-
 	rec.mu.Lock()
 	rec.before = func() {
 		once.Do(func() { close(entered) })
 		<-release
 	}
 	rec.mu.Unlock()
-
 	r.api.Put(k.Object("one"), k)
 	<-entered
-
 	return func() { released.Do(func() { close(release) }) }
 }
 
-func TestFact05StopBeatsStartWatches(t *testing.T) {
+func TestFact_StopBeatsStartWatches(t *testing.T) {
 	prove(t, map[string]fact{"StopWhileStarting": {
-		reason: "StartWatches has looked the controller up when Stop comes: it returns nil, and leaves a handler that nobody removes.",
+		reason: "StartWatches has looked the controller up when Stop comes: it returns nil, and leaves a handler that is never removed.",
 		scenario: func(t *testing.T, r *rig) string {
 			k := watchtest.NewKind("Widget")
 			r.api.Define(k)
 			r.mgr.Elect()
 			r.start("c", idle())
 
-			// Whoever asks for the scheme is about to start the watch.
+			// A call that asks for the scheme is about to start the watch.
 			stop := sync.OnceValue(func() error { return r.Stop(t.Context(), "c") })
 			r.mgr.onScheme(func() { _ = stop() })
-
 			rec := &recorder{}
 			err := r.StartWatches(t.Context(), "c", watchOf(k, rec))
 			r.mgr.onScheme(nil)
-
 			if err := stop(); err != nil {
 				t.Errorf("Stop(...): %v", err)
 			}
-
 			r.api.Put(k.Object("one"), k)
 			pass(time.Minute)
-
 			if n := rec.count("", "one"); n > 0 {
 				return fmt.Sprintf("StartWatches returned %v; after Stop its handler got %d events", err, n)
 			}
-
 			return ""
 		},
 	}, "StopWhileSyncing": {
@@ -124,40 +103,30 @@ func TestFact05StopBeatsStartWatches(t *testing.T) {
 		scenario: func(t *testing.T, r *rig) string {
 			k := watchtest.NewKind("Widget")
 			r.api.Define(k)
-
 			lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 			defer lift()
-
 			r.mgr.Elect()
 			r.start("c", idle())
-
 			rec := &recorder{}
 			done := background(func() error {
 				return limited(t, time.Minute, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
 			})
-
 			if err := r.api.AwaitOpen(t.Context(), watchtest.Of(k), 1); err != nil {
 				t.Fatal(err)
 			}
-
 			took, err := timed(func() error { return r.Stop(t.Context(), "c") })
 			lift()
-
 			if err := <-done; err == nil && took <= quick {
 				return "StartWatches of a controller that was stopped meanwhile returned no error"
 			}
-
 			r.api.Put(k.Object("one"), k)
 			pass(time.Minute)
-
 			if n := rec.count("", "one"); n > 0 {
 				return fmt.Sprintf("after Stop the handler got %d events", n)
 			}
-
 			if took > quick {
 				return fmt.Sprintf("Stop took %s: %v", took, err)
 			}
-
 			return ""
 		},
 	}})
@@ -168,32 +137,24 @@ type waitingCollector struct{}
 
 func (waitingCollector) GarbageCollectWatches(ctx context.Context, _ time.Duration) { <-ctx.Done() }
 
-func TestFact06NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
+func TestFact_NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 	prove(t, map[string]fact{
 		"Goroutines": {
 			reason: "Two goroutines a controller wait for an election that may never come.",
 			scenario: func(t *testing.T, r *rig) string {
 				before := gort.NumGoroutine()
-
 				for range 1000 {
 					o := idle()
 					o.gc = waitingCollector{}
-
 					if err := r.Start("c", o); err != nil {
 						t.Fatal(err)
 					}
-
-					if err := r.Stop(t.Context(), "c"); err != nil {
-						t.Fatal(err)
-					}
+					r.stop("c")
 				}
-
 				pass(time.Second)
-
 				if after := gort.NumGoroutine(); after > before+10 {
 					return fmt.Sprintf("%d goroutines before 1,000 cycles, %d after", before, after)
 				}
-
 				return ""
 			},
 		},
@@ -204,45 +165,16 @@ func TestFact06NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 				r.api.Define(k)
 				r.api.Put(k.Object("one"), k)
 				r.start("c", idle())
-
 				rec := &recorder{}
-
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, rec)); err != nil {
-					t.Fatal(err)
-				}
-
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watch("c", watchOf(k, rec))
+				r.stop("c")
 				r.mgr.Elect()
 				pass(time.Minute)
 				r.api.Put(k.Object("two"), k)
 				pass(time.Minute)
-
 				if n := len(rec.all()); n > 0 {
 					return fmt.Sprintf("after the election the handler of a stopped controller got %d events", n)
 				}
-
-				return ""
-			},
-		},
-		"Controllers": {
-			reason: "A controller that was stopped before the election is started by it.",
-			scenario: func(t *testing.T, r *rig) string {
-				r.start("c", idle())
-
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Fatal(err)
-				}
-
-				r.mgr.Elect()
-				pass(time.Minute)
-
-				if n := r.metrics.controllersStarted; n > 0 {
-					return fmt.Sprintf("%d controllers were started", n)
-				}
-
 				return ""
 			},
 		},
@@ -258,92 +190,73 @@ type lateFailure struct {
 
 func (c lateFailure) Start(context.Context) error { return <-c.fail }
 
-func TestFact07OldIncarnationsStopNobody(t *testing.T) {
+func TestFact_OldIncarnationsStopNobody(t *testing.T) {
 	prove(t, map[string]fact{"LateFailure": {
 		reason: "A controller that fails after it was stopped stops the one that has its name now.",
 		scenario: func(t *testing.T, r *rig) string {
 			r.mgr.Elect()
-
 			fail := make(chan error, 1)
 			old := idle()
 			old.newController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
 				c, err := kcontroller.NewUnmanaged(name, o)
 				return lateFailure{Controller: c, fail: fail}, err
 			}
-
 			r.start("c", old)
 			pass(time.Second)
 
-			// That it doesn't end in time is an error, or nobody looks.
+			// That it doesn't end in time is an error.
 			_ = limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") })
-
 			r.start("c", idle())
 			pass(time.Second)
-
 			fail <- errors.New("boom")
-
 			pass(time.Minute)
-
 			if !r.IsRunning("c") {
 				return "the new controller doesn't run any more"
 			}
-
 			return ""
 		},
 	}})
 }
 
-func TestFact08KeysAreReconciledOnceAtATime(t *testing.T) {
+func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 	again := func(t *testing.T, r *rig, patience time.Duration) string {
 		t.Helper()
-
 		k := watchtest.NewKind("Widget")
 		r.api.Define(k)
 		r.api.Put(k.Object("one"), k)
 		r.mgr.Elect()
-
 		o := &overlap{}
 		slow := reconciling(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
 			defer o.enter(req)()
 
 			// One that doesn't look at its context, as calls to clouds may not.
 			time.Sleep(5 * time.Second)
-
 			return reconcile.Result{}, nil
 		})
-
 		start := func() {
 			t.Helper()
 			r.start("c", slow)
-
 			if err := limited(t, time.Minute, func(ctx context.Context) error {
 				return r.StartWatches(ctx, "c", watchOf(k, &recorder{}))
 			}); err != nil {
 				t.Fatal(err)
 			}
 		}
-
 		start()
 		eventually(t, "a reconcile runs", func() bool { _, running := o.result(); return running > 0 })
-
 		took, err := timed(func() error {
 			return limited(t, patience, func(ctx context.Context) error { return r.Stop(ctx, "c") })
 		})
 		if took > patience+quick {
 			t.Errorf("Stop(...) with a context of %s took %s: %v", patience, took, err)
 		}
-
 		start()
-
 		pass(time.Minute)
-
 		if most, _ := o.result(); most > 1 {
 			return fmt.Sprintf("a key was reconciled %d times at once, with one worker", most)
 		}
-
 		return ""
 	}
-
 	prove(t, map[string]fact{
 		"PatientStop": {
 			reason:   "Stop doesn't wait for reconciles that run, so that the next controller of the name overlaps the last.",
@@ -356,7 +269,7 @@ func TestFact08KeysAreReconciledOnceAtATime(t *testing.T) {
 	})
 }
 
-func TestFact09OldReconcilesStartNoWatches(t *testing.T) {
+func TestFact_OldReconcilesStartNoWatches(t *testing.T) {
 	prove(t, map[string]fact{"OldHandler": {
 		reason: "A reconcile of the old controller starts a watch on the new one: then the new one's own handler is ignored.",
 		scenario: func(t *testing.T, r *rig) string {
@@ -365,61 +278,44 @@ func TestFact09OldReconcilesStartNoWatches(t *testing.T) {
 			r.api.Define(k)
 			r.api.Put(trigger.Object("one"), trigger)
 			r.mgr.Elect()
-
 			was, is := &recorder{}, &recorder{}
 			running, proceed := make(chan struct{}), make(chan struct{})
 			started := make(chan error, 1)
-
 			r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 				close(running)
 				<-proceed
 
 				// The context has ended, and this one cares as little as its informer.
 				started <- r.StartWatches(context.WithoutCancel(ctx), "c", watchOf(k, was))
-
 				return reconcile.Result{}, nil
 			}))
-
-			if err := r.StartWatches(t.Context(), "c", watchOf(trigger, &recorder{})); err != nil {
-				t.Fatal(err)
-			}
-
+			r.watch("c", watchOf(trigger, &recorder{}))
 			<-running
-
 			_ = limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") })
-
 			r.start("c", idle())
 			close(proceed)
-
 			err := <-started
 
 			// Even while the new one has no watch of its own.
 			pass(time.Second)
 			r.api.Put(k.Object("early"), k)
 			pass(time.Second)
-
 			if n := was.count("", "early"); n > 0 {
 				return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events", err, n)
 			}
-
-			if err := r.StartWatches(t.Context(), "c", watchOf(k, is)); err != nil {
-				t.Fatal(err)
-			}
-
+			r.watch("c", watchOf(k, is))
 			r.api.Put(k.Object("one"), k)
 			pass(time.Minute)
-
 			if was.count("", "one") > 0 || is.count("", "one") == 0 {
 				return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events, the new one's %d",
 					err, was.count("", "one"), is.count("", "one"))
 			}
-
 			return ""
 		},
 	}})
 }
 
-func TestFact10SourcesStopWhileTheyStart(t *testing.T) {
+func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 	// Both are driven with an informer that lets Stop in while Start adds its
 	// handler. That is also a data race on the baseline's registration, which a
 	// race detector would report as a failure of this test: so the order here is
@@ -428,20 +324,14 @@ func TestFact10SourcesStopWhileTheyStart(t *testing.T) {
 		Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error
 		Stop(ctx context.Context) error
 	}
-
 	run := func(t *testing.T, create func(inf *pausingInformer) source) int {
 		t.Helper()
-
 		inf := &pausingInformer{adding: make(chan struct{}), add: make(chan struct{})}
 		src := create(inf)
-
 		q := priorityqueue.New[reconcile.Request]("test")
 		defer q.ShutDown()
-
 		started := background(func() error { return src.Start(t.Context(), q) })
-
 		<-inf.adding
-
 		stopped := background(func() error { return src.Stop(t.Context()) })
 		if _, ok := src.(*baselineSource); ok {
 			// It doesn't wait for Start.
@@ -449,52 +339,40 @@ func TestFact10SourcesStopWhileTheyStart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-
 		close(inf.add)
-
 		if err := <-started; err != nil {
 			t.Logf("Start(...): %v", err)
 		}
-
 		if _, ok := src.(*baselineSource); !ok {
 			if err := <-stopped; err != nil {
 				t.Errorf("Stop(...): %v", err)
 			}
 		}
-
 		return inf.handlers()
 	}
-
-	t.Run("Baseline", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			if n := run(t, func(inf *pausingInformer) source {
-				return &baselineSource{inf: inf, spec: spec{handler: &recorder{}}}
-			}); n != 1 {
-				t.Errorf("%d handlers are left; the scenario proves nothing", n)
-			}
-		})
+	inBubble(t, "Baseline", func(t *testing.T) {
+		if n := run(t, func(inf *pausingInformer) source {
+			return &baselineSource{inf: inf, spec: spec{handler: &recorder{}}}
+		}); n != 1 {
+			t.Errorf("%d handlers are left; the scenario proves nothing", n)
+		}
 	})
-
-	t.Run("Graft", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			if n := run(t, func(inf *pausingInformer) source {
-				return watch.NewStoppableSource(inf, &recorder{})
-			}); n != 0 {
-				t.Errorf("%d handlers are left after Stop", n)
-			}
-		})
+	inBubble(t, "Graft", func(t *testing.T) {
+		if n := run(t, func(inf *pausingInformer) source {
+			return watch.NewStoppableSource(inf, &recorder{})
+		}); n != 0 {
+			t.Errorf("%d handlers are left after Stop", n)
+		}
 	})
 }
 
-func TestFact11MetricsMatchWhatRuns(t *testing.T) {
+func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 	check := func(r *rig, controllers, watches int) string {
 		if c, w := r.metrics.running(); c != controllers || w != watches {
 			return fmt.Sprintf("started minus stopped: %d controllers, want %d; %d watches, want %d", c, controllers, w, watches)
 		}
-
 		return ""
 	}
-
 	prove(t, map[string]fact{
 		"Stop": {
 			reason: "Stop counts no watches.",
@@ -503,23 +381,13 @@ func TestFact11MetricsMatchWhatRuns(t *testing.T) {
 				r.api.Define(k)
 				r.mgr.Elect()
 				r.start("c", idle())
-
-				if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil {
-					t.Fatal(err)
-				}
-
+				r.watch("c", watchOf(k, &recorder{}))
 				pass(time.Second)
-
 				if f := check(r, 1, 1); f != "" {
 					t.Errorf("while it runs: %s", f)
 				}
-
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Fatal(err)
-				}
-
+				r.stop("c")
 				pass(time.Second)
-
 				return check(r, 0, 0)
 			},
 		},
@@ -527,27 +395,66 @@ func TestFact11MetricsMatchWhatRuns(t *testing.T) {
 			reason: "A controller that ends with an error isn't counted as stopped.",
 			scenario: func(t *testing.T, r *rig) string {
 				r.mgr.Elect()
-
 				fail := make(chan error, 1)
 				o := idle()
 				o.newController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
 					c, err := kcontroller.NewUnmanaged(name, o)
 					return lateFailure{Controller: c, fail: fail}, err
 				}
-
 				r.start("c", o)
 				pass(time.Second)
-
 				fail <- errors.New("boom")
-
 				pass(time.Minute)
-
 				if r.IsRunning("c") {
 					t.Error("IsRunning(...) is true after the controller failed")
 				}
-
 				return check(r, 0, 0)
 			},
 		},
 	})
+}
+
+// A scenario is a schedule of calls and faults. It returns what went wrong, or
+// nothing.
+type scenario func(t *testing.T, r *rig) (finding string)
+
+// A fact is something that is wrong with the baseline, and must not be with our
+// engine. Each reason says what.
+type fact struct {
+	reason   string
+	scenario scenario
+
+	// cache says that the fact is controller-runtime's cache's: it stays when our
+	// engine and tracking go around that, instead of a cache of ours.
+	cache bool
+}
+
+// prove runs the same scenario on both engines: ours with its own cache, and with
+// one that it wraps.
+func prove(t *testing.T, facts map[string]fact) {
+	t.Helper()
+	for name, f := range facts {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, "Baseline", func(t *testing.T) {
+				finding := f.scenario(t, baseline(t, watchtest.NewAPI()))
+				if finding == "" {
+					t.Errorf("\n%s\nThe baseline doesn't show it: the scenario proves nothing.", f.reason)
+				}
+				t.Logf("as expected: %s", finding)
+			})
+			inBubble(t, "Graft", func(t *testing.T) {
+				if finding := f.scenario(t, graft(t, watchtest.NewAPI())); finding != "" {
+					t.Errorf("\n%s\nFound: %s", f.reason, finding)
+				}
+			})
+			if f.cache {
+				return
+			}
+			inBubble(t, "GraftAroundAnotherCache", func(t *testing.T) {
+				if finding := f.scenario(t, around(t, watchtest.NewAPI())); finding != "" {
+					t.Errorf("\n%s\nFound: %s", f.reason, finding)
+				}
+			})
+		})
+	}
 }

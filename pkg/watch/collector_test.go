@@ -26,7 +26,6 @@ type needs struct {
 func (n *needs) set(err error, ks ...watchtest.Kind) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	n.gvks, n.err = nil, err
 	for _, k := range ks {
 		n.gvks = append(n.gvks, k.GVK)
@@ -37,11 +36,9 @@ func (n *needs) Needed(context.Context) ([]schema.GroupVersionKind, error) {
 	n.mu.Lock()
 	gvks, err, asked := n.gvks, n.err, n.asked
 	n.mu.Unlock()
-
 	if asked != nil {
 		asked()
 	}
-
 	return gvks, err
 }
 
@@ -49,39 +46,29 @@ func (n *needs) Needed(context.Context) ([]schema.GroupVersionKind, error) {
 // composed ones, whose watches are collected.
 func collecting(t *testing.T, n *needs) (r *rig, xr, a, b watchtest.Kind, recs map[string]*recorder) {
 	t.Helper()
-
 	xr, a, b = watchtest.NewKind("XR"), watchtest.NewKind("A"), watchtest.NewKind("B")
 	r = graft(t, watchtest.NewAPI(xr, a, b))
 	r.mgr.Elect()
-
 	o := idle()
 	o.gc = watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
 	r.start("c", o)
-
 	recs = map[string]*recorder{}
 	specs := []spec{}
-
 	for name, k := range map[string]watchtest.Kind{"XR": xr, "A": a, "B": b} {
 		recs[name] = &recorder{}
 		w := watchOf(k, recs[name])
-
 		if name == "XR" {
 			w.typ = watch.WatchTypeCompositeResource
 		}
-
 		specs = append(specs, w)
 	}
-
-	if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
-		t.Fatal(err)
-	}
-
+	r.watch("c", specs...)
 	return r, xr, a, b, recs
 }
 
-// W14: only types that opted in are collected, and only on the word of a tracker
+// Only types that opted in are collected, and only on the word of a tracker
 // that knows something.
-func TestW14CollectsOnlyWhatItMay(t *testing.T) {
+func TestCollectsOnlyWhatItMay(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		tell   func(n *needs, xr, a, b watchtest.Kind)
@@ -113,50 +100,41 @@ func TestW14CollectsOnlyWhatItMay(t *testing.T) {
 			want:   []string{"XR", "A", "B"},
 		},
 	}
-
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				n := &needs{}
-				r, xr, a, b, recs := collecting(t, n)
-				tc.tell(n, xr, a, b)
-
-				pass(5 * time.Minute)
-
-				for name, k := range map[string]watchtest.Kind{"XR": xr, "A": a, "B": b} {
-					r.api.Put(k.Object("one"), k)
-					pass(time.Second)
-
-					want := 0
-
-					for _, w := range tc.want {
-						if w == name {
-							want = 1
-						}
-					}
-
-					if got := recs[name].count("create", "one"); got != want {
-						t.Errorf("\n%s\nthe watch of %s got %d events, want %d", tc.reason, name, got, want)
+		inBubble(t, name, func(t *testing.T) {
+			n := &needs{}
+			r, xr, a, b, recs := collecting(t, n)
+			tc.tell(n, xr, a, b)
+			pass(5 * time.Minute)
+			for name, k := range map[string]watchtest.Kind{"XR": xr, "A": a, "B": b} {
+				r.api.Put(k.Object("one"), k)
+				pass(time.Second)
+				want := 0
+				for _, w := range tc.want {
+					if w == name {
+						want = 1
 					}
 				}
-
-				ids, err := r.GetWatches("c")
-				if err != nil || len(ids) != len(tc.want) {
-					t.Errorf("\n%s\nGetWatches(...): %v, %v; want those of %v", tc.reason, ids, err, tc.want)
+				if got := recs[name].count("create", "one"); got != want {
+					t.Errorf("\n%s\nthe watch of %s got %d events, want %d", tc.reason, name, got, want)
 				}
-			})
+			}
+			ids, err := r.GetWatches("c")
+			if err != nil || len(ids) != len(tc.want) {
+				t.Errorf("\n%s\nGetWatches(...): %v, %v; want those of %v", tc.reason, ids, err, tc.want)
+			}
 		})
 	}
 }
 
-// W13: a watch that was requested since the collector looked is never collected.
-func TestW13RequestedWatchesStay(t *testing.T) {
+// A watch that was requested since the collector looked is never collected.
+func TestRequestedWatchesStay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := &needs{}
 		r, _, a, b, recs := collecting(t, n)
 		n.set(nil, a)
 
-		// While the collector asks what is needed, somebody needs b.
+		// While the collector asks what is needed, b is needed again.
 		n.mu.Lock()
 		n.asked = func() {
 			if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
@@ -164,35 +142,27 @@ func TestW13RequestedWatchesStay(t *testing.T) {
 			}
 		}
 		n.mu.Unlock()
-
 		pass(5 * time.Minute)
 		r.api.Put(b.Object("one"), b)
 		pass(time.Second)
-
 		if got := recs["B"].count("create", "one"); got != 1 {
 			t.Errorf("the watch got %d events, want 1", got)
 		}
 
-		// Nobody does any more.
+		// It isn't needed any more.
 		n.mu.Lock()
 		n.asked = nil
 		n.mu.Unlock()
-
 		pass(5 * time.Minute)
 		r.api.Put(b.Object("two"), b)
 		pass(time.Second)
-
 		if got := recs["B"].count("create", "two"); got != 0 {
-			t.Errorf("a watch that nobody needs got %d events", got)
+			t.Errorf("a watch that isn't needed got %d events", got)
 		}
 
-		// Until somebody does: then it delivers what is there.
-		if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
-			t.Fatal(err)
-		}
-
+		// When it is needed again it delivers what is there.
+		r.watch("c", watchOf(b, recs["B"]))
 		pass(time.Second)
-
 		if got := recs["B"].count("create", "two"); got != 1 {
 			t.Errorf("a watch that was started again got %d events of an object, want 1", got)
 		}
@@ -204,65 +174,47 @@ func TestCollectorEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := &needs{}
 		r, _, a, _, _ := collecting(t, n)
-
 		asked := make(chan struct{}, 100)
-
 		n.set(nil, a)
 		n.mu.Lock()
 		n.asked = func() { asked <- struct{}{} }
 		n.mu.Unlock()
-
 		<-asked
-
-		if err := r.Stop(t.Context(), "c"); err != nil {
-			t.Fatal(err)
-		}
-
+		r.stop("c")
 		pass(time.Second)
-
 		for len(asked) > 0 {
 			<-asked
 		}
-
 		pass(time.Hour)
-
 		if len(asked) > 0 {
 			t.Error("the collector of a stopped controller asks what is needed")
 		}
 	})
 }
 
-// W14: a tracker that names nothing must do so twice in a row, and what was asked for
+// A tracker that names nothing must do so twice in a row, and what was asked for
 // in between stays.
-func TestW14NothingNeededTwice(t *testing.T) {
+func TestNothingNeededTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := &needs{}
 		r, _, a, b, recs := collecting(t, n)
 		gc := watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
-
 		look := func(when string, want int, err error, ks ...watchtest.Kind) {
 			t.Helper()
 			n.set(err, ks...)
-
 			if got := gc.GarbageCollectWatchesNow(t.Context()); (got == nil) != (err == nil) {
 				t.Errorf("%s: GarbageCollectWatchesNow(...): %v", when, got)
 			}
-
 			if ids, err := r.GetWatches("c"); err != nil || len(ids) != want {
 				t.Errorf("%s: %d watches, %v; want %d", when, len(ids), err, want)
 			}
 		}
-
 		look("first", 3, nil)
 		look("something is needed", 3, nil, a, b)
 		look("first again", 3, nil)
 		look("failed", 3, errors.New("boom"))
 		look("first after a failure", 3, nil)
-
-		if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
-			t.Fatal(err)
-		}
-
+		r.watch("c", watchOf(b, recs["B"]))
 		look("second, and one was asked for", 2, nil)
 		look("third", 1, nil)
 	})

@@ -1,0 +1,339 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// A kind that was asked for while discovery didn't tell of it, though
+// it is served, is found soon after discovery does.
+func TestHiccupsOfDiscovery(t *testing.T) {
+	widget := watchtest.NewKind("Widget")
+	spread := func(d time.Duration) time.Duration { return d * 6 / 5 }
+	cases := map[string]struct {
+		reason string
+		crds   bool
+		kind   watchtest.Kind
+		hiccup time.Duration
+		within time.Duration
+	}{
+		"Short": {
+			reason: "What failed for a moment is tried again at once.",
+			crds:   true, kind: widget, hiccup: time.Second, within: 2 * time.Second,
+		},
+		"Minutes": {
+			reason: "It is tried at least once a minute, since its definition says that it's there.",
+			crds:   true, kind: widget, hiccup: 5 * time.Minute, within: spread(time.Minute),
+		},
+		"Hours": {
+			reason: "However long that takes.",
+			crds:   true, kind: widget, hiccup: 5 * time.Hour, within: spread(time.Minute),
+		},
+		"NoDefinition": {
+			reason: "No event says when a kind without a CRD comes.",
+			crds:   true, kind: watchtest.ConfigMap(), hiccup: 5 * time.Hour, within: spread(2 * time.Minute),
+		},
+		"DefinitionsNotWatched": {
+			reason: "Without CRDs no event says so.",
+			kind:   widget, hiccup: 5 * time.Hour, within: spread(time.Minute),
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(widget)
+			r := running(t, api)
+			if tc.crds {
+				r.watchCRDs()
+			}
+			pass(time.Hour)
+			lift := api.Inject(watchtest.DiscoveryOf(tc.kind), watchtest.Status(http.StatusNotFound))
+			_ = r.StartWatches(t.Context(), "c", watchOf(tc.kind, &recorder{}))
+			if s := stateOf(t, r); s.State != watch.StateDormant {
+				t.Fatalf("\n%s\nwithout discovery the watch is %s", tc.reason, s.State)
+			}
+			pass(tc.hiccup)
+			lift()
+			pass(tc.within + time.Second)
+			if s := stateOf(t, r); s.State != watch.StateActive {
+				t.Errorf("\n%s\n%s after a hiccup of %s the watch is %s: %s", tc.reason, tc.within, tc.hiccup, s.State, s.Error)
+			}
+		})
+	}
+}
+
+// Kinds that failed together don't all try again together, and a hundred that aren't
+// there cost few requests, however often they are asked for: calls fail at once.
+func TestNoStorm(t *testing.T) {
+	const kinds = 100
+	cases := map[string]struct {
+		reason string
+		crds   bool
+		most   int // Requests in an hour.
+	}{
+		"DefinitionsWatched":    {reason: "Each is looked for every two minutes.", crds: true, most: kinds * 30},
+		"DefinitionsNotWatched": {reason: "Each is looked for once a minute.", most: kinds * 60},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			var mu sync.Mutex
+			d := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // It must be the same each time.
+			random := func() float64 {
+				mu.Lock()
+				defer mu.Unlock()
+				return d.Float64()
+			}
+			api := watchtest.NewAPI()
+			lines := &logLines{}
+			r := newGraft(t, api, api.Config(), nil, watch.WithLogger(lines))
+			watch.SetRandom(r.cache, random)
+			r.mgr.Elect()
+			r.start("c", idle())
+			if tc.crds {
+				r.watchCRDs()
+			}
+			var ws []spec
+			for i := range kinds {
+				ws = append(ws, watchOf(watchtest.NewKind(fmt.Sprintf("None%d", i)), &recorder{}))
+			}
+			_ = r.StartWatches(t.Context(), "c", ws...)
+			pass(15 * time.Minute)
+			api.Forget()
+			said := len(lines.all())
+			for range 60 {
+				if took, err := timed(func() error { return r.StartWatches(t.Context(), "c", ws...) }); err == nil || took > quick {
+					t.Fatalf("\n%s\nStartWatches(...) of kinds that don't exist: %v after %s", tc.reason, err, took)
+				}
+				if took, err := timed(func() error { return r.read(t.Context(), watchtest.NewKind("None0"), "one") }); err == nil || took > quick {
+					t.Fatalf("\n%s\nGet(...) of a kind that doesn't exist: %v after %s", tc.reason, err, took)
+				}
+				pass(time.Minute)
+			}
+			if n := len(lines.all()) - said; n > 0 {
+				t.Errorf("\n%s\n%d lines were logged in an hour in which nothing happened", tc.reason, n)
+			}
+			seconds := make(map[int64]int)
+			total := 0
+			for _, req := range api.Requests(watchtest.Everything().Only(watchtest.Discover)) {
+				seconds[req.At.Unix()]++
+				total++
+			}
+			most := 0
+			for _, n := range seconds {
+				most = max(most, n)
+			}
+			t.Logf("%d requests in an hour, at most %d in a second", total, most)
+			if total > tc.most {
+				t.Errorf("\n%s\n%d requests in an hour, want at most %d", tc.reason, total, tc.most)
+			}
+			if most > kinds/5 {
+				t.Errorf("\n%s\n%d requests in one second, want at most %d", tc.reason, most, kinds/5)
+			}
+		})
+	}
+}
+
+// A definition that changes again and again, and says what it said before,
+// causes no look-up of a kind that isn't served.
+func TestDefinitionsThatChange(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		r := running(t, api)
+		r.watchCRDs()
+		lift := api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound))
+		defer lift()
+		_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+		for range 600 {
+			api.Define(k)
+			pass(time.Second)
+		}
+		if n := len(api.Requests(watchtest.DiscoveryOf(k))); n > 20 {
+			t.Errorf("%d requests in ten minutes for a kind that isn't served", n)
+		}
+	})
+}
+
+// Backoffs double up to a minute, and luck makes them longer by a fifth at
+// most.
+func TestBackoffIsSpread(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		random float64
+		want   []time.Duration
+	}{
+		"None": {
+			reason: "Without luck nothing is added.",
+			random: 0,
+			want:   []time.Duration{1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000},
+		},
+		"Half": {
+			reason: "Half of luck adds a tenth.",
+			random: 0.5,
+			want:   []time.Duration{1100, 2200, 4400, 8800, 17600, 35200, 66000, 66000},
+		},
+		"Most": {
+			reason: "All of it adds a fifth.",
+			random: 1,
+			want:   []time.Duration{1200, 2400, 4800, 9600, 19200, 38400, 72000, 72000},
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			api := watchtest.NewAPI()
+			r := graft(t, api)
+			watch.SetRandom(r.cache, func() float64 { return tc.random })
+			r.mgr.Elect()
+			r.start("c", idle())
+			_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+			pass(6 * time.Minute)
+			var got []time.Duration
+			tries := api.Requests(watchtest.DiscoveryOf(k))
+			for i := range tc.want {
+				got = append(got, tries[i+1].At.Sub(tries[i].At)/time.Millisecond)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("\n%s\nmilliseconds between tries: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A kind that can be listed and then not be watched is tried as seldom as one
+// that can't be listed.
+func TestLostAgainAndAgain(t *testing.T) {
+	for crds, name := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
+		inBubble(t, name, func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			api := watchtest.NewAPI(k)
+			api.Put(k.Object("one"), k)
+			lines := &logLines{}
+			r := newGraft(t, api, api.Config(), nil, watch.WithLogger(lines))
+			r.mgr.Elect()
+			if crds {
+				r.watchCRDs()
+			}
+			r.start("c", idle())
+
+			// Watches fail late enough for the informer to have synced from its
+			// list, which isn't streamed.
+			defer api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))()
+			lose := func() func() {
+				m := func(r watchtest.Request) bool { return !r.Initial && watchtest.Of(k)(r) }
+				return api.Inject(watchtest.Match(m).Only(watchtest.Watch), watchtest.Status(http.StatusNotFound).After(50*time.Millisecond))
+			}
+			lift := lose()
+			defer func() { lift() }()
+			rec := &recorder{}
+			_ = limited(t, time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
+			pass(10 * time.Minute)
+			api.Forget()
+			said := len(lines.all())
+			pass(time.Hour)
+
+			// Each time it is looked up, and listed and watched in two ways.
+			if n := len(api.Requests(watchtest.DiscoveryOf(k))); n < 30 || n > 60 {
+				t.Errorf("it was tried %d times in an hour, want about once a minute", n)
+			}
+			if n := len(api.Requests(watchtest.Of(k))); n > 60*4 {
+				t.Errorf("%d requests in an hour", n)
+			}
+			if said == 0 || len(lines.all()) > said {
+				t.Errorf("%d lines at first, %d more in an hour; want some and none", said, len(lines.all())-said)
+			}
+			if s := stateOf(t, r); s.State != watch.StateDegraded || s.Error == "" {
+				t.Errorf("the watch is %s (%q), want %s and why", s.State, s.Error, watch.StateDegraded)
+			}
+
+			// It comes back. What is lost much later is new trouble.
+			lift()
+			pass(5 * time.Minute)
+			rec.forget()
+			api.Put(k.Object("two"), k)
+			pass(time.Second)
+			if s, n := stateOf(t, r), rec.count("create", "two"); s.State != watch.StateActive || n != 1 {
+				t.Errorf("when all is well the watch is %s, and got %d events", s.State, n)
+			}
+			generation := stateOf(t, r).Generation
+			lift = lose()
+			api.Disconnect(watchtest.Of(k))
+			eventually(t, "the informer is replaced", func() bool { return stateOf(t, r).Generation > generation })
+			lift()
+			pass(5 * time.Second)
+			if s := stateOf(t, r); s.State != watch.StateActive {
+				t.Errorf("soon after it was lost for a moment the watch is %s, want %s", s.State, watch.StateActive)
+			}
+		})
+	}
+}
+
+// Kinds of one group share look-ups, and the client's own rate limit doesn't make the
+// API server look unreachable.
+func TestLookUps_AreShared(t *testing.T) {
+	const kinds = 400 // At 10 a second one look-up each takes longer than one may.
+	for _, groups := range []int{20, kinds} {
+		inBubble(t, fmt.Sprint(groups), func(t *testing.T) {
+			api := watchtest.NewAPI()
+			specs := make([]spec, kinds)
+			for i := range specs {
+				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+				k.GVK.Group = fmt.Sprintf("g%d.example.org", i%groups)
+				api.Define(k)
+				specs[i] = watchOf(k, &recorder{})
+			}
+			cfg := api.Config()
+			cfg.QPS, cfg.Burst = 10, 10
+			r := newGraft(t, api, cfg, nil)
+			r.mgr.Elect()
+			r.start("c", idle())
+			if err := r.StartWatches(t.Context(), "c", specs...); err != nil {
+				t.Errorf("StartWatches(...) of kinds that are served: %v", err)
+			}
+			requests := api.Requests(watchtest.Everything().Only(watchtest.Discover))
+			if n := len(requests); n > 3*groups {
+				t.Errorf("%d look-ups, want at most %d", n, 3*groups)
+			}
+			if took := requests[len(requests)-1].At.Sub(requests[0].At); took < time.Duration(len(requests)-10)*time.Second/10 {
+				t.Errorf("%d look-ups in %s: that is more than the configured rate", len(requests), took)
+			}
+		})
+	}
+}
+
+// A kind that works for a moment, and is lost again and again, is tried less and less
+// often.
+func TestLostWhileActive_BacksOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		r, _ := watching(t, k, true)
+		var took time.Duration
+		for range 3 {
+			generation := stateOf(t, r).Generation
+			lift := r.api.Inject(watchtest.Of(k).Only(watchtest.Watch), watchtest.Status(http.StatusNotFound))
+			r.api.Disconnect(watchtest.Of(k))
+			pass(2 * time.Second) // Informers wait before they open another watch.
+			lift()
+			took, _ = timed(func() error {
+				eventually(t, "the watch is Active in another generation", func() bool {
+					s := stateOf(t, r)
+					return s.Generation > generation && s.State == watch.StateActive
+				})
+				return nil
+			})
+			t.Logf("took %s", took)
+		}
+		if took < 2*time.Second {
+			t.Errorf("lost for the third time the kind is tried again after %s", took)
+		}
+	})
+}

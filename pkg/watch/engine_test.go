@@ -1,0 +1,284 @@
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// A controller without requests has no queue metrics that say otherwise.
+func TestQueueMetrics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := graft(t, watchtest.NewAPI())
+		r.mgr.Elect()
+		o := idle()
+		o.runtime.MaxConcurrentReconciles = 5
+		r.start("queue-metrics", o)
+		pass(time.Second)
+		r.stop("queue-metrics")
+		for _, line := range gather(t, ctrlmetrics.Registry) {
+			if !strings.Contains(line, "queue-metrics") {
+				continue
+			}
+			if strings.Contains(line, "9223372036854775807") || strings.HasPrefix(line, "workqueue_adds_total") && !strings.HasSuffix(line, " 0") {
+				t.Errorf("after a controller without requests: %s", line)
+			}
+		}
+	})
+}
+
+// A bareManager has only what Crossplane's own tests of its engine give it.
+type bareManager struct {
+	manager.Manager
+
+	elected chan struct{}
+}
+
+func (m bareManager) Elected() <-chan struct{}   { return m.elected }
+func (m bareManager) GetScheme() *runtime.Scheme { return scheme() }
+
+func TestNew_NeedsLittleOfAManager(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		m := bareManager{elected: make(chan struct{})}
+		close(m.elected)
+		plain := plainCache(t, watchtest.NewAPI(k).Config())
+		startCache(t, plain)
+		plain.WaitForCacheSync(t.Context())
+		e := watch.New(m, watch.TrackInformers(plain, scheme()), nil, nil)
+		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.StartWatches(t.Context(), "c", watch.WatchFor(k.New(), "x", &recorder{})); err != nil {
+			t.Errorf("StartWatches(...): %v", err)
+		}
+		if err := e.Stop(t.Context(), "c"); err != nil {
+			t.Errorf("Stop(...): %v", err)
+		}
+		pass(time.Hour)
+	})
+}
+
+// nothing is informers of foreign code, which returns none, and an error or not.
+type nothing struct {
+	watch.TrackingInformers
+
+	err error
+}
+
+func (n nothing) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return nil, n.err
+}
+
+func (nothing) ActiveInformers() []schema.GroupVersionKind { return nil }
+
+// Foreign code that returns nothing, without an error, fails calls. It doesn't end the
+// process.
+func TestForeignCodeThatReturnsNothing(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+	boom := errors.New("boom")
+	start := func(t *testing.T, api *watchtest.API, infs nothing) error {
+		t.Helper()
+		mgr := watchtest.NewManager(api.Config(), scheme())
+		mgr.Elect()
+		e := watch.New(mgr, infs, nil, nil)
+		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = stopAll(context.Background(), e)
+			pass(time.Hour)
+		})
+		return limited(t, time.Second, func(ctx context.Context) error {
+			return e.StartWatches(ctx, "c", watch.WatchFor(k.New(), "x", &recorder{}))
+		})
+	}
+	cases := map[string]struct {
+		reason string
+		do     func(t *testing.T, api *watchtest.API) error
+		want   error // Nil is any.
+	}{
+		"Informer": {
+			reason: "Informers that aren't ours.",
+			do:     func(t *testing.T, api *watchtest.API) error { t.Helper(); return start(t, api, nothing{}) },
+		},
+		"InformerError": {
+			reason: "Their error is the cause.",
+			do:     func(t *testing.T, api *watchtest.API) error { t.Helper(); return start(t, api, nothing{err: boom}) },
+			want:   boom,
+		},
+		"Controller": {
+			reason: "What makes controllers.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				t.Helper()
+				o := idle()
+				o.newController = func(string, kcontroller.Options) (kcontroller.Controller, error) { return nil, nil }
+				r := graft(t, api)
+				r.mgr.Elect()
+				return r.Start("none", o)
+			},
+		},
+		"Tracker": {
+			reason: "A collector without a tracker.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				t.Helper()
+				return watch.NewGarbageCollector("c", running(t, api).ours, nil, nil).GarbageCollectWatchesNow(t.Context())
+			},
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			if err := tc.do(t, watchtest.NewAPI(k)); err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+				t.Errorf("\n%s\ngot error %v, want %v", tc.reason, err, tc.want)
+			}
+			pass(time.Minute)
+		})
+	}
+}
+
+// Types that aren't in any scheme.
+type (
+	unknown     struct{ corev1.Pod }
+	unknownList struct{ corev1.PodList }
+)
+
+// Bad input is refused, with typed errors, and leaves nothing.
+func TestBadInput(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+	var none *recorder
+	cases := map[string]struct {
+		reason string
+		spec   spec
+		want   error
+	}{
+		"NilHandler":        {"A watch without a handler is of no use.", spec{kind: k.New(), typ: "x"}, watch.ErrInvalidWatch},
+		"NilPointerHandler": {"A nil pointer is no handler either.", spec{kind: k.New(), typ: "x", handler: none}, watch.ErrInvalidWatch},
+		"NilObject":         {"A watch must be of something.", spec{typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
+		"NoKind":            {"An unstructured object has a kind only if it says so.", spec{kind: watchtest.Kind{GVK: schema.GroupVersionKind{}}.New(), typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
+		"UnknownType":       {"A type has a kind only if the scheme says so.", spec{kind: &unknown{}, typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
+		"NilPredicate":      {"A predicate that isn't there lets nothing pass.", spec{kind: k.New(), typ: "x", handler: &recorder{}, preds: []predicate.Predicate{nil}}, watch.ErrInvalidWatch},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			r := running(t, watchtest.NewAPI(k))
+			rec := &recorder{}
+			err := r.StartWatches(t.Context(), "c", tc.spec, watchOf(k, rec))
+			if !errors.Is(err, tc.want) {
+				t.Errorf("\n%s\nStartWatches(...): got %v, want %v", tc.reason, err, tc.want)
+			}
+			ids, err := r.GetWatches("c")
+			if err != nil || len(ids) != 1 {
+				t.Errorf("\n%s\nGetWatches(...): %v, %v; want the valid one", tc.reason, ids, err)
+			}
+		})
+	}
+}
+
+func TestNotRunning(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := graft(t, watchtest.NewAPI())
+		want := `controller "c" is not running`
+		_, get := r.GetWatches("c")
+		_, stop := r.StopWatches(t.Context(), "c")
+		for name, err := range map[string]error{
+			"StartWatches": r.StartWatches(t.Context(), "c"),
+			"StopWatches":  stop,
+			"GetWatches":   get,
+		} {
+			if err == nil || err.Error() != want {
+				t.Errorf("%s(...): got %v, want %s", name, err, want)
+			}
+		}
+	})
+}
+
+// The first handler and predicates of a watch stay until it is stopped.
+func TestFirstHandlersStay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		r := running(t, api)
+		first, second := &recorder{}, &recorder{}
+		none := watchOf(k, first)
+		none.preds = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return false })}
+		for _, w := range []spec{watchOf(k, first), watchOf(k, second), none} {
+			r.watch("c", w)
+		}
+		api.Put(k.Object("one"), k)
+		pass(time.Second)
+
+		// Another representation of the kind is another informer: refused.
+		none.kind = partial(k)
+		if err := r.StartWatches(t.Context(), "c", none); !errors.Is(err, watch.ErrConflictingWatch) {
+			t.Errorf("StartWatches(...) of metadata: got %v, want %v", err, watch.ErrConflictingWatch)
+		}
+		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 0 {
+			t.Errorf("the first handler got %d events, the second %d; want 1, 0", f, s)
+		}
+		r.unwatch("c", idOf(k))
+		r.watch("c", watchOf(k, second))
+		pass(time.Second)
+		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 1 {
+			t.Errorf("after the watch was stopped the first handler got %d events, the second %d; want 1, 1", f, s)
+		}
+	})
+}
+
+// All predicates see what a watch sees.
+func TestPredicatesOfEachEvent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		r := running(t, api)
+		var seen []string
+		w := watchOf(k, &recorder{})
+		w.preds = []predicate.Predicate{
+			predicate.Funcs{
+				CreateFunc: func(e event.CreateEvent) bool {
+					seen = append(seen, "create "+e.Object.GetName())
+					return true
+				},
+				UpdateFunc: func(e event.UpdateEvent) bool {
+					seen = append(seen, fmt.Sprintf("update %s %d %d", e.ObjectNew.GetName(), e.ObjectOld.GetGeneration(), e.ObjectNew.GetGeneration()))
+					return false
+				},
+				DeleteFunc: func(e event.DeleteEvent) bool {
+					seen = append(seen, "delete "+e.Object.GetName())
+					return true
+				},
+			},
+		}
+		rec, ok := w.handler.(*recorder)
+		if !ok {
+			t.Fatal("not a recorder")
+		}
+		r.watch("c", w)
+		api.Put(k.Object("one"), k)
+		api.Put(k.Object("one"), k)
+		api.Remove(k, k.Key("one"))
+		pass(time.Second)
+		if want := []string{"create one", "update one 1 2", "delete one"}; strings.Join(seen, ", ") != strings.Join(want, ", ") {
+			t.Errorf("predicates saw %q, want %q", seen, want)
+		}
+		if c, u, d := rec.count("create", "one"), rec.count("update", "one"), rec.count("delete", "one"); c != 1 || u != 0 || d != 1 {
+			t.Errorf("the handler got %d, %d and %d events, want 1, 0 and 1", c, u, d)
+		}
+	})
+}

@@ -1,0 +1,324 @@
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+	"weak"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// An informer runs for as long as it has an owner, and a while longer.
+func TestInformersHaveOwners(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+	const (
+		linger     = time.Minute
+		readLinger = 5 * time.Minute
+	)
+
+	// Each owns the informer, and says how to let go, and how long it then stays.
+	cases := map[string]struct {
+		reason string
+		own    func(t *testing.T, r *rig) (release func())
+		stays  time.Duration
+	}{
+		"Watch": {
+			reason: "A watch owns its informer until it is stopped.",
+			own: func(t *testing.T, r *rig) func() {
+				t.Helper()
+				r.start("c", idle())
+				r.watch("c", watchOf(k, &recorder{}))
+				return func() {
+					if _, err := r.StopWatches(t.Context(), "c", idOf(k)); err != nil {
+						t.Error(err)
+					}
+				}
+			},
+			stays: linger,
+		},
+		"Controller": {
+			reason: "Or its controller is.",
+			own: func(t *testing.T, r *rig) func() {
+				t.Helper()
+				r.start("c", idle())
+				r.watch("c", watchOf(k, &recorder{}))
+				return func() {
+					if err := r.Stop(t.Context(), "c"); err != nil {
+						t.Error(err)
+					}
+				}
+			},
+			stays: linger,
+		},
+		"Handler": {
+			reason: "A handler that was added owns it until it is removed.",
+			own: func(t *testing.T, r *rig) func() {
+				t.Helper()
+				inf, err := r.infs.GetInformer(t.Context(), k.New())
+				if err != nil {
+					t.Fatal(err)
+				}
+				reg, err := inf.AddEventHandler((&recorder{}).funcs())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return func() {
+					if err := inf.RemoveEventHandler(reg); err != nil {
+						t.Error(err)
+					}
+				}
+			},
+			stays: readLinger,
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k)
+			r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithLinger(linger), watch.WithReadLinger(readLinger)})
+			r.mgr.Elect()
+			running := func() bool { return api.Open(watchtest.Of(k)) > 0 }
+			release := tc.own(t, r)
+			pass(24 * time.Hour)
+			if !running() {
+				t.Fatalf("\n%s\nthe informer doesn't run", tc.reason)
+			}
+			release()
+			pass(linger / 2)
+			if !running() {
+				t.Errorf("\n%s\nthe informer is gone at once", tc.reason)
+			}
+			pass(tc.stays)
+			if running() {
+				t.Errorf("\n%s\nthe informer runs %s after its owner went", tc.reason, linger/2+tc.stays)
+			}
+
+			// It isn't missed.
+			if err := limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, k) }); err != nil {
+				t.Errorf("\n%s\nList(...) afterwards: %v", tc.reason, err)
+			}
+			pass(readLinger / 2)
+			if !running() {
+				t.Errorf("\n%s\nthe informer of a recent read is gone", tc.reason)
+			}
+			pass(readLinger)
+			if running() {
+				t.Errorf("\n%s\nthe informer of an old read runs", tc.reason)
+			}
+		})
+	}
+}
+
+// Reads own their informer, so that one that is read now and then stays.
+func TestReadsKeepInformers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		api.Put(k.Object("one"), k)
+		r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithReadLinger(time.Minute)})
+		for range 100 {
+			r.reads(k)
+			pass(50 * time.Second)
+		}
+		if n := len(api.Requests(watchtest.Of(k))); n != 1 {
+			t.Errorf("an informer that is read every 50 seconds was made %d times", n)
+		}
+	})
+}
+
+// Whatever one owner does, or fails to, is none of another's business.
+func TestOwnersDontAffectEachOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		r := graft(t, api)
+		r.mgr.Elect()
+		lift := api.Inject(watchtest.Of(k), watchtest.Hang())
+		defer lift()
+		patient := &recorder{}
+		r.start("patient", idle())
+		done := background(func() error { return r.StartWatches(t.Context(), "patient", watchOf(k, patient)) })
+
+		// Others give up, are stopped, or remove what they asked for.
+		for i := range 10 {
+			name := fmt.Sprintf("impatient%d", i)
+			r.start(name, idle())
+			if err := limited(t, time.Second, func(ctx context.Context) error {
+				return r.StartWatches(ctx, name, watchOf(k, &recorder{}))
+			}); err == nil {
+				t.Error("StartWatches(...): no error")
+			}
+			if err := limited(t, time.Second, func(ctx context.Context) error { return r.read(ctx, k, "one") }); err == nil {
+				t.Error("Get(...): no error")
+			}
+			if err := r.Stop(t.Context(), name); err != nil {
+				t.Error(err)
+			}
+		}
+		lift()
+		if err := <-done; err != nil {
+			t.Errorf("StartWatches(...) of one who waited: %v", err)
+		}
+		api.Put(k.Object("one"), k)
+		pass(time.Second)
+		if n := patient.count("create", "one"); n != 1 {
+			t.Errorf("the watch of one who waited got %d events, want 1", n)
+		}
+	})
+}
+
+// What an informer kept can be collected when it is gone.
+func TestStoresAreCollected(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		r := running(t, api)
+
+		// The handler remembers, weakly, what the informer's store holds.
+		var kept weak.Pointer[byte]
+		w := watchOf(k, handlerFuncs(func(o client.Object) {
+			if big, ok := o.GetAnnotations()["big"]; ok {
+				kept = weak.Make(unsafe.StringData(big))
+			}
+		}))
+		r.watch("c", w)
+		o := k.Object("one")
+		o.SetAnnotations(map[string]string{"big": fmt.Sprintf("%01000000d", 1)})
+		api.Put(o, k)
+		o = nil
+		_ = o
+		pass(time.Second)
+		runtime.GC()
+		if kept.Value() == nil {
+			t.Fatal("the informer doesn't keep the object; the test proves nothing")
+		}
+		r.stop("c")
+		pass(time.Hour)
+		runtime.GC()
+		runtime.GC()
+		if kept.Value() != nil {
+			t.Error("an object of an informer that is gone is still reachable")
+		}
+	})
+}
+
+// What is removed isn't kept by what was read before.
+func TestRemovedInformersArentKeptByReads(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		api.Put(k.Object("one"), k)
+		r := graft(t, api)
+		r.reads(k)
+		r.remove(k)
+		pass(time.Second)
+		if n := api.Open(watchtest.Of(k)); n != 0 {
+			t.Errorf("%d informers watch a kind whose informer was removed", n)
+		}
+	})
+}
+
+// A call that waits owns what it waits for, however short the linger is.
+func TestLinger_WaitingCallsOwn(t *testing.T) {
+	for _, linger := range []time.Duration{0, time.Second} {
+		inBubble(t, linger.String(), func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			api := watchtest.NewAPI(k)
+			api.Put(k.Object("one"), k)
+			r := running(t, api, watch.WithLinger(linger), watch.WithReadLinger(linger))
+			lift := api.Inject(watchtest.Of(k).Only(watchtest.List, watchtest.Watch), watchtest.Delay(5*time.Second))
+			if err := limited(t, time.Minute, func(ctx context.Context) error { return r.read(ctx, k, "one") }); err != nil {
+				t.Errorf("Get(...): %v", err)
+			}
+			if n := len(api.Requests(watchtest.Of(k).Initial())); n != 1 {
+				t.Errorf("%d lists for one Get, want 1", n)
+			}
+			lift()
+			pass(time.Minute)
+			if n := api.Open(watchtest.Of(k)); n != 0 {
+				t.Errorf("%d informers linger", n)
+			}
+
+			// Nothing else that waits needs a linger.
+			if err := r.infs.IndexField(t.Context(), k.New(), "x", func(client.Object) []string { return nil }); err != nil {
+				t.Errorf("IndexField(...): %v", err)
+			}
+			inf, err := r.infs.GetInformer(t.Context(), k.New())
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec := &recorder{}
+			if _, err := inf.AddEventHandler(rec.funcs()); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Second)
+			if n := rec.count("create", "one"); n != 1 {
+				t.Errorf("a handler got %d events, want 1", n)
+			}
+		})
+	}
+}
+
+// An index keeps only a kind that exists, and is there when the kind comes back.
+func TestIndexes_OfKindsThatWent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		api := watchtest.NewAPI()
+		r := graft(t, api)
+		kinds := make([]watchtest.Kind, 50)
+		for i := range kinds {
+			kinds[i] = watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+			api.Define(kinds[i])
+			if err := r.infs.IndexField(t.Context(), kinds[i].New(), "x", func(o client.Object) []string { return []string{o.GetName()} }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(time.Hour)
+		if n := len(r.infs.ActiveInformers()); n != len(kinds) {
+			t.Errorf("%d informers of kinds with indexes, want %d", n, len(kinds))
+		}
+		for _, k := range kinds {
+			api.Undefine(k)
+		}
+		pass(time.Hour)
+		api.Forget()
+		pass(time.Hour)
+		if s, n := r.ours.Snapshot(), len(api.Requests(watchtest.Everything())); len(s.Kinds) != 0 || n != 0 {
+			t.Errorf("%d kinds that went are kept, with %d requests an hour", len(s.Kinds), n)
+		}
+		k := kinds[0]
+		api.Define(k)
+		api.Put(k.Object("one"), k)
+		l := k.NewList()
+		if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": "one"}); err != nil || len(l.Items) != 1 {
+			t.Errorf("List(...) by index after the kind came back: %d objects, %v", len(l.Items), err)
+		}
+	})
+}
+
+// A second index on a field is refused, as by controller-runtime's cache, once the first
+// may have been used.
+func TestIndexes_OnOneFieldConflict(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _, k := withOne(t)
+		index := func(field string) error {
+			return r.infs.IndexField(t.Context(), k.New(), field, func(client.Object) []string { return []string{field} })
+		}
+		if err := errors.Join(index("x"), index("y")); err != nil {
+			t.Errorf("IndexField(...) of two fields: %v", err)
+		}
+		if err := index("x"); err == nil {
+			t.Error("IndexField(...) of a field that has an index: no error")
+		}
+		l := k.NewList()
+		if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": "x"}); err != nil || len(l.Items) != 1 {
+			t.Errorf("List(...) by the first index: %d objects, %v", len(l.Items), err)
+		}
+	})
+}

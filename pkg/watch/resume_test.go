@@ -1,0 +1,357 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
+
+// watching is a rig with a controller that watches a kind with one object.
+func watching(t *testing.T, k watchtest.Kind, crds bool) (*rig, *recorder) {
+	t.Helper()
+	api := watchtest.NewAPI(k)
+	api.Put(k.Object("one"), k)
+	r := graft(t, api)
+	r.mgr.Elect()
+	if crds {
+		r.watchCRDs()
+	}
+	r.start("c", idle())
+	rec := &recorder{}
+	r.watch("c", watchOf(k, rec))
+	pass(time.Second)
+	return r, rec
+}
+
+// Removed, failed, recovered: exactly one live handler, without the caller
+// doing anything.
+func TestExactlyOneHandler(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+	cases := map[string]struct {
+		reason string
+		churn  func(t *testing.T, r *rig)
+	}{
+		"Disconnected": {"A watch that ends is opened again.", func(_ *testing.T, r *rig) {
+			r.api.Disconnect(watchtest.Of(k))
+		}},
+		"Expired": {"One that is too old lists again.", func(_ *testing.T, r *rig) {
+			lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+			r.api.Disconnect(watchtest.Of(k))
+			r.api.Put(k.Object("other"), k)
+			r.api.Compact(k)
+			lift()
+		}},
+		"Down": {"The API server is away for an hour.", func(_ *testing.T, r *rig) {
+			up := r.api.Down()
+			pass(time.Hour)
+			up()
+		}},
+		"Frozen": {"The API server hangs for an hour.", func(_ *testing.T, r *rig) {
+			thaw := r.api.Freeze()
+			pass(time.Hour)
+			thaw()
+		}},
+		"Forbidden": {"For an hour we may not list the kind.", func(_ *testing.T, r *rig) {
+			lift := r.api.Inject(watchtest.Of(k), watchtest.Status(http.StatusForbidden))
+			r.api.Disconnect(watchtest.Of(k))
+			pass(time.Hour)
+			lift()
+		}},
+		"NotFound": {"For an hour the list isn't there, though the definition is.", func(_ *testing.T, r *rig) {
+			lift := r.api.Inject(watchtest.Of(k), watchtest.Status(http.StatusNotFound))
+			r.api.Disconnect(watchtest.Of(k))
+			pass(time.Hour)
+			lift()
+
+			// Nothing tells that it's back: it's looked for now and then.
+			pass(10 * time.Minute)
+		}},
+		"RemoveInformer": {"The informer is removed.", func(t *testing.T, r *rig) {
+			t.Helper()
+			r.remove(k)
+		}},
+		"RemoveInformerManyTimes": {"The informer is removed whenever it comes.", func(t *testing.T, r *rig) {
+			t.Helper()
+			for i := range 100 {
+				r.remove(k)
+				time.Sleep(time.Duration(i) * time.Millisecond)
+			}
+		}},
+		"Recreated": {"The kind goes, and comes back.", func(_ *testing.T, r *rig) {
+			r.api.Undefine(k)
+			pass(time.Hour)
+			r.api.Define(k)
+		}},
+		"RecreatedManyTimes": {"The kind comes and goes.", func(_ *testing.T, r *rig) {
+			for i := range 50 {
+				r.api.Undefine(k)
+				time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+				r.api.Define(k)
+				time.Sleep(time.Duration(50-i) * 5 * time.Millisecond)
+			}
+		}},
+		"RecreatedAtOnce": {"The kind was away, unseen.", func(_ *testing.T, r *rig) { r.api.Replace(k, k) }},
+		"VersionNotServed": {"The version isn't served for an hour.", func(_ *testing.T, r *rig) {
+			r.api.Unserve(k)
+			pass(time.Hour)
+			r.api.Define(k)
+		}},
+		"EstablishedLate": {"The definition is there before the kind.", func(_ *testing.T, r *rig) {
+			r.api.Undefine(k)
+			pass(time.Minute)
+			r.api.Announce(k)
+			pass(time.Hour)
+			r.api.Define(k)
+		}},
+		"DiscoveryFails": {"The kind comes back while discovery fails.", func(_ *testing.T, r *rig) {
+			r.api.Undefine(k)
+			pass(time.Minute)
+			lift := r.api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusServiceUnavailable))
+			r.api.Define(k)
+			pass(time.Hour)
+			lift()
+		}},
+	}
+	for name, tc := range cases {
+		for crds, mode := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
+			inBubble(t, name+"/"+mode, func(t *testing.T) {
+				r, rec := watching(t, k, crds)
+				tc.churn(t, r)
+
+				// Without definitions a kind is looked for once a minute.
+				pass(5 * time.Minute)
+				rec.forget()
+				r.api.Put(k.Object("new"), k)
+				pass(time.Second)
+				if n := rec.count("", "new"); n != 1 {
+					t.Errorf("\n%s\nan object that came got %d events, want 1", tc.reason, n)
+				}
+				if n := r.api.Open(watchtest.Of(k)); n != 1 {
+					t.Errorf("\n%s\n%d informers watch the kind, want 1", tc.reason, n)
+				}
+				if err := r.read(t.Context(), k, "new"); err != nil {
+					t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
+				}
+				if err := r.Stop(t.Context(), "c"); err != nil {
+					t.Errorf("\n%s\nStop(...): %v", tc.reason, err)
+				}
+				rec.forget()
+				r.api.Put(k.Object("late"), k)
+				pass(time.Minute)
+				if n := len(rec.all()); n != 0 {
+					t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
+				}
+			})
+		}
+	}
+}
+
+// A kind whose definition goes is left in peace, and resumes when it comes
+// back, wherever that is.
+func TestDormantKindsResume(t *testing.T) {
+	was := watchtest.NewKind("Widget")
+	cases := map[string]struct {
+		reason string
+		is     watchtest.Kind
+		atOnce bool
+	}{
+		"Same":                {reason: "As it was.", is: was},
+		"AnotherScope":        {reason: "With another scope.", is: was.ClusterScoped()},
+		"AnotherPlural":       {reason: "With another plural.", is: was.Named("widgetry")},
+		"AnotherScopePlural":  {reason: "With both.", is: was.ClusterScoped().Named("widgetry")},
+		"SameAtOnce":          {reason: "As it was, replaced unseen.", is: was, atOnce: true},
+		"AnotherScopeAtOnce":  {reason: "With another scope, replaced unseen.", is: was.ClusterScoped(), atOnce: true},
+		"AnotherPluralAtOnce": {reason: "With another plural, replaced unseen.", is: was.Named("widgetry"), atOnce: true},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			r, rec := watching(t, was, true)
+			byColour := func(o client.Object) []string { return []string{o.GetLabels()["colour"]} }
+			if err := r.infs.IndexField(t.Context(), was.New(), "colour", byColour); err != nil {
+				t.Fatal(err)
+			}
+			rec.forget()
+			if tc.atOnce {
+				r.api.Replace(was, tc.is)
+			} else {
+				r.api.Undefine(was)
+				pass(time.Second)
+				if n := requestsIn(time.Hour, r.api, watchtest.Everything()); n > 10 {
+					t.Errorf("\n%s\n%d requests in an hour while the kind was away", tc.reason, n)
+				}
+				r.api.Define(tc.is)
+			}
+			red := tc.is.Object("red")
+			red.SetLabels(map[string]string{"colour": "red"})
+			r.api.Put(red, tc.is)
+			r.api.Put(tc.is.Object("plain"), tc.is)
+
+			// At once means: not after a backoff.
+			pass(2 * time.Second)
+			if n := rec.count("delete", "one"); n != 1 {
+				t.Errorf("\n%s\nan object that went with its kind was deleted %d times", tc.reason, n)
+			}
+			for _, n := range []string{"red", "plain"} {
+				// If the kind was replaced unseen, its informer may have found the new
+				// objects before the definition says that all is new.
+				if c := rec.count("create", n); c < 1 || c > 1 && !tc.atOnce {
+					t.Errorf("\n%s\nan object that came back was created %d times", tc.reason, c)
+				}
+				if c := rec.count("delete", n); c != 0 {
+					t.Errorf("\n%s\nan object that came back was deleted %d times", tc.reason, c)
+				}
+			}
+			l := tc.is.NewList()
+			if err := r.reader.List(t.Context(), l, client.MatchingFields{"colour": "red"}); err != nil || len(l.Items) != 1 {
+				t.Errorf("\n%s\nList(...) by index: %d objects, %v", tc.reason, len(l.Items), err)
+			}
+			if err := r.read(t.Context(), tc.is, "red"); err != nil {
+				t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
+			}
+			r.api.Remove(tc.is, tc.is.Key("red"))
+			pass(time.Second)
+			if n := rec.count("delete", "red"); n != 1 {
+				t.Errorf("\n%s\nan object that was deleted was deleted %d times", tc.reason, n)
+			}
+		})
+	}
+}
+
+// A CRD that drops out of sight isn't deleted.
+func TestCRDs_OutOfSightIsNotDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		r, rec := watching(t, k, true)
+		generation := stateOf(t, r).Generation
+		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: k.CRDName()})
+		pass(2 * time.Hour)
+		if s, n := stateOf(t, r), rec.count("delete", "one"); s.State != watch.StateActive || s.Generation != generation || n != 0 {
+			t.Errorf("the watch is %s in generation %d (before: %d), an object that exists was deleted %d times", s.State, s.Generation, generation, n)
+		}
+		r.api.Put(k.Object("two"), k)
+		pass(time.Second)
+		if n := rec.count("create", "two"); n != 1 {
+			t.Errorf("an object that came got %d events", n)
+		}
+
+		// It goes and comes back out of sight.
+		r.api.Undefine(k)
+		pass(10 * time.Minute)
+		if s := stateOf(t, r); s.State != watch.StateDormant || rec.count("delete", "one") != 1 {
+			t.Errorf("when the kind is gone the watch is %s, and %d objects were deleted", s.State, rec.count("delete", "one"))
+		}
+		r.api.Define(k)
+		r.api.Remove(watchtest.CRD(), client.ObjectKey{Name: k.CRDName()})
+		pass(3 * time.Minute)
+		if s := stateOf(t, r); s.State != watch.StateActive {
+			t.Errorf("when the kind is back the watch is %s: %s", s.State, s.Error)
+		}
+	})
+}
+
+// CRDs that can't be watched any more don't hide that a kind comes back.
+func TestCRDs_ForbiddenDoesNotHideReturn(t *testing.T) {
+	faults := map[string]watchtest.Fault{
+		"Forbidden": watchtest.Status(http.StatusForbidden), "Refused": watchtest.Refuse(), "NotFound": watchtest.Status(http.StatusNotFound),
+	}
+	for name, fault := range faults {
+		inBubble(t, name, func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			r, _ := watching(t, k, true)
+			r.api.Undefine(k)
+			pass(time.Minute)
+			defer r.api.Inject(watchtest.Of(watchtest.CRD()), fault)()
+			r.api.Disconnect(watchtest.Of(watchtest.CRD()))
+			pass(time.Minute)
+			r.api.Define(k)
+			pass(2 * time.Minute)
+			if s := stateOf(t, r); s.State != watch.StateActive {
+				t.Errorf("two minutes after the kind came back the watch is %s: %s", s.State, s.Error)
+			}
+		})
+	}
+}
+
+// After an outage a call that waits for a kind that hadn't synced asks the API server.
+func TestOutage_CallsAsk(t *testing.T) {
+	for _, away := range []time.Duration{time.Minute, 5 * time.Minute, 10 * time.Minute, time.Hour} {
+		inBubble(t, away.String(), func(t *testing.T) {
+			k, watched := watchtest.NewKind("Widget"), watchtest.NewKind("Watched")
+			api := watchtest.NewAPI(k, watched)
+			api.Put(k.Object("one"), k)
+			r := running(t, api)
+			up := api.Down()
+			get := func() error {
+				return limited(t, time.Minute, func(ctx context.Context) error { return r.read(ctx, k, "one") })
+			}
+			start := func() error {
+				return limited(t, time.Minute, func(ctx context.Context) error {
+					return r.StartWatches(ctx, "c", watchOf(watched, &recorder{}))
+				})
+			}
+			for began := time.Now(); time.Since(began) < away; pass(7 * time.Second) {
+				if get() == nil || start() == nil {
+					t.Fatal("a call succeeds without an API server")
+				}
+			}
+			up()
+			for name, call := range map[string]func() error{"Get": get, "StartWatches": start} {
+				began := time.Now()
+				for call() != nil && time.Since(began) < time.Hour {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("%s(...) fails for %s after the API server is back", name, took)
+				}
+			}
+		})
+	}
+}
+
+// Without CRDs, and without a request that fails, a kind that is served in another
+// way is noticed.
+func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
+	was := watchtest.NewKind("Widget")
+	for name, is := range map[string]watchtest.Kind{"Scope": was.ClusterScoped(), "Plural": was.Named("widgetry")} {
+		for _, quiet := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("%s/Quiet=%t", name, quiet), func(t *testing.T) {
+				r, rec := watching(t, was, false)
+				var lift func()
+				if quiet {
+					// The watch stays open and silent.
+					lift = r.api.Inject(watchtest.Of(was), watchtest.Hang())
+					defer lift()
+				}
+				r.api.Undefine(was)
+				r.api.Define(is)
+				r.api.Put(is.Object("two"), is)
+				if quiet && is.Plural == was.Plural {
+					time.AfterFunc(20*time.Minute, lift)
+				}
+				pass(25 * time.Minute)
+				s := r.ours.Snapshot()
+				if k := s.Kinds[0]; k.Resource != is.Plural || k.Namespaced == is.Cluster || k.State != watch.StateActive {
+					t.Errorf("the kind is %s as %s, namespaced: %t", k.State, k.Resource, k.Namespaced)
+				}
+
+				// Its informer may have found the new object before the look-up did.
+				if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c < 1 {
+					t.Errorf("the old object was deleted %d times, the new one created %d times", d, c)
+				}
+				if err := r.read(t.Context(), is, "two"); err != nil {
+					t.Errorf("Get(...): %v", err)
+				}
+			})
+		}
+	}
+}
