@@ -24,17 +24,7 @@ import (
 func TestNamesAreKept(t *testing.T) {
 	policies := sample.CreatingPolicies()
 
-	cases := map[string]func(w *cloud.Cloud) (flavour, connectors){
-		"Unchanged": func(w *cloud.Cloud) (flavour, connectors) { return graft, asyncConnectors(w) },
-		// The manager waits for what is running, since the tracker does.
-		"BeginEnd": func(w *cloud.Cloud) (flavour, connectors) {
-			return flavour{build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
-				return newAsync(m, of, s, func(t *asyncstate.Tracker) connectors { return asyncConnectors(w, sample.WithOperations(t)) }, asyncstate.WithOwnGoroutines())
-			}}, connectors{}
-		},
-	}
-
-	for name, with := range cases {
+	for name, tracked := range map[string]bool{"Unchanged": false, "BeginEnd": true} {
 		t.Run(name, func(t *testing.T) {
 			s, w := newServer(t), cloud.New(cloud.Options{RequestLatency: 10 * time.Millisecond})
 
@@ -47,7 +37,13 @@ func TestNamesAreKept(t *testing.T) {
 
 			for n := range 3 {
 				request := fmt.Sprint("process ", n)
-				f, c := with(w)
+				f, c := graft, asyncConnectors(w)
+
+				if tracked {
+					// The manager waits for what is running, since the tracker does.
+					f, c = beginEnd(w), connectors{}
+				}
+
 				p := start(t, f, setup{connectors: c, poll: time.Second})
 
 				s.annotate(t, meta.AnnotationKeyReconcileRequestedAt, request, all...)
@@ -60,4 +56,12 @@ func TestNamesAreKept(t *testing.T) {
 			s.owned(t, w, len(all))
 		})
 	}
+}
+
+// beginEnd is Graft with a provider that begins and ends its operations with a
+// tracker.
+func beginEnd(w *cloud.Cloud) flavour {
+	return flavour{build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
+		return newAsync(m, of, s, func(t *asyncstate.Tracker) connectors { return asyncConnectors(w, sample.WithOperations(t)) }, asyncstate.WithOwnGoroutines())
+	}}
 }

@@ -4,12 +4,16 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
@@ -43,6 +47,48 @@ func TestStaleCache(t *testing.T) {
 	watches.open()
 	s.until(t, "it shows Available", []sample.Instance{b}, isAvailable)
 	s.owned(t, world, 1)
+}
+
+// The cache becomes stale while a failure writes one status, and success the one
+// before again: what is read then looks as if there were nothing to write.
+func TestStaleCache_StatusBackAndForth(t *testing.T) {
+	const triesMeanwhile = 5
+
+	s := newServer(t)
+	world := cloud.New(cloud.Options{})
+	watches := &floodgate{flow: make(chan struct{})}
+	t.Cleanup(watches.open)
+
+	b := sample.NewBucket(namespace, "one")
+	s.create(t, b)
+	start(t, graft, setup{connectors: syncConnectors(world), wrap: watches.wrap})
+	s.until(t, "it shows Available", []sample.Instance{b}, isAvailable)
+
+	// What was queued before is done when this is.
+	s.annotate(t, meta.AnnotationKeyReconcileRequestedAt, "now", b)
+	s.until(t, "it is at rest", []sample.Instance{b}, func(mg sample.Instance) bool { return lastHandled(t, mg) == "now" })
+
+	var gets atomic.Int32
+
+	world.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
+		if c.Op != cloud.OpGet || gets.Add(1) > 1 {
+			return nil
+		}
+
+		watches.shut.Store(true)
+
+		return errors.New("service unavailable")
+	}})
+
+	s.annotate(t, "example.org/touched", "yes", b)
+	eventually(t, "it is reconciled again and again", func() (bool, string) { return gets.Load() > triesMeanwhile, fmt.Sprint(gets.Load()) })
+
+	if got := condition(read(t, s, b), xpv2.TypeSynced); got != "False/ReconcileError" {
+		t.Errorf("Synced while the cache is stale: want False/ReconcileError, which may be overwritten only after it was read, got %s", got)
+	}
+
+	watches.open()
+	s.until(t, "it shows what was observed last", []sample.Instance{b}, isAvailable)
 }
 
 // A floodgate holds back the events of watches while it is shut.
