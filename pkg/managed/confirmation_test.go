@@ -299,31 +299,6 @@ func TestDeletionConfirmationWithOtherFinalizers(t *testing.T) {
 	}
 }
 
-func TestDeletionConfirmationOfNothing(t *testing.T) {
-	cases := map[string]struct {
-		reason   string
-		n        int
-		interval time.Duration
-		want     string
-	}{
-		"NoTimes":          {reason: "Never found never ends.", n: 0, interval: interval, want: "n = 0"},
-		"NoInterval":       {reason: "Without an interval the API would be asked without a pause.", n: 1, want: "interval of 0s"},
-		"NegativeInterval": {reason: "As above.", n: 1, interval: -time.Second, want: "interval of -1s"},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				if got := fmt.Sprint(recover()); !strings.Contains(got, tc.want) {
-					t.Errorf("\n%s\nWithDeletionConfirmation: want a panic about %q, got %q", tc.reason, tc.want, got)
-				}
-			}()
-
-			WithDeletionConfirmation(tc.n, tc.interval)
-		})
-	}
-}
-
 // A Delete that succeeded counts only as long as nothing has shown otherwise.
 func TestDeletionConfirmationForgetsDelete(t *testing.T) {
 	boom := errors.New("protection is on")

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -258,5 +259,55 @@ func TestManagerThatRunsNothing(t *testing.T) {
 				t.Errorf("\n%s\nruns(...): want %t, got %t", tc.reason, tc.want, got)
 			}
 		})
+	}
+}
+
+// What an option can't work with is an error when the reconciler is built.
+func TestOptionsRefuse(t *testing.T) {
+	var (
+		finder    *seeker
+		connector *upstream.NopConnector
+		typed     TypedExternalConnector[*testkit.Bucket]
+	)
+
+	a := testkit.NewAPI()
+	usages := testkit.ProviderConfigUsageKind()
+
+	// protecting creates a reconciler with a kind of usages.
+	protecting := func(k schema.GroupVersionKind) func() {
+		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
+	}
+
+	cases := map[string]struct {
+		reason string
+		part   string
+		fn     func()
+	}{
+		"Finder":                  {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
+		"FinderPointer":           {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(finder) }},
+		"CreateResolverOption":    {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
+		"ResolveAfter":            {"Upstream can't tell two creates of one second.", "was given 999ms", func() { ResolveAfter(999 * time.Millisecond) }},
+		"FinderConnector":         {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(connector) }},
+		"FinderTypedConnector":    {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(typed) }},
+		"ConfirmationTimes":       {"Never found never ends.", "n = 0", func() { WithDeletionConfirmation(0, time.Second) }},
+		"ConfirmationInterval":    {"Without an interval there is no pause between observations.", "interval of 0s", func() { WithDeletionConfirmation(1, 0) }},
+		"ConfirmationNegative":    {"There is no pause either.", "interval of -1s", func() { WithDeletionConfirmation(1, -time.Second) }},
+		"PreCreateObserveOption":  {"An option does something.", "argument 1", func() { WithPreCreateObserve(nil) }},
+		"ReservationNamespace":    {"Leases have a namespace.", `the namespace ""`, func() { WithExternalNameReservation("") }},
+		"ReservationBadNamespace": {"Leases can't be in that namespace.", `the namespace "Crossplane System"`, func() { WithExternalNameReservation("Crossplane System") }},
+		"ReservationOption":       {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
+		"ReservationKey":          {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
+		"UsageEmpty":              {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
+		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
+		"UsageOther":              {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
+		"UsageLegacy":             {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
+		"ReleaserEmpty":           {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},
+		"ReleaserOther":           {"A kind that isn't one of usages can't be released.", "is not a usage", func() { NewUsageReleaser(a.Manager(), testkit.BucketKind()) }},
+		"ReleaserManager":         {"Without a manager there is nothing to read from.", "without a manager", func() { NewUsageReleaser(nil, usages) }},
+		"ReleaserOption":          {"An option does something.", "argument 3", func() { NewUsageReleaser(a.Manager(), usages, nil) }},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.part, tc.fn) })
 	}
 }

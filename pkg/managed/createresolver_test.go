@@ -502,9 +502,6 @@ func TestCreateResolverStores(t *testing.T) {
 		// refuses and loses what is requested.
 		refuses, loses func(context.Context, testkit.Request) error
 
-		// refusesOf is refuses, of an API server that is known only then.
-		refusesOf func(a *testkit.API) func(context.Context, testkit.Request) error
-
 		want want
 	}{
 		"Conflict": {
@@ -610,10 +607,6 @@ func TestCreateResolverStores(t *testing.T) {
 
 			if tc.before != nil {
 				tc.before(t, a)
-			}
-
-			if tc.refusesOf != nil {
-				tc.refuses = tc.refusesOf(a)
 			}
 
 			a.Before, a.After = tc.refuses, tc.loses
@@ -992,31 +985,6 @@ func TestFindWithConnector(t *testing.T) {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})
-	}
-}
-
-func TestCreateResolverConstruction(t *testing.T) {
-	var (
-		nilFinder *seeker
-		connector *upstream.NopConnector
-		typed     TypedExternalConnector[*testkit.Bucket]
-	)
-
-	cases := map[string]struct {
-		reason string
-		says   string
-		fn     func()
-	}{
-		"NilFinder":         {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
-		"NilPointer":        {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(nilFinder) }},
-		"NilOption":         {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
-		"NoTime":            {"Upstream can't tell two creates of one second.", "was given 999ms", func() { ResolveAfter(999 * time.Millisecond) }},
-		"NilConnector":      {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(connector) }},
-		"NilTypedConnector": {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(typed) }},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.says, tc.fn) })
 	}
 }
 

@@ -270,16 +270,6 @@ func TestRefusedStaysRefused(t *testing.T) {
 	}
 }
 
-func TestPreCreateObserveOfNothing(t *testing.T) {
-	defer func() {
-		if got := fmt.Sprint(recover()); !strings.Contains(got, "argument 1") {
-			t.Errorf("WithPreCreateObserve: want a panic about argument 1, got %q", got)
-		}
-	}()
-
-	WithPreCreateObserve(nil)
-}
-
 // Only the create itself can leave an unknown outcome.
 func TestPreCreateObserveTimesOut(t *testing.T) {
 	a, observes, creates := testkit.NewAPI(bucket(named("id-1"))), 0, 0

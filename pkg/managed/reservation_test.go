@@ -939,31 +939,6 @@ func TestReservationKeys(t *testing.T) {
 	}
 }
 
-func TestReservationOfNothing(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		option func()
-		want   string
-	}{
-		"NoNamespace": {reason: "Leases are somewhere.", option: func() { WithExternalNameReservation("") }, want: `the namespace ""`},
-		"BadName":     {reason: "What can't be a namespace is a mistake.", option: func() { WithExternalNameReservation("Crossplane System") }, want: `the namespace "Crossplane System"`},
-		"NilOption":   {reason: "A nil option is a mistake.", option: func() { WithExternalNameReservation("n", nil) }, want: "argument 2"},
-		"NilKey":      {reason: "So is a nil function.", option: func() { WithReservationKey(nil) }, want: "WithReservationKey"},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				if got := fmt.Sprint(recover()); !strings.Contains(got, tc.want) {
-					t.Errorf("\n%s\nwant a panic about %q, got %q", tc.reason, tc.want, got)
-				}
-			}()
-
-			tc.option()
-		})
-	}
-}
-
 // in puts a managed resource into another namespace.
 func in(namespace string) func(b *testkit.Bucket) {
 	return func(b *testkit.Bucket) { b.Namespace = namespace }

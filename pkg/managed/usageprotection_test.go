@@ -13,7 +13,6 @@ import (
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -459,42 +458,6 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 				t.Errorf("\n%s\nprovider config: want %q, got %q", tc.reason, tc.config, got)
 			}
 		})
-	}
-}
-
-func TestUsageProtectionRefuses(t *testing.T) {
-	a := testkit.NewAPI()
-
-	// of creates a reconciler with a kind of usages.
-	of := func(k schema.GroupVersionKind) func() {
-		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
-	}
-
-	cases := map[string]struct {
-		reason string
-		part   string
-		fn     func()
-	}{
-		"Empty":   {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", of(schema.GroupVersionKind{})},
-		"Unknown": {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme", of(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
-		"Other":   {"A kind that isn't one of usages would start a cache of it.", "is not a usage", of(testkit.DatabaseKind())},
-		"Legacy":  {"A legacy usage is none that a Bucket has.", "one of them is legacy", of(testkit.LegacyProviderConfigUsageKind())},
-		"ReleaserEmpty": {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() {
-			NewUsageReleaser(a.Manager(), schema.GroupVersionKind{})
-		}},
-		"ReleaserOther": {"A kind that isn't one of usages can't be released.", "is not a usage", func() {
-			NewUsageReleaser(a.Manager(), testkit.BucketKind())
-		}},
-		"ReleaserManager": {"Without a manager there is nothing to read from.", "without a manager", func() {
-			NewUsageReleaser(nil, testkit.ProviderConfigUsageKind())
-		}},
-		"ReleaserOption": {"A nil option is a mistake.", "argument 3", func() {
-			NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind(), nil)
-		}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.part, tc.fn) })
 	}
 }
 
