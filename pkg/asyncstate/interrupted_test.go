@@ -41,7 +41,7 @@ func TestAnswerToResumptionIsLost(t *testing.T) {
 		w, p := crashed(t, resumer, 6*time.Minute)
 
 		// What the writer tries by itself is not what is tested here.
-		for range 4 {
+		for range 3 {
 			n := 1
 			p.faults(nil, func(verb string, _ client.Object) error {
 				if n--; n >= 0 && verb == testkit.Patch {
@@ -212,6 +212,11 @@ func TestAnnouncementIsConcluded(t *testing.T) {
 			named(w)
 			tc.then(w)
 
+			// At first the API server can't be reached.
+			p.faults(away, nil)
+			reconcileLoosely(p, "b")
+			p.faults(nil, nil)
+
 			for range 3 {
 				reconciled(t, p, "b")
 				pass(15 * time.Minute)
@@ -240,6 +245,11 @@ func TestClockIsBehind(t *testing.T) {
 			w, p := crashed(t, k, 6*time.Minute)
 
 			w.edit("b", func(b *testkit.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour)) })
+
+			// At first the API server can't be reached.
+			p.faults(away, nil)
+			reconcileLoosely(p, "b")
+			p.faults(nil, nil)
 
 			for range 3 {
 				reconciled(t, p, "b")
