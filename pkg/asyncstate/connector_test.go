@@ -245,6 +245,7 @@ func TestDisconnectOnce(t *testing.T) {
 		},
 		"NoConnection":  {reason: "There is no client.", kind: nothing, refuse: only("connect", errQuota)},
 		"NothingAtAll":  {reason: "Nor is there one if the connector returns nothing.", kind: nothing, refuse: only("connect", errNothing)},
+		"ObserveFails":  {reason: "Nothing was begun.", kind: nothing, refuse: only("observe", errQuota), least: 1},
 		"CreateFails":   {reason: "It was begun, and has failed.", kind: nothing, refuse: only("create", errQuota), least: 1},
 		"CreateUnknown": {reason: "It was begun, and its outcome is unknown.", kind: nothing, refuse: only("create", asyncstate.ErrOutcomeUnknown), least: 1},
 		"CreatePanics": {
@@ -304,7 +305,11 @@ func TestDisconnectOnce(t *testing.T) {
 		"Finds":   {reason: "It is found.", kind: finder, act: crash, least: 3},
 		"Resumes": {reason: "It is resumed.", kind: resumer, act: crash, least: 3},
 		"Repeats": {reason: "It is made again.", kind: token, act: crash, least: 3},
-		"Inline":  {reason: "No operation runs after Create has returned.", kind: nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, least: 1},
+		"InlineFails": {
+			reason: "Nor when it has failed.",
+			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, refuse: only("create", errQuota), least: 1,
+		},
+		"Inline": {reason: "No operation runs after Create has returned.", kind: nothing, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, least: 1},
 	}
 
 	for name, tc := range cases {

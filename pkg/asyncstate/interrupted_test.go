@@ -37,6 +37,32 @@ func crashed(t *testing.T, k clientKind, after time.Duration, o ...asyncstate.Tr
 	return w, p
 }
 
+func TestAnswerToResumptionIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := crashed(t, resumer, 6*time.Minute)
+
+		// What the writer tries by itself is not what is tested here.
+		for range 3 {
+			n := 1
+			p.faults(nil, func(verb string, _ client.Object) error {
+				if n--; n >= 0 && verb == testkit.Patch {
+					return errors.New("connection reset")
+				}
+
+				return nil
+			})
+			reconciled(t, p, "b")
+		}
+
+		pass(time.Hour)
+		reconciled(t, p, "b")
+
+		if got := w.cloud.ownedBy("uid-1"); len(got) != 1 || meta.GetExternalName(w.get("b")) != got[0] {
+			t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
+		}
+	})
+}
+
 // What an interrupted create made has to be found out before it can be deleted,
 // however long that has to wait.
 func TestDeleteWaitsForRepetition(t *testing.T) {
@@ -187,6 +213,11 @@ func TestAnnouncementIsConcluded(t *testing.T) {
 			named(w)
 			tc.then(w)
 
+			// At first the API server can't be reached.
+			p.faults(away, nil)
+			reconcileLoosely(p, "b")
+			p.faults(nil, nil)
+
 			for range 3 {
 				reconciled(t, p, "b")
 				pass(15 * time.Minute)
@@ -220,6 +251,11 @@ func TestClockIsBehind(t *testing.T) {
 				meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour))
 				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: strings.Replace(record(b), had, pending(), 1)})
 			})
+
+			// At first the API server can't be reached.
+			p.faults(away, nil)
+			reconcileLoosely(p, "b")
+			p.faults(nil, nil)
 
 			for range 3 {
 				reconciled(t, p, "b")

@@ -21,10 +21,9 @@ import (
 
 var kinds = []clientKind{nothing, finder, resumer, token, deterministic, namedMid}
 
-// FuzzLife lets anything happen to a managed resource, in any order. Of the seeds that
-// are added one of each kind, and one in four under upstream's reconciler.
+// FuzzLife lets anything happen to a managed resource, in any order.
 func FuzzLife(f *testing.F) {
-	for seed := range uint64(2 * len(kinds)) {
+	for seed := range uint64(4 * len(kinds)) {
 		f.Add(seed)
 	}
 
