@@ -149,6 +149,9 @@ func TestMetricNames(t *testing.T) {
 	m := watch.NewPrometheusMetrics()
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(m)
+	if err := reg.Register(watch.NewPrometheusMetrics()); err == nil {
+		t.Error("metrics can be registered twice: they aren't described")
+	}
 	m.ControllerStarted("c")
 	m.ControllerStopped("c")
 	m.WatchStarted("c", watch.WatchTypeClaim)
