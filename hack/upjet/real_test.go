@@ -35,6 +35,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -153,6 +154,8 @@ func runProcess(text string) error {
 		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{c.Namespace: {}}},
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
+		// The tracker waits for 40 seconds at most, and a busy machine takes longer.
+		GracefulShutdownTimeout: ptr.To(2 * time.Minute),
 	})
 	if err != nil {
 		return err
@@ -506,7 +509,9 @@ func realRows() map[string]func(t *testing.T, g *group) {
 			p := g.start(t, 0, false)
 			p.until(t, "the create has failed", func(w *world, mg xpresource.Managed) bool {
 				if !g.provider.graft {
-					return mg.GetCondition(resource.TypeLastAsyncOperation).Status == corev1.ConditionFalse
+					// Upjet may lose the result of an operation, but observes then.
+					return mg.GetCondition(resource.TypeLastAsyncOperation).Status == corev1.ConditionFalse ||
+						mg.GetCondition("Synced").Status == corev1.ConditionFalse
 				}
 
 				r := recordOf(t, mg)
