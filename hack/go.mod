@@ -1,5 +1,5 @@
-// The path lets these programs and tests import pkg/internal. Nobody imports this
-// module, so that its directory is another does not matter.
+// Its path lets what is here import pkg/internal. The module is never imported, so that
+// its directory is another does not matter.
 module github.com/crossplane-graft/graft/pkg/hack
 
 go 1.25.11

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -91,7 +93,7 @@ const maxRounds = 20
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 
-	for _, add := range []func(*runtime.Scheme) error{sample.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, fmt.Errorf("cannot set up the scheme: %w", err)
 		}
@@ -104,7 +106,7 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // crds are those of all stories that don't define kinds themselves.
-func crds() []*extv1.CustomResourceDefinition { return append(sample.CRDs(), platformCRDs()...) }
+func crds() []*extv1.CustomResourceDefinition { return append(v1alpha1.CRDs(), platformCRDs()...) }
 
 // placed names an object. Names have to sort like numbers.
 func placed(o client.Object, prefix string, i int) { o.SetName(fmt.Sprintf("%s-%02d", prefix, i+1)) }

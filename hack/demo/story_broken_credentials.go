@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +38,7 @@ func tellBrokenCredentials(ctx context.Context, s *scene, token string) ([]findi
 
 	c := sample.NewSync[resource.Managed](s.cloud, sample.WithToken(token))
 
-	p, err := s.start(ctx, sample.BucketManagedKind(), c)
+	p, err := s.start(ctx, v1alpha1.BucketManagedKind(), c)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -66,7 +68,7 @@ func finalizerRace() story {
 
 func tellFinalizerRace(ctx context.Context, s *scene) ([]finding, error) {
 	err := s.create(ctx, func() (sample.Instance, error) {
-		d := sample.NewDatabase("")
+		d := v1alpha1.NewDatabase("")
 		d.SetFinalizers([]string{backupFinalizer, auditFinalizer})
 
 		return d, nil
@@ -75,7 +77,7 @@ func tellFinalizerRace(ctx context.Context, s *scene) ([]finding, error) {
 		return nil, err
 	}
 
-	p, err := s.start(ctx, sample.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.start(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}

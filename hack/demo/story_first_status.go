@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -33,10 +35,10 @@ func tellFirstStatus(ctx context.Context, s *scene) ([]finding, error) {
 	}
 
 	err = s.create(ctx, func() (sample.Instance, error) {
-		b := sample.NewBucket(namespace, "")
+		b := v1alpha1.NewBucket(namespace, "")
 
 		r, err := session.Create(ctx, cloud.CreateRequest{
-			Kind:       sample.BucketKind,
+			Kind:       v1alpha1.BucketKind,
 			Properties: map[string]string{"size": fmt.Sprint(b.GetForProvider().Size)},
 		})
 		if err != nil {
@@ -51,7 +53,7 @@ func tellFirstStatus(ctx context.Context, s *scene) ([]finding, error) {
 		return nil, err
 	}
 
-	p, err := s.start(ctx, sample.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.start(ctx, v1alpha1.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}

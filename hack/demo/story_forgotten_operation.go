@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // forgottenOperation: the provider dies while a create runs in the background.
@@ -103,9 +104,9 @@ func tellForgottenOperation(ctx context.Context, s *scene) (findings []finding, 
 func backgroundProcess(ctx context.Context, s *scene) (process, func(), error) {
 	var wait func()
 
-	p, err := s.stage.start(ctx, provider{kind: sample.DatabaseManagedKind(), build: func(m manager.Manager) reconcile.Reconciler {
+	p, err := s.stage.start(ctx, provider{kind: v1alpha1.DatabaseManagedKind(), build: func(m manager.Manager) reconcile.Reconciler {
 		var r reconcile.Reconciler
-		r, wait = s.side.newAsync(m, sample.DatabaseManagedKind(), s.cloud)
+		r, wait = s.side.newAsync(m, v1alpha1.DatabaseManagedKind(), s.cloud)
 
 		return r
 	}})

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +29,7 @@ func lostExternalName() story {
 
 func tellLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
 	err := s.create(ctx, func() (sample.Instance, error) {
-		d := sample.NewDatabase("")
+		d := v1alpha1.NewDatabase("")
 		d.SetManagementPolicies(xpv2.ManagementPolicies{
 			xpv2.ManagementActionObserve, xpv2.ManagementActionCreate,
 			xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
@@ -84,7 +86,7 @@ func tellLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
 func asyncProcess(ctx context.Context, s *scene) (process, *sample.Async[resource.Managed], error) {
 	c := sample.NewAsync[resource.Managed](s.cloud)
 
-	p, err := s.start(ctx, sample.DatabaseManagedKind(), c)
+	p, err := s.start(ctx, v1alpha1.DatabaseManagedKind(), c)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -39,7 +41,7 @@ func nameCollision() story {
 
 func tellNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) ([]finding, error) {
 	named := func() (sample.Instance, error) {
-		d := sample.NewDatabase("")
+		d := v1alpha1.NewDatabase("")
 		meta.SetExternalName(d, "orders")
 
 		return d, nil
@@ -68,8 +70,8 @@ func tellNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) (
 
 	connector := sample.NewSync[resource.Managed](s.cloud, sample.WithDeterministicNames())
 
-	p, err := s.stage.start(ctx, provider{kind: sample.DatabaseManagedKind(), build: func(m manager.Manager) reconcile.Reconciler {
-		return s.side.newReserved(m, sample.DatabaseManagedKind(), connector)
+	p, err := s.stage.start(ctx, provider{kind: v1alpha1.DatabaseManagedKind(), build: func(m manager.Manager) reconcile.Reconciler {
+		return s.side.newReserved(m, v1alpha1.DatabaseManagedKind(), connector)
 	}})
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -34,7 +36,7 @@ func otherFinalizer() story {
 
 func tellOtherFinalizer(ctx context.Context, s *scene, reconciles int) ([]finding, error) {
 	err := s.create(ctx, func() (sample.Instance, error) {
-		d := sample.NewDatabase("")
+		d := v1alpha1.NewDatabase("")
 		d.SetFinalizers([]string{backupFinalizer})
 
 		return d, nil
@@ -43,7 +45,7 @@ func tellOtherFinalizer(ctx context.Context, s *scene, reconciles int) ([]findin
 		return nil, err
 	}
 
-	p, err := s.start(ctx, sample.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.start(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}

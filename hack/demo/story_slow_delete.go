@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
@@ -41,7 +43,7 @@ func tellSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]f
 	during := &snapshots{scene: s}
 	s.onCall = during.take
 
-	p, err := s.start(ctx, sample.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.start(ctx, v1alpha1.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +93,9 @@ func tellSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]f
 	return append(findings, gone(vs)), nil
 }
 
-func newBucket() (sample.Instance, error) { return sample.NewBucket(namespace, ""), nil }
+func newBucket() (sample.Instance, error) { return v1alpha1.NewBucket(namespace, ""), nil }
 
-func newDatabase() (sample.Instance, error) { return sample.NewDatabase(""), nil }
+func newDatabase() (sample.Instance, error) { return v1alpha1.NewDatabase(""), nil }
 
 // snapshots are of managed resources at the time of the first delete call.
 type snapshots struct {

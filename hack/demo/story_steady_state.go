@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +33,7 @@ func tellSteadyState(ctx context.Context, s *scene, reconciles int) ([]finding, 
 		return nil, err
 	}
 
-	p, err := s.start(ctx, sample.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.start(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
@@ -22,8 +24,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // An answered is an answer of the API server, as far as Graft looks at it.
@@ -201,7 +201,7 @@ func TestAPIServer(t *testing.T) {
 			of:     object,
 			do: func(q question) error {
 				config := plane.Config()
-				config.GroupVersion = &schema.GroupVersion{Group: sample.Group, Version: "v99"}
+				config.GroupVersion = &schema.GroupVersion{Group: v1alpha1.Group, Version: "v99"}
 				config.APIPath = "/apis"
 				config.NegotiatedSerializer = serializer.NewCodecFactory(q.Scheme())
 
@@ -297,8 +297,8 @@ func TestAPIServer(t *testing.T) {
 		of       int
 		template client.Object
 	}{
-		"Bucket":    {object, sample.NewBucket(namespace, "one")},
-		"Status":    {status, sample.NewBucket(namespace, "one")},
+		"Bucket":    {object, v1alpha1.NewBucket(namespace, "one")},
+		"Status":    {status, v1alpha1.NewBucket(namespace, "one")},
 		"ConfigMap": {object, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "one"}}},
 	}
 
@@ -327,7 +327,7 @@ func TestAPIServer(t *testing.T) {
 func TestAPIServerStatusPatchKeepsEverythingElse(t *testing.T) {
 	s := newServer(t)
 
-	b := sample.NewBucket(namespace, "one")
+	b := v1alpha1.NewBucket(namespace, "one")
 	b.SetAnnotations(map[string]string{"example.org/note": "theirs"})
 	s.create(t, b)
 
@@ -359,7 +359,7 @@ func TestAPIServerStatusPatchKeepsEverythingElse(t *testing.T) {
 func TestAPIServerUpdateAnswersWithItsOwnStatus(t *testing.T) {
 	s := newServer(t)
 
-	b := sample.NewBucket(namespace, "one")
+	b := v1alpha1.NewBucket(namespace, "one")
 	s.create(t, b)
 
 	b.SetConditions(xpv2.Available())
@@ -375,7 +375,7 @@ func TestAPIServerVersionsCompare(t *testing.T) {
 	s := newServer(t)
 
 	// Two objects: versions of one kind have one order.
-	one, two := sample.NewBucket(namespace, "one"), sample.NewBucket(namespace, "two")
+	one, two := v1alpha1.NewBucket(namespace, "one"), v1alpha1.NewBucket(namespace, "two")
 	s.create(t, one)
 
 	last := one.GetResourceVersion()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -32,7 +34,7 @@ func TestAsyncLife(t *testing.T) {
 		GoneAfter:      200 * time.Millisecond,
 	})
 	answers := newBarrier(world, cloud.OpCreate)
-	w := map[string]*witness{sample.DatabaseKind: watchKind(t, databaseResource()), sample.BucketKind: watchKind(t, sample.GroupVersion().WithResource("buckets"))}
+	w := map[string]*witness{v1alpha1.DatabaseKind: watchKind(t, databaseResource()), v1alpha1.BucketKind: watchKind(t, v1alpha1.GroupVersion().WithResource("buckets"))}
 
 	// seen waits until a condition of each of the fleet was so.
 	seen := func(fleet []sample.Instance, ct xpv2.ConditionType, reason xpv2.ConditionReason, message string) {
@@ -128,9 +130,9 @@ func TestAsyncLife(t *testing.T) {
 }
 
 func kindOf(mg sample.Instance) string {
-	if _, ok := mg.(*sample.Database); ok {
-		return sample.DatabaseKind
+	if _, ok := mg.(*v1alpha1.Database); ok {
+		return v1alpha1.DatabaseKind
 	}
 
-	return sample.BucketKind
+	return v1alpha1.BucketKind
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,8 +37,8 @@ func TestInterruptedCreate(t *testing.T) {
 	world := cloud.New(cloud.Options{})
 	resolving := flavour{name: "Resolving", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		find := managed.FindWithConnector(sample.NewLasting[resource.Managed](world))
-		if of.Kind == sample.BucketKind {
-			find = managed.FindWithTypedConnector(sample.NewLasting[*sample.Bucket](world))
+		if of.Kind == v1alpha1.BucketKind {
+			find = managed.FindWithTypedConnector(sample.NewLasting[*v1alpha1.Bucket](world))
 		}
 
 		return newGraft(m, of, s, managed.WithCreateResolver(find, managed.ResolveAfter(2*time.Second)))

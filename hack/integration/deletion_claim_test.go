@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -51,7 +53,7 @@ const (
 type shop struct {
 	app
 
-	held, paused, protected *sample.Database
+	held, paused, protected *v1alpha1.Database
 }
 
 // newShop creates one, starts a provider of what is composed, and arranges what
@@ -60,12 +62,12 @@ func newShop(t *testing.T, s server, provider flavour) *shop {
 	t.Helper()
 
 	out := &shop{
-		held:      sample.NewDatabase("shop-held"),
-		paused:    sample.NewDatabase("shop-paused"),
-		protected: sample.NewDatabase("shop-protected"),
+		held:      v1alpha1.NewDatabase("shop-held"),
+		paused:    v1alpha1.NewDatabase("shop-paused"),
+		protected: v1alpha1.NewDatabase("shop-protected"),
 	}
 
-	all := []sample.Instance{sample.NewDatabase("shop-cache"), out.held, out.paused, out.protected, sample.NewDatabase("shop-queue")}
+	all := []sample.Instance{v1alpha1.NewDatabase("shop-cache"), out.held, out.paused, out.protected, v1alpha1.NewDatabase("shop-queue")}
 	composed := make([]client.Object, 0, len(all))
 
 	for _, mg := range all {
@@ -111,7 +113,7 @@ func (s server) forbidDeletion(t *testing.T, label string) {
 				ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}},
 				ResourceRules: []admissionregv1.NamedRuleWithOperations{{RuleWithOperations: admissionregv1.RuleWithOperations{
 					Operations: []admissionregv1.OperationType{admissionregv1.Delete},
-					Rule:       admissionregv1.Rule{APIGroups: []string{sample.Group}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+					Rule:       admissionregv1.Rule{APIGroups: []string{v1alpha1.Group}, APIVersions: []string{"*"}, Resources: []string{"*"}},
 				}}},
 			},
 			Validations: []admissionregv1.Validation{{Expression: "false", Message: "This resource is in-use by 1 usage(s)."}},

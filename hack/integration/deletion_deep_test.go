@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,7 +36,7 @@ func TestDeepDeletion(t *testing.T) {
 	world := cloud.New(cloud.Options{})
 	world.SetHooks(refusing(cloud.OpDelete, "access denied by policy P-17"))
 
-	bucket := sample.NewBucket(namespace, "bottom")
+	bucket := v1alpha1.NewBucket(namespace, "bottom")
 	s.create(t, bucket)
 	start(t, graft, setup{connectors: syncConnectors(world)})
 	s.until(t, "it is Available", []sample.Instance{bucket}, isAvailable)

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -27,7 +28,7 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	everything := []string{"*"}
 	s.allow(t, user,
 		rbacv1.PolicyRule{APIGroups: []string{platformGroup}, Resources: everything, Verbs: everything},
-		rbacv1.PolicyRule{APIGroups: []string{sample.Group}, Resources: []string{"databases"}, Verbs: []string{"get", "list", "watch"}})
+		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"databases"}, Verbs: []string{"get", "list", "watch"}})
 
 	x := startCrossplane(t, crossplaneSetup{interval: 100 * time.Millisecond, user: user})
 	w := watchKind(t, platformResource("xapps"))
@@ -43,7 +44,7 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	setField(t, changed, []any{
 		map[string]any{"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": secret.Name},
 		map[string]any{"apiVersion": "nowhere.example.org/v1", "kind": "Nothing", "name": "nothing"},
-		map[string]any{"apiVersion": sample.GroupVersion().String(), "kind": sample.DatabaseKind, "name": held.GetName()},
+		map[string]any{"apiVersion": v1alpha1.GroupVersion().String(), "kind": v1alpha1.DatabaseKind, "name": held.GetName()},
 	}, "spec", "resourceRefs")
 	must(t, "Update()", s.Update(t.Context(), changed))
 

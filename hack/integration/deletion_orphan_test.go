@@ -5,6 +5,8 @@ package integration
 import (
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,13 +31,13 @@ func TestForceOrphanKeepsManagedResources(t *testing.T) {
 			kind:      stackKind(),
 			resource:  "stacks",
 			namespace: namespace,
-			composed:  []sample.Instance{sample.NewBucket(namespace, "kept-0"), sample.NewBucket(namespace, "kept-1")},
+			composed:  []sample.Instance{v1alpha1.NewBucket(namespace, "kept-0"), v1alpha1.NewBucket(namespace, "kept-1")},
 		},
 		"Legacy": {
 			reason:   "So is what one without a namespace owns.",
 			kind:     xappKind(),
 			resource: "xapps",
-			composed: []sample.Instance{sample.NewDatabase("kept"), sample.NewBucket(namespace, "kept")},
+			composed: []sample.Instance{v1alpha1.NewDatabase("kept"), v1alpha1.NewBucket(namespace, "kept")},
 		},
 	}
 

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -33,7 +34,7 @@ func TestReferencesToAnotherTenant(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: victim}}
 	must(t, "Create()", s.Create(t.Context(), ns))
 
-	bucket := sample.NewBucket(victim, "hidden")
+	bucket := v1alpha1.NewBucket(victim, "hidden")
 	bucket.SetFinalizers([]string{otherFinalizer})
 	s.create(t, bucket)
 	s.remove(t, bucket)
@@ -49,7 +50,7 @@ func TestReferencesToAnotherTenant(t *testing.T) {
 	stack := object(stackKind(), namespace, "a")
 	stack.SetFinalizers([]string{otherFinalizer})
 	setField(t, stack, []any{
-		map[string]any{"apiVersion": sample.GroupVersion().String(), "kind": sample.BucketKind, "namespace": victim, "name": "hidden"},
+		map[string]any{"apiVersion": v1alpha1.GroupVersion().String(), "kind": v1alpha1.BucketKind, "namespace": victim, "name": "hidden"},
 		map[string]any{"apiVersion": "v1", "kind": "Secret", "name": "hidden"},
 		// The namespace of an object without one is ignored.
 		map[string]any{"apiVersion": "v1", "kind": "Namespace", "name": victim},

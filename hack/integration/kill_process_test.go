@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -47,7 +49,7 @@ func runProcess(description string) error {
 	}()
 
 	s := runtime.NewScheme()
-	if err := sample.AddToScheme(s); err != nil {
+	if err := v1alpha1.AddToScheme(s); err != nil {
 		return err
 	}
 
@@ -69,14 +71,14 @@ func runProcess(description string) error {
 			asyncstate.WithAbsenceAfter(4 * time.Second),
 			asyncstate.WithBackoff(100*time.Millisecond, time.Second),
 		}
-		if of.Kind == sample.BucketKind {
+		if of.Kind == v1alpha1.BucketKind {
 			o = append(o, asyncstate.WithIdempotentTokens())
 		}
 
 		r := newAsync(m, of, setup{poll: time.Second}, func(*asyncstate.Tracker) connectors {
 			return connectors{
 				untyped: sample.NewLasting[resource.Managed](nil, sessions),
-				typed:   sample.NewLasting[*sample.Bucket](nil, sessions, sample.WithCreateTokens()),
+				typed:   sample.NewLasting[*v1alpha1.Bucket](nil, sessions, sample.WithCreateTokens()),
 			}
 		}, o...)
 

@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // plane is the control plane that all tests share.
@@ -50,7 +51,7 @@ func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 
-	crds := append(append(sample.CRDs(), withoutStatus()), platformCRDs()...)
+	crds := append(append(v1alpha1.CRDs(), withoutStatus()), platformCRDs()...)
 
 	if plane, err = controlplane.Start(ctx, controlplane.Options{CRDs: crds, Progress: os.Stderr}); err != nil {
 		return 1, err

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/providerconfig"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -47,7 +49,7 @@ var protecting = flavour{name: "Protecting", build: func(m ctrl.Manager, of reso
 }}
 
 func usageKind() schema.GroupVersionKind {
-	return sample.ProviderConfigKinds(sample.ProviderConfigKind).Usage
+	return v1alpha1.ProviderConfigKinds(v1alpha1.ProviderConfigKind).Usage
 }
 
 // left is what a user finds.
@@ -70,8 +72,8 @@ func TestTerminatingNamespace(t *testing.T) {
 	stuck := left{Namespace: string(corev1.NamespaceTerminating), Bucket: "False/ReconcileError", External: 1}
 	refused := []string{"connect failed", "providerconfigusages", "is forbidden", "because it is being terminated"}
 
-	ofCluster := xpv2.ProviderConfigReference{Kind: sample.ClusterProviderConfigKind, Name: "default"}
-	ofNamespace := xpv2.ProviderConfigReference{Kind: sample.ProviderConfigKind, Name: "own"}
+	ofCluster := xpv2.ProviderConfigReference{Kind: v1alpha1.ClusterProviderConfigKind, Name: "default"}
+	ofNamespace := xpv2.ProviderConfigReference{Kind: v1alpha1.ProviderConfigKind, Name: "own"}
 
 	cases := map[string]struct {
 		reason  string
@@ -143,7 +145,7 @@ func TestTerminatingNamespace(t *testing.T) {
 			}
 
 			if tc.moves {
-				is.server.merge(t, fmt.Sprintf(`{"spec":{"providerConfigRef":{"kind":%q,"name":"default"}}}`, sample.ClusterProviderConfigKind), is.bucket)
+				is.server.merge(t, fmt.Sprintf(`{"spec":{"providerConfigRef":{"kind":%q,"name":"default"}}}`, v1alpha1.ClusterProviderConfigKind), is.bucket)
 			} else {
 				// The provider is replaced by one with Graft's tracker, and what was
 				// stuck goes.
@@ -190,11 +192,11 @@ func TestProtectedUsage(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			is := newTenancy(t, xpv2.ProviderConfigReference{Kind: sample.ProviderConfigKind, Name: "own"})
+			is := newTenancy(t, xpv2.ProviderConfigReference{Kind: v1alpha1.ProviderConfigKind, Name: "own"})
 			p := is.start(t, protecting, managed.NewProviderConfigUsageTracker)
 			is.untilUsed(t)
 			eventually(t, "the usage is protected", func() (bool, string) {
-				u := &sample.ProviderConfigUsage{}
+				u := &v1alpha1.ProviderConfigUsage{}
 				must(t, "Get()", is.server.Get(t.Context(), client.ObjectKey{Namespace: is.name, Name: string(is.bucket.GetUID())}, u))
 
 				return meta.FinalizerExists(u, managed.UsageFinalizerName), fmt.Sprintf("%+v", u.ObjectMeta)
@@ -229,7 +231,7 @@ type tenancy struct {
 	server  server
 	world   *cloud.Cloud
 	name    string
-	bucket  *sample.Bucket
+	bucket  *v1alpha1.Bucket
 	traffic *traffic
 }
 
@@ -243,12 +245,12 @@ func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "tenant-"}}
 	must(t, "Create()", s.Create(t.Context(), ns))
 
-	own, shared := &sample.ProviderConfig{}, &sample.ClusterProviderConfig{}
+	own, shared := &v1alpha1.ProviderConfig{}, &v1alpha1.ClusterProviderConfig{}
 	own.Namespace, own.Name, own.Spec.Token = ns.Name, "own", token
 	shared.Name, shared.Spec.Token = "default", token
 	s.createFor(t, own, shared)
 
-	b := sample.NewBucket(ns.Name, "one")
+	b := v1alpha1.NewBucket(ns.Name, "one")
 	b.SetProviderConfigReference(&refers)
 	s.create(t, b)
 
@@ -261,28 +263,28 @@ func (is *tenancy) start(t *testing.T, f flavour, track newTracker) *provider {
 
 	build := func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		for kind, o := range map[string]client.Object{
-			sample.ProviderConfigKind:        &sample.ProviderConfig{},
-			sample.ClusterProviderConfigKind: &sample.ClusterProviderConfig{},
+			v1alpha1.ProviderConfigKind:        &v1alpha1.ProviderConfig{},
+			v1alpha1.ClusterProviderConfigKind: &v1alpha1.ClusterProviderConfig{},
 		} {
 			must(t, "cannot add a controller", ctrl.NewControllerManagedBy(m).
 				For(o).
-				Watches(&sample.ProviderConfigUsage{}, &resource.EnqueueRequestForProviderConfig{Kind: kind}).
-				Complete(providerconfig.NewReconciler(m, sample.ProviderConfigKinds(kind))))
+				Watches(&v1alpha1.ProviderConfigUsage{}, &resource.EnqueueRequestForProviderConfig{Kind: kind}).
+				Complete(providerconfig.NewReconciler(m, v1alpha1.ProviderConfigKinds(kind))))
 		}
 
 		if f.name == protecting.name {
 			must(t, "cannot add a controller", ctrl.NewControllerManagedBy(m).
-				For(&sample.ProviderConfigUsage{}).
+				For(&v1alpha1.ProviderConfigUsage{}).
 				Complete(managed.NewUsageReleaser(m, usageKind())))
 		}
 
-		configs := sample.WithProviderConfigs(m.GetClient(), track(m.GetClient(), &sample.ProviderConfigUsage{}))
-		s.connectors.typed = sample.NewSync[*sample.Bucket](is.world, configs)
+		configs := sample.WithProviderConfigs(m.GetClient(), track(m.GetClient(), &v1alpha1.ProviderConfigUsage{}))
+		s.connectors.typed = sample.NewSync[*v1alpha1.Bucket](is.world, configs)
 
 		return f.build(m, of, s)
 	}
 
-	return start(t, flavour{build: build}, setup{wrap: is.traffic.wrap, kinds: []resource.ManagedKind{sample.BucketManagedKind()}})
+	return start(t, flavour{build: build}, setup{wrap: is.traffic.wrap, kinds: []resource.ManagedKind{v1alpha1.BucketManagedKind()}})
 }
 
 // untilUsed waits until the Bucket is available and its provider config can't be
@@ -317,14 +319,14 @@ func (is *tenancy) untilHeld(t *testing.T) {
 // config returns the provider config that the Bucket refers to, as far as to be
 // read.
 func (is *tenancy) config() resource.ProviderConfig {
-	if ref := is.bucket.GetProviderConfigReference(); ref.Kind == sample.ProviderConfigKind {
-		pc := &sample.ProviderConfig{}
+	if ref := is.bucket.GetProviderConfigReference(); ref.Kind == v1alpha1.ProviderConfigKind {
+		pc := &v1alpha1.ProviderConfig{}
 		pc.Namespace, pc.Name = is.name, ref.Name
 
 		return pc
 	}
 
-	pc := &sample.ClusterProviderConfig{}
+	pc := &v1alpha1.ClusterProviderConfig{}
 	pc.Name = is.bucket.GetProviderConfigReference().Name
 
 	return pc
@@ -354,7 +356,7 @@ func (is *tenancy) settle(t *testing.T) {
 func (is *tenancy) left(t *testing.T) (l left, says string) {
 	t.Helper()
 
-	usages, configs := &sample.ProviderConfigUsageList{}, &sample.ProviderConfigList{}
+	usages, configs := &v1alpha1.ProviderConfigUsageList{}, &v1alpha1.ProviderConfigList{}
 	must(t, "List()", errors.Join(
 		is.server.List(t.Context(), usages, client.InNamespace(is.name)),
 		is.server.List(t.Context(), configs, client.InNamespace(is.name))))
@@ -370,7 +372,7 @@ func (is *tenancy) left(t *testing.T) (l left, says string) {
 		l.Namespace = string(ns.Status.Phase)
 	}
 
-	b := &sample.Bucket{}
+	b := &v1alpha1.Bucket{}
 
 	err = is.server.Get(t.Context(), client.ObjectKeyFromObject(is.bucket), b)
 	must(t, "Get()", client.IgnoreNotFound(err))

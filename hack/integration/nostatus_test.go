@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	corev1 "k8s.io/api/core/v1"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -17,17 +19,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // withoutStatusKind are Buckets, too, but their CRD lacks the status subresource.
 func withoutStatusKind() schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: "nostatus.graft.crossplane.io", Version: sample.Version, Kind: sample.BucketKind}
+	return schema.GroupVersionKind{Group: "nostatus.graft.crossplane.io", Version: v1alpha1.Version, Kind: v1alpha1.BucketKind}
 }
 
 func withoutStatus() *extv1.CustomResourceDefinition {
-	for _, crd := range sample.CRDs() {
-		if crd.Spec.Names.Kind == sample.BucketKind {
+	for _, crd := range v1alpha1.CRDs() {
+		if crd.Spec.Names.Kind == v1alpha1.BucketKind {
 			crd.Spec.Group = withoutStatusKind().Group
 			crd.Name = crd.Spec.Names.Plural + "." + crd.Spec.Group
 			crd.Spec.Versions[0].Subresources = nil
@@ -45,8 +46,8 @@ func TestWithoutStatusSubresource(t *testing.T) {
 	of := withoutStatusKind()
 	scheme := runtime.NewScheme()
 	must(t, "AddToScheme()", corev1.AddToScheme(scheme))
-	scheme.AddKnownTypeWithName(of, &sample.Bucket{})
-	scheme.AddKnownTypeWithName(of.GroupVersion().WithKind(of.Kind+"List"), &sample.BucketList{})
+	scheme.AddKnownTypeWithName(of, &v1alpha1.Bucket{})
+	scheme.AddKnownTypeWithName(of.GroupVersion().WithKind(of.Kind+"List"), &v1alpha1.BucketList{})
 	metav1.AddToGroupVersion(scheme, of.GroupVersion())
 
 	c, err := client.New(plane.Config(), client.Options{Scheme: scheme})
@@ -55,7 +56,7 @@ func TestWithoutStatusSubresource(t *testing.T) {
 	s := server{c}
 	world := cloud.New(cloud.Options{RequestLatency: time.Millisecond})
 
-	b := sample.NewBucket(namespace, "one")
+	b := v1alpha1.NewBucket(namespace, "one")
 	s.createFor(t, b)
 
 	// The seams rely on this.

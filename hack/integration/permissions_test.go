@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // Upstream needs no permission to patch, so a provider may have none. A managed
@@ -19,8 +20,8 @@ func TestWithoutPermissionToPatch(t *testing.T) {
 
 	s := newServer(t)
 	s.allow(t, user,
-		rbacv1.PolicyRule{APIGroups: []string{sample.Group}, Resources: []string{"buckets", "databases"}, Verbs: []string{"get", "list", "watch", "update"}},
-		rbacv1.PolicyRule{APIGroups: []string{sample.Group}, Resources: []string{"buckets/status", "databases/status"}, Verbs: []string{"update"}})
+		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"buckets", "databases"}, Verbs: []string{"get", "list", "watch", "update"}},
+		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"buckets/status", "databases/status"}, Verbs: []string{"update"}})
 
 	for name, style := range map[string]func(world *cloud.Cloud) connectors{
 		"Sync":  syncConnectors,

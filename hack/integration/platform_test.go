@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/xcrd"
 	apiextv1 "github.com/crossplane/crossplane/apis/v2/apiextensions/v1"
@@ -23,8 +25,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // lanes are how many requests are made at the same time where there are many.
@@ -215,12 +215,12 @@ func inParallel(t *testing.T, lanes, n int, fn func(i int) error) {
 }
 
 func databaseResource() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: sample.Group, Version: sample.Version, Resource: "databases"}
+	return schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "databases"}
 }
 
 // A database to compose, as cluster scoped composite resources do.
 func database(name string, change ...func(o client.Object)) client.Object {
-	d := sample.NewDatabase(name)
+	d := v1alpha1.NewDatabase(name)
 	for _, fn := range change {
 		fn(d)
 	}

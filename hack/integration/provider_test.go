@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	upstreammanaged "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,7 +54,7 @@ var (
 
 func newUpstream(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 	var connect upstreammanaged.ReconcilerOption
-	if of.Kind == sample.BucketKind && s.connectors.typed != nil {
+	if of.Kind == v1alpha1.BucketKind && s.connectors.typed != nil {
 		connect = upstreammanaged.WithTypedExternalConnector(s.connectors.typed)
 	} else {
 		connect = upstreammanaged.WithExternalConnector(s.connectors.untyped)
@@ -69,7 +71,7 @@ func newUpstream(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Rec
 // newGraft is the same but for the import.
 func newGraft(m ctrl.Manager, of resource.ManagedKind, s setup, o ...managed.ReconcilerOption) reconcile.Reconciler {
 	var connect managed.ReconcilerOption
-	if of.Kind == sample.BucketKind && s.connectors.typed != nil {
+	if of.Kind == v1alpha1.BucketKind && s.connectors.typed != nil {
 		connect = managed.WithTypedExternalConnector(s.connectors.typed)
 	} else {
 		connect = managed.WithExternalConnector(s.connectors.untyped)
@@ -105,7 +107,7 @@ func newAsync(m ctrl.Manager, of resource.ManagedKind, s setup, connect func(t *
 // Buckets, unless it is nil.
 type connectors struct {
 	untyped managed.ExternalConnector
-	typed   managed.TypedExternalConnector[*sample.Bucket]
+	typed   managed.TypedExternalConnector[*v1alpha1.Bucket]
 
 	// wait for what the connectors have running, unless it is nil.
 	wait func()
@@ -117,7 +119,7 @@ type connectors struct {
 
 // syncConnectors do everything while they are called.
 func syncConnectors(world *cloud.Cloud) connectors {
-	untyped, typed := sample.NewSync[resource.Managed](world), sample.NewSync[*sample.Bucket](world)
+	untyped, typed := sample.NewSync[resource.Managed](world), sample.NewSync[*v1alpha1.Bucket](world)
 
 	return connectors{
 		untyped:     untyped,
@@ -130,14 +132,14 @@ func syncConnectors(world *cloud.Cloud) connectors {
 // next Observe. They keep it in memory only.
 func asyncConnectors(world *cloud.Cloud, o ...sample.Option) connectors {
 	o = append(o, sample.WithBackground())
-	untyped, typed := sample.NewAsync[resource.Managed](world, o...), sample.NewAsync[*sample.Bucket](world, o...)
+	untyped, typed := sample.NewAsync[resource.Managed](world, o...), sample.NewAsync[*v1alpha1.Bucket](world, o...)
 
 	return connectors{untyped: untyped, typed: typed, wait: func() { untyped.Wait(); typed.Wait() }}
 }
 
 // lastingConnectors create until the external resource is ready.
 func lastingConnectors(world *cloud.Cloud) connectors {
-	return connectors{untyped: sample.NewLasting[resource.Managed](world), typed: sample.NewLasting[*sample.Bucket](world)}
+	return connectors{untyped: sample.NewLasting[resource.Managed](world), typed: sample.NewLasting[*v1alpha1.Bucket](world)}
 }
 
 // A setup is how a provider is set up.
@@ -212,7 +214,7 @@ func start(t *testing.T, f flavour, s setup) *provider {
 }
 
 func sampleKinds() []resource.ManagedKind {
-	return []resource.ManagedKind{sample.DatabaseManagedKind(), sample.BucketManagedKind()}
+	return []resource.ManagedKind{v1alpha1.DatabaseManagedKind(), v1alpha1.BucketManagedKind()}
 }
 
 // newManager returns one of many of this process.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/google/go-cmp/cmp"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -143,9 +145,9 @@ func unlimited(t *testing.T) client.Client {
 
 // racer returns the object of a round. Kinds alternate.
 func racer(n int, finalizers ...string) sample.Instance {
-	o := sample.Instance(sample.NewBucket(namespace, fmt.Sprintf("race-%d", n)))
+	o := sample.Instance(v1alpha1.NewBucket(namespace, fmt.Sprintf("race-%d", n)))
 	if n/4%2 == 0 {
-		o = sample.NewDatabase(o.GetName())
+		o = v1alpha1.NewDatabase(o.GetName())
 	}
 
 	o.SetFinalizers(finalizers)
@@ -327,7 +329,7 @@ func TestLastFinalizer(t *testing.T) {
 	c := unlimited(t)
 
 	for range 250 {
-		o := sample.NewBucket(namespace, "last")
+		o := v1alpha1.NewBucket(namespace, "last")
 		o.SetFinalizers([]string{managedFinalizer})
 		must(t, "Create()", c.Create(t.Context(), o))
 		must(t, "Delete()", c.Delete(t.Context(), o))
@@ -344,7 +346,7 @@ func TestLastFinalizer(t *testing.T) {
 
 		must(t, "Patch()", client.IgnoreNotFound(c.Patch(t.Context(), o.DeepCopy(), mergePatch(`{"metadata":{"finalizers":null}}`))))
 
-		successor := sample.NewBucket(namespace, "last")
+		successor := v1alpha1.NewBucket(namespace, "last")
 		must(t, "Create()", c.Create(t.Context(), successor))
 		wg.Wait()
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
@@ -46,7 +48,7 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 		}
 	}
 
-	holder := sample.NewBucket(namespace, "holder")
+	holder := v1alpha1.NewBucket(namespace, "holder")
 	meta.SetExternalName(holder, sharedName)
 	s.create(t, holder)
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -48,7 +50,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 
 	s := runtime.NewScheme()
-	must(t, "AddToScheme()", errors.Join(sample.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s), rbacv1.AddToScheme(s), admissionregv1.AddToScheme(s)))
+	must(t, "AddToScheme()", errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s), rbacv1.AddToScheme(s), admissionregv1.AddToScheme(s)))
 
 	return s
 }
@@ -118,7 +120,7 @@ func (s server) list(ctx context.Context, t *testing.T) map[types.UID]sample.Ins
 	for _, l := range []interface {
 		client.ObjectList
 		resource.ManagedList
-	}{&sample.DatabaseList{}, &sample.BucketList{}} {
+	}{&v1alpha1.DatabaseList{}, &v1alpha1.BucketList{}} {
 		must(t, "List()", s.List(ctx, l))
 
 		for _, mg := range l.GetItems() {
@@ -255,8 +257,8 @@ func fleet(name string, n int, change ...func(mg sample.Instance)) []sample.Inst
 
 	for i := range n {
 		out = append(out,
-			sample.NewDatabase(fmt.Sprintf("%s-%d", name, i)),
-			sample.NewBucket(namespace, fmt.Sprintf("%s-%d", name, i)))
+			v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", name, i)),
+			v1alpha1.NewBucket(namespace, fmt.Sprintf("%s-%d", name, i)))
 	}
 
 	for _, mg := range out {

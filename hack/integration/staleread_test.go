@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
@@ -39,7 +41,7 @@ func TestStaleCache(t *testing.T) {
 		return nil
 	}})
 
-	b := sample.NewBucket(namespace, "one")
+	b := v1alpha1.NewBucket(namespace, "one")
 	s.create(t, b)
 	start(t, graft, setup{connectors: syncConnectors(world), wrap: watches.wrap})
 
@@ -59,7 +61,7 @@ func TestStaleCache_StatusBackAndForth(t *testing.T) {
 	watches := &floodgate{flow: make(chan struct{})}
 	t.Cleanup(watches.open)
 
-	b := sample.NewBucket(namespace, "one")
+	b := v1alpha1.NewBucket(namespace, "one")
 	s.create(t, b)
 	start(t, graft, setup{connectors: syncConnectors(world), wrap: watches.wrap})
 	s.until(t, "it shows Available", []sample.Instance{b}, isAvailable)

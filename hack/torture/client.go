@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -177,13 +179,13 @@ func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upst
 		return upstream.ExternalCreation{}, fmt.Errorf("cannot log in to the cloud: %w", err)
 	}
 
-	d, ok := mg.(*sample.Database)
+	d, ok := mg.(*v1alpha1.Database)
 	if !ok {
 		return upstream.ExternalCreation{}, fmt.Errorf("a %T is not one of this provider's", mg)
 	}
 
 	req := cloud.CreateRequest{
-		Kind:       sample.DatabaseKind,
+		Kind:       v1alpha1.DatabaseKind,
 		Owner:      string(mg.GetUID()),
 		Properties: map[string]string{"size": strconv.FormatInt(d.Spec.ForProvider.Size, 10)},
 	}

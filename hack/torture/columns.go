@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -167,14 +169,14 @@ func columns() []column {
 func newUpstream(p *process, k clientKind, c upstream.ExternalConnector) reconcile.Reconciler {
 	o := append(settings(p, k), upstream.WithExternalConnector(c), upstream.WithInitializers(initializers(p, k)...))
 
-	return upstream.NewReconciler(p.manager, sample.DatabaseManagedKind(), o...)
+	return upstream.NewReconciler(p.manager, v1alpha1.DatabaseManagedKind(), o...)
 }
 
 // newGraft does the same with Graft.
 func newGraft(p *process, k clientKind, c graft.ExternalConnector, more ...graft.ReconcilerOption) reconcile.Reconciler {
 	o := append(more, graft.Upstream(settings(p, k)...), graft.WithExternalConnector(c), graft.WithInitializers(initializers(p, k)...))
 
-	return graft.NewReconciler(p.manager, sample.DatabaseManagedKind(), o...)
+	return graft.NewReconciler(p.manager, v1alpha1.DatabaseManagedKind(), o...)
 }
 
 // settings are what both are given.

@@ -7,14 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // How a provider's work queue backs off, and its cache resyncs, if it is set up as
@@ -60,7 +60,7 @@ type process struct {
 
 	// frozen is the object as the process's cache has it until it thaws. The zero
 	// time means that the cache is up to date. missed says that there is news.
-	frozen *sample.Database
+	frozen *v1alpha1.Database
 	thaws  time.Time
 	missed bool
 
@@ -272,7 +272,7 @@ func (q queue) AddRateLimited(reconcile.Request) { q.process.add(firstBackoff) }
 func (q queue) Forget(reconcile.Request) {}
 
 // freeze the process's cache, with the object as it is now.
-func (p *process) freeze(d *sample.Database, until time.Time) {
+func (p *process) freeze(d *v1alpha1.Database, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -322,7 +322,7 @@ func cached(p *process) client.Client {
 			frozen, stale := p.frozen, !p.thaws.IsZero()
 			p.mu.Unlock()
 
-			if d, ok := o.(*sample.Database); ok && stale && key == p.world.request().NamespacedName {
+			if d, ok := o.(*v1alpha1.Database); ok && stale && key == p.world.request().NamespacedName {
 				frozen.DeepCopyInto(d)
 				return nil
 			}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/google/go-cmp/cmp"
@@ -175,7 +177,7 @@ func TestDetects(t *testing.T) {
 	}
 
 	// deletion does something else than upstream with what is being deleted.
-	deletion := func(do func(p *process, d *sample.Database) error) []column {
+	deletion := func(do func(p *process, d *v1alpha1.Database) error) []column {
 		return broken(func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
 			return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
 				if d, err := p.world.object(); err == nil && d != nil && meta.WasDeleted(d) {
@@ -227,7 +229,7 @@ func TestDetects(t *testing.T) {
 		},
 		"Leak": {
 			reason: "A process that removes the finalizer without deleting the external resource leaks it.",
-			columns: deletion(func(p *process, d *sample.Database) error {
+			columns: deletion(func(p *process, d *v1alpha1.Database) error {
 				d.SetFinalizers(nil)
 				return p.world.server.Admin().Update(context.Background(), d)
 			}),
@@ -236,7 +238,7 @@ func TestDetects(t *testing.T) {
 		},
 		"Stuck": {
 			reason:  "A process that never removes the finalizer is stuck.",
-			columns: deletion(func(*process, *sample.Database) error { return nil }),
+			columns: deletion(func(*process, *v1alpha1.Database) error { return nil }),
 			life:    "delete/sync/token/" + undisturbed,
 			want:    func(f finding) bool { return f.stuck && !f.leak },
 		},

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // A finding is the result of one life.
@@ -111,7 +112,7 @@ func (w *world) judge(s story, rested bool) finding {
 }
 
 // judgeExisting looks at what is to exist.
-func (w *world) judgeExisting(f *finding, s story, d *sample.Database, rested bool) {
+func (w *world) judgeExisting(f *finding, s story, d *v1alpha1.Database, rested bool) {
 	there := w.cloud.Inventory()
 	if len(there) == 0 {
 		f.because(&f.stuck, "there is no external resource: %s", conditions(d))
@@ -131,7 +132,7 @@ func (w *world) judgeExisting(f *finding, s story, d *sample.Database, rested bo
 
 // unowned returns the external resources that no managed resource stands for. d is
 // nil if there is none.
-func (w *world) unowned(d *sample.Database) []string {
+func (w *world) unowned(d *v1alpha1.Database) []string {
 	var out []string
 
 	for _, r := range w.cloud.Inventory() {
@@ -152,7 +153,7 @@ func (w *world) inventory() string {
 	return strings.Join(ids, ", ")
 }
 
-func conditions(d *sample.Database) string {
+func conditions(d *v1alpha1.Database) string {
 	var out []string
 	for _, c := range d.Status.Conditions {
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%s=%s/%s %s", c.Type, c.Status, c.Reason, c.Message)))
@@ -163,7 +164,7 @@ func conditions(d *sample.Database) string {
 
 // says returns the condition message of a managed resource that waits until an
 // operator has determined the outcome of a create. Otherwise it returns "".
-func says(d *sample.Database) string {
+func says(d *v1alpha1.Database) string {
 	if d == nil {
 		return ""
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,7 +25,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 // objectName names the managed resource that all is about.
@@ -68,7 +69,7 @@ type world struct {
 	// seen is the object as the watch has delivered it. shape is the state that
 	// was compared last, to detect changes, and changed when it was another.
 	touched   bool
-	seen      *sample.Database
+	seen      *v1alpha1.Database
 	shape     string
 	changed   time.Time
 	predicate predicate.Predicate
@@ -118,11 +119,11 @@ type environment struct {
 
 func newWorld(c column, k clientKind, p plan, e environment, trace io.Writer) (*world, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(sample.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 
-	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: sample.CRDs()})
+	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: v1alpha1.CRDs()})
 	if err != nil {
 		return nil, err
 	}
@@ -182,8 +183,8 @@ func (w *world) request() reconcile.Request {
 }
 
 // object returns the managed resource as it is stored, or nil.
-func (w *world) object() (*sample.Database, error) {
-	d := &sample.Database{}
+func (w *world) object() (*v1alpha1.Database, error) {
+	d := &v1alpha1.Database{}
 
 	err := w.server.Admin().Get(context.Background(), w.request().NamespacedName, d)
 	if kerrors.IsNotFound(err) {
@@ -199,7 +200,7 @@ func (w *world) create() error {
 	w.tracef("the user creates it")
 	w.touched = true
 
-	d := sample.NewDatabase(objectName)
+	d := v1alpha1.NewDatabase(objectName)
 	if err := w.server.Admin().Create(context.Background(), d); err != nil {
 		return err
 	}
@@ -290,7 +291,7 @@ func (w *world) watch() error {
 }
 
 // told reports whether the watch of a provider delivers this change.
-func (w *world) told(d *sample.Database) bool {
+func (w *world) told(d *v1alpha1.Database) bool {
 	switch {
 	case w.seen == nil && d == nil:
 		return false

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -298,7 +300,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 
 			if tc.gone {
 				pass(time.Minute)
-				w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+				w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 				w.delete("b")
 			}
 

@@ -9,13 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A fakeCloud gives names of its own to what it makes, unless it is told one.
@@ -256,7 +257,7 @@ func (c *cloudClient) name(mg resource.Managed) string {
 func nameOf(mg resource.Managed) string { return "of-" + string(mg.GetUID()) }
 
 func regionOf(mg resource.Managed) string {
-	if b, ok := mg.(*testkit.Bucket); ok {
+	if b, ok := mg.(*v1alpha1.Bucket); ok {
 		return b.Spec.ForProvider.Region
 	}
 

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -224,7 +226,7 @@ func TestDisconnectOnce(t *testing.T) {
 					pass(6 * time.Minute)
 				}
 
-				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 
 				for range 3 {
 					reconcileLoosely(p, "b")
@@ -322,8 +324,8 @@ func TestDisconnectOnce(t *testing.T) {
 
 					w.connector = func(p *process) upstream.ExternalConnector { return bookedConnector[resource.Managed](p, b) }
 					if typed {
-						w.typed = func(p *process) upstream.TypedExternalConnector[*testkit.Bucket] {
-							return bookedConnector[*testkit.Bucket](p, b)
+						w.typed = func(p *process) upstream.TypedExternalConnector[*v1alpha1.Bucket] {
+							return bookedConnector[*v1alpha1.Bucket](p, b)
 						}
 					}
 
@@ -375,7 +377,7 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 
 				switch typ {
 				case asyncstate.Update:
-					w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+					w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 				case asyncstate.Delete:
 					w.delete("b")
 				}
@@ -395,7 +397,7 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 				reconciles := p.reconciles.Load()
 
 				for i := range 5 {
-					w.edit("b", func(b *testkit.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
+					w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
 					pass(time.Second)
 				}
 

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -40,7 +41,7 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			kind:   nothing,
 			prime: func(w *world) {
 				pass(15 * time.Minute)
-				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 				pass(time.Minute)
 			},
 			want: want{deletes: 1, within: 25 * time.Minute, made: 1},

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -196,7 +198,7 @@ func TestObjectIsReplaced(t *testing.T) {
 
 			pass(time.Minute)
 			w.delete("b")
-			w.edit("b", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+			w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 
 			if err := w.api.Server().Create(context.Background(), bucket("b")); err != nil {
 				t.Fatal(err)
@@ -232,7 +234,7 @@ func TestObjectIsReplaced(t *testing.T) {
 func TestConnectionDetails(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		bubble(t, fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
-			w := newWorld(t, nothing, bucket("b", func(b *testkit.Bucket) {
+			w := newWorld(t, nothing, bucket("b", func(b *v1alpha1.Bucket) {
 				b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"})
 			}))
 			w.plain = plain
@@ -356,7 +358,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 
 			switch typ {
 			case asyncstate.Update:
-				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 			case asyncstate.Delete:
 				w.delete("b")
 			}
@@ -415,14 +417,14 @@ func TestSpecChangeEndsTheWait(t *testing.T) {
 			t.Fatalf("%d creates", n)
 		}
 
-		w.edit("b", func(b *testkit.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
+		w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
 		pass(time.Second)
 
 		if n := w.cloud.count(asyncstate.Create); n != 1 {
 			t.Errorf("%d creates when a label changed", n)
 		}
 
-		w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+		w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 		pass(time.Second)
 
 		if n := w.cloud.count(asyncstate.Create); n != 2 {
@@ -446,7 +448,7 @@ func TestRemovedRecordEndsTheWait(t *testing.T) {
 		w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
 		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota")
 
-		w.edit("b", func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
+		w.edit("b", func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
 		pass(time.Minute)
 
 		if !w.gone() {
@@ -466,7 +468,7 @@ func TestLatestSpecWins(t *testing.T) {
 			pass(15 * time.Minute)
 
 			for i := range 4 {
-				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
+				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
 				pass(time.Minute)
 			}
 

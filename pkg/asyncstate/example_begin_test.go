@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +48,7 @@ func (c *starter) Create(ctx context.Context, mg resource.Managed) (managed.Exte
 func ExampleTracker_Begin() {
 	ctx := context.Background()
 
-	bucket := &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
+	bucket := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
 	bucket.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 
 	api := testkit.NewAPI(bucket)

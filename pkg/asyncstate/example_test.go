@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -70,7 +72,7 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
-	bucket := &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
+	bucket := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
 	bucket.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 
 	// A provider has its manager, with its client and API reader, instead.
@@ -119,7 +121,7 @@ func Example() {
 
 // show what a user sees of the bucket.
 func show(ctx context.Context, api *testkit.API, step string) {
-	b := &testkit.Bucket{}
+	b := &v1alpha1.Bucket{}
 	if err := api.Server().Get(ctx, client.ObjectKey{Namespace: "default", Name: "photos"}, b); err != nil {
 		fmt.Println(err)
 	}

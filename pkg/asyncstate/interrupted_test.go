@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -171,7 +173,7 @@ func TestRecordOutlivesStoppedTracker(t *testing.T) {
 // concluded, or the object would be stuck.
 func TestAnnouncementIsConcluded(t *testing.T) {
 	named := func(w *world) {
-		w.edit("b", func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") })
+		w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") })
 		w.cloud.set(func(c *fakeCloud) { c.resources["theirs"] = &external{owner: "uid-1"} })
 	}
 
@@ -183,7 +185,7 @@ func TestAnnouncementIsConcluded(t *testing.T) {
 		"Update": {
 			reason: "It is not as it should be.",
 			then: func(w *world) {
-				w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 			},
 		},
 		"Delete": {reason: "It is to be deleted.", then: func(w *world) { w.delete("b") }},
@@ -245,7 +247,7 @@ func TestClockIsBehind(t *testing.T) {
 		bubble(t, string(k), func(t *testing.T) {
 			w, p := crashed(t, k, 6*time.Minute)
 
-			w.edit("b", func(b *testkit.Bucket) {
+			w.edit("b", func(b *v1alpha1.Bucket) {
 				pending := func() string { return `"pending":"` + b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] }
 				had := pending()
 				meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour))
@@ -360,7 +362,7 @@ func TestFound_ConnectsAgain(t *testing.T) {
 func skew(t *testing.T, w *world, d time.Duration) {
 	t.Helper()
 
-	w.edit("b", func(b *testkit.Bucket) {
+	w.edit("b", func(b *v1alpha1.Bucket) {
 		fields := map[string]any{}
 		if err := json.Unmarshal([]byte(record(b)), &fields); err != nil {
 			t.Fatal(err)

@@ -6,12 +6,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -160,7 +161,7 @@ func (i interruption) happen(t *testing.T) {
 
 	switch i.typ {
 	case asyncstate.Update:
-		w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+		w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 	case asyncstate.Delete:
 		w.delete("b")
 	}
@@ -183,7 +184,7 @@ func (i interruption) happen(t *testing.T) {
 	}
 
 	if i.paused {
-		w.edit("b", func(b *testkit.Bucket) {
+		w.edit("b", func(b *v1alpha1.Bucket) {
 			// There are two ways to pause.
 			if i.effective {
 				b.SetManagementPolicies(xpv2.ManagementPolicies{})
@@ -239,7 +240,7 @@ func (i interruption) pause(t *testing.T, w *world) {
 		t.Errorf("While it is paused it should say so, and that its operation was interrupted: %s", describe(b))
 	}
 
-	w.edit("b", func(b *testkit.Bucket) {
+	w.edit("b", func(b *v1alpha1.Bucket) {
 		b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 		meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused)
 	})

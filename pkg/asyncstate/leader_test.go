@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/go-logr/logr"
@@ -165,7 +167,7 @@ func (w *world) run(e *election, who string) *process {
 
 // elected has everything reconciled that there is.
 func (p *process) elected(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	list := &testkit.BucketList{}
+	list := &v1alpha1.BucketList{}
 	if err := p.w.api.Server().List(context.Background(), list); err != nil {
 		return err
 	}

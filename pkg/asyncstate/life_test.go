@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -77,7 +79,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 			return nil
 		}
 	}
-	edit := func(fn func(b *testkit.Bucket)) {
+	edit := func(fn func(b *v1alpha1.Bucket)) {
 		if !w.gone() {
 			w.edit("b", fn)
 		}
@@ -97,10 +99,10 @@ func liveAtRandom(t *testing.T, seed uint64) {
 		{"writes meet another writer's", func(n int) {
 			p.faults(first(n%4, kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, "b", errors.New("modified"))), nil)
 		}},
-		{"the spec changes", func(n int) { edit(func(b *testkit.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", n%5) }) }},
-		{"a label changes", func(n int) { edit(func(b *testkit.Bucket) { b.SetLabels(map[string]string{"n": fmt.Sprint(n)}) }) }},
+		{"the spec changes", func(n int) { edit(func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", n%5) }) }},
+		{"a label changes", func(n int) { edit(func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"n": fmt.Sprint(n)}) }) }},
 		{"paused", func(n int) {
-			edit(func(b *testkit.Bucket) {
+			edit(func(b *v1alpha1.Bucket) {
 				meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconciliationPaused: fmt.Sprint(n%3 == 0)})
 			})
 		}},
@@ -136,7 +138,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 	w.cloud.set(func(c *fakeCloud) { c.refuse, c.lose = nil, nil })
 	w.api.Thaw()
 	p.faults(nil, nil)
-	edit(func(b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused) })
+	edit(func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused) })
 	pass(5 * time.Hour)
 
 	// As the message says.
@@ -155,7 +157,7 @@ func liveAtRandom(t *testing.T, seed uint64) {
 		}
 
 		note("a person settles it: the cloud has %v", w.cloud.ownedBy(uid))
-		w.edit("b", func(b *testkit.Bucket) {
+		w.edit("b", func(b *v1alpha1.Bucket) {
 			meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending)
 
 			if names := w.cloud.ownedBy(uid); len(names) > 0 {

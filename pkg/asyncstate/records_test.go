@@ -5,11 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -74,7 +75,7 @@ func TestUnusableRecord(t *testing.T) {
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, finder, bucket("b"))
-			w.edit("b", func(b *testkit.Bucket) {
+			w.edit("b", func(b *v1alpha1.Bucket) {
 				b.SetFinalizers([]string{"finalizer.managedresource.crossplane.io"})
 				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: tc.record})
 				meta.SetExternalCreatePending(b, time.Now())
@@ -110,7 +111,7 @@ func TestUnusableRecord(t *testing.T) {
 			check("while it is deleted")
 			contains(t, "Deleting", condition(w.get("b"), reconciler.TypeDeleting), "True CreateResultUnknown", tc.want)
 
-			w.edit("b", func(b *testkit.Bucket) {
+			w.edit("b", func(b *v1alpha1.Bucket) {
 				meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending)
 			})
 			pass(time.Minute)
@@ -140,7 +141,7 @@ func TestStrangeRecord(t *testing.T) {
 				w.options = nil
 			}
 
-			w.edit("b", func(b *testkit.Bucket) {
+			w.edit("b", func(b *v1alpha1.Bucket) {
 				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
 				b.SetFinalizers([]string{"finalizer.managedresource.crossplane.io"})
 			})
@@ -149,7 +150,7 @@ func TestStrangeRecord(t *testing.T) {
 			pass(5 * time.Hour)
 
 			// Of the second, a change of the spec is the way out.
-			w.edit("b", func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+			w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 			pass(time.Hour)
 
 			if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" {

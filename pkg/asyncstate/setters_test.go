@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -156,7 +158,7 @@ func TestNameIsStoredMidOperation(t *testing.T) {
 			})
 			if exists {
 				// A name that goes back to what it was is stored, too.
-				w.edit("b", func(b *testkit.Bucket) { meta.SetExternalName(b, "old") })
+				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "old") })
 			}
 
 			p := w.start()
@@ -293,31 +295,31 @@ func TestSomebodyElseWrites(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		exists bool
-		theirs func(b *testkit.Bucket)
+		theirs func(b *v1alpha1.Bucket)
 		err    error
 		want   string // external name
 		record bool
 	}{
-		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") }, want: "ours"},
+		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", theirs: func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }, want: "ours"},
 		"NameDuringUpdate": {
 			reason: "What an update says can be learned again, and gives way; its record is removed.",
-			exists: true, theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") }, want: "theirs",
+			exists: true, theirs: func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }, want: "theirs",
 		},
 		"NameDuringUpdateThatFails": {
 			reason: "That it failed is stored, too.",
-			exists: true, theirs: func(b *testkit.Bucket) { meta.SetExternalName(b, "theirs") }, err: errQuota, want: "theirs", record: true,
+			exists: true, theirs: func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }, err: errQuota, want: "theirs", record: true,
 		},
 		"RecordSettledByHand": {
 			reason: "A person removes the record and so settles the matter; the name is stored.",
-			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, want: "ours",
+			theirs: func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, want: "ours",
 		},
 		"RecordSettledByHandAndFailed": {
 			reason: "The record is not put back.",
-			theirs: func(b *testkit.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, err: errQuota, want: "ours",
+			theirs: func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, err: errQuota, want: "ours",
 		},
 		"RecordReplaced": {
 			reason: "A record that is not ours any more is left alone.",
-			theirs: func(b *testkit.Bucket) {
+			theirs: func(b *v1alpha1.Bucket) {
 				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "mine now"})
 			},
 			want:   "ours",
@@ -325,7 +327,7 @@ func TestSomebodyElseWrites(t *testing.T) {
 		},
 		"RecordReplacedAndNamed": {
 			reason: "Nor is a name.",
-			theirs: func(b *testkit.Bucket) {
+			theirs: func(b *v1alpha1.Bucket) {
 				meta.SetExternalName(b, "theirs")
 				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "mine now"})
 			},

@@ -5,16 +5,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A record of a create that upstream's annotations say has ended stops nothing.
 func TestObserve_CreateSettledElsewhere(t *testing.T) {
-	theirs := func(w *world, b *testkit.Bucket) {
+	theirs := func(w *world, b *v1alpha1.Bucket) {
 		w.cloud.set(func(c *fakeCloud) { c.resources["theirs"] = &external{owner: "uid-1"} })
 		meta.SetExternalName(b, "theirs")
 	}
@@ -28,24 +29,24 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		refused bool
 
 		// before the attempt that is interrupted, and after it.
-		before, then func(w *world, b *testkit.Bucket)
+		before, then func(w *world, b *v1alpha1.Bucket)
 
 		want    xpv2.ConditionReason
 		creates int
 		name    string
 	}{
-		"Untouched": {reason: "The outcome is unknown.", then: func(*world, *testkit.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 1},
+		"Untouched": {reason: "The outcome is unknown.", then: func(*world, *v1alpha1.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 1},
 		"UntouchedUnderUpstream": {
 			reason: "Upstream says that a create has succeeded as soon as it has begun.",
-			plain:  true, then: func(*world, *testkit.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 1,
+			plain:  true, then: func(*world, *v1alpha1.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 1,
 		},
 		"PendingRemoved": {
 			reason: "Upstream's message asks for this annotation to be removed if it is safe to go on.",
-			then:   func(_ *world, b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: asyncstate.ReasonFinished, creates: 2, name: "id-1",
+			then:   func(_ *world, b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: asyncstate.ReasonFinished, creates: 2, name: "id-1",
 		},
 		"PendingRemovedAndNamed": {
 			reason: "A person has found the external resource.",
-			then: func(w *world, b *testkit.Bucket) {
+			then: func(w *world, b *v1alpha1.Bucket) {
 				theirs(w, b)
 				meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
 			},
@@ -55,7 +56,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		},
 		"CreatedByUpstream": {
 			reason: "The provider was rolled back to upstream, which created the external resource, and then updated.",
-			then: func(w *world, b *testkit.Bucket) {
+			then: func(w *world, b *v1alpha1.Bucket) {
 				theirs(w, b)
 				meta.SetExternalCreatePending(b, time.Now())
 				meta.SetExternalCreateSucceeded(b, time.Now())
@@ -66,7 +67,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		},
 		"CreatedByUpstreamWithAClockBehind": {
 			reason: "As above, on a machine whose clock is an hour behind.",
-			then: func(w *world, b *testkit.Bucket) {
+			then: func(w *world, b *v1alpha1.Bucket) {
 				theirs(w, b)
 				meta.SetExternalCreatePending(b, time.Now().Add(-time.Hour))
 				meta.SetExternalCreateSucceeded(b, time.Now().Add(-time.Hour))
@@ -77,7 +78,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		},
 		"RefusedUnderUpstream": {
 			reason: "The provider was rolled back to upstream, whose create failed, and then updated.",
-			then: func(_ *world, b *testkit.Bucket) {
+			then: func(_ *world, b *v1alpha1.Bucket) {
 				meta.SetExternalCreatePending(b, time.Now())
 				meta.SetExternalCreateFailed(b, time.Now())
 			},
@@ -87,7 +88,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		},
 		"SucceededByHand": {
 			reason: "A person says that the create has succeeded, and under which name.",
-			then: func(w *world, b *testkit.Bucket) {
+			then: func(w *world, b *v1alpha1.Bucket) {
 				theirs(w, b)
 				meta.SetExternalCreateSucceeded(b, time.Now())
 			},
@@ -97,15 +98,15 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		},
 		"AnnouncedByUpstream": {
 			reason: "A create of upstream's that has not ended settles nothing.",
-			then:   func(_ *world, b *testkit.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }, want: asyncstate.ReasonResultUnknown, creates: 1,
+			then:   func(_ *world, b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }, want: asyncstate.ReasonResultUnknown, creates: 1,
 		},
 		"SecondAttemptInTheSameSecond": {
 			reason:  "That the first attempt failed says nothing of the second, although the annotations say the same second.",
-			refused: true, then: func(*world, *testkit.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 2,
+			refused: true, then: func(*world, *v1alpha1.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 2,
 		},
 		"SecondAttemptByAClockBehind": {
 			reason:  "As above, if the first attempt failed on a machine whose clock is ten minutes ahead.",
-			refused: true, before: func(_ *world, b *testkit.Bucket) { meta.SetExternalCreateFailed(b, time.Now().Add(10*time.Minute)) }, then: func(*world, *testkit.Bucket) {},
+			refused: true, before: func(_ *world, b *v1alpha1.Bucket) { meta.SetExternalCreateFailed(b, time.Now().Add(10*time.Minute)) }, then: func(*world, *v1alpha1.Bucket) {},
 			want: asyncstate.ReasonResultUnknown, creates: 2,
 		},
 	}
@@ -121,7 +122,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 				reconciled(t, p, "b")
 				synctest.Wait()
 				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
-				w.edit("b", func(b *testkit.Bucket) {
+				w.edit("b", func(b *v1alpha1.Bucket) {
 					// Who changes the spec need not wait.
 					b.Generation++
 					b.Spec.ForProvider.Region = "elsewhere"
@@ -140,7 +141,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			pass(3 * time.Minute)
 			p.kill()
 
-			w.edit("b", func(b *testkit.Bucket) { tc.then(w, b) })
+			w.edit("b", func(b *v1alpha1.Bucket) { tc.then(w, b) })
 			p = w.start()
 
 			for range 4 {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
@@ -28,7 +30,7 @@ func (goodFinder) Find(context.Context, resource.Managed, asyncstate.Attempt) (a
 	return asyncstate.Finding{}, nil
 }
 
-func (typedFinder) Find(context.Context, *testkit.Bucket, asyncstate.Attempt) (asyncstate.Finding, error) {
+func (typedFinder) Find(context.Context, *v1alpha1.Bucket, asyncstate.Attempt) (asyncstate.Finding, error) {
 	return asyncstate.Finding{}, nil
 }
 
@@ -36,7 +38,7 @@ func (pointer) Find(context.Context, resource.Managed, *asyncstate.Attempt) (asy
 	return asyncstate.Finding{}, nil
 }
 
-func (wrongType) Find(context.Context, *testkit.Database, asyncstate.Attempt) (asyncstate.Finding, error) {
+func (wrongType) Find(context.Context, *v1alpha1.Database, asyncstate.Attempt) (asyncstate.Finding, error) {
 	return asyncstate.Finding{}, nil
 }
 

@@ -6,11 +6,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // An object that doesn't come when it is its turn delays the next by half a minute, not
@@ -23,7 +24,7 @@ func TestSlots_NextIsNotPolled(t *testing.T) {
 		w.start()
 
 		pass(time.Minute)
-		w.edit("gone", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+		w.edit("gone", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 		w.delete("gone")
 		pass(w.cloud.takes - time.Minute + 40*time.Second)
 
@@ -49,7 +50,7 @@ func TestTurns(t *testing.T) {
 			t.Error(got)
 		}
 
-		w.edit("gone", func(b *testkit.Bucket) { b.SetFinalizers(nil) })
+		w.edit("gone", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 		w.delete("gone")
 		pass(10*time.Minute + 10*time.Second)
 

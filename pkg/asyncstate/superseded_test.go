@@ -6,11 +6,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A record says nothing of a create that upstream announced after it, and that was
@@ -43,14 +44,14 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		reconciled(t, p, "b")
 		pass(11 * time.Minute)
 		reconciled(t, p, "b")
-		w.edit("b", func(b *testkit.Bucket) {
+		w.edit("b", func(b *v1alpha1.Bucket) {
 			b.Generation++
 			b.Spec.ForProvider.Region = "elsewhere"
 		})
 		reconciled(t, p, "b")
 		pass(time.Minute)
 		w.cloud.set(func(c *fakeCloud) { clear(c.resources) })
-		w.edit("b", func(b *testkit.Bucket) { meta.SetExternalName(b, "") })
+		w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "") })
 	}
 
 	cases := map[string]struct {
@@ -191,7 +192,7 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 					t.Fatalf("\n%s\nThere is no record: %s", tc.reason, describe(w.get("b")))
 				}
 
-				w.edit("b", func(b *testkit.Bucket) {
+				w.edit("b", func(b *v1alpha1.Bucket) {
 					if !tc.kept {
 						meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
 					}

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -35,10 +37,10 @@ import (
 )
 
 // bucket returns a managed resource as a user creates it.
-func bucket(name string, mod ...func(b *testkit.Bucket)) *testkit.Bucket {
-	b := &testkit.Bucket{
+func bucket(name string, mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
+	b := &v1alpha1.Bucket{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec: testkit.BucketSpec{ManagedResourceSpec: xpv2.ManagedResourceSpec{
+		Spec: v1alpha1.BucketSpec{ManagedResourceSpec: xpv2.ManagedResourceSpec{
 			ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll},
 		}},
 	}
@@ -68,7 +70,7 @@ type world struct {
 	options   []asyncstate.TrackerOption
 	graft     []managed.ReconcilerOption
 	connector func(p *process) upstream.ExternalConnector
-	typed     func(p *process) upstream.TypedExternalConnector[*testkit.Bucket] // instead
+	typed     func(p *process) upstream.TypedExternalConnector[*v1alpha1.Bucket] // instead
 	said      *said
 
 	mu        sync.Mutex
@@ -146,7 +148,7 @@ func (w *world) start() *process {
 
 		wg.Go(func() { p.work(ctx) })
 
-		list := &testkit.BucketList{}
+		list := &v1alpha1.BucketList{}
 		if err := w.api.Server().List(context.Background(), list); err != nil {
 			w.t.Fatal(err)
 		}
@@ -295,10 +297,10 @@ func (w *world) wake(o client.Object) {
 	}
 }
 
-func (w *world) get(name string) *testkit.Bucket {
+func (w *world) get(name string) *v1alpha1.Bucket {
 	w.t.Helper()
 
-	b := &testkit.Bucket{}
+	b := &v1alpha1.Bucket{}
 	if err := w.api.Server().Get(context.Background(), key(name), b); client.IgnoreNotFound(err) != nil {
 		w.t.Fatal(err)
 	}
@@ -309,7 +311,7 @@ func (w *world) get(name string) *testkit.Bucket {
 func (w *world) gone() bool { return w.get("b").GetName() == "" }
 
 // edit an object as a user does.
-func (w *world) edit(name string, fn func(b *testkit.Bucket)) {
+func (w *world) edit(name string, fn func(b *v1alpha1.Bucket)) {
 	w.t.Helper()
 
 	b := w.get(name)
@@ -374,7 +376,7 @@ func contains(t testing.TB, what, got string, want ...string) {
 }
 
 // describe an object, for when something is wrong.
-func describe(b *testkit.Bucket) string {
+func describe(b *v1alpha1.Bucket) string {
 	return fmt.Sprintf("annotations %v, finalizers %v, deleting %v\n  Synced %s\n  Ready %s\n  OperationRunning %s\n  Deleting %s",
 		b.GetAnnotations(), b.GetFinalizers(), meta.WasDeleted(b),
 		condition(b, xpv2.TypeSynced), condition(b, xpv2.TypeReady), condition(b, asyncstate.TypeOperation), condition(b, reconciler.TypeDeleting))

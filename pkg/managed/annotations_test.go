@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -59,13 +61,13 @@ func typedClientOf[M resource.Managed](fns upstream.ExternalClientFns) TypedExte
 }
 
 func subjectKinds() map[string]subjectKind {
-	newBucket := func() resource.Managed { return &testkit.Bucket{} }
-	newDatabase := func() resource.Managed { return &testkit.Database{} }
+	newBucket := func() resource.Managed { return &v1alpha1.Bucket{} }
+	newDatabase := func() resource.Managed { return &v1alpha1.Database{} }
 
 	return map[string]subjectKind{
 		"Bucket": {new: newBucket, namespace: "default", connects: connects},
 		"TypedDatabase": {new: newDatabase, connects: func(fns upstream.ExternalClientFns) ReconcilerOption {
-			return WithTypedExternalConnector(typedClientOf[*testkit.Database](fns))
+			return WithTypedExternalConnector(typedClientOf[*v1alpha1.Database](fns))
 		}},
 	}
 }
@@ -418,7 +420,7 @@ func TestLateInitialized(t *testing.T) {
 // Another writer sets the same annotation while the reconcile runs. Its value is
 // kept if our value can be determined again, and overwritten if it can't.
 func TestConcurrentExternalNameWrite(t *testing.T) {
-	write := func(t *testing.T, a *testkit.API, change func(b *testkit.Bucket)) {
+	write := func(t *testing.T, a *testkit.API, change func(b *v1alpha1.Bucket)) {
 		t.Helper()
 
 		b := get(t, a)
@@ -438,7 +440,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 	unnamed := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 
-		write(t, a, func(b *testkit.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalName) })
+		write(t, a, func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalName) })
 	}
 
 	// noPatches are allowed, so the whole object is written.
@@ -930,13 +932,13 @@ func TestHeldBackAnnotationIsLost(t *testing.T) {
 // ends in Update or Delete.
 func TestUnstableAnnotationAndUpdate(t *testing.T) {
 	cases := map[string]struct {
-		mods    []func(*testkit.Bucket)
+		mods    []func(*v1alpha1.Bucket)
 		observe bool
 	}{
-		"ObserveThenUpdate": {mods: []func(*testkit.Bucket){named("id-0"), finalizers(FinalizerName)}, observe: true},
-		"Update":            {mods: []func(*testkit.Bucket){named("id-0"), finalizers(FinalizerName)}},
-		"ObserveThenDelete": {mods: []func(*testkit.Bucket){named("id-0"), finalizers(FinalizerName), deleting}, observe: true},
-		"Delete":            {mods: []func(*testkit.Bucket){named("id-0"), finalizers(FinalizerName), deleting}},
+		"ObserveThenUpdate": {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName)}, observe: true},
+		"Update":            {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName)}},
+		"ObserveThenDelete": {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName), deleting}, observe: true},
+		"Delete":            {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName), deleting}},
 	}
 
 	for name, tc := range cases {
@@ -987,7 +989,7 @@ func TestUnstableAnnotationAndUpdate(t *testing.T) {
 // change; and one whose create is an operation.
 func TestGoneWhileCreating(t *testing.T) {
 	gone := func(ctx context.Context, a *testkit.API) error {
-		b := &testkit.Bucket{}
+		b := &v1alpha1.Bucket{}
 		if err := a.Server().Get(ctx, request().NamespacedName, b); err != nil {
 			return err
 		}
@@ -1002,7 +1004,7 @@ func TestGoneWhileCreating(t *testing.T) {
 	}
 
 	cases := map[string]struct {
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		async  bool
 	}{
 		"AssignedName":           {object: bucket()},
@@ -1060,7 +1062,7 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 			a, created, denied, n := testkit.NewAPI(bucket()), 0, false, 0
 
 			a.Before = func(_ context.Context, r testkit.Request) error {
-				if _, ok := r.Object.(*testkit.Bucket); ok && denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) {
+				if _, ok := r.Object.(*v1alpha1.Bucket); ok && denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) {
 					return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("admission webhook denied the request"))
 				}
 

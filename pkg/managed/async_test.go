@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -37,7 +39,7 @@ func asyncReconciler(a *testkit.API, x *outside, takes time.Duration) *Reconcile
 		connects(fns), WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))))
 }
 
-func reasonOf(b *testkit.Bucket, t xpv2.ConditionType) xpv2.ConditionReason {
+func reasonOf(b *v1alpha1.Bucket, t xpv2.ConditionType) xpv2.ConditionReason {
 	return b.GetCondition(t).Reason
 }
 
@@ -208,7 +210,7 @@ func TestUpstreamRecorderWithAsync(t *testing.T) {
 // The event of a delete that was requested, after something else had failed.
 func TestDeletedEventIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, rec, there := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting, func(b *testkit.Bucket) {
+		a, rec, there := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting, func(b *v1alpha1.Bucket) {
 			b.SetConditions(xpv2.ReconcileError(errors.New("update failed: invalid tags")))
 		})), &recorder{}, true
 

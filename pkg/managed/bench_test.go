@@ -158,8 +158,8 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 	write := func(o client.Object) {
 		n.writes++
 
-		if b, ok := o.(*testkit.Bucket); ok {
-			stored, _ = b.DeepCopyObject().(*testkit.Bucket)
+		if b, ok := o.(*v1alpha1.Bucket); ok {
+			stored, _ = b.DeepCopyObject().(*v1alpha1.Bucket)
 		}
 	}
 
@@ -168,8 +168,8 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 		MockGet: func(_ context.Context, _ client.ObjectKey, o client.Object) error {
 			n.reads++
 
-			if b, ok := o.(*testkit.Bucket); ok {
-				c, _ := stored.DeepCopyObject().(*testkit.Bucket)
+			if b, ok := o.(*v1alpha1.Bucket); ok {
+				c, _ := stored.DeepCopyObject().(*v1alpha1.Bucket)
 				*b = *c
 			}
 
@@ -182,7 +182,7 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 		MockStatusUpdate: func(_ context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
 			n.writes++
 
-			if b, ok := o.(*testkit.Bucket); ok {
+			if b, ok := o.(*v1alpha1.Bucket); ok {
 				stored.Status = b.Status
 			}
 
@@ -195,7 +195,7 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 
 // settled returns a managed resource of the size of a real one, as it is when
 // nothing is left to do.
-func settled() *testkit.Bucket {
+func settled() *v1alpha1.Bucket {
 	b := bucket(named("id-1"), finalizers(FinalizerName), annotated("a", "1"), annotated("b", "2"))
 	b.SetLabels(map[string]string{"crossplane.io/composite": "x", "crossplane.io/claim-name": "c", "crossplane.io/claim-namespace": "default"})
 	b.SetGeneration(1)
@@ -218,7 +218,7 @@ func observed10() v1alpha1.Observation {
 // steady returns an external client that sets what is there already.
 func steady() upstream.ExternalClientFns {
 	return upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-		if b, ok := mg.(*testkit.Bucket); ok {
+		if b, ok := mg.(*v1alpha1.Bucket); ok {
 			b.Status.AtProvider = observed10()
 		}
 

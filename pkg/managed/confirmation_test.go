@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -53,7 +55,7 @@ func observes(words string) func(context.Context, resource.Managed) (ExternalObs
 func TestDeletionConfirmation(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
-		object   *testkit.Bucket
+		object   *v1alpha1.Bucket
 		n        int
 		observes string
 		delete   func(context.Context, resource.Managed) (ExternalDelete, error)
@@ -116,7 +118,7 @@ func TestDeletionConfirmation(t *testing.T) {
 					tc.object = bucket(deleting, finalizers(FinalizerName))
 				}
 
-				o, _ := tc.object.DeepCopyObject().(*testkit.Bucket)
+				o, _ := tc.object.DeepCopyObject().(*v1alpha1.Bucket)
 				var known *confirmation
 
 				a, c, rec, deletes := testkit.NewAPI(o), newClock(), &recorder{}, 0

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/google/go-cmp/cmp"
@@ -25,7 +27,7 @@ func TestConnectors(t *testing.T) {
 		up    upstream.ReconcilerOption
 	}
 
-	fns := func(c *calls, err error) (ExternalConnectDisconnectorFns, TypedExternalConnectDisconnectorFns[*testkit.Bucket]) {
+	fns := func(c *calls, err error) (ExternalConnectDisconnectorFns, TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]) {
 		client := upstream.ExternalClientFns{
 			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 				c.Observe++
@@ -40,7 +42,7 @@ func TestConnectors(t *testing.T) {
 		see := func(resource.Managed) { c.Connect++ }
 
 		return ExternalConnectDisconnectorFns{ConnectFn: connect[resource.Managed](p, see), DisconnectFn: disconnect},
-			TypedExternalConnectDisconnectorFns[*testkit.Bucket]{ConnectFn: connect[*testkit.Bucket](p, see), DisconnectFn: disconnect}
+			TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{ConnectFn: connect[*v1alpha1.Bucket](p, see), DisconnectFn: disconnect}
 	}
 
 	spellings := map[string]func(c *calls, err error) options{
@@ -62,7 +64,7 @@ func TestConnectors(t *testing.T) {
 		},
 		"WithTypedExternalConnector": func(c *calls, err error) options {
 			_, ty := fns(c, err)
-			fn := TypedExternalConnectorFn[*testkit.Bucket](ty.ConnectFn)
+			fn := TypedExternalConnectorFn[*v1alpha1.Bucket](ty.ConnectFn)
 
 			return options{WithTypedExternalConnector(fn), upstream.WithTypedExternalConnector(fn)}
 		},

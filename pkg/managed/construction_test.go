@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -46,7 +48,7 @@ func says(t *testing.T, reason, part string, fn func()) {
 }
 
 // A forgetful managed resource doesn't keep conditions.
-type forgetful struct{ testkit.Bucket }
+type forgetful struct{ v1alpha1.Bucket }
 
 func (*forgetful) GetCondition(xpv2.ConditionType) xpv2.Condition { return xpv2.Condition{} }
 func (*forgetful) SetConditions(...xpv2.Condition)                {}
@@ -64,7 +66,7 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		nilRecorder    *event.APIRecorder
 		nilConnector   *upstream.NopConnector
 		nilFn          ExternalConnectorFn
-		nilTypedFn     TypedExternalConnectorFn[*testkit.Bucket]
+		nilTypedFn     TypedExternalConnectorFn[*v1alpha1.Bucket]
 	)
 
 	a := testkit.NewAPI()
@@ -84,8 +86,8 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		return func() { NewReconciler(a.Manager(), kind, WithManagementPolicies(), o()) }
 	}
 
-	databases := connect[*testkit.Database](provider{}, nil)
-	buckets := connect[*testkit.Bucket](provider{}, nil)
+	databases := connect[*v1alpha1.Database](provider{}, nil)
+	buckets := connect[*v1alpha1.Bucket](provider{}, nil)
 
 	cases := map[string]struct {
 		reason string
@@ -108,10 +110,10 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		"NilConnecter":              {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnecter(nil) })},
 		"NilConnectDisconnector":    {"There is nothing to connect with.", "WithExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnector(nil) })},
 		"NilConnectDisconnecter":    {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnecter(nil) })},
-		"NilTyped":                  {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector[*testkit.Bucket](nil) })},
+		"NilTyped":                  {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector[*v1alpha1.Bucket](nil) })},
 		"NilTypedFn":                {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector(nilTypedFn) })},
-		"NilTypedConnectDisconnect": {"There is nothing to connect with.", "WithTypedExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnector[*testkit.Bucket](nil) })},
-		"NilTypedDisconnecter":      {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*testkit.Bucket](nil) })},
+		"NilTypedConnectDisconnect": {"There is nothing to connect with.", "WithTypedExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnector[*v1alpha1.Bucket](nil) })},
+		"NilTypedDisconnecter":      {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*v1alpha1.Bucket](nil) })},
 
 		"ConnectorOfAnotherKind": {"Every reconcile would fail.", "*v1alpha1.Database", with(func() ReconcilerOption { return WithTypedExternalConnector(databases) })},
 		"TypedAndUntyped": {"They exclude each other.", "exclude each other", func() {
@@ -267,7 +269,7 @@ func TestOptionsRefuse(t *testing.T) {
 	var (
 		finder    *seeker
 		connector *upstream.NopConnector
-		typed     TypedExternalConnector[*testkit.Bucket]
+		typed     TypedExternalConnector[*v1alpha1.Bucket]
 	)
 
 	a := testkit.NewAPI()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -20,12 +22,12 @@ import (
 func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 	merge := func(a *testkit.API) CriticalAnnotationUpdater {
 		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
-			was := &testkit.Bucket{}
+			was := &v1alpha1.Bucket{}
 			if err := a.Client().Get(ctx, client.ObjectKeyFromObject(o), was); err != nil {
 				return err
 			}
 
-			want, _ := was.DeepCopyObject().(*testkit.Bucket)
+			want, _ := was.DeepCopyObject().(*v1alpha1.Bucket)
 			meta.AddAnnotations(want, o.GetAnnotations())
 
 			data, err := client.MergeFrom(was).Data(want)
@@ -103,7 +105,7 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 			create: func(a *testkit.API, mg resource.Managed) {
 				bucketOf(mg).Spec.ForProvider.Region = "eu"
 
-				b := &testkit.Bucket{}
+				b := &v1alpha1.Bucket{}
 				_ = a.Server().Get(context.Background(), client.ObjectKeyFromObject(mg), b)
 				meta.AddAnnotations(b, map[string]string{"a": "b"})
 				_ = a.Server().Update(context.Background(), b)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -25,7 +27,7 @@ import (
 
 // interruptedBucket returns a modification: a create was started this long before
 // a new clock's time, and its outcome is unknown.
-func interruptedBucket(ago time.Duration) func(*testkit.Bucket) {
+func interruptedBucket(ago time.Duration) func(*v1alpha1.Bucket) {
 	return annotated(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-ago)))
 }
 
@@ -85,7 +87,7 @@ func TestCreateResolver(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		finder *seeker
 		absent bool
 		async  bool
@@ -124,7 +126,7 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"FoundAfterDoubt": {
 			reason: "The condition that reported an unknown outcome becomes true.",
-			object: bucket(interruptedBucket(long), func(b *testkit.Bucket) {
+			object: bucket(interruptedBucket(long), func(b *v1alpha1.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
 			finder: &seeker{finding: asyncstate.Found("id-1")},
@@ -132,7 +134,7 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"SettledByHandAfterDoubt": {
 			reason: "The condition becomes true if an operator set the outcome, too.",
-			object: bucket(named("id-1"), func(b *testkit.Bucket) {
+			object: bucket(named("id-1"), func(b *v1alpha1.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
 			want: want{Observes: 1, Name: "id-1", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll},
@@ -155,7 +157,7 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"AbsentAfterDoubt": {
 			reason: "The condition becomes true if there is no external resource, too.",
-			object: bucket(interruptedBucket(long), func(b *testkit.Bucket) {
+			object: bucket(interruptedBucket(long), func(b *v1alpha1.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
 			finder: &seeker{finding: asyncstate.Absent()},
@@ -455,7 +457,7 @@ func TestCreateResolverStores(t *testing.T) {
 	again := reconcile.Result{Requeue: true}
 	poll := reconcile.Result{RequeueAfter: time.Minute}
 
-	change := func(mods ...func(*testkit.Bucket)) func(t *testing.T, a *testkit.API) {
+	change := func(mods ...func(*v1alpha1.Bucket)) func(t *testing.T, a *testkit.API) {
 		return func(t *testing.T, a *testkit.API) {
 			t.Helper()
 
@@ -531,7 +533,7 @@ func TestCreateResolverStores(t *testing.T) {
 		"SettledByHandMeanwhile": {
 			reason:  "An outcome that an operator sets in the meantime is kept.",
 			finding: asyncstate.Found("id-1"),
-			meanwhile: change(named("by-hand"), func(b *testkit.Bucket) {
+			meanwhile: change(named("by-hand"), func(b *v1alpha1.Bucket) {
 				meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
 			}),
 			want: want{Name: "by-hand", Finds: 1, Result: again, Calm: true},
@@ -733,7 +735,7 @@ func TestCreateResolverAfterLostAnswer(t *testing.T) {
 // What is looked up for a create that failed decides what happens next.
 func TestCreateResolver_FailedCreate(t *testing.T) {
 	begun, ended := seam.Stamp(newClock().now.Add(-time.Minute)), seam.Stamp(newClock().now.Add(-time.Second))
-	failed := func(b *testkit.Bucket) {
+	failed := func(b *v1alpha1.Bucket) {
 		meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalCreatePending: begun, meta.AnnotationKeyExternalCreateFailed: ended})
 	}
 
@@ -746,7 +748,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		finder *seeker
 		opts   []ReconcilerOption
 		exists string
@@ -877,7 +879,7 @@ func (c *findingClient[M]) Disconnect(context.Context) error {
 
 // untypedFinder can look for external resources of any kind.
 type untypedFinder struct {
-	TypedExternalClient[*testkit.Bucket]
+	TypedExternalClient[*v1alpha1.Bucket]
 	asyncstate.Finder
 }
 
@@ -898,7 +900,7 @@ func TestFindWithConnector(t *testing.T) {
 		return ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) { return c, err })
 	}
 	plain := clientOf(upstream.ExternalClientFns{})
-	typedPlain := connected[*testkit.Bucket](provider{})
+	typedPlain := connected[*v1alpha1.Bucket](provider{})
 
 	type want struct {
 		Finding     asyncstate.Finding
@@ -944,24 +946,24 @@ func TestFindWithConnector(t *testing.T) {
 		},
 		"Typed": {
 			reason: "A typed client is asked as that.",
-			finder: FindWithTypedConnector(TypedExternalConnectorFn[*testkit.Bucket](func(context.Context, *testkit.Bucket) (TypedExternalClient[*testkit.Bucket], error) {
-				return &findingClient[*testkit.Bucket]{disconnects: &disconnects, find: func(b *testkit.Bucket, _ asyncstate.Attempt) (asyncstate.Finding, error) {
+			finder: FindWithTypedConnector(TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
+				return &findingClient[*v1alpha1.Bucket]{disconnects: &disconnects, find: func(b *v1alpha1.Bucket, _ asyncstate.Attempt) (asyncstate.Finding, error) {
 					return asyncstate.Found(b.Spec.ForProvider.Region), nil
 				}}, nil
 			})),
-			object: bucket(func(b *testkit.Bucket) { b.Spec.ForProvider.Region = "eu" }),
+			object: bucket(func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }),
 			want:   want{Finding: asyncstate.Found("eu"), Disconnects: 1},
 		},
 		"TypedWithUntypedFinder": {
 			reason: "A typed client may be able to look for anything.",
-			finder: FindWithTypedConnector(TypedExternalConnectorFn[*testkit.Bucket](func(context.Context, *testkit.Bucket) (TypedExternalClient[*testkit.Bucket], error) {
+			finder: FindWithTypedConnector(TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
 				return &untypedFinder{TypedExternalClient: typedPlain, Finder: &seeker{finding: asyncstate.Absent()}}, nil
 			})),
 			want: want{Finding: asyncstate.Absent()},
 		},
 		"OfAnotherKind": {
 			reason: "A connector for another kind is not given this one.",
-			finder: FindWithTypedConnector(typedClientOf[*testkit.Database](upstream.ExternalClientFns{})),
+			finder: FindWithTypedConnector(typedClientOf[*v1alpha1.Database](upstream.ExternalClientFns{})),
 			want:   want{Error: "the connector is one for *v1alpha1.Database, but the managed resource is a *v1alpha1.Bucket: pass the connector of this kind"},
 		},
 	}

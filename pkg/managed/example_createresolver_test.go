@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -56,7 +58,7 @@ func ExampleWithCreateResolver() {
 			fmt.Println(err)
 		}
 
-		got := &testkit.Bucket{}
+		got := &v1alpha1.Bucket{}
 		if err := api.Server().Get(context.Background(), types.NamespacedName{Namespace: "default", Name: "photos"}, got); err != nil {
 			fmt.Println(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -54,8 +56,8 @@ func (c *cloud) Disconnect(context.Context) error { return nil }
 
 // newBucket returns a managed resource whose policies don't let a provider
 // late-initialize it, so that upstream would never store its name.
-func newBucket() *testkit.Bucket {
-	b := &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
+func newBucket() *v1alpha1.Bucket {
+	b := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
 	b.SetManagementPolicies(xpv2.ManagementPolicies{
 		xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
 	})
@@ -78,12 +80,12 @@ func ExampleNewReconciler() {
 		managed.WithPollInterval(time.Minute),
 	)
 
-	reconcileOnce := func() *testkit.Bucket {
+	reconcileOnce := func() *v1alpha1.Bucket {
 		if _, err := r.Reconcile(ctx, photos); err != nil {
 			fmt.Println(err)
 		}
 
-		b := &testkit.Bucket{}
+		b := &v1alpha1.Bucket{}
 		if err := api.Server().Get(ctx, photos.NamespacedName, b); err != nil {
 			fmt.Println(err)
 		}

@@ -76,7 +76,7 @@ func (x *outside) observe(_ context.Context, mg resource.Managed) (ExternalObser
 		return ExternalObservation{}, nil
 	}
 
-	b, _ := mg.(*testkit.Bucket)
+	b, _ := mg.(*v1alpha1.Bucket)
 	b.Status.AtProvider = v1alpha1.Observation{ID: name}
 
 	if x.fact != "" {
@@ -90,7 +90,7 @@ func (x *outside) observe(_ context.Context, mg resource.Managed) (ExternalObser
 
 func (x *outside) create(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
 	x.mu.Lock()
-	b, _ := mg.(*testkit.Bucket)
+	b, _ := mg.(*v1alpha1.Bucket)
 	x.creates++
 	id := fmt.Sprintf("id-%d", x.creates)
 	x.regions[id] = b.Spec.ForProvider.Region
@@ -109,7 +109,7 @@ func (x *outside) update(_ context.Context, mg resource.Managed) (ExternalUpdate
 	x.mu.Lock()
 	defer x.mu.Unlock()
 
-	b, _ := mg.(*testkit.Bucket)
+	b, _ := mg.(*v1alpha1.Bucket)
 	x.regions[meta.GetExternalName(mg)] = b.Spec.ForProvider.Region
 
 	return ExternalUpdate{}, nil
@@ -431,7 +431,7 @@ func TestOutageAfterCreate(t *testing.T) {
 func TestCancelledContext(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		client func(cancel func()) upstream.ExternalClientFns
 		want   []string
 	}{
@@ -514,11 +514,11 @@ func TestGoneMeanwhile(t *testing.T) {
 		must(t, a.Server().Create(context.Background(), bucket(annotated("is", "new"))))
 	}
 
-	for objectName, object := range map[string]*testkit.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {
+	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {
 		for eventName, happens := range map[string]func(t *testing.T, a *testkit.API){"Deleted": remove, "Replaced": replace} {
 			for _, during := range []string{"Observe", "Create", "Update"} {
 				t.Run(objectName+"/"+eventName+"/"+during, func(t *testing.T) {
-					object, _ := object.DeepCopyObject().(*testkit.Bucket)
+					object, _ := object.DeepCopyObject().(*v1alpha1.Bucket)
 					a, h := testkit.NewAPI(object), &recorder{}
 					replaced := ""
 					act := func(mg resource.Managed) {

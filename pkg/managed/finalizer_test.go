@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -23,7 +25,7 @@ func TestFinalizerGuard(t *testing.T) {
 
 	cases := map[string]struct {
 		reason  string
-		object  *testkit.Bucket
+		object  *v1alpha1.Bucket
 		opts    []ReconcilerOption
 		observe func(mg resource.Managed)
 		want    []string

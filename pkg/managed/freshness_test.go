@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -18,7 +20,7 @@ import (
 )
 
 // rewrite the object on the API server, past everything.
-func rewrite(t *testing.T, a *testkit.API, fn func(b *testkit.Bucket)) {
+func rewrite(t *testing.T, a *testkit.API, fn func(b *v1alpha1.Bucket)) {
 	t.Helper()
 
 	b := get(t, a)
@@ -124,7 +126,7 @@ func TestFreshness(t *testing.T) {
 // What a conflict has shown right before an external call stops that call: the managed
 // resource was paused, or its policies changed.
 func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
-	changes := map[string]func(b *testkit.Bucket){
+	changes := map[string]func(b *v1alpha1.Bucket){
 		"Paused":   annotated(meta.AnnotationKeyReconciliationPaused, "true"),
 		"Policies": policies(xpv2.ManagementActionObserve),
 		"Renamed":  named("another"),
@@ -132,7 +134,7 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		fns    func(then func()) upstream.ExternalClientFns
 	}{
 		"Delete": {
@@ -162,7 +164,7 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 	for name, tc := range cases {
 		for cname, modify := range changes {
 			t.Run(name+"/"+cname, func(t *testing.T) {
-				b, _ := tc.object.DeepCopyObject().(*testkit.Bucket)
+				b, _ := tc.object.DeepCopyObject().(*v1alpha1.Bucket)
 				a, acted, once := testkit.NewAPI(b), 0, false
 
 				fns := tc.fns(func() {
@@ -190,7 +192,7 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 
 // A provider that writes the managed resource in Connect.
 func TestWrittenInConnect(t *testing.T) {
-	for name, mods := range map[string][]func(*testkit.Bucket){
+	for name, mods := range map[string][]func(*v1alpha1.Bucket){
 		"Update": {named("id-1"), finalizers(FinalizerName)},
 		"Delete": {named("id-1"), finalizers(FinalizerName), deleting},
 	} {
@@ -225,7 +227,7 @@ func TestWrittenInConnect(t *testing.T) {
 // The session knows that what it read is older than its own last write, which met
 // the pause.
 func TestKnownStaleRead(t *testing.T) {
-	for name, o := range map[string]*testkit.Bucket{
+	for name, o := range map[string]*v1alpha1.Bucket{
 		"Update": bucket(named("id-1"), finalizers(FinalizerName)),
 		"Delete": bucket(named("id-1"), finalizers(FinalizerName), deleting),
 	} {
@@ -293,13 +295,13 @@ func patchLabel(ctx context.Context, a *testkit.API, o client.Object) error {
 // The answer to a write of the provider's shows that the managed resource is
 // paused, or may not be changed any more.
 func TestAnswerToProvidersWrite(t *testing.T) {
-	objects := map[string]*testkit.Bucket{
+	objects := map[string]*v1alpha1.Bucket{
 		"Create": bucket(named("id-1"), finalizers(FinalizerName)),
 		"Update": bucket(named("id-1"), finalizers(FinalizerName)),
 		"Delete": bucket(named("id-1"), finalizers(FinalizerName), deleting),
 	}
 
-	changes := map[string]func(b *testkit.Bucket){
+	changes := map[string]func(b *v1alpha1.Bucket){
 		"Paused":   annotated(meta.AnnotationKeyReconciliationPaused, "true"),
 		"Policies": policies(xpv2.ManagementActionObserve),
 	}
@@ -307,7 +309,7 @@ func TestAnswerToProvidersWrite(t *testing.T) {
 	for name, o := range objects {
 		for cname, change := range changes {
 			t.Run(name+"/"+cname, func(t *testing.T) {
-				b, _ := o.DeepCopyObject().(*testkit.Bucket)
+				b, _ := o.DeepCopyObject().(*v1alpha1.Bucket)
 				a, acted, once := testkit.NewAPI(b), 0, false
 
 				r := newBucketReconciler(a, connects(upstream.ExternalClientFns{

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -18,10 +20,10 @@ import (
 )
 
 // bucket returns a managed resource as a user creates it.
-func bucket(mod ...func(b *testkit.Bucket)) *testkit.Bucket {
-	b := &testkit.Bucket{
+func bucket(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
+	b := &v1alpha1.Bucket{
 		ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"},
-		Spec: testkit.BucketSpec{ManagedResourceSpec: xpv2.ManagedResourceSpec{
+		Spec: v1alpha1.BucketSpec{ManagedResourceSpec: xpv2.ManagedResourceSpec{
 			ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll},
 		}},
 	}
@@ -32,29 +34,29 @@ func bucket(mod ...func(b *testkit.Bucket)) *testkit.Bucket {
 	return b
 }
 
-func named(name string) func(b *testkit.Bucket) {
-	return func(b *testkit.Bucket) { meta.SetExternalName(b, name) }
+func named(name string) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) { meta.SetExternalName(b, name) }
 }
 
-func annotated(k, v string) func(b *testkit.Bucket) {
-	return func(b *testkit.Bucket) { meta.AddAnnotations(b, map[string]string{k: v}) }
+func annotated(k, v string) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{k: v}) }
 }
 
-func finalizers(f ...string) func(b *testkit.Bucket) {
-	return func(b *testkit.Bucket) { b.SetFinalizers(f) }
+func finalizers(f ...string) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) { b.SetFinalizers(f) }
 }
 
-func deleting(b *testkit.Bucket) {
+func deleting(b *v1alpha1.Bucket) {
 	b.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 }
 
-func policies(p ...xpv2.ManagementAction) func(b *testkit.Bucket) {
-	return func(b *testkit.Bucket) { b.Spec.ManagementPolicies = p }
+func policies(p ...xpv2.ManagementAction) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) { b.Spec.ManagementPolicies = p }
 }
 
 // bucketOf returns mg, which is a Bucket in these tests.
-func bucketOf(mg resource.Managed) *testkit.Bucket {
-	b, ok := mg.(*testkit.Bucket)
+func bucketOf(mg resource.Managed) *v1alpha1.Bucket {
+	b, ok := mg.(*v1alpha1.Bucket)
 	if !ok {
 		panic("not a Bucket")
 	}
@@ -64,7 +66,7 @@ func bucketOf(mg resource.Managed) *testkit.Bucket {
 
 // exists is an external client's Observe of a resource that is as it should be.
 func exists(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-	if b, ok := mg.(*testkit.Bucket); ok {
+	if b, ok := mg.(*v1alpha1.Bucket); ok {
 		b.Status.AtProvider.ID = "id-1"
 	}
 
@@ -137,10 +139,10 @@ func request() reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "b"}}
 }
 
-func get(t *testing.T, a *testkit.API) *testkit.Bucket {
+func get(t *testing.T, a *testkit.API) *v1alpha1.Bucket {
 	t.Helper()
 
-	b := &testkit.Bucket{}
+	b := &v1alpha1.Bucket{}
 	if err := a.Server().Get(context.Background(), request().NamespacedName, b); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}

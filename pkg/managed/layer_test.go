@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -78,7 +80,7 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner ca
 	t.Helper()
 
 	l := build(parts{
-		kind: testkit.BucketKind(), managed: &testkit.Bucket{}, scheme: testkit.Scheme(),
+		kind: testkit.BucketKind(), managed: &v1alpha1.Bucket{}, scheme: testkit.Scheme(),
 		client: a.Client(), live: a.Live(), log: logging.NewNopLogger(), record: rec, ownFinalizer: FinalizerName,
 		runs: func(manager.Runnable) error { return nil },
 	})
@@ -90,7 +92,7 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner ca
 
 	r := seam.NewReconciler(a.Client(), seam.NewKind(testkit.BucketKind(), testkit.Scheme()), func(cl client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			b := &testkit.Bucket{}
+			b := &v1alpha1.Bucket{}
 			if err := cl.Get(ctx, req.NamespacedName, b); err != nil {
 				return reconcile.Result{}, err
 			}
@@ -129,12 +131,12 @@ func TestLayerAlone(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		layer  newLayer
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		inner  calls
 		do     func(ctx context.Context, e external, c *call) (any, error)
 		want   any
 		err    string
-		check  func(b *testkit.Bucket) any
+		check  func(b *v1alpha1.Bucket) any
 		after  any
 	}{
 		"Phases": {
@@ -147,7 +149,7 @@ func TestLayerAlone(t *testing.T) {
 				return nil, err
 			},
 			err:   "boom",
-			check: func(b *testkit.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
+			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
 			after: reconciler.ReasonExternalDeleteFailed,
 		},
 		"DeleteRequest": {
@@ -159,7 +161,7 @@ func TestLayerAlone(t *testing.T) {
 				return c.mg.GetResourceVersion() == c.Base().GetResourceVersion(), err
 			},
 			want:  true,
-			check: func(b *testkit.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
+			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
 			after: reconciler.ReasonExternalDeleteRequested,
 		},
 		"Annotations": {
@@ -175,7 +177,7 @@ func TestLayerAlone(t *testing.T) {
 				return nil, err
 			},
 			err:   "boom",
-			check: func(b *testkit.Bucket) any { return meta.GetExternalName(b) },
+			check: func(b *v1alpha1.Bucket) any { return meta.GetExternalName(b) },
 			after: "id-1",
 		},
 		"Refusal": {
@@ -237,7 +239,7 @@ func TestLayerAlone(t *testing.T) {
 			layer:  with(slotUsageProtection, WithUsageProtection(testkit.ProviderConfigUsageKind())),
 			object: bucket(used),
 			do:     func(ctx context.Context, e external, c *call) (any, error) { return nil, e.Connect(ctx, c) },
-			check:  func(*testkit.Bucket) any { return nil },
+			check:  func(*v1alpha1.Bucket) any { return nil },
 		},
 	}
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -123,7 +125,7 @@ func TestAnnotationsRefused(t *testing.T) {
 
 			reconcile()
 
-			err := a.Server().Get(context.Background(), request().NamespacedName, &testkit.Bucket{})
+			err := a.Server().Get(context.Background(), request().NamespacedName, &v1alpha1.Bucket{})
 			got.Gone = kerrors.IsNotFound(err)
 
 			if client.IgnoreNotFound(err) != nil {

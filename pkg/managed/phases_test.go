@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -1022,7 +1024,7 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			mods := []func(b *testkit.Bucket){named("id-1"), deleting, finalizers(FinalizerName)}
+			mods := []func(b *v1alpha1.Bucket){named("id-1"), deleting, finalizers(FinalizerName)}
 			if len(tc.opts) > 0 {
 				mods = append(mods, finalizers(FinalizerName, "example.org/other"))
 			}

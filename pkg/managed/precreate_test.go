@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -46,7 +48,7 @@ func (c *bucketCloud) client() upstream.ExternalClientFns {
 				meta.SetExternalName(mg, c.finds)
 			}
 
-			if b, ok := mg.(*testkit.Bucket); ok && c.there {
+			if b, ok := mg.(*v1alpha1.Bucket); ok && c.there {
 				// As a late-initialization does.
 				b.Spec.ForProvider.Region = "eu"
 			}
@@ -91,7 +93,7 @@ func TestPreCreateObserve(t *testing.T) {
 		cloud  bucketCloud
 		opts   []PreCreateObserveOption
 		also   []ReconcilerOption
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		want   want
 	}{
 		"Absent": {
@@ -179,7 +181,7 @@ func TestPreCreateObserve(t *testing.T) {
 // To refuse means something only if the next reconcile, which finds the external
 // resource, does not take it for the managed resource's own.
 func TestRefusedStaysRefused(t *testing.T) {
-	forget := func(t *testing.T, a *testkit.API, fn func(b *testkit.Bucket)) {
+	forget := func(t *testing.T, a *testkit.API, fn func(b *v1alpha1.Bucket)) {
 		t.Helper()
 
 		b := get(t, a)
@@ -217,7 +219,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 			reason: "Removing the annotation adopts the external resource.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
 				t.Helper()
-				forget(t, a, func(b *testkit.Bucket) { meta.RemoveAnnotations(b, AnnotationKeyCreateRefused) })
+				forget(t, a, func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, AnnotationKeyCreateRefused) })
 			},
 			want: want{There: true, Updates: 3},
 		},
@@ -296,7 +298,7 @@ func TestPreCreateObserveTimesOut(t *testing.T) {
 func TestRefusalWithoutOption(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
-		mods    []func(b *testkit.Bucket)
+		mods    []func(b *v1alpha1.Bucket)
 		deletes int
 		updates int
 		gone    bool
@@ -304,12 +306,12 @@ func TestRefusalWithoutOption(t *testing.T) {
 	}{
 		"Deleting": {
 			reason: "It is removed without the external resource.",
-			mods:   []func(b *testkit.Bucket){annotated(AnnotationKeyCreateRefused, "id-1"), deleting},
+			mods:   []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-1"), deleting},
 			gone:   true,
 		},
 		"Managed": {
 			reason: "It is not updated.",
-			mods:   []func(b *testkit.Bucket){annotated(AnnotationKeyCreateRefused, "id-1")},
+			mods:   []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-1")},
 			synced: corev1.ConditionFalse,
 		},
 		"Adopted": {
@@ -319,13 +321,13 @@ func TestRefusalWithoutOption(t *testing.T) {
 		},
 		"AdoptedAndDeleted": {
 			reason:  "Then it is deleted, too.",
-			mods:    []func(b *testkit.Bucket){deleting},
+			mods:    []func(b *v1alpha1.Bucket){deleting},
 			deletes: 1,
 			synced:  corev1.ConditionTrue,
 		},
 		"OfAnotherName": {
 			reason:  "The refusal is of one external resource.",
-			mods:    []func(b *testkit.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")},
+			mods:    []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")},
 			updates: 1,
 			synced:  corev1.ConditionTrue,
 		},
@@ -333,7 +335,7 @@ func TestRefusalWithoutOption(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(append([]func(b *testkit.Bucket){named("id-1"), finalizers(FinalizerName)}, tc.mods...)...))
+			a := testkit.NewAPI(bucket(append([]func(b *v1alpha1.Bucket){named("id-1"), finalizers(FinalizerName)}, tc.mods...)...))
 			updates, deletes := 0, 0
 
 			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -68,8 +70,8 @@ type flavour struct {
 }
 
 func flavours() map[string]flavour {
-	bucket := flavour{kind: testkit.BucketKind(), namespace: "default", empty: func() resource.Managed { return &testkit.Bucket{} }}
-	database := flavour{kind: testkit.DatabaseKind(), empty: func() resource.Managed { return &testkit.Database{} }}
+	bucket := flavour{kind: testkit.BucketKind(), namespace: "default", empty: func() resource.Managed { return &v1alpha1.Bucket{} }}
+	database := flavour{kind: testkit.DatabaseKind(), empty: func() resource.Managed { return &v1alpha1.Database{} }}
 
 	untyped := func(p provider, see func(resource.Managed)) ReconcilerOption {
 		return WithExternalConnector(connect[resource.Managed](p, see))
@@ -79,13 +81,13 @@ func flavours() map[string]flavour {
 
 	f := fs["NamespacedTyped"]
 	f.connector = func(p provider, see func(resource.Managed)) ReconcilerOption {
-		return WithTypedExternalConnector(connect[*testkit.Bucket](p, see))
+		return WithTypedExternalConnector(connect[*v1alpha1.Bucket](p, see))
 	}
 	fs["NamespacedTyped"] = f
 
 	f = fs["ClusterTyped"]
 	f.connector = func(p provider, see func(resource.Managed)) ReconcilerOption {
-		return WithTypedExternalConnector(connect[*testkit.Database](p, see))
+		return WithTypedExternalConnector(connect[*v1alpha1.Database](p, see))
 	}
 	fs["ClusterTyped"] = f
 
@@ -106,7 +108,7 @@ func (f flavour) object(mod ...func(mg resource.Managed)) resource.Managed {
 	mg.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 	mg.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 
-	if b, ok := mg.(*testkit.Bucket); ok {
+	if b, ok := mg.(*v1alpha1.Bucket); ok {
 		// As exists observes it.
 		b.Status.AtProvider.ID = "id-1"
 	}

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -77,7 +79,7 @@ func TestTimeoutGivesReservationBack(t *testing.T) {
 
 // Found to exist, so held until the finalizer is removed. One wrong not-found.
 func TestFoundThenFlaky(t *testing.T) {
-	cases := map[string][]func(*testkit.Bucket){
+	cases := map[string][]func(*v1alpha1.Bucket){
 		"Everything":    nil,
 		"ObserveUpdate": {policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)},
 	}
@@ -206,7 +208,7 @@ func TestReservedThoughNot(t *testing.T) {
 	runIn(t, r, "victim", "theirs") // Blocked.
 
 	// It is settled: nothing was created, and no longer wanted.
-	b := &testkit.Bucket{}
+	b := &v1alpha1.Bucket{}
 	must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
 
 	b.SetFinalizers(nil)
@@ -315,7 +317,7 @@ func TestRenamedReservesAcrossNamespaces(t *testing.T) {
 
 	runIn(t, r, "attacker", "mine")
 
-	b := &testkit.Bucket{}
+	b := &v1alpha1.Bucket{}
 	must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
 
 	meta.SetExternalName(b, "shared")

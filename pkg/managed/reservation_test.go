@@ -131,13 +131,13 @@ func (c *shared) mustBeInnocent(t *testing.T) {
 	}
 }
 
-func called(name string) func(b *testkit.Bucket) {
-	return func(b *testkit.Bucket) { b.Name = name }
+func called(name string) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) { b.Name = name }
 }
 
 // of returns a managed resource of that name, all of which have one external name.
-func of(name string, mod ...func(b *testkit.Bucket)) *testkit.Bucket {
-	return bucket(append([]func(b *testkit.Bucket){called(name), named("shared"), uses("config")}, mod...)...)
+func of(name string, mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
+	return bucket(append([]func(b *v1alpha1.Bucket){called(name), named("shared"), uses("config")}, mod...)...)
 }
 
 func requestFor(name string) reconcile.Request {
@@ -158,10 +158,10 @@ func run(t *testing.T, r reconcile.Reconciler, names ...string) {
 	}
 }
 
-func bucketNamed(t *testing.T, a *testkit.API, name string) *testkit.Bucket {
+func bucketNamed(t *testing.T, a *testkit.API, name string) *v1alpha1.Bucket {
 	t.Helper()
 
-	b := &testkit.Bucket{}
+	b := &v1alpha1.Bucket{}
 	if err := a.Server().Get(context.Background(), requestFor(name).NamespacedName, b); err != nil && !kerrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func TestReservationHandsOver(t *testing.T) {
 
 // Two kinds share an external resource.
 func TestReservationAcrossKinds(t *testing.T) {
-	a, c := testkit.NewAPI(of("bucket"), &testkit.Database{
+	a, c := testkit.NewAPI(of("bucket"), &v1alpha1.Database{
 		ObjectMeta: metav1.ObjectMeta{Name: "database", Annotations: map[string]string{meta.AnnotationKeyExternalName: "shared"}},
 		Spec:       v1alpha1.DatabaseSpec{ClusterManagedResourceSpec: xpv2.ClusterManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll}}},
 	}), &shared{}
@@ -395,7 +395,7 @@ func TestReservationAcrossKinds(t *testing.T) {
 
 // An owner in the leases' namespace is one that the garbage collector finds.
 func TestReservationOwnedInItsNamespace(t *testing.T) {
-	a := testkit.NewAPI(of("b", func(b *testkit.Bucket) { b.Namespace = leaseNamespace }))
+	a := testkit.NewAPI(of("b", func(b *v1alpha1.Bucket) { b.Namespace = leaseNamespace }))
 	r := reserving(a, &shared{})
 
 	runIn(t, r, leaseNamespace, "b")
@@ -917,12 +917,12 @@ func TestReservationKeys(t *testing.T) {
 		"Unnamed":   {reason: "What has no name has nothing to reserve.", mg: bucket(uses("c"))},
 		"NoConfig":  {reason: "Without a provider config there is none in the key.", mg: bucket(named("n")), want: `Bucket.sample.graft.crossplane.io - "n"`},
 		"OfCluster": {reason: "A cluster's provider config is the same for all namespaces.", mg: bucket(named("n"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "n"`},
-		"OfNamespace": {reason: "A namespace's is not.", mg: bucket(named("n"), func(b *testkit.Bucket) {
+		"OfNamespace": {reason: "A namespace's is not.", mg: bucket(named("n"), func(b *v1alpha1.Bucket) {
 			b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ProviderConfig", Name: "c"}
 		}), want: `Bucket.sample.graft.crossplane.io ProviderConfig/default/c "n"`},
 		"Quoted": {reason: "No name can look like another key.", mg: bucket(named("a\" \"b"), uses("c")), want: `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`},
 		"Legacy": {reason: "A legacy provider config has no kind.", mg: func() resource.Managed {
-			d := &testkit.Database{}
+			d := &v1alpha1.Database{}
 			meta.SetExternalName(d, "n")
 			d.Spec.ProviderConfigReference = &xpv2.Reference{Name: "c"}
 
@@ -940,8 +940,8 @@ func TestReservationKeys(t *testing.T) {
 }
 
 // in puts a managed resource into another namespace.
-func in(namespace string) func(b *testkit.Bucket) {
-	return func(b *testkit.Bucket) { b.Namespace = namespace }
+func in(namespace string) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) { b.Namespace = namespace }
 }
 
 // A tenancy is an external system in which creates of one namespace fail.
@@ -1011,7 +1011,7 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 				t.Errorf("\n%s\ncreates, holders: -want, +got:\n%s", tc.reason, diff)
 			}
 
-			b := &testkit.Bucket{}
+			b := &v1alpha1.Bucket{}
 			must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b))
 
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeSynced, TypeExternalNameReserved} {
@@ -1150,40 +1150,40 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 func TestReservationBlocksNoDeletionAfterFailedCreates(t *testing.T) {
 	at := time.Now().Add(-time.Hour).UTC()
 
-	stamped := func(key string, d time.Duration) func(b *testkit.Bucket) {
+	stamped := func(key string, d time.Duration) func(b *v1alpha1.Bucket) {
 		return annotated(key, at.Add(d).Format(time.RFC3339))
 	}
 
 	cases := map[string]struct {
 		reason string
-		mods   []func(b *testkit.Bucket)
+		mods   []func(b *v1alpha1.Bucket)
 		gone   bool
 	}{
 		"NeverCreated": {reason: "There is nothing of its own.", gone: true},
 		"AllFailed": {
 			reason: "Nor is there if its creates failed.",
-			mods:   []func(b *testkit.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateFailed, time.Second)},
+			mods:   []func(b *v1alpha1.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateFailed, time.Second)},
 			gone:   true,
 		},
 		"FailedAtOnce": {
 			reason: "In the second in which they were announced, too.",
-			mods:   []func(b *testkit.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateFailed, 0)},
+			mods:   []func(b *v1alpha1.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateFailed, 0)},
 			gone:   true,
 		},
 		"Succeeded": {
 			reason: "What it created must not be forgotten.",
-			mods:   []func(b *testkit.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateSucceeded, time.Second)},
+			mods:   []func(b *v1alpha1.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateSucceeded, time.Second)},
 		},
 		"SucceededOnce": {
 			reason: "Also if a later create failed.",
-			mods: []func(b *testkit.Bucket){
+			mods: []func(b *v1alpha1.Bucket){
 				stamped(meta.AnnotationKeyExternalCreateSucceeded, 0),
 				stamped(meta.AnnotationKeyExternalCreatePending, time.Minute), stamped(meta.AnnotationKeyExternalCreateFailed, 2*time.Minute),
 			},
 		},
 		"Unknown": {
 			reason: "Nor what it may have created.",
-			mods: []func(b *testkit.Bucket){
+			mods: []func(b *v1alpha1.Bucket){
 				stamped(meta.AnnotationKeyExternalCreateFailed, 0), stamped(meta.AnnotationKeyExternalCreatePending, time.Minute),
 			},
 		},
@@ -1210,7 +1210,7 @@ func TestReservationBlocksNoDeletionAfterFailedCreates(t *testing.T) {
 func TestReservationOfNameLearnedWhileDeleting(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		mods   []func(b *testkit.Bucket)
+		mods   []func(b *v1alpha1.Bucket)
 		gone   bool
 	}{
 		"NeverCreated": {
@@ -1219,7 +1219,7 @@ func TestReservationOfNameLearnedWhileDeleting(t *testing.T) {
 		},
 		"Created": {
 			reason: "It may be what it created itself, so it stays.",
-			mods:   []func(b *testkit.Bucket){annotated(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339))},
+			mods:   []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339))},
 		},
 	}
 

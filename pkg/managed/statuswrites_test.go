@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -23,7 +25,7 @@ import (
 func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 	lateInit := func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 		o, err := exists(ctx, mg)
-		if b, ok := mg.(*testkit.Bucket); ok {
+		if b, ok := mg.(*v1alpha1.Bucket); ok {
 			b.Spec.ForProvider.Region = "eu"
 		}
 
@@ -34,9 +36,9 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		opts   func(a *testkit.API) []ReconcilerOption
-		check  func(t *testing.T, b *testkit.Bucket)
+		check  func(t *testing.T, b *v1alpha1.Bucket)
 	}{
 		"FinalizerAdded": {
 			reason: "Adding the default finalizer should not lose status.",
@@ -54,7 +56,7 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 					WithFinalizer(resource.NewAPIFinalizer(a.Client(), "custom")),
 				}
 			},
-			check: func(t *testing.T, b *testkit.Bucket) {
+			check: func(t *testing.T, b *v1alpha1.Bucket) {
 				t.Helper()
 
 				if !meta.FinalizerExists(b, "custom") {
@@ -81,7 +83,7 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 			opts: func(*testkit.API) []ReconcilerOption {
 				return []ReconcilerOption{connects(upstream.ExternalClientFns{ObserveFn: lateInit})}
 			},
-			check: func(t *testing.T, b *testkit.Bucket) {
+			check: func(t *testing.T, b *v1alpha1.Bucket) {
 				t.Helper()
 
 				if b.Spec.ForProvider.Region != "eu" {
@@ -102,7 +104,7 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 					}),
 				}
 			},
-			check: func(t *testing.T, b *testkit.Bucket) {
+			check: func(t *testing.T, b *v1alpha1.Bucket) {
 				t.Helper()
 
 				if b.Spec.ForProvider.Region != "" {
@@ -196,14 +198,14 @@ func TestStatusWrites(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		opts   []ReconcilerOption
 
 		// client returns the external client of the n-th reconcile.
 		client func(n int) upstream.ExternalClientFns
 
 		// between is done before the n-th reconcile.
-		between func(n int, b *testkit.Bucket) bool
+		between func(n int, b *v1alpha1.Bucket) bool
 		want    int
 	}{
 		"Unchanged": {
@@ -266,7 +268,7 @@ func TestStatusWrites(t *testing.T) {
 			reason: "A request to reconcile is acknowledged, though nothing else changed.",
 			object: bucket(named("id-1")),
 			client: steady,
-			between: func(n int, b *testkit.Bucket) bool {
+			between: func(n int, b *v1alpha1.Bucket) bool {
 				if n%50 != 0 {
 					return false
 				}
@@ -281,7 +283,7 @@ func TestStatusWrites(t *testing.T) {
 			reason: "That others write what is not status is no reason to write status.",
 			object: bucket(named("id-1")),
 			client: steady,
-			between: func(n int, b *testkit.Bucket) bool {
+			between: func(n int, b *v1alpha1.Bucket) bool {
 				meta.AddAnnotations(b, map[string]string{"example.org/n": fmt.Sprint(n)})
 				return true
 			},
@@ -327,30 +329,32 @@ func TestStatusWrites(t *testing.T) {
 func TestStatusIsComparedAsStored(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
-		observe func(b *testkit.Bucket, n int)
+		observe func(b *v1alpha1.Bucket, n int)
 		want    int
 	}{
 		"RawNewline": {
 			reason:  "Raw JSON with a trailing newline, as an encoder writes it.",
-			observe: func(b *testkit.Bucket, _ int) { b.Status.AtProvider.Manifest.Raw = []byte("{\"b\": 1,\"a\":[1.0]}\n") },
+			observe: func(b *v1alpha1.Bucket, _ int) { b.Status.AtProvider.Manifest.Raw = []byte("{\"b\": 1,\"a\":[1.0]}\n") },
 		},
 		"Milliseconds": {
 			reason: "A time with milliseconds, as an external API returns it.",
-			observe: func(b *testkit.Bucket, n int) {
+			observe: func(b *v1alpha1.Bucket, n int) {
 				b.Status.AtProvider.Created = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 1000*n, time.UTC)}
 			},
 		},
 		"AnotherTime": {
 			reason: "Another second is another time.",
-			observe: func(b *testkit.Bucket, n int) {
+			observe: func(b *v1alpha1.Bucket, n int) {
 				b.Status.AtProvider.Created = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, n, 0, time.UTC)}
 			},
 			want: 3,
 		},
 		"AnotherRaw": {
-			reason:  "Another value is another value.",
-			observe: func(b *testkit.Bucket, n int) { b.Status.AtProvider.Manifest.Raw = fmt.Appendf(nil, "{\"a\":%d}\n", n) },
-			want:    3,
+			reason: "Another value is another value.",
+			observe: func(b *v1alpha1.Bucket, n int) {
+				b.Status.AtProvider.Manifest.Raw = fmt.Appendf(nil, "{\"a\":%d}\n", n)
+			},
+			want: 3,
 		},
 	}
 

@@ -4,29 +4,29 @@ import (
 	"context"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
-
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 // A client of one type of managed resource is not called with another.
 func TestTypedClientOfAnotherType(t *testing.T) {
 	called := 0
-	c := &typedClient[*testkit.Bucket]{inner: TypedExternalClientFns[*testkit.Bucket]{
-		ObserveFn: func(context.Context, *testkit.Bucket) (ExternalObservation, error) {
+	c := &typedClient[*v1alpha1.Bucket]{inner: TypedExternalClientFns[*v1alpha1.Bucket]{
+		ObserveFn: func(context.Context, *v1alpha1.Bucket) (ExternalObservation, error) {
 			called++
 			return ExternalObservation{}, nil
 		},
-		CreateFn: func(context.Context, *testkit.Bucket) (ExternalCreation, error) {
+		CreateFn: func(context.Context, *v1alpha1.Bucket) (ExternalCreation, error) {
 			called++
 			return ExternalCreation{}, nil
 		},
-		UpdateFn: func(context.Context, *testkit.Bucket) (ExternalUpdate, error) {
+		UpdateFn: func(context.Context, *v1alpha1.Bucket) (ExternalUpdate, error) {
 			called++
 			return ExternalUpdate{}, nil
 		},
-		DeleteFn: func(context.Context, *testkit.Bucket) (ExternalDelete, error) {
+		DeleteFn: func(context.Context, *v1alpha1.Bucket) (ExternalDelete, error) {
 			called++
 			return ExternalDelete{}, nil
 		},
@@ -43,7 +43,7 @@ func TestTypedClientOfAnotherType(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			called = 0
 
-			if err := call(&testkit.Database{}); err == nil || called != 0 {
+			if err := call(&v1alpha1.Database{}); err == nil || called != 0 {
 				t.Errorf("%s of another type: want an error and no call, got %v and %d", name, err, called)
 			}
 
@@ -57,11 +57,11 @@ func TestTypedClientOfAnotherType(t *testing.T) {
 // A connector that returns a client and an error has not connected.
 func TestTypedConnectorFails(t *testing.T) {
 	boom := errors.New("boom")
-	client := TypedExternalClientFns[*testkit.Bucket]{}
+	client := TypedExternalClientFns[*v1alpha1.Bucket]{}
 
 	cases := map[string]struct {
 		reason string
-		client TypedExternalClient[*testkit.Bucket]
+		client TypedExternalClient[*v1alpha1.Bucket]
 		err    error
 	}{
 		"Error":          {reason: "The error is returned.", err: boom},
@@ -71,8 +71,8 @@ func TestTypedConnectorFails(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := &typedConnector[*testkit.Bucket]{inner: TypedExternalConnectDisconnectorFns[*testkit.Bucket]{
-				ConnectFn: func(context.Context, *testkit.Bucket) (TypedExternalClient[*testkit.Bucket], error) {
+			c := &typedConnector[*v1alpha1.Bucket]{inner: TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{
+				ConnectFn: func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
 					return tc.client, tc.err
 				},
 			}}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -352,9 +354,9 @@ func TestUpstream(t *testing.T) {
 		"WithExternalConnecter":                {upstream.WithExternalConnecter(&upstream.NopConnector{}), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
 		"WithExternalConnectDisconnector":      {upstream.WithExternalConnectDisconnector(nop), "WithExternalConnector"},            //nolint:staticcheck // Providers use it.
 		"WithExternalConnectDisconnecter":      {upstream.WithExternalConnectDisconnecter(nop), "WithExternalConnector"},            //nolint:staticcheck // Providers use it.
-		"WithTypedExternalConnector":           {upstream.WithTypedExternalConnector(connect[*testkit.Bucket](provider{}, nil)), "WithExternalConnector"},
-		"WithTypedExternalConnectDisconnector": {upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(connect[*testkit.Bucket](provider{}, nil))), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
-		"WithTypedExternalConnectDisconnecter": {upstream.WithTypedExternalConnectDisconnecter(upstream.NewTypedNopDisconnector(connect[*testkit.Bucket](provider{}, nil))), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
+		"WithTypedExternalConnector":           {upstream.WithTypedExternalConnector(connect[*v1alpha1.Bucket](provider{}, nil)), "WithExternalConnector"},
+		"WithTypedExternalConnectDisconnector": {upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(connect[*v1alpha1.Bucket](provider{}, nil))), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
+		"WithTypedExternalConnectDisconnecter": {upstream.WithTypedExternalConnectDisconnecter(upstream.NewTypedNopDisconnector(connect[*v1alpha1.Bucket](provider{}, nil))), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
 		"WithFinalizer":                        {upstream.WithFinalizer(resource.FinalizerFns{}), "WithFinalizer"},
 		"WithInitializers":                     {upstream.WithInitializers(), "WithInitializers"},
 		"WithCriticalAnnotationUpdater":        {upstream.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil)), "WithCriticalAnnotationUpdater"},

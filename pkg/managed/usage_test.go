@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
@@ -80,26 +82,26 @@ func refusedFor(cause metav1.CauseType) error {
 
 func terminating() error { return refusedFor(corev1.NamespaceTerminatingCause) }
 
-func uses(config string) func(b *testkit.Bucket) {
-	return func(b *testkit.Bucket) {
+func uses(config string) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) {
 		b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: config}
 	}
 }
 
 func TestUsageTrackers(t *testing.T) {
 	boom := errors.New("boom")
-	gone := []func(b *testkit.Bucket){uses("config"), deleting, finalizers(FinalizerName)}
-	alive := []func(b *testkit.Bucket){uses("config"), finalizers(FinalizerName)}
+	gone := []func(b *v1alpha1.Bucket){uses("config"), deleting, finalizers(FinalizerName)}
+	alive := []func(b *v1alpha1.Bucket){uses("config"), finalizers(FinalizerName)}
 
 	invalid := kerrors.NewInvalid(schema.GroupKind{}, "u", nil)
 	invalid.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 
 	cases := map[string]struct {
 		reason string
-		object []func(b *testkit.Bucket)
+		object []func(b *v1alpha1.Bucket)
 		// read is what the managed resource in memory differs in from the one
 		// in the API.
-		read func(b *testkit.Bucket)
+		read func(b *v1alpha1.Bucket)
 		api  usageAPI
 
 		// fails is whether the API's error is returned.
@@ -128,7 +130,7 @@ func TestUsageTrackers(t *testing.T) {
 		"Another": {
 			reason: "Nor does one because another of its name is being deleted.",
 			object: gone,
-			read:   func(b *testkit.Bucket) { b.UID = "another" },
+			read:   func(b *v1alpha1.Bucket) { b.UID = "another" },
 			api:    usageAPI{create: terminating()},
 			fails:  true,
 		},
@@ -169,7 +171,7 @@ func TestUsageTrackers(t *testing.T) {
 			a := testkit.NewAPI(bucket(tc.object...))
 			tc.api.Client = a.Client()
 
-			b := &testkit.Bucket{}
+			b := &v1alpha1.Bucket{}
 			must(t, a.Client().Get(context.Background(), request().NamespacedName, b))
 
 			if tc.read != nil {
@@ -192,7 +194,7 @@ func TestUsageTrackers(t *testing.T) {
 
 			// A legacy managed resource has no namespace. Its tracker is the
 			// same in all other respects.
-			d := &testkit.Database{
+			d := &v1alpha1.Database{
 				TypeMeta:   metav1.TypeMeta{APIVersion: testkit.DatabaseKind().GroupVersion().String(), Kind: testkit.DatabaseKind().Kind},
 				ObjectMeta: *b.ObjectMeta.DeepCopy(),
 			}
@@ -203,7 +205,7 @@ func TestUsageTrackers(t *testing.T) {
 			tc.api.Client, tc.api.creates = l.Client(), 0
 
 			if tc.read != nil {
-				d = &testkit.Database{TypeMeta: d.TypeMeta, ObjectMeta: d.ObjectMeta, Spec: d.Spec}
+				d = &v1alpha1.Database{TypeMeta: d.TypeMeta, ObjectMeta: d.ObjectMeta, Spec: d.Spec}
 				d.UID = "yet another"
 			}
 
@@ -259,7 +261,7 @@ func TestDeletionInTerminatingNamespace(t *testing.T) {
 			deletes := 0
 
 			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-				b, _ := mg.(*testkit.Bucket)
+				b, _ := mg.(*v1alpha1.Bucket)
 				if err := usage.Track(ctx, b); err != nil {
 					return nil, err
 				}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -22,15 +24,15 @@ import (
 const userUID = "the-user"
 
 // used gives a managed resource the UID by which its usage is found.
-func used(b *testkit.Bucket) {
+func used(b *v1alpha1.Bucket) {
 	b.UID = userUID
 	uses("config")(b)
 }
 
 // usageOf returns the usage of the managed resource in these tests, as trackers make
 // it.
-func usageOf(mod ...func(u *testkit.ProviderConfigUsage)) *testkit.ProviderConfigUsage {
-	u := &testkit.ProviderConfigUsage{ObjectMeta: metav1.ObjectMeta{
+func usageOf(mod ...func(u *v1alpha1.ProviderConfigUsage)) *v1alpha1.ProviderConfigUsage {
+	u := &v1alpha1.ProviderConfigUsage{ObjectMeta: metav1.ObjectMeta{
 		Namespace:       "default",
 		Name:            userUID,
 		OwnerReferences: []metav1.OwnerReference{meta.AsController(&xpv2.TypedReference{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: testkit.BucketKind().Kind, Name: "b", UID: userUID})},
@@ -46,13 +48,13 @@ func usageOf(mod ...func(u *testkit.ProviderConfigUsage)) *testkit.ProviderConfi
 }
 
 // protected makes a usage one that was protected.
-func protected(u *testkit.ProviderConfigUsage) {
+func protected(u *v1alpha1.ProviderConfigUsage) {
 	u.SetFinalizers([]string{UsageFinalizerName})
 	u.OwnerReferences[0].BlockOwnerDeletion = nil
 }
 
 // removed makes a usage one that is being deleted, and that others hold as well.
-func removed(u *testkit.ProviderConfigUsage) {
+func removed(u *v1alpha1.ProviderConfigUsage) {
 	now := metav1.Now()
 	u.SetDeletionTimestamp(&now)
 	u.SetFinalizers(append(u.GetFinalizers(), "example.org/holds"))
@@ -67,7 +69,7 @@ type usageState struct {
 func usageIn(t *testing.T, a *testkit.API) *usageState {
 	t.Helper()
 
-	u := &testkit.ProviderConfigUsage{}
+	u := &v1alpha1.ProviderConfigUsage{}
 
 	err := a.Server().Get(context.Background(), client.ObjectKey{Namespace: "default", Name: userUID}, u)
 	if kerrors.IsNotFound(err) {
@@ -91,7 +93,7 @@ func writesToUsages(a *testkit.API) int {
 
 	for _, r := range a.Requests() {
 		switch r.Object.(type) {
-		case *testkit.ProviderConfigUsage, *testkit.LegacyProviderConfigUsage:
+		case *v1alpha1.ProviderConfigUsage, *testkit.LegacyProviderConfigUsage:
 			if r.Verb != testkit.LiveGet {
 				n++
 			}
@@ -108,11 +110,11 @@ func TestUsageProtection(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		object []func(b *testkit.Bucket)
-		usage  *testkit.ProviderConfigUsage
+		object []func(b *v1alpha1.Bucket)
+		usage  *v1alpha1.ProviderConfigUsage
 		opts   []ReconcilerOption
 		// lags is whether the cache has the usage as it was before it was changed.
-		lags func(u *testkit.ProviderConfigUsage)
+		lags func(u *v1alpha1.ProviderConfigUsage)
 		fail error
 
 		want   *usageState
@@ -129,19 +131,19 @@ func TestUsageProtection(t *testing.T) {
 		},
 		"ProtectedByUpstream": {
 			reason: "One that a later version of upstream protects is left to it.",
-			usage: usageOf(func(u *testkit.ProviderConfigUsage) {
+			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
 				u.SetFinalizers([]string{upstreamUsageFinalizer})
 			}), want: &usageState{Finalizers: []string{upstreamUsageFinalizer}, Blocks: true},
 		},
 		"HalfProtected": {
 			reason: "A usage with the finalizer, whose owner reference still blocks a foreground deletion, is protected again.",
-			usage: usageOf(func(u *testkit.ProviderConfigUsage) {
+			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
 				u.SetFinalizers([]string{UsageFinalizerName})
 			}), want: held, writes: 1,
 		},
 		"OthersKeep": {
 			reason: "Finalizers and owners of others stay.",
-			usage: usageOf(func(u *testkit.ProviderConfigUsage) {
+			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
 				u.SetFinalizers([]string{"example.org/f"})
 				u.OwnerReferences = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: "s", UID: "s"}}, u.OwnerReferences...)
 			}),
@@ -149,7 +151,7 @@ func TestUsageProtection(t *testing.T) {
 		},
 		"CacheLags": {
 			reason: "A usage that was changed since it was cached is protected as it is.",
-			usage:  usageOf(), lags: func(u *testkit.ProviderConfigUsage) { u.SetLabels(map[string]string{"k": "v"}) },
+			usage:  usageOf(), lags: func(u *v1alpha1.ProviderConfigUsage) { u.SetLabels(map[string]string{"k": "v"}) },
 			want: held, writes: 2,
 		},
 		"Deleted": {
@@ -159,12 +161,12 @@ func TestUsageProtection(t *testing.T) {
 		},
 		"UserDeleted": {
 			reason: "The usage of what is being deleted is left alone: it may be on its way.",
-			object: []func(b *testkit.Bucket){deleting, finalizers(FinalizerName, "example.org/f")},
+			object: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName, "example.org/f")},
 			usage:  usageOf(), want: open,
 		},
 		"Paused": {
 			reason: "So is that of what is paused.",
-			object: []func(b *testkit.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")},
+			object: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")},
 			usage:  usageOf(), want: open,
 		},
 		"NotConnected": {
@@ -180,7 +182,7 @@ func TestUsageProtection(t *testing.T) {
 		},
 		"Another": {
 			reason: "A usage that another object controls is not written.",
-			usage:  usageOf(func(u *testkit.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }),
+			usage:  usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }),
 			want:   open, warns: true,
 		},
 		"Refused": {
@@ -191,7 +193,7 @@ func TestUsageProtection(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			objs := []client.Object{bucket(append([]func(b *testkit.Bucket){used}, tc.object...)...)}
+			objs := []client.Object{bucket(append([]func(b *v1alpha1.Bucket){used}, tc.object...)...)}
 			if tc.usage != nil {
 				objs = append(objs, tc.usage)
 			}
@@ -202,7 +204,7 @@ func TestUsageProtection(t *testing.T) {
 			if tc.lags != nil {
 				must(t, a.Freeze(ctx, tc.usage))
 
-				now := &testkit.ProviderConfigUsage{}
+				now := &v1alpha1.ProviderConfigUsage{}
 				must(t, a.Server().Get(ctx, client.ObjectKeyFromObject(tc.usage), now))
 
 				tc.lags(now)
@@ -211,7 +213,7 @@ func TestUsageProtection(t *testing.T) {
 			}
 
 			a.Before = func(_ context.Context, r testkit.Request) error {
-				if _, is := r.Object.(*testkit.ProviderConfigUsage); is && r.Verb == testkit.Patch {
+				if _, is := r.Object.(*v1alpha1.ProviderConfigUsage); is && r.Verb == testkit.Patch {
 					return tc.fail
 				}
 
@@ -252,7 +254,7 @@ func TestUsageProtection(t *testing.T) {
 // released with the finalizer of the managed resource.
 func TestLegacyUsageProtection(t *testing.T) {
 	ctx := context.Background()
-	d := &testkit.Database{ObjectMeta: metav1.ObjectMeta{Name: "d"}}
+	d := &v1alpha1.Database{ObjectMeta: metav1.ObjectMeta{Name: "d"}}
 	d.Spec.ProviderConfigReference = &xpv2.Reference{Name: "config"}
 
 	a := testkit.NewAPI(d)
@@ -262,7 +264,7 @@ func TestLegacyUsageProtection(t *testing.T) {
 	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
 		WithUsageProtection(testkit.LegacyProviderConfigUsageKind()), WithInitializers(), waits(noWait),
 		WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-			db, _ := mg.(*testkit.Database)
+			db, _ := mg.(*v1alpha1.Database)
 			c := clientOf(upstream.ExternalClientFns{
 				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 					return ExternalObservation{ResourceExists: there, ResourceUpToDate: true}, nil
@@ -312,7 +314,7 @@ func TestUsageProtectionReleases(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		usage  *testkit.ProviderConfigUsage
+		usage  *v1alpha1.ProviderConfigUsage
 		// there is whether the external resource is.
 		there bool
 		fail  error
@@ -356,7 +358,7 @@ func TestUsageProtectionReleases(t *testing.T) {
 
 			a := testkit.NewAPI(objs...)
 			a.Before = func(_ context.Context, r testkit.Request) error {
-				if _, is := r.Object.(*testkit.ProviderConfigUsage); is && r.Verb == testkit.Update {
+				if _, is := r.Object.(*v1alpha1.ProviderConfigUsage); is && r.Verb == testkit.Update {
 					return tc.fail
 				}
 
@@ -392,7 +394,7 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 
 	cases := map[string]struct {
 		reason  string
-		usage   *testkit.ProviderConfigUsage
+		usage   *v1alpha1.ProviderConfigUsage
 		tracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker
 		// failing is the read of the usage that fails.
 		failing int
@@ -407,7 +409,7 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 		},
 		"Unprotected": {
 			reason: "What isn't protected is replaced as upstream does it.",
-			usage:  usageOf(func(u *testkit.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }), tracker: NewProviderConfigUsageTracker,
+			usage:  usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }), tracker: NewProviderConfigUsageTracker,
 			want: &usageState{Blocks: true}, config: "other",
 		},
 		"Unreadable": {
@@ -442,7 +444,7 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 
 			b.SetProviderConfigReference(&xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: "other"})
 
-			err := tc.tracker(a.Client(), &testkit.ProviderConfigUsage{}).Track(context.Background(), b)
+			err := tc.tracker(a.Client(), &v1alpha1.ProviderConfigUsage{}).Track(context.Background(), b)
 			if diff := cmp.Diff(tc.err, err, cmpopts.EquateErrors()); diff != "" {
 				t.Errorf("\n%s\nTrack: -want, +got:\n%s", tc.reason, diff)
 			}

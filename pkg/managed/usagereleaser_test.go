@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
@@ -21,19 +23,19 @@ func TestUsageReleaser(t *testing.T) {
 	held := &usageState{Finalizers: []string{UsageFinalizerName, "example.org/holds"}}
 	let := &usageState{Finalizers: []string{"example.org/holds"}}
 
-	is := func(mod ...func(b *testkit.Bucket)) *testkit.Bucket {
-		return bucket(append([]func(b *testkit.Bucket){used, finalizers(FinalizerName)}, mod...)...)
+	is := func(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
+		return bucket(append([]func(b *v1alpha1.Bucket){used, finalizers(FinalizerName)}, mod...)...)
 	}
 
 	// ownedBy gives a usage another controller.
-	ownedBy := func(fn func(r *metav1.OwnerReference)) func(u *testkit.ProviderConfigUsage) {
-		return func(u *testkit.ProviderConfigUsage) { fn(&u.OwnerReferences[0]) }
+	ownedBy := func(fn func(r *metav1.OwnerReference)) func(u *v1alpha1.ProviderConfigUsage) {
+		return func(u *v1alpha1.ProviderConfigUsage) { fn(&u.OwnerReferences[0]) }
 	}
 
 	cases := map[string]struct {
 		reason string
-		user   *testkit.Bucket
-		usage  *testkit.ProviderConfigUsage
+		user   *v1alpha1.Bucket
+		usage  *v1alpha1.ProviderConfigUsage
 		opts   []UsageReleaserOption
 		// before is called with each read of the managed resource, and with what
 		// the verb is.
@@ -55,7 +57,7 @@ func TestUsageReleaser(t *testing.T) {
 		},
 		"UserAnother": {
 			reason: "One of the user's name is not the user.",
-			user:   is(func(b *testkit.Bucket) { b.UID = "another" }),
+			user:   is(func(b *v1alpha1.Bucket) { b.UID = "another" }),
 			usage:  usageOf(protected, removed), want: let,
 		},
 		"User": {
@@ -116,7 +118,7 @@ func TestUsageReleaser(t *testing.T) {
 		},
 		"NoController": {
 			reason: "A usage without a controller is released. It is created again if it is needed.",
-			user:   is(), usage: usageOf(protected, removed, func(u *testkit.ProviderConfigUsage) { u.OwnerReferences = nil }),
+			user:   is(), usage: usageOf(protected, removed, func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences = nil }),
 			want: let,
 		},
 		"NotDeleted": {
@@ -164,7 +166,7 @@ func TestUsageReleaser(t *testing.T) {
 
 			a := testkit.NewAPI(objs...)
 			a.Before = func(_ context.Context, r testkit.Request) error {
-				if _, is := r.Object.(*testkit.Bucket); is && tc.before != nil {
+				if _, is := r.Object.(*v1alpha1.Bucket); is && tc.before != nil {
 					return tc.before(a, r.Verb)
 				}
 

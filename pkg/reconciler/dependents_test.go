@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -75,7 +76,7 @@ func TestListDependents(t *testing.T) {
 			lister: reconciler.ComposedResources(), object: xr("", with(v2, []any{ref(a)}), with(legacy, "none")),
 			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}, Failed: true},
 		},
-		"Typed": {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &testkit.Bucket{}},
+		"Typed": {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &v1alpha1.Bucket{}},
 		"Claim": {
 			reason: "A claim waits for its composite, which has no namespace.",
 			lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c", with(at("spec", "resourceRef"), ref(of(composites, "", "x")))),

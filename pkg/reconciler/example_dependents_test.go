@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,14 +23,14 @@ func ExampleWithDependents() {
 
 	controls := true
 	owner := []metav1.OwnerReference{{APIVersion: testkit.DatabaseKind().GroupVersion().String(), Kind: "Database", Name: "orders", UID: "a1b2", Controller: &controls}}
-	backup := func(name string) *testkit.Bucket {
-		return &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "backups", OwnerReferences: owner, Finalizers: []string{"example.org/bucket"}}}
+	backup := func(name string) *v1alpha1.Bucket {
+		return &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "backups", OwnerReferences: owner, Finalizers: []string{"example.org/bucket"}}}
 	}
 
 	paused, other := backup("monday"), backup("tuesday")
 	meta.AddAnnotations(paused, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
 
-	orders := &testkit.Database{ObjectMeta: metav1.ObjectMeta{Name: "orders", UID: "a1b2", Finalizers: []string{metav1.FinalizerDeleteDependents}}}
+	orders := &v1alpha1.Database{ObjectMeta: metav1.ObjectMeta{Name: "orders", UID: "a1b2", Finalizers: []string{metav1.FinalizerDeleteDependents}}}
 
 	// An API server in memory.
 	api := testkit.NewAPI(orders, paused, other)

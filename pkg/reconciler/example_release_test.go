@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +22,7 @@ func ExampleRelease() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
-	orders := &testkit.Database{ObjectMeta: metav1.ObjectMeta{
+	orders := &v1alpha1.Database{ObjectMeta: metav1.ObjectMeta{
 		Name:       "orders",
 		Finalizers: []string{"finalizer.managedresource.crossplane.io", "example.org/backup"},
 	}}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -22,7 +24,7 @@ import (
 type forgetful struct{ client client.Client }
 
 func (r *forgetful) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	db := &testkit.Database{}
+	db := &v1alpha1.Database{}
 	if err := r.client.Get(ctx, req.NamespacedName, db); err != nil {
 		return reconcile.Result{}, resource.IgnoreNotFound(err)
 	}
@@ -42,14 +44,14 @@ func ExampleNew() {
 	orders := reconcile.Request{NamespacedName: types.NamespacedName{Name: "orders"}}
 
 	// An API server in memory, where the object is held by a finalizer.
-	api := testkit.NewAPI(&testkit.Database{ObjectMeta: metav1.ObjectMeta{Name: "orders", Finalizers: []string{"example.org/backup"}}})
+	api := testkit.NewAPI(&v1alpha1.Database{ObjectMeta: metav1.ObjectMeta{Name: "orders", Finalizers: []string{"example.org/backup"}}})
 
 	r := reconciler.New(api.Client(), testkit.DatabaseKind(),
 		func(c client.Client) reconcile.Reconciler { return &forgetful{client: c} },
 		reconciler.WithLiveReader(api.Live()),
 	)
 
-	db := &testkit.Database{}
+	db := &v1alpha1.Database{}
 
 	show := func() {
 		if _, err := r.Reconcile(ctx, orders); err != nil {

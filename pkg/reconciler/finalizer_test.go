@@ -5,27 +5,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 func TestGuardFinalizer(t *testing.T) {
 	now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	paused := func(v string) *testkit.Bucket {
-		return &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{meta.AnnotationKeyReconciliationPaused: v}}}
+	paused := func(v string) *v1alpha1.Bucket {
+		return &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{meta.AnnotationKeyReconciliationPaused: v}}}
 	}
 
 	cases := map[string]struct {
 		reason string
-		object *testkit.Bucket
+		object *v1alpha1.Bucket
 		want   bool
 	}{
-		"Alive":     {reason: "A finalizer should be added to what is neither paused nor being deleted.", object: &testkit.Bucket{}, want: true},
-		"Deleting":  {reason: "A finalizer should not be added to what is being deleted.", object: &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}},
+		"Alive":     {reason: "A finalizer should be added to what is neither paused nor being deleted.", object: &v1alpha1.Bucket{}, want: true},
+		"Deleting":  {reason: "A finalizer should not be added to what is being deleted.", object: &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}},
 		"Paused":    {reason: "A finalizer should not be added to what is paused.", object: paused("true")},
 		"NotPaused": {reason: "Only the value true pauses.", object: paused("false"), want: true},
 	}

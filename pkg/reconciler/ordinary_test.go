@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
@@ -23,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -295,12 +296,12 @@ func TestOrdinaryTypes(t *testing.T) {
 // An object of a type with Crossplane's methods says that it is being deleted when its
 // reconciler reads it, and the API server has that by then.
 func TestConditionedType(t *testing.T) {
-	o := &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}}
+	o := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}}
 	c := newOrdinaryServer(t, o)
 
 	r := reconciler.New(c, ordinaries, func(cl client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			read := &testkit.Bucket{}
+			read := &v1alpha1.Bucket{}
 			if err := cl.Get(ctx, req.NamespacedName, read); err != nil {
 				return reconcile.Result{}, err
 			}

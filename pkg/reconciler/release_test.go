@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
@@ -21,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -257,9 +258,9 @@ func TestRelease(t *testing.T) {
 // Objects of a Go type are released like others.
 func TestReleaseTyped(t *testing.T) {
 	r := newRegistry(thing(), ours)
-	r.scheme.AddKnownTypeWithName(claims, &testkit.Bucket{})
+	r.scheme.AddKnownTypeWithName(claims, &v1alpha1.Bucket{})
 
-	got, err := r.release(t.Context(), &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: r.target}})
+	got, err := r.release(t.Context(), &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: r.target}})
 	if diff := cmp.Diff(reconciler.Released{Gone: true}, got); diff != "" || err != nil {
 		t.Errorf("Release(...): %v, -want, +got:\n%s", err, diff)
 	}

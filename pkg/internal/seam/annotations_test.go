@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -396,7 +398,7 @@ func TestStoreAnnotations(t *testing.T) {
 			}
 
 			first := true
-			r := withSession(t, a, seam.Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error {
+			r := withSession(t, a, seam.Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *seam.Session, b *v1alpha1.Bucket) error {
 				if !first {
 					got.ran, got.seen = true, b.GetAnnotations()["k"]
 					return nil

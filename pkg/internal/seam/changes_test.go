@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 func TestCreateEnded(t *testing.T) {
@@ -54,7 +54,7 @@ func TestCreateEnded(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := &testkit.Bucket{}
+			b := &v1alpha1.Bucket{}
 			b.SetAnnotations(tc.annotations)
 
 			got := CreateEnded(b, key, now)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +23,8 @@ import (
 
 func key() types.NamespacedName { return types.NamespacedName{Namespace: "default", Name: "b"} }
 
-func newBucket() *testkit.Bucket {
-	return &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"}}
+func newBucket() *v1alpha1.Bucket {
+	return &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"}}
 }
 
 // inner is an inner reconciler.
@@ -103,7 +105,7 @@ func TestReadYourWrites(t *testing.T) {
 	}
 
 	forms := map[string]func() client.Object{
-		"Typed":        func() client.Object { return &testkit.Bucket{} },
+		"Typed":        func() client.Object { return &v1alpha1.Bucket{} },
 		"Unstructured": func() client.Object { return asUnstructured() },
 	}
 
@@ -153,19 +155,19 @@ func TestUnchangedStatus(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		do     func(ctx context.Context, t *testing.T, a *testkit.API, c client.Client, b *testkit.Bucket) error
+		do     func(ctx context.Context, t *testing.T, a *testkit.API, c client.Client, b *v1alpha1.Bucket) error
 		writes int
 		fails  bool
 	}{
 		"Unchanged": {
 			reason: "It changes nothing.",
-			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				return write(ctx, c, b)
 			},
 		},
 		"Changed": {
 			reason: "It changes something.",
-			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				b.Status.AtProvider.ID = "x"
 				return write(ctx, c, b)
 			},
@@ -173,7 +175,7 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"ChangedAndBack": {
 			reason: "The second write changes back what the first changed, the third nothing.",
-			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				t.Helper()
 
 				b.Status.AtProvider.ID = "x"
@@ -188,7 +190,7 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"ChangedInPlace": {
 			reason: "What is in memory shares nothing with what was read.",
-			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				b.Status.Conditions[0].Message = "changed in place"
 				return write(ctx, c, b)
 			},
@@ -196,7 +198,7 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"AfterUpdate": {
 			reason: "An update of the rest leaves status as it was.",
-			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				t.Helper()
 
 				b.SetLabels(map[string]string{"a": "b"})
@@ -208,7 +210,7 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"KeptThroughUpdate": {
 			reason: "What is in memory survives an update, and is written.",
-			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				t.Helper()
 
 				b.Status.AtProvider.ID = "x"
@@ -221,7 +223,7 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"KeptThroughUpdateOfNothing": {
 			reason: "What is in memory survives an update that changes nothing.",
-			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				t.Helper()
 
 				b.Status.AtProvider.ID = "x"
@@ -233,7 +235,7 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"AnotherWriter": {
 			reason: "A read that returns another writer's change doesn't confirm the object in memory.",
-			do: func(ctx context.Context, t *testing.T, a *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, t *testing.T, a *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				t.Helper()
 
 				other := newBucket()
@@ -249,7 +251,7 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"WrittenInAnotherForm": {
 			reason: "What was written in another form is not what is in memory.",
-			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				t.Helper()
 
 				u := asUnstructured()
@@ -264,7 +266,7 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"AnotherVersion": {
 			reason: "The object in memory has another resource version than the one that was confirmed.",
-			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				b.SetResourceVersion("999")
 				return write(ctx, c, b)
 			},
@@ -273,7 +275,7 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"WrittenWithOptions": {
 			reason: "A write with options is made.",
-			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *testkit.Bucket) error {
+			do: func(ctx context.Context, _ *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
 				return c.Status().Update(ctx, b, client.FieldOwner("me"))
 			},
 			writes: 1,
@@ -328,23 +330,23 @@ func TestNoStatusSubresource(t *testing.T) {
 func TestStaleReadOfNextReconcile(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		write  func(ctx context.Context, c client.Client, b *testkit.Bucket) error
+		write  func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error
 	}{
 		"StatusUpdateWithOptions": {
 			reason: "After a status update with options.",
-			write: func(ctx context.Context, c client.Client, b *testkit.Bucket) error {
+			write: func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
 				return c.Status().Update(ctx, b, client.FieldOwner("me"))
 			},
 		},
 		"StatusPatch": {
 			reason: "After a status patch.",
-			write: func(ctx context.Context, c client.Client, b *testkit.Bucket) error {
+			write: func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
 				return c.Status().Patch(ctx, b, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"x"}}}`)))
 			},
 		},
 		"UnstructuredStatusPatch": {
 			reason: "After a status patch in another form.",
-			write: func(ctx context.Context, c client.Client, b *testkit.Bucket) error {
+			write: func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
 				u := asUnstructured()
 				u.SetName(b.GetName())
 				u.SetNamespace(b.GetNamespace())

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
@@ -20,14 +22,14 @@ import (
 )
 
 // withSession returns a reconcile seam whose reconciles read the bucket and call fn.
-func withSession(t *testing.T, a *testkit.API, o seam.Options, fn func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error, p ...seam.Patch) *seam.Reconciler {
+func withSession(t *testing.T, a *testkit.API, o seam.Options, fn func(ctx context.Context, s *seam.Session, b *v1alpha1.Bucket) error, p ...seam.Patch) *seam.Reconciler {
 	t.Helper()
 
 	o.Live = a.Live()
 
 	return seam.NewReconciler(a.Client(), seam.NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			b := &testkit.Bucket{}
+			b := &v1alpha1.Bucket{}
 			if err := c.Get(ctx, key(), b); err != nil {
 				return reconcile.Result{}, err
 			}
@@ -177,7 +179,7 @@ func TestWriteConditions(t *testing.T) {
 				return tc.wait
 			}
 
-			must(t, "Reconcile", run(t, withSession(t, a, seam.Options{Wait: wait}, func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error {
+			must(t, "Reconcile", run(t, withSession(t, a, seam.Options{Wait: wait}, func(ctx context.Context, s *seam.Session, b *v1alpha1.Bucket) error {
 				err := s.WriteConditions(ctx, b, func(client.Object) []xpv2.Condition { return tc.say })
 				got.noStatus, got.err, got.gone = errors.Is(err, seam.ErrNoStatus), kerrors.ReasonForError(err), s.Gone()
 
@@ -220,7 +222,7 @@ func TestAnnounceFails(t *testing.T) {
 			}
 
 			failed := 0
-			r := withSession(t, a, seam.Options{}, func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error {
+			r := withSession(t, a, seam.Options{}, func(ctx context.Context, s *seam.Session, b *v1alpha1.Bucket) error {
 				err := s.Announce(ctx, b, func(client.Object, error) { failed++ }, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
 				if s.Unannounced() != fail {
 					t.Errorf("\n%s\nUnannounced(): want %t, got %t", tc.reason, fail, s.Unannounced())
@@ -305,7 +307,7 @@ func TestSetConditions(t *testing.T) {
 				stored.SetConditions(c.WithObservedGeneration(3))
 			}
 
-			must(t, "Reconcile", run(t, withSession(t, testkit.NewAPI(stored), seam.Options{}, func(_ context.Context, s *seam.Session, b *testkit.Bucket) error {
+			must(t, "Reconcile", run(t, withSession(t, testkit.NewAPI(stored), seam.Options{}, func(_ context.Context, s *seam.Session, b *v1alpha1.Bucket) error {
 				// Replaced in memory meanwhile.
 				b.SetConditions(at(xpv2.ReconcilePaused(), now), at(xpv2.Unavailable(), now))
 				s.SetConditions(b, tc.set)
@@ -352,7 +354,7 @@ func TestClose(t *testing.T) {
 				patches = append(patches, seam.Patch{Close: func(context.Context, *seam.Session) error { closed++; return err }})
 			}
 
-			r := withSession(t, testkit.NewAPI(newBucket()), seam.Options{}, func(context.Context, *seam.Session, *testkit.Bucket) error { return tc.inner }, patches...)
+			r := withSession(t, testkit.NewAPI(newBucket()), seam.Options{}, func(context.Context, *seam.Session, *v1alpha1.Bucket) error { return tc.inner }, patches...)
 
 			result, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key()})
 			if !errors.Is(err, tc.want) {
@@ -390,7 +392,7 @@ func TestRemoveFinalizers(t *testing.T) {
 			a := testkit.NewAPI(stored)
 			must(t, "Delete", a.Server().Delete(ctx, newBucket()))
 
-			must(t, "Reconcile", run(t, withSession(t, a, seam.Options{}, func(ctx context.Context, s *seam.Session, b *testkit.Bucket) error {
+			must(t, "Reconcile", run(t, withSession(t, a, seam.Options{}, func(ctx context.Context, s *seam.Session, b *v1alpha1.Bucket) error {
 				ok, err := s.RemoveFinalizers(ctx, b, tc.remove)
 				must(t, "RemoveFinalizers", err)
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -118,7 +120,7 @@ func TestStatusEqual(t *testing.T) {
 	k := NewKind(testkit.BucketKind(), testkit.Scheme())
 	created := func(d time.Duration) client.Object {
 		at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(d))
-		return bucket(func(b *testkit.Bucket) { b.Status.AtProvider.Created = &at })
+		return bucket(func(b *v1alpha1.Bucket) { b.Status.AtProvider.Created = &at })
 	}
 
 	cases := map[string]struct {
@@ -128,8 +130,8 @@ func TestStatusEqual(t *testing.T) {
 		want   bool
 	}{
 		"Same":         {reason: "Equal statuses are the same.", k: k, a: bucket(), b: bucket(), want: true},
-		"Other":        {reason: "Another ID is another status.", k: k, a: bucket(), b: bucket(func(b *testkit.Bucket) { b.Status.AtProvider.ID = "x" })},
-		"Metadata":     {reason: "Metadata is no status.", k: k, a: bucket(), b: bucket(func(b *testkit.Bucket) { b.Labels = map[string]string{"a": "b"} }), want: true},
+		"Other":        {reason: "Another ID is another status.", k: k, a: bucket(), b: bucket(func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "x" })},
+		"Metadata":     {reason: "Metadata is no status.", k: k, a: bucket(), b: bucket(func(b *v1alpha1.Bucket) { b.Labels = map[string]string{"a": "b"} }), want: true},
 		"Milliseconds": {reason: "Times are stored in seconds.", k: k, a: created(0), b: created(time.Millisecond), want: true},
 		"Seconds":      {reason: "Another second is another status.", k: k, a: created(0), b: created(time.Second)},
 		"NoStatus":     {reason: "Without a status there is nothing to compare.", k: NewKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"), coreScheme()), a: &corev1.ConfigMap{}, b: &corev1.ConfigMap{}},

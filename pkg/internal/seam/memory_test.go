@@ -3,9 +3,9 @@ package seam
 import (
 	"testing"
 
-	"k8s.io/apimachinery/pkg/types"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // A read is fresh only if it is known to be. Versions that can't be compared are
@@ -43,8 +43,8 @@ func TestFresh(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
-	object := func(uid types.UID, version string, annotations map[string]string) *testkit.Bucket {
-		b := &testkit.Bucket{}
+	object := func(uid types.UID, version string, annotations map[string]string) *v1alpha1.Bucket {
+		b := &v1alpha1.Bucket{}
 		b.SetName("b")
 		b.SetUID(uid)
 		b.SetResourceVersion(version)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,8 +21,8 @@ import (
 )
 
 // bucket returns the object of the sessions in these tests, changed by fn.
-func bucket(fn ...func(b *testkit.Bucket)) *testkit.Bucket {
-	b := &testkit.Bucket{ObjectMeta: metav1.ObjectMeta{
+func bucket(fn ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
+	b := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{
 		Name: "b", Namespace: "default", UID: "uid", ResourceVersion: "7",
 		Annotations: map[string]string{"k": "v"}, Finalizers: []string{"f"},
 	}}
@@ -57,7 +59,7 @@ func TestSessionTracks(t *testing.T) {
 
 		return u
 	}
-	newer := func(b *testkit.Bucket) { b.ResourceVersion = "8" }
+	newer := func(b *v1alpha1.Bucket) { b.ResourceVersion = "8" }
 
 	cases := map[string]struct {
 		reason string
@@ -68,9 +70,9 @@ func TestSessionTracks(t *testing.T) {
 	}{
 		"Same":           {reason: "The object as it was read is tracked.", s: sessionOf(bucket()), o: bucket(), tracks: true},
 		"Moved":          {reason: "Another version of the object is tracked, and has moved.", s: sessionOf(bucket()), o: bucket(newer), tracks: true, moved: true},
-		"OtherUID":       {reason: "Another object of the same name is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *testkit.Bucket) { b.UID = types.UID("other") })},
-		"OtherName":      {reason: "An object of another name is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *testkit.Bucket) { b.Name = "c" })},
-		"OtherNamespace": {reason: "An object of another namespace is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *testkit.Bucket) { b.Namespace = "kube-system" })},
+		"OtherUID":       {reason: "Another object of the same name is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *v1alpha1.Bucket) { b.UID = types.UID("other") })},
+		"OtherName":      {reason: "An object of another name is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *v1alpha1.Bucket) { b.Name = "c" })},
+		"OtherNamespace": {reason: "An object of another namespace is not tracked.", s: sessionOf(bucket()), o: bucket(newer, func(b *v1alpha1.Bucket) { b.Namespace = "kube-system" })},
 		"OtherKind":      {reason: "An object of another kind is not tracked.", s: sessionOf(other(testkit.BucketKind())), o: other(testkit.DatabaseKind())},
 		"OtherForm":      {reason: "The object in another form is not tracked.", s: sessionOf(bucket()), o: other(testkit.BucketKind())},
 		"NotRead":        {reason: "Nothing is tracked before the object was read.", s: &Session{key: client.ObjectKeyFromObject(bucket())}, o: bucket(newer)},
@@ -95,20 +97,20 @@ func TestSessionTracks(t *testing.T) {
 func TestOnlyAnnotationsDiffer(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		change func(b *testkit.Bucket)
+		change func(b *v1alpha1.Bucket)
 		want   bool
 	}{
-		"Nothing":        {reason: "An equal object differs in nothing else.", change: func(*testkit.Bucket) {}, want: true},
-		"Added":          {reason: "An annotation was added.", change: func(b *testkit.Bucket) { b.Annotations["a"] = "b" }, want: true},
-		"Changed":        {reason: "An annotation was changed.", change: func(b *testkit.Bucket) { b.Annotations["k"] = "b" }, want: true},
-		"Removed":        {reason: "Storing annotations does not remove one.", change: func(b *testkit.Bucket) { delete(b.Annotations, "k") }},
-		"Renamed":        {reason: "Storing annotations does not remove one, whatever was added.", change: func(b *testkit.Bucket) { b.Annotations = map[string]string{"a": "b"} }},
-		"Status":         {reason: "Status is written by a request of its own.", change: func(b *testkit.Bucket) { b.Status.AtProvider.ID = "x" }, want: true},
-		"Version":        {reason: "Versions are the API server's.", change: func(b *testkit.Bucket) { b.ResourceVersion = "9" }, want: true},
-		"Labels":         {reason: "Labels differ.", change: func(b *testkit.Bucket) { b.Labels = map[string]string{"a": "b"} }},
-		"Finalizers":     {reason: "Finalizers differ.", change: func(b *testkit.Bucket) { b.Finalizers = nil }},
-		"AnotherObject":  {reason: "Another object is not known.", change: func(b *testkit.Bucket) { b.UID = "other" }},
-		"AnnotationsNil": {reason: "All annotations are removed.", change: func(b *testkit.Bucket) { b.Annotations = nil }},
+		"Nothing":        {reason: "An equal object differs in nothing else.", change: func(*v1alpha1.Bucket) {}, want: true},
+		"Added":          {reason: "An annotation was added.", change: func(b *v1alpha1.Bucket) { b.Annotations["a"] = "b" }, want: true},
+		"Changed":        {reason: "An annotation was changed.", change: func(b *v1alpha1.Bucket) { b.Annotations["k"] = "b" }, want: true},
+		"Removed":        {reason: "Storing annotations does not remove one.", change: func(b *v1alpha1.Bucket) { delete(b.Annotations, "k") }},
+		"Renamed":        {reason: "Storing annotations does not remove one, whatever was added.", change: func(b *v1alpha1.Bucket) { b.Annotations = map[string]string{"a": "b"} }},
+		"Status":         {reason: "Status is written by a request of its own.", change: func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "x" }, want: true},
+		"Version":        {reason: "Versions are the API server's.", change: func(b *v1alpha1.Bucket) { b.ResourceVersion = "9" }, want: true},
+		"Labels":         {reason: "Labels differ.", change: func(b *v1alpha1.Bucket) { b.Labels = map[string]string{"a": "b"} }},
+		"Finalizers":     {reason: "Finalizers differ.", change: func(b *v1alpha1.Bucket) { b.Finalizers = nil }},
+		"AnotherObject":  {reason: "Another object is not known.", change: func(b *v1alpha1.Bucket) { b.UID = "other" }},
+		"AnnotationsNil": {reason: "All annotations are removed.", change: func(b *v1alpha1.Bucket) { b.Annotations = nil }},
 	}
 
 	for name, tc := range cases {
@@ -128,8 +130,8 @@ func TestKeepStatus(t *testing.T) {
 	boom := errors.New("boom")
 
 	// What fn decodes: the API server's answer has the stored status.
-	answer := func(version, status string) func(o *testkit.Bucket) {
-		return func(o *testkit.Bucket) { o.ResourceVersion, o.Status.AtProvider.ID = version, status }
+	answer := func(version, status string) func(o *v1alpha1.Bucket) {
+		return func(o *v1alpha1.Bucket) { o.ResourceVersion, o.Status.AtProvider.ID = version, status }
 	}
 
 	type want struct {
@@ -143,13 +145,13 @@ func TestKeepStatus(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		read   string // The version that the object in memory started from.
-		fn     func(o *testkit.Bucket)
+		fn     func(o *v1alpha1.Bucket)
 		err    error
 		want   want
 	}{
 		"NothingWritten": {
 			reason: "Without a write the status in memory stays.",
-			fn:     func(*testkit.Bucket) {},
+			fn:     func(*v1alpha1.Bucket) {},
 			want:   want{status: "memory", version: "7", label: "memory", base: "stored", exact: true},
 		},
 		"Failed": {
@@ -160,7 +162,7 @@ func TestKeepStatus(t *testing.T) {
 		},
 		"Patched": {
 			reason: "After a patch of finalizers all that is in memory stays.",
-			fn: func(o *testkit.Bucket) {
+			fn: func(o *v1alpha1.Bucket) {
 				answer("8", "stored")(o)
 				o.Finalizers, o.Labels = []string{"f", "g"}, nil
 			},
@@ -168,7 +170,7 @@ func TestKeepStatus(t *testing.T) {
 		},
 		"Updated": {
 			reason: "After an update the object is the API server's, with the status in memory.",
-			fn: func(o *testkit.Bucket) {
+			fn: func(o *v1alpha1.Bucket) {
 				answer("8", "stored")(o)
 				o.Labels, o.Annotations["initialized"] = map[string]string{"l": "server"}, "true"
 			},
@@ -190,7 +192,7 @@ func TestKeepStatus(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
-			o := bucket(func(b *testkit.Bucket) {
+			o := bucket(func(b *v1alpha1.Bucket) {
 				b.Status.AtProvider.ID, b.Labels = "memory", map[string]string{"l": "memory"}
 				if tc.read != "" {
 					b.ResourceVersion = tc.read
@@ -207,7 +209,7 @@ func TestKeepStatus(t *testing.T) {
 				return tc.err
 			})
 
-			base, _ := s.base.(*testkit.Bucket)
+			base, _ := s.base.(*v1alpha1.Bucket)
 			got := want{
 				status: o.Status.AtProvider.ID, version: o.ResourceVersion, label: o.Labels["l"],
 				base: base.Status.AtProvider.ID, exact: s.exact,

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
 const (
@@ -34,13 +35,13 @@ func serve(t *testing.T) *embedded.Server {
 	t.Helper()
 
 	scheme := runtime.NewScheme()
-	if err := errors.Join(sample.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatalf("AddToScheme(): %v", err)
 	}
 
 	s, err := embedded.New(embedded.Options{
 		Scheme: scheme,
-		CRDs:   sample.CRDs(),
+		CRDs:   v1alpha1.CRDs(),
 		Now:    func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 999, time.UTC) },
 	})
 	if err != nil {
@@ -66,12 +67,12 @@ func TestCreate(t *testing.T) {
 	s := serve(t)
 	ctx := t.Context()
 
-	bucket := &sample.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one", UID: "chosen", Generation: 7}}
+	bucket := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one", UID: "chosen", Generation: 7}}
 	bucket.Spec.ForProvider.Size = 1
 	bucket.Status.AtProvider.ID = "from the user"
 	must(t, "Create()", s.Client().Create(ctx, bucket))
 
-	want := sample.NewBucket("default", "one")
+	want := v1alpha1.NewBucket("default", "one")
 	want.UID = "00000000-0000-4000-8000-000000000001"
 	want.Generation = 1
 	want.ResourceVersion = "1"
@@ -81,17 +82,17 @@ func TestCreate(t *testing.T) {
 		t.Errorf("Create(): the server sets metadata and defaults and drops status: -want, +got:\n%s", diff)
 	}
 
-	again := sample.NewBucket("default", "one")
+	again := v1alpha1.NewBucket("default", "one")
 	if err := s.Client().Create(ctx, again); !kerrors.IsAlreadyExists(err) || again.UID != "" {
 		t.Errorf("Create() of what exists: want AlreadyExists and an untouched object, got %v and UID %q", err, again.UID)
 	}
 
-	if err := s.Client().Create(ctx, sample.NewBucket("", "one")); !kerrors.IsBadRequest(err) {
+	if err := s.Client().Create(ctx, v1alpha1.NewBucket("", "one")); !kerrors.IsBadRequest(err) {
 		t.Errorf("Create() without a namespace: want BadRequest, got %v", err)
 	}
 
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"forProvider": map[string]any{"size": int64(2)}}}}
-	u.SetGroupVersionKind(sample.GroupVersion().WithKind(sample.DatabaseKind))
+	u.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind(v1alpha1.DatabaseKind))
 	u.SetName("two")
 	must(t, "Create() unstructured", s.Client().Create(ctx, u))
 
@@ -108,11 +109,11 @@ func TestRecreated(t *testing.T) {
 	ctx := t.Context()
 	c := s.Client()
 
-	old := sample.NewDatabase("one")
+	old := v1alpha1.NewDatabase("one")
 	must(t, "Create()", c.Create(ctx, old))
 	must(t, "Delete()", c.Delete(ctx, old))
 
-	current := sample.NewDatabase("one")
+	current := v1alpha1.NewDatabase("one")
 	must(t, "Create()", c.Create(ctx, current))
 
 	if current.UID == old.UID || current.ResourceVersion == old.ResourceVersion {
@@ -147,7 +148,7 @@ type state struct {
 type writeCase struct {
 	reason   string
 	deleting bool
-	write    func(ctx context.Context, c client.Client, d *sample.Database) error
+	write    func(ctx context.Context, c client.Client, d *v1alpha1.Database) error
 	refused  func(error) bool
 	want     state
 }
@@ -166,7 +167,7 @@ func (tc writeCase) run(t *testing.T, admin, c client.Client) {
 
 	ctx := t.Context()
 
-	d := sample.NewDatabase("one")
+	d := v1alpha1.NewDatabase("one")
 	d.SetFinalizers([]string{finalizer})
 	must(t, "Create()", admin.Create(ctx, d))
 	must(t, "Status().Update()", admin.Status().Update(ctx, d))
@@ -185,7 +186,7 @@ func (tc writeCase) run(t *testing.T, admin, c client.Client) {
 		t.Errorf("\n%s\nwant it refused, got error %v", tc.reason, err)
 	}
 
-	stored := &sample.Database{}
+	stored := &v1alpha1.Database{}
 	must(t, "Get()", admin.Get(ctx, types.NamespacedName{Name: "one"}, stored))
 
 	got := state{
@@ -204,7 +205,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 	return map[string]writeCase{
 		"SpecUpdate": {
 			reason: "A new spec is a new generation.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				d.Spec.ForProvider.Size = 2
 				return c.Update(ctx, d)
 			},
@@ -212,7 +213,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		},
 		"UpdateIgnoresStatus": {
 			reason: "An update of the object doesn't change its status.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				d.Status.AtProvider.ID = "x"
 				if err := c.Update(ctx, d); err != nil || d.Status.AtProvider.ID != "" {
 					return fmt.Errorf("want the stored status in the answer, got %q and error %w", d.Status.AtProvider.ID, err)
@@ -224,7 +225,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		},
 		"StatusUpdate": {
 			reason: "An update of status changes nothing else.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				d.Spec.ForProvider.Size = 2
 				d.Status.AtProvider.ID = "x"
 
@@ -234,19 +235,19 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		},
 		"EmptyUpdate": {
 			reason: "An update that changes nothing is no new version.",
-			write:  func(ctx context.Context, c client.Client, d *sample.Database) error { return c.Update(ctx, d) },
+			write:  func(ctx context.Context, c client.Client, d *v1alpha1.Database) error { return c.Update(ctx, d) },
 			want:   state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
 		},
 		"EmptyStatusUpdate": {
 			reason: "An update of status that changes nothing is no new version.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				return c.Status().Update(ctx, d)
 			},
 			want: state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
 		},
 		"StaleUpdate": {
 			reason: "An update of an old version is refused.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				d.ResourceVersion = anotherVersion
 				return c.Update(ctx, d)
 			},
@@ -255,7 +256,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		},
 		"BlindUpdate": {
 			reason: "A custom resource can't be updated without saying which version was read.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				d.ResourceVersion = ""
 				return c.Update(ctx, d)
 			},
@@ -264,7 +265,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		},
 		"PatchOfAnotherUID": {
 			reason: "A patch that names another UID would change it, which is invalid.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				return c.Patch(ctx, d, mergePatch(`{"metadata":{"uid":"other"},"spec":{"forProvider":{"size":2}}}`))
 			},
 			refused: kerrors.IsInvalid,
@@ -272,7 +273,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		},
 		"PatchOfAnotherVersion": {
 			reason: "A patch that names another version is refused.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				return c.Patch(ctx, d, mergePatch(`{"metadata":{"resourceVersion":%q},"spec":{"forProvider":{"size":2}}}`, anotherVersion))
 			},
 			refused: kerrors.IsConflict,
@@ -280,14 +281,14 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		},
 		"StatusPatchOfAnotherUID": {
 			reason: "A server drops all but status from a patch of status, and with it the UID.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				return c.Status().Patch(ctx, d, mergePatch(`{"metadata":{"uid":"other"},"status":{"atProvider":{"id":"x"}}}`))
 			},
 			want: state{Version: true, Generation: 1, Size: 1, ID: "x", Finalizers: []string{finalizer}},
 		},
 		"StatusPatchOfAnotherVersion": {
 			reason: "The version counts for a patch of status too.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				return c.Status().Patch(ctx, d, mergePatch(`{"metadata":{"resourceVersion":%q},"status":{"atProvider":{"id":"x"}}}`, anotherVersion))
 			},
 			refused: kerrors.IsConflict,
@@ -295,7 +296,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		},
 		"JSONPatchTest": {
 			reason: "A JSON patch whose test fails is refused with a status.",
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				return c.Patch(ctx, d, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"test","path":"/metadata/finalizers/0","value":"other"},{"op":"remove","path":"/metadata/finalizers/0"}]`)))
 			},
 			refused: kerrors.IsInvalid,
@@ -304,7 +305,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		"DeletingAddFinalizer": {
 			reason:   "An update can't add a finalizer to an object that is being deleted.",
 			deleting: true,
-			write: func(ctx context.Context, c client.Client, d *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				d.SetFinalizers(append(d.GetFinalizers(), "example.org/more"))
 				return c.Update(ctx, d)
 			},
@@ -314,7 +315,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		"DeletingApplyFinalizer": {
 			reason:   "An apply can't add a finalizer to an object that is being deleted.",
 			deleting: true,
-			write: func(ctx context.Context, c client.Client, _ *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, _ *v1alpha1.Database) error {
 				return c.Apply(ctx, config(map[string]any{"metadata": map[string]any{
 					"name": "one", "finalizers": []any{finalizer, "example.org/more"},
 				}}), client.FieldOwner("test"), client.ForceOwnership)
@@ -324,7 +325,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 		},
 		"Apply": {
 			reason: "Applying a spec is a new generation.",
-			write: func(ctx context.Context, c client.Client, _ *sample.Database) error {
+			write: func(ctx context.Context, c client.Client, _ *v1alpha1.Database) error {
 				return c.Apply(ctx, config(map[string]any{
 					"metadata": map[string]any{"name": "one"},
 					"spec":     map[string]any{"forProvider": map[string]any{"size": int64(2)}},
@@ -337,7 +338,7 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 
 func config(content map[string]any) runtime.ApplyConfiguration {
 	u := &unstructured.Unstructured{Object: content}
-	u.SetGroupVersionKind(sample.GroupVersion().WithKind(sample.DatabaseKind))
+	u.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind(v1alpha1.DatabaseKind))
 
 	return client.ApplyConfigurationFromUnstructured(u)
 }
@@ -354,7 +355,7 @@ func TestApplyCreatesAndRests(t *testing.T) {
 			"spec":     map[string]any{"forProvider": map[string]any{"size": int64(2)}},
 		}), client.FieldOwner("test")))
 
-		stored := &sample.Database{}
+		stored := &v1alpha1.Database{}
 		must(t, "Get()", s.Admin().Get(ctx, types.NamespacedName{Name: "new"}, stored))
 
 		if stored.UID == "" || stored.Generation != 1 || stored.CreationTimestamp.IsZero() || stored.Spec.DeletionPolicy != xpv2.DeletionDelete {
@@ -373,13 +374,13 @@ func TestAnswersAreWhatIsStored(t *testing.T) {
 	s := serve(t)
 	ctx := t.Context()
 
-	d := sample.NewDatabase("one")
+	d := v1alpha1.NewDatabase("one")
 	must(t, "Create()", s.Client().Create(ctx, d))
 
 	d.SetConditions(xpv2.Available())
 	must(t, "Status().Update()", s.Client().Status().Update(ctx, d))
 
-	stored := &sample.Database{}
+	stored := &v1alpha1.Database{}
 	must(t, "Get()", s.Client().Get(ctx, client.ObjectKeyFromObject(d), stored))
 
 	if diff := cmp.Diff(stored, d); diff != "" {
@@ -395,7 +396,7 @@ func TestDeletion(t *testing.T) {
 	s := serve(t)
 	ctx := t.Context()
 
-	d := sample.NewDatabase("one")
+	d := v1alpha1.NewDatabase("one")
 	d.SetFinalizers([]string{finalizer})
 	must(t, "Create()", s.Client().Create(ctx, d))
 	must(t, "Delete()", s.Client().Delete(ctx, d))
@@ -418,13 +419,13 @@ func TestCounts(t *testing.T) {
 	ctx := t.Context()
 	c := s.Client()
 
-	d := sample.NewDatabase("one")
+	d := v1alpha1.NewDatabase("one")
 	must(t, "Create()", c.Create(ctx, d))
 	must(t, "Status().Update()", c.Status().Update(ctx, d))
 	must(t, "Status().Patch()", c.Status().Patch(ctx, d, mergePatch(`{}`)))
 	must(t, "Patch()", c.Patch(ctx, d, mergePatch(`{}`)))
 	must(t, "Get()", c.Get(ctx, client.ObjectKeyFromObject(d), d))
-	must(t, "List()", c.List(ctx, &sample.DatabaseList{}))
+	must(t, "List()", c.List(ctx, &v1alpha1.DatabaseList{}))
 	must(t, "Get() by the admin", s.Admin().Get(ctx, client.ObjectKeyFromObject(d), d))
 
 	want := embedded.Counts{
@@ -473,14 +474,14 @@ func TestSettle(t *testing.T) {
 					return reconcile.Result{}, nil
 				}
 
-				return reconcile.Result{}, c.Patch(ctx, sample.NewDatabase("one"), mergePatch(`{"spec":{"forProvider":{"size":%d}}}`, n+10))
+				return reconcile.Result{}, c.Patch(ctx, v1alpha1.NewDatabase("one"), mergePatch(`{"spec":{"forProvider":{"size":%d}}}`, n+10))
 			},
 			steps: 3,
 		},
 		"Gone": {
 			reason: "There is nothing to reconcile once the object is gone.",
 			reconcile: func(ctx context.Context, c client.Client, _ int) (reconcile.Result, error) {
-				return reconcile.Result{}, c.Delete(ctx, sample.NewDatabase("one"))
+				return reconcile.Result{}, c.Delete(ctx, v1alpha1.NewDatabase("one"))
 			},
 			steps: 1,
 		},
@@ -497,7 +498,7 @@ func TestSettle(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t)
-			must(t, "Create()", s.Admin().Create(t.Context(), sample.NewDatabase("one")))
+			must(t, "Create()", s.Admin().Create(t.Context(), v1alpha1.NewDatabase("one")))
 
 			n := 0
 			r := reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
@@ -505,7 +506,7 @@ func TestSettle(t *testing.T) {
 				return tc.reconcile(ctx, s.Client(), n)
 			})
 
-			trace, err := s.Settle(t.Context(), r, sample.NewDatabase("one"), 5)
+			trace, err := s.Settle(t.Context(), r, v1alpha1.NewDatabase("one"), 5)
 			if !errors.Is(err, tc.want) || len(trace) != tc.steps {
 				t.Errorf("\n%s\nSettle(): want %d steps and error %v, got %d and %v", tc.reason, tc.steps, tc.want, len(trace), err)
 			}

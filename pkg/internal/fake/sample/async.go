@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -19,10 +21,10 @@ import (
 )
 
 var (
-	_ managed.ExternalConnector               = &Async[resource.Managed]{}
-	_ managed.TypedExternalConnector[*Bucket] = &Async[*Bucket]{}
-	_ managed.TypedExternalClient[*Bucket]    = &asyncClient[*Bucket]{}
-	_ asyncstate.TypedFinder[*Bucket]         = &trackedClient[*Bucket]{}
+	_ managed.ExternalConnector                        = &Async[resource.Managed]{}
+	_ managed.TypedExternalConnector[*v1alpha1.Bucket] = &Async[*v1alpha1.Bucket]{}
+	_ managed.TypedExternalClient[*v1alpha1.Bucket]    = &asyncClient[*v1alpha1.Bucket]{}
+	_ asyncstate.TypedFinder[*v1alpha1.Bucket]         = &trackedClient[*v1alpha1.Bucket]{}
 )
 
 // TypeLastAsyncOperation is the condition that tells of the last operation's end.

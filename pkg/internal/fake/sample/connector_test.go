@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -22,8 +24,8 @@ var errBoom = errors.New("boom")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func database(uid string) *sample.Database {
-	d := sample.NewDatabase("one")
+func database(uid string) *v1alpha1.Database {
+	d := v1alpha1.NewDatabase("one")
 	d.UID = "uid"
 
 	if uid != "" {
@@ -37,9 +39,9 @@ func TestDisconnect(t *testing.T) {
 	s := serve(t)
 	inner := sample.NewSync[resource.Managed](cloud.New(cloud.Options{}))
 	c := sample.WithDisconnect(inner)
-	r := managed.NewReconciler(s.Manager(), sample.DatabaseManagedKind(), options(managed.WithExternalConnectDisconnector(c))...) //nolint:staticcheck // Providers still use it.
+	r := managed.NewReconciler(s.Manager(), v1alpha1.DatabaseManagedKind(), options(managed.WithExternalConnectDisconnector(c))...) //nolint:staticcheck // Providers still use it.
 
-	d := sample.NewDatabase("one")
+	d := v1alpha1.NewDatabase("one")
 	must(t, "Create()", s.Admin().Create(t.Context(), d))
 	embedded.Drive(t.Context(), r, request(d), 3, nil)
 
@@ -182,16 +184,16 @@ func TestCreateRequests(t *testing.T) {
 }
 
 func TestDeepCopy(t *testing.T) {
-	d := sample.NewDatabase("one")
+	d := v1alpha1.NewDatabase("one")
 	d.Spec.ForProvider.Region = "north"
 	d.Spec.WriteConnectionSecretToReference = &xpv2.SecretReference{Name: "a", Namespace: "b"}
 	d.SetConditions(xpv2.Available())
 
-	b := sample.NewBucket("default", "one")
+	b := v1alpha1.NewBucket("default", "one")
 	b.Spec.ForProvider.Region = "north"
 	b.SetConditions(xpv2.Available())
 
-	lists := []resource.ManagedList{&sample.DatabaseList{Items: []sample.Database{*d}}, &sample.BucketList{Items: []sample.Bucket{*b}}}
+	lists := []resource.ManagedList{&v1alpha1.DatabaseList{Items: []v1alpha1.Database{*d}}, &v1alpha1.BucketList{Items: []v1alpha1.Bucket{*b}}}
 
 	for _, l := range lists {
 		c, ok := l.DeepCopyObject().(resource.ManagedList)

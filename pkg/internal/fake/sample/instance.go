@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -26,15 +28,15 @@ type Instance interface {
 	resource.Managed
 
 	// GetForProvider returns what is asked for. The caller may change it.
-	GetForProvider() *Parameters
+	GetForProvider() *v1alpha1.Parameters
 
 	// GetAtProvider returns what is observed. The caller may change it.
-	GetAtProvider() *Observation
+	GetAtProvider() *v1alpha1.Observation
 }
 
 var (
-	_ Instance = &Database{}
-	_ Instance = &Bucket{}
+	_ Instance = &v1alpha1.Database{}
+	_ Instance = &v1alpha1.Bucket{}
 )
 
 func instance(mg resource.Managed) (Instance, error) {
@@ -78,17 +80,17 @@ func (s settings) createRequest(i Instance) cloud.CreateRequest {
 }
 
 func kindOf(i Instance) string {
-	if _, ok := i.(*Database); ok {
-		return DatabaseKind
+	if _, ok := i.(*v1alpha1.Database); ok {
+		return v1alpha1.DatabaseKind
 	}
 
-	return BucketKind
+	return v1alpha1.BucketKind
 }
 
 // observed writes what the cloud says into the managed resource. The caller adds
 // to the observation what it knows.
 func observed(i Instance, r cloud.Resource) managed.ExternalObservation {
-	*i.GetAtProvider() = Observation{ID: r.ID, Endpoint: r.Endpoint, State: string(r.State)}
+	*i.GetAtProvider() = v1alpha1.Observation{ID: r.ID, Endpoint: r.Endpoint, State: string(r.State)}
 
 	switch r.State {
 	case cloud.StateCreating:

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -19,10 +21,10 @@ import (
 const lookAgain = 100 * time.Millisecond
 
 var (
-	_ managed.ExternalConnector               = &Lasting[resource.Managed]{}
-	_ managed.TypedExternalConnector[*Bucket] = &Lasting[*Bucket]{}
-	_ managed.TypedExternalClient[*Bucket]    = &lastingClient[*Bucket]{}
-	_ asyncstate.TypedFinder[*Bucket]         = &findingClient[*Bucket]{}
+	_ managed.ExternalConnector                        = &Lasting[resource.Managed]{}
+	_ managed.TypedExternalConnector[*v1alpha1.Bucket] = &Lasting[*v1alpha1.Bucket]{}
+	_ managed.TypedExternalClient[*v1alpha1.Bucket]    = &lastingClient[*v1alpha1.Bucket]{}
+	_ asyncstate.TypedFinder[*v1alpha1.Bucket]         = &findingClient[*v1alpha1.Bucket]{}
 )
 
 // A Lasting connector makes clients whose Create returns when the resource is ready,

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/google/go-cmp/cmp"
@@ -99,7 +101,7 @@ func TestFind(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			world := cloud.New(cloud.Options{IDPrefixes: map[string]string{sample.DatabaseKind: "db"}})
+			world := cloud.New(cloud.Options{IDPrefixes: map[string]string{v1alpha1.DatabaseKind: "db"}})
 			session := world.Session("")
 			d := database("")
 
@@ -107,7 +109,7 @@ func TestFind(t *testing.T) {
 			must(t, "Create()", err)
 
 			for range tc.make {
-				_, err := session.Create(t.Context(), cloud.CreateRequest{Kind: sample.DatabaseKind, Owner: string(d.GetUID())})
+				_, err := session.Create(t.Context(), cloud.CreateRequest{Kind: v1alpha1.DatabaseKind, Owner: string(d.GetUID())})
 				must(t, "Create()", err)
 			}
 

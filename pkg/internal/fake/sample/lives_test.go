@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -34,18 +36,18 @@ func options(o ...managed.ReconcilerOption) []managed.ReconcilerOption {
 }
 
 func databases(s *embedded.Server, c managed.ExternalConnector, o ...managed.ReconcilerOption) reconcile.Reconciler {
-	return managed.NewReconciler(s.Manager(), sample.DatabaseManagedKind(), options(append(o, managed.WithExternalConnector(c))...)...)
+	return managed.NewReconciler(s.Manager(), v1alpha1.DatabaseManagedKind(), options(append(o, managed.WithExternalConnector(c))...)...)
 }
 
 func serve(t *testing.T) *embedded.Server {
 	t.Helper()
 
 	scheme := runtime.NewScheme()
-	if err := errors.Join(sample.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatalf("AddToScheme(): %v", err)
 	}
 
-	s, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: sample.CRDs()})
+	s, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: v1alpha1.CRDs()})
 	if err != nil {
 		t.Fatalf("embedded.New(): %v", err)
 	}
@@ -102,7 +104,7 @@ func TestLives(t *testing.T) {
 	}
 
 	nothing := func(context.Context) error { return nil }
-	bucketKind := sample.BucketManagedKind()
+	bucketKind := v1alpha1.BucketManagedKind()
 
 	cases := map[string]struct {
 		reason string
@@ -111,7 +113,7 @@ func TestLives(t *testing.T) {
 	}{
 		"Sync": {
 			reason: "A legacy resource with an untyped synchronous connector.",
-			mg:     sample.NewDatabase("one"),
+			mg:     v1alpha1.NewDatabase("one"),
 			start: func(s *embedded.Server, world *cloud.Cloud) process {
 				c := sample.NewSync[resource.Managed](world)
 				return process{r: databases(s, c), finish: nothing, calls: &c.Calls}
@@ -119,7 +121,7 @@ func TestLives(t *testing.T) {
 		},
 		"SyncNameAsExternalName": {
 			reason: "The name that upstream's default initializer sets gives way to the cloud's.",
-			mg:     sample.NewDatabase("one"),
+			mg:     v1alpha1.NewDatabase("one"),
 			start: func(s *embedded.Server, world *cloud.Cloud) process {
 				c := sample.NewSync[resource.Managed](world)
 				return process{
@@ -131,9 +133,9 @@ func TestLives(t *testing.T) {
 		},
 		"SyncTyped": {
 			reason: "A modern resource with a typed synchronous connector.",
-			mg:     sample.NewBucket("default", "one"),
+			mg:     v1alpha1.NewBucket("default", "one"),
 			start: func(s *embedded.Server, world *cloud.Cloud) process {
-				c := sample.NewSync[*sample.Bucket](world)
+				c := sample.NewSync[*v1alpha1.Bucket](world)
 				return process{
 					r:      managed.NewReconciler(s.Manager(), bucketKind, options(managed.WithTypedExternalConnector(c))...),
 					finish: nothing,
@@ -143,7 +145,7 @@ func TestLives(t *testing.T) {
 		},
 		"Async": {
 			reason: "A legacy resource with an untyped asynchronous connector.",
-			mg:     sample.NewDatabase("one"),
+			mg:     v1alpha1.NewDatabase("one"),
 			start: func(s *embedded.Server, world *cloud.Cloud) process {
 				c := sample.NewAsync[resource.Managed](world)
 				return process{r: databases(s, c), finish: c.Finish, calls: &c.Calls}
@@ -151,9 +153,9 @@ func TestLives(t *testing.T) {
 		},
 		"AsyncTypedBackground": {
 			reason: "A modern resource with a typed asynchronous connector whose operations run in goroutines.",
-			mg:     sample.NewBucket("default", "one"),
+			mg:     v1alpha1.NewBucket("default", "one"),
 			start: func(s *embedded.Server, world *cloud.Cloud) process {
-				c := sample.NewAsync[*sample.Bucket](world, sample.WithBackground())
+				c := sample.NewAsync[*v1alpha1.Bucket](world, sample.WithBackground())
 				return process{
 					r:      managed.NewReconciler(s.Manager(), bucketKind, options(managed.WithTypedExternalConnector(c))...),
 					finish: func(context.Context) error { c.Wait(); return nil },
@@ -197,7 +199,7 @@ func TestLives(t *testing.T) {
 			got = read(t, s, tc.mg)
 			id := world.Inventory()[0].ID
 
-			want := sample.Observation{ID: id, Endpoint: id + ".cloud.example.org", State: "available"}
+			want := v1alpha1.Observation{ID: id, Endpoint: id + ".cloud.example.org", State: "available"}
 			if diff := cmp.Diff(want, *got.GetAtProvider()); diff != "" || ready(got) != "True/Available" || meta.GetExternalName(got) != id {
 				t.Errorf("\n%s\navailable: got %s, external name %q, -want, +got:\n%s", tc.reason, ready(got), meta.GetExternalName(got), diff)
 			}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -33,8 +35,8 @@ func (s settings) login(ctx context.Context, mg resource.Managed) (string, error
 
 	ref := b.GetProviderConfigReference()
 
-	if ref.Kind == ClusterProviderConfigKind {
-		pc := &ClusterProviderConfig{}
+	if ref.Kind == v1alpha1.ClusterProviderConfigKind {
+		pc := &v1alpha1.ClusterProviderConfig{}
 		if err := s.configs.Get(ctx, client.ObjectKey{Name: ref.Name}, pc); err != nil {
 			return "", fmt.Errorf("cannot get the cluster provider config: %w", err)
 		}
@@ -42,7 +44,7 @@ func (s settings) login(ctx context.Context, mg resource.Managed) (string, error
 		return pc.Spec.Token, nil
 	}
 
-	pc := &ProviderConfig{}
+	pc := &v1alpha1.ProviderConfig{}
 	if err := s.configs.Get(ctx, client.ObjectKey{Namespace: b.GetNamespace(), Name: ref.Name}, pc); err != nil {
 		return "", fmt.Errorf("cannot get the provider config: %w", err)
 	}

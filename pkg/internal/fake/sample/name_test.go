@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -56,7 +58,7 @@ func TestNameIsKept(t *testing.T) {
 			t.Run(fmt.Sprint(shape.name, policies), func(t *testing.T) {
 				s, world := serve(t), cloud.New(cloud.Options{})
 
-				d := sample.NewDatabase("one")
+				d := v1alpha1.NewDatabase("one")
 				d.SetManagementPolicies(policies)
 				must(t, "Create()", s.Admin().Create(t.Context(), d))
 
@@ -99,7 +101,7 @@ func TestNameIsKept(t *testing.T) {
 
 // rest reconciles an object until there is nothing left to do. Errors on the way
 // are conflicts with what is stored in the background.
-func rest(t *testing.T, s *embedded.Server, r reconcile.Reconciler, d *sample.Database) {
+func rest(t *testing.T, s *embedded.Server, r reconcile.Reconciler, d *v1alpha1.Database) {
 	t.Helper()
 
 	_, err := s.Settle(t.Context(), r, d, 50)
@@ -115,7 +117,7 @@ func upstreamProcess(_ *testing.T, s *embedded.Server, world *cloud.Cloud) (reco
 func unchangedProcess(_ *testing.T, s *embedded.Server, world *cloud.Cloud) (reconcile.Reconciler, *sample.Async[resource.Managed]) {
 	c := sample.NewAsync[resource.Managed](world)
 
-	return graft.NewReconciler(s.Manager(), sample.DatabaseManagedKind(), graftOptions(graft.WithExternalConnector(c))...), c
+	return graft.NewReconciler(s.Manager(), v1alpha1.DatabaseManagedKind(), graftOptions(graft.WithExternalConnector(c))...), c
 }
 
 func trackedProcess(t *testing.T, s *embedded.Server, world *cloud.Cloud) (reconcile.Reconciler, *sample.Async[resource.Managed]) {
@@ -130,7 +132,7 @@ func trackedProcess(t *testing.T, s *embedded.Server, world *cloud.Cloud) (recon
 
 	c := sample.NewAsync[resource.Managed](world, sample.WithOperations(tracker))
 
-	return graft.NewReconciler(s.Manager(), sample.DatabaseManagedKind(), graftOptions(graft.WithExternalConnector(c), graft.WithAsync(tracker))...), c
+	return graft.NewReconciler(s.Manager(), v1alpha1.DatabaseManagedKind(), graftOptions(graft.WithExternalConnector(c), graft.WithAsync(tracker))...), c
 }
 
 func graftOptions(o ...graft.ReconcilerOption) []graft.ReconcilerOption {

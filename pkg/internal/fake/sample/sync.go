@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -14,10 +16,10 @@ import (
 )
 
 var (
-	_ managed.ExternalConnector               = &Sync[resource.Managed]{}
-	_ managed.TypedExternalConnector[*Bucket] = &Sync[*Bucket]{}
-	_ managed.ExternalConnectDisconnector     = &ConnectDisconnector[resource.Managed]{}
-	_ managed.TypedExternalClient[*Bucket]    = &syncClient[*Bucket]{}
+	_ managed.ExternalConnector                        = &Sync[resource.Managed]{}
+	_ managed.TypedExternalConnector[*v1alpha1.Bucket] = &Sync[*v1alpha1.Bucket]{}
+	_ managed.ExternalConnectDisconnector              = &ConnectDisconnector[resource.Managed]{}
+	_ managed.TypedExternalClient[*v1alpha1.Bucket]    = &syncClient[*v1alpha1.Bucket]{}
 )
 
 // A Sync connector makes clients that do everything while they are called: Create

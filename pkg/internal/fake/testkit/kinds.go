@@ -8,15 +8,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// The kinds of the sample provider.
-type (
-	Bucket              = v1alpha1.Bucket
-	BucketSpec          = v1alpha1.BucketSpec
-	BucketList          = v1alpha1.BucketList
-	Database            = v1alpha1.Database
-	ProviderConfigUsage = v1alpha1.ProviderConfigUsage
-)
-
 // BucketKind is the kind of a Bucket.
 func BucketKind() schema.GroupVersionKind { return kind(v1alpha1.BucketKind) }
 
