@@ -2,7 +2,7 @@
 .DELETE_ON_ERROR:
 
 # The modules whose code is ours. The others under hack/ only pin programs.
-MODULES := . hack hack/adopt
+MODULES := . hack hack/adopt hack/tutorial/alerts docs/examples/provider
 
 # The race detector needs a C compiler. Without one tests still run.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -47,7 +47,11 @@ test: race ## Run the unit tests of all modules
 
 .PHONY: integration
 integration: race controlplane ## Run the tests that need a real control plane (built once, about ten minutes)
-	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration ./demo ./tutorial ./internal/controlplane/...
+	cd hack && go test $(RACE) -tags integration -count=1 -p 1 -timeout 30m ./integration ./demo ./internal/controlplane/...
+
+.PHONY: tutorial
+tutorial: race controlplane ## Run the commands of docs/tutorial.md on a real control plane (needs kubectl)
+	cd hack && go test $(RACE) -tags integration -count=1 -timeout 15m -v ./tutorial
 
 .PHONY: churn
 churn: race controlplane ## Let kinds come and go on a real API server for minutes (GRAFT_WATCH_CHURN=2m)

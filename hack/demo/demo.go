@@ -166,7 +166,7 @@ func failed(rs []result) (n int) {
 func (p printer) overview(upstream, where string, rs []result) {
 	const nameWidth, cell = 35, (width - indent - 35 - 2*gap) / 2
 
-	p.text("", "What goes wrong with "+upstream+", and with Graft. On "+where+".")
+	p.text("What goes wrong with " + upstream + ", and with Graft. On " + where + ".")
 	fmt.Fprintln(p.w)
 	p.line(p.style.paint(bold, strings.TrimRight(pad("story", nameWidth)+strings.Repeat(" ", gap+markWidth+1)+pad("upstream", cell)+strings.Repeat(" ", gap)+"Graft", " ")))
 	p.line(p.style.paint(faint, p.style.rule(width-indent)))
@@ -192,7 +192,7 @@ func (p printer) overview(upstream, where string, rs []result) {
 	fmt.Fprintln(p.w)
 
 	if len(shapes) > 0 {
-		p.text("", "* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its shape. "+strings.Join(shapes, ", ")+".")
+		p.text("* Not upstream's own code, which is internal to Crossplane or to clusterctl, but code of its shape. " + strings.Join(shapes, ", ") + ".")
 		fmt.Fprintln(p.w)
 	}
 }
@@ -221,7 +221,7 @@ func good(t telling) bool {
 // detail prints a story: what a user sees, and what was found.
 func (p printer) detail(r result) {
 	p.line(p.style.paint(bold, r.Name))
-	p.text("", r.About)
+	p.text(r.About)
 	fmt.Fprintln(p.w)
 
 	for _, t := range []telling{r.Upstream, r.Graft} {

@@ -117,7 +117,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, sd 
 		}
 	default:
 		out.overview(sd.upstream.title, where, rs)
-		out.text("", "See one: make demo STORY="+rs[0].Name)
+		out.text("See one: make demo STORY=" + rs[0].Name)
 		fmt.Fprintln(stdout)
 	}
 

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -103,7 +102,7 @@ func tellFinalizerRace(ctx context.Context, s *scene) ([]finding, error) {
 
 		return s.side.release(ctx, s.audited(c), now, []string{providerFinalizer, auditFinalizer})
 	})
-	if err = errors.Join(err, s.audit(ctx)); err != nil {
+	if err := errors.Join(err, s.audit(ctx)); err != nil {
 		return nil, err
 	}
 

@@ -23,9 +23,9 @@ type printer struct {
 }
 
 // text prints a paragraph.
-func (p printer) text(how, text string) {
+func (p printer) text(text string) {
 	for _, line := range wrap(text, width-indent) {
-		p.line(p.style.paint(how, line))
+		p.line(line)
 	}
 }
 

@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 // plane is the control plane that all tests share.

@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 // Upstream needs no permission to patch, so a provider may have none. A managed

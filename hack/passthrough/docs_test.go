@@ -100,7 +100,7 @@ func TestCommandsRunTests(t *testing.T) {
 
 		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
 			run := selects.FindStringSubmatch(m[0])
-			if run == nil || run[1] == "'^$'" {
+			if len(run) < 2 || run[1] == "'^$'" {
 				continue
 			}
 

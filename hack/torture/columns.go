@@ -2,9 +2,8 @@ package main
 
 import (
 	"cmp"
+	"slices"
 	"time"
-
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	graft "github.com/crossplane-graft/graft/pkg/managed"
 )
 
@@ -174,7 +174,7 @@ func newUpstream(p *process, k clientKind, c upstream.ExternalConnector) reconci
 
 // newGraft does the same with Graft.
 func newGraft(p *process, k clientKind, c graft.ExternalConnector, more ...graft.ReconcilerOption) reconcile.Reconciler {
-	o := append(more, graft.Upstream(settings(p, k)...), graft.WithExternalConnector(c), graft.WithInitializers(initializers(p, k)...))
+	o := append(slices.Clone(more), graft.Upstream(settings(p, k)...), graft.WithExternalConnector(c), graft.WithInitializers(initializers(p, k)...))
 
 	return graft.NewReconciler(p.manager, v1alpha1.DatabaseManagedKind(), o...)
 }

@@ -25,7 +25,7 @@ type block struct{ language, text string }
 func blocks(t *testing.T) []block {
 	t.Helper()
 
-	fence := regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+	fence := regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)\n```$")
 
 	var out []block
 	for _, m := range fence.FindAllStringSubmatch(read(t, tutorial), -1) {
@@ -86,7 +86,7 @@ func TestCopy(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
-	imports := regexp.MustCompile(`"(github.com/crossplane-graft/[^"]*)"`)
+	imports := regexp.MustCompile(`"(github\.com/crossplane-graft/[^"]*)"`)
 	public := []string{"github.com/crossplane-graft/graft/pkg/asyncstate", "github.com/crossplane-graft/graft/pkg/managed"}
 
 	for _, f := range []string{"main.go", "client.go", "cloud.go", "database.go"} {

@@ -4,9 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
@@ -23,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 

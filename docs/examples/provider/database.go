@@ -8,8 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// kind is the managed resource's. deploy/crd.yaml defines it.
-var kind = schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Database"}
+// kind returns the managed resource's. deploy/crd.yaml defines it.
+func kind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Database"}
+}
 
 var _ resource.ModernManaged = &Database{}
 
@@ -41,8 +43,8 @@ type DatabaseList struct {
 }
 
 func addToScheme(s *runtime.Scheme) {
-	s.AddKnownTypes(kind.GroupVersion(), &Database{}, &DatabaseList{})
-	metav1.AddToGroupVersion(s, kind.GroupVersion())
+	s.AddKnownTypes(kind().GroupVersion(), &Database{}, &DatabaseList{})
+	metav1.AddToGroupVersion(s, kind().GroupVersion())
 }
 
 func (d *Database) GetCondition(t xpv2.ConditionType) xpv2.Condition { return d.Status.GetCondition(t) }

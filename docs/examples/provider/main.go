@@ -99,7 +99,7 @@ func setup(m ctrl.Manager, c *cloud) error {
 		asyncstate.WithMetrics(metrics),
 		asyncstate.WithTimeout(10*time.Minute))
 
-	r := managed.NewReconciler(m, resource.ManagedKind(kind),
+	r := managed.NewReconciler(m, resource.ManagedKind(kind()),
 		managed.WithLogger(log),
 		managed.WithRecorder(recorder),
 		managed.WithPollInterval(time.Minute),

@@ -3,9 +3,9 @@ package seam
 import (
 	"testing"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 // A read is fresh only if it is known to be. Versions that can't be compared are

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
-
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -22,6 +20,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 // options of a controller as a provider of upjet's shape sets them up for resources
