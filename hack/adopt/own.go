@@ -41,7 +41,7 @@ func (p *planner) ownNames(f treeFile, g *goFile) {
 		case name == "Upstream":
 			p.report.leave(f.path, g.line(n), qualifier+name+" isn't in crossplane-runtime; pass its arguments as they are")
 		case name == "WithUsageProtection":
-			p.report.leave(f.path, g.line(n), "usages keep the finalizer that "+qualifier+name+" gave them; run the provider with "+qualifier+"ReleaseAll before you go back")
+			p.report.leave(f.path, g.line(n), "usages keep the finalizer that "+qualifier+name+" gave them; run the provider with "+qualifier+"WithReleaseAll before you go back")
 		default:
 			p.report.leave(f.path, g.line(n), qualifier+name+" is Graft's own, crossplane-runtime has no such name: take it out")
 		}

@@ -23,7 +23,7 @@ func TestRevertReportsWhatUpstreamLacks(t *testing.T) {
 		"UsageProtection": {
 			reason: "No compiler knows of the finalizers in the cluster.",
 			src:    header + "var o = managed.WithUsageProtection()\n",
-			want:   []string{"a.go:5  usages keep the finalizer that managed.WithUsageProtection gave them; run the provider with managed.ReleaseAll before you go back"},
+			want:   []string{"a.go:5  usages keep the finalizer that managed.WithUsageProtection gave them; run the provider with managed.WithReleaseAll before you go back"},
 		},
 		"Options": {
 			reason: "Each of Graft's own options is named, also where one is used as a value.",

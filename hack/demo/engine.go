@@ -33,7 +33,7 @@ type engine interface {
 
 	// Start a controller. Its watches are collected, if used is given: those of
 	// kinds that it doesn't return.
-	Start(name string, r reconcile.Reconciler, used watch.TrackerFunc) error
+	Start(name string, r reconcile.Reconciler, used watch.DependenciesFn) error
 
 	// Watch a kind from now on.
 	Watch(ctx context.Context, name string, t watch.WatchType, k schema.GroupVersionKind) error
@@ -88,7 +88,7 @@ func (p prompt) GarbageCollectWatches(ctx context.Context, _ time.Duration) {
 	p.GarbageCollector.GarbageCollectWatches(ctx, collectEvery)
 }
 
-func (e *graftEngine) Start(name string, r reconcile.Reconciler, used watch.TrackerFunc) error {
+func (e *graftEngine) Start(name string, r reconcile.Reconciler, used watch.DependenciesFn) error {
 	opts := []watch.ControllerOption{watch.WithRuntimeOptions(controller.Options{Reconciler: r})}
 	if used != nil {
 		opts = append(opts, watch.WithWatchGarbageCollector(prompt{watch.NewGarbageCollector(name, e.engine, used, []watch.WatchType{watch.WatchTypeDependency})}))
@@ -166,7 +166,7 @@ type baselineController struct {
 	watches map[schema.GroupVersionKind]*baselineWatch
 }
 
-func (e *baselineEngine) Start(name string, r reconcile.Reconciler, used watch.TrackerFunc) error {
+func (e *baselineEngine) Start(name string, r reconcile.Reconciler, used watch.DependenciesFn) error {
 	c, err := controller.NewUnmanaged(name, controller.Options{Reconciler: r, SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)})
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (e *baselineEngine) Start(name string, r reconcile.Reconciler, used watch.T
 	return nil
 }
 
-func (c *baselineController) collect(ctx context.Context, used watch.TrackerFunc) {
+func (c *baselineController) collect(ctx context.Context, used watch.DependenciesFn) {
 	t := time.NewTicker(collectEvery)
 	defer t.Stop()
 

@@ -199,7 +199,7 @@ func (p *platform) compositor(of, composed string) *compositor {
 
 func (c *compositor) name() string { return "composite/" + c.of.Kind + "." + c.group }
 
-func (c *compositor) start(ctx context.Context, used watch.TrackerFunc) error {
+func (c *compositor) start(ctx context.Context, used watch.DependenciesFn) error {
 	if err := c.Start(c.name(), c, used); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestInterruptedCreate(t *testing.T) {
 			find = managed.FindWithTypedConnector(sample.NewLasting[*v1alpha1.Bucket](world))
 		}
 
-		return newGraft(m, of, s, managed.WithCreateResolver(find, managed.ResolveAfter(2*time.Second)))
+		return newGraft(m, of, s, managed.WithCreateResolver(find, managed.WithResolveAfter(2*time.Second)))
 	}}
 	interrupted := func(mg sample.Instance) {
 		meta.SetExternalCreatePending(mg, time.Now().Add(-time.Hour))

@@ -30,7 +30,7 @@ type order func(ctx context.Context, c client.Client, o client.Object, p metav1.
 
 // deleteFirst is Graft's.
 func deleteFirst(ctx context.Context, c client.Client, o client.Object, p metav1.DeletionPropagation) ([]string, error) {
-	out, err := reconciler.Release(ctx, c, o, []string{managedFinalizer}, reconciler.ReleaseWithPropagation(p))
+	out, err := reconciler.Release(ctx, c, o, []string{managedFinalizer}, reconciler.WithPropagation(p))
 	if err == nil && !out.Gone && len(out.Holding) == 0 {
 		err = errors.New("it is neither gone nor held by anything")
 	}

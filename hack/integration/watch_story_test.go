@@ -190,7 +190,7 @@ func TestWatchCollectedAlive(t *testing.T) {
 
 	asked := make(chan struct{})
 
-	tracker := watch.TrackerFunc(func(ctx context.Context) ([]schema.GroupVersionKind, error) {
+	tracker := watch.DependenciesFn(func(ctx context.Context) ([]schema.GroupVersionKind, error) {
 		select {
 		case asked <- struct{}{}:
 		case <-ctx.Done():

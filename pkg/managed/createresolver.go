@@ -42,7 +42,7 @@ const (
 //     that wasn't just metadata.name, an event names both.
 //   - If there surely is none, external-create-failed is stored, and the reconcile
 //     continues, which is to create. This result of f is used only when the
-//     process that began the create can no longer be running it (ResolveAfter);
+//     process that began the create can no longer be running it (WithResolveAfter);
 //     until then the managed resource waits.
 //   - If f does not know, or fails, upstream's refusal stands, and nothing is ever
 //     created. f is asked again with growing delays of up to five minutes.
@@ -114,18 +114,18 @@ type CreateResolverOption func(*createResolverOptions)
 
 type createResolverOptions struct{ after time.Duration }
 
-// ResolveAfter sets how long after it began a create may still be in progress, so that
+// WithResolveAfter sets how long after it began a create may still be in progress, so that
 // finding nothing proves nothing. The default is what a reconcile may take
 // (WithTimeout, by default one minute) and a minute more: two minutes. A shorter
 // one risks a second external resource whenever the process that began the create is
 // still running. Take a longer one for external systems that work on a request for
 // longer, and for clients that don't heed the end of their context.
 //
-// ResolveAfter panics if d is less than a second, in which upstream can't tell one
+// WithResolveAfter panics if d is less than a second, in which upstream can't tell one
 // create from the next.
-func ResolveAfter(d time.Duration) CreateResolverOption {
+func WithResolveAfter(d time.Duration) CreateResolverOption {
 	if d < minResolveAfter {
-		panic(errors.Errorf("managed.ResolveAfter was given %s: pass how long a create may be in progress, a second or more", d))
+		panic(errors.Errorf("managed.WithResolveAfter was given %s: pass how long a create may be in progress, a second or more", d))
 	}
 
 	return func(o *createResolverOptions) { o.after = d }

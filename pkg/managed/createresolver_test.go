@@ -196,7 +196,7 @@ func TestCreateResolver(t *testing.T) {
 			object: bucket(interruptedBucket(time.Second)),
 			finder: &seeker{finding: asyncstate.Absent()},
 			absent: true,
-			how:    []CreateResolverOption{ResolveAfter(time.Second)},
+			how:    []CreateResolverOption{WithResolveAfter(time.Second)},
 			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:04:04Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
 		},
 		"Unknown": {

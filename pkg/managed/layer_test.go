@@ -192,7 +192,7 @@ func TestLayerAlone(t *testing.T) {
 		},
 		"PreCreate": {
 			reason: "What exists by now is not created.",
-			layer:  with(slotPreCreate, WithPreCreateObserve(AdoptExisting())),
+			layer:  with(slotPreCreate, WithPreCreateObserve(WithAdoption())),
 			object: bucket(),
 			inner:  calls{observe: present, create: func(*call) (creation, error) { return creation{}, boom }},
 			do:     func(ctx context.Context, e external, c *call) (any, error) { return e.Create(ctx, c) },

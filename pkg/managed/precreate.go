@@ -27,7 +27,7 @@ const AnnotationKeyCreateRefused = "graft.crossplane.io/create-refused"
 // undo each other's changes, and the first of them that is deleted takes it from
 // the other. The managed resource then says in its Synced condition what to do,
 // is marked with AnnotationKeyCreateRefused, and is deleted without touching the
-// external resource. With AdoptExisting it manages what it found.
+// external resource. With WithAdoption it manages what it found.
 //
 // The window in which another may come first gets as short as a call of Observe.
 // To close it among managed resources of this control plane, use
@@ -55,10 +55,10 @@ type PreCreateObserveOption func(*preCreateOptions)
 
 type preCreateOptions struct{ adopt bool }
 
-// AdoptExisting lets a managed resource have the external resource that appeared
+// WithAdoption lets a managed resource have the external resource that appeared
 // right before it was created, as if it had been created. It is for external
 // systems in which nothing else can create a resource of that name.
-func AdoptExisting() PreCreateObserveOption {
+func WithAdoption() PreCreateObserveOption {
 	return func(o *preCreateOptions) { o.adopt = true }
 }
 

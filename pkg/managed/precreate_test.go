@@ -119,13 +119,13 @@ func TestPreCreateObserve(t *testing.T) {
 		"Adopt": {
 			reason: "What came up is taken for what would have been created.",
 			cloud:  bucketCloud{then: second},
-			opts:   []PreCreateObserveOption{AdoptExisting()},
+			opts:   []PreCreateObserveOption{WithAdoption()},
 			want:   want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1},
 		},
 		"AdoptWithName": {
 			reason: "Its name is stored if only now it is known.",
 			cloud:  bucketCloud{then: second, finds: "id-1"},
-			opts:   []PreCreateObserveOption{AdoptExisting()},
+			opts:   []PreCreateObserveOption{WithAdoption()},
 			object: bucket(),
 			want:   want{Observes: 2, Name: "id-1", Succeeded: true, Adopted: 1},
 		},

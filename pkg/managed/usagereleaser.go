@@ -35,12 +35,12 @@ type UsageReleaser struct {
 // A UsageReleaserOption configures a UsageReleaser.
 type UsageReleaserOption func(*UsageReleaser)
 
-// ReleaseAll makes a UsageReleaser remove the finalizer from every usage, used or
+// WithReleaseAll makes a UsageReleaser remove the finalizer from every usage, used or
 // not. It is for going back: a provider without a UsageReleaser can't delete what
 // has the finalizer. Run it once in place of WithUsageProtection, until no usage
 // has the finalizer. It releases all usages of its kind, also those of managed
 // resources that the manager's scheme doesn't know.
-func ReleaseAll() UsageReleaserOption {
+func WithReleaseAll() UsageReleaserOption {
 	return func(r *UsageReleaser) { r.all = true }
 }
 
@@ -57,7 +57,7 @@ func ReleaseAll() UsageReleaserOption {
 // collector's. That is believed only of the API server itself, not of the cache. As
 // long as the managed resource is there, the cache is asked again every 30 seconds.
 // Usages of managed resources that the manager's scheme doesn't know are left to the
-// provider that has them in its scheme, unless ReleaseAll is given.
+// provider that has them in its scheme, unless WithReleaseAll is given.
 //
 // The provider needs get, list, watch and update of usages, and get, list and watch
 // of the managed resources.

@@ -132,16 +132,16 @@ func TestUsageReleaser(t *testing.T) {
 			reason: "A usage that no longer exists needs nothing.",
 		},
 		"All": {
-			reason: "With ReleaseAll a usage whose user exists is released, too.",
-			user:   is(), usage: usageOf(protected), opts: []UsageReleaserOption{ReleaseAll()}, want: &usageState{},
+			reason: "With WithReleaseAll a usage whose user exists is released, too.",
+			user:   is(), usage: usageOf(protected), opts: []UsageReleaserOption{WithReleaseAll()}, want: &usageState{},
 		},
 		"AllDeleted": {
 			reason: "So is one that is being deleted.",
-			user:   is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{ReleaseAll()}, want: let,
+			user:   is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{WithReleaseAll()}, want: let,
 		},
 		"AllOfOthers": {
 			reason: "Also those of managed resources that the scheme doesn't know, or the finalizer would stay for ever.",
-			usage:  usageOf(protected, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), opts: []UsageReleaserOption{ReleaseAll()},
+			usage:  usageOf(protected, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), opts: []UsageReleaserOption{WithReleaseAll()},
 			want: &usageState{},
 		},
 		"Conflict": {

@@ -54,10 +54,10 @@ type Released struct {
 // A ReleaseOption configures Release.
 type ReleaseOption func(*release)
 
-// ReleaseWithPropagation sets what the garbage collector does with objects that
+// WithPropagation sets what the garbage collector does with objects that
 // the released one owns. The default is metav1.DeletePropagationOrphan: it leaves
 // them alone. Anything else deletes them, and what they stand for.
-func ReleaseWithPropagation(p metav1.DeletionPropagation) ReleaseOption {
+func WithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 	return func(r *release) { r.propagation = p }
 }
 
@@ -100,7 +100,7 @@ func ReleaseWithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 // An error is returned at once if a retry can't succeed: the API server
 // forbids a request, does not know the kind, finds the object invalid, or a
 // webhook refuses. The garbage collector's own finalizers can't be supplied, use
-// ReleaseWithPropagation.
+// WithPropagation.
 func Release(ctx context.Context, c client.Client, o client.Object, finalizers []string, opts ...ReleaseOption) (Released, error) {
 	if o.GetUID() == "" {
 		return Released{}, errors.New("cannot release an object without a UID: read it from the API server first")
@@ -108,7 +108,7 @@ func Release(ctx context.Context, c client.Client, o client.Object, finalizers [
 
 	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
 		if slices.Contains(finalizers, f) {
-			return Released{}, errors.Errorf("cannot release an object from %q: without it the garbage collector deletes what the object owns; use ReleaseWithPropagation", f)
+			return Released{}, errors.Errorf("cannot release an object from %q: without it the garbage collector deletes what the object owns; use WithPropagation", f)
 		}
 	}
 

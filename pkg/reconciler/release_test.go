@@ -108,7 +108,7 @@ func TestRelease(t *testing.T) {
 	}
 
 	paused := annotated(meta.AnnotationKeyReconciliationPaused, "true")
-	background := []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)}
+	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
 
 	grace := func(s int64) func(o *unstructured.Unstructured) {
 		return func(o *unstructured.Unstructured) { o.SetDeletionGracePeriodSeconds(&s) }
@@ -194,7 +194,7 @@ func TestRelease(t *testing.T) {
 		"CollectedOnPurpose": {
 			reason: "The garbage collector should not be told twice what it knows.",
 			object: thing(held(foreign, metav1.FinalizerDeleteDependents), paused, dying),
-			opts:   []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationForeground)},
+			opts:   []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationForeground)},
 			want: want{
 				released: reconciler.Released{Holding: []string{foreign, metav1.FinalizerDeleteDependents}},
 				requests: []string{pausePatch},
@@ -204,7 +204,7 @@ func TestRelease(t *testing.T) {
 		"Foreground": {
 			reason: "The garbage collector should not be waited for if it has to delete what the object owns: that may take for ever.",
 			object: thing(),
-			opts:   []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationForeground)},
+			opts:   []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationForeground)},
 			want: want{
 				released: reconciler.Released{Holding: []string{metav1.FinalizerDeleteDependents}},
 				requests: []string{pausePatch, "delete Foreground", pausePatch, removal([]string{ours, metav1.FinalizerDeleteDependents}, []string{metav1.FinalizerDeleteDependents})},
@@ -291,8 +291,8 @@ func TestReleaseErrors(t *testing.T) {
 	}{
 		"NoUID":      {reason: "An object without UID may be any.", object: thing(), text: "read it from the API server first"},
 		"NoKind":     {reason: "An object of an unknown type can't be released.", object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"}}, text: "cannot tell the kind"},
-		"Orphan":     {reason: "Taking this finalizer away makes orphans garbage.", object: read(thing()), released: []string{orphan}, text: "use ReleaseWithPropagation"},
-		"Foreground": {reason: "So does this one.", object: read(thing()), released: []string{ours, "foregroundDeletion"}, text: "use ReleaseWithPropagation"},
+		"Orphan":     {reason: "Taking this finalizer away makes orphans garbage.", object: read(thing()), released: []string{orphan}, text: "use WithPropagation"},
+		"Foreground": {reason: "So does this one.", object: read(thing()), released: []string{ours, "foregroundDeletion"}, text: "use WithPropagation"},
 		"NoSuchKind": {
 			reason: "An unknown kind should be reported at once.", object: read(thing()),
 			prefix: pausePatch, answer: &kmeta.NoKindMatchError{}, text: "cannot release App default/a: cannot pause it: ", tries: 1,
@@ -530,7 +530,7 @@ func deeds(o *unstructured.Unstructured) []deed {
 func TestReleaseSchedules(t *testing.T) {
 	managed := []func(o *unstructured.Unstructured){withDeletionPolicy("Delete"), withPolicies("*")}
 
-	background := []reconciler.ReleaseOption{reconciler.ReleaseWithPropagation(metav1.DeletePropagationBackground)}
+	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
 
 	starts := map[string]struct {
 		object *unstructured.Unstructured

@@ -12,39 +12,39 @@ import (
 
 var _ WatchGarbageCollector = &GarbageCollector{}
 
-// A Tracker knows which kinds a controller still needs. It must know that a kind
-// is needed before the controller calls StartWatches for it: then a watch that is
-// needed is never collected. It must be safe for concurrent use.
-type Tracker interface {
+// Dependencies are the kinds that a controller still needs. They have to include a kind
+// before the controller calls StartWatches for it: then a watch that is needed is never
+// collected. They must be safe for concurrent use.
+type Dependencies interface {
 	// Needed returns the kinds that are needed. If it returns an error nothing is
 	// collected. If it returns none, none is needed.
 	Needed(ctx context.Context) ([]schema.GroupVersionKind, error)
 }
 
-// A TrackerFunc is a function that is a Tracker.
-type TrackerFunc func(ctx context.Context) ([]schema.GroupVersionKind, error)
+// A DependenciesFn is a function that is Dependencies.
+type DependenciesFn func(ctx context.Context) ([]schema.GroupVersionKind, error)
 
 // Needed calls the function.
-func (fn TrackerFunc) Needed(ctx context.Context) ([]schema.GroupVersionKind, error) {
+func (fn DependenciesFn) Needed(ctx context.Context) ([]schema.GroupVersionKind, error) {
 	return fn(ctx)
 }
 
 // A GarbageCollector stops watches of a controller whose kind isn't needed any
 // more.
 //
-// It notes how many requests for watches there were, then asks the tracker, then
-// stops those watches that the tracker doesn't need and that weren't requested
-// since. A tracker that needs none, as one does that was just started, must say so
+// It notes how many requests for watches there were, then asks what is needed, then
+// stops those watches that are not needed and that weren't requested since. If nothing
+// is needed, as it seems where that was just started, the answer must be the same
 // twice in a row: only watches that weren't requested in between are stopped.
 type GarbageCollector struct {
 	controller string
 	engine     *ControllerEngine
-	tracker    Tracker
+	needed     Dependencies
 	types      []WatchType
 
 	mu sync.Mutex
 
-	// The incarnation for which the tracker needed nothing when it was last asked,
+	// The incarnation for which nothing was needed when that was last asked,
 	// and the requests until then.
 	idle   *incarnation
 	idleAt uint64
@@ -52,8 +52,8 @@ type GarbageCollector struct {
 
 // NewGarbageCollector returns a collector for a controller's watches of the given
 // types, and no others.
-func NewGarbageCollector(controller string, e *ControllerEngine, t Tracker, types []WatchType) *GarbageCollector {
-	return &GarbageCollector{controller: controller, engine: e, tracker: t, types: slices.Clone(types)}
+func NewGarbageCollector(controller string, e *ControllerEngine, d Dependencies, types []WatchType) *GarbageCollector {
+	return &GarbageCollector{controller: controller, engine: e, needed: d, types: slices.Clone(types)}
 }
 
 // GarbageCollectWatches collects at the interval, until the context ends.
@@ -78,11 +78,11 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	if err != nil {
 		return errors.Wrap(err, "cannot get running watches")
 	}
-	if isNil(gc.tracker) {
-		return errors.New("cannot get kinds that are needed: there is no tracker")
+	if isNil(gc.needed) {
+		return errors.New("cannot get kinds that are needed: there are no Dependencies")
 	}
 	before := gc.engine.requests.Load()
-	needed, err := gc.tracker.Needed(ctx)
+	needed, err := gc.needed.Needed(ctx)
 	if err != nil {
 		gc.noteIdle(nil, 0)
 		return errors.Wrap(err, "cannot get kinds that are needed")

@@ -156,7 +156,7 @@ func TestCollectorsMeetRequests(t *testing.T) {
 			mu   sync.Mutex
 			need int
 		)
-		tracker := watch.TrackerFunc(func(context.Context) ([]schema.GroupVersionKind, error) {
+		tracker := watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			out := []schema.GroupVersionKind{a.GVK}

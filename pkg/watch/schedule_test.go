@@ -286,7 +286,7 @@ func (s *schedule) stopWatches(c *modelled, ws []wanted) {
 
 // collect lets a collector stop the dependencies on kinds that aren't in the mask.
 func (s *schedule) collect(c *modelled, mask int) {
-	tracker := watch.TrackerFunc(func(context.Context) ([]schema.GroupVersionKind, error) {
+	tracker := watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) {
 		var needed []schema.GroupVersionKind
 		for i := range scheduleKinds {
 			if mask&(1<<i) != 0 {
