@@ -299,8 +299,8 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 
 			if tc.gone {
 				pass(time.Minute)
-				w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 				w.delete("b")
+				w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 			}
 
 			pass(61*time.Minute + time.Second)
