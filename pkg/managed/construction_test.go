@@ -287,7 +287,7 @@ func TestOptionsRefuse(t *testing.T) {
 		"Finder":                  {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
 		"FinderPointer":           {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(finder) }},
 		"CreateResolverOption":    {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
-		"WithResolveAfter":            {"Upstream can't tell two creates of one second.", "was given 999ms", func() { WithResolveAfter(999 * time.Millisecond) }},
+		"WithResolveAfter":        {"Upstream can't tell two creates of one second.", "was given 999ms", func() { WithResolveAfter(999 * time.Millisecond) }},
 		"FinderConnector":         {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(connector) }},
 		"FinderTypedConnector":    {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(typed) }},
 		"ConfirmationTimes":       {"Never found never ends.", "n = 0", func() { WithDeletionConfirmation(0, time.Second) }},
