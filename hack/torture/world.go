@@ -332,6 +332,9 @@ func (w *world) atRest() bool {
 		switch w.seen.GetCondition(asyncstate.TypeOperation).Reason {
 		case asyncstate.ReasonInterrupted, asyncstate.ReasonResultUnknown:
 			soon = soon.Add(longestLook)
+		case asyncstate.ReasonRunning:
+			// By a process that is gone, for all that the others can know.
+			soon = soon.Add(operationTimeout)
 		}
 	}
 

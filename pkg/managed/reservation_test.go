@@ -29,6 +29,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 const leaseNamespace = "provider"
@@ -861,6 +862,70 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 
 	if did := c.did(); len(did) != 0 || c.observes != 0 {
 		t.Errorf("Without leases want no calls, got %v and %d observations", did, c.observes)
+	}
+}
+
+// A second one that is deleted goes, and leaves the external resource alone.
+func TestReservationOfWhatIsDeleted(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		mod    func(b *v1alpha1.Bucket)
+		gone   bool
+		says   xpv2.ConditionReason
+	}{
+		"NeverCreated": {
+			reason: "What never created anything has nothing to delete.",
+			mod:    func(*v1alpha1.Bucket) {},
+			gone:   true,
+		},
+		"Created": {
+			reason: "What did may have an external resource of its own, that only has the same key.",
+			mod:    annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
+			says:   reconciler.ReasonObserveFailed,
+		},
+		"Creating": {
+			reason: "So may what did perhaps.",
+			mod:    annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			says:   reconciler.ReasonObserveFailed,
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, c := testkit.NewAPI(of("first"), of("second", deleting, finalizers(FinalizerName), tc.mod)), &shared{}
+			r := reserving(a, c, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval))
+
+			run(t, r, "first", "second")
+
+			b := bucketNamed(t, a, "second")
+			if diff := cmp.Diff([]any{tc.gone, tc.says, []string{"create first"}, map[string]string{sharedKey: "first"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
+				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// What another has reserved is left alone by each call, whatever Observe found.
+func TestReservation_EachCall(t *testing.T) {
+	for name, do := range map[string]func(ctx context.Context, e external, c *call) error{
+		"Create": func(ctx context.Context, e external, c *call) error { _, err := e.Create(ctx, c); return err },
+		"Update": func(ctx context.Context, e external, c *call) error { _, err := e.Update(ctx, c); return err },
+		"Delete": func(ctx context.Context, e external, c *call) error { _, err := e.Delete(ctx, c); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(of("first"), of("b"))
+			run(t, reserving(a, &shared{}), "first")
+
+			r := &Reconciler{}
+			WithExternalNameReservation(leaseNamespace)(r)
+
+			alone(t, a, r.config.layers[slotReservation], &recorder{}, calls{}, func(ctx context.Context, e external, c *call) {
+				var held *heldError
+				if err := do(ctx, e, c); !errors.As(err, &held) {
+					t.Errorf("want an error that says who has the name, got %v", err)
+				}
+			})
+		})
 	}
 }
 
