@@ -72,8 +72,8 @@ torture-nightly: ## Run torture with five random seeds, and fail if one of them 
 		go run ./torture -seed $$seed $(ARGS) || status=1; \
 	done; exit $$status
 
-# Upjet requires crossplane-runtime v2.2, so its modules are tested and linted in the
-# tree of that line.
+# Upjet requires crossplane-runtime v2.2, so its modules are tested in the tree of that
+# line.
 UPJET_TREE := $(CURDIR)/bin/line/upjet
 
 # The tests wait most of the time, for shutdowns above all.
@@ -99,17 +99,12 @@ newest: ## Build and test with the newest crossplane-runtime there is, and say w
 	@hack/tools/newest.sh
 
 .PHONY: lint
-lint: tools upjet-tree ## Run the linters, check the words, and look for known vulnerabilities
+lint: tools ## Run the linters, check the words, and look for known vulnerabilities
 	@hack/tools/words.sh
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; \
 		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork ./... && \
 			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" ./...); \
-	done
-	@set -e; for m in pkg/upjet hack/upjet; do \
-		echo "lint $$m"; \
-		(cd "$(UPJET_TREE)/$$m" && \
-			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" --build-tags upjet,integration ./...); \
 	done
 	@hack/tools/vulncheck.sh "$(CURDIR)/bin/govulncheck" $(MODULES)
 
