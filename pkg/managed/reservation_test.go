@@ -922,7 +922,7 @@ func TestReservation_EachCall(t *testing.T) {
 			alone(t, a, r.config.layers[slotReservation], &recorder{}, calls{}, func(ctx context.Context, e external, c *call) {
 				var held *heldError
 				if err := do(ctx, e, c); !errors.As(err, &held) {
-					t.Errorf("want an error that says who has the name, got %v", err)
+					t.Errorf("want the error of a reserved name, got %v", err)
 				}
 			})
 		})
