@@ -90,7 +90,7 @@ func setup(m ctrl.Manager, c *cloud) error {
 	}
 
 	log := logging.NewLogrLogger(m.GetLogger())
-	recorder := event.NewAPIRecorder(m.GetEventRecorderFor("provider-example")) //nolint:staticcheck // As crossplane-runtime's.
+	recorder := event.NewAPIRecorder(m.GetEventRecorderFor("provider-example"))
 
 	tracker := asyncstate.NewTracker(m.GetClient(),
 		asyncstate.WithLiveReader(m.GetAPIReader()),
