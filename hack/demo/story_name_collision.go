@@ -51,13 +51,16 @@ func tellNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) (
 
 	hits := atomic.Int32{}
 
+	// The first is known before the provider starts, which calls onCall.
+	var first sample.Instance
+
 	s.onCall = func(ctx context.Context, c cloud.Call, _ sample.Instance) {
-		if ch := hold.Load(); ch != nil && reconciled(ctx) == s.objs[0].GetName() {
+		if ch := hold.Load(); ch != nil && reconciled(ctx) == first.GetName() {
 			<-*ch
 		}
 
 		for _, r := range s.cloud.Inventory() {
-			if c.Op == cloud.OpDelete && r.ID == c.ID && r.Owner != string(s.objs[0].GetUID()) {
+			if c.Op == cloud.OpDelete && r.ID == c.ID && r.Owner != string(first.GetUID()) {
 				hits.Add(1)
 			}
 		}
@@ -67,6 +70,7 @@ func tellNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) (
 		return nil, err
 	}
 
+	first = s.objs[0]
 	connector := sample.NewSync[resource.Managed](s.cloud, sample.WithDeterministicNames())
 
 	p, err := s.stage.start(ctx, provider{kind: v1alpha1.DatabaseManagedKind(), build: func(m manager.Manager) reconcile.Reconciler {
