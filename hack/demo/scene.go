@@ -35,8 +35,9 @@ type scene struct {
 	cloud *cloud.Cloud
 	clock *cloud.ManualClock
 
-	// objs are the managed resources, as they were created. That is before the
-	// first provider starts.
+	// objs are the managed resources, as they were created. mu is held to add to them,
+	// and by calls of the cloud to read them.
+	mu   sync.Mutex
 	objs []sample.Instance
 
 	// owners are managed resources by the ids of their external resources.
@@ -84,6 +85,9 @@ func (s *scene) called(ctx context.Context, c cloud.Call) error {
 // ownerOf returns the managed resource that a call is about, nil if that can't be
 // told.
 func (s *scene) ownerOf(c cloud.Call) sample.Instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
 	// The id says it also when the resource is gone.
 	if o, ok := s.owners.Load(c.ID); ok {
 		owner, _ := o.(sample.Instance)
@@ -144,7 +148,9 @@ func (s *scene) create(ctx context.Context, newOne func() (sample.Instance, erro
 			s.recorder.timeline.look(ctx)
 		}
 
+		s.mu.Lock()
 		s.objs = append(s.objs, o)
+		s.mu.Unlock()
 	}
 
 	return nil
