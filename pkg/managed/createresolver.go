@@ -169,7 +169,7 @@ func (e *resolvedExternal) Observe(ctx context.Context, c *call) (observation, e
 func (e *resolvedExternal) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := e.external.Create(ctx, c)
 
-	if _, known := outcomeOf(c.client); !known && err != nil && asyncstate.OutcomeUnknown(err) {
+	if _, known := outcomeOf(c.client); !known && asyncstate.OutcomeUnknown(err) {
 		o.State = seam.Unknown
 	}
 

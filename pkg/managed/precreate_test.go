@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -382,6 +384,48 @@ func TestPreCreateLivelock(t *testing.T) {
 
 	if created != 1 {
 		t.Errorf("creates in 10 reconciles: want 1, got %d; Synced: %s", created, get(t, a).GetCondition(xpv2.TypeSynced).Message)
+	}
+}
+
+// A provider's own write in the extra Observe shows that the create is no longer wanted.
+func TestPreCreateObserve_ChangedMeanwhile(t *testing.T) {
+	cases := map[string]struct {
+		change func(b *v1alpha1.Bucket)
+		want   int
+	}{
+		"Paused":  {change: annotated(meta.AnnotationKeyReconciliationPaused, "true")},
+		"Renamed": {change: named("id-2")},
+		"Changed": {change: func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" }},
+		"Labeled": {change: func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }, want: 1},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName)))
+			n, created := 0, 0
+
+			r := newBucketReconciler(a, WithPreCreateObserve(), connects(upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					if n++; n < 2 {
+						return ExternalObservation{}, nil
+					}
+
+					// Another writer's change comes first, and the provider adds to it.
+					b := get(t, a)
+					tc.change(b)
+					must(t, a.Server().Update(ctx, b))
+
+					return ExternalObservation{}, a.Server().Status().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"seen"}}}`)))
+				},
+				CreateFn: counts[ExternalCreation](&created),
+			}))
+
+			run(t, r, "b")
+
+			if created != tc.want {
+				t.Errorf("creates: want %d, got %d", tc.want, created)
+			}
+		})
 	}
 }
 

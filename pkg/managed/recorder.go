@@ -24,7 +24,7 @@ func (r *upstreamRecorder) Event(o runtime.Object, e event.Event) {
 	switch {
 	case e.Type == event.TypeWarning && strings.Contains(e.Message, messageLeftAlone):
 		// Nothing was tried, and the reconcile runs again.
-	case e.Type == event.TypeNormal && e.Reason == reasonDeleted && deletionRefused(o):
+	case e.Reason == reasonDeleted && deletionRefused(o):
 		// Another operation has begun after one that was refused.
 	default:
 		r.Recorder.Event(o, e)

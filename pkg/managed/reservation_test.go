@@ -29,6 +29,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -923,6 +924,75 @@ func TestReservation_EachCall(t *testing.T) {
 				var held *heldError
 				if err := do(ctx, e, c); !errors.As(err, &held) {
 					t.Errorf("want the error of a reserved name, got %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A lease is released after a create that failed for certain, and kept while its outcome
+// is open.
+func TestReservation_AfterCreate(t *testing.T) {
+	boom := errors.New("boom")
+
+	cases := map[string]struct {
+		reason  string
+		created creation
+		err     error
+		want    map[string]string
+	}{
+		"Failed": {
+			reason:  "Nothing was created.",
+			created: creation{Outcome: seam.Outcome{State: seam.Done}},
+			err:     boom,
+			want:    map[string]string{},
+		},
+		"Untried": {
+			reason:  "The provider was not called.",
+			created: creation{Outcome: seam.Outcome{State: seam.Untried}},
+			err:     boom,
+			want:    map[string]string{},
+		},
+		"Unknown": {
+			reason:  "It may have created the external resource, which Observe doesn't show yet.",
+			created: creation{Outcome: seam.Outcome{State: seam.Unknown}},
+			err:     boom,
+			want:    map[string]string{sharedKey: "b"},
+		},
+		"TimedOut": {
+			reason:  "So may a call that had no answer.",
+			created: creation{Outcome: seam.Outcome{State: seam.Done}},
+			err:     context.DeadlineExceeded,
+			want:    map[string]string{sharedKey: "b"},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(of("b", annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")))
+
+			r := &Reconciler{}
+			WithExternalNameReservation(leaseNamespace)(r)
+
+			provider := calls{create: func(*call) (creation, error) { return tc.created, tc.err }}
+
+			alone(t, a, r.config.layers[slotReservation], &recorder{}, provider, func(ctx context.Context, e external, c *call) {
+				if _, err := e.Create(ctx, c); !errors.Is(err, tc.err) {
+					t.Errorf("Create(...): want %v, got %v", tc.err, err)
+				}
+
+				if diff := cmp.Diff(tc.want, holders(t, a)); diff != "" {
+					t.Errorf("\n%s\nholders: -want, +got:\n%s", tc.reason, diff)
+				}
+
+				// As long as no result is stored, an external resource that is not
+				// found yet may exist.
+				if _, err := e.Observe(ctx, c); err != nil {
+					t.Errorf("Observe(...): %v", err)
+				}
+
+				if diff := cmp.Diff(map[string]string{sharedKey: "b"}, holders(t, a)); diff != "" {
+					t.Errorf("holders after Observe: -want, +got:\n%s", diff)
 				}
 			})
 		})
