@@ -59,6 +59,9 @@ const (
 	messageWaiting = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried. " +
 		"To retry at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
 
+	messageRepeated = "Another process repeats the create started at %s. The external resource is deleted at %s, when that can no longer be in progress. " +
+		"To delete it at once if it is not in progress, remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending + "."
+
 	messageUnknown = "The create started at %s%s was interrupted, and %v: %s. " +
 		"Look for the external resource in the external system. Then remove the annotations " + AnnotationKeyOperation + " and " + meta.AnnotationKeyExternalCreatePending +
 		"; if it exists, set " + meta.AnnotationKeyExternalName + " to its name in the same command."

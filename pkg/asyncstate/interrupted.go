@@ -86,6 +86,10 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 
 		switch a := t.decide(i, f, err); a.Verdict {
 		case interrupted.Found:
+			if err := e.repeatedElsewhere(ctx, mg, i); err != nil {
+				return managed.ExternalObservation{}, err
+			}
+
 			return e.found(ctx, mg, r, f.ExternalName)
 		case interrupted.Failed:
 			t.log.Info("Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", err)
@@ -113,6 +117,10 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 	case err != nil:
 		return o, err
 	case o.ResourceExists:
+		if err := e.repeatedElsewhere(ctx, mg, i); err != nil {
+			return managed.ExternalObservation{}, err
+		}
+
 		return e.settle(ctx, mg, r)
 	case (r.Named || t.deterministic) && (meta.WasDeleted(mg) || !idempotent && !t.deterministic):
 		// Without a name, only repeating the create tells what to delete.
@@ -120,6 +128,22 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 	default:
 		return e.repeat(ctx, mg, r)
 	}
+}
+
+// repeatedElsewhere returns an error if the external resource is to be deleted that a
+// create made which another process may still repeat. As long as the resource exists that
+// makes no second one. External systems forget tokens and names with what they made.
+func (e *external[M]) repeatedElsewhere(ctx context.Context, mg M, i interruption) error {
+	if !meta.WasDeleted(mg) || !i.Repeated || i.Named {
+		return nil
+	}
+
+	a := e.tracker.decide(i, Absent(), nil)
+	if a.Verdict != interrupted.Wait {
+		return nil
+	}
+
+	return e.stop(ctx, mg, ReasonInterrupted, a.Again, errors.Errorf(messageRepeated, seam.Stamp(i.Started.Time), seam.Stamp(e.tracker.absentFrom(i.record, i.first))))
 }
 
 // looksUp reports whether the external resource of r is looked up although r failed:

@@ -457,6 +457,39 @@ func TestRepetition_ClockWasAhead(t *testing.T) {
 	})
 }
 
+// A create that another process repeats may make a second external resource once the first
+// is deleted: external systems forget tokens and names with what they made.
+func TestDelete_WaitsForRepetitionElsewhere(t *testing.T) {
+	for _, k := range []clientKind{token, deterministic} {
+		bubble(t, string(k), func(t *testing.T) {
+			w := newWorld(t, k, bucket("b"))
+
+			for range 2 {
+				p := w.start()
+				pass(3 * time.Minute)
+				p.kill()
+			}
+
+			// The process that was replaced stores what it made after all.
+			w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "of-uid-1") })
+			w.cloud.set(func(c *fakeCloud) { c.resources["of-uid-1"] = &external{owner: "uid-1"} })
+			w.delete("b")
+			w.start()
+			pass(50 * time.Minute)
+
+			if n := w.cloud.count(asyncstate.Delete); n != 0 || reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonCreateResultUnknown {
+				t.Errorf("%d deletes while the create may be repeated: %s", n, describe(w.get("b")))
+			}
+
+			pass(30 * time.Minute)
+
+			if got := w.cloud.names(); !w.gone() || len(got) > 0 {
+				t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
+			}
+		})
+	}
+}
+
 // What appears after the first look-up is found soon.
 func TestFinder_IsAskedAgain(t *testing.T) {
 	cases := map[string]struct {
