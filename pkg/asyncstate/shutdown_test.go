@@ -2,6 +2,7 @@ package asyncstate_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -166,30 +168,47 @@ func TestShutdown_StoresUntilTheEnd(t *testing.T) {
 
 // A request that hangs does not use up the time that is left.
 func TestShutdown_RequestHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var stopping, hung atomic.Bool
+	cases := map[string]struct {
+		reason string
+		learn  func(ctx context.Context, mg resource.Managed) error
+	}{
+		"Result": {reason: "It is that for the result.", learn: func(_ context.Context, mg resource.Managed) error { meta.SetExternalName(mg, "id-1"); return nil }},
+		"SetExternalName": {
+			reason: "It is that for the name, which a create that is cancelled has learned.",
+			learn:  func(ctx context.Context, _ resource.Managed) error { return asyncstate.SetExternalName(ctx, "id-1") },
+		},
+	}
 
-		w := newWorld(t, nothing, bucket("b"))
-		w.manual = true
-		w.cloud.takes, w.cloud.cancellable = time.Hour, true
-		w.api.Before = func(ctx context.Context, r testkit.Request) error {
-			if r.Verb == testkit.LiveGet && stopping.Load() && !hung.Swap(true) {
+	for name, tc := range cases {
+		bubble(t, name, func(t *testing.T) {
+			var stopping, hung atomic.Bool
+
+			w := acting(t, false, func(ctx context.Context, mg resource.Managed) error {
 				<-ctx.Done()
-				return ctx.Err()
+				return errors.Join(tc.learn(ctx, mg), ctx.Err())
+			})
+			w.api.Before = func(ctx context.Context, r testkit.Request) error {
+				if r.Verb == testkit.LiveGet && stopping.Load() && !hung.Swap(true) {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+
+				return nil
 			}
 
-			return nil
-		}
+			p := w.start()
 
-		p := w.start()
+			reconciled(t, p, "b")
+			synctest.Wait()
+			stopping.Store(true)
+			p.stop()
 
-		reconciled(t, p, "b")
-		pass(31 * time.Minute)
-		stopping.Store(true)
-		p.stop()
+			// What has not ended by then is too late.
+			if b := w.get("b"); meta.GetExternalName(b) != "id-1" || !hung.Load() {
+				t.Errorf("\n%s\n%s", tc.reason, describe(b))
+			}
 
-		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || !hung.Load() {
-			t.Error(describe(b))
-		}
-	})
+			pass(time.Minute)
+		})
+	}
 }

@@ -31,6 +31,15 @@ const (
 	lastCacheDelay  = time.Second
 )
 
+// storeTimeout is how long one try to store something may take.
+func (t *Tracker) storeTimeout() time.Duration {
+	if t.stopping.Err() != nil {
+		return lastStoreTimeout
+	}
+
+	return storeTimeout
+}
+
 // store puts changes on the API server. They are compared with what that has now,
 // not with a cache: a record is only replaced by who wrote it. It returns the
 // object as the API server then has it, or nil if it is gone.
@@ -112,7 +121,7 @@ func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
 
 func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
 	// An operation that was cancelled may have learned what must not be lost.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), op.tracker.storeTimeout())
 	defer cancel()
 
 	if err := op.lock(ctx); err != nil {
@@ -230,12 +239,9 @@ func (op *Operation) attempt(ctx context.Context) error {
 	default:
 	}
 
-	t, timeout := op.tracker, storeTimeout
-	if t.stopping.Err() != nil {
-		timeout = lastStoreTimeout
-	}
+	t := op.tracker
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.storeTimeout())
 	defer cancel()
 
 	cs, so := op.result()
