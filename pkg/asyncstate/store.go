@@ -314,7 +314,14 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 // until the cache has it, and have the object reconciled.
 func (op *Operation) settle() {
 	t := op.tracker
-	defer t.leave()
+
+	op.mu.Lock()
+	abandoned := op.abandoned
+	op.mu.Unlock()
+
+	if !abandoned || t.enter() {
+		defer t.leave()
+	}
 
 	key := client.ObjectKeyFromObject(op.object)
 
@@ -361,7 +368,7 @@ func (op *Operation) awaitCache() {
 }
 
 // abandon an operation that has not ended although its time is over: its object and
-// its slot are free. What it learns later is stored if the record is still its own.
+// its slot are free, and Start does not wait for it. What it learns later is stored if the record is still its own.
 func (op *Operation) abandon() {
 	t := op.tracker
 
@@ -398,6 +405,7 @@ func (op *Operation) abandon() {
 	t.operations.CompareAndDelete(op.object.GetUID(), op)
 	t.release(op.slots, op.object.GetUID())
 	t.enqueue(client.ObjectKeyFromObject(op.object))
+	t.leave()
 }
 
 // pause for d, or until ctx is done or the channel is closed.
