@@ -232,9 +232,16 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	}
 
 	if err != nil {
-		if ended := r.ended(err, time.Now()); ended.Phase == phaseUnknown {
+		switch ended := r.ended(err, time.Now()); {
+		case ended.Phase == phaseUnknown:
 			c = remember(mg, ended)
 			e.outcome.State = seam.Unknown
+			e.tracker.failures.keep(ended, err)
+		case r.Type == Create && finderOf(e.inner) != nil:
+			// The external resource is looked up before another is created. What
+			// is known is stored here.
+			c = remember(mg, ended)
+			e.outcome.State = seam.InProgress
 			e.tracker.failures.keep(ended, err)
 		}
 	}
