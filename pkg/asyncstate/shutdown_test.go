@@ -11,6 +11,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -211,4 +212,35 @@ func TestShutdown_RequestHangs(t *testing.T) {
 			pass(time.Minute)
 		})
 	}
+}
+
+// What could not be begun any more needs no person, even if the process dies right
+// after it has said so.
+func TestShutdown_BetweenAnnouncementAndCreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.manual = true
+		p := w.start()
+
+		p.faults(nil, func(verb string, o client.Object) error {
+			switch {
+			case verb == testkit.Update && record(o) != "":
+				p.cancel()
+				synctest.Wait()
+			case verb == testkit.Patch:
+				p.kill()
+			}
+
+			return nil
+		})
+		reconcileLoosely(p, "b")
+
+		p = w.start()
+		reconciled(t, p, "b")
+		pass(time.Hour)
+
+		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || w.cloud.count(asyncstate.Create) != 1 {
+			t.Error(describe(b))
+		}
+	})
 }
