@@ -184,6 +184,7 @@ func TestAdopt(t *testing.T) {
 			files: map[string]string{
 				"go.mod":               goMod,
 				"vendor/x/x.go":        "package x\n\n" + upImport + "\n",
+				"hack/vendor/x/x.go":   "package x\n\n" + upImport + "\n",
 				"tools/go.mod":         "module example.org/provider/tools\n",
 				"tools/a/a.go":         "package a\n\n" + upImport + "\n",
 				"other/go.mod":         "module example.org/provider/other\n",

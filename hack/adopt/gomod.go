@@ -135,7 +135,7 @@ func (p *planner) remarkVersions(asked string) {
 	}
 	if v, at := runtimeRequired(f); v != "" {
 		switch c := semver.Compare(v, l.runtime); {
-		case c < 0:
+		case c < 0 && !isPinned(f):
 			p.report.note("go.mod", at, fmt.Sprintf("go mod tidy raises crossplane-runtime from %s to %s, for Graft %s.x", v, l.runtime, l.graft))
 		case semver.Compare(semver.MajorMinor(v), semver.MajorMinor(l.runtime)) > 0:
 			p.report.note("go.mod", at, fmt.Sprintf("crossplane-runtime %s is newer than the %s that Graft %s.x is built for; look for a newer Graft if something doesn't build", v, l.runtime, l.graft))

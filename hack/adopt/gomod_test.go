@@ -62,6 +62,11 @@ func TestGoMod(t *testing.T) {
 				"go.mod:7  replaces github.com/crossplane/crossplane-runtime/v2",
 			},
 		},
+		"Pinned": {
+			reason: "What is replaced is not raised.",
+			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.4.0\n\nreplace " + runtime + "=> " + runtime + "v2.3.1\n",
+			says:   []string{"good to know\n  go.mod:7  replaces github.com/crossplane/crossplane-runtime/v2; Graft v0.24.x is built for v2.4.0\n\n"},
+		},
 		"PatchOfRuntime": {
 			reason: "A later patch release is of the same line.",
 			gomod:  "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.2.2\n",

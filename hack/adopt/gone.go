@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"go/ast"
+	"go/build/constraint"
 	"go/parser"
 	"go/token"
 	"path/filepath"
@@ -43,7 +45,7 @@ func gone(importPath, runtime string) (gonePackage, bool) {
 // after go mod tidy.
 func (p *planner) targetRuntime() string {
 	v, _ := runtimeRequired(p.module.gomod)
-	if semver.Compare(v, p.line.runtime) > 0 {
+	if semver.Compare(v, p.line.runtime) > 0 || v != "" && isPinned(p.module.gomod) {
 		return v
 	}
 	return p.line.runtime
@@ -53,8 +55,8 @@ func (p *planner) targetRuntime() string {
 // packages that are gone, and of other modules' packages.
 func (p *planner) noteImports(f treeFile, src []byte) {
 	fset := token.NewFileSet()
-	g, err := parser.ParseFile(fset, f.path, src, parser.ImportsOnly)
-	if err != nil {
+	g, err := parser.ParseFile(fset, f.path, src, parser.ImportsOnly|parser.ParseComments)
+	if err != nil || isIgnored(f.path[strings.LastIndexByte(f.path, '/')+1:], g) {
 		return
 	}
 	for _, s := range g.Imports {
@@ -65,6 +67,22 @@ func (p *planner) noteImports(f treeFile, src []byte) {
 		}
 		p.imports[path] = true
 	}
+}
+
+// isIgnored reports whether go mod tidy ignores a file: it takes all build tags for
+// set but ignore.
+func isIgnored(name string, g *ast.File) bool {
+	if name[0] == '_' || name[0] == '.' {
+		return true
+	}
+	for _, group := range g.Comments {
+		for _, c := range group.List {
+			if x, err := constraint.Parse(c.Text); err == nil && c.Pos() < g.Package && constraint.IsGoBuild(c.Text) {
+				return !x.Eval(func(tag string) bool { return tag != "ignore" })
+			}
+		}
+	}
+	return false
 }
 
 // tidyFails reports why go mod tidy will fail. No other module's requirement can be
@@ -112,8 +130,8 @@ func (p *planner) goneBelow(importPath string, seen map[string]bool) (in, pkg st
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly|parser.ParseComments)
+		if err != nil || isIgnored(filepath.Base(name), f) {
 			continue
 		}
 		for _, s := range f.Imports {

@@ -81,6 +81,28 @@ func TestTidyFails(t *testing.T) {
 			files:  map[string]string{"go.mod": mod("v2.4.0", "github.com/crossplane/upjet/v2 v2.4.1"), "a.go": one},
 			want:   []string{"go.mod:7  upjet v2.4.1 doesn't work with crossplane-runtime v2.4.0, which has no " + upstreamModule + "/apis/common: go mod tidy will fail; upjet needs v0.22.x of Graft"},
 		},
+		"Ignored": {
+			reason: "What go mod tidy doesn't read can't make it fail.",
+			files: map[string]string{
+				"go.mod":  mod("v2.4.0"),
+				"a.go":    one,
+				"gen.go":  "// Comment.\n\n//go:build ignore\n\npackage main\n\nimport _ \"" + common + "\"\n",
+				"b/_b.go": "package b\n\nimport _ \"" + common + "\"\n",
+			},
+		},
+		"Pinned": {
+			reason: "A replacement keeps crossplane-runtime where it is.",
+			files: map[string]string{
+				"go.mod": mod("v2.4.0") + "\nreplace " + upstreamModule + " => " + upstreamModule + " v2.2.0\n",
+				"a.go":   one,
+				"b.go":   "package p\n\nimport _ \"" + common + "\"\n",
+			},
+			args: []string{"-version", "v0.24.0"},
+		},
+		"UpjetFork": {
+			reason: "What upjet is replaced by may work.",
+			files:  map[string]string{"go.mod": mod("v2.4.0", "github.com/crossplane/upjet/v2 v2.4.1") + "\nreplace github.com/crossplane/upjet/v2 => example.org/upjet/v2 v2.9.0\n", "a.go": one},
+		},
 		"UpjetMain": {
 			reason: "Its main branch has moved.",
 			files:  map[string]string{"go.mod": mod("v2.4.0", "github.com/crossplane/upjet/v2 v2.4.1-0.20261101000000-0123456789ab"), "a.go": one},

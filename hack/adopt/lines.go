@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
@@ -84,6 +85,12 @@ func runtimeRequired(f *modfile.File) (version string, at int) {
 		}
 	}
 	return version, at
+}
+
+// isPinned reports whether a go.mod replaces crossplane-runtime, whatever version is
+// required.
+func isPinned(f *modfile.File) bool {
+	return slices.ContainsFunc(f.Replace, func(r *modfile.Replace) bool { return r.Old.Path == upstreamModule && r.Old.Version == "" })
 }
 
 // pickLine decides which line the provider gets: that of the version of Graft which

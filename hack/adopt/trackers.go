@@ -94,11 +94,11 @@ func (g *goFile) nameFor(m trackerMove) (name string, imported bool) {
 			name, imported = n, true
 		}
 	}
-	if imported {
+	if imported && !g.shadows(name) {
 		return name, true
 	}
 
-	if g.declares(m.name) {
+	if imported || g.declares(m.name) {
 		return m.alias, false
 	}
 	return m.name, false
@@ -127,6 +127,18 @@ func (g *goFile) declares(name string) bool {
 		return true
 	}
 	ast.Inspect(g.ast, visit)
+	return found
+}
+
+// shadows reports whether the file declares an import's name for something else, as a
+// parameter or a variable.
+func (g *goFile) shadows(name string) bool {
+	found := false
+	ast.Inspect(g.ast, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		found = found || ok && id.Name == name && id.Obj != nil
+		return true
+	})
 	return found
 }
 
@@ -188,9 +200,17 @@ func (g *goFile) importsOfTrackers(m trackerMove, places []ast.Expr, name string
 	return changes
 }
 
-// beside adds an import on the line below another.
+// beside adds an import on the line below another, or on its line if that has more
+// than a comment.
 func (g *goFile) beside(block *ast.GenDecl, spec *ast.ImportSpec, text string) textChange {
-	end := g.lineEnd(g.offset(spec.Path.End()))
+	start := g.offset(spec.Path.End())
+	end := g.lineEnd(start)
+	if rest := bytes.TrimSpace(g.src[start:end]); len(rest) > 0 && !bytes.HasPrefix(rest, []byte("//")) {
+		if !block.Lparen.IsValid() {
+			text = "import " + text
+		}
+		return textChange{start: start, end: start, text: "; " + text}
+	}
 	if block.Lparen.IsValid() {
 		text = "\t" + text
 	} else {

@@ -51,6 +51,16 @@ func TestTrackers(t *testing.T) {
 			src:    "package p\n\nimport " + resource + "\n\nvar managed int\n" + alone,
 			want:   "package p\n\nimport graftmanaged " + graft + "\n\nvar managed int\n" + strings.Replace(alone, "resource.", "graftmanaged.", 1),
 		},
+		"Shadowed": {
+			reason: "Also if the import has that name, and a function's parameter, too.",
+			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return resource.NewProviderConfigUsageTracker(c, u) }\n",
+			want:   "package p\n\nimport (\n\t" + graft + "\n\tgraftmanaged " + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return graftmanaged.NewProviderConfigUsageTracker(c, u) }\n",
+		},
+		"OneLine": {
+			reason: "A line may have more than the import.",
+			src:    "package p\n\nimport (\"os\"; " + resource + ")\n" + use,
+			want:   "package p\n\nimport (\"os\"; " + resource + "; " + graft + ")\n" + strings.Replace(use, "resource.New", "managed.New", 1),
+		},
 		"Dot": {
 			reason: "A dot import needs no name.",
 			src:    "package p\n\nimport (\n\t. " + up + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + use,

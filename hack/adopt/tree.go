@@ -146,5 +146,5 @@ func (m *providerModule) walk(visit func(treeFile), failed func(path string, lin
 // build systems keep their caches and output.
 func skipped(dir string) bool {
 	name := path.Base(dir)
-	return dir == "vendor" || name == "node_modules" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
+	return name == "vendor" || name == "node_modules" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
+	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/semver"
 )
 
@@ -27,9 +29,10 @@ func byUpjet(src []byte) bool {
 }
 
 // upjetFails reports a release of upjet that can't work with the provider's
-// crossplane-runtime, also if its source isn't on disk.
+// crossplane-runtime, also if its source isn't on disk. What it is replaced by may.
 func (p *planner) upjetFails(named map[string]bool) {
-	if named[upjetModule] {
+	replaced := slices.ContainsFunc(p.module.gomod.Replace, func(r *modfile.Replace) bool { return r.Old.Path == upjetModule })
+	if named[upjetModule] || replaced {
 		return
 	}
 	for _, r := range p.module.gomod.Require {

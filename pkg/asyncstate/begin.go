@@ -148,7 +148,14 @@ func (e *external[M]) background(ctx context.Context, mg M, r *record, call func
 // and returns err. A record of an operation that was begun before stays.
 func (e *external[M]) notBegun(ctx context.Context, mg M, r *record, err error) error {
 	if e.tracker.neverStarted(r) {
-		_ = e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{})
+		cs := seam.Changes{forget(mg)}
+
+		if r.Type == Create && meta.ExternalCreateIncomplete(mg) {
+			// Without the record, upstream's announcement would stand alone.
+			cs = append(cs, failed(mg, time.Now()))
+		}
+
+		_ = e.tracker.persist(ctx, mg, cs, seam.StoreOptions{})
 	}
 
 	return err
@@ -232,9 +239,16 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	}
 
 	if err != nil {
-		if ended := r.ended(err, time.Now()); ended.Phase == phaseUnknown {
+		switch ended := r.ended(err, time.Now()); {
+		case ended.Phase == phaseUnknown:
 			c = remember(mg, ended)
 			e.outcome.State = seam.Unknown
+			e.tracker.failures.keep(ended, err)
+		case r.Type == Create && finderOf(e.inner) != nil:
+			// The external resource is looked up before another is created. What
+			// is known is stored here.
+			c = remember(mg, ended)
+			e.outcome.State = seam.InProgress
 			e.tracker.failures.keep(ended, err)
 		}
 	}

@@ -295,7 +295,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 					})}, nil
 				})
 			}
-			w.start()
+			p := w.start()
 
 			if tc.gone {
 				pass(time.Minute)
@@ -321,6 +321,14 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			b := w.get("b")
 			if calls != tc.calls || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name {
 				t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
+			}
+
+			asked := time.Now()
+			p.stop()
+
+			// The third update has not been abandoned.
+			if d := time.Since(asked); d > 0 && !tc.exists {
+				t.Errorf("\n%s\nA shutdown took %s", tc.reason, d)
 			}
 		})
 	}

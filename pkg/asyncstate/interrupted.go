@@ -78,6 +78,9 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 	// A create whose token is not known cannot be repeated.
 	idempotent := t.idempotent && r.Token != ""
 
+	// A create is not repeated against management policies that were changed meanwhile.
+	allowed := seam.Allows(mg, xpv2.ManagementActionCreate)
+
 	if find := finderOf(e.inner); find != nil && !r.Named {
 		f, err := find(ctx, mg, r.attempt())
 		if err == nil && f.Found() {
@@ -99,7 +102,7 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		case interrupted.Unknown:
 			return managed.ExternalObservation{}, e.unknown(ctx, mg, i, a, "the provider cannot tell yet whether there is an external resource")
 		case interrupted.Wait, interrupted.Absent:
-			if !idempotent || meta.WasDeleted(mg) || r.Phase == phaseFailed {
+			if !idempotent || !allowed || meta.WasDeleted(mg) || r.Phase == phaseFailed {
 				return e.absent(ctx, mg, i, a)
 			}
 		}
@@ -122,9 +125,11 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		}
 
 		return e.settle(ctx, mg, r)
-	case (r.Named || t.deterministic) && (meta.WasDeleted(mg) || !idempotent && !t.deterministic):
+	case (r.Named || t.deterministic) && (!allowed || meta.WasDeleted(mg) || !idempotent && !t.deterministic):
 		// Without a name, only repeating the create tells what to delete.
 		return e.absent(ctx, mg, i, t.decide(i, Absent(), nil))
+	case !allowed:
+		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonResultUnknown, personAgain, outcomeUnknownOf(r, "its management policies do not allow to repeat it"))
 	default:
 		return e.repeat(ctx, mg, r)
 	}

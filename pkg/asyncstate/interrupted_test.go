@@ -12,6 +12,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -585,6 +586,7 @@ func TestFailedCreate_IsLookedUp(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		options  []asyncstate.TrackerOption
+		plain    bool
 		refused  bool
 		deleting bool
 
@@ -593,7 +595,12 @@ func TestFailedCreate_IsLookedUp(t *testing.T) {
 		"Wanted":     {reason: "A Finder is asked before a create that failed is repeated.", creates: 1, left: 1},
 		"WithTokens": {reason: "Also if there are tokens, since the next attempt has another.", options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, creates: 1, left: 1},
 		"Deleted":    {reason: "It is asked before an object goes whose create failed.", deleting: true, creates: 1},
-		"Refused":    {reason: "What was not made is absent at once, and made after the backoff.", refused: true, creates: 2, left: 1},
+		"Inline":     {reason: "It is asked, too, if a client that may have goroutines of its own began none.", options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, creates: 1, left: 1},
+		"InlineUnderUpstream": {
+			reason: "As above, without Graft's reconciler.",
+			plain:  true, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, creates: 1, left: 1,
+		},
+		"Refused": {reason: "What was not made is absent at once, and made after the backoff.", refused: true, creates: 2, left: 1},
 		"RefusedWithTokens": {
 			reason: "An attempt that failed is not repeated with its token.", options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()},
 			refused: true, creates: 2, left: 1,
@@ -605,7 +612,7 @@ func TestFailedCreate_IsLookedUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, finder, bucket("b"))
-				w.options = tc.options
+				w.options, w.plain = tc.options, tc.plain
 				w.cloud.takes = 0
 
 				once := func() error {
@@ -646,3 +653,105 @@ func TestFailedCreate_IsLookedUp(t *testing.T) {
 		})
 	}
 }
+
+// A create that may not be made any more is not repeated either.
+func TestRepetition_HeedsPolicies(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		kind     clientKind
+		deleting bool
+
+		gone bool
+		want xpv2.ConditionReason
+	}{
+		"Token":                {reason: "Only repeating it would tell its name: a person has to.", kind: token, want: asyncstate.ReasonResultUnknown},
+		"TokenDeleted":         {reason: "Nor is anything made only to be deleted.", kind: token, deleting: true, want: asyncstate.ReasonResultUnknown},
+		"Deterministic":        {reason: "It is absent once it can't be made any more.", kind: deterministic, want: asyncstate.ReasonFailed},
+		"DeterministicDeleted": {reason: "There is nothing to delete.", kind: deterministic, deleting: true, gone: true},
+	}
+
+	for name, tc := range cases {
+		bubble(t, name, func(t *testing.T) {
+			w, p := crashed(t, tc.kind, 3*time.Minute)
+
+			w.edit("b", func(b *v1alpha1.Bucket) {
+				b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete})
+			})
+
+			if tc.deleting {
+				w.delete("b")
+			}
+
+			for range 6 {
+				if !w.gone() {
+					_, _ = p.reconcile("b")
+				}
+
+				pass(15 * time.Minute)
+			}
+
+			b := w.get("b")
+			if n := w.cloud.count(asyncstate.Create); n != 1 || w.gone() != tc.gone || reason(b, asyncstate.TypeOperation) != tc.want {
+				t.Errorf("\n%s\n%d creates: %s", tc.reason, n, describe(b))
+			}
+		})
+	}
+}
+
+// What has a handle is resumed, however the process ended.
+func TestResume_Update(t *testing.T) {
+	for _, end := range []string{"Killed", "Stopped", "StoppedInItsOwnWords"} {
+		bubble(t, end, func(t *testing.T) {
+			updates, resumed := 0, 0
+
+			w := acting(t, true, nil)
+			w.connector = func(*process) upstream.ExternalConnector {
+				return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+					c := actor(true, func(ctx context.Context, _ resource.Managed) error {
+						updates++
+
+						if err := asyncstate.SetHandle(ctx, "h"); err != nil {
+							return err
+						}
+
+						err := sleep(ctx, 50*time.Minute)
+						if end == "StoppedInItsOwnWords" {
+							err = errQuota
+						}
+
+						return err
+					})
+
+					return struct {
+						upstream.ExternalClient
+						resumerFn
+					}{c, func() error { resumed++; return nil }}, nil
+				})
+			}
+			p := w.start()
+
+			reconciled(t, p, "b")
+			pass(time.Minute)
+
+			if end == "Killed" {
+				p.kill()
+			} else {
+				p.stop()
+			}
+
+			p = w.start()
+
+			pass(time.Minute)
+			reconciled(t, p, "b")
+			synctest.Wait()
+
+			if b := w.get("b"); updates != 1 || resumed != 1 || record(b) != "" {
+				t.Errorf("%d updates, resumed %d times: %s", updates, resumed, describe(b))
+			}
+		})
+	}
+}
+
+type resumerFn func() error
+
+func (fn resumerFn) Resume(context.Context, resource.Managed, asyncstate.Attempt) error { return fn() }

@@ -412,7 +412,7 @@ func (t *Tracker) cancelled(err, cause error) error {
 	if errors.Is(err, context.Canceled) {
 		err = cause
 	} else if !errors.Is(err, cause) {
-		err = errors.Wrap(err, cause.Error())
+		err = fmt.Errorf("%w: %w", cause, err)
 	}
 
 	if t.cancellable && errors.Is(cause, ErrCancelled) {

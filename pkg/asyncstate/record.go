@@ -278,6 +278,11 @@ func (r *record) ended(err error, at time.Time) *record {
 		out.Phase = phaseUnknown
 	}
 
+	// What only the end of the process cut off can be resumed.
+	if r.Handle != "" && errors.Is(err, ErrStopped) {
+		out.Phase = phaseUnknown
+	}
+
 	t := metav1.NewTime(at)
 	out.Ended, out.Failures, out.Error = &t, r.Failures+1, classOf(err)
 

@@ -2,6 +2,7 @@ package asyncstate_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -166,29 +169,77 @@ func TestShutdown_StoresUntilTheEnd(t *testing.T) {
 
 // A request that hangs does not use up the time that is left.
 func TestShutdown_RequestHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var stopping, hung atomic.Bool
+	cases := map[string]struct {
+		reason string
+		learn  func(ctx context.Context, mg resource.Managed) error
+	}{
+		"Result": {reason: "It is that for the result.", learn: func(_ context.Context, mg resource.Managed) error { meta.SetExternalName(mg, "id-1"); return nil }},
+		"SetExternalName": {
+			reason: "It is that for the name, which a create that is cancelled has learned.",
+			learn:  func(ctx context.Context, _ resource.Managed) error { return asyncstate.SetExternalName(ctx, "id-1") },
+		},
+	}
 
+	for name, tc := range cases {
+		bubble(t, name, func(t *testing.T) {
+			var stopping, hung atomic.Bool
+
+			w := acting(t, false, func(ctx context.Context, mg resource.Managed) error {
+				<-ctx.Done()
+				return errors.Join(tc.learn(ctx, mg), ctx.Err())
+			})
+			w.api.Before = func(ctx context.Context, r testkit.Request) error {
+				if r.Verb == testkit.LiveGet && stopping.Load() && !hung.Swap(true) {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+
+				return nil
+			}
+
+			p := w.start()
+
+			reconciled(t, p, "b")
+			synctest.Wait()
+			stopping.Store(true)
+			p.stop()
+
+			// What has not ended by then is too late.
+			if b := w.get("b"); meta.GetExternalName(b) != "id-1" || !hung.Load() {
+				t.Errorf("\n%s\n%s", tc.reason, describe(b))
+			}
+
+			pass(time.Minute)
+		})
+	}
+}
+
+// What could not be begun any more needs no person, even if the process dies right
+// after it has said so.
+func TestShutdown_BetweenAnnouncementAndCreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
 		w.manual = true
-		w.cloud.takes, w.cloud.cancellable = time.Hour, true
-		w.api.Before = func(ctx context.Context, r testkit.Request) error {
-			if r.Verb == testkit.LiveGet && stopping.Load() && !hung.Swap(true) {
-				<-ctx.Done()
-				return ctx.Err()
+		p := w.start()
+
+		p.faults(nil, func(verb string, o client.Object) error {
+			switch {
+			case verb == testkit.Update && record(o) != "":
+				p.cancel()
+				synctest.Wait()
+			case verb == testkit.Patch:
+				p.kill()
 			}
 
 			return nil
-		}
+		})
+		reconcileLoosely(p, "b")
 
-		p := w.start()
-
+		p = w.start()
 		reconciled(t, p, "b")
-		pass(31 * time.Minute)
-		stopping.Store(true)
-		p.stop()
+		pass(time.Hour)
 
-		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || !hung.Load() {
+		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || w.cloud.count(asyncstate.Create) != 1 {
 			t.Error(describe(b))
 		}
 	})

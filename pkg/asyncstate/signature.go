@@ -9,20 +9,26 @@ import (
 )
 
 // checkSignatures returns an error if an external client has a method that is meant to
-// be a Finder's or a Resumer's, and is not because of its signature. Go says nothing
-// then, and the method would never be called. Each type is looked at once.
+// be a Finder's or a Resumer's, and is not because of its signature or its receiver. Go
+// says nothing then, and the method would never be called. Each type is looked at once.
 func checkSignatures[M resource.Managed](t *Tracker, c managed.TypedExternalClient[M]) error {
 	typ := reflect.TypeOf(c)
 	if _, ok := t.checked.Load(typ); ok {
 		return nil
 	}
 
-	if m, ok := typ.MethodByName("Find"); ok && finderOf(c) == nil && ours(m.Type) {
-		return errors.Errorf("cannot use %s.Find, which is %s: it must be func(context.Context, %s, asyncstate.Attempt) (asyncstate.Finding, error), see asyncstate.Finder", typ, m.Type, reflect.TypeFor[M]())
+	// Methods of a pointer are not those of a value.
+	methods := typ
+	if typ.Kind() != reflect.Pointer {
+		methods = reflect.PointerTo(typ)
 	}
 
-	if m, ok := typ.MethodByName("Resume"); ok && resumerOf(c) == nil && ours(m.Type) {
-		return errors.Errorf("cannot use %s.Resume, which is %s: it must be func(context.Context, %s, asyncstate.Attempt) error, see asyncstate.Resumer", typ, m.Type, reflect.TypeFor[M]())
+	if m, ok := methods.MethodByName("Find"); ok && finderOf(c) == nil && ours(m.Type) {
+		return errors.Errorf("cannot use %s.Find, which is %s: it must be func(context.Context, %s, asyncstate.Attempt) (asyncstate.Finding, error) of a %s, see asyncstate.Finder", typ, m.Type, reflect.TypeFor[M](), typ)
+	}
+
+	if m, ok := methods.MethodByName("Resume"); ok && resumerOf(c) == nil && ours(m.Type) {
+		return errors.Errorf("cannot use %s.Resume, which is %s: it must be func(context.Context, %s, asyncstate.Attempt) error of a %s, see asyncstate.Resumer", typ, m.Type, reflect.TypeFor[M](), typ)
 	}
 
 	t.checked.Store(typ, nil)

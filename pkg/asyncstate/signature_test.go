@@ -21,6 +21,7 @@ type (
 	wrongType   struct{ noop }
 	unrelated   struct{ noop }
 	badResumer  struct{ noop }
+	ofPointer   struct{ noop }
 )
 
 func (noop) Disconnect(context.Context) error { return nil }
@@ -43,6 +44,10 @@ func (wrongType) Find(context.Context, *v1alpha1.Database, asyncstate.Attempt) (
 
 func (unrelated) Find(string) error { return nil }
 
+func (*ofPointer) Find(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+	return asyncstate.Finding{}, nil
+}
+
 func (badResumer) Resume(context.Context, asyncstate.Attempt) error { return nil }
 
 // A method whose signature keeps it from ever being called is an error.
@@ -57,6 +62,8 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 		"TypedFinder":     {reason: "It is one for connectors of its type alone.", client: typedFinder{}, want: "typedFinder.Find"},
 		"Pointer":         {reason: "An Attempt is no pointer.", client: pointer{}, want: "pointer.Find"},
 		"AnotherType":     {reason: "It is of another type of managed resource.", client: wrongType{}, want: "wrongType.Find"},
+		"Receiver":        {reason: "It is one of a pointer, and the client is none.", client: ofPointer{}, want: "of a asyncstate_test.ofPointer"},
+		"ReceiverFits":    {reason: "The client is a pointer.", client: &ofPointer{}},
 		"Unrelated":       {reason: "It happens to have the same name.", client: unrelated{}},
 		"ResumeWithoutMG": {reason: "It lacks the managed resource.", client: badResumer{}, want: "badResumer.Resume"},
 	}

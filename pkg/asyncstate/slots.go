@@ -120,13 +120,29 @@ func (t *Tracker) turnOf(ss *slots, uid types.UID) *slot {
 		}
 
 		delete(ss.of, uid)
-
-		if next, ok := ss.next(); ok {
-			t.add(next.key)
-		}
+		t.wake(ss)
 	})
 
 	return s
+}
+
+// wake one object after the other until the slot that is free is taken. It needs the
+// lock.
+func (t *Tracker) wake(ss *slots) {
+	next, ok := ss.next()
+	if !ok {
+		return
+	}
+
+	t.add(next.key)
+	time.AfterFunc(turn, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+
+		if len(ss.of) < ss.most {
+			t.wake(ss)
+		}
+	})
 }
 
 // next takes the first object out of the line.

@@ -11,21 +11,27 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // An object that doesn't come when it is its turn delays the next by half a minute, not
 // until that is polled.
 func TestSlots_NextIsNotPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("first"), bucket("gone"), bucket("second"))
+		w := newWorld(t, nothing, bucket("first"), bucket("gone"), bucket("gone-2"), bucket("gone-3"), bucket("second"))
 		w.cloud.takes = 10*time.Minute + 10*time.Second
 		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
+		w.graft = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
 		w.start()
 
 		pass(time.Minute)
-		w.edit("gone", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
-		w.delete("gone")
-		pass(w.cloud.takes - time.Minute + 40*time.Second)
+
+		for _, name := range []string{"gone", "gone-2", "gone-3"} {
+			w.edit(name, func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
+			w.delete(name)
+		}
+
+		pass(w.cloud.takes - time.Minute + 3*30*time.Second + 10*time.Second)
 
 		if n := w.cloud.count(asyncstate.Create); n != 2 {
 			t.Errorf("%d creates after the first has ended: %s", n, describe(w.get("second")))

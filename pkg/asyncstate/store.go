@@ -31,6 +31,15 @@ const (
 	lastCacheDelay  = time.Second
 )
 
+// storeTimeout is how long one try to store something may take.
+func (t *Tracker) storeTimeout() time.Duration {
+	if t.stopping.Err() != nil {
+		return lastStoreTimeout
+	}
+
+	return storeTimeout
+}
+
 // store puts changes on the API server. They are compared with what that has now,
 // not with a cache: a record is only replaced by who wrote it. It returns the
 // object as the API server then has it, or nil if it is gone.
@@ -112,7 +121,7 @@ func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
 
 func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
 	// An operation that was cancelled may have learned what must not be lost.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), op.tracker.storeTimeout())
 	defer cancel()
 
 	if err := op.lock(ctx); err != nil {
@@ -230,12 +239,9 @@ func (op *Operation) attempt(ctx context.Context) error {
 	default:
 	}
 
-	t, timeout := op.tracker, storeTimeout
-	if t.stopping.Err() != nil {
-		timeout = lastStoreTimeout
-	}
+	t := op.tracker
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.storeTimeout())
 	defer cancel()
 
 	cs, so := op.result()
@@ -308,7 +314,14 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 // until the cache has it, and have the object reconciled.
 func (op *Operation) settle() {
 	t := op.tracker
-	defer t.leave()
+
+	op.mu.Lock()
+	abandoned := op.abandoned
+	op.mu.Unlock()
+
+	if !abandoned || t.enter() {
+		defer t.leave()
+	}
 
 	key := client.ObjectKeyFromObject(op.object)
 
@@ -355,7 +368,7 @@ func (op *Operation) awaitCache() {
 }
 
 // abandon an operation that has not ended although its time is over: its object and
-// its slot are free. What it learns later is stored if the record is still its own.
+// its slot are free, and Start does not wait for it. What it learns later is stored if the record is still its own.
 func (op *Operation) abandon() {
 	t := op.tracker
 
@@ -392,6 +405,7 @@ func (op *Operation) abandon() {
 	t.operations.CompareAndDelete(op.object.GetUID(), op)
 	t.release(op.slots, op.object.GetUID())
 	t.enqueue(client.ObjectKeyFromObject(op.object))
+	t.leave()
 }
 
 // pause for d, or until ctx is done or the channel is closed.
