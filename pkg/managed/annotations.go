@@ -139,7 +139,8 @@ func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Ch
 		a.record.Event(c.mg, event.Warning(reasonCannotStoreAnnotations, err))
 	}
 
-	if c.Gone() && so.Insist {
+	// An asynchronous create may have a name only when it was recorded as a success.
+	if c.Gone() && (so.Insist || !meta.GetExternalCreateSucceeded(c.mg).IsZero()) {
 		a.lost(c, changes)
 	}
 

@@ -1033,8 +1033,12 @@ func TestGoneWhileCreating(t *testing.T) {
 	cases := map[string]struct {
 		object *v1alpha1.Bucket
 		async  bool
+
+		// later is whether Observe comes up with the name, and not Create.
+		later bool
 	}{
 		"AssignedName":           {object: bucket()},
+		"AssignedLater":          {object: bucket(), later: true},
 		"DeterministicName":      {object: bucket(named("id-1"))},
 		"Async":                  {object: bucket(), async: true},
 		"AsyncDeterministicName": {object: bucket(named("id-1")), async: true},
@@ -1046,9 +1050,22 @@ func TestGoneWhileCreating(t *testing.T) {
 				a, rec := testkit.NewAPI(tc.object), &recorder{}
 
 				o := []ReconcilerOption{WithRecorder(rec), connects(upstream.ExternalClientFns{
-					ObserveFn: absent,
-					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+						if !tc.later || meta.GetExternalCreateSucceeded(mg).IsZero() {
+							return ExternalObservation{}, nil
+						}
+
 						meta.SetExternalName(mg, "id-1")
+
+						return ExternalObservation{ResourceExists: true, ResourceLateInitialized: true}, gone(context.Background(), a)
+					},
+					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+						if tc.later {
+							return ExternalCreation{}, nil
+						}
+
+						meta.SetExternalName(mg, "id-1")
+
 						return ExternalCreation{}, gone(context.Background(), a)
 					},
 				})}

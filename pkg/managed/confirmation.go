@@ -20,7 +20,7 @@ import (
 //
 // It is for external systems that sometimes answer "not found" for what exists. An
 // Observe that finds the external resource, or fails, starts the count again, and so
-// does a Delete that fails, or a restart of the provider. What is deleted with its
+// does a Delete that fails, another external name, or a restart of the provider. What is deleted with its
 // external resource left alone (deletionPolicy Orphan, management policies without
 // Delete) is not observed, and is removed at once. A Delete that has only begun an
 // asynchronous operation is not known to have succeeded.
@@ -74,6 +74,9 @@ type absence struct {
 
 	// deleted means that a Delete of ours succeeded, and that it was not seen since.
 	deleted bool
+
+	// name is its external name. Of another external resource nothing is known.
+	name string
 }
 
 const messageAbsent = "The external resource is not found. It is observed again before the finalizer is removed."
@@ -93,10 +96,14 @@ func (e *confirmation) Observe(ctx context.Context, c *call) (observation, error
 		return o, nil
 	}
 
-	now := c.Now()
+	now, name := c.Now(), meta.GetExternalName(c.mg)
 	first := false
 
 	a := e.absences.update(c.mg, func(a *absence) {
+		if a.name != name {
+			*a = absence{name: name}
+		}
+
 		if a.times == 0 || now.Sub(a.last) >= e.interval {
 			a.times++
 			a.last = now
@@ -123,7 +130,9 @@ func (e *confirmation) Observe(ctx context.Context, c *call) (observation, error
 func (e *confirmation) Delete(ctx context.Context, c *call) (deletion, error) {
 	o, err := e.external.Delete(ctx, c)
 
-	e.absences.update(c.mg, func(a *absence) { *a = absence{deleted: err == nil && o.State == seam.Done} })
+	e.absences.update(c.mg, func(a *absence) {
+		*a = absence{deleted: err == nil && o.State == seam.Done, name: meta.GetExternalName(c.mg)}
+	})
 
 	return o, err
 }

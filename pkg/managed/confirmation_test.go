@@ -312,6 +312,8 @@ func TestDeletionConfirmationForgetsDelete(t *testing.T) {
 		deletes bool
 		state   seam.State
 		refused error
+
+		renamed bool // since the step before
 	}
 
 	accepted := step{exists: true, deletes: true}
@@ -348,6 +350,10 @@ func TestDeletionConfirmationForgetsDelete(t *testing.T) {
 			reason: "A Delete that has only begun may fail.",
 			steps:  []step{{exists: true, deletes: true, state: seam.InProgress}, {}},
 		},
+		"Renamed": {
+			reason: "What was deleted is not what is looked for now.",
+			steps:  []step{accepted, {renamed: true}},
+		},
 		"InProgressAfterSuccess": {
 			reason: "Nor may one that has begun be taken for an earlier one.",
 			steps:  []step{accepted, {exists: true, deletes: true, state: seam.InProgress}, {}},
@@ -366,6 +372,10 @@ func TestDeletionConfirmationForgetsDelete(t *testing.T) {
 			same := func(parts) layer { return l }
 
 			for _, now := range tc.steps {
+				if now.renamed {
+					rewrite(t, a, named("another"))
+				}
+
 				alone(t, a, same, &recorder{}, calls{
 					observe: func(*call) (observation, error) {
 						return observation{ExternalObservation: ExternalObservation{ResourceExists: now.exists}}, now.err

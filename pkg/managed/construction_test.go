@@ -122,9 +122,12 @@ func TestNewReconcilerRefuses(t *testing.T) {
 			NewReconciler(a.Manager(), kind, connects(upstream.ExternalClientFns{}), WithTypedExternalConnector(buckets))
 		}},
 
-		"NilFinalizer":          {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nil) })},
-		"NilFinalizerPointer":   {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nilFinalizer) })},
-		"NilInitializer":        {"It would fail in the queue.", "WithInitializers (argument 2) was given nil", with(func() ReconcilerOption { return WithInitializers(upstream.InitializerChain{}, nil) })},
+		"NilFinalizer":        {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nil) })},
+		"NilFinalizerPointer": {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nilFinalizer) })},
+		"NilInitializer":      {"It would fail in the queue.", "WithInitializers (argument 2) was given nil", with(func() ReconcilerOption { return WithInitializers(upstream.InitializerChain{}, nil) })},
+		"NilInChain": {"It would fail in the queue.", "WithInitializers (argument 1.2) was given nil", with(func() ReconcilerOption {
+			return WithInitializers(upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer})
+		})},
 		"NilInitializerPointer": {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(nilInitializer) })},
 		"NilLogger":             {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nil) })},
 		"NilLoggerPointer":      {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nilLogger) })},

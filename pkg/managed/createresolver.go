@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
@@ -53,7 +54,8 @@ const (
 // A Create that failed with any other error may have created the external resource
 // and failed at a later step. So f is asked before the create is repeated, and before
 // a managed resource that is being deleted goes. That create has ended: if there surely
-// is no external resource, nothing waits.
+// is no external resource, nothing waits. It is not asked about a create that failed
+// before the provider's Create was called.
 //
 // The condition CreateResolved and events say which it is, and what to do. While
 // the managed resource is being deleted the same is asked, and the Deleting
@@ -105,6 +107,12 @@ func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) Reconcil
 			initializer: func(next Initializer) Initializer {
 				return upstream.InitializerChain{next, upstream.InitializerFn(c.resolve)}
 			},
+			critical: func(next CriticalAnnotationUpdater) CriticalAnnotationUpdater {
+				return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+					c.withdraw(seam.From(ctx), o)
+					return next.UpdateCriticalAnnotations(ctx, o)
+				})
+			},
 		}
 	})
 }
@@ -142,6 +150,11 @@ type resolvedExternal struct {
 // Observe the external resource, and look it up if the last create failed and it is not
 // there: the error may have been that of a later step.
 func (e *resolvedExternal) Observe(ctx context.Context, c *call) (observation, error) {
+	// It may be observed once more after the create was announced.
+	if e.resolver.attempt.Find(c.Session) == nil {
+		e.resolver.attempt.In(c.Session).before = c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+	}
+
 	o, err := e.external.Observe(ctx, c)
 	if err != nil || o.ResourceExists || !e.resolver.failed(c) {
 		return o, err
@@ -167,6 +180,8 @@ func (e *resolvedExternal) Observe(ctx context.Context, c *call) (observation, e
 
 // Create the external resource.
 func (e *resolvedExternal) Create(ctx context.Context, c *call) (creation, error) {
+	e.resolver.attempt.In(c.Session).made = true
+
 	o, err := e.external.Create(ctx, c)
 
 	if _, known := outcomeOf(c.client); !known && asyncstate.OutcomeUnknown(err) {
@@ -193,6 +208,27 @@ type createResolver struct {
 
 	// answered says that the finder was asked in this reconcile.
 	answered seam.Slot[bool]
+
+	attempt seam.Slot[attempt]
+}
+
+// An attempt is what is known of the create of this reconcile.
+type attempt struct {
+	// before is what was said of the last create that was announced before.
+	before string
+
+	// made is whether the provider was called.
+	made bool
+}
+
+// withdraw the announcement of a create that failed before the provider was called, so
+// that nothing is looked up for it.
+func (c *createResolver) withdraw(s *seam.Session, o client.Object) {
+	a := c.attempt.Find(s)
+
+	if a != nil && !a.made && !meta.GetExternalCreateFailed(o).Before(meta.GetExternalCreatePending(o)) {
+		meta.AddAnnotations(o, map[string]string{meta.AnnotationKeyExternalCreatePending: a.before})
+	}
 }
 
 // resolve the create of mg that is incomplete, if there is one. It returns an error

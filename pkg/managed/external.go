@@ -43,7 +43,7 @@ func newConnector(p ExternalConnectDisconnector, layers []layer) *connector {
 
 // Connect to the provider.
 func (c *connector) Connect(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-	ec := &externalClient{call: call{Session: seam.From(ctx), mg: mg}, layers: c.layers}
+	ec := &externalClient{call: call{Session: seam.From(ctx), mg: mg, terms: termsOf(mg)}, layers: c.layers}
 	ec.call.Connecting(mg)
 
 	if err := c.layers.Connect(ctx, &ec.call); err != nil {

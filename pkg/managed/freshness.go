@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -14,12 +16,29 @@ import (
 // or have other policies, or another name. Upstream takes the conflict for a reason to
 // reconcile again.
 func newFreshness(parts) layer {
-	return layer{external: func(next external) external { return &freshness{external: next} }}
+	return layer{
+		external: func(next external) external { return &freshness{external: next} },
+		initializer: func(next Initializer) Initializer {
+			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+				// Upstream has decided by now what it may do.
+				decided := termsOf(mg)
+
+				err := next.Initialize(ctx, mg)
+				if err == nil && decided.changed(mg) {
+					err = seam.Conflict(mg, messageOtherTerms)
+				}
+
+				return err
+			})
+		},
+	}
 }
 
 type freshness struct {
 	external
 }
+
+const messageOtherTerms = "its policies have changed since it was read"
 
 // Connect to the provider.
 func (e *freshness) Connect(ctx context.Context, c *call) error {
@@ -88,8 +107,8 @@ func stale(c *call, action xpv2.ManagementAction) error {
 		why = "it has changed since it was read"
 	case meta.IsPaused(c.mg):
 		why = "it is paused"
-	case !seam.Allows(c.mg, action):
-		why = "its management policies no longer allow this"
+	case c.terms.changed(c.mg):
+		why = messageOtherTerms
 	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.mg):
 		why = "it is being deleted"
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -11,6 +12,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -301,8 +303,9 @@ func TestAnswerToProvidersWrite(t *testing.T) {
 	}
 
 	changes := map[string]func(b *v1alpha1.Bucket){
-		"Paused":   annotated(meta.AnnotationKeyReconciliationPaused, "true"),
-		"Policies": policies(xpv2.ManagementActionObserve),
+		"Paused":     annotated(meta.AnnotationKeyReconciliationPaused, "true"),
+		"Policies":   policies(xpv2.ManagementActionObserve),
+		"NoPolicies": policies(),
 	}
 
 	for name, o := range objects {
@@ -332,6 +335,48 @@ func TestAnswerToProvidersWrite(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A legacy managed resource says in two fields whether it deletes.
+func TestAnswerShowsDeletionPolicy(t *testing.T) {
+	d := v1alpha1.NewDatabase("d")
+	meta.SetExternalName(d, "id-1")
+	d.SetFinalizers([]string{FinalizerName})
+	d.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+
+	a, deleted := testkit.NewAPI(d), 0
+
+	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()), WithManagementPolicies(), WithInitializers(), connects(upstream.ExternalClientFns{
+		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			return ExternalObservation{ResourceExists: true}, a.Server().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"deletionPolicy":"Orphan"}}`)))
+		},
+		DeleteFn: counts[ExternalDelete](&deleted),
+	}))
+
+	_, _ = r.Reconcile(context.Background(), requestIn("", "d"))
+
+	if deleted > 0 {
+		t.Error("Delete was called, although the managed resource in memory orphans its external resource")
+	}
+}
+
+// An initializer's write shows other policies than those that upstream works with.
+func TestAnswerToInitializersWrite(t *testing.T) {
+	a, updated := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+
+	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+		ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
+		UpdateFn:  counts[ExternalUpdate](&updated),
+	}), WithInitializers(upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+		rewrite(t, a, policies())
+		return patchLabel(ctx, a, mg)
+	})))
+
+	_, _ = r.Reconcile(context.Background(), request())
+
+	if updated > 0 {
+		t.Error("Update was called, although the managed resource in memory is paused by its policies")
 	}
 }
 

@@ -2,14 +2,17 @@ package managed
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -103,8 +106,38 @@ type call struct {
 
 	mg resource.Managed
 
+	// terms are what mg allowed when the provider was connected to.
+	terms terms
+
 	// client is the provider's, once it is connected.
 	client ExternalClient
+}
+
+// terms are what a managed resource says of what may be done for it, and the resource
+// version at which it says so.
+type terms struct {
+	version  string
+	uid      types.UID
+	policies xpv2.ManagementPolicies
+	deletion xpv2.DeletionPolicy
+}
+
+func termsOf(mg resource.Managed) terms {
+	t := terms{version: mg.GetResourceVersion(), uid: mg.GetUID(), policies: mg.GetManagementPolicies()}
+
+	if legacy, ok := mg.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy }); ok {
+		t.deletion = legacy.GetDeletionPolicy()
+	}
+
+	return t
+}
+
+// changed reports whether a managed resource that was read again, or written, has other
+// terms by now. What a provider changes in memory alone is no matter.
+func (t terms) changed(mg resource.Managed) bool {
+	now := termsOf(mg)
+
+	return now.version != t.version && (now.uid != t.uid || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies))
 }
 
 // What calls return, and what they led to.

@@ -96,7 +96,7 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner ca
 				return reconcile.Result{}, err
 			}
 
-			c := &call{Session: seam.From(ctx), mg: resource.Managed(b)}
+			c := &call{Session: seam.From(ctx), mg: resource.Managed(b), terms: termsOf(b)}
 			c.Connecting(b)
 			fn(ctx, e, c)
 

@@ -74,14 +74,23 @@ func WithFinalizer(f resource.Finalizer) ReconcilerOption {
 
 // WithInitializers sets what runs before the external client is connected to.
 // As upstream; and a managed resource that is being deleted says so if it can't
-// be initialized. It panics if one of them is nil; an InitializerChain that is nil is
-// an empty one.
+// be initialized. It panics if one of them is nil, also in an InitializerChain; a chain
+// that is nil is an empty one.
 func WithInitializers(i ...Initializer) ReconcilerOption {
-	for n := range i {
-		mustNotBeNil(i[n], fmt.Sprintf("WithInitializers (argument %d)", n+1))
-	}
+	mustInitialize(i, "")
 
 	return func(r *Reconciler) { r.config.initializer = upstream.InitializerChain(i) }
+}
+
+func mustInitialize(chain []Initializer, in string) {
+	for n, i := range chain {
+		at := fmt.Sprintf("%s%d", in, n+1)
+		mustNotBeNil(i, fmt.Sprintf("WithInitializers (argument %s)", at))
+
+		if c, ok := i.(upstream.InitializerChain); ok {
+			mustInitialize(c, at+".")
+		}
+	}
 }
 
 // WithCriticalAnnotationUpdater sets how the annotations that record the

@@ -312,11 +312,13 @@ func (p *phases) deleting(s *seam.Session, server client.Object, reason xpv2.Con
 }
 
 // foreignReady returns the Ready condition of an object that is said to be being
-// deleted, if another writer has written that condition since.
+// deleted, if another writer has written that condition since: ours has the message of
+// the Deleting condition.
 func foreignReady(server client.Object) (xpv2.Condition, bool) {
-	ready := seam.ConditionOf(server, xpv2.TypeReady)
+	ready, deleting := seam.ConditionOf(server, xpv2.TypeReady), deletingCondition(server)
+	ours := ready.Reason == xpv2.ReasonDeleting && ready.Message == deleting.Message
 
-	return ready, deletingCondition(server).Status == corev1.ConditionTrue && ready.Reason != "" && ready.Reason != xpv2.ReasonDeleting
+	return ready, deleting.Status == corev1.ConditionTrue && ready.Reason != "" && !ours
 }
 
 func withoutReady(cs []xpv2.Condition) []xpv2.Condition {

@@ -1015,8 +1015,10 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 		reason string
 		opts   []ReconcilerOption
 		delete error
+		ready  xpv2.Condition // Available, if it has no reason.
 	}{
 		"Deletes":      {reason: "The external resource takes a while."},
+		"SaysDeleting": {reason: "It says that it is deleting, too, but in its own words.", ready: xpv2.Deleting()},
 		"DeleteFails":  {reason: "It can't be deleted.", delete: errors.New("boom")},
 		"OtherHolders": {reason: "Upstream writes no status.", opts: []ReconcilerOption{func(*Reconciler) {}}},
 	}
@@ -1028,11 +1030,15 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 				mods = append(mods, finalizers(FinalizerName, "example.org/other"))
 			}
 
+			if tc.ready.Reason == "" {
+				tc.ready = xpv2.Available()
+			}
+
 			a, rec := testkit.NewAPI(bucket(mods...)), &recorder{}
 
 			r := newBucketReconciler(a, append(tc.opts, WithRecorder(rec), connects(upstream.ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					mg.SetConditions(xpv2.Available())
+					mg.SetConditions(tc.ready)
 					// With the manager's own client.
 					if err := a.Server().Status().Update(ctx, mg); err != nil {
 						return ExternalObservation{}, err
@@ -1058,7 +1064,7 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 				t.Errorf("\n%s\nresource version at rest: -want, +got:\n%s", tc.reason, diff)
 			}
 
-			want := []any{xpv2.ReasonAvailable, corev1.ConditionTrue, 1}
+			want := []any{tc.ready.Reason, corev1.ConditionTrue, 1}
 			if diff := cmp.Diff(want, []any{got.GetCondition(xpv2.TypeReady).Reason, got.GetCondition(reconciler.TypeDeleting).Status, len(rec.of(reasonForeignStatus))}); diff != "" {
 				t.Errorf("\n%s\nReady, Deleting, events: -want, +got:\n%s", tc.reason, diff)
 			}

@@ -86,7 +86,7 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 
 	switch {
 	case err != nil:
-		return creation{}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
+		return creation{Outcome: seam.Outcome{State: seam.Untried}}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
 	case !o.ResourceExists:
 		followWrite(c, seen)
 		return e.external.Create(ctx, c)

@@ -293,6 +293,33 @@ func TestPreCreateObserveTimesOut(t *testing.T) {
 	if b := get(t, a); creates != 0 || meta.ExternalCreateIncomplete(b) || meta.GetExternalCreateFailed(b).IsZero() {
 		t.Errorf("creates: want 0, got %d; want external-create-failed, got %v", creates, b.GetAnnotations())
 	}
+
+	run(t, r, "b")
+
+	if creates != 1 {
+		t.Errorf("creates: want 1, since nothing was tried that has to be looked for, got %d: %s", creates, get(t, a).GetCondition(xpv2.TypeSynced).Message)
+	}
+}
+
+// A name is not kept for a create that was never called.
+func TestPreCreateObserveTimesOutWithReservation(t *testing.T) {
+	a, observes := testkit.NewAPI(of("b")), 0
+
+	r := newBucketReconciler(a, WithPreCreateObserve(), WithExternalNameReservation(leaseNamespace), connects(upstream.ExternalClientFns{
+		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+			if observes++; observes == 2 {
+				return ExternalObservation{}, context.DeadlineExceeded
+			}
+
+			return ExternalObservation{}, nil
+		},
+	}))
+
+	run(t, r, "b")
+
+	if diff := cmp.Diff(map[string]string{}, holders(t, a)); diff != "" {
+		t.Errorf("holders: -want, +got:\n%s", diff)
+	}
 }
 
 // What was refused stays another's also without the option that refused it.

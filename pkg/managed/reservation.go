@@ -230,8 +230,8 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, er
 		}
 	}
 
-	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
-		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, messageOnlyObserved)
+	if r.held.get(c.mg).nothing || seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
+		r.notNeeded(c, messageOnlyObserved)
 	}
 
 	return r.external.Observe(ctx, c)
@@ -246,7 +246,7 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := r.external.Create(ctx, c)
 
 	switch {
-	case err != nil && (o.State == seam.Done || o.State == seam.Untried) && !asyncstate.OutcomeUnknown(err) && r.failedAlone(ctx, c.mg):
+	case err != nil && (o.State == seam.Untried || o.State == seam.Done && !asyncstate.OutcomeUnknown(err)) && r.failedAlone(ctx, c.mg):
 		r.releaseUnused(ctx, c)
 	case err == nil:
 		// The create can't be undone, so an error is for the next reconcile,
@@ -335,8 +335,8 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 
 	if mine {
 		r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l} })
-	} else if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
-		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, messageUnconfirmed)
+	} else {
+		r.notNeeded(c, messageUnconfirmed)
 	}
 
 	return nil
@@ -396,6 +396,13 @@ func (r *reservation) free(c *call) {
 	}
 }
 
+// notNeeded says that nothing is reserved, if anything else was said before.
+func (r *reservation) notNeeded(c *call, message string) {
+	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Reason != "" {
+		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, message)
+	}
+}
+
 // releaseUnused releases the lease of a managed resource whose creates all failed. What was
 // found to exist, or was never to be created, is kept.
 func (r *reservation) releaseUnused(ctx context.Context, c *call) {
@@ -406,9 +413,7 @@ func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 
 	r.held.update(c.mg, func(h *holding) { *h = holding{} })
 
-	if seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionTrue {
-		r.say(c, corev1.ConditionUnknown, ReasonReservationNotNeeded, messageUnconfirmed)
-	}
+	r.notNeeded(c, messageUnconfirmed)
 }
 
 // failedAlone reports whether a create that failed is the last one: it was not another

@@ -1262,22 +1262,33 @@ func TestReservationNeedsAnAction(t *testing.T) {
 	}
 }
 
-// One that was blocked, and then only observes, no longer says that it is blocked.
+// One that was blocked, and then only observes, says neither that it is blocked nor
+// that it has the name.
 func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
-	a, c := testkit.NewAPI(of("owner"), of("blocked")), &shared{}
-	r := reserving(a, c)
-	run(t, r, "owner", "blocked")
+	for _, hadIt := range []bool{false, true} {
+		t.Run(fmt.Sprintf("hadIt=%t", hadIt), func(t *testing.T) {
+			a, c := testkit.NewAPI(of("owner"), of("blocked")), &shared{}
+			r := reserving(a, c)
+			run(t, r, "owner", "blocked")
 
-	b := bucketNamed(t, a, "blocked")
-	b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
+			if hadIt {
+				kill(t, a, "owner")
+				c.owner = ""
+				run(t, r, "blocked")
+			}
 
-	must(t, a.Server().Update(context.Background(), b))
+			b := bucketNamed(t, a, "blocked")
+			b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
 
-	run(t, r, "blocked")
+			must(t, a.Server().Update(context.Background(), b))
 
-	got := bucketNamed(t, a, "blocked").GetCondition(TypeExternalNameReserved)
-	if diff := cmp.Diff([]any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{got.Status, got.Reason}); diff != "" {
-		t.Errorf("condition: -want, +got:\n%s", diff)
+			run(t, r, "blocked")
+
+			got := bucketNamed(t, a, "blocked").GetCondition(TypeExternalNameReserved)
+			if diff := cmp.Diff([]any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{got.Status, got.Reason}); diff != "" {
+				t.Errorf("condition: -want, +got:\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -100,7 +100,7 @@ func observe(ctx context.Context, r *patientReader, l DependentLister, o client.
 		u.SetGroupVersionKind(d.GroupVersionKind)
 
 		get := r.Get
-		if fromReference(l, d) {
+		if _, named := r.named.Load(d.GroupVersionKind); named || d.Owner != "" {
 			get = r.getReferenced
 		}
 
@@ -126,13 +126,6 @@ func observe(ctx context.Context, r *patientReader, l DependentLister, o client.
 	slices.SortStableFunc(out.blockers, byUrgency)
 
 	return out
-}
-
-// fromReference reports whether a user's reference says of which kind d is, rather
-// than the program.
-func fromReference(l DependentLister, d Dependent) bool {
-	c, ok := l.(compositeOfClaim)
-	return d.Owner != "" || ok && len(c.kinds) == 0
 }
 
 // A relation is what a report may say of an object that a lister has listed.

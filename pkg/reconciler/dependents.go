@@ -120,7 +120,7 @@ type compositeOfClaim struct {
 }
 
 // ListDependents of a claim.
-func (l compositeOfClaim) ListDependents(_ context.Context, _ client.Reader, o client.Object) ([]Dependent, error) {
+func (l compositeOfClaim) ListDependents(_ context.Context, c client.Reader, o client.Object) ([]Dependent, error) {
 	content, err := contentOf(o)
 	if err != nil {
 		return nil, err
@@ -139,6 +139,11 @@ func (l compositeOfClaim) ListDependents(_ context.Context, _ client.Reader, o c
 
 	d := dependentOf(ref.APIVersion, ref.Kind, "", ref.Name)
 	if len(l.kinds) == 0 {
+		// The program's own lister may call this one.
+		if r, ok := c.(*patientReader); ok {
+			r.named.Store(d.GroupVersionKind, true)
+		}
+
 		return []Dependent{d}, nil
 	}
 

@@ -49,11 +49,11 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 
 	d.resolveDoubt(o)
 
-	if isOrphaned(o) {
-		return notFound(o)
-	}
-
 	if len(d.toOrphan(o)) == 0 {
+		if d.isOrphaned(o) {
+			return notFound(o)
+		}
+
 		return nil
 	}
 
@@ -110,18 +110,26 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 		d.trail(inDoubt.orphaning)
 	}
 
-	if s.Gone() || isOrphaned(o) {
+	if s.Gone() || d.isOrphaned(o) {
 		return notFound(o)
 	}
 
 	return nil
 }
 
-// isOrphaned reports whether o was orphaned, and only the garbage collector holds it
-// until it has removed the owner references to o. The inner reconciler must not act on
-// it then: its finalizer is gone, and what that waited for is to stay.
-func isOrphaned(o client.Object) bool {
-	return meta.WasDeleted(o) && asked(o) && slices.Equal(o.GetFinalizers(), []string{metav1.FinalizerOrphanDependents})
+// isOrphaned reports whether o was orphaned, and is held by others: by the garbage
+// collector until it has removed the owner references to o, or by another controller. The
+// inner reconciler must not act on it then: its finalizer is gone, and what that waited
+// for is to stay.
+func (d *deletion) isOrphaned(o client.Object) bool {
+	if !meta.WasDeleted(o) || !asked(o) {
+		return false
+	}
+
+	own := func(f string) bool { return slices.Contains(d.own, f) }
+
+	return slices.Equal(o.GetFinalizers(), []string{metav1.FinalizerOrphanDependents}) ||
+		len(d.own) > 0 && !slices.ContainsFunc(o.GetFinalizers(), own)
 }
 
 func notFound(o client.Object) error {

@@ -156,6 +156,11 @@ func TestForceOrphan(t *testing.T) {
 			mod:    []func(*unstructured.Unstructured){wish, held(theirs, mine)}, opts: []reconciler.Option{option, deadline},
 			want: want{Finalizers: []string{theirs}, Trails: 1, Passes: 5, Deletes: 1, Deleting: said{"True", "ForceOrphaned", "An operator asked to orphan it, and finalizers were removed. Deletion was requested."}},
 		},
+		"ForeignAndOwn": {
+			reason: "The inner reconciler, whose finalizer is gone, does not clean up after all while others hold the object.",
+			mod:    []func(*unstructured.Unstructured){wish, held(theirs, mine)}, opts: []reconciler.Option{option, reconciler.WithOwnFinalizers(mine)},
+			want: want{Finalizers: []string{theirs}, Trails: 1, Deletes: 1, Deleting: said{"True", "ForceOrphaned", "An operator asked to orphan it, and finalizers were removed. Waiting for other controllers to remove their finalizers: example.org/theirs."}},
+		},
 		"FinalizersChange": {
 			reason: "If the finalizers change meanwhile nothing is removed that was not seen. It is tried again.",
 			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option},

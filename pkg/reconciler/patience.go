@@ -83,6 +83,9 @@ type patientReader struct {
 	late *lateKinds
 	now  time.Time
 
+	// named are the kinds that a reference names, rather than the program.
+	named sync.Map
+
 	// gaveUp are the kinds that this report won't try again.
 	gaveUp lateKinds
 }

@@ -98,7 +98,8 @@ func WithReportInterval(d time.Duration) Option {
 
 // WithOwnFinalizers names the finalizers that the inner reconciler itself removes
 // in the end. When there is nothing else to wait for, the Deleting condition then
-// names the others. By default it names none.
+// names the others. By default it names none. An object that has lost all of them
+// because an operator asked to orphan it is not reconciled any more.
 func WithOwnFinalizers(f ...string) Option {
 	return func(r *Reconciler) { r.deletion.own = f }
 }

@@ -56,7 +56,8 @@ type ReleaseOption func(*release)
 
 // WithPropagation sets what the garbage collector does with objects that
 // the released one owns. The default is metav1.DeletePropagationOrphan: it leaves
-// them alone. Anything else deletes them, and what they stand for.
+// them alone, also if the object is being deleted already. Anything else deletes them,
+// and what they stand for.
 func WithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 	return func(r *release) { r.propagation = p }
 }
@@ -150,8 +151,10 @@ type release struct {
 	version string
 	refused *string
 
-	// deletes is how often the object was to be deleted.
+	// deletes is how often the object was to be deleted, and deleted whether that
+	// succeeded.
 	deletes int
+	deleted bool
 }
 
 func (r *release) run(ctx context.Context) (Released, error) {

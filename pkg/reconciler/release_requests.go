@@ -112,10 +112,7 @@ func withoutDelete(policies []string) []string {
 
 // delete the object, if it is not being deleted, and return it as it then is.
 func (r *release) delete(ctx context.Context, o *object) (*object, error) {
-	// A second deletion changes the propagation policy of the first.
-	collected := r.propagation == metav1.DeletePropagationOrphan && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
-
-	if meta.WasDeleted(o) && !collected {
+	if meta.WasDeleted(o) && !r.collected(o) {
 		return o, nil
 	}
 
@@ -138,7 +135,26 @@ func (r *release) delete(ctx context.Context, o *object) (*object, error) {
 		return nil, errors.Wrap(err, "cannot delete it")
 	}
 
+	r.deleted = true
+
 	return r.pause(ctx)
+}
+
+// collected reports whether the garbage collector would delete what the object owns,
+// although that is to be kept. A second deletion changes the propagation policy of the
+// first. That of a deletion in the background shows nowhere.
+func (r *release) collected(o *object) bool {
+	fs := o.GetFinalizers()
+
+	switch {
+	case r.propagation != metav1.DeletePropagationOrphan:
+		return false
+	case slices.Contains(fs, metav1.FinalizerDeleteDependents):
+		return true
+	default:
+		return !r.deleted && !slices.Contains(fs, metav1.FinalizerOrphanDependents) &&
+			slices.ContainsFunc(fs, func(f string) bool { return slices.Contains(r.finalizers, f) })
+	}
 }
 
 // removeFinalizers removes the supplied finalizers, if the object is still the

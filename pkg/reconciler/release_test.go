@@ -169,12 +169,12 @@ func TestRelease(t *testing.T) {
 			reason: "The release of an object that is being deleted should rule out external deletion too, and go on from there.",
 			object: thing(withDeletionPolicy("Delete"), held(ours, foreign), dying),
 			want: want{
-				released: reconciler.Released{Holding: []string{foreign}},
+				released: reconciler.Released{Holding: []string{foreign, orphan}},
 				requests: []string{
 					pausePatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`,
-					removal([]string{ours, foreign}, []string{foreign}),
+					deleteOrphan, pausePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan}),
 				},
-				left: thing(withDeletionPolicy("Orphan"), held(foreign), paused, dying),
+				left: thing(withDeletionPolicy("Orphan"), held(foreign, orphan), paused, dying),
 			},
 		},
 		"ReleasedAlready": {
@@ -189,6 +189,11 @@ func TestRelease(t *testing.T) {
 		"BeingCollected": {
 			reason: "The garbage collector should orphan what the object owns, although another client asked it to delete that.",
 			object: thing(held(ours, metav1.FinalizerDeleteDependents), paused, dying),
+			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch}},
+		},
+		"DeletedInTheBackground": {
+			reason: "So it should if the object was deleted in the background: what it owns would be deleted as soon as it is gone.",
+			object: thing(held(ours), paused, dying),
 			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch}},
 		},
 		"CollectedOnPurpose": {
@@ -213,11 +218,11 @@ func TestRelease(t *testing.T) {
 		},
 		"GracePeriod": {
 			reason: "An object that is deleted with a grace period should not be said to be gone.",
-			object: thing(paused, dying, grace(30)), want: want{released: reconciler.Released{}, requests: []string{pausePatch, removeAll}, left: thing(held(), paused, dying, grace(30))},
+			object: thing(paused, dying, grace(30)), opts: background, want: want{released: reconciler.Released{}, requests: []string{pausePatch, removeAll}, left: thing(held(), paused, dying, grace(30))},
 		},
 		"NoGracePeriod": {
 			reason: "One without should.",
-			object: thing(paused, dying, grace(0)), want: want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, removeAll}},
+			object: thing(paused, dying, grace(0)), opts: background, want: want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, removeAll}},
 		},
 	}
 
@@ -378,6 +383,7 @@ func TestReleaseWaits(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		mod    func(o *unstructured.Unstructured)
+		opts   []reconciler.ReleaseOption
 		prefix string // Of the requests that are answered.
 		answer error
 		want   reconciler.Released
@@ -405,7 +411,7 @@ func TestReleaseWaits(t *testing.T) {
 		},
 		"ForLastFinalizer": {
 			reason: "What the object still has is returned until the API server has confirmed that it has not.",
-			mod:    dying, prefix: "update", answer: kerrors.NewInternalError(errors.New("boom")),
+			mod:    dying, opts: []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}, prefix: "update", answer: kerrors.NewInternalError(errors.New("boom")),
 			want: reconciler.Released{Holding: []string{ours}}, text: "cannot remove finalizers", delays: []time.Duration{10 * ms},
 		},
 		"ForPause": {
@@ -440,13 +446,13 @@ func TestReleaseWaits(t *testing.T) {
 
 			var delays []time.Duration
 
-			got, err := r.release(ctx, r.object.DeepCopy(), reconciler.ReleaseWithWait(func(ctx context.Context, d time.Duration) error {
+			got, err := r.release(ctx, r.object.DeepCopy(), append(tc.opts, reconciler.ReleaseWithWait(func(ctx context.Context, d time.Duration) error {
 				if delays = append(delays, d); len(delays) == len(tc.delays) {
 					cancel()
 				}
 
 				return ctx.Err()
-			}))
+			}))...)
 
 			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("\n%s\nRelease(...): want the end of the context, and %q, got %v", tc.reason, tc.text, err)

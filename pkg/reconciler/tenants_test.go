@@ -217,7 +217,11 @@ func TestReferencesStartNoInformer(t *testing.T) {
 			lister: reconciler.CompositeOfClaim(composites), object: requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(composites, "", "x"))), verb: "get XApp",
 			cached: 1,
 		},
-		"CompositeOfAnyKind":     {reason: "It is read live if the claim says so.", lister: reconciler.CompositeOfClaim(), object: odd, verb: "get Secret", live: 1},
+		"CompositeOfAnyKind": {reason: "It is read live if the claim says so.", lister: reconciler.CompositeOfClaim(), object: odd, verb: "get Secret", live: 1},
+		"CompositeByTheProgram": {
+			reason: "The same if a program's own lister calls this one.",
+			lister: reconciler.DependentListerFn(reconciler.CompositeOfClaim().ListDependents), object: odd, verb: "get Secret", live: 1,
+		},
 		"CompositeOfAnotherKind": {reason: "One of another kind is not read at all.", lister: reconciler.CompositeOfClaim(composites), object: odd, verb: "get Secret"},
 	}
 
