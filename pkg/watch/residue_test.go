@@ -9,7 +9,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// heap returns the bytes that are reachable.
 // goroutines that there are.
 func goroutines() int { return runtime.NumGoroutine() }
 

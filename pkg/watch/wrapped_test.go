@@ -94,9 +94,7 @@ func TestWrappedCache(t *testing.T) {
 				t.Helper()
 				start()
 				t.Cleanup(r.api.Inject(watchtest.Of(stuck), watchtest.Hang()))
-				done := background(func() error {
-					return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(stuck, &recorder{})) })
-				})
+				done := background(func() error { return r.watchFor(stuckFor, "c", watchOf(stuck, &recorder{})) })
 				pass(10 * time.Millisecond)
 				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
 				if err != nil || took > 2*quick {
