@@ -771,21 +771,6 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 	}
 }
 
-// What one call learned is not stored again after the next.
-func TestStoredOnce(t *testing.T) {
-	a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
-	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-		meta.SetExternalName(mg, "id-1")
-		return ExternalObservation{ResourceExists: true}, nil
-	}}))
-
-	run(t, r, "b")
-
-	if n := a.Count(testkit.Patch); n != 1 {
-		t.Errorf("patches: want 1, got %d", n)
-	}
-}
-
 // The name that Create returned replaces a name that another writer set while the
 // first could not be stored. This holds whenever it is stored.
 func TestCreatedNameWinsLater(t *testing.T) {
@@ -881,25 +866,6 @@ func TestUnstableAnnotation(t *testing.T) {
 	}
 }
 
-// A name that Observe empties is not taken away, whatever else Observe says.
-func TestEmptiedExternalName(t *testing.T) {
-	a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName)))
-
-	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-		meta.SetExternalName(mg, "")
-		o, err := exists(ctx, mg)
-		o.ResourceLateInitialized = true
-
-		return o, err
-	}}))
-
-	run(t, r, "b")
-
-	if got := meta.GetExternalName(get(t, a)); got != "id-1" {
-		t.Errorf("external name: want id-1, got %q", got)
-	}
-}
-
 // An annotation that is held back and that Observe sets once.
 func TestHeldBackAnnotationIsLost(t *testing.T) {
 	a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
@@ -924,63 +890,6 @@ func TestHeldBackAnnotationIsLost(t *testing.T) {
 
 	if got := get(t, a).GetAnnotations()["example.org/state"]; got != "7" {
 		t.Errorf("annotation: want 7, got %s", got)
-	}
-}
-
-// The rate of writes of an annotation that changes each time, where each reconcile
-// ends in Update or Delete.
-func TestUnstableAnnotationAndUpdate(t *testing.T) {
-	cases := map[string]struct {
-		mods    []func(*v1alpha1.Bucket)
-		observe bool
-	}{
-		"ObserveThenUpdate": {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName)}, observe: true},
-		"Update":            {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName)}},
-		"ObserveThenDelete": {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName), deleting}, observe: true},
-		"Delete":            {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName), deleting}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, c, n := testkit.NewAPI(bucket(tc.mods...)), newClock(), 0
-			etag := func(mg resource.Managed) {
-				n++
-				meta.AddAnnotations(mg, map[string]string{"example.org/etag": fmt.Sprint(n)})
-			}
-
-			r := newBucketReconciler(a, c.option(), connects(upstream.ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					if tc.observe {
-						etag(mg)
-					}
-
-					return ExternalObservation{ResourceExists: true}, nil
-				},
-				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-					if !tc.observe {
-						etag(mg)
-					}
-
-					return ExternalUpdate{}, nil
-				},
-				DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
-					if !tc.observe {
-						etag(mg)
-					}
-
-					return ExternalDelete{}, nil
-				},
-			}))
-
-			for range 50 {
-				run(t, r, "b")
-				c.now = c.now.Add(time.Second)
-			}
-
-			if got := a.Count(testkit.Patch); got > 10 {
-				t.Errorf("patches of annotations in 50 s: want 10 at most, got %d", got)
-			}
-		})
 	}
 }
 

@@ -99,12 +99,6 @@ func TestCreateResolver(t *testing.T) {
 			object: bucket(named("id-1"), interruptedBucket(long), annotated(meta.AnnotationKeyExternalCreateSucceeded, begun)),
 			want:   want{Observes: 1, Name: "id-1", Succeeded: begun, Synced: "ReconcileSuccess", Result: poll},
 		},
-		"Found": {
-			reason: "What is found is stored, with its name, in one write, and is managed from then on.",
-			object: bucket(interruptedBucket(long)),
-			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
-		},
 		"FoundAheadOfTime": {
 			reason: "The clock of the process that started the create may be ahead. The time of success is not before the start.",
 			object: bucket(interruptedBucket(-time.Minute)),
@@ -124,7 +118,7 @@ func TestCreateResolver(t *testing.T) {
 			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonOverwroteAnnotation, reasonResolvedCreate}, Stores: 1},
 		},
 		"FoundAfterDoubt": {
-			reason: "The condition that reported an unknown outcome becomes true.",
+			reason: "What is found is stored, with its name, in one write, and is managed from then on. The condition that reported an unknown outcome becomes true.",
 			object: bucket(interruptedBucket(long), func(b *v1alpha1.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
@@ -147,15 +141,8 @@ func TestCreateResolver(t *testing.T) {
 				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun),
 			},
 		},
-		"Absent": {
-			reason: "What is surely not there is created, and the next create is newer than the one that failed.",
-			object: bucket(interruptedBucket(long)),
-			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
-			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: begun, Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
-		},
 		"AbsentAfterDoubt": {
-			reason: "The condition becomes true if there is no external resource, too.",
+			reason: "What is surely not there is created, and the next create is newer than the one that failed. The condition becomes true, too.",
 			object: bucket(interruptedBucket(long), func(b *v1alpha1.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),

@@ -865,46 +865,6 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 	}
 }
 
-// A second one that is deleted goes, and leaves the external resource alone.
-func TestReservationOfWhatIsDeleted(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		mod    func(b *v1alpha1.Bucket)
-		gone   bool
-		says   xpv2.ConditionReason
-	}{
-		"NeverCreated": {
-			reason: "What never created anything has nothing to delete.",
-			mod:    func(*v1alpha1.Bucket) {},
-			gone:   true,
-		},
-		"Created": {
-			reason: "What did may have an external resource of its own, that only has the same key.",
-			mod:    annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
-			says:   reconciler.ReasonObserveFailed,
-		},
-		"Creating": {
-			reason: "So may what did perhaps.",
-			mod:    annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-			says:   reconciler.ReasonObserveFailed,
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, c := testkit.NewAPI(of("first"), of("second", deleting, finalizers(FinalizerName), tc.mod)), &shared{}
-			r := reserving(a, c, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval))
-
-			run(t, r, "first", "second")
-
-			b := bucketNamed(t, a, "second")
-			if diff := cmp.Diff([]any{tc.gone, tc.says, []string{"create first"}, map[string]string{sharedKey: "first"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
-				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
 // What another has reserved is left alone by each call, whatever Observe found.
 func TestReservation_EachCall(t *testing.T) {
 	for name, do := range map[string]func(ctx context.Context, e external, c *call) error{
@@ -1211,8 +1171,9 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 	}
 }
 
-// A managed resource that is blocked, and whose creates all failed, can be deleted.
-func TestReservationBlocksNoDeletionAfterFailedCreates(t *testing.T) {
+// A second one that is deleted goes, and leaves the external resource alone, unless it
+// may have one of its own, that only has the same key.
+func TestReservationOfWhatIsDeleted(t *testing.T) {
 	at := time.Now().Add(-time.Hour).UTC()
 
 	stamped := func(key string, d time.Duration) func(b *v1alpha1.Bucket) {
@@ -1257,15 +1218,17 @@ func TestReservationBlocksNoDeletionAfterFailedCreates(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, c := testkit.NewAPI(of("owner"), of("blocked", append(tc.mods, deleting, finalizers(FinalizerName))...)), &shared{}
-			r := reserving(a, c)
+			r := reserving(a, c, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval))
 			run(t, r, "owner", "blocked")
 
-			if got := bucketNamed(t, a, "blocked").GetName() == ""; got != tc.gone {
-				t.Errorf("\n%s\ngone: want %t, got %t", tc.reason, tc.gone, got)
+			says := reconciler.ReasonObserveFailed
+			if tc.gone {
+				says = ""
 			}
 
-			if diff := cmp.Diff([]string{"create owner"}, c.did()); diff != "" {
-				t.Errorf("\n%s\ncalls: -want, +got:\n%s", tc.reason, diff)
+			b := bucketNamed(t, a, "blocked")
+			if diff := cmp.Diff([]any{tc.gone, says, []string{"create owner"}, map[string]string{sharedKey: "owner"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
+				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
