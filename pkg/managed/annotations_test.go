@@ -18,7 +18,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -634,63 +633,6 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// What may pass is tried again in the same reconcile, and what can't isn't.
-func TestStoringIsTriedAgain(t *testing.T) {
-	invalid := func(testkit.Request) error { return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil) }
-
-	bad := func(testkit.Request) error { return kerrors.NewBadRequest("no") }
-
-	cases := map[string]struct {
-		reason string
-		fail   func(testkit.Request) error
-		times  int
-		want   int
-		name   string
-	}{
-		"Once":        {reason: "It passes.", fail: broken, times: 1, want: 2, name: "id-1"},
-		"ThreeTimes":  {reason: "It passes.", fail: broken, times: 3, want: 4, name: "id-1"},
-		"TooOften":    {reason: "The next reconcile will try again.", fail: broken, times: 100, want: 4},
-		"Conflict":    {reason: "It passes.", fail: lostRace, times: 1, want: 2, name: "id-1"},
-		"ForAlways":   {reason: "The same patch would be refused again.", fail: invalid, times: 100, want: 1},
-		"ForGood":     {reason: "So would be a bad request.", fail: bad, times: 100, want: 1},
-		"NotAtAll":    {reason: "Nothing fails.", want: 1, name: "id-1"},
-		"AnswerOfAll": {reason: "Conflicts end too.", fail: lostRace, times: 100, want: 4},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
-			left := tc.times
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if r.Verb != testkit.Patch || left == 0 {
-					return nil
-				}
-
-				left--
-
-				return tc.fail(r)
-			}
-
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				meta.SetExternalName(mg, "id-1")
-				return exists(ctx, mg)
-			}}))
-
-			run(t, r, "b")
-
-			if diff := cmp.Diff([]any{tc.want, tc.name}, []any{a.Count(testkit.Patch), meta.GetExternalName(get(t, a))}); diff != "" {
-				t.Errorf("\n%s\npatches, external name: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			// A conflict is not reported: the reconcile quietly runs again.
-			synced := get(t, a).GetCondition(xpv2.TypeSynced).Status
-			if failed := tc.name == "" && name != "AnswerOfAll"; failed != (synced == corev1.ConditionFalse) {
-				t.Errorf("\n%s\nsynced: %s", tc.reason, synced)
-			}
-		})
 	}
 }
 

@@ -547,7 +547,6 @@ func TestCreateResolverStores(t *testing.T) {
 			reason:  "What has its name by then has nothing to do with it.",
 			finding: asyncstate.Found("id-1"),
 			meanwhile: func(t *testing.T, a *testkit.API) {
-				t.Helper()
 				remove(t, a)
 
 				must(t, a.Server().Create(context.Background(), bucket(named("another"))))

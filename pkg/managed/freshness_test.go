@@ -43,7 +43,6 @@ func TestFreshness(t *testing.T) {
 		"ChangedUnnoticed": {
 			reason: "The reconciler can't know of a change that it has not read.",
 			then: func(t *testing.T, a *testkit.API, _ *call) {
-				t.Helper()
 				rewrite(t, a, annotated("k", "v"))
 			},
 			want: true,
@@ -51,7 +50,6 @@ func TestFreshness(t *testing.T) {
 		"Noticed": {
 			reason: "A conflict in an earlier write has shown another state.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
-				t.Helper()
 				rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 
 				must(t, c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }))
@@ -60,8 +58,6 @@ func TestFreshness(t *testing.T) {
 		"Gone": {
 			reason: "What does not exist may have been handed to another control plane.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
-				t.Helper()
-
 				must(t, a.Server().Delete(context.Background(), get(t, a)))
 
 				must(t, c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }))
@@ -70,7 +66,6 @@ func TestFreshness(t *testing.T) {
 		"WrittenByTheProvider": {
 			reason: "A provider that writes the managed resource itself has the newest one in memory.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
-				t.Helper()
 				meta.AddAnnotations(c.mg, map[string]string{"k": "v"})
 
 				must(t, a.Server().Update(context.Background(), c.mg))

@@ -208,8 +208,6 @@ func TestRefusedStaysRefused(t *testing.T) {
 		"Deleted": {
 			reason: "A managed resource that is deleted leaves behind what never was its own.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				t.Helper()
-
 				must(t, a.Server().Delete(context.Background(), get(t, a)))
 			},
 			want: want{There: true, Gone: true},
@@ -217,7 +215,6 @@ func TestRefusedStaysRefused(t *testing.T) {
 		"AnnotationRemoved": {
 			reason: "Removing the annotation adopts the external resource.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				t.Helper()
 				forget(t, a, func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, AnnotationKeyCreateRefused) })
 			},
 			want: want{There: true, Updates: 3},
@@ -225,7 +222,6 @@ func TestRefusedStaysRefused(t *testing.T) {
 		"OtherName": {
 			reason: "Another external resource has not been refused.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				t.Helper()
 				forget(t, a, named("another"))
 			},
 			want: want{There: true, Updates: 3, Refused: "mine"},

@@ -447,13 +447,12 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 		},
 		"Killed": {
 			reason: "A lease whose holder no longer exists is taken over.",
-			then:   func(t *testing.T, a *testkit.API) { t.Helper(); kill(t, a, "first") },
+			then:   func(t *testing.T, a *testkit.API) { kill(t, a, "first") },
 			takes:  true,
 		},
 		"AnotherOfTheName": {
 			reason: "An object that has the name of the deleted holder is not the holder.",
 			then: func(t *testing.T, a *testkit.API) {
-				t.Helper()
 				kill(t, a, "first")
 
 				must(t, a.Server().Create(context.Background(), of("first")))
@@ -497,8 +496,6 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 		"Deleted": {
 			reason: "A lease that was deleted is free.",
 			then: func(t *testing.T, a *testkit.API) {
-				t.Helper()
-
 				l := leasesIn(t, a)[sharedKey]
 				must(t, a.Server().Delete(context.Background(), &l))
 			},
@@ -621,8 +618,6 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 		"Rewritten": {
 			reason: "The holder releases its lease if another writer has changed it since.",
 			then: func(t *testing.T, l *leases) {
-				t.Helper()
-
 				u, err := l.get(ctx, leaseName("key"))
 				if err != nil {
 					t.Fatal(err)
@@ -637,8 +632,6 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 		"TakenOver": {
 			reason: "A lease that another holder has taken over since stays.",
 			then: func(t *testing.T, l *leases) {
-				t.Helper()
-
 				u, err := l.get(ctx, leaseName("key"))
 				if err != nil {
 					t.Fatal(err)
@@ -653,8 +646,6 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 		"Gone": {
 			reason: "What isn't there needs nothing.",
 			then: func(t *testing.T, l *leases) {
-				t.Helper()
-
 				must(t, l.client.Delete(ctx, emptyLease(leaseNamespace, leaseName("key"))))
 			},
 			want: map[string]string{},

@@ -33,7 +33,6 @@ func TestInformersHaveOwners(t *testing.T) {
 		"Watch": {
 			reason: "A watch owns its informer until it is stopped.",
 			own: func(t *testing.T, r *rig) func() {
-				t.Helper()
 				r.start("c", idle())
 				r.watch("c", watchOf(k, &recorder{}))
 				return func() {
@@ -47,7 +46,6 @@ func TestInformersHaveOwners(t *testing.T) {
 		"Controller": {
 			reason: "Or its controller is.",
 			own: func(t *testing.T, r *rig) func() {
-				t.Helper()
 				r.start("c", idle())
 				r.watch("c", watchOf(k, &recorder{}))
 				return func() {
@@ -61,7 +59,6 @@ func TestInformersHaveOwners(t *testing.T) {
 		"Handler": {
 			reason: "A handler that was added owns it until it is removed.",
 			own: func(t *testing.T, r *rig) func() {
-				t.Helper()
 				inf, err := r.infs.GetInformer(t.Context(), k.New())
 				if err != nil {
 					t.Fatal(err)

@@ -34,11 +34,9 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 	}
 	stops := map[string]func(t *testing.T, r *rig, ids []watch.WatchID) error{
 		"Stop": func(t *testing.T, r *rig, _ []watch.WatchID) error {
-			t.Helper()
 			return r.Stop(t.Context(), "c")
 		},
 		"StopWatches": func(t *testing.T, r *rig, ids []watch.WatchID) error {
-			t.Helper()
 			stopped, err := r.StopWatches(t.Context(), "c", ids...)
 			if stopped != len(ids) {
 				t.Errorf("StopWatches(...): %d, want %d", stopped, len(ids))
