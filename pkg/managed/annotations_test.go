@@ -418,27 +418,18 @@ func TestLateInitialized(t *testing.T) {
 // Another writer sets the same annotation while the reconcile runs. Its value is
 // kept if our value can be determined again, and overwritten if it can't.
 func TestConcurrentExternalNameWrite(t *testing.T) {
-	write := func(t *testing.T, a *testkit.API, change func(b *v1alpha1.Bucket)) {
-		t.Helper()
-
-		b := get(t, a)
-		change(b)
-
-		must(t, a.Server().Update(context.Background(), b))
-	}
-
 	theirs := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 
-		write(t, a, annotated(meta.AnnotationKeyExternalName, "theirs"))
-		write(t, a, annotated("example.org/secret", "hunter2"))
+		edit(t, a, "b", named("theirs"))
+		edit(t, a, "b", annotated("example.org/secret", "hunter2"))
 	}
 
 	// unnamed takes away the name that was there.
 	unnamed := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 
-		write(t, a, func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalName) })
+		edit(t, a, "b", unannotated(meta.AnnotationKeyExternalName))
 	}
 
 	// noPatches are allowed, so the whole object is written.
@@ -587,10 +578,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 						meta.AddAnnotations(mg, map[string]string{"example.org/token": secret, "example.org/old": secret + "-new"})
 
 						if theyWrite {
-							b := get(t, a)
-							meta.AddAnnotations(b, map[string]string{"example.org/token": secret + "-theirs"})
-
-							must(t, a.Server().Update(context.Background(), b))
+							edit(t, a, "b", annotated("example.org/token", secret+"-theirs"))
 						}
 
 						if callFails {
@@ -691,10 +679,7 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 			down = false
 
 			if tc.theirs != "" {
-				b := get(t, a)
-				meta.SetExternalName(b, tc.theirs)
-
-				must(t, a.Server().Update(context.Background(), b))
+				edit(t, a, "b", named(tc.theirs))
 			}
 
 			drive(t, r, a)
@@ -739,10 +724,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 
 				if !theirs {
 					theirs = true
-					b := get(t, a)
-					meta.SetExternalName(b, "theirs")
-
-					must(t, a.Server().Update(context.Background(), b))
+					edit(t, a, "b", named("theirs"))
 				}
 
 				return kerrors.NewBadRequest("no")

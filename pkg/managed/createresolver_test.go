@@ -446,13 +446,7 @@ func TestCreateResolverStores(t *testing.T) {
 	change := func(mods ...func(*v1alpha1.Bucket)) func(t *testing.T, a *testkit.API) {
 		return func(t *testing.T, a *testkit.API) {
 			t.Helper()
-
-			b := get(t, a)
-			for _, m := range mods {
-				m(b)
-			}
-
-			must(t, a.Server().Update(context.Background(), b))
+			edit(t, a, "b", mods...)
 		}
 	}
 
@@ -463,15 +457,6 @@ func TestCreateResolverStores(t *testing.T) {
 	}
 
 	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch }
-	always := func(err error) func(context.Context, testkit.Request) error {
-		return func(_ context.Context, r testkit.Request) error {
-			if patches(r) {
-				return err
-			}
-
-			return nil
-		}
-	}
 
 	elsewhere := annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z")
 
@@ -501,7 +486,7 @@ func TestCreateResolverStores(t *testing.T) {
 		"Error": {
 			reason:  "If the result can't be stored, the reconcile stops.",
 			finding: asyncstate.Found("id-1"),
-			refuses: always(broken(testkit.Request{})),
+			refuses: failing(patches, broken(testkit.Request{})),
 			want:    want{Incomplete: true, Finds: 1, Result: again, Synced: "cannot store the result of an interrupted create"},
 		},
 		"LostAnswer": {
@@ -513,16 +498,14 @@ func TestCreateResolverStores(t *testing.T) {
 		"Forbidden": {
 			reason:  "Without permission to patch, the whole object is updated.",
 			finding: asyncstate.Found("id-1"),
-			refuses: always(refused()),
+			refuses: failing(patches, refused()),
 			want:    want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
 		},
 		"SettledByHandMeanwhile": {
-			reason:  "An outcome that an operator sets in the meantime is kept.",
-			finding: asyncstate.Found("id-1"),
-			meanwhile: change(named("by-hand"), func(b *v1alpha1.Bucket) {
-				meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
-			}),
-			want: want{Name: "by-hand", Finds: 1, Result: again, Calm: true},
+			reason:    "An outcome that an operator sets in the meantime is kept.",
+			finding:   asyncstate.Found("id-1"),
+			meanwhile: change(named("by-hand"), unannotated(meta.AnnotationKeyExternalCreatePending)),
+			want:      want{Name: "by-hand", Finds: 1, Result: again, Calm: true},
 		},
 		"SucceededMeanwhile": {
 			reason:    "The process that started the create may finish it in the meantime. Its result is kept.",

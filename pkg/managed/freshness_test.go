@@ -18,16 +18,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// rewrite the object on the API server, past everything.
-func rewrite(t *testing.T, a *testkit.API, fn func(b *v1alpha1.Bucket)) {
-	t.Helper()
-
-	b := get(t, a)
-	fn(b)
-
-	must(t, a.Server().Update(context.Background(), b))
-}
-
 // Nothing is created, updated or deleted for a managed resource that is known to have
 // changed.
 func TestFreshness(t *testing.T) {
@@ -43,14 +33,14 @@ func TestFreshness(t *testing.T) {
 		"ChangedUnnoticed": {
 			reason: "The reconciler can't know of a change that it has not read.",
 			then: func(t *testing.T, a *testkit.API, _ *call) {
-				rewrite(t, a, annotated("k", "v"))
+				edit(t, a, "b", annotated("k", "v"))
 			},
 			want: true,
 		},
 		"Noticed": {
 			reason: "A conflict in an earlier write has shown another state.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
-				rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+				edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 
 				must(t, c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }))
 			},
@@ -164,7 +154,7 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 				fns := tc.fns(func() {
 					if !once {
 						once = true
-						rewrite(t, a, modify)
+						edit(t, a, "b", modify)
 					}
 				})
 				fns.UpdateFn = counts[ExternalUpdate](&acted)
@@ -238,7 +228,7 @@ func TestKnownStaleRead(t *testing.T) {
 						return ExternalObservation{ResourceExists: true}, nil
 					case 2:
 						meta.AddAnnotations(mg, map[string]string{"learned": "now"})
-						rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+						edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 					}
 
 					return ExternalObservation{ResourceExists: true}, nil
@@ -269,7 +259,7 @@ func TestConflictIsNoFailure(t *testing.T) {
 	r := newBucketReconciler(a, WithRecorder(rec), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 		if !once {
 			once = true
-			rewrite(t, a, annotated("k", "v"))
+			edit(t, a, "b", annotated("k", "v"))
 		}
 
 		return exists(ctx, mg)
@@ -310,7 +300,7 @@ func TestAnswerToProvidersWrite(t *testing.T) {
 					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 						if !once {
 							once = true
-							rewrite(t, a, change)
+							edit(t, a, "b", change)
 						}
 
 						return ExternalObservation{ResourceExists: name != "Create"}, patchLabel(ctx, a, mg)
@@ -348,7 +338,7 @@ func TestAnswerToFinalizersWrite(t *testing.T) {
 		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 			if !once {
 				once = true
-				rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+				edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 			}
 
 			return ExternalObservation{}, nil

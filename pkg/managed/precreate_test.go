@@ -180,15 +180,6 @@ func TestPreCreateObserve(t *testing.T) {
 // To refuse means something only if the next reconcile, which finds the external
 // resource, does not take it for the managed resource's own.
 func TestRefusedStaysRefused(t *testing.T) {
-	forget := func(t *testing.T, a *testkit.API, fn func(b *v1alpha1.Bucket)) {
-		t.Helper()
-
-		b := get(t, a)
-		fn(b)
-
-		must(t, a.Server().Update(context.Background(), b))
-	}
-
 	type want struct {
 		Creates, Updates, Deletes int
 		There, Gone               bool
@@ -215,14 +206,14 @@ func TestRefusedStaysRefused(t *testing.T) {
 		"AnnotationRemoved": {
 			reason: "Removing the annotation adopts the external resource.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				forget(t, a, func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, AnnotationKeyCreateRefused) })
+				edit(t, a, "b", unannotated(AnnotationKeyCreateRefused))
 			},
 			want: want{There: true, Updates: 3},
 		},
 		"OtherName": {
 			reason: "Another external resource has not been refused.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				forget(t, a, named("another"))
+				edit(t, a, "b", named("another"))
 			},
 			want: want{There: true, Updates: 3, Refused: "mine"},
 		},

@@ -180,12 +180,7 @@ func remove(t *testing.T, a *testkit.API, name string) {
 func kill(t *testing.T, a *testkit.API, name string) {
 	t.Helper()
 
-	b := bucketNamed(t, a, name)
-	b.SetFinalizers(nil)
-
-	must(t, a.Server().Update(context.Background(), b))
-
-	if b.DeletionTimestamp == nil {
+	if b := edit(t, a, name, finalizers()); b.DeletionTimestamp == nil {
 		remove(t, a, name)
 	}
 }
@@ -413,13 +408,7 @@ func TestReservationOwnedInItsNamespace(t *testing.T) {
 func TestReservationOfDoubtfulHolders(t *testing.T) {
 	check := func(err error) func(a *testkit.API) {
 		return func(a *testkit.API) {
-			a.Before = func(_ context.Context, q testkit.Request) error {
-				if isHolderCheck(q.Object) {
-					return err
-				}
-
-				return nil
-			}
+			a.Before = failing(func(q testkit.Request) bool { return isHolderCheck(q.Object) }, err)
 		}
 	}
 
@@ -567,10 +556,7 @@ func TestReservationOfAssignedNames(t *testing.T) {
 	c.mustBeInnocent(t)
 
 	// Another name is another reservation, and the old one is released.
-	b := bucketNamed(t, a, "b")
-	meta.SetExternalName(b, "id-2")
-
-	must(t, a.Server().Update(context.Background(), b))
+	edit(t, a, "b", named("id-2"))
 
 	run(t, r, "b")
 
@@ -691,13 +677,7 @@ func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
 	remove(t, a, "b")
 	run(t, r, "b")
 
-	a.Before = func(_ context.Context, q testkit.Request) error {
-		if isLease(q.Object) && q.Verb == testkit.Delete {
-			return kerrors.NewInternalError(errors.New("boom"))
-		}
-
-		return nil
-	}
+	a.Before = failing(func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }, serverError())
 
 	run(t, r, "b")
 
@@ -1110,10 +1090,7 @@ func TestReservationNeedsAnAction(t *testing.T) {
 				}
 
 				// A hand-over: the first one is only to look from now on.
-				b := bucketNamed(t, a, "owner")
-				b.Spec.ManagementPolicies = tc.policies
-
-				must(t, a.Server().Update(context.Background(), b))
+				edit(t, a, "owner", policies(tc.policies...))
 
 				if restarted {
 					r = reserving(a, c)
@@ -1149,10 +1126,7 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 	r := reserving(a, c)
 	run(t, r, "owner", "blocked")
 
-	b := bucketNamed(t, a, "blocked")
-	b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
-
-	must(t, a.Server().Update(context.Background(), b))
+	edit(t, a, "blocked", policies(xpv2.ManagementActionObserve))
 
 	run(t, r, "blocked")
 
