@@ -37,177 +37,118 @@ func TestStories(t *testing.T) {
 		gone      = "gone, from the cloud too"
 	)
 
+	// What is in each row with upstream, whether that is as it should be, and what is in it
+	// with Graft, which always is.
+	type row struct {
+		where, upstream string
+		good            bool
+		graft           string
+	}
+
 	cases := map[string]struct {
-		reason   string
-		upstream []seen
-		graft    []seen
+		reason string
+		rows   []row
 	}{
 		"lost-external-name": {
 			reason: "Upstream doesn't store the name, creates a second resource after the restart, and leaves the first one behind.",
-			upstream: []seen{
-				{"external resources", "2 for 1 managed resource", false},
-				{"external-name annotation", "empty", false},
-				{"READY", available, true},
-				{"left in the cloud after deletion", "1 for 1 managed resource", false},
-			},
-			graft: []seen{
-				{"external resources", "1 for 1 managed resource", true},
-				{"external-name annotation", "stored", true},
-				{"READY", available, true},
-				{"left in the cloud after deletion", "0 for 1 managed resource", true},
+			rows: []row{
+				{"external resources", "2 for 1 managed resource", false, "1 for 1 managed resource"},
+				{"external-name annotation", "empty", false, "stored"},
+				{"READY", available, true, available},
+				{"left in the cloud after deletion", "1 for 1 managed resource", false, "0 for 1 managed resource"},
 			},
 		},
 		"name-collision": {
 			reason: "Upstream's old one deletes the external resource of the new one.",
-			upstream: []seen{
-				{"does the new one wait?", "no: it acts on the same external resource", false},
-				{"deletes of the new one's external resource", "2", false},
-				{"READY of the new one", available, true},
-				{"its external resources", "1 for 1 managed resource", true},
-			},
-			graft: []seen{
-				{"does the new one wait?", "yes, and says for which: see SYNCED", true},
-				{"deletes of the new one's external resource", "0", true},
-				{"READY of the new one", available, true},
-				{"its external resources", "1 for 1 managed resource", true},
+			rows: []row{
+				{"does the new one wait?", "no: it acts on the same external resource", false, "yes, and says for which: see SYNCED"},
+				{"deletes of the new one's external resource", "2", false, "0"},
+				{"READY of the new one", available, true, available},
+				{"its external resources", "1 for 1 managed resource", true, "1 for 1 managed resource"},
 			},
 		},
 		"silent-deletion/claim": {
 			reason: "Crossplane's reconciler says nothing in its first pass, and never why.",
-			upstream: []seen{
-				{"READY after the first reconcile", available, false},
-				{whyRow, silent, false},
-				{"in the end", "gone", true},
-			},
-			graft: []seen{
-				{"READY after the first reconcile", deleting, true},
-				{whyRow, "WaitingForDependents", true},
-				{"in the end", "gone", true},
+			rows: []row{
+				{"READY after the first reconcile", available, false, deleting},
+				{whyRow, silent, false, "WaitingForDependents"},
+				{"in the end", "gone", true, "gone"},
 			},
 		},
 		"undead-informer": {
 			reason: "An engine of upstream's shape reads nothing while it waits for a kind that is gone, and never stops to list it.",
-			upstream: []seen{
-				{"READY of the XBucket", "not set", false},
-				{"stop of its controller", "at once", true},
-				{"requests for the kind that is gone, afterwards", "it is still listed", false},
-			},
-			graft: []seen{
-				{"READY of the XBucket", available, true},
-				{"stop of its controller", "at once", true},
-				{"requests for the kind that is gone, afterwards", "none", true},
+			rows: []row{
+				{"READY of the XBucket", "not set", false, available},
+				{"stop of its controller", "at once", true, "at once"},
+				{"requests for the kind that is gone, afterwards", "it is still listed", false, "none"},
 			},
 		},
 		"collected-alive": {
 			reason: "A collector of the old shape stops the watch of the composites themselves.",
-			upstream: []seen{
-				{"READY of the composite", "not set", false},
-				{"READY after a restart", available, true},
-			},
-			graft: []seen{
-				{"READY of the composite", available, true},
-				{"READY after a restart", available, true},
+			rows: []row{
+				{"READY of the composite", "not set", false, available},
+				{"READY after a restart", available, true, available},
 			},
 		},
 		"finalizer-race": {
 			reason: "In the usual order the object is stuck, and the finalizer of another controller lost.",
-			upstream: []seen{
-				{"the finalizer of another controller", "removed", false},
-				{"the object in the end", "stuck\nheld by example.org/audit", false},
-				{"external resources", "1 for 1 managed resource", true},
-			},
-			graft: []seen{
-				{"the finalizer of another controller", "still there", true},
-				{"the object in the end", "gone", true},
-				{"external resources", "1 for 1 managed resource", true},
+			rows: []row{
+				{"the finalizer of another controller", "removed", false, "still there"},
+				{"the object in the end", "stuck\nheld by example.org/audit", false, "gone"},
+				{"external resources", "1 for 1 managed resource", true, "1 for 1 managed resource"},
 			},
 		},
 		"forgotten-operation": {
 			reason: "Upstream creates a second resource, and leaves the first one behind.",
-			upstream: []seen{
-				{"external resources", "2 for 1 managed resource", false},
-				{"external-name annotation", "stored", true},
-				{"READY", available, true},
-				{"left in the cloud after deletion", "1 for 1 managed resource", false},
-			},
-			graft: []seen{
-				{"external resources", "1 for 1 managed resource", true},
-				{"external-name annotation", "stored", true},
-				{"READY", available, true},
-				{"left in the cloud after deletion", "0 for 1 managed resource", true},
+			rows: []row{
+				{"external resources", "2 for 1 managed resource", false, "1 for 1 managed resource"},
+				{"external-name annotation", "stored", true, "stored"},
+				{"READY", available, true, available},
+				{"left in the cloud after deletion", "1 for 1 managed resource", false, "0 for 1 managed resource"},
 			},
 		},
 		"silent-deletion/slow-delete": {
 			reason: "Upstream says nothing before the delete call has returned, and never why.",
-			upstream: []seen{
-				{"READY while the delete call runs", available, false},
-				{whyRow, silent, false},
-				{"READY while the resource goes", deleting, true},
-				{whyRow, silent, false},
-				{"in the end", gone, true},
-			},
-			graft: []seen{
-				{"READY while the delete call runs", deleting, true},
-				{whyRow, "ExternalDeleteRequested\nThe external resource is being deleted.", true},
-				{"READY while the resource goes", deleting, true},
-				{whyRow, "WaitingForExternalResource\nThe external resource still exists after its deletion was requested.", true},
-				{"in the end", gone, true},
+			rows: []row{
+				{"READY while the delete call runs", available, false, deleting},
+				{whyRow, silent, false, "ExternalDeleteRequested\nThe external resource is being deleted."},
+				{"READY while the resource goes", deleting, true, deleting},
+				{whyRow, silent, false, "WaitingForExternalResource\nThe external resource still exists after its deletion was requested."},
+				{"in the end", gone, true, gone},
 			},
 		},
 		"silent-deletion/other-finalizer": {
 			reason: "Upstream says nothing at all while another finalizer is there.",
-			upstream: []seen{
-				{"READY after 10 reconciles", available, false},
-				{whyRow, silent, false},
-				{"in the end", gone, true},
-			},
-			graft: []seen{
-				{"READY after 10 reconciles", deleting, true},
-				{whyRow, "WaitingForFinalizers\nWaiting for other controllers to remove their finalizers: example.org/backup", true},
-				{"in the end", gone, true},
+			rows: []row{
+				{"READY after 10 reconciles", available, false, deleting},
+				{whyRow, silent, false, "WaitingForFinalizers\nWaiting for other controllers to remove their finalizers: example.org/backup"},
+				{"in the end", gone, true, gone},
 			},
 		},
 		"silent-deletion/broken-credentials": {
 			reason: "Upstream sets only Synced.",
-			upstream: []seen{
-				{"READY", available, false},
-				{"SYNCED", "False (ReconcileError)", true},
-				{whyRow, silent, false},
-				{"in the end", gone, true},
-			},
-			graft: []seen{
-				{"READY", deleting, true},
-				{"SYNCED", "False (ReconcileError)", true},
-				{whyRow, "ConnectFailed\nThe provider could not be connected to: see the Synced condition. The external resource was not touched.", true},
-				{"in the end", gone, true},
+			rows: []row{
+				{"READY", available, false, deleting},
+				{"SYNCED", "False (ReconcileError)", true, "False (ReconcileError)"},
+				{whyRow, silent, false, "ConnectFailed\nThe provider could not be connected to: see the Synced condition. The external resource was not touched."},
+				{"in the end", gone, true, gone},
 			},
 		},
 		"steady-state-writes": {
 			reason: "Upstream writes in every reconcile.",
-			upstream: []seen{
-				{"reconciles", "100", true},
-				{"status writes", "100", false},
-				{"other writes", "0", true},
-				{"READY", available, true},
-			},
-			graft: []seen{
-				{"reconciles", "100", true},
-				{"status writes", "0", true},
-				{"other writes", "0", true},
-				{"READY", available, true},
+			rows: []row{
+				{"reconciles", "100", true, "100"},
+				{"status writes", "100", false, "0"},
+				{"other writes", "0", true, "0"},
+				{"READY", available, true, available},
 			},
 		},
 		"first-status": {
 			reason: "Upstream loses what it observed when it adds the finalizer.",
-			upstream: []seen{
-				{"READY after the first reconcile", "not set", false},
-				{"status.atProvider", "empty", false},
-				{"READY after the next poll", available, true},
-			},
-			graft: []seen{
-				{"READY after the first reconcile", available, true},
-				{"status.atProvider", "id, endpoint and state", true},
-				{"READY after the next poll", available, true},
+			rows: []row{
+				{"READY after the first reconcile", "not set", false, available},
+				{"status.atProvider", "empty", false, "id, endpoint and state"},
+				{"READY after the next poll", available, true, available},
 			},
 		},
 	}
@@ -221,11 +162,17 @@ func TestStories(t *testing.T) {
 
 			got := (&demo{env: inMemory{}, sides: bothSides()}).story(t.Context(), s)
 
-			if diff := cmp.Diff(tc.upstream, measured(got.Upstream.Findings)); diff != "" {
+			var upstream, graft []seen
+			for _, r := range tc.rows {
+				upstream = append(upstream, seen{r.where, r.upstream, r.good})
+				graft = append(graft, seen{r.where, r.graft, true})
+			}
+
+			if diff := cmp.Diff(upstream, measured(got.Upstream.Findings)); diff != "" {
 				t.Errorf("\n%s\nupstream: -want, +got:\n%s", tc.reason, diff)
 			}
 
-			if diff := cmp.Diff(tc.graft, measured(got.Graft.Findings)); diff != "" {
+			if diff := cmp.Diff(graft, measured(got.Graft.Findings)); diff != "" {
 				t.Errorf("\n%s\nGraft: -want, +got:\n%s", tc.reason, diff)
 			}
 

@@ -107,3 +107,11 @@ func losesFirst(match func(o metav1.ObjectMeta) bool) func(c call, body []byte) 
 		return loseAnswer
 	}
 }
+
+func kindOf(mg sample.Instance) string {
+	if _, ok := mg.(*v1alpha1.Database); ok {
+		return v1alpha1.DatabaseKind
+	}
+
+	return v1alpha1.BucketKind
+}

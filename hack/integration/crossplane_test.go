@@ -166,9 +166,6 @@ func (r *composer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 
 // A crossplaneSetup is how Crossplane is set up.
 type crossplaneSetup struct {
-	// bare is Crossplane without Graft.
-	bare bool
-
 	// interval is that of reports. Graft's own if it is zero.
 	interval time.Duration
 
@@ -237,25 +234,19 @@ func (x *crossplane) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k sche
 
 	c := xpunstructured.NewClient(m.GetClient())
 
-	var inner reconcile.Reconciler
+	o := append([]reconciler.Option{
+		reconciler.WithDependents(dependents),
+		reconciler.WithOwnFinalizers(finalizer),
+		reconciler.WithLiveReader(xpunstructured.NewClient(uncached(t, m))),
+		// Realtime compositions watch what is composed.
+		reconciler.WithWatchedKinds(func(schema.GroupVersionKind) bool { return true }),
+	}, s.options...)
 
-	if s.bare {
-		inner = build(c)
-	} else {
-		o := append([]reconciler.Option{
-			reconciler.WithDependents(dependents),
-			reconciler.WithOwnFinalizers(finalizer),
-			reconciler.WithLiveReader(xpunstructured.NewClient(uncached(t, m))),
-			// Realtime compositions watch what is composed.
-			reconciler.WithWatchedKinds(func(schema.GroupVersionKind) bool { return true }),
-		}, s.options...)
-
-		if s.interval > 0 {
-			o = append(o, reconciler.WithReportInterval(s.interval))
-		}
-
-		inner = reconciler.New(c, k, build, o...)
+	if s.interval > 0 {
+		o = append(o, reconciler.WithReportInterval(s.interval))
 	}
+
+	inner := reconciler.New(c, k, build, o...)
 
 	b := ctrl.NewControllerManagedBy(m).
 		Named(k.Kind).

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -110,35 +111,20 @@ type connectors struct {
 
 	// wait for what the connectors have running, unless it is nil.
 	wait func()
-
-	// disconnects returns how many reconciles have come to their ends, of those
-	// that came as far as to connect.
-	disconnects func() int
 }
 
 // syncConnectors do everything while they are called.
 func syncConnectors(world *cloud.Cloud) connectors {
-	untyped, typed := sample.NewSync[resource.Managed](world), sample.NewSync[*v1alpha1.Bucket](world)
-
-	return connectors{
-		untyped:     untyped,
-		typed:       typed,
-		disconnects: func() int { return untyped.Disconnects() + typed.Disconnects() },
-	}
+	return connectors{untyped: sample.NewSync[resource.Managed](world), typed: sample.NewSync[*v1alpha1.Bucket](world)}
 }
 
 // asyncConnectors return connectors that report the result of an operation with the
 // next Observe. They keep it in memory only.
-func asyncConnectors(world *cloud.Cloud, o ...sample.Option) connectors {
-	o = append(o, sample.WithBackground())
-	untyped, typed := sample.NewAsync[resource.Managed](world, o...), sample.NewAsync[*v1alpha1.Bucket](world, o...)
+func asyncConnectors(world *cloud.Cloud) connectors {
+	o := sample.WithBackground()
+	untyped, typed := sample.NewAsync[resource.Managed](world, o), sample.NewAsync[*v1alpha1.Bucket](world, o)
 
 	return connectors{untyped: untyped, typed: typed, wait: func() { untyped.Wait(); typed.Wait() }}
-}
-
-// lastingConnectors create until the external resource is ready.
-func lastingConnectors(world *cloud.Cloud) connectors {
-	return connectors{untyped: sample.NewLasting[resource.Managed](world), typed: sample.NewLasting[*v1alpha1.Bucket](world)}
 }
 
 // A setup is how a provider is set up.
@@ -281,4 +267,15 @@ func background(t *testing.T, start func(ctx context.Context) error) (stop func(
 	t.Cleanup(stop)
 
 	return stop
+}
+
+// refusing makes the cloud refuse all calls of an operation.
+func refusing(op cloud.Op, why string) cloud.Hooks {
+	return cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
+		if c.Op == op {
+			return errors.New(why)
+		}
+
+		return nil
+	}}
 }

@@ -25,34 +25,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// An order is one in which an object is deleted and its finalizer removed.
-type order func(ctx context.Context, c client.Client, o client.Object, p metav1.DeletionPropagation) (holding []string, err error)
-
-// deleteFirst is Graft's.
-func deleteFirst(ctx context.Context, c client.Client, o client.Object, p metav1.DeletionPropagation) ([]string, error) {
-	out, err := reconciler.Release(ctx, c, o, []string{managedFinalizer}, reconciler.WithPropagation(p))
-	if err == nil && !out.Gone && len(out.Holding) == 0 {
-		err = errors.New("it is neither gone nor held by anything")
-	}
-
-	return out.Holding, err
-}
-
-// deleteLast pauses, removes finalizers, and deletes, as movers did.
-func deleteLast(ctx context.Context, c client.Client, o client.Object, p metav1.DeletionPropagation) ([]string, error) {
-	for _, body := range []string{
-		`{"metadata":{"annotations":{"crossplane.io/paused":"true"}}}`,
-		`{"metadata":{"finalizers":null}}`,
-	} {
-		if err := c.Patch(ctx, o, mergePatch(body)); err != nil {
-			return nil, client.IgnoreNotFound(err)
-		}
-	}
-
-	return nil, client.IgnoreNotFound(c.Delete(ctx, o, client.PropagationPolicy(p)))
-}
-
-// losses count what went wrong, in how many rounds.
+// losses count in how many rounds what went wrong. `make demo` shows what another order
+// loses.
 type losses struct {
 	// Stuck objects were deleted, and have the finalizer.
 	Stuck int
@@ -69,65 +43,32 @@ type losses struct {
 // possible. One in four has another controller's finalizer, too. One in four is
 // replaced by an object of the same name at the same time.
 func TestFinalizerRace(t *testing.T) {
-	t.Run("DeleteFirst", func(t *testing.T) {
-		r := newRace(t, deleteFirst)
-		r.run(t, 1000)
+	const rounds = 1000
 
-		if diff := cmp.Diff(losses{}, r.lost); diff != "" {
-			t.Errorf("-want, +got:\n%s", diff)
-		}
+	newServer(t) // It cleans up.
 
-		if r.refused.Load() == 0 || r.replaced.Load() == 0 {
-			t.Error("want the finalizer refused when it was to be added, and objects replaced")
-		}
-	})
+	r := &race{client: unlimited(t), theirs: unlimited(t)}
+	inParallel(t, 4, rounds, func(i int) error { return r.round(t.Context(), i) })
+	t.Logf("in %d rounds the finalizer was refused %d times, %d objects were replaced", rounds, r.refused.Load(), r.replaced.Load())
 
-	// This is why Release has the order that it has.
-	t.Run("DeleteLast", func(t *testing.T) {
-		r := newRace(t, deleteLast)
+	if diff := cmp.Diff(losses{}, r.lost); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
 
-		for range 8 {
-			r.run(t, 60)
-
-			if l := r.lost; l.Stuck > 0 && l.Finalizers > 0 && l.Successors > 0 {
-				return
-			}
-		}
-
-		t.Errorf("want losses, got %+v", r.lost)
-	})
+	if r.refused.Load() == 0 || r.replaced.Load() == 0 {
+		t.Error("want the finalizer refused when it was to be added, and objects replaced")
+	}
 }
 
-// A race is between an order and all other writers.
+// A race is between Release and all other writers.
 type race struct {
-	do order
-
-	// client is the order's, and theirs is the one of all other writers.
+	// client is Release's, and theirs is the one of all other writers.
 	client, theirs client.Client
 
 	refused, replaced atomic.Int64
 
 	mu   sync.Mutex
-	done int
 	lost losses
-}
-
-func newRace(t *testing.T, do order) *race {
-	t.Helper()
-
-	newServer(t) // It cleans up.
-
-	return &race{do: do, client: unlimited(t), theirs: unlimited(t)}
-}
-
-// run so many more rounds, a few at a time.
-func (r *race) run(t *testing.T, rounds int) {
-	t.Helper()
-
-	inParallel(t, 4, rounds, func(i int) error { return r.round(t.Context(), r.done+i) })
-	r.done += rounds
-
-	t.Logf("after %d rounds the finalizer was refused %d times, %d objects were replaced, lost: %+v", r.done, r.refused.Load(), r.replaced.Load(), r.lost)
 }
 
 func unlimited(t *testing.T) client.Client {
@@ -176,7 +117,7 @@ func (r *race) round(ctx context.Context, n int) error {
 		return err
 	}
 
-	// The order gets its own copy, and so do the other writers.
+	// Release gets its own copy, and so do the other writers.
 	another := func() sample.Instance {
 		c, _ := o.DeepCopyObject().(sample.Instance)
 		return c
@@ -196,7 +137,10 @@ func (r *race) round(ctx context.Context, n int) error {
 		others.Go(func() { successor, errs[1] = r.replace(ctx, n, another()) })
 	}
 
-	holding, err := r.do(ctx, r.client, another(), propagation)
+	out, err := reconciler.Release(ctx, r.client, another(), []string{managedFinalizer}, reconciler.WithPropagation(propagation))
+	if err == nil && !out.Gone && len(out.Holding) == 0 {
+		err = errors.New("it is neither gone nor held by anything")
+	}
 
 	close(stop)
 	others.Wait()
@@ -219,7 +163,7 @@ func (r *race) round(ctx context.Context, n int) error {
 	}{
 		{&r.lost.Stuck, there && slices.Contains(got.GetFinalizers(), managedFinalizer)},
 		{&r.lost.Finalizers, held && (!there || !slices.Contains(got.GetFinalizers(), otherFinalizer))},
-		{&r.lost.Unreported, held && !slices.Contains(holding, otherFinalizer)},
+		{&r.lost.Unreported, held && !slices.Contains(out.Holding, otherFinalizer)},
 		{&r.lost.Annotations, there && got.GetAnnotations()["example.org/annotation"] != "kept"},
 		{&r.lost.Successors, successor != nil && (got.GetUID() != successor.GetUID() || got.GetResourceVersion() != successor.GetResourceVersion())},
 	} {

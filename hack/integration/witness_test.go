@@ -163,12 +163,6 @@ func quotes(texts ...string) func(s sight) bool {
 	}
 }
 
-// says reports whether a condition is as it should be.
-func says(ct xpv2.ConditionType, status string, reason xpv2.ConditionReason, message string) func(s sight) bool {
-	want := said{Status: status, Reason: string(reason), Message: message}
-	return func(s sight) bool { return saysOf(s.Unstructured, ct) == want }
-}
-
 // A said is what a condition says, without times.
 type said struct{ Status, Reason, Message string }
 

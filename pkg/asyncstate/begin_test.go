@@ -87,8 +87,6 @@ func TestOwnGoroutines(t *testing.T) {
 		"WrongType": {
 			reason: "A create is no update.",
 			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
-				t.Helper()
-
 				if _, err := p.tracker.Begin(ctx, mg, asyncstate.Update); !errors.Is(err, asyncstate.ErrNotInOperation) {
 					t.Errorf("got %v", err)
 				}
@@ -106,8 +104,6 @@ func TestOwnGoroutines(t *testing.T) {
 		"TooLate": {
 			reason: "When Create has returned, its outcome is settled.",
 			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
-				t.Helper()
-
 				late, _ := mg.DeepCopyObject().(resource.Managed)
 
 				time.AfterFunc(time.Second, func() {

@@ -218,8 +218,6 @@ func TestDisconnectOnce(t *testing.T) {
 			reason: "Created, observed, updated and deleted, all goes well.",
 			kind:   nothing, least: 6,
 			act: func(t *testing.T, w *world, p *process) {
-				t.Helper()
-
 				for range 3 {
 					reconcileLoosely(p, "b")
 					pass(6 * time.Minute)
@@ -263,8 +261,6 @@ func TestDisconnectOnce(t *testing.T) {
 			reason: "It waits for others.",
 			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}, least: 3,
 			act: func(t *testing.T, _ *world, p *process) {
-				t.Helper()
-
 				for range 2 {
 					reconcileLoosely(p, "b")
 					reconcileLoosely(p, "other")
@@ -275,7 +271,6 @@ func TestDisconnectOnce(t *testing.T) {
 			reason: "Its record can't be stored.",
 			kind:   nothing, least: 1,
 			act: func(t *testing.T, _ *world, p *process) {
-				t.Helper()
 				p.faults(func(verb string, o client.Object) error {
 					if verb == testkit.Update || verb == testkit.Patch {
 						return away(verb, o)
@@ -290,7 +285,6 @@ func TestDisconnectOnce(t *testing.T) {
 			reason: "The tracker was stopped between the record and the beginning.",
 			kind:   nothing, least: 1,
 			act: func(t *testing.T, _ *world, p *process) {
-				t.Helper()
 				p.faults(nil, func(verb string, o client.Object) error {
 					if (verb == testkit.Update || verb == testkit.Patch) && record(o) != "" {
 						p.cancel()

@@ -18,7 +18,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -419,27 +418,18 @@ func TestLateInitialized(t *testing.T) {
 // Another writer sets the same annotation while the reconcile runs. Its value is
 // kept if our value can be determined again, and overwritten if it can't.
 func TestConcurrentExternalNameWrite(t *testing.T) {
-	write := func(t *testing.T, a *testkit.API, change func(b *v1alpha1.Bucket)) {
-		t.Helper()
-
-		b := get(t, a)
-		change(b)
-
-		must(t, a.Server().Update(context.Background(), b))
-	}
-
 	theirs := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 
-		write(t, a, annotated(meta.AnnotationKeyExternalName, "theirs"))
-		write(t, a, annotated("example.org/secret", "hunter2"))
+		edit(t, a, "b", named("theirs"))
+		edit(t, a, "b", annotated("example.org/secret", "hunter2"))
 	}
 
 	// unnamed takes away the name that was there.
 	unnamed := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 
-		write(t, a, func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalName) })
+		edit(t, a, "b", unannotated(meta.AnnotationKeyExternalName))
 	}
 
 	// noPatches are allowed, so the whole object is written.
@@ -588,10 +578,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 						meta.AddAnnotations(mg, map[string]string{"example.org/token": secret, "example.org/old": secret + "-new"})
 
 						if theyWrite {
-							b := get(t, a)
-							meta.AddAnnotations(b, map[string]string{"example.org/token": secret + "-theirs"})
-
-							must(t, a.Server().Update(context.Background(), b))
+							edit(t, a, "b", annotated("example.org/token", secret+"-theirs"))
 						}
 
 						if callFails {
@@ -634,63 +621,6 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// What may pass is tried again in the same reconcile, and what can't isn't.
-func TestStoringIsTriedAgain(t *testing.T) {
-	invalid := func(testkit.Request) error { return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil) }
-
-	bad := func(testkit.Request) error { return kerrors.NewBadRequest("no") }
-
-	cases := map[string]struct {
-		reason string
-		fail   func(testkit.Request) error
-		times  int
-		want   int
-		name   string
-	}{
-		"Once":        {reason: "It passes.", fail: broken, times: 1, want: 2, name: "id-1"},
-		"ThreeTimes":  {reason: "It passes.", fail: broken, times: 3, want: 4, name: "id-1"},
-		"TooOften":    {reason: "The next reconcile will try again.", fail: broken, times: 100, want: 4},
-		"Conflict":    {reason: "It passes.", fail: lostRace, times: 1, want: 2, name: "id-1"},
-		"ForAlways":   {reason: "The same patch would be refused again.", fail: invalid, times: 100, want: 1},
-		"ForGood":     {reason: "So would be a bad request.", fail: bad, times: 100, want: 1},
-		"NotAtAll":    {reason: "Nothing fails.", want: 1, name: "id-1"},
-		"AnswerOfAll": {reason: "Conflicts end too.", fail: lostRace, times: 100, want: 4},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
-			left := tc.times
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if r.Verb != testkit.Patch || left == 0 {
-					return nil
-				}
-
-				left--
-
-				return tc.fail(r)
-			}
-
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				meta.SetExternalName(mg, "id-1")
-				return exists(ctx, mg)
-			}}))
-
-			run(t, r, "b")
-
-			if diff := cmp.Diff([]any{tc.want, tc.name}, []any{a.Count(testkit.Patch), meta.GetExternalName(get(t, a))}); diff != "" {
-				t.Errorf("\n%s\npatches, external name: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			// A conflict is not reported: the reconcile quietly runs again.
-			synced := get(t, a).GetCondition(xpv2.TypeSynced).Status
-			if failed := tc.name == "" && name != "AnswerOfAll"; failed != (synced == corev1.ConditionFalse) {
-				t.Errorf("\n%s\nsynced: %s", tc.reason, synced)
-			}
-		})
 	}
 }
 
@@ -749,10 +679,7 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 			down = false
 
 			if tc.theirs != "" {
-				b := get(t, a)
-				meta.SetExternalName(b, tc.theirs)
-
-				must(t, a.Server().Update(context.Background(), b))
+				edit(t, a, "b", named(tc.theirs))
 			}
 
 			drive(t, r, a)
@@ -768,21 +695,6 @@ func TestUnstoredAnnotationIsRetried(t *testing.T) {
 				t.Errorf("\n%s\nname, creates, seen: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
-	}
-}
-
-// What one call learned is not stored again after the next.
-func TestStoredOnce(t *testing.T) {
-	a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
-	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-		meta.SetExternalName(mg, "id-1")
-		return ExternalObservation{ResourceExists: true}, nil
-	}}))
-
-	run(t, r, "b")
-
-	if n := a.Count(testkit.Patch); n != 1 {
-		t.Errorf("patches: want 1, got %d", n)
 	}
 }
 
@@ -812,10 +724,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 
 				if !theirs {
 					theirs = true
-					b := get(t, a)
-					meta.SetExternalName(b, "theirs")
-
-					must(t, a.Server().Update(context.Background(), b))
+					edit(t, a, "b", named("theirs"))
 				}
 
 				return kerrors.NewBadRequest("no")
@@ -881,25 +790,6 @@ func TestUnstableAnnotation(t *testing.T) {
 	}
 }
 
-// A name that Observe empties is not taken away, whatever else Observe says.
-func TestEmptiedExternalName(t *testing.T) {
-	a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName)))
-
-	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-		meta.SetExternalName(mg, "")
-		o, err := exists(ctx, mg)
-		o.ResourceLateInitialized = true
-
-		return o, err
-	}}))
-
-	run(t, r, "b")
-
-	if got := meta.GetExternalName(get(t, a)); got != "id-1" {
-		t.Errorf("external name: want id-1, got %q", got)
-	}
-}
-
 // An annotation that is held back and that Observe sets once.
 func TestHeldBackAnnotationIsLost(t *testing.T) {
 	a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
@@ -952,63 +842,6 @@ func TestHeldBackAnnotation_Overwritten(t *testing.T) {
 
 	if got := get(t, a).GetAnnotations()["example.org/state"]; got != "theirs" {
 		t.Errorf("annotation: want theirs, got %s", got)
-	}
-}
-
-// The rate of writes of an annotation that changes each time, where each reconcile
-// ends in Update or Delete.
-func TestUnstableAnnotationAndUpdate(t *testing.T) {
-	cases := map[string]struct {
-		mods    []func(*v1alpha1.Bucket)
-		observe bool
-	}{
-		"ObserveThenUpdate": {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName)}, observe: true},
-		"Update":            {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName)}},
-		"ObserveThenDelete": {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName), deleting}, observe: true},
-		"Delete":            {mods: []func(*v1alpha1.Bucket){named("id-0"), finalizers(FinalizerName), deleting}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, c, n := testkit.NewAPI(bucket(tc.mods...)), newClock(), 0
-			etag := func(mg resource.Managed) {
-				n++
-				meta.AddAnnotations(mg, map[string]string{"example.org/etag": fmt.Sprint(n)})
-			}
-
-			r := newBucketReconciler(a, c.option(), connects(upstream.ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					if tc.observe {
-						etag(mg)
-					}
-
-					return ExternalObservation{ResourceExists: true}, nil
-				},
-				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-					if !tc.observe {
-						etag(mg)
-					}
-
-					return ExternalUpdate{}, nil
-				},
-				DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
-					if !tc.observe {
-						etag(mg)
-					}
-
-					return ExternalDelete{}, nil
-				},
-			}))
-
-			for range 50 {
-				run(t, r, "b")
-				c.now = c.now.Add(time.Second)
-			}
-
-			if got := a.Count(testkit.Patch); got > 10 {
-				t.Errorf("patches of annotations in 50 s: want 10 at most, got %d", got)
-			}
-		})
 	}
 }
 

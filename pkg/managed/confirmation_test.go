@@ -235,12 +235,9 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 		r := build(a, c)
 		reconciles(t, r, c, 2)
 
-		b := get(t, a)
-		b.SetFinalizers(nil)
+		edit(t, a, "b", finalizers())
 
-		must(t, a.Server().Update(context.Background(), b))
-
-		b = bucket(finalizers(FinalizerName))
+		b := bucket(finalizers(FinalizerName))
 		must(t, a.Server().Create(context.Background(), b))
 
 		must(t, a.Server().Delete(context.Background(), b))
@@ -263,10 +260,7 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 		r := build(a, c)
 		reconciles(t, r, c, 1)
 
-		b := get(t, a)
-		b.SetFinalizers(nil)
-
-		must(t, a.Server().Update(context.Background(), b))
+		edit(t, a, "b", finalizers())
 
 		reconciles(t, r, c, 1)
 
@@ -373,7 +367,7 @@ func TestDeletionConfirmationForgetsDelete(t *testing.T) {
 
 			for _, now := range tc.steps {
 				if now.renamed {
-					rewrite(t, a, named("another"))
+					edit(t, a, "b", named("another"))
 				}
 
 				alone(t, a, same, &recorder{}, calls{

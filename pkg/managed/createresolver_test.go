@@ -99,12 +99,6 @@ func TestCreateResolver(t *testing.T) {
 			object: bucket(named("id-1"), interruptedBucket(long), annotated(meta.AnnotationKeyExternalCreateSucceeded, begun)),
 			want:   want{Observes: 1, Name: "id-1", Succeeded: begun, Synced: "ReconcileSuccess", Result: poll},
 		},
-		"Found": {
-			reason: "What is found is stored, with its name, in one write, and is managed from then on.",
-			object: bucket(interruptedBucket(long)),
-			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
-		},
 		"FoundAheadOfTime": {
 			reason: "The clock of the process that started the create may be ahead. The time of success is not before the start.",
 			object: bucket(interruptedBucket(-time.Minute)),
@@ -124,7 +118,7 @@ func TestCreateResolver(t *testing.T) {
 			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonOverwroteAnnotation, reasonResolvedCreate}, Stores: 1},
 		},
 		"FoundAfterDoubt": {
-			reason: "The condition that reported an unknown outcome becomes true.",
+			reason: "What is found is stored, with its name, in one write, and is managed from then on. The condition that reported an unknown outcome becomes true.",
 			object: bucket(interruptedBucket(long), func(b *v1alpha1.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
@@ -147,15 +141,8 @@ func TestCreateResolver(t *testing.T) {
 				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun),
 			},
 		},
-		"Absent": {
-			reason: "What is surely not there is created, and the next create is newer than the one that failed.",
-			object: bucket(interruptedBucket(long)),
-			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
-			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: begun, Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
-		},
 		"AbsentAfterDoubt": {
-			reason: "The condition becomes true if there is no external resource, too.",
+			reason: "What is surely not there is created, and the next create is newer than the one that failed. The condition becomes true, too.",
 			object: bucket(interruptedBucket(long), func(b *v1alpha1.Bucket) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
@@ -459,13 +446,7 @@ func TestCreateResolverStores(t *testing.T) {
 	change := func(mods ...func(*v1alpha1.Bucket)) func(t *testing.T, a *testkit.API) {
 		return func(t *testing.T, a *testkit.API) {
 			t.Helper()
-
-			b := get(t, a)
-			for _, m := range mods {
-				m(b)
-			}
-
-			must(t, a.Server().Update(context.Background(), b))
+			edit(t, a, "b", mods...)
 		}
 	}
 
@@ -476,15 +457,6 @@ func TestCreateResolverStores(t *testing.T) {
 	}
 
 	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch }
-	always := func(err error) func(context.Context, testkit.Request) error {
-		return func(_ context.Context, r testkit.Request) error {
-			if patches(r) {
-				return err
-			}
-
-			return nil
-		}
-	}
 
 	elsewhere := annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z")
 
@@ -514,7 +486,7 @@ func TestCreateResolverStores(t *testing.T) {
 		"Error": {
 			reason:  "If the result can't be stored, the reconcile stops.",
 			finding: asyncstate.Found("id-1"),
-			refuses: always(broken(testkit.Request{})),
+			refuses: failing(patches, broken(testkit.Request{})),
 			want:    want{Incomplete: true, Finds: 1, Result: again, Synced: "cannot store the result of an interrupted create"},
 		},
 		"LostAnswer": {
@@ -526,16 +498,14 @@ func TestCreateResolverStores(t *testing.T) {
 		"Forbidden": {
 			reason:  "Without permission to patch, the whole object is updated.",
 			finding: asyncstate.Found("id-1"),
-			refuses: always(refused()),
+			refuses: failing(patches, refused()),
 			want:    want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
 		},
 		"SettledByHandMeanwhile": {
-			reason:  "An outcome that an operator sets in the meantime is kept.",
-			finding: asyncstate.Found("id-1"),
-			meanwhile: change(named("by-hand"), func(b *v1alpha1.Bucket) {
-				meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
-			}),
-			want: want{Name: "by-hand", Finds: 1, Result: again, Calm: true},
+			reason:    "An outcome that an operator sets in the meantime is kept.",
+			finding:   asyncstate.Found("id-1"),
+			meanwhile: change(named("by-hand"), unannotated(meta.AnnotationKeyExternalCreatePending)),
+			want:      want{Name: "by-hand", Finds: 1, Result: again, Calm: true},
 		},
 		"SucceededMeanwhile": {
 			reason:    "The process that started the create may finish it in the meantime. Its result is kept.",
@@ -560,7 +530,6 @@ func TestCreateResolverStores(t *testing.T) {
 			reason:  "What has its name by then has nothing to do with it.",
 			finding: asyncstate.Found("id-1"),
 			meanwhile: func(t *testing.T, a *testkit.API) {
-				t.Helper()
 				remove(t, a)
 
 				must(t, a.Server().Create(context.Background(), bucket(named("another"))))

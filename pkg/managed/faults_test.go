@@ -341,9 +341,7 @@ func TestFaultAtAnyWrite(t *testing.T) {
 							t.Fatalf("\n%s\nwant an incomplete create, got %+v", reason, b)
 						}
 
-						meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
-
-						must(t, a.Server().Update(context.Background(), b))
+						edit(t, a, "b", unannotated(meta.AnnotationKeyExternalCreatePending))
 
 						drive(t, r, a)
 					}
@@ -498,11 +496,7 @@ func TestGoneMeanwhile(t *testing.T) {
 	remove := func(t *testing.T, a *testkit.API) {
 		t.Helper()
 
-		b := get(t, a)
-		b.SetFinalizers(nil)
-
-		must(t, a.Server().Update(context.Background(), b))
-
+		b := edit(t, a, "b", finalizers())
 		if err := a.Server().Delete(context.Background(), b); client.IgnoreNotFound(err) != nil {
 			t.Fatal(err)
 		}

@@ -20,16 +20,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// rewrite the object on the API server, past everything.
-func rewrite(t *testing.T, a *testkit.API, fn func(b *v1alpha1.Bucket)) {
-	t.Helper()
-
-	b := get(t, a)
-	fn(b)
-
-	must(t, a.Server().Update(context.Background(), b))
-}
-
 // Nothing is created, updated or deleted for a managed resource that is known to have
 // changed.
 func TestFreshness(t *testing.T) {
@@ -45,16 +35,14 @@ func TestFreshness(t *testing.T) {
 		"ChangedUnnoticed": {
 			reason: "The reconciler can't know of a change that it has not read.",
 			then: func(t *testing.T, a *testkit.API, _ *call) {
-				t.Helper()
-				rewrite(t, a, annotated("k", "v"))
+				edit(t, a, "b", annotated("k", "v"))
 			},
 			want: true,
 		},
 		"Noticed": {
 			reason: "A conflict in an earlier write has shown another state.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
-				t.Helper()
-				rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+				edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 
 				must(t, c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }))
 			},
@@ -62,8 +50,6 @@ func TestFreshness(t *testing.T) {
 		"Gone": {
 			reason: "What does not exist may have been handed to another control plane.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
-				t.Helper()
-
 				must(t, a.Server().Delete(context.Background(), get(t, a)))
 
 				must(t, c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }))
@@ -72,7 +58,6 @@ func TestFreshness(t *testing.T) {
 		"WrittenByTheProvider": {
 			reason: "A provider that writes the managed resource itself has the newest one in memory.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
-				t.Helper()
 				meta.AddAnnotations(c.mg, map[string]string{"k": "v"})
 
 				must(t, a.Server().Update(context.Background(), c.mg))
@@ -171,7 +156,7 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 				fns := tc.fns(func() {
 					if !once {
 						once = true
-						rewrite(t, a, modify)
+						edit(t, a, "b", modify)
 					}
 				})
 				fns.UpdateFn = counts[ExternalUpdate](&acted)
@@ -245,7 +230,7 @@ func TestKnownStaleRead(t *testing.T) {
 						return ExternalObservation{ResourceExists: true}, nil
 					case 2:
 						meta.AddAnnotations(mg, map[string]string{"learned": "now"})
-						rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+						edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 					}
 
 					return ExternalObservation{ResourceExists: true}, nil
@@ -276,7 +261,7 @@ func TestConflictIsNoFailure(t *testing.T) {
 	r := newBucketReconciler(a, WithRecorder(rec), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 		if !once {
 			once = true
-			rewrite(t, a, annotated("k", "v"))
+			edit(t, a, "b", annotated("k", "v"))
 		}
 
 		return exists(ctx, mg)
@@ -318,7 +303,7 @@ func TestAnswerToProvidersWrite(t *testing.T) {
 					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 						if !once {
 							once = true
-							rewrite(t, a, change)
+							edit(t, a, "b", change)
 						}
 
 						return ExternalObservation{ResourceExists: name != "Create"}, patchLabel(ctx, a, mg)
@@ -369,7 +354,7 @@ func TestAnswerToInitializersWrite(t *testing.T) {
 		ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
 		UpdateFn:  counts[ExternalUpdate](&updated),
 	}), WithInitializers(upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-		rewrite(t, a, policies())
+		edit(t, a, "b", policies())
 		return patchLabel(ctx, a, mg)
 	})))
 
@@ -398,7 +383,7 @@ func TestAnswerToFinalizersWrite(t *testing.T) {
 		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 			if !once {
 				once = true
-				rewrite(t, a, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+				edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 			}
 
 			return ExternalObservation{}, nil

@@ -11,7 +11,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -39,6 +38,10 @@ func named(name string) func(b *v1alpha1.Bucket) {
 
 func annotated(k, v string) func(b *v1alpha1.Bucket) {
 	return func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{k: v}) }
+}
+
+func unannotated(k string) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, k) }
 }
 
 func finalizers(f ...string) func(b *v1alpha1.Bucket) {
@@ -141,10 +144,19 @@ func request() reconcile.Request {
 func get(t *testing.T, a *testkit.API) *v1alpha1.Bucket {
 	t.Helper()
 
-	b := &v1alpha1.Bucket{}
-	if err := a.Server().Get(context.Background(), request().NamespacedName, b); client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
+	return bucketNamed(t, a, "b")
+}
+
+// edit a managed resource as another writer does.
+func edit(t *testing.T, a *testkit.API, name string, mods ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
+	t.Helper()
+
+	b := bucketNamed(t, a, name)
+	for _, m := range mods {
+		m(b)
 	}
+
+	must(t, a.Server().Update(context.Background(), b))
 
 	return b
 }

@@ -182,15 +182,6 @@ func TestPreCreateObserve(t *testing.T) {
 // To refuse means something only if the next reconcile, which finds the external
 // resource, does not take it for the managed resource's own.
 func TestRefusedStaysRefused(t *testing.T) {
-	forget := func(t *testing.T, a *testkit.API, fn func(b *v1alpha1.Bucket)) {
-		t.Helper()
-
-		b := get(t, a)
-		fn(b)
-
-		must(t, a.Server().Update(context.Background(), b))
-	}
-
 	type want struct {
 		Creates, Updates, Deletes int
 		There, Gone               bool
@@ -210,8 +201,6 @@ func TestRefusedStaysRefused(t *testing.T) {
 		"Deleted": {
 			reason: "A managed resource that is deleted leaves behind what never was its own.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				t.Helper()
-
 				must(t, a.Server().Delete(context.Background(), get(t, a)))
 			},
 			want: want{There: true, Gone: true},
@@ -219,16 +208,14 @@ func TestRefusedStaysRefused(t *testing.T) {
 		"AnnotationRemoved": {
 			reason: "Removing the annotation adopts the external resource.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				t.Helper()
-				forget(t, a, func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, AnnotationKeyCreateRefused) })
+				edit(t, a, "b", unannotated(AnnotationKeyCreateRefused))
 			},
 			want: want{There: true, Updates: 3},
 		},
 		"OtherName": {
 			reason: "Another external resource has not been refused.",
 			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				t.Helper()
-				forget(t, a, named("another"))
+				edit(t, a, "b", named("another"))
 			},
 			want: want{There: true, Updates: 3, Refused: "mine"},
 		},

@@ -181,10 +181,7 @@ func TestReservationGivenBackWhileCreateRuns(t *testing.T) {
 		run(t, r, "b")
 		synctest.Wait()
 
-		b := bucketNamed(t, a, "b")
-		b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
-
-		must(t, a.Server().Update(context.Background(), b))
+		edit(t, a, "b", policies(xpv2.ManagementActionObserve))
 
 		run(t, r, "b", "other")
 		synctest.Wait()

@@ -181,12 +181,7 @@ func remove(t *testing.T, a *testkit.API, name string) {
 func kill(t *testing.T, a *testkit.API, name string) {
 	t.Helper()
 
-	b := bucketNamed(t, a, name)
-	b.SetFinalizers(nil)
-
-	must(t, a.Server().Update(context.Background(), b))
-
-	if b.DeletionTimestamp == nil {
+	if b := edit(t, a, name, finalizers()); b.DeletionTimestamp == nil {
 		remove(t, a, name)
 	}
 }
@@ -414,13 +409,7 @@ func TestReservationOwnedInItsNamespace(t *testing.T) {
 func TestReservationOfDoubtfulHolders(t *testing.T) {
 	check := func(err error) func(a *testkit.API) {
 		return func(a *testkit.API) {
-			a.Before = func(_ context.Context, q testkit.Request) error {
-				if isHolderCheck(q.Object) {
-					return err
-				}
-
-				return nil
-			}
+			a.Before = failing(func(q testkit.Request) bool { return isHolderCheck(q.Object) }, err)
 		}
 	}
 
@@ -448,13 +437,12 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 		},
 		"Killed": {
 			reason: "A lease whose holder no longer exists is taken over.",
-			then:   func(t *testing.T, a *testkit.API) { t.Helper(); kill(t, a, "first") },
+			then:   func(t *testing.T, a *testkit.API) { kill(t, a, "first") },
 			takes:  true,
 		},
 		"AnotherOfTheName": {
 			reason: "An object that has the name of the deleted holder is not the holder.",
 			then: func(t *testing.T, a *testkit.API) {
-				t.Helper()
 				kill(t, a, "first")
 
 				must(t, a.Server().Create(context.Background(), of("first")))
@@ -498,8 +486,6 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 		"Deleted": {
 			reason: "A lease that was deleted is free.",
 			then: func(t *testing.T, a *testkit.API) {
-				t.Helper()
-
 				l := leasesIn(t, a)[sharedKey]
 				must(t, a.Server().Delete(context.Background(), &l))
 			},
@@ -571,10 +557,7 @@ func TestReservationOfAssignedNames(t *testing.T) {
 	c.mustBeInnocent(t)
 
 	// Another name is another reservation, and the old one is released.
-	b := bucketNamed(t, a, "b")
-	meta.SetExternalName(b, "id-2")
-
-	must(t, a.Server().Update(context.Background(), b))
+	edit(t, a, "b", named("id-2"))
 
 	run(t, r, "b")
 
@@ -622,8 +605,6 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 		"Rewritten": {
 			reason: "The holder releases its lease if another writer has changed it since.",
 			then: func(t *testing.T, l *leases) {
-				t.Helper()
-
 				u, err := l.get(ctx, leaseName("key"))
 				if err != nil {
 					t.Fatal(err)
@@ -638,8 +619,6 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 		"TakenOver": {
 			reason: "A lease that another holder has taken over since stays.",
 			then: func(t *testing.T, l *leases) {
-				t.Helper()
-
 				u, err := l.get(ctx, leaseName("key"))
 				if err != nil {
 					t.Fatal(err)
@@ -654,8 +633,6 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 		"Gone": {
 			reason: "What isn't there needs nothing.",
 			then: func(t *testing.T, l *leases) {
-				t.Helper()
-
 				must(t, l.client.Delete(ctx, emptyLease(leaseNamespace, leaseName("key"))))
 			},
 			want: map[string]string{},
@@ -701,13 +678,7 @@ func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
 	remove(t, a, "b")
 	run(t, r, "b")
 
-	a.Before = func(_ context.Context, q testkit.Request) error {
-		if isLease(q.Object) && q.Verb == testkit.Delete {
-			return kerrors.NewInternalError(errors.New("boom"))
-		}
-
-		return nil
-	}
+	a.Before = failing(func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }, serverError())
 
 	run(t, r, "b")
 
@@ -863,46 +834,6 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 
 	if did := c.did(); len(did) != 0 || c.observes != 0 {
 		t.Errorf("Without leases want no calls, got %v and %d observations", did, c.observes)
-	}
-}
-
-// A second one that is deleted goes, and leaves the external resource alone.
-func TestReservationOfWhatIsDeleted(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		mod    func(b *v1alpha1.Bucket)
-		gone   bool
-		says   xpv2.ConditionReason
-	}{
-		"NeverCreated": {
-			reason: "What never created anything has nothing to delete.",
-			mod:    func(*v1alpha1.Bucket) {},
-			gone:   true,
-		},
-		"Created": {
-			reason: "What did may have an external resource of its own, that only has the same key.",
-			mod:    annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
-			says:   reconciler.ReasonObserveFailed,
-		},
-		"Creating": {
-			reason: "So may what did perhaps.",
-			mod:    annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-			says:   reconciler.ReasonObserveFailed,
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, c := testkit.NewAPI(of("first"), of("second", deleting, finalizers(FinalizerName), tc.mod)), &shared{}
-			r := reserving(a, c, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval))
-
-			run(t, r, "first", "second")
-
-			b := bucketNamed(t, a, "second")
-			if diff := cmp.Diff([]any{tc.gone, tc.says, []string{"create first"}, map[string]string{sharedKey: "first"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
-				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
-			}
-		})
 	}
 }
 
@@ -1229,10 +1160,7 @@ func TestReservationNeedsAnAction(t *testing.T) {
 				}
 
 				// A hand-over: the first one is only to look from now on.
-				b := bucketNamed(t, a, "owner")
-				b.Spec.ManagementPolicies = tc.policies
-
-				must(t, a.Server().Update(context.Background(), b))
+				edit(t, a, "owner", policies(tc.policies...))
 
 				if restarted {
 					r = reserving(a, c)
@@ -1277,11 +1205,7 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 				run(t, r, "blocked")
 			}
 
-			b := bucketNamed(t, a, "blocked")
-			b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
-
-			must(t, a.Server().Update(context.Background(), b))
-
+			edit(t, a, "blocked", policies(xpv2.ManagementActionObserve))
 			run(t, r, "blocked")
 
 			got := bucketNamed(t, a, "blocked").GetCondition(TypeExternalNameReserved)
@@ -1292,8 +1216,9 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 	}
 }
 
-// A managed resource that is blocked, and whose creates all failed, can be deleted.
-func TestReservationBlocksNoDeletionAfterFailedCreates(t *testing.T) {
+// A second one that is deleted goes, and leaves the external resource alone, unless it
+// may have one of its own, that only has the same key.
+func TestReservationOfWhatIsDeleted(t *testing.T) {
 	at := time.Now().Add(-time.Hour).UTC()
 
 	stamped := func(key string, d time.Duration) func(b *v1alpha1.Bucket) {
@@ -1338,15 +1263,17 @@ func TestReservationBlocksNoDeletionAfterFailedCreates(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, c := testkit.NewAPI(of("owner"), of("blocked", append(tc.mods, deleting, finalizers(FinalizerName))...)), &shared{}
-			r := reserving(a, c)
+			r := reserving(a, c, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval))
 			run(t, r, "owner", "blocked")
 
-			if got := bucketNamed(t, a, "blocked").GetName() == ""; got != tc.gone {
-				t.Errorf("\n%s\ngone: want %t, got %t", tc.reason, tc.gone, got)
+			says := reconciler.ReasonObserveFailed
+			if tc.gone {
+				says = ""
 			}
 
-			if diff := cmp.Diff([]string{"create owner"}, c.did()); diff != "" {
-				t.Errorf("\n%s\ncalls: -want, +got:\n%s", tc.reason, diff)
+			b := bucketNamed(t, a, "blocked")
+			if diff := cmp.Diff([]any{tc.gone, says, []string{"create owner"}, map[string]string{sharedKey: "owner"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
+				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

@@ -153,12 +153,7 @@ func TestSameNameInSequence(t *testing.T) {
 			}
 
 			down = false
-			b := get(t, a)
-			b.SetFinalizers(nil)
-
-			must(t, a.Server().Update(context.Background(), b))
-
-			must(t, a.Server().Delete(context.Background(), b))
+			must(t, a.Server().Delete(context.Background(), edit(t, a, "b", finalizers())))
 
 			if tc.seen {
 				run(t, r, "b")

@@ -56,8 +56,6 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 				}
 			},
 			check: func(t *testing.T, b *v1alpha1.Bucket) {
-				t.Helper()
-
 				if !meta.FinalizerExists(b, "custom") {
 					t.Errorf("finalizers: want custom, got %v", b.GetFinalizers())
 				}
@@ -83,8 +81,6 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 				return []ReconcilerOption{connects(upstream.ExternalClientFns{ObserveFn: lateInit})}
 			},
 			check: func(t *testing.T, b *v1alpha1.Bucket) {
-				t.Helper()
-
 				if b.Spec.ForProvider.Region != "eu" {
 					t.Errorf("spec was not late-initialized")
 				}
@@ -104,8 +100,6 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 				}
 			},
 			check: func(t *testing.T, b *v1alpha1.Bucket) {
-				t.Helper()
-
 				if b.Spec.ForProvider.Region != "" {
 					t.Errorf("spec was late-initialized")
 				}

@@ -211,13 +211,10 @@ func TestUsageProtection(t *testing.T) {
 				must(t, a.Server().Update(ctx, now))
 			}
 
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if _, is := r.Object.(*v1alpha1.ProviderConfigUsage); is && r.Verb == testkit.Patch {
-					return tc.fail
-				}
-
-				return nil
-			}
+			a.Before = failing(func(r testkit.Request) bool {
+				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
+				return is && r.Verb == testkit.Patch
+			}, tc.fail)
 
 			observed := false
 			rec := &recorder{}
@@ -356,13 +353,10 @@ func TestUsageProtectionReleases(t *testing.T) {
 			}
 
 			a := testkit.NewAPI(objs...)
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if _, is := r.Object.(*v1alpha1.ProviderConfigUsage); is && r.Verb == testkit.Update {
-					return tc.fail
-				}
-
-				return nil
-			}
+			a.Before = failing(func(r testkit.Request) bool {
+				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
+				return is && r.Verb == testkit.Update
+			}, tc.fail)
 
 			r := newBucketReconciler(a, protects(), connects(upstream.ExternalClientFns{
 				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {

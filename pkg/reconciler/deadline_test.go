@@ -34,7 +34,6 @@ func TestDeadline(t *testing.T) {
 		"NotYet": {
 			reason: "Before the deadline nothing is reported.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
 				r.now = o.GetDeletionTimestamp().Add(time.Hour - time.Nanosecond)
 				pass(t, r, o)
 			},
@@ -43,7 +42,6 @@ func TestDeadline(t *testing.T) {
 		"Passed": {
 			reason: "When it has passed, it is reported once.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
 				r.now = o.GetDeletionTimestamp().Add(time.Hour)
 
 				for range 3 {
@@ -56,8 +54,6 @@ func TestDeadline(t *testing.T) {
 		"Restarts": {
 			reason: "A process that starts after it was reported doesn't report it again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
-
 				for range 3 {
 					r.restart()
 					pass(t, r, o)
@@ -69,7 +65,6 @@ func TestDeadline(t *testing.T) {
 		"StaleCache": {
 			reason: "A stale cache does not make it be reported again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
 				r.c.stale[client.ObjectKeyFromObject(o)] = r.c.read(t, o)
 				pass(t, r, o)
 				pass(t, r, o)
@@ -84,8 +79,6 @@ func TestDeadline(t *testing.T) {
 		"Conflict": {
 			reason: "Neither does a conflict.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
-
 				n := 0
 				r.c.fail = func(verb string, _ client.Object, after bool) error {
 					if n++; verb == "status" && !after && n < 5 {
@@ -104,8 +97,6 @@ func TestDeadline(t *testing.T) {
 		"AnswerLost": {
 			reason: "If the answer to the write is lost, it is still reported.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
-
 				n := 1
 				r.c.fail = lostAnswers("status", &n)
 
@@ -122,8 +113,6 @@ func TestDeadline(t *testing.T) {
 		"AnotherProcess": {
 			reason: "What another process has reported meanwhile is not reported again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
-
 				u := r.c.read(t, o)
 				r.c.stale[client.ObjectKeyFromObject(o)] = u.DeepCopy()
 				being(reconciler.Deleting(r.now, reconciler.ReasonDeadlineExceeded, "Told.")...)(u)
@@ -141,7 +130,6 @@ func TestDeadline(t *testing.T) {
 		"Forbidden": {
 			reason: "Without permission to write it on the object, it is reported once.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
 				r.c.fail = refuses("status", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
 				pass(t, r, o)
 				pass(t, r, o)

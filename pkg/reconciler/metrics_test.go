@@ -98,7 +98,6 @@ func TestMetrics(t *testing.T) {
 		"SomebodyElseLetGo": {
 			reason: "An object that is read as not found is gone.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
 				r.c.release(t, o, "example.org/f")
 				pass(t, r, o)
 				pass(t, r, o)
@@ -108,7 +107,6 @@ func TestMetrics(t *testing.T) {
 		"StaleRead": {
 			reason: "An object that a cache has after it was seen to be gone is not counted again.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
 				stale := r.c.read(t, o)
 				r.c.release(t, o, "example.org/f")
 				pass(t, r, o)
@@ -122,7 +120,6 @@ func TestMetrics(t *testing.T) {
 		"NameUsedAgain": {
 			reason: "An object whose name another one has is gone, too.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
 				r.c.release(t, o, "example.org/f")
 
 				if err := r.c.server.Create(context.Background(), of(composites, "", o.GetName(), func(u *unstructured.Unstructured) { u.SetUID("another") })); err != nil {
@@ -136,7 +133,6 @@ func TestMetrics(t *testing.T) {
 		"Orphaned": {
 			reason: "An object that was orphaned is gone.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				t.Helper()
 				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
 				pass(t, r, o)
 				r.c.collect(t, o)

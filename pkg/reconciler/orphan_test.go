@@ -165,7 +165,6 @@ func TestForceOrphan(t *testing.T) {
 			reason: "If the finalizers change meanwhile nothing is removed that was not seen. It is tried again.",
 			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option},
 			verb: "update", nth: 1, meanwhile: func(t *testing.T, c *cluster) {
-				t.Helper()
 				// No API server would allow to add one now, but may to remove one,
 				// which is the same to us.
 				c.change(t, xr(), held(mine, gcOrphan, "example.org/other"))
@@ -238,7 +237,6 @@ func TestForceOrphan(t *testing.T) {
 		"GoneMeanwhile": {
 			reason: "An object that another controller released was not orphaned.",
 			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", meanwhile: func(t *testing.T, c *cluster) {
-				t.Helper()
 				c.release(t, xr(), mine)
 			},
 			want: want{Gone: true, Failures: 1, Deletes: 1},
@@ -259,7 +257,6 @@ func TestForceOrphan(t *testing.T) {
 			reason: "A garbage collector that is done before the finalizer is removed is not asked again.",
 			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option},
 			verb: "update", meanwhile: func(t *testing.T, c *cluster) {
-				t.Helper()
 				c.collect(t, append(owned, xr())...)
 			},
 			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},

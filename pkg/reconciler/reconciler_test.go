@@ -210,8 +210,6 @@ func TestReportFaults(t *testing.T) {
 		"Conflict": {
 			reason: "A conflict is resolved at once, and another controller's condition survives.",
 			fail: func(t *testing.T, c *cluster, n int) error {
-				t.Helper()
-
 				if u := c.read(t, app()); n == 1 {
 					being(xpv2.Condition{Type: "Foreign", Status: "True"})(u)
 					return c.server.Status().Update(context.Background(), u)
@@ -252,7 +250,6 @@ func TestReportFaults(t *testing.T) {
 		"Gone": {
 			reason: "An object that no longer exists needs no report, which is no error.",
 			fail: func(t *testing.T, c *cluster, _ int) error {
-				t.Helper()
 				c.release(t, app(), "example.org/f")
 
 				return nil

@@ -1,7 +1,6 @@
 package watch_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -235,7 +234,7 @@ func TestLostAgainAndAgain(t *testing.T) {
 			lift := lose()
 			defer func() { lift() }()
 			rec := &recorder{}
-			_ = limited(t, time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
+			_ = r.watchFor(time.Second, "c", watchOf(k, rec))
 			pass(10 * time.Minute)
 			api.Forget()
 			said := len(lines.all())

@@ -1,7 +1,6 @@
 package watch_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -84,9 +83,7 @@ func requestsForMissing(t *testing.T, r *rig, n, minutes int, were, crds bool) f
 	// Each is asked for on its own: the baseline gives up at the first error.
 	ask := func() {
 		for _, k := range kinds {
-			_ = limited(t, 200*time.Millisecond, func(ctx context.Context) error {
-				return r.StartWatches(ctx, "c", watchOf(k, &recorder{}))
-			})
+			_ = r.watchFor(200*time.Millisecond, "c", watchOf(k, &recorder{}))
 		}
 	}
 	if were {

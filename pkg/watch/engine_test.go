@@ -117,17 +117,16 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	}{
 		"Informer": {
 			reason: "Informers that aren't ours.",
-			do:     func(t *testing.T, api *watchtest.API) error { t.Helper(); return start(t, api, nothing{}) },
+			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{}) },
 		},
 		"InformerError": {
 			reason: "Their error is the cause.",
-			do:     func(t *testing.T, api *watchtest.API) error { t.Helper(); return start(t, api, nothing{err: boom}) },
+			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{err: boom}) },
 			want:   boom,
 		},
 		"Controller": {
 			reason: "What makes controllers.",
 			do: func(t *testing.T, api *watchtest.API) error {
-				t.Helper()
 				o := idle()
 				o.newController = func(string, kcontroller.Options) (kcontroller.Controller, error) { return nil, nil }
 				r := graft(t, api)
@@ -138,7 +137,6 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 		"Tracker": {
 			reason: "A collector without a tracker.",
 			do: func(t *testing.T, api *watchtest.API) error {
-				t.Helper()
 				return watch.NewGarbageCollector("c", running(t, api).ours, nil, nil).GarbageCollectWatchesNow(t.Context())
 			},
 		},

@@ -1,6 +1,7 @@
 package watch_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,100 +10,6 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
-
-// What was deleted in a gap is delivered as deleted, once; what
-// stayed isn't; what came is delivered as created.
-func TestGapsAreFilled(t *testing.T) {
-	k := watchtest.NewKind("Widget")
-
-	// Each opens a gap, calls meanwhile in it, and closes it.
-	cases := map[string]struct {
-		reason string
-		gap    func(t *testing.T, r *rig, meanwhile func(k watchtest.Kind))
-		crds   bool
-	}{
-		"Disconnected": {
-			reason: "The watch was cut, and its server remembers nothing.",
-			gap: func(_ *testing.T, r *rig, meanwhile func(watchtest.Kind)) {
-				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
-				r.api.Disconnect(watchtest.Of(k))
-				meanwhile(k)
-				r.api.Compact(k)
-				lift()
-			},
-		},
-		"Down": {
-			reason: "The API server was away.",
-			gap: func(_ *testing.T, r *rig, meanwhile func(watchtest.Kind)) {
-				up := r.api.Down()
-				pass(10 * time.Minute)
-				meanwhile(k)
-				r.api.Compact(k)
-				up()
-			},
-		},
-		"RemoveInformer": {
-			reason: "The informer was removed, and another knows nothing of what there was.",
-			gap: func(t *testing.T, r *rig, meanwhile func(watchtest.Kind)) {
-				t.Helper()
-				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
-				r.remove(k)
-				pass(time.Minute)
-				meanwhile(k)
-				lift()
-			},
-		},
-		"Forbidden": {
-			reason: "We were not allowed to look.",
-			gap: func(_ *testing.T, r *rig, meanwhile func(watchtest.Kind)) {
-				lift := r.api.Inject(watchtest.Of(k), watchtest.Status(403))
-				r.api.Disconnect(watchtest.Of(k))
-				pass(10 * time.Minute)
-				meanwhile(k)
-				r.api.Compact(k)
-				lift()
-			},
-		},
-	}
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			r, rec := watching(t, k, tc.crds)
-			for i := range 3 {
-				r.api.Put(k.Object(fmt.Sprintf("stays%d", i)), k)
-				r.api.Put(k.Object(fmt.Sprintf("goes%d", i)), k)
-				r.api.Put(k.Object(fmt.Sprintf("again%d", i)), k)
-			}
-			pass(time.Second)
-			rec.forget()
-			tc.gap(t, r, func(k watchtest.Kind) {
-				for i := range 3 {
-					r.api.Remove(k, k.Key(fmt.Sprintf("goes%d", i)))
-					r.api.Put(k.Object(fmt.Sprintf("comes%d", i)), k)
-
-					// Another object of the same name.
-					r.api.Remove(k, k.Key(fmt.Sprintf("again%d", i)))
-					r.api.Put(k.Object(fmt.Sprintf("again%d", i)), k)
-				}
-			})
-			pass(5 * time.Minute)
-			for i := range 3 {
-				for n, want := range map[string]struct{ deletes, creates int }{
-					fmt.Sprintf("stays%d", i): {0, -1},
-					fmt.Sprintf("goes%d", i):  {1, 0},
-					fmt.Sprintf("comes%d", i): {0, 1},
-					fmt.Sprintf("again%d", i): {1, 1},
-				} {
-					if got := rec.count("delete", n); got != want.deletes {
-						t.Errorf("\n%s\n%s was deleted %d times, want %d", tc.reason, n, got, want.deletes)
-					}
-					if got := rec.count("create", n); want.creates >= 0 && got != want.creates {
-						t.Errorf("\n%s\n%s was created %d times, want %d", tc.reason, n, got, want.creates)
-					}
-				}
-			}
-		})
-	}
-}
 
 // Watches that come at different times are told the same. What was there
 // before is marked as such.
@@ -213,7 +120,7 @@ func TestMetadataWatches(t *testing.T) {
 			for range 20 {
 				r.start("c", idle())
 				got := make(chan client.Object, 10)
-				w := watchOf(k, handlerFuncs(func(o client.Object) { got <- o }))
+				w := watchOf(k, creating(func(_ context.Context, o client.Object) { got <- o }))
 				w.kind = partial(k)
 				r.watch("c", w)
 				if o := <-got; o.GetUID() == "" || o.GetObjectKind().GroupVersionKind() != k.GVK {

@@ -34,7 +34,7 @@ func TestFact_StopAttemptsEverything(t *testing.T) {
 			r.watch("c", specs...)
 			heal := r.breakWatch(kinds[2], specs[2])
 			defer heal()
-			err := limited(t, stuckFor, func(ctx context.Context) error { return r.Stop(ctx, "c") })
+			err := r.stopFor(stuckFor, "c")
 			if err == nil {
 				t.Error("Stop(...): no error")
 			}
@@ -77,10 +77,7 @@ func TestFact_StopBeatsStartWatches(t *testing.T) {
 	prove(t, map[string]fact{"StopWhileStarting": {
 		reason: "StartWatches has looked the controller up when Stop comes: it returns nil, and leaves a handler that is never removed.",
 		scenario: func(t *testing.T, r *rig) string {
-			k := watchtest.NewKind("Widget")
-			r.api.Define(k)
-			r.mgr.Elect()
-			r.start("c", idle())
+			k := r.ready()
 
 			// A call that asks for the scheme is about to start the watch.
 			stop := sync.OnceValue(func() error { return r.Stop(t.Context(), "c") })
@@ -108,9 +105,7 @@ func TestFact_StopBeatsStartWatches(t *testing.T) {
 			r.mgr.Elect()
 			r.start("c", idle())
 			rec := &recorder{}
-			done := background(func() error {
-				return limited(t, time.Minute, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(k, rec)) })
-			})
+			done := background(func() error { return r.watchFor(time.Minute, "c", watchOf(k, rec)) })
 			if err := r.api.AwaitOpen(t.Context(), watchtest.Of(k), 1); err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +200,7 @@ func TestFact_OldIncarnationsStopNobody(t *testing.T) {
 			pass(time.Second)
 
 			// That it doesn't end in time is an error.
-			_ = limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") })
+			_ = r.stopFor(time.Second, "c")
 			r.start("c", idle())
 			pass(time.Second)
 			fail <- errors.New("boom")
@@ -236,17 +231,13 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 		start := func() {
 			t.Helper()
 			r.start("c", slow)
-			if err := limited(t, time.Minute, func(ctx context.Context) error {
-				return r.StartWatches(ctx, "c", watchOf(k, &recorder{}))
-			}); err != nil {
+			if err := r.watchFor(time.Minute, "c", watchOf(k, &recorder{})); err != nil {
 				t.Fatal(err)
 			}
 		}
 		start()
 		eventually(t, "a reconcile runs", func() bool { _, running := o.result(); return running > 0 })
-		took, err := timed(func() error {
-			return limited(t, patience, func(ctx context.Context) error { return r.Stop(ctx, "c") })
-		})
+		took, err := timed(func() error { return r.stopFor(patience, "c") })
 		if took > patience+quick {
 			t.Errorf("Stop(...) with a context of %s took %s: %v", patience, took, err)
 		}
@@ -291,7 +282,7 @@ func TestFact_OldReconcilesStartNoWatches(t *testing.T) {
 			}))
 			r.watch("c", watchOf(trigger, &recorder{}))
 			<-running
-			_ = limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") })
+			_ = r.stopFor(time.Second, "c")
 			r.start("c", idle())
 			close(proceed)
 			err := <-started
@@ -377,10 +368,7 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 		"Stop": {
 			reason: "Stop counts no watches.",
 			scenario: func(t *testing.T, r *rig) string {
-				k := watchtest.NewKind("Widget")
-				r.api.Define(k)
-				r.mgr.Elect()
-				r.start("c", idle())
+				k := r.ready()
 				r.watch("c", watchOf(k, &recorder{}))
 				pass(time.Second)
 				if f := check(r, 1, 1); f != "" {

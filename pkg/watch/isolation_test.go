@@ -208,7 +208,7 @@ func TestEachWatchHasItsOwnError(t *testing.T) {
 			}
 			defer api.Inject(tc.match, tc.fault)()
 			r := running(t, api)
-			err := limited(t, 5*time.Second, func(ctx context.Context) error { return r.StartWatches(ctx, "c", specs...) })
+			err := r.watchFor(5*time.Second, "c", specs...)
 			for _, reason := range reasons {
 				if got, want := errors.Is(err, reason), errors.Is(tc.want, reason); got != want {
 					t.Errorf("\n%s\nerrors.Is(%v, %v): got %t, want %t", tc.reason, err, reason, got, want)
@@ -267,7 +267,7 @@ func TestNoSuchKindIsntNotFound(t *testing.T) {
 					// While it happens, and whenever one asks later.
 					for _, d := range []time.Duration{0, time.Millisecond, time.Second, 10 * time.Second, 20 * time.Minute} {
 						pass(d)
-						err := limited(t, 50*time.Millisecond, func(ctx context.Context) error { return r.read(ctx, k, "one") })
+						err := r.readFor(50*time.Millisecond, k, "one")
 
 						// With its definition the object did go. That may be seen first.
 						if kerrors.IsNotFound(err) && (name != "Undefined" || errors.Is(err, watch.ErrNoSuchKind)) {
@@ -277,7 +277,7 @@ func TestNoSuchKindIsntNotFound(t *testing.T) {
 							t.Errorf("\n%s\nafter %s IsNoMatchError is %t, want %t: %v", tc.reason, d, got, want, err)
 						}
 					}
-					if err := limited(t, time.Second, func(ctx context.Context) error { return r.read(ctx, k, "one") }); !errors.Is(err, watch.ErrNoSuchKind) {
+					if err := r.readFor(time.Second, k, "one"); !errors.Is(err, watch.ErrNoSuchKind) {
 						t.Errorf("\n%s\nGet(...): got %v, want %v", tc.reason, err, watch.ErrNoSuchKind)
 					}
 				})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -82,6 +83,34 @@ func (r *rig) start(name string, o startOptions) {
 // read a kind, so that it has a synced informer.
 func (r *rig) read(ctx context.Context, k watchtest.Kind, name string) error {
 	return r.reader.Get(ctx, k.Key(name), k.New())
+}
+
+// ready defines a kind, and starts controller c.
+func (r *rig) ready() watchtest.Kind {
+	r.t.Helper()
+	k := watchtest.NewKind("Widget")
+	r.api.Define(k)
+	r.mgr.Elect()
+	r.start("c", idle())
+	return k
+}
+
+// watchFor starts watches, and waits for at most so long.
+func (r *rig) watchFor(d time.Duration, name string, ws ...spec) error {
+	r.t.Helper()
+	return limited(r.t, d, func(ctx context.Context) error { return r.StartWatches(ctx, name, ws...) })
+}
+
+// readFor reads for at most so long.
+func (r *rig) readFor(d time.Duration, k watchtest.Kind, name string) error {
+	r.t.Helper()
+	return limited(r.t, d, func(ctx context.Context) error { return r.read(ctx, k, name) })
+}
+
+// stopFor stops a controller, and waits for at most so long.
+func (r *rig) stopFor(d time.Duration, name string) error {
+	r.t.Helper()
+	return limited(r.t, d, func(ctx context.Context) error { return r.Stop(ctx, name) })
 }
 
 // list a kind.

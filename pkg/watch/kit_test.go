@@ -410,16 +410,6 @@ func partial(k watchtest.Kind) *metav1.PartialObjectMetadata {
 	return p
 }
 
-// handlerFuncs is a handler that calls fn with the object of each event.
-func handlerFuncs(fn func(o client.Object)) handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) { fn(e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) { fn(e.ObjectNew) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) { fn(e.Object) },
-	}
-}
-
 // A logLines remembers the lines that aren't for debugging.
 type logLines struct {
 	mu    sync.Mutex

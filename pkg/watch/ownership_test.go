@@ -33,7 +33,6 @@ func TestInformersHaveOwners(t *testing.T) {
 		"Watch": {
 			reason: "A watch owns its informer until it is stopped.",
 			own: func(t *testing.T, r *rig) func() {
-				t.Helper()
 				r.start("c", idle())
 				r.watch("c", watchOf(k, &recorder{}))
 				return func() {
@@ -47,7 +46,6 @@ func TestInformersHaveOwners(t *testing.T) {
 		"Controller": {
 			reason: "Or its controller is.",
 			own: func(t *testing.T, r *rig) func() {
-				t.Helper()
 				r.start("c", idle())
 				r.watch("c", watchOf(k, &recorder{}))
 				return func() {
@@ -61,7 +59,6 @@ func TestInformersHaveOwners(t *testing.T) {
 		"Handler": {
 			reason: "A handler that was added owns it until it is removed.",
 			own: func(t *testing.T, r *rig) func() {
-				t.Helper()
 				inf, err := r.infs.GetInformer(t.Context(), k.New())
 				if err != nil {
 					t.Fatal(err)
@@ -150,12 +147,10 @@ func TestOwnersDontAffectEachOther(t *testing.T) {
 		for i := range 10 {
 			name := fmt.Sprintf("impatient%d", i)
 			r.start(name, idle())
-			if err := limited(t, time.Second, func(ctx context.Context) error {
-				return r.StartWatches(ctx, name, watchOf(k, &recorder{}))
-			}); err == nil {
+			if err := r.watchFor(time.Second, name, watchOf(k, &recorder{})); err == nil {
 				t.Error("StartWatches(...): no error")
 			}
-			if err := limited(t, time.Second, func(ctx context.Context) error { return r.read(ctx, k, "one") }); err == nil {
+			if err := r.readFor(time.Second, k, "one"); err == nil {
 				t.Error("Get(...): no error")
 			}
 			if err := r.Stop(t.Context(), name); err != nil {
@@ -183,7 +178,7 @@ func TestStoresAreCollected(t *testing.T) {
 
 		// The handler remembers, weakly, what the informer's store holds.
 		var kept weak.Pointer[byte]
-		w := watchOf(k, handlerFuncs(func(o client.Object) {
+		w := watchOf(k, creating(func(_ context.Context, o client.Object) {
 			if big, ok := o.GetAnnotations()["big"]; ok {
 				kept = weak.Make(unsafe.StringData(big))
 			}
@@ -234,7 +229,7 @@ func TestLinger_WaitingCallsOwn(t *testing.T) {
 			api.Put(k.Object("one"), k)
 			r := running(t, api, watch.WithLinger(linger), watch.WithReadLinger(linger))
 			lift := api.Inject(watchtest.Of(k).Only(watchtest.List, watchtest.Watch), watchtest.Delay(5*time.Second))
-			if err := limited(t, time.Minute, func(ctx context.Context) error { return r.read(ctx, k, "one") }); err != nil {
+			if err := r.readFor(time.Minute, k, "one"); err != nil {
 				t.Errorf("Get(...): %v", err)
 			}
 			if n := len(api.Requests(watchtest.Of(k).Initial())); n != 1 {

@@ -9,7 +9,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
-// heap returns the bytes that are reachable.
 // goroutines that there are.
 func goroutines() int { return runtime.NumGoroutine() }
 
@@ -33,7 +32,6 @@ func TestCyclesLeaveNothing(t *testing.T) {
 			reason: "Controllers start, watch, and stop.",
 			times:  1000,
 			cycle: func(t *testing.T, r *rig, i int) {
-				t.Helper()
 				name := fmt.Sprintf("c%d", i%7)
 				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i%5))
 				if err := r.Start(name, idle()); err != nil {
@@ -47,7 +45,6 @@ func TestCyclesLeaveNothing(t *testing.T) {
 			reason: "Controllers watch kinds that don't exist, each another one.",
 			times:  300,
 			cycle: func(t *testing.T, r *rig, i int) {
-				t.Helper()
 				if err := r.Start("c", idle()); err != nil {
 					t.Fatal(err)
 				}
@@ -62,7 +59,6 @@ func TestCyclesLeaveNothing(t *testing.T) {
 			reason: "Kinds come and go under a watch.",
 			times:  300,
 			cycle: func(t *testing.T, r *rig, i int) {
-				t.Helper()
 				k := watchtest.NewKind("Widget0")
 				if err := r.Start("c", idle()); err != nil {
 					t.Fatal(err)

@@ -1,10 +1,8 @@
 package watch_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,8 +11,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
-
-func contains(s, part string) bool { return strings.Contains(s, part) }
 
 // watching is a rig with a controller that watches a kind with one object.
 func watching(t *testing.T, k watchtest.Kind, crds bool) (*rig, *recorder) {
@@ -31,129 +27,6 @@ func watching(t *testing.T, k watchtest.Kind, crds bool) (*rig, *recorder) {
 	r.watch("c", watchOf(k, rec))
 	pass(time.Second)
 	return r, rec
-}
-
-// Removed, failed, recovered: exactly one live handler, without the caller
-// doing anything.
-func TestExactlyOneHandler(t *testing.T) {
-	k := watchtest.NewKind("Widget")
-	cases := map[string]struct {
-		reason string
-		churn  func(t *testing.T, r *rig)
-	}{
-		"Disconnected": {"A watch that ends is opened again.", func(_ *testing.T, r *rig) {
-			r.api.Disconnect(watchtest.Of(k))
-		}},
-		"Expired": {"One that is too old lists again.", func(_ *testing.T, r *rig) {
-			lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
-			r.api.Disconnect(watchtest.Of(k))
-			r.api.Put(k.Object("other"), k)
-			r.api.Compact(k)
-			lift()
-		}},
-		"Down": {"The API server is away for an hour.", func(_ *testing.T, r *rig) {
-			up := r.api.Down()
-			pass(time.Hour)
-			up()
-		}},
-		"Frozen": {"The API server hangs for an hour.", func(_ *testing.T, r *rig) {
-			thaw := r.api.Freeze()
-			pass(time.Hour)
-			thaw()
-		}},
-		"Forbidden": {"For an hour we may not list the kind.", func(_ *testing.T, r *rig) {
-			lift := r.api.Inject(watchtest.Of(k), watchtest.Status(http.StatusForbidden))
-			r.api.Disconnect(watchtest.Of(k))
-			pass(time.Hour)
-			lift()
-		}},
-		"NotFound": {"For an hour the list isn't there, though the definition is.", func(_ *testing.T, r *rig) {
-			lift := r.api.Inject(watchtest.Of(k), watchtest.Status(http.StatusNotFound))
-			r.api.Disconnect(watchtest.Of(k))
-			pass(time.Hour)
-			lift()
-
-			// Nothing tells that it's back: it's looked for now and then.
-			pass(10 * time.Minute)
-		}},
-		"RemoveInformer": {"The informer is removed.", func(t *testing.T, r *rig) {
-			t.Helper()
-			r.remove(k)
-		}},
-		"RemoveInformerManyTimes": {"The informer is removed whenever it comes.", func(t *testing.T, r *rig) {
-			t.Helper()
-			for i := range 100 {
-				r.remove(k)
-				time.Sleep(time.Duration(i) * time.Millisecond)
-			}
-		}},
-		"Recreated": {"The kind goes, and comes back.", func(_ *testing.T, r *rig) {
-			r.api.Undefine(k)
-			pass(time.Hour)
-			r.api.Define(k)
-		}},
-		"RecreatedManyTimes": {"The kind comes and goes.", func(_ *testing.T, r *rig) {
-			for i := range 50 {
-				r.api.Undefine(k)
-				time.Sleep(time.Duration(i) * 5 * time.Millisecond)
-				r.api.Define(k)
-				time.Sleep(time.Duration(50-i) * 5 * time.Millisecond)
-			}
-		}},
-		"RecreatedAtOnce": {"The kind was away, unseen.", func(_ *testing.T, r *rig) { r.api.Replace(k, k) }},
-		"VersionNotServed": {"The version isn't served for an hour.", func(_ *testing.T, r *rig) {
-			r.api.Unserve(k)
-			pass(time.Hour)
-			r.api.Define(k)
-		}},
-		"EstablishedLate": {"The definition is there before the kind.", func(_ *testing.T, r *rig) {
-			r.api.Undefine(k)
-			pass(time.Minute)
-			r.api.Announce(k)
-			pass(time.Hour)
-			r.api.Define(k)
-		}},
-		"DiscoveryFails": {"The kind comes back while discovery fails.", func(_ *testing.T, r *rig) {
-			r.api.Undefine(k)
-			pass(time.Minute)
-			lift := r.api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusServiceUnavailable))
-			r.api.Define(k)
-			pass(time.Hour)
-			lift()
-		}},
-	}
-	for name, tc := range cases {
-		for crds, mode := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
-			inBubble(t, name+"/"+mode, func(t *testing.T) {
-				r, rec := watching(t, k, crds)
-				tc.churn(t, r)
-
-				// Without definitions a kind is looked for once a minute.
-				pass(5 * time.Minute)
-				rec.forget()
-				r.api.Put(k.Object("new"), k)
-				pass(time.Second)
-				if n := rec.count("", "new"); n != 1 {
-					t.Errorf("\n%s\nan object that came got %d events, want 1", tc.reason, n)
-				}
-				if n := r.api.Open(watchtest.Of(k)); n != 1 {
-					t.Errorf("\n%s\n%d informers watch the kind, want 1", tc.reason, n)
-				}
-				if err := r.read(t.Context(), k, "new"); err != nil {
-					t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
-				}
-				if err := r.Stop(t.Context(), "c"); err != nil {
-					t.Errorf("\n%s\nStop(...): %v", tc.reason, err)
-				}
-				rec.forget()
-				r.api.Put(k.Object("late"), k)
-				pass(time.Minute)
-				if n := len(rec.all()); n != 0 {
-					t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
-				}
-			})
-		}
-	}
 }
 
 // A kind whose definition goes is left in peace, and resumes when it comes
@@ -291,14 +164,8 @@ func TestOutage_CallsAsk(t *testing.T) {
 			api.Put(k.Object("one"), k)
 			r := running(t, api)
 			up := api.Down()
-			get := func() error {
-				return limited(t, time.Minute, func(ctx context.Context) error { return r.read(ctx, k, "one") })
-			}
-			start := func() error {
-				return limited(t, time.Minute, func(ctx context.Context) error {
-					return r.StartWatches(ctx, "c", watchOf(watched, &recorder{}))
-				})
-			}
+			get := func() error { return r.readFor(time.Minute, k, "one") }
+			start := func() error { return r.watchFor(time.Minute, "c", watchOf(watched, &recorder{})) }
 			for began := time.Now(); time.Since(began) < away; pass(7 * time.Second) {
 				if get() == nil || start() == nil {
 					t.Fatal("a call succeeds without an API server")

@@ -46,7 +46,7 @@ func (r *tally) objects() (there map[string]string, wrong []string) {
 			}
 			there[e.name] = e.uid
 		case "update":
-			if !known {
+			if !known || uid != e.uid {
 				wrong = append(wrong, e.name+" was updated and wasn't there")
 			}
 			there[e.name] = e.uid
@@ -142,10 +142,6 @@ func (s *schedule) note(format string, args ...any) {
 	s.log = append(s.log, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-func (s *schedule) errorf(format string, args ...any) {
-	s.t.Errorf(format, args...)
-}
-
 func (s *schedule) kind(i int) watchtest.Kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +152,7 @@ func (s *schedule) kind(i int) watchtest.Kind {
 func (s *schedule) call(what string, d time.Duration, fn func(ctx context.Context) error) error {
 	took, err := timed(func() error { return limited(s.t, d, fn) })
 	if took > d+quick {
-		s.errorf("%s with a context of %s took %s: %v", what, d, took, err)
+		s.t.Errorf("%s with a context of %s took %s: %v", what, d, took, err)
 	}
 	s.note("%s: %v", what, err)
 	return err
@@ -209,7 +205,7 @@ func (s *schedule) one(c *modelled) func() {
 
 func (s *schedule) start(c *modelled) {
 	if err := s.r.Start(c.name, idle()); err != nil {
-		s.errorf("Start(%s): %v", c.name, err)
+		s.t.Errorf("Start(%s): %v", c.name, err)
 	}
 	c.running = true
 	s.note("Start(%s)", c.name)
@@ -217,7 +213,7 @@ func (s *schedule) start(c *modelled) {
 
 func (s *schedule) stop(c *modelled) {
 	if err := s.call("Stop "+c.name, time.Second, func(ctx context.Context) error { return s.r.Stop(ctx, c.name) }); err != nil {
-		s.errorf("Stop(%s): %v", c.name, err)
+		s.t.Errorf("Stop(%s): %v", c.name, err)
 	}
 	for w, rec := range c.watches {
 		s.over(rec)
@@ -247,10 +243,10 @@ func (s *schedule) startWatches(c *modelled, ws []wanted, n int) {
 		return s.r.StartWatches(ctx, c.name, specs...)
 	})
 	if got := errors.Is(err, watch.ErrNotRunning); got == c.running {
-		s.errorf("StartWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
+		s.t.Errorf("StartWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
 	if errors.Is(err, watch.ErrConflictingWatch) || errors.Is(err, watch.ErrInvalidWatch) {
-		s.errorf("StartWatches(%s) of watches that are well: %v", c.name, err)
+		s.t.Errorf("StartWatches(%s) of watches that are well: %v", c.name, err)
 	}
 	if c.running {
 		maps.Copy(c.watches, recs)
@@ -273,10 +269,10 @@ func (s *schedule) stopWatches(c *modelled, ws []wanted) {
 		return err
 	})
 	if got := errors.Is(err, watch.ErrNotRunning); got == c.running || !got && err != nil {
-		s.errorf("StopWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
+		s.t.Errorf("StopWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
 	if n != len(gone) {
-		s.errorf("StopWatches(%s) stopped %d watches, want %d", c.name, n, len(gone))
+		s.t.Errorf("StopWatches(%s) stopped %d watches, want %d", c.name, n, len(gone))
 	}
 	for w := range gone {
 		s.over(c.watches[w])
@@ -298,7 +294,7 @@ func (s *schedule) collect(c *modelled, mask int) {
 	gc := watch.NewGarbageCollector(c.name, s.r.ours, tracker, scheduleTypes[:1])
 	err := s.call(fmt.Sprintf("Collect %s all but %b", c.name, mask), time.Second, gc.GarbageCollectWatchesNow)
 	if got := errors.Is(err, watch.ErrNotRunning); got == c.running || !got && err != nil {
-		s.errorf("GarbageCollectWatchesNow() of a controller that is running=%t: %v", c.running, err)
+		s.t.Errorf("GarbageCollectWatchesNow() of a controller that is running=%t: %v", c.running, err)
 	}
 	for w, rec := range c.watches {
 		if mask != 0 && mask&(1<<w.kind) == 0 && w.typ == scheduleTypes[0] {
@@ -311,11 +307,11 @@ func (s *schedule) collect(c *modelled, mask int) {
 // compare asks what a controller has.
 func (s *schedule) compare(c *modelled) {
 	if got := s.r.IsRunning(c.name); got != c.running {
-		s.errorf("IsRunning(%s) = %t, want %t", c.name, got, c.running)
+		s.t.Errorf("IsRunning(%s) = %t, want %t", c.name, got, c.running)
 	}
 	ids, err := s.r.GetWatches(c.name)
 	if got := errors.Is(err, watch.ErrNotRunning); got == c.running {
-		s.errorf("GetWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
+		s.t.Errorf("GetWatches(%s) of a controller that is running=%t: %v", c.name, c.running, err)
 	}
 	want, got := make(map[watch.WatchID]bool), make(map[watch.WatchID]bool)
 	for w := range c.watches {
@@ -325,7 +321,7 @@ func (s *schedule) compare(c *modelled) {
 		got[id] = true
 	}
 	if !maps.Equal(want, got) {
-		s.errorf("GetWatches(%s) = %v, want %v", c.name, got, want)
+		s.t.Errorf("GetWatches(%s) = %v, want %v", c.name, got, want)
 	}
 }
 
@@ -399,7 +395,7 @@ func (s *schedule) look(what, i, arg int) {
 		_ = s.call(fmt.Sprintf("Get %d", i), short, func(ctx context.Context) error { return s.r.read(ctx, k, "o1") })
 	case 13:
 		if err := s.r.infs.RemoveInformer(s.t.Context(), k.New()); err != nil {
-			s.errorf("RemoveInformer(...): %v", err)
+			s.t.Errorf("RemoveInformer(...): %v", err)
 		}
 	case 14:
 		_ = s.call(fmt.Sprintf("List %d", i), short, func(ctx context.Context) error { return s.r.list(ctx, k) })
@@ -424,7 +420,7 @@ func (s *schedule) look(what, i, arg int) {
 		l := s.heard[arg%len(s.heard)]
 		s.heard = slices.DeleteFunc(s.heard, func(o *listening) bool { return o == l })
 		if err := l.inf.RemoveEventHandler(l.reg); err != nil {
-			s.errorf("RemoveEventHandler(...): %v", err)
+			s.t.Errorf("RemoveEventHandler(...): %v", err)
 		}
 	case 18:
 		s.watchDefinitions(arg%2 == 0)
@@ -451,12 +447,12 @@ func (s *schedule) listen(i int) {
 	waits := cache.BlockUntilSynced(false)
 	inf, err := s.r.infs.GetInformer(s.t.Context(), k.New(), waits)
 	if err != nil {
-		s.errorf("GetInformer(...) without waiting: %v", err)
+		s.t.Errorf("GetInformer(...) without waiting: %v", err)
 		return
 	}
 	l := &listening{kind: i, inf: inf, recorder: &tally{}}
 	if l.reg, err = inf.AddEventHandler(l.recorder.funcs()); err != nil {
-		s.errorf("AddEventHandler(...): %v", err)
+		s.t.Errorf("AddEventHandler(...): %v", err)
 		return
 	}
 	s.mu.Lock()
@@ -478,7 +474,7 @@ func (s *schedule) watchDefinitions(on bool) {
 	}
 	ctx, cancel := context.WithCancel(s.t.Context())
 	if err := s.r.GarbageCollectCustomResourceInformers(ctx); err != nil {
-		s.errorf("GarbageCollectCustomResourceInformers(...): %v", err)
+		s.t.Errorf("GarbageCollectCustomResourceInformers(...): %v", err)
 	}
 	s.mu.Lock()
 	other := s.unwatch
@@ -614,10 +610,10 @@ func (s *schedule) knows(who string, i int, rec *tally) {
 	}
 	got, wrong := rec.objects()
 	if len(wrong) > 0 {
-		s.errorf("%s was told what can't be: %s", who, strings.Join(wrong, "; "))
+		s.t.Errorf("%s was told what can't be: %s", who, strings.Join(wrong, "; "))
 	}
 	if !maps.Equal(want, got) {
-		s.errorf("%s knows %v, and there are %v", who, got, want)
+		s.t.Errorf("%s knows %v, and there are %v", who, got, want)
 	}
 }
 
@@ -637,16 +633,16 @@ func (s *schedule) check() {
 	for _, l := range s.heard {
 		s.knows(fmt.Sprintf("a handler of %d", l.kind), l.kind, l.recorder)
 		if !l.reg.HasSynced() {
-			s.errorf("a handler of %d wasn't told all that there is", l.kind)
+			s.t.Errorf("a handler of %d wasn't told all that there is", l.kind)
 		}
 	}
 	for rec, n := range s.stopped {
 		if got := len(rec.all()); got != n {
-			s.errorf("a watch that was stopped got %d more events", got-n)
+			s.t.Errorf("a watch that was stopped got %d more events", got-n)
 		}
 	}
 	if c, w := s.r.metrics.running(); c != running || w != live {
-		s.errorf("started minus stopped: %d controllers, %d watches; want %d, %d", c, w, running, live)
+		s.t.Errorf("started minus stopped: %d controllers, %d watches; want %d, %d", c, w, running, live)
 	}
 	for i, k := range s.kinds {
 		if !s.indexed[i] {
@@ -654,7 +650,7 @@ func (s *schedule) check() {
 		}
 		l := k.NewList()
 		if err := s.r.reader.List(s.t.Context(), l, client.MatchingFields{scheduleIndex: "l"}); err != nil || len(l.Items) != 1 {
-			s.errorf("by its index kind %d has %d objects, %v; want 1", i, len(l.Items), err)
+			s.t.Errorf("by its index kind %d has %d objects, %v; want 1", i, len(l.Items), err)
 		}
 	}
 	snapshot := s.r.ours.Snapshot()
@@ -662,7 +658,7 @@ func (s *schedule) check() {
 	for _, c := range snapshot.Controllers {
 		for _, w := range c.Watches {
 			if w.State != watch.StateActive {
-				s.errorf("watch %s %s is %s: %s", c.Name, w.GVK, w.State, w.Error)
+				s.t.Errorf("watch %s %s is %s: %s", c.Name, w.GVK, w.State, w.Error)
 			}
 		}
 	}
@@ -672,13 +668,13 @@ func (s *schedule) check() {
 func (s *schedule) end() {
 	for _, l := range s.heard {
 		if err := l.inf.RemoveEventHandler(l.reg); err != nil {
-			s.errorf("RemoveEventHandler(...): %v", err)
+			s.t.Errorf("RemoveEventHandler(...): %v", err)
 		}
 	}
 	for _, c := range s.controllers {
 		s.stop(c)
 		if err := s.r.StartWatches(s.t.Context(), c.name, watchOf(s.kinds[0], &recorder{})); !errors.Is(err, watch.ErrNotRunning) {
-			s.errorf("StartWatches(%s) after the end: %v", c.name, err)
+			s.t.Errorf("StartWatches(%s) after the end: %v", c.name, err)
 		}
 	}
 	for _, k := range s.kinds {
@@ -687,11 +683,11 @@ func (s *schedule) end() {
 	pass(time.Hour)
 	for rec, n := range s.stopped {
 		if got := len(rec.all()); got != n {
-			s.errorf("a watch that was stopped got %d more events at the end", got-n)
+			s.t.Errorf("a watch that was stopped got %d more events at the end", got-n)
 		}
 	}
 	if c, w := s.r.metrics.running(); c != 0 || w != 0 {
-		s.errorf("at the end started minus stopped: %d controllers, %d watches", c, w)
+		s.t.Errorf("at the end started minus stopped: %d controllers, %d watches", c, w)
 	}
 	for i, k := range s.kinds {
 		want := 0
@@ -699,7 +695,7 @@ func (s *schedule) end() {
 			want = 1 // An index stays.
 		}
 		if n := s.r.api.Open(watchtest.Of(k)); n != want {
-			s.errorf("%d informers of %s are left, want %d", n, k.GVK.Kind, want)
+			s.t.Errorf("%d informers of %s are left, want %d", n, k.GVK.Kind, want)
 		}
 	}
 }

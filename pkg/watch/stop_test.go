@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,11 +34,9 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 	}
 	stops := map[string]func(t *testing.T, r *rig, ids []watch.WatchID) error{
 		"Stop": func(t *testing.T, r *rig, _ []watch.WatchID) error {
-			t.Helper()
 			return r.Stop(t.Context(), "c")
 		},
 		"StopWatches": func(t *testing.T, r *rig, ids []watch.WatchID) error {
-			t.Helper()
 			stopped, err := r.StopWatches(t.Context(), "c", ids...)
 			if stopped != len(ids) {
 				t.Errorf("StopWatches(...): %d, want %d", stopped, len(ids))
@@ -122,7 +121,7 @@ func TestStopAlwaysStops(t *testing.T) {
 			t.Errorf("StopWatches(...): %d, %v; want 3, %v", n, err, watch.ErrNotDrained)
 		}
 		for _, k := range []watchtest.Kind{a, b} {
-			if err == nil || !contains(err.Error(), k.GVK.String()) {
+			if err == nil || !strings.Contains(err.Error(), k.GVK.String()) {
 				t.Errorf("StopWatches(...): the error doesn't name %s: %v", k.GVK, err)
 			}
 		}
@@ -131,7 +130,7 @@ func TestStopAlwaysStops(t *testing.T) {
 		}
 		r.watch("c", watchOf(a, stuck()), watchOf(c, fine))
 		pass(time.Second)
-		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
+		if err := r.stopFor(time.Second, "c"); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
 		}
 		if r.IsRunning("c") {
@@ -139,7 +138,7 @@ func TestStopAlwaysStops(t *testing.T) {
 		}
 
 		// It must not look as if nothing ran any more.
-		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
+		if err := r.stopFor(time.Second, "c"); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...) again: got %v, want %v", err, watch.ErrNotDrained)
 		}
 		stopped := background(func() error { return r.Stop(t.Context(), "c") })
@@ -243,7 +242,7 @@ func TestOldReconcilesStopNothing(t *testing.T) {
 		}))
 		r.watch("c", watchOf(k, &recorder{}))
 		<-running
-		if err := limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") }); !errors.Is(err, watch.ErrNotDrained) {
+		if err := r.stopFor(time.Second, "c"); !errors.Is(err, watch.ErrNotDrained) {
 			t.Fatalf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
 		}
 		r.start("c", idle())
@@ -317,47 +316,6 @@ func TestStop_FromAnotherController(t *testing.T) {
 	})
 }
 
-// Stopped before the election, while it happens, or after: the same is left.
-func TestStopAroundElection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		api.Put(k.Object("one"), k)
-		r := graft(t, api)
-		rec := &recorder{}
-		const n = 100
-		for i := range n {
-			name := fmt.Sprintf("c%d", i)
-			r.start(name, idle())
-			r.watch(name, watchOf(k, rec))
-		}
-		if e := len(rec.all()); e != 0 {
-			t.Errorf("before the election handlers got %d events", e)
-		}
-		done := make(chan error, n)
-		for i := range n {
-			if i == n/2 {
-				go r.mgr.Elect()
-			}
-			go func() { done <- r.Stop(t.Context(), fmt.Sprintf("c%d", i)) }()
-		}
-		for range n {
-			if err := <-done; err != nil {
-				t.Errorf("Stop(...): %v", err)
-			}
-		}
-		before := len(rec.all())
-		api.Put(k.Object("two"), k)
-		pass(time.Minute)
-		if after := len(rec.all()); after != before {
-			t.Errorf("handlers of stopped controllers got %d events", after-before)
-		}
-		if c, w := r.metrics.running(); c != 0 || w != 0 {
-			t.Errorf("started minus stopped: %d controllers, %d watches", c, w)
-		}
-	})
-}
-
 // A handler that heeds its context lets StopWatches return.
 func TestStopWatches_EndsContextsOfHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -419,9 +377,7 @@ func TestStart_BehindAHangingController(t *testing.T) {
 		}))
 		r.watch("c", watchOf(k, &recorder{}))
 		<-hangs
-		stop := func() error {
-			return limited(t, time.Second, func(ctx context.Context) error { return r.Stop(ctx, "c") })
-		}
+		stop := func() error { return r.stopFor(time.Second, "c") }
 		if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...): %v", err)
 		}

@@ -49,7 +49,6 @@ func TestWrappedCache(t *testing.T) {
 		"StartedLater": {
 			reason: "Before the cache is started there is nothing to wait for; afterwards all is delivered.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
-				t.Helper()
 				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
 				if err != nil || took > quick {
 					t.Errorf("StartWatches(...) before the cache is started: %v after %s", err, took)
@@ -61,7 +60,6 @@ func TestWrappedCache(t *testing.T) {
 		"RemovedBySomebody": {
 			reason: "An informer that is removed from the other cache is replaced.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
-				t.Helper()
 				start()
 				r.watch("c", watchOf(k, rec))
 				tracking, ok := r.infs.(*watch.InformerTrackingCache)
@@ -79,7 +77,6 @@ func TestWrappedCache(t *testing.T) {
 		"RemovedByUs": {
 			reason: "So is one that is removed through the tracking cache.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
-				t.Helper()
 				start()
 				r.watch("c", watchOf(k, rec))
 				for range 3 {
@@ -91,12 +88,9 @@ func TestWrappedCache(t *testing.T) {
 		"AnotherIsStuck": {
 			reason: "A call that waits for a kind that doesn't sync delays no call for another kind.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
-				t.Helper()
 				start()
 				t.Cleanup(r.api.Inject(watchtest.Of(stuck), watchtest.Hang()))
-				done := background(func() error {
-					return limited(t, stuckFor, func(ctx context.Context) error { return r.StartWatches(ctx, "c", watchOf(stuck, &recorder{})) })
-				})
+				done := background(func() error { return r.watchFor(stuckFor, "c", watchOf(stuck, &recorder{})) })
 				pass(10 * time.Millisecond)
 				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
 				if err != nil || took > 2*quick {

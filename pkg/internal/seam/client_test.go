@@ -175,8 +175,6 @@ func TestUnchangedStatus(t *testing.T) {
 		"ChangedAndBack": {
 			reason: "The second write changes back what the first changed, the third nothing.",
 			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
-				t.Helper()
-
 				b.Status.AtProvider.ID = "x"
 				must(t, "first", write(ctx, c, b))
 
@@ -198,8 +196,6 @@ func TestUnchangedStatus(t *testing.T) {
 		"AfterUpdate": {
 			reason: "An update of the rest leaves status as it was.",
 			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
-				t.Helper()
-
 				b.SetLabels(map[string]string{"a": "b"})
 				must(t, "Update", c.Update(ctx, b))
 
@@ -210,8 +206,6 @@ func TestUnchangedStatus(t *testing.T) {
 		"KeptThroughUpdate": {
 			reason: "What is in memory survives an update, and is written.",
 			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
-				t.Helper()
-
 				b.Status.AtProvider.ID = "x"
 				b.SetLabels(map[string]string{"a": "b"})
 				must(t, "Update", c.Update(ctx, b))
@@ -223,8 +217,6 @@ func TestUnchangedStatus(t *testing.T) {
 		"KeptThroughUpdateOfNothing": {
 			reason: "What is in memory survives an update that changes nothing.",
 			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
-				t.Helper()
-
 				b.Status.AtProvider.ID = "x"
 				must(t, "Update", c.Update(ctx, b))
 
@@ -235,8 +227,6 @@ func TestUnchangedStatus(t *testing.T) {
 		"AnotherWriter": {
 			reason: "A read that returns another writer's change doesn't confirm the object in memory.",
 			do: func(ctx context.Context, t *testing.T, a *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
-				t.Helper()
-
 				other := newBucket()
 				must(t, "Get", a.Server().Get(ctx, key(), other))
 				other.Status.AtProvider.ID = "theirs"
@@ -251,8 +241,6 @@ func TestUnchangedStatus(t *testing.T) {
 		"WrittenInAnotherForm": {
 			reason: "What was written in another form is not what is in memory.",
 			do: func(ctx context.Context, t *testing.T, _ *testkit.API, c client.Client, b *v1alpha1.Bucket) error {
-				t.Helper()
-
 				u := asUnstructured()
 				read(ctx, t, c, u)
 				must(t, "SetNestedField", unstructured.SetNestedField(u.Object, "x", "status", "atProvider", "id"))

@@ -29,7 +29,7 @@ type everything struct {
 	Numbers  map[string]int64
 	Lists    map[string][]string
 	Any      any
-	Status   v1alpha1.BucketStatus
+	Status   v1alpha1.Status
 	Quantity resource.Quantity
 	Time     *metav1.Time
 }
@@ -45,7 +45,7 @@ func TestSameIsNeverWrong(t *testing.T) {
 		mk := func(f facts, messages []string) *everything {
 			o := v1alpha1.Observation{ID: f.ID, Facts: f.Facts}
 			e := &everything{
-				Status:  v1alpha1.BucketStatus{AtProvider: o},
+				Status:  v1alpha1.Status{AtProvider: o},
 				Strings: o.Facts, String: o.ID, Numbers: map[string]int64{o.ID: n},
 				Nested: &everything{}, Any: o.ID,
 			}

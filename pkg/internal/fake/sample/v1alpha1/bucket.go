@@ -18,8 +18,8 @@ type Bucket struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   BucketSpec   `json:"spec"`
-	Status BucketStatus `json:"status,omitempty"`
+	Spec   BucketSpec `json:"spec"`
+	Status `json:"status,omitempty"`
 }
 
 // A BucketSpec is the desired state of a Bucket.
@@ -27,13 +27,6 @@ type BucketSpec struct {
 	xpv2.ManagedResourceSpec `json:",inline"`
 
 	ForProvider Parameters `json:"forProvider"`
-}
-
-// A BucketStatus is the observed state of a Bucket.
-type BucketStatus struct {
-	xpv2.ManagedResourceStatus `json:",inline"`
-
-	AtProvider Observation `json:"atProvider,omitempty"`
 }
 
 // A BucketList is a list of Buckets.
@@ -60,31 +53,6 @@ func NewBucket(namespace, name string) *Bucket {
 
 // GetForProvider returns what is asked for. The caller may change it.
 func (b *Bucket) GetForProvider() *Parameters { return &b.Spec.ForProvider }
-
-// GetAtProvider returns what is observed. The caller may change it.
-func (b *Bucket) GetAtProvider() *Observation { return &b.Status.AtProvider }
-
-// GetCondition of this Bucket.
-func (b *Bucket) GetCondition(ct xpv2.ConditionType) xpv2.Condition {
-	return b.Status.GetCondition(ct)
-}
-
-// SetConditions of this Bucket.
-func (b *Bucket) SetConditions(c ...xpv2.Condition) { b.Status.SetConditions(c...) }
-
-// GetObservedGeneration of this Bucket.
-func (b *Bucket) GetObservedGeneration() int64 { return b.Status.GetObservedGeneration() }
-
-// SetObservedGeneration of this Bucket.
-func (b *Bucket) SetObservedGeneration(g int64) { b.Status.SetObservedGeneration(g) }
-
-// GetLastHandledReconcileAt of this Bucket.
-func (b *Bucket) GetLastHandledReconcileAt() string { return b.Status.GetLastHandledReconcileAt() }
-
-// SetLastHandledReconcileAt of this Bucket.
-func (b *Bucket) SetLastHandledReconcileAt(token string) {
-	b.Status.SetLastHandledReconcileAt(token)
-}
 
 // GetManagementPolicies of this Bucket.
 func (b *Bucket) GetManagementPolicies() xpv2.ManagementPolicies {
@@ -120,8 +88,7 @@ func (b *Bucket) DeepCopyInto(out *Bucket) {
 	b.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	b.Spec.ManagedResourceSpec.DeepCopyInto(&out.Spec.ManagedResourceSpec)
 	out.Spec.ForProvider = b.Spec.ForProvider
-	b.Status.ManagedResourceStatus.DeepCopyInto(&out.Status.ManagedResourceStatus)
-	b.Status.AtProvider.DeepCopyInto(&out.Status.AtProvider)
+	b.Status.DeepCopyInto(&out.Status)
 }
 
 // DeepCopy returns a copy of the Bucket.
@@ -140,26 +107,12 @@ func (b *Bucket) DeepCopy() *Bucket {
 func (b *Bucket) DeepCopyObject() runtime.Object { return b.DeepCopy() }
 
 // GetItems returns the Buckets of the list.
-func (l *BucketList) GetItems() []resource.Managed {
-	items := make([]resource.Managed, len(l.Items))
-	for i := range l.Items {
-		items[i] = &l.Items[i]
-	}
-
-	return items
-}
+func (l *BucketList) GetItems() []resource.Managed { return managed(l.Items) }
 
 // DeepCopyObject returns a copy of the list.
 func (l *BucketList) DeepCopyObject() runtime.Object {
-	out := &BucketList{TypeMeta: l.TypeMeta}
+	out := &BucketList{TypeMeta: l.TypeMeta, Items: copied(l.Items)}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
-	if l.Items != nil {
-		out.Items = make([]Bucket, len(l.Items))
-		for i := range l.Items {
-			l.Items[i].DeepCopyInto(&out.Items[i])
-		}
-	}
 
 	return out
 }

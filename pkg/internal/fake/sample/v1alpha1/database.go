@@ -18,8 +18,8 @@ type Database struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DatabaseSpec   `json:"spec"`
-	Status DatabaseStatus `json:"status,omitempty"`
+	Spec   DatabaseSpec `json:"spec"`
+	Status `json:"status,omitempty"`
 }
 
 // A DatabaseSpec is the desired state of a Database.
@@ -27,13 +27,6 @@ type DatabaseSpec struct {
 	xpv2.ClusterManagedResourceSpec `json:",inline"`
 
 	ForProvider Parameters `json:"forProvider"`
-}
-
-// A DatabaseStatus is the observed state of a Database.
-type DatabaseStatus struct {
-	xpv2.ManagedResourceStatus `json:",inline"`
-
-	AtProvider Observation `json:"atProvider,omitempty"`
 }
 
 // A DatabaseList is a list of Databases.
@@ -59,31 +52,6 @@ func NewDatabase(name string) *Database {
 
 // GetForProvider returns what is asked for. The caller may change it.
 func (d *Database) GetForProvider() *Parameters { return &d.Spec.ForProvider }
-
-// GetAtProvider returns what is observed. The caller may change it.
-func (d *Database) GetAtProvider() *Observation { return &d.Status.AtProvider }
-
-// GetCondition of this Database.
-func (d *Database) GetCondition(ct xpv2.ConditionType) xpv2.Condition {
-	return d.Status.GetCondition(ct)
-}
-
-// SetConditions of this Database.
-func (d *Database) SetConditions(c ...xpv2.Condition) { d.Status.SetConditions(c...) }
-
-// GetObservedGeneration of this Database.
-func (d *Database) GetObservedGeneration() int64 { return d.Status.GetObservedGeneration() }
-
-// SetObservedGeneration of this Database.
-func (d *Database) SetObservedGeneration(g int64) { d.Status.SetObservedGeneration(g) }
-
-// GetLastHandledReconcileAt of this Database.
-func (d *Database) GetLastHandledReconcileAt() string { return d.Status.GetLastHandledReconcileAt() }
-
-// SetLastHandledReconcileAt of this Database.
-func (d *Database) SetLastHandledReconcileAt(token string) {
-	d.Status.SetLastHandledReconcileAt(token)
-}
 
 // GetManagementPolicies of this Database.
 func (d *Database) GetManagementPolicies() xpv2.ManagementPolicies {
@@ -123,8 +91,7 @@ func (d *Database) DeepCopyInto(out *Database) {
 	d.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	d.Spec.ClusterManagedResourceSpec.DeepCopyInto(&out.Spec.ClusterManagedResourceSpec)
 	out.Spec.ForProvider = d.Spec.ForProvider
-	d.Status.ManagedResourceStatus.DeepCopyInto(&out.Status.ManagedResourceStatus)
-	d.Status.AtProvider.DeepCopyInto(&out.Status.AtProvider)
+	d.Status.DeepCopyInto(&out.Status)
 }
 
 // DeepCopy returns a copy of the Database.
@@ -143,26 +110,12 @@ func (d *Database) DeepCopy() *Database {
 func (d *Database) DeepCopyObject() runtime.Object { return d.DeepCopy() }
 
 // GetItems returns the Databases of the list.
-func (l *DatabaseList) GetItems() []resource.Managed {
-	items := make([]resource.Managed, len(l.Items))
-	for i := range l.Items {
-		items[i] = &l.Items[i]
-	}
-
-	return items
-}
+func (l *DatabaseList) GetItems() []resource.Managed { return managed(l.Items) }
 
 // DeepCopyObject returns a copy of the list.
 func (l *DatabaseList) DeepCopyObject() runtime.Object {
-	out := &DatabaseList{TypeMeta: l.TypeMeta}
+	out := &DatabaseList{TypeMeta: l.TypeMeta, Items: copied(l.Items)}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
-	if l.Items != nil {
-		out.Items = make([]Database, len(l.Items))
-		for i := range l.Items {
-			l.Items[i].DeepCopyInto(&out.Items[i])
-		}
-	}
 
 	return out
 }

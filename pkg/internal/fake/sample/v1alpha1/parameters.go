@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	"maps"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -41,4 +43,51 @@ func (in *Observation) DeepCopyInto(out *Observation) {
 	out.Facts = maps.Clone(in.Facts)
 	out.Created = in.Created.DeepCopy()
 	in.Manifest.DeepCopyInto(&out.Manifest)
+}
+
+// A Status is the observed state of a managed resource, which embeds it to have its
+// methods.
+type Status struct {
+	xpv2.ManagedResourceStatus `json:",inline"`
+
+	AtProvider Observation `json:"atProvider,omitempty"`
+}
+
+// GetAtProvider returns what is observed. The caller may change it.
+func (s *Status) GetAtProvider() *Observation { return &s.AtProvider }
+
+// DeepCopyInto copies the status.
+func (s *Status) DeepCopyInto(out *Status) {
+	s.ManagedResourceStatus.DeepCopyInto(&out.ManagedResourceStatus)
+	s.AtProvider.DeepCopyInto(&out.AtProvider)
+}
+
+// copied returns copies of a list's items.
+func copied[T any, P interface {
+	*T
+	DeepCopyInto(out *T)
+}](items []T) []T {
+	if items == nil {
+		return nil
+	}
+
+	out := make([]T, len(items))
+	for i := range items {
+		P(&items[i]).DeepCopyInto(&out[i])
+	}
+
+	return out
+}
+
+// managed returns a list's items.
+func managed[T any, P interface {
+	*T
+	resource.Managed
+}](items []T) []resource.Managed {
+	out := make([]resource.Managed, len(items))
+	for i := range items {
+		out[i] = P(&items[i])
+	}
+
+	return out
 }

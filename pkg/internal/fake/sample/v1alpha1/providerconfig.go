@@ -98,12 +98,8 @@ func (p *ProviderConfig) DeepCopyObject() runtime.Object {
 
 // DeepCopyObject returns a copy of the list.
 func (l *ProviderConfigList) DeepCopyObject() runtime.Object {
-	out := &ProviderConfigList{TypeMeta: l.TypeMeta, Items: make([]ProviderConfig, len(l.Items))}
+	out := &ProviderConfigList{TypeMeta: l.TypeMeta, Items: copied(l.Items)}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
-	for i := range l.Items {
-		l.Items[i].DeepCopyInto(&out.Items[i])
-	}
 
 	return out
 }
@@ -171,12 +167,8 @@ func (l *ProviderConfigUsageList) GetItems() []resource.ProviderConfigUsage {
 
 // DeepCopyObject returns a copy of the list.
 func (l *ProviderConfigUsageList) DeepCopyObject() runtime.Object {
-	out := &ProviderConfigUsageList{TypeMeta: l.TypeMeta, Items: make([]ProviderConfigUsage, len(l.Items))}
+	out := &ProviderConfigUsageList{TypeMeta: l.TypeMeta, Items: copied(l.Items)}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
-	for i := range l.Items {
-		l.Items[i].DeepCopyInto(&out.Items[i])
-	}
 
 	return out
 }

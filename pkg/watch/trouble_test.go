@@ -1,0 +1,362 @@
+package watch_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/watch"
+	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+)
+
+// A trouble is what may happen to a kind.
+type trouble struct {
+	reason string
+
+	// begin it. It is over when what is returned was called; at once if that is nil.
+	begin func(r *rig, k watchtest.Kind) (end func())
+
+	// Whether it can only be there before the watch is, or only come later.
+	onlyBefore, onlyLater bool
+
+	// What the watch is while it lasts: soon, if that is something else, and after a few
+	// minutes. Any if there is none.
+	soon, state watch.State
+
+	// lists says that lists go on, so that reads do; readable, that reads do if they did
+	// before.
+	lists, readable bool
+
+	// life says that it is no trouble.
+	life bool
+
+	opts cache.Options
+}
+
+func troubles() map[string]trouble {
+	inject := func(m func(k watchtest.Kind) watchtest.Match, f watchtest.Fault) func(r *rig, k watchtest.Kind) func() {
+		return func(r *rig, k watchtest.Kind) func() {
+			lift := r.api.Inject(m(k), f)
+			r.api.Disconnect(watchtest.Of(k))
+			return lift
+		}
+	}
+	watches := func(k watchtest.Kind) watchtest.Match { return watchtest.Of(k).Only(watchtest.Watch) }
+	return map[string]trouble{
+		"None": {
+			reason: "Nothing is wrong.",
+			begin:  func(*rig, watchtest.Kind) func() { return nil },
+			state:  watch.StateActive, lists: true, life: true,
+		},
+		"Disconnected": {
+			reason: "Watches end every few minutes, and are opened again.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				r.api.Disconnect(watchtest.Of(k))
+				return nil
+			},
+			onlyLater: true, state: watch.StateActive, readable: true, life: true,
+		},
+		"Expired": {
+			reason: "The API server forgets what was long ago. A watch that is too old lists again.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+				r.api.Disconnect(watchtest.Of(k))
+				r.api.Put(k.Object("other"), k)
+				r.api.Compact(k)
+				lift()
+				return nil
+			},
+			onlyLater: true, state: watch.StateActive, readable: true, life: true,
+		},
+		"Gone": {
+			reason: "The definition is gone, or never was there.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				r.api.Undefine(k)
+				return func() { r.api.Define(k) }
+			},
+			state: watch.StateDormant,
+		},
+		"VersionNotServed": {
+			reason: "The version isn't served.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				r.api.Unserve(k)
+				return func() { r.api.Define(k) }
+			},
+			state: watch.StateDormant,
+		},
+		"EstablishedLate": {
+			reason: "The definition is there before the kind.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				r.api.Undefine(k)
+				pass(time.Minute)
+				r.api.Announce(k)
+				return func() { r.api.Define(k) }
+			},
+			state: watch.StateDormant,
+		},
+		"DiscoveryFails": {
+			reason: "The kind comes back while discovery fails.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				r.api.Undefine(k)
+				pass(time.Minute)
+				lift := r.api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusServiceUnavailable))
+				r.api.Define(k)
+				return lift
+			},
+		},
+		"DiscoveryHangs": {
+			reason: "Discovery hangs, until the cache's own timeout.",
+			begin:  inject(watchtest.DiscoveryOf, watchtest.Hang()),
+			state:  watch.StateDegraded, onlyBefore: true,
+		},
+		"Down": {
+			reason: "The API server is away.",
+			begin:  func(r *rig, _ watchtest.Kind) func() { return r.api.Down() },
+			state:  watch.StateDegraded, readable: true,
+		},
+		"Frozen": {
+			reason: "The API server hangs. What is open stays open.",
+			begin:  func(r *rig, _ watchtest.Kind) func() { return r.api.Freeze() },
+			state:  watch.StateActive, readable: true, onlyLater: true,
+		},
+		"Forbidden": {
+			reason: "We may not list.",
+			begin:  inject(watchtest.Of, watchtest.Status(http.StatusForbidden)),
+			state:  watch.StateDegraded, readable: true,
+		},
+		"Throttled": {
+			reason: "The API server has too much to do. No error handler of client-go is called for that.",
+			begin:  inject(watchtest.Of, watchtest.TooManyRequests(0)),
+			state:  watch.StateDegraded, readable: true,
+		},
+		"WatchForbidden": {
+			reason: "A list that works doesn't mean that a watch does.",
+			begin:  inject(watches, watchtest.Status(http.StatusForbidden)),
+			state:  watch.StateDegraded, lists: true,
+		},
+		"WatchFails": {
+			reason: "Nor if it isn't for a lack of permission.",
+			begin:  inject(watches, watchtest.Status(http.StatusInternalServerError)),
+			state:  watch.StateDegraded, lists: true,
+		},
+		"OneNamespaceForbidden": {
+			reason: "What works in one namespace says nothing about another.",
+			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}, "secret": {}}},
+			begin: inject(func(watchtest.Kind) watchtest.Match {
+				in := func(r watchtest.Request) bool { return r.Namespace == "secret" }
+				return watchtest.Match(in).Only(watchtest.List, watchtest.Watch)
+			}, watchtest.Status(http.StatusForbidden)),
+			state: watch.StateDegraded, onlyBefore: true,
+		},
+		"ListNotFound": {
+			reason: "Discovery says that the kind is served, so its objects may exist.",
+			begin:  inject(watchtest.Of, watchtest.Status(http.StatusNotFound)),
+			state:  watch.StateDegraded,
+		},
+		"ListHangs": {
+			reason: "A list that never comes is an error after a while.",
+			begin:  inject(watchtest.Of, watchtest.Hang()),
+			soon:   watch.StateSyncing, state: watch.StateDegraded, onlyBefore: true,
+		},
+		"WatchHangs": {
+			reason: "So is a watch that is never opened.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				unstreamed := r.api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))
+				notInitial := func(r watchtest.Request) bool { return !r.Initial }
+				hang := r.api.Inject(watchtest.Match(notInitial).Only(watchtest.Watch), watchtest.Hang())
+				return func() { hang(); unstreamed() }
+			},
+			soon: watch.StateSyncing, state: watch.StateDegraded, onlyBefore: true, lists: true,
+		},
+		"InformerRemoved": {
+			reason: "The informer is removed, and another knows nothing of what there was.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+				r.remove(k)
+				return lift
+			},
+			state: watch.StateDegraded, onlyLater: true, soon: watch.StateSyncing,
+		},
+		"InformerRemovedManyTimes": {
+			reason: "The informer is removed whenever it comes.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				for i := range 100 {
+					r.remove(k)
+					time.Sleep(time.Duration(i) * time.Millisecond)
+				}
+				return nil
+			},
+			state: watch.StateActive, readable: true, onlyLater: true,
+		},
+		"RecreatedManyTimes": {
+			reason: "The kind comes and goes.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				for i := range 50 {
+					r.api.Undefine(k)
+					time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+					r.api.Define(k)
+					time.Sleep(time.Duration(50-i) * 5 * time.Millisecond)
+				}
+				return nil
+			},
+			state: watch.StateActive, readable: true, onlyLater: true,
+		},
+		"RecreatedAtOnce": {
+			reason: "The kind was away, unseen.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				r.api.Replace(k, k)
+				return nil
+			},
+			state: watch.StateActive, readable: true, onlyLater: true,
+		},
+	}
+}
+
+// A watch says how it does, and it is so: a trouble that lasts is one state and one log
+// line, and what was delivered stays. When it is over there is exactly one live handler,
+// without the caller doing anything, and it has been told, once, of what went and came
+// meanwhile.
+func TestTrouble(t *testing.T) {
+	for name, tc := range troubles() {
+		for when, before := range map[string]bool{"Before": true, "Later": false} {
+			if before && tc.onlyLater || !before && tc.onlyBefore {
+				continue
+			}
+			for mode, crds := range map[string]bool{"DefinitionsWatched": true, "DefinitionsNotWatched": false} {
+				inBubble(t, strings.Join([]string{name, when, mode}, "/"), func(t *testing.T) { tc.befall(t, before, crds) })
+			}
+		}
+	}
+}
+
+func (tc trouble) befall(t *testing.T, before, crds bool) {
+	t.Helper()
+	k := watchtest.NewKind("Widget")
+	api := watchtest.NewAPI(k)
+	for _, name := range []string{"stays", "goes", "again"} {
+		api.Put(k.Object(name), k)
+	}
+	tc.opts.Scheme = scheme()
+	ca, err := watch.NewCache(api.Config(), tc.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startCache(t, ca)
+	ca.WaitForCacheSync(t.Context())
+	lines := &logLines{}
+	r := graftOn(t, api, api.Config(), ca, watch.WithLogger(lines))
+	r.mgr.Elect()
+	if crds {
+		r.watchCRDs()
+	}
+	r.start("c", idle())
+	var end func()
+	if before {
+		end = tc.begin(r, k)
+	}
+	rec := &tally{}
+	_ = r.watchFor(time.Second, "c", watchOf(k, rec))
+	pass(time.Second)
+	at := stateOf(t, r)
+	if !before {
+		end = tc.begin(r, k)
+	}
+
+	pass(time.Minute)
+	if s := stateOf(t, r); tc.soon != "" && s.State != tc.soon {
+		t.Errorf("\n%s\nsoon the watch is %s (%s), want %s", tc.reason, s.State, s.Error, tc.soon)
+	}
+	pass(2 * time.Minute)
+	states := make(map[watch.State]int)
+	const looks = 200
+	for range looks {
+		pass(17 * time.Second)
+		states[stateOf(t, r).State]++
+	}
+	if tc.state != "" && states[tc.state] != looks {
+		t.Errorf("\n%s\nhow often the watch was in which state: %v, want %s", tc.reason, states, tc.state)
+	}
+	bad := tc.state == watch.StateDormant || tc.state == watch.StateDegraded
+	s := stateOf(t, r)
+	if tc.state != "" && bad != (s.Error != "") {
+		t.Errorf("\n%s\nin state %s the error is %q", tc.reason, s.State, s.Error)
+	}
+	if tc.life && (s.Since != at.Since || s.Generation != at.Generation) {
+		t.Errorf("\n%s\nthe watch is another one: %+v, was %+v", tc.reason, s, at)
+	}
+	said := slices.DeleteFunc(lines.all(), func(l string) bool { return !strings.Contains(l, k.GVK.Kind) })
+	if bad && len(said) != 1 || tc.life && len(said) > 0 {
+		t.Errorf("\n%s\nin an hour of %s: %d log lines\n%s", tc.reason, s.State, len(said), strings.Join(said, "\n"))
+	}
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(r.ours.Collector())
+	failed := slices.ContainsFunc(gather(t, reg), func(l string) bool {
+		return strings.HasPrefix(l, "graft_watch_failures_total") && !strings.HasSuffix(l, " 0")
+	})
+	if bad && !failed || tc.life && failed {
+		t.Errorf("\n%s\nfailures are counted: %t", tc.reason, failed)
+	}
+	err = r.readFor(time.Second, k, "stays")
+	if readable := tc.lists || tc.readable && !before; tc.state != "" && readable != (client.IgnoreNotFound(err) == nil) {
+		t.Errorf("\n%s\nGet(...) in state %s: %v", tc.reason, s.State, err)
+	}
+
+	if n := rec.count("delete", "goes"); tc.state == watch.StateDegraded && n != 0 || tc.state == watch.StateDormant && !before && n != 1 {
+		t.Errorf("\n%s\nin state %s an object was deleted %d times", tc.reason, s.State, n)
+	}
+
+	// What happens meanwhile.
+	if len(api.Objects(k)) > 0 {
+		api.Remove(k, k.Key("goes"))
+		api.Remove(k, k.Key("again"))
+		api.Put(k.Object("again"), k) // Another object of the name.
+		api.Put(k.Object("comes"), k)
+		if api.Open(watchtest.Of(k)) == 0 {
+			api.Compact(k)
+		}
+	}
+	if end != nil {
+		end()
+	}
+	pass(10 * time.Minute)
+	if s := stateOf(t, r); s.State != watch.StateActive || s.Error != "" || tc.state == watch.StateDormant && s.Generation <= at.Generation {
+		t.Errorf("\n%s\nwhen all is well the watch is %s in generation %d: %s", tc.reason, s.State, s.Generation, s.Error)
+	}
+	delivered := stateOf(t, r).Delivered
+	api.Put(k.Object("last"), k)
+	pass(time.Second)
+	want := make(map[string]string)
+	for key, o := range api.Objects(k) {
+		want[key.Name] = string(o.GetUID())
+	}
+	there, wrong := rec.objects()
+	if diff := cmp.Diff(want, there); diff != "" || len(wrong) > 0 {
+		t.Errorf("\n%s\nthe handler was told %v, and knows: -want, +got:\n%s", tc.reason, wrong, diff)
+	}
+	if n := rec.count("create", "comes"); n > 1 {
+		t.Errorf("\n%s\nan object that came meanwhile was created %d times", tc.reason, n)
+	}
+	if n, d := rec.count("", "last"), stateOf(t, r).Delivered-delivered; n != 1 || d != 1 {
+		t.Errorf("\n%s\nan object that came got %d events, and %d are counted", tc.reason, n, d)
+	}
+	if n := api.Open(watchtest.Of(k)); n != max(1, len(tc.opts.DefaultNamespaces)) {
+		t.Errorf("\n%s\n%d informers watch the kind", tc.reason, n)
+	}
+	if err := r.read(t.Context(), k, "last"); err != nil {
+		t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
+	}
+	r.stop("c")
+	n := len(rec.all())
+	api.Put(k.Object("late"), k)
+	pass(time.Minute)
+	if got := len(rec.all()); got != n {
+		t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, got-n)
+	}
+}
