@@ -70,10 +70,10 @@ func TestDeepDeletion(t *testing.T) {
 	// The bucket's failure is written by its provider alone, once.
 	x.wait(t, 2, top)
 
-	before, rounds := tr.counted(), x.count(top)
+	before, rounds := tr.Counted(), x.count(top)
 	x.wait(t, 10, top, stacks[0])
 
-	if n := tr.counted().writes() - before.writes(); n != 0 {
+	if n := tr.Counted().Writes() - before.Writes(); n != 0 {
 		t.Errorf("want no write while nothing changes, got %d", n)
 	}
 
@@ -113,10 +113,10 @@ func TestWideDeletion(t *testing.T) {
 	w.until(t, "wide", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
 	x.wait(t, 2, xr)
 
-	before, first := tr.counted(), len(x.times(xappKind()))
+	before, first := tr.Counted(), len(x.times(xappKind()))
 	x.wait(t, reports, xr)
 
-	if made := tr.since(before); len(made) > 0 {
+	if made := tr.Since(before); len(made) > 0 {
 		t.Errorf("nothing changes: want no request, got %v", made)
 	}
 

@@ -52,11 +52,11 @@ func TestSteadyState(t *testing.T) {
 	// What made them so is over.
 	reconciled(10)
 
-	before, was := tr.counted(), versions()
+	before, was := tr.Counted(), versions()
 
 	reconciled(reconciles)
 
-	if made := tr.since(before); len(made) > 0 {
+	if made := tr.Since(before); len(made) > 0 {
 		t.Errorf("want no request, got %v", made)
 	}
 
