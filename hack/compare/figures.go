@@ -46,14 +46,14 @@ type course struct {
 
 // results of a run.
 type results struct {
-	Machine string    `json:"machine"`
-	Command string    `json:"command"`
-	Sizes   []int     `json:"sizes"`
-	Poll    string    `json:"poll"`
-	Rounds  int       `json:"rounds"`
-	Torture int       `json:"torture"`
-	Figures []*figure `json:"figures"`
-	Courses []*course `json:"courses,omitempty"`
+	Machine   string    `json:"machine"`
+	Arguments []string  `json:"arguments,omitempty"`
+	Sizes     []int     `json:"sizes"`
+	Poll      string    `json:"poll"`
+	Rounds    int       `json:"rounds"`
+	Torture   int       `json:"torture"`
+	Figures   []*figure `json:"figures"`
+	Courses   []*course `json:"courses,omitempty"`
 }
 
 // add a value to a figure.

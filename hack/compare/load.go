@@ -47,6 +47,9 @@ type providerConfig struct {
 	Workers                 int
 }
 
+// grace is how long a new external resource may be missing, which it never is here.
+const grace = time.Second
+
 // What a provider is asked on its standard input, a line each.
 const (
 	askUsage = "usage"
@@ -83,12 +86,12 @@ func newReconciler(side string, m ctrl.Manager, c upstream.ExternalConnector, po
 
 	if side == graftSide {
 		return graft.NewReconciler(m, kind,
-			graft.WithManagementPolicies(), graft.WithInitializers(), graft.WithPollInterval(poll),
+			graft.WithManagementPolicies(), graft.WithInitializers(), graft.WithPollInterval(poll), graft.WithCreationGracePeriod(grace),
 			graft.WithExternalConnector(c))
 	}
 
 	return upstream.NewReconciler(m, kind,
-		upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithPollInterval(poll),
+		upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithPollInterval(poll), upstream.WithCreationGracePeriod(grace),
 		upstream.WithExternalConnector(c))
 }
 

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -55,6 +56,9 @@ type options struct {
 	out, root, quotes  string
 	stdout, stderr     io.Writer
 	workers, deletions int
+
+	// arguments that are not the defaults, and are not about folders.
+	arguments []string
 }
 
 func main() {
@@ -102,6 +106,12 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return fmt.Errorf("%w\n\n%s", err, usage)
 	}
 
+	flags.Visit(func(f *flag.Flag) {
+		if !slices.Contains([]string{"o", "root", "quotes", "render"}, f.Name) {
+			o.arguments = append(o.arguments, fmt.Sprintf("-%s=%s", f.Name, f.Value))
+		}
+	})
+
 	for s := range strings.SplitSeq(sizes, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil || n <= 0 {
@@ -114,7 +124,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	file := filepath.Join(o.out, "figures.json")
 
 	if !o.render {
-		r, err := o.measure(ctx, args)
+		r, err := o.measure(ctx)
 		if err != nil {
 			return err
 		}
@@ -147,9 +157,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
 // measure everything that is asked for.
-func (o options) measure(ctx context.Context, args []string) (*results, error) {
+func (o options) measure(ctx context.Context) (*results, error) {
 	r := &results{
-		Machine: machine(), Command: strings.TrimSpace("make compare ARGS='" + strings.Join(args, " ") + "'"),
+		Machine: machine(), Arguments: o.arguments,
 		Sizes: o.sizes, Poll: o.poll.String(), Rounds: o.rounds, Torture: o.torture,
 	}
 

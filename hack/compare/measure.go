@@ -224,7 +224,9 @@ func (w *world) requests(n int, side string, before, after spent) {
 
 // verbs of the requests that a provider makes. Lists and watches are few, and
 // depend on time alone.
-func verbs() []string { return []string{"get", "update", "patch", "update status", "patch status", "events"} }
+func verbs() []string {
+	return []string{"get", "update", "patch", "update status", "patch status", "events"}
+}
 
 // latencies of the cloud at which a deletion is measured.
 func latencies() []time.Duration {

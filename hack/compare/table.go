@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -15,7 +16,7 @@ Written by %s on %s.
 
 Each figure is upstream : Graft, the median of all rounds, and the least and the most of
 them in brackets if they differ. All of them are in [figures.json](figures.json).
-`, "`"+r.Command+"`", r.Machine)
+`, "`"+strings.TrimSpace("make compare "+arguments(r.Arguments))+"`", r.Machine)
 
 	steadyTable(&b, r)
 	restartTable(&b, r)
@@ -24,6 +25,14 @@ them in brackets if they differ. All of them are in [figures.json](figures.json)
 	watchTables(&b, r)
 
 	return b.String()
+}
+
+func arguments(a []string) string {
+	if len(a) == 0 {
+		return ""
+	}
+
+	return "ARGS='" + strings.Join(a, " ") + "'"
 }
 
 func steadyTable(b *strings.Builder, r *results) {
@@ -51,7 +60,7 @@ etcd with the API server are processes of their own on the same machine.
 	)
 
 	pairTable(b, r, "managed resources", r.sizes(), rows)
-	images(b, "steady-status-writes", "steady-requests", "steady-provider-cpu", "steady-api-server-cpu", "steady-heap")
+	images(b, r, "steady-status-writes", "steady-provider-cpu", "steady-api-server-cpu", "steady-heap")
 }
 
 func restartTable(b *strings.Builder, r *results) {
@@ -74,7 +83,7 @@ reconciled each managed resource once.
 		{"external calls until rest", "restart/%s/%s/external-calls"},
 		{"external calls a second", "restart/%s/%s/external-calls-per-second"},
 	})
-	images(b, "restart-requests", "restart-external-calls")
+	images(b, r, "restart-requests", "restart-external-calls")
 }
 
 func deletionTable(b *strings.Builder, r *results) {
@@ -96,7 +105,7 @@ The provider makes three external calls: it logs in, looks, and deletes.
 	}
 
 	pairTable(b, r, "an external call takes", columns, []row{{"seconds until it is shown", "deletion/%s/%s/seconds"}})
-	images(b, "deletion")
+	images(b, r, "deletion")
 }
 
 func tortureTable(b *strings.Builder, r *results) {
@@ -121,7 +130,7 @@ that command.
 	}
 
 	fmt.Fprintln(b)
-	images(b, "torture")
+	images(b, r, "torture")
 }
 
 func watchTables(b *strings.Builder, r *results) {
@@ -153,7 +162,7 @@ says what the baseline is.
 		}
 	}
 
-	images(b, "watch-reads")
+	images(b, r, "watch-reads")
 
 	fmt.Fprint(b, `
 ## Stop of watches
@@ -173,7 +182,7 @@ The baseline does not wait for what runs, Graft does.
 		}
 	}
 
-	images(b, "watch-stop")
+	images(b, r, "watch-stop")
 }
 
 // A named thing is called so by a benchmark, and is shown by its label.
@@ -185,7 +194,9 @@ func readTroubles() []named {
 
 func stopTroubles() []named {
 	return []named{
-		{"Healthy", "healthy"}, {"Refusing", "refuses"}, {"Hanging", "hangs"},
+		{"Healthy", "healthy"},
+		{"Refusing", "refuses"},
+		{"Hanging", "hangs"},
 		{"HangingWhileOneMoreIsStarted", "hangs for 500 ms while one more is started"},
 	}
 }
@@ -233,11 +244,14 @@ func label(column string) string {
 	return column
 }
 
-func images(b *strings.Builder, files ...string) {
+// images of the charts that there are.
+func images(b *strings.Builder, r *results, files ...string) {
 	fmt.Fprintln(b)
 
-	for _, f := range files {
-		fmt.Fprintf(b, "![%s](%s.svg)\n", strings.ReplaceAll(f, "-", " "), f)
+	for _, c := range charts(r) {
+		if slices.Contains(files, c.file) {
+			fmt.Fprintf(b, "![%s](%s.svg)\n", c.title, c.file)
+		}
 	}
 }
 
