@@ -57,7 +57,7 @@ func charts(r *results) []chart {
 	}
 
 	for _, side := range sides() {
-		s := series{label: side}
+		s := series{label: sideLabel(side)}
 		for _, l := range latencies() {
 			s.bars = append(s.bars, r.figure(fmt.Sprintf("deletion/%s/%s/seconds", l, side)))
 		}
@@ -73,7 +73,7 @@ func charts(r *results) []chart {
 	}
 
 	for _, side := range sides() {
-		s := series{label: side}
+		s := series{label: sideLabel(side)}
 		for _, c := range harm {
 			s.bars = append(s.bars, r.figure("torture/"+side+"/"+c))
 		}
@@ -97,7 +97,7 @@ func pairs(r *results, columns []string, x string, cs []chart, what string) []ch
 		}
 
 		for _, side := range sides() {
-			s := series{label: side}
+			s := series{label: sideLabel(side)}
 			for _, c := range columns {
 				s.bars = append(s.bars, r.figure(fmt.Sprintf("%s/%s/%s/%s", what, c, side, strings.TrimPrefix(cs[i].file, what+"-"))))
 			}
@@ -123,7 +123,7 @@ func restartCharts(r *results) []chart {
 			name := fmt.Sprintf("restart/%d/%s/%s", n, side, strings.TrimPrefix(out[i].file, "restart-"))
 			for _, c := range r.Courses {
 				if c.Name == name {
-					out[i].lines = append(out[i].lines, line{side, c})
+					out[i].lines = append(out[i].lines, line{sideLabel(side), c})
 				}
 			}
 		}
@@ -140,8 +140,8 @@ func watchCharts(r *results) []chart {
 		reads.groups = append(reads.groups, t.label)
 	}
 
-	for i, side := range watchSides() {
-		s := series{label: []string{"controller-runtime", "baseline", "Graft"}[i]}
+	for _, side := range watchSides() {
+		s := series{label: sideLabel(side)}
 		for _, t := range readTroubles() {
 			s.bars = append(s.bars, r.figure(fmt.Sprintf("bench/ReadWhileAnotherKind/Get/%s/%s/waiting-%%", t.name, side)))
 		}
@@ -154,7 +154,7 @@ func watchCharts(r *results) []chart {
 	}
 
 	for _, side := range watchSides()[1:] {
-		s := series{label: strings.Replace(side, "B", "b", 1)}
+		s := series{label: sideLabel(side)}
 		for _, t := range stopTroubles() {
 			s.bars = append(s.bars, r.figure(fmt.Sprintf("bench/Stop/Watches=200/%s/%s-p50-ms", t.name, side)))
 		}
@@ -163,6 +163,18 @@ func watchCharts(r *results) []chart {
 	}
 
 	return []chart{reads, stop}
+}
+
+// sideLabel writes a side's name as the documentation does.
+func sideLabel(side string) string {
+	switch side {
+	case "ControllerRuntime":
+		return "controller-runtime"
+	case graftSide, "Graft":
+		return "Graft"
+	default:
+		return strings.ToLower(side)
+	}
 }
 
 // empty reports whether a figure is missing.
@@ -252,6 +264,7 @@ func (c chart) addLines(p *plot.Plot) error {
 	}
 
 	p.X.Min = 0
+	p.Legend.Top, p.Legend.Left = false, false
 
 	return nil
 }
@@ -295,7 +308,8 @@ func (c chart) addBars(p *plot.Plot) error {
 	}
 
 	p.NominalX(c.groups...)
-	p.Y.Max = max(most, 1e-3) * 1.15
+	p.X.Min, p.X.Max = -0.6, float64(len(c.groups))-0.4
+	p.Y.Max = max(most, 1e-3) * 1.3 // Room for the legend.
 
 	return nil
 }

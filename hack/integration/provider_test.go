@@ -10,10 +10,12 @@ import (
 
 	upstreammanaged "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -144,6 +146,9 @@ type setup struct {
 	// wrap stands between the provider and the API server, if it isn't nil.
 	wrap transport.WrapperFunc
 
+	// only objects with these labels are in the provider's cache, unless it is nil.
+	only labels.Selector
+
 	// user of the provider. If it is empty, the provider may do everything.
 	user string
 
@@ -183,7 +188,7 @@ func start(t *testing.T, f flavour, s setup) *provider {
 		s.kinds = sampleKinds()
 	}
 
-	m, err := process.NewManager(cfg, ctrl.Options{Scheme: s.scheme})
+	m, err := process.NewManager(cfg, ctrl.Options{Scheme: s.scheme, Cache: cache.Options{DefaultLabelSelector: s.only}})
 	must(t, "ctrl.NewManager()", err)
 
 	for _, k := range s.kinds {
