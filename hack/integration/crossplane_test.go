@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/hack/internal/process"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -216,7 +217,7 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
 		s.limiter = quickly
 	}
 
-	m, err := newManager(cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}})
+	m, err := process.NewManager(cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}})
 	must(t, "ctrl.NewManager()", err)
 
 	x := &crossplane{rounds: map[schema.GroupVersionKind]map[client.ObjectKey]int{}, took: map[schema.GroupVersionKind][]time.Duration{}}

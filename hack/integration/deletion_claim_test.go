@@ -217,7 +217,7 @@ func comesToRest(t *testing.T, s server, x *crossplane, tr *traffic, rounds int,
 	t.Helper()
 
 	for attempt := 1; ; attempt++ {
-		before, versions := tr.counted(), s.versions(t, a)
+		before, versions := tr.Counted(), s.versions(t, a)
 		reports := []int{x.count(a.claim), x.count(a.composite)}
 
 		x.wait(t, rounds, a.claim, a.composite)
@@ -239,7 +239,7 @@ func noise(t *testing.T, s server, tr *traffic, before counts, versions map[stri
 
 	var out []string
 
-	if made := tr.since(before); len(made) > 0 {
+	if made := tr.Since(before); len(made) > 0 {
 		out = append(out, fmt.Sprintf("requests: %v", made))
 	}
 
@@ -276,7 +276,7 @@ func TestClaimDeletionQuietMinute(t *testing.T) {
 	comesToRest(t, s, x, tr, reportsAMinute, shop.app)
 
 	if real > 0 {
-		before, versions, reports := tr.counted(), s.versions(t, shop.app), x.count(shop.composite)
+		before, versions, reports := tr.Counted(), s.versions(t, shop.app), x.count(shop.composite)
 
 		<-time.After(real)
 
@@ -301,8 +301,8 @@ func TestClaimDeletionQuietMinute(t *testing.T) {
 	x.wait(t, reportsAMinute, shop.claim, shop.composite)
 	x.stop()
 
-	if n := tr.counted().writes(); n != 0 {
-		t.Errorf("nothing has changed: want no write, got %v", tr.counted())
+	if n := tr.Counted().Writes(); n != 0 {
+		t.Errorf("nothing has changed: want no write, got %v", tr.Counted())
 	}
 
 	if diff := gocmp.Diff(versions, s.versions(t, shop.app)); diff != "" {

@@ -70,10 +70,10 @@ func TestDeepDeletion(t *testing.T) {
 	// The bucket's failure is written by its provider alone, once.
 	x.wait(t, 2, top)
 
-	before, rounds := tr.counted(), x.count(top)
+	before, rounds := tr.Counted(), x.count(top)
 	x.wait(t, 10, top, stacks[0])
 
-	if n := tr.counted().writes() - before.writes(); n != 0 {
+	if n := tr.Counted().Writes() - before.Writes(); n != 0 {
 		t.Errorf("want no write while nothing changes, got %d", n)
 	}
 

@@ -153,7 +153,7 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 		}
 
 		// The claimant makes none.
-		if n := tr.counted().sum(func(c call) bool { return c.Method == http.MethodPatch && c.Subresource == "status" && c.Name == name }); n != 1 {
+		if n := tr.Counted().Sum(func(c call) bool { return c.Method == http.MethodPatch && c.Subresource == "status" && c.Name == name }); n != 1 {
 			t.Errorf("%s: want one patch before its reconciler sees the deletion, got %d", name, n)
 		}
 

@@ -55,7 +55,7 @@ func TestThousandDeletions(t *testing.T) {
 
 	// Nothing happens any more to what is as it should be, once the answers have come.
 	eventually(t, "all answers have come", func() (bool, string) {
-		writes := writesOf(tr.counted())
+		writes := writesOf(tr.Counted())
 		for _, xr := range xrs {
 			if w := writes[xr.GetName()]; w.status == 0 || w.metadata == 0 {
 				return false, "not that of " + xr.GetName()
@@ -65,7 +65,7 @@ func TestThousandDeletions(t *testing.T) {
 		return true, ""
 	})
 
-	wrote := tr.counted()
+	wrote := tr.Counted()
 
 	before := map[client.Object]int{}
 	for _, xr := range xrs {
@@ -105,7 +105,7 @@ func TestThousandDeletions(t *testing.T) {
 	// Graft's and the inner reconciler's, as far as it can be told.
 	var accepted []int
 
-	elapsed, writes := time.Since(began), writesOf(tr.since(wrote))
+	elapsed, writes := time.Since(began), writesOf(tr.Since(wrote))
 
 	for _, xr := range xrs {
 		name := xr.GetName()
@@ -155,7 +155,7 @@ func writesOf(c counts) map[string]written {
 		w := out[k.Name]
 
 		switch {
-		case k.reads() || k.Resource != "xapps":
+		case k.Reads() || k.Resource != "xapps":
 		case k.Refused:
 			w.refused += n
 		case k.Subresource == "status":

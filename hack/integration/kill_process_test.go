@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/hack/internal/process"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -52,7 +53,7 @@ func runProcess(description string) error {
 		return err
 	}
 
-	m, err := newManager(&rest.Config{Host: c.API, QPS: 1000, Burst: 2000}, ctrl.Options{Scheme: s})
+	m, err := process.NewManager(&rest.Config{Host: c.API, QPS: 1000, Burst: 2000}, ctrl.Options{Scheme: s})
 	if err != nil {
 		return err
 	}

@@ -111,6 +111,7 @@ type users struct {
 	server server
 	rand   *rand.Rand
 	slots  []sample.Instance
+	labels map[string]string // of what they create
 
 	// created are the UIDs of all managed resources that were ever created.
 	created []types.UID
@@ -139,6 +140,7 @@ func (u *users) fill(t *testing.T, i int) {
 	t.Helper()
 
 	mg := fleet("killed", len(u.slots)/2)[i]
+	mg.SetLabels(u.labels)
 
 	err := u.server.Create(t.Context(), mg)
 	if kerrors.IsAlreadyExists(err) {

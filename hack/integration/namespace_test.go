@@ -341,11 +341,11 @@ func (is *tenancy) settle(t *testing.T) {
 	t.Helper()
 
 	refused := func(c call) bool { return c.Method == http.MethodPost && c.Resource == "providerconfigusages" }
-	before := is.traffic.counted().sum(refused)
+	before := is.traffic.Counted().Sum(refused)
 
 	eventually(t, "the namespace is gone, or nothing more happens", func() (bool, string) {
 		l, says := is.left(t)
-		n := is.traffic.counted().sum(refused) - before
+		n := is.traffic.Counted().Sum(refused) - before
 
 		return l.Namespace == gone || l.Bucket != gone && n >= tries, fmt.Sprintf("%+v, %d refusals, Synced: %s", l, n, says)
 	})

@@ -4,29 +4,23 @@ package integration
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	upstreammanaged "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/hack/internal/process"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -111,18 +105,28 @@ type connectors struct {
 
 	// wait for what the connectors have running, unless it is nil.
 	wait func()
+
+	// disconnects returns how many reconciles have come to their ends, of those
+	// that came as far as to connect.
+	disconnects func() int
 }
 
 // syncConnectors do everything while they are called.
 func syncConnectors(world *cloud.Cloud) connectors {
-	return connectors{untyped: sample.NewSync[resource.Managed](world), typed: sample.NewSync[*v1alpha1.Bucket](world)}
+	untyped, typed := sample.NewSync[resource.Managed](world), sample.NewSync[*v1alpha1.Bucket](world)
+
+	return connectors{
+		untyped:     untyped,
+		typed:       typed,
+		disconnects: func() int { return untyped.Disconnects() + typed.Disconnects() },
+	}
 }
 
 // asyncConnectors return connectors that report the result of an operation with the
 // next Observe. They keep it in memory only.
-func asyncConnectors(world *cloud.Cloud) connectors {
-	o := sample.WithBackground()
-	untyped, typed := sample.NewAsync[resource.Managed](world, o), sample.NewAsync[*v1alpha1.Bucket](world, o)
+func asyncConnectors(world *cloud.Cloud, o ...sample.Option) connectors {
+	o = append(o, sample.WithBackground())
+	untyped, typed := sample.NewAsync[resource.Managed](world, o...), sample.NewAsync[*v1alpha1.Bucket](world, o...)
 
 	return connectors{untyped: untyped, typed: typed, wait: func() { untyped.Wait(); typed.Wait() }}
 }
@@ -136,6 +140,9 @@ type setup struct {
 
 	// wrap stands between the provider and the API server, if it isn't nil.
 	wrap transport.WrapperFunc
+
+	// only objects with these labels are in the provider's cache, unless it is nil.
+	only labels.Selector
 
 	// user of the provider. If it is empty, the provider may do everything.
 	user string
@@ -176,7 +183,7 @@ func start(t *testing.T, f flavour, s setup) *provider {
 		s.kinds = sampleKinds()
 	}
 
-	m, err := newManager(cfg, ctrl.Options{Scheme: s.scheme})
+	m, err := process.NewManager(cfg, ctrl.Options{Scheme: s.scheme, Cache: cache.Options{DefaultLabelSelector: s.only}})
 	must(t, "ctrl.NewManager()", err)
 
 	for _, k := range s.kinds {
@@ -202,45 +209,9 @@ func sampleKinds() []resource.ManagedKind {
 	return []resource.ManagedKind{v1alpha1.DatabaseManagedKind(), v1alpha1.BucketManagedKind()}
 }
 
-// newManager returns one of many of this process.
-func newManager(cfg *rest.Config, o ctrl.Options) (ctrl.Manager, error) {
-	o.Metrics = metricsserver.Options{BindAddress: "0"}
-	o.HealthProbeBindAddress = "0"
-	o.Controller = config.Controller{
-		// Names are unique in a process.
-		SkipNameValidation: ptr.To(true),
-		// The priority queue of controller-runtime v0.23 can hold a lock for
-		// ever when it is shut down with work left, and lets objects that
-		// nothing happened to since the start starve when others keep the
-		// workers busy.
-		UsePriorityQueue: ptr.To(false),
-	}
-
-	return ctrl.NewManager(cfg, o)
-}
-
 // control adds a controller of a kind to a manager.
 func control(m ctrl.Manager, of resource.ManagedKind, r reconcile.Reconciler, workers int) error {
-	o, err := m.GetScheme().New(schema.GroupVersionKind(of))
-	if err != nil {
-		return err
-	}
-
-	co, ok := o.(client.Object)
-	if !ok {
-		return fmt.Errorf("%T is no object", o)
-	}
-
-	b := ctrl.NewControllerManagedBy(m).
-		For(co).
-		WithEventFilter(resource.DesiredStateChanged()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: quickly()})
-
-	if w, ok := r.(interface{ Source() source.Source }); ok {
-		b.WatchesRawSource(w.Source())
-	}
-
-	return b.Complete(r)
+	return process.Control(m, of, r, quickly(), workers)
 }
 
 // quickly is a backoff that makes tests quick.
@@ -267,15 +238,4 @@ func background(t *testing.T, start func(ctx context.Context) error) (stop func(
 	t.Cleanup(stop)
 
 	return stop
-}
-
-// refusing makes the cloud refuse all calls of an operation.
-func refusing(op cloud.Op, why string) cloud.Hooks {
-	return cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
-		if c.Op == op {
-			return errors.New(why)
-		}
-
-		return nil
-	}}
 }

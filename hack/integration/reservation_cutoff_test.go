@@ -84,7 +84,7 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 	mustCreate(second)
 
 	eventually(t, "the others try again and again", func() (bool, string) {
-		n := tr.counted().sum(func(c call) bool { return c.reads() && c.Resource == "leases" })
+		n := tr.Counted().Sum(func(c call) bool { return c.Reads() && c.Resource == "leases" })
 		return n > 10*len(rivals), fmt.Sprint(n)
 	})
 

@@ -55,7 +55,7 @@ func TestStress(t *testing.T) {
 	}})
 
 	tr := &traffic{fault: func(c call, body []byte) fault {
-		if c.reads() {
+		if c.Reads() {
 			return noFault
 		}
 

@@ -7,43 +7,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/crossplane-graft/graft/pkg/hack/internal/apicalls"
 )
 
-// A call is a class of requests to the API server.
-type call struct {
-	Method, Resource, Name, Subresource string
-
-	// Refused requests were answered with a failure, or not at all.
-	Refused bool
-}
-
-func (c call) reads() bool { return c.Method == http.MethodGet }
-
-// counts of requests whose answers have come.
-type counts map[call]int
-
-func (c counts) sum(match func(call) bool) int {
-	n := 0
-
-	for k, count := range c {
-		if match(k) {
-			n += count
-		}
-	}
-
-	return n
-}
-
-// writes returns how many requests change something, or could.
-func (c counts) writes() int { return c.sum(func(k call) bool { return !k.reads() }) }
+type (
+	call   = apicalls.Call
+	counts = apicalls.Counts
+)
 
 // A fault is what happens to a request on its way.
 type fault int
@@ -62,53 +39,16 @@ const (
 
 // A traffic counts the requests of one process, and makes some of them fail.
 type traffic struct {
+	apicalls.Counter
+
 	// fault decides what happens to a request. It must be safe for concurrent
 	// use. No request fails if it is nil.
 	fault func(c call, body []byte) fault
-
-	mu     sync.Mutex
-	counts counts
-}
-
-// counted returns the requests so far.
-func (t *traffic) counted() counts {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	return maps.Clone(t.counts)
-}
-
-// since returns the requests that were made since.
-func (t *traffic) since(before counts) counts {
-	made := t.counted()
-	for k, n := range before {
-		if made[k] -= n; made[k] == 0 {
-			delete(made, k)
-		}
-	}
-
-	return made
 }
 
 // wrap the transport of a rest.Config.
 func (t *traffic) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		c := classify(r)
-
-		response, err := t.send(next, r, c)
-		c.Refused = err != nil || response.StatusCode >= http.StatusMultipleChoices
-
-		t.mu.Lock()
-		defer t.mu.Unlock()
-
-		if t.counts == nil {
-			t.counts = counts{}
-		}
-
-		t.counts[c]++
-
-		return response, err
-	})
+	return t.Wrap(roundTripper(func(r *http.Request) (*http.Response, error) { return t.send(next, r, apicalls.Classify(r)) }))
 }
 
 func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.Response, error) {
@@ -157,9 +97,7 @@ func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.R
 	return nil, fmt.Errorf("injected: the answer got lost: %w", os.ErrDeadlineExceeded)
 }
 
-type roundTripper func(r *http.Request) (*http.Response, error)
-
-func (fn roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return fn(r) }
+type roundTripper = apicalls.RoundTripperFn
 
 func answer(r *http.Request, code int32, reason metav1.StatusReason) (*http.Response, error) {
 	body, err := json.Marshal(metav1.Status{
@@ -181,22 +119,6 @@ func answer(r *http.Request, code int32, reason metav1.StatusReason) (*http.Resp
 		ContentLength: int64(len(body)),
 		Request:       r,
 	}, nil
-}
-
-// classify a request by its path: /apis/group/version[/namespaces/namespace]/resource[/name[/subresource]]
-func classify(r *http.Request) call {
-	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	if len(path) > 3 && path[0] == "apis" {
-		path = path[3:]
-	}
-
-	if len(path) > 2 && path[0] == "namespaces" {
-		path = path[2:]
-	}
-
-	path = append(path, "", "")
-
-	return call{Method: r.Method, Resource: path[0], Name: path[1], Subresource: path[2]}
 }
 
 // exceptWatches wraps a transport for all requests but those to watch.

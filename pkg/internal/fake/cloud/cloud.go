@@ -71,6 +71,7 @@ type Cloud struct {
 	counts    Counts
 	sequence  map[string]int
 	resources map[string]*record
+	deleting  int // How many of them are being deleted.
 	stats     map[string]Stats
 }
 
@@ -195,6 +196,10 @@ func (c *Cloud) apply(call *Call, token string, effect func(*Call) error) error 
 
 // collect forgets the resources whose deletion is over.
 func (c *Cloud) collect() {
+	if c.deleting == 0 {
+		return
+	}
+
 	now := c.clock.Now()
 
 	for id, r := range c.resources {
@@ -204,6 +209,7 @@ func (c *Cloud) collect() {
 		}
 
 		delete(c.resources, id)
+		c.deleting--
 
 		s := c.stats[r.Owner]
 		s.Existing--

@@ -135,6 +135,7 @@ func (s *Session) Delete(ctx context.Context, id string) error {
 		if !r.deleting {
 			r.deleting, r.deletedAt = true, s.cloud.clock.Now()
 			r.reads = 0
+			s.cloud.deleting++
 		}
 
 		return nil

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// A chart has a bar, or a line, for each series.
+type chart struct {
+	file, title, x, y string
+
+	// groups of bars, and what each series has there. Nil is not measured.
+	groups []string
+	series []series
+
+	// lines over time, in place of bars.
+	lines []line
+}
+
+type series struct {
+	label string
+	bars  []*figure
+}
+
+type line struct {
+	label string
+	*course
+}
+
+// charts returns those whose figures there are.
+func charts(r *results) []chart {
+	var out []chart
+
+	out = append(out, pairs(r, r.sizes(), "managed resources", []chart{
+		{file: "steady-status-writes", title: "Steady state: writes of status in a poll interval", y: "writes"},
+		{file: "steady-provider-cpu", title: "Steady state: CPU time of the provider in a poll interval", y: "seconds"},
+		{file: "steady-api-server-cpu", title: "Steady state: CPU time of the API server in a poll interval", y: "seconds"},
+		{file: "steady-heap", title: "Steady state: heap of the provider", y: "MB"},
+	}, "steady")...)
+
+	out = append(out, restartCharts(r)...)
+
+	deletion := chart{file: "deletion", title: "From a deletion until Ready=False/Deleting is shown", x: "an external call takes", y: "seconds"}
+	for _, l := range latencies() {
+		deletion.groups = append(deletion.groups, l.String())
+	}
+
+	for _, side := range sides() {
+		s := series{label: sideLabel(side)}
+		for _, l := range latencies() {
+			s.bars = append(s.bars, r.figure(fmt.Sprintf("deletion/%s/%s/seconds", l, side)))
+		}
+
+		deletion.series = append(deletion.series, s)
+	}
+
+	torture := chart{file: "torture", title: fmt.Sprintf("Torture: how lives ended after a fault, of a sample of %s", number(float64(r.Torture))), y: "lives"}
+	harm := tortureColumns()[1:6]
+
+	for _, c := range harm {
+		torture.groups = append(torture.groups, strings.ReplaceAll(c, "-", " "))
+	}
+
+	for _, side := range sides() {
+		s := series{label: sideLabel(side)}
+		for _, c := range harm {
+			s.bars = append(s.bars, r.figure("torture/"+side+"/"+c))
+		}
+
+		torture.series = append(torture.series, s)
+	}
+
+	out = append(out, deletion, torture)
+	out = append(out, watchCharts(r)...)
+
+	return slices.DeleteFunc(out, chart.empty)
+}
+
+// pairs adds both sides' figures to charts whose files are named like them.
+func pairs(r *results, columns []string, x string, cs []chart, what string) []chart {
+	for i := range cs {
+		cs[i].x = x
+
+		for _, c := range columns {
+			cs[i].groups = append(cs[i].groups, label(c))
+		}
+
+		for _, side := range sides() {
+			s := series{label: sideLabel(side)}
+			for _, c := range columns {
+				s.bars = append(s.bars, r.figure(fmt.Sprintf("%s/%s/%s/%s", what, c, side, strings.TrimPrefix(cs[i].file, what+"-"))))
+			}
+
+			cs[i].series = append(cs[i].series, s)
+		}
+	}
+
+	return cs
+}
+
+func restartCharts(r *results) []chart {
+	n := slices.Max(r.Sizes)
+	out := []chart{
+		{file: "restart-requests", title: "Restart with %s managed resources: requests to the API server until rest", y: "requests so far"},
+		{file: "restart-external-calls", title: "Restart with %s managed resources: calls of the cloud until rest", y: "calls so far"},
+	}
+
+	for i := range out {
+		out[i].title, out[i].x = fmt.Sprintf(out[i].title, number(float64(n))), "seconds since the start"
+
+		for _, side := range sides() {
+			name := fmt.Sprintf("restart/%d/%s/%s", n, side, strings.TrimPrefix(out[i].file, "restart-"))
+			for _, c := range r.Courses {
+				if c.Name == name {
+					out[i].lines = append(out[i].lines, line{sideLabel(side), c})
+				}
+			}
+		}
+	}
+
+	return out
+}
+
+func watchCharts(r *results) []chart {
+	reads := chart{file: "watch-reads", title: "Cached reads beside a sick kind: time spent waiting for a read", x: "the other kind", y: "% of the time"}
+	stop := chart{file: "watch-stop", title: "Stop of a controller with 200 watches: p50", x: "the API server", y: "ms"}
+
+	for _, t := range readTroubles() {
+		reads.groups = append(reads.groups, t.label)
+	}
+
+	for _, side := range watchSides() {
+		s := series{label: sideLabel(side)}
+		for _, t := range readTroubles() {
+			s.bars = append(s.bars, r.figure(fmt.Sprintf("bench/ReadWhileAnotherKind/Get/%s/%s/waiting-%%", t.name, side)))
+		}
+
+		reads.series = append(reads.series, s)
+	}
+
+	for _, t := range stopTroubles() {
+		stop.groups = append(stop.groups, strings.Replace(t.label, " while ", "\nwhile ", 1))
+	}
+
+	for _, side := range watchSides()[1:] {
+		s := series{label: sideLabel(side)}
+		for _, t := range stopTroubles() {
+			s.bars = append(s.bars, r.figure(fmt.Sprintf("bench/Stop/Watches=200/%s/%s-p50-ms", t.name, side)))
+		}
+
+		stop.series = append(stop.series, s)
+	}
+
+	return []chart{reads, stop}
+}
+
+// sideLabel writes a side's name as the documentation does.
+func sideLabel(side string) string {
+	switch side {
+	case "ControllerRuntime":
+		return "controller-runtime"
+	case graftSide, "Graft":
+		return "Graft"
+	default:
+		return strings.ToLower(side)
+	}
+}
+
+// empty reports whether a figure is missing.
+func (c chart) empty() bool {
+	for _, s := range c.series {
+		if slices.Contains(s.bars, nil) {
+			return true
+		}
+	}
+
+	return len(c.series)+len(c.lines) == 0
+}
+
+// colours of series, upstream's first and Graft's last.
+func colours(n int) []color.Color {
+	out := []color.Color{color.RGBA{R: 0xc4, G: 0x6a, B: 0x3a, A: 0xff}, color.RGBA{R: 0x9a, G: 0x9a, B: 0x9a, A: 0xff}, color.RGBA{R: 0x2b, G: 0x6c, B: 0xb0, A: 0xff}}
+	if n == 2 {
+		return []color.Color{out[0], out[2]}
+	}
+
+	return out
+}
+
+const (
+	chartWidth  = 16 * vg.Centimeter
+	chartHeight = 9 * vg.Centimeter
+	textSize    = font.Length(11)
+)
+
+// save the chart as a picture. The extension says which format.
+func (c chart) save(dir, ext string) error {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
+	p.Title.TextStyle.Font.Size = textSize * 1.15
+	p.Title.Padding = vg.Points(8)
+	p.BackgroundColor = color.White
+
+	for _, s := range []*draw.TextStyle{&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+		s.Font.Size = textSize
+	}
+
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.Padding = vg.Points(3)
+	p.Y.Min = 0
+	p.Y.Tick.Marker = ticks{}
+
+	if len(c.lines) > 0 {
+		if err := c.addLines(p); err != nil {
+			return err
+		}
+	} else if err := c.addBars(p); err != nil {
+		return err
+	}
+
+	f, err := os.Create(filepath.Join(dir, c.file+ext))
+	if err != nil {
+		return err
+	}
+
+	picture, err := p.WriterTo(chartWidth, chartHeight, strings.TrimPrefix(ext, "."))
+	if err == nil {
+		_, err = picture.WriteTo(f)
+	}
+
+	if err := f.Close(); err != nil {
+		return err
+	}
+
+	return err
+}
+
+func (c chart) addLines(p *plot.Plot) error {
+	for i, l := range c.lines {
+		points := make(plotter.XYs, len(l.Seconds))
+		for j := range points {
+			points[j] = plotter.XY{X: l.Seconds[j], Y: l.Values[j]}
+		}
+
+		drawn, err := plotter.NewLine(points)
+		if err != nil {
+			return err
+		}
+
+		drawn.Width, drawn.Color = vg.Points(2), colours(len(c.lines))[i]
+		p.Add(drawn)
+		p.Legend.Add(l.label, drawn)
+	}
+
+	p.X.Min = 0
+	p.Legend.Top, p.Legend.Left = false, false
+
+	return nil
+}
+
+// addBars draws the medians, with the number above each bar.
+func (c chart) addBars(p *plot.Plot) error {
+	width := vg.Points(240 / float64(len(c.groups)*len(c.series)))
+	most := 0.0
+
+	for i, s := range c.series {
+		values, labels := make(plotter.Values, len(s.bars)), plotter.XYLabels{}
+
+		for j, f := range s.bars {
+			values[j] = f.median()
+			most = max(most, values[j])
+			labels.XYs = append(labels.XYs, plotter.XY{X: float64(j), Y: values[j]})
+			labels.Labels = append(labels.Labels, short(values[j]))
+		}
+
+		bars, err := plotter.NewBarChart(values, width)
+		if err != nil {
+			return err
+		}
+
+		above, err := plotter.NewLabels(labels)
+		if err != nil {
+			return err
+		}
+
+		bars.Offset = width * vg.Length(float64(i)-float64(len(c.series)-1)/2)
+		bars.Color, bars.LineStyle.Width = colours(len(c.series))[i], 0
+		above.Offset = vg.Point{X: bars.Offset, Y: vg.Points(2)}
+
+		for j := range above.TextStyle {
+			above.TextStyle[j].XAlign = draw.XCenter
+			above.TextStyle[j].Font.Size = textSize * 0.85
+		}
+
+		p.Add(bars, above)
+		p.Legend.Add(s.label, bars)
+	}
+
+	p.NominalX(c.groups...)
+	p.X.Min, p.X.Max = -0.6, float64(len(c.groups))-0.4
+	p.Y.Max = max(most, 1e-3) * 1.3 // Room for the legend.
+
+	return nil
+}
+
+// short writes a number with two significant digits, for which there is room.
+func short(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+
+	scale := math.Pow(10, 1-math.Floor(math.Log10(math.Abs(v))))
+	if v >= 100 {
+		scale = 1
+	}
+
+	return number(math.Round(v*scale) / scale)
+}
+
+// ticks are the usual ones, with thousands.
+type ticks struct{}
+
+// Ticks of an axis.
+func (ticks) Ticks(low, high float64) []plot.Tick {
+	out := plot.DefaultTicks{}.Ticks(low, high)
+	for i, t := range out {
+		if t.Label != "" {
+			out[i].Label = number(t.Value)
+		}
+	}
+
+	return out
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// tortureColumns are the names of torture's columns, in their order.
+func tortureColumns() []string {
+	return []string{"points", "duplicates", "leaks", "names-lost", "stuck", "stopped", "misled", "reconciles"}
+}
+
+// runTorture runs a sample of torture.
+func (o options) runTorture(ctx context.Context, r *results) error {
+	fmt.Fprintf(o.stderr, "torture, a sample of %d points\n", o.torture)
+
+	out, err := o.run(ctx, "hack", "run", "./torture", "-sample", strconv.Itoa(o.torture), "-pairs", strconv.Itoa(o.torture/4))
+	if err != nil {
+		return err
+	}
+
+	return addTorture(r, out)
+}
+
+// addTorture reads the last row of torture's table: all lives.
+func addTorture(r *results, out []byte) error {
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		name, cells, _ := strings.Cut(lines.Text(), " ")
+		if name != "all" {
+			continue
+		}
+
+		pairs := regexp.MustCompile(`([0-9]+) : ([0-9]+)`).FindAllStringSubmatch(cells, -1)
+		if len(pairs) != len(tortureColumns()) {
+			break
+		}
+
+		for i, column := range tortureColumns() {
+			for j, side := range sides() {
+				n, err := strconv.Atoi(pairs[i][1+j])
+				if err != nil {
+					return err
+				}
+
+				r.add("torture/"+side+"/"+column, "", float64(n))
+			}
+		}
+
+		return nil
+	}
+
+	return fmt.Errorf("torture printed no row for all lives:\n%s", out)
+}
+
+// runBenchmarks of the library.
+func (o options) runBenchmarks(ctx context.Context, r *results) error {
+	for range o.rounds {
+		fmt.Fprintf(o.stderr, "benchmarks that match %s\n", o.bench)
+
+		out, err := o.run(ctx, ".", "test", "-run", "^$", "-bench", o.bench, "-benchmem", "-benchtime", "300ms",
+			"./pkg/managed", "./pkg/reconciler", "./pkg/watch")
+		if err != nil {
+			return err
+		}
+
+		addBenchmarks(r, out)
+	}
+
+	return nil
+}
+
+// addBenchmarks reads lines as go test writes them: a name, a count, and pairs of a
+// value and a unit.
+func addBenchmarks(r *results, out []byte) {
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+
+		name := regexp.MustCompile(`-[0-9]+$`).ReplaceAllString(strings.TrimPrefix(fields[0], "Benchmark"), "")
+
+		for i := 2; i+1 < len(fields); i += 2 {
+			value, err := strconv.ParseFloat(fields[i], 64)
+			if err != nil {
+				continue
+			}
+
+			unit := fields[i+1]
+
+			// Nobody reads nanoseconds, or single bytes.
+			for was, is := range map[string]string{"ns": "µs", "heap-B": "heap-KB", "stack-B": "stack-KB"} {
+				if strings.HasPrefix(unit, was) || strings.HasSuffix(unit, "-"+was) || strings.HasSuffix(unit, "-"+was+"/op") {
+					unit, value = strings.Replace(unit, was, is, 1), value/1000
+				}
+			}
+
+			r.add("bench/"+name+"/"+unit, unit, value)
+		}
+	}
+}
+
+// run the go command in a folder of the repository, and return what it prints.
+func (o options) run(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	var out bytes.Buffer
+
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = filepath.Join(o.root, dir)
+	cmd.Stdout, cmd.Stderr = &out, &out
+
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out.Bytes())
+	}
+
+	return out.Bytes(), nil
+}
