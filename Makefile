@@ -61,6 +61,10 @@ churn: race controlplane ## Let kinds come and go on a real API server for minut
 fork: ## Do to a release of Crossplane what the documentation tells its forks to do
 	cd hack && go test -tags fork -count=1 -timeout 30m -v ./fork
 
+.PHONY: real
+real: controlplane ## Run provider-sql on PostgreSQL without Graft and with it, and provider-kubernetes' own tests (GRAFT_POSTGRES=URL)
+	cd hack && go test -tags real -count=1 -timeout 90m -v ./real
+
 .PHONY: torture
 torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
 	@cd hack && go run ./torture $(ARGS)
