@@ -61,6 +61,10 @@ churn: race controlplane ## Let kinds come and go on a real API server for minut
 fork: ## Do to a release of Crossplane what the documentation tells its forks to do
 	cd hack && go test -tags fork -count=1 -timeout 30m -v ./fork
 
+.PHONY: real
+real: controlplane ## Run provider-sql on PostgreSQL without Graft and with it, and provider-kubernetes' own tests (GRAFT_POSTGRES=URL)
+	cd hack && go test -tags real -count=1 -timeout 90m -v ./real
+
 .PHONY: torture
 torture: ## Crash a provider before and after every step of a managed resource's life (ARGS for more)
 	@cd hack && go run ./torture $(ARGS)
@@ -98,6 +102,10 @@ generate: ## Write the pass-through of upstream's API, and the golden files of G
 line: ## Write, build and test the tree of a line in bin/line (RUNTIME=v2.2.1)
 	cd hack && go run ./line -runtime $(RUNTIME) -version '$(LINE_VERSION)'
 
+.PHONY: release
+release: ## Release both lines to a module proxy of files, and adopt them from there with an empty module cache
+	cd hack && go test -tags release -count=1 -timeout 60m -v -run TestRelease ./line
+
 .PHONY: newest
 newest: ## Build and test with the newest crossplane-runtime there is, and say what broke
 	@hack/tools/newest.sh
@@ -107,7 +115,7 @@ lint: tools ## Run the linters, check the words, and look for known vulnerabilit
 	@hack/tools/words.sh
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; \
-		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork ./... && \
+		(cd $$m && go mod tidy -diff && go vet -tags integration,churn,fork,release,real ./... && \
 			"$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml" ./...); \
 	done
 	@hack/tools/vulncheck.sh "$(CURDIR)/bin/govulncheck" $(MODULES)

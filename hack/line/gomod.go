@@ -54,7 +54,9 @@ func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 	var requires []*modfile.Require
 
 	for _, r := range f.Require {
-		if r.Indirect {
+		// Go mod tidy would remove the module of the core types, but first raise go to
+		// what it requires.
+		if r.Indirect || r.Mod.Path == coreModule && l.core.usual.path != corePath {
 			continue
 		}
 

@@ -5,7 +5,8 @@ const (
 	runtimeModule = "github.com/crossplane/crossplane-runtime/v2"
 
 	// corePath is the package of the core types that main imports.
-	corePath = "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corePath   = coreModule + "/core/v2"
+	coreModule = "github.com/crossplane/crossplane/apis/v2"
 )
 
 // A line is Graft for one minor release of crossplane-runtime: what differs from
