@@ -32,13 +32,11 @@ func TestGoMod(t *testing.T) {
 		"NoVersion": {
 			reason: "Without a version the command that finds one is printed.",
 			gomod:  "module p\n\ngo 1.25.11\n\nrequire " + runtime + "v2.4.0\n",
-			want:   "module p\n\ngo 1.25.11\n\nrequire " + runtime + "v2.4.0\n",
 			says:   []string{"  go get github.com/crossplane-graft/graft@v0.24\n  go mod tidy\n"},
 		},
 		"Present": {
 			reason: "A requirement that is there is left.",
 			gomod:  "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.0.9\n\t" + runtime + "v2.4.0\n)\n",
-			want:   "module p\n\ngo 1.25.11\n\nrequire (\n\tgithub.com/crossplane-graft/graft v0.0.9\n\t" + runtime + "v2.4.0\n)\n",
 		},
 		"Asked": {
 			reason: "A version that is asked for replaces another.",

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,17 +13,33 @@ const (
 	resource = `"` + upstreamResource + `"`
 )
 
-// TestTrackers runs the command with -trackers, a second time too, which has to
-// change nothing.
+// A trackerCase is a file, and what the command makes of it.
+type trackerCase struct{ reason, src, want string }
+
+// trackerCases runs the command on each file, twice: the second run has to change nothing.
+func trackerCases(t *testing.T, cases map[string]trackerCase, args ...string) {
+	t.Helper()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := writeTree(t, map[string]string{"go.mod": goMod, "a.go": tc.src})
+			for _, time := range []string{"first", "second"} {
+				if status, out := runAdopt(t, append([]string{"-C", dir}, args...)...); status != exitDone {
+					t.Errorf("\n%s\n%s run: want status %d, got %d:\n%s", tc.reason, time, exitDone, status, out)
+				}
+				if diff := cmp.Diff(tc.want, readTree(t, dir)["a.go"]); diff != "" {
+					t.Errorf("\n%s\n%s run: -want, +got:\n%s", tc.reason, time, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestTrackers runs the command with -trackers.
 func TestTrackers(t *testing.T) {
 	const use = "\nvar (\n\tt = resource.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n"
 
-	cases := map[string]struct {
-		reason string
-		src    string
-		want   string
-	}{
+	cases := map[string]trackerCase{
 		"Beside": {
 			reason: "A file that has both imports keeps them.",
 			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + use,
@@ -87,23 +101,7 @@ func TestTrackers(t *testing.T) {
 			want:   "package p\n\nimport \"example.org/resource\"\n" + use,
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			dir := writeTree(t, map[string]string{"go.mod": goMod, "a.go": tc.src})
-			for _, time := range []string{"first", "second"} {
-				if status, out := runAdopt(t, "-C", dir, "-version", "v0.24.0", "-trackers"); status != exitDone {
-					t.Errorf("\n%s\n%s run: want status %d, got %d:\n%s", tc.reason, time, exitDone, status, out)
-				}
-				got, err := os.ReadFile(filepath.Join(dir, "a.go"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(tc.want, string(got)); diff != "" {
-					t.Errorf("\n%s\n%s run: -want, +got:\n%s", tc.reason, time, diff)
-				}
-			}
-		})
-	}
+	trackerCases(t, cases, "-version", "v0.24.0", "-trackers")
 }
 
 // TestTrackersBack runs the command with -revert, which has to undo -trackers with
@@ -112,11 +110,7 @@ func TestTrackersBack(t *testing.T) {
 	const use = "\nvar (\n\tt = managed.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = managed.NewProviderConfigUsageTracker(c, u)\n"
 
-	cases := map[string]struct {
-		reason string
-		src    string
-		want   string
-	}{
+	cases := map[string]trackerCase{
 		"Beside": {
 			reason: "A file that has both imports keeps them.",
 			src:    "package p\n\nimport (\n\t" + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + use,
@@ -153,19 +147,7 @@ func TestTrackersBack(t *testing.T) {
 			want:   "package p\n\nimport (\n\t" + up + "\n\traw " + up + " //graft:keep\n\t" + resource + "\n)\n\nvar a, b = raw.WithTimeout(1), managed.NewReconciler\n" + strings.Replace(use, "managed.New", "resource.New", 1),
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			dir := writeTree(t, map[string]string{"go.mod": goMod, "a.go": tc.src})
-			for _, time := range []string{"first", "second"} {
-				if status, out := runAdopt(t, "-C", dir, "-revert"); status != exitDone {
-					t.Errorf("\n%s\n%s run: want status %d, got %d:\n%s", tc.reason, time, exitDone, status, out)
-				}
-				if diff := cmp.Diff(tc.want, readTree(t, dir)["a.go"]); diff != "" {
-					t.Errorf("\n%s\n%s run: -want, +got:\n%s", tc.reason, time, diff)
-				}
-			}
-		})
-	}
+	trackerCases(t, cases, "-revert")
 }
 
 // Without being asked adopt only says what the flag does.

@@ -203,6 +203,16 @@ func (s *scene) start(ctx context.Context, of resource.ManagedKind, c managed.Ex
 	return p, nil
 }
 
+// startAtRest starts a provider, and lets it come to rest.
+func (s *scene) startAtRest(ctx context.Context, of resource.ManagedKind, c managed.ExternalConnector) (process, error) {
+	p, err := s.start(ctx, of, c)
+	if err != nil {
+		return nil, err
+	}
+
+	return p, p.settle(ctx, s.objs)
+}
+
 // end stops all that was started.
 func (s *scene) end() error {
 	errs := make([]error, 0, len(s.started))

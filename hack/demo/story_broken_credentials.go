@@ -37,12 +37,8 @@ func tellBrokenCredentials(ctx context.Context, s *scene, token string) ([]findi
 
 	c := sample.NewSync[resource.Managed](s.cloud, sample.WithToken(token))
 
-	p, err := s.start(ctx, v1alpha1.BucketManagedKind(), c)
+	p, err := s.startAtRest(ctx, v1alpha1.BucketManagedKind(), c)
 	if err != nil {
-		return nil, err
-	}
-
-	if err := p.settle(ctx, s.objs); err != nil {
 		return nil, err
 	}
 

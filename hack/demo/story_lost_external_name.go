@@ -85,12 +85,8 @@ func tellLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
 func asyncProcess(ctx context.Context, s *scene) (process, *sample.Async[resource.Managed], error) {
 	c := sample.NewAsync[resource.Managed](s.cloud)
 
-	p, err := s.start(ctx, v1alpha1.DatabaseManagedKind(), c)
+	p, err := s.startAtRest(ctx, v1alpha1.DatabaseManagedKind(), c)
 	if err != nil {
-		return nil, nil, err
-	}
-
-	if err := p.settle(ctx, s.objs); err != nil {
 		return nil, nil, err
 	}
 

@@ -44,12 +44,8 @@ func tellOtherFinalizer(ctx context.Context, s *scene, reconciles int) ([]findin
 		return nil, err
 	}
 
-	p, err := s.start(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.startAtRest(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
-		return nil, err
-	}
-
-	if err := p.settle(ctx, s.objs); err != nil {
 		return nil, err
 	}
 

@@ -42,12 +42,8 @@ func tellSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]f
 	during := &snapshots{scene: s}
 	s.onCall = during.take
 
-	p, err := s.start(ctx, v1alpha1.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.startAtRest(ctx, v1alpha1.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
-		return nil, err
-	}
-
-	if err := p.settle(ctx, s.objs); err != nil {
 		return nil, err
 	}
 

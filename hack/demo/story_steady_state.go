@@ -32,12 +32,8 @@ func tellSteadyState(ctx context.Context, s *scene, reconciles int) ([]finding, 
 		return nil, err
 	}
 
-	p, err := s.start(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.startAtRest(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
-		return nil, err
-	}
-
-	if err := p.settle(ctx, s.objs); err != nil {
 		return nil, err
 	}
 

@@ -368,12 +368,7 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 					pass(11 * time.Minute)
 				}
 
-				switch typ {
-				case asyncstate.Update:
-					w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
-				case asyncstate.Delete:
-					w.delete("b")
-				}
+				w.ask(typ)
 
 				pass(time.Minute)
 

@@ -16,6 +16,13 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		made    int
 	}
 
+	crash := func(w *world) {
+		pass(6 * time.Minute)
+		w.processes[0].kill()
+		w.delete("b")
+		w.start()
+	}
+
 	cases := map[string]struct {
 		reason  string
 		kind    clientKind
@@ -49,24 +56,14 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			reason:  "An attempt that is repeated to find out what it made is not cancelled: it would never be found out.",
 			kind:    token,
 			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime: func(w *world) {
-				pass(6 * time.Minute)
-				w.processes[0].kill()
-				w.delete("b")
-				w.start()
-			},
+			prime: crash,
 			want: want{deletes: 1, within: 30 * time.Minute, made: 1},
 		},
 		"ResumptionIsNotCancelled": {
 			reason:  "Nor is what is resumed.",
 			kind:    resumer,
 			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime: func(w *world) {
-				pass(6 * time.Minute)
-				w.processes[0].kill()
-				w.delete("b")
-				w.start()
-			},
+			prime: crash,
 			want: want{deletes: 1, within: 30 * time.Minute, made: 1},
 		},
 	}

@@ -355,12 +355,7 @@ func TestFailureIsNotMasked(t *testing.T) {
 				pass(5 * time.Minute)
 			}
 
-			switch typ {
-			case asyncstate.Update:
-				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
-			case asyncstate.Delete:
-				w.delete("b")
-			}
+			w.ask(typ)
 
 			pass(2 * time.Second)
 

@@ -230,11 +230,18 @@ func (e *external[M]) absent(ctx context.Context, mg M, i interruption, a interr
 		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonInterrupted, a.Again, errors.Errorf(messageWaiting, seam.Stamp(i.Started.Time), seam.Stamp(from)))
 	}
 
-	// The next attempt is begun by a write of the whole object, which fails if
-	// it is not the one that was read.
 	r := i.record
 	if r.Phase == phaseRunning {
 		r = r.ended(errInterrupted, from)
+
+		// The next attempt may not begin now, and this is found out once. There is no
+		// record of what upstream announced.
+		if r.Holder != "" {
+			if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
+				return managed.ExternalObservation{}, err
+			}
+		}
+
 		t.metrics.resolved(r.Type, interruptedAbsent)
 		t.record.Event(mg, event.Normal(reasonAbsent, "The interrupted create made no external resource"))
 	}

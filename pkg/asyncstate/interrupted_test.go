@@ -755,3 +755,35 @@ func TestResume_Update(t *testing.T) {
 type resumerFn func() error
 
 func (fn resumerFn) Resume(context.Context, resource.Managed, asyncstate.Attempt) error { return fn() }
+
+// That a create made nothing is found out once, although the next has to wait.
+func TestAbsence_IsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := crashed(t, finder, 3*time.Minute, asyncstate.WithMaxOperations(1))
+
+		if err := w.api.Server().Create(t.Context(), bucket("other")); err != nil {
+			t.Fatal(err)
+		}
+
+		reconciled(t, p, "b")
+		pass(time.Hour)
+		reconciled(t, p, "other")
+
+		for range 3 {
+			reconciled(t, p, "b")
+			pass(time.Minute)
+		}
+
+		if n := len(w.said.eventsOf("ExternalResourceAbsent")); n != 1 || reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonQueued {
+			t.Errorf("It was said %d times: %s", n, describe(w.get("b")))
+		}
+
+		// The next process need not wait for as long.
+		p.kill()
+		reconciled(t, w.start(), "b")
+
+		if b := w.get("b"); reason(b, asyncstate.TypeOperation) != asyncstate.ReasonRunning {
+			t.Error(describe(b))
+		}
+	})
+}

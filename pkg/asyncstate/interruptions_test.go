@@ -15,6 +15,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
+var kinds = []clientKind{nothing, finder, resumer, token, deterministic, namedMid}
+
 // An interruption is what a process died of an operation of.
 type interruption struct {
 	kind clientKind

@@ -1,13 +1,13 @@
 package asyncstate_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -68,110 +68,46 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		// clock says by how much upstream's was ahead.
 		clock time.Duration
 
-		// theirs is what upstream's create made, if anything.
+		// theirs is what upstream's create made, "theirs" if it isn't said, unless
+		// that is absent.
 		theirs string
+		absent bool
 
 		deleting bool
 
-		want    xpv2.ConditionReason
-		name    string
-		creates int // of operations
+		// finished is whether the outcome becomes known, without a person.
+		finished bool
+		name     string
+		creates  int // of operations; 1 if it is 0
 	}{
-		"Nothing": {
-			reason: "The client cannot look it up.",
-			kind:   nothing, recorded: interrupted, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"Token": {
-			reason: "To repeat the create of the record makes a second external resource.",
-			kind:   token, recorded: interrupted, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"TokenClockBehind": {
-			reason: "As above, if upstream's clock is an hour behind.",
-			kind:   token, recorded: interrupted, clock: -time.Hour, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"TokenClockFarAhead": {
-			reason: "As above, if upstream's clock is ten years ahead.",
-			kind:   token, recorded: interrupted, clock: 10 * 365 * 24 * time.Hour, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"TokenKept": {
-			reason: "As above, under upstream's option for deterministic names, which does not stop.",
-			kind:   token, recorded: interrupted, kept: true, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"TokenDeleted": {
-			reason: "To repeat the create of the record leaks what upstream's made.",
-			kind:   token, recorded: interrupted, theirs: "theirs", deleting: true,
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"Resumer": {
-			reason: "The handle is that of another create.",
-			kind:   resumer, recorded: made, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"Named": {
-			reason: "The name is that of another create.",
-			kind:   namedMid, recorded: made, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, name: "id-1", creates: 1,
-		},
-		"Finder": {
-			reason: "It is found.",
-			kind:   finder, recorded: interrupted, theirs: "theirs",
-			want: asyncstate.ReasonFinished, name: "theirs", creates: 1,
-		},
+		"Nothing":            {reason: "The client cannot look it up.", kind: nothing, recorded: interrupted},
+		"Token":              {reason: "To repeat the create of the record makes a second external resource.", kind: token, recorded: interrupted},
+		"TokenClockBehind":   {reason: "As above, if upstream's clock is an hour behind.", kind: token, recorded: interrupted, clock: -time.Hour},
+		"TokenClockFarAhead": {reason: "As above, if upstream's clock is ten years ahead.", kind: token, recorded: interrupted, clock: 10 * 365 * 24 * time.Hour},
+		"TokenKept":          {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true},
+		"TokenDeleted":       {reason: "To repeat the create of the record leaks what upstream's made.", kind: token, recorded: interrupted, deleting: true},
+		"Resumer":            {reason: "The handle is that of another create.", kind: resumer, recorded: made},
+		"Named":              {reason: "The name is that of another create.", kind: namedMid, recorded: made, name: "id-1"},
+		"Finder":             {reason: "It is found.", kind: finder, recorded: interrupted, finished: true, name: "theirs"},
 		"FinderWithTokens": {
 			reason: "As above: the token of the record is that of another create.",
-			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, theirs: "theirs",
-			want: asyncstate.ReasonFinished, name: "theirs", creates: 1,
+			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, finished: true, name: "theirs",
 		},
-		"FinderAbsent": {
-			reason: "It made nothing, and is made once absence is believed.",
-			kind:   finder, recorded: interrupted,
-			want: asyncstate.ReasonFinished, name: "id-1", creates: 2,
-		},
+		"FinderAbsent": {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, finished: true, name: "id-1", creates: 2},
 		"FinderWithTokensAbsent": {
 			reason: "As above: without its token it cannot be repeated earlier.",
-			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted,
-			want: asyncstate.ReasonFinished, name: "id-1", creates: 2,
+			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, absent: true, finished: true, name: "id-1", creates: 2,
 		},
-		"Deterministic": {
-			reason: "It is observed by its name.",
-			kind:   deterministic, recorded: interrupted, theirs: "of-uid-1",
-			want: asyncstate.ReasonFinished, creates: 1,
-		},
+		"Deterministic": {reason: "It is observed by its name.", kind: deterministic, recorded: interrupted, theirs: "of-uid-1", finished: true},
 		"DeterministicAbsent": {
 			reason: "It made nothing, and a second one of that name cannot be made.",
-			kind:   deterministic, recorded: interrupted,
-			want: asyncstate.ReasonFinished, name: "of-uid-1", creates: 3,
+			kind:   deterministic, recorded: interrupted, absent: true, finished: true, name: "of-uid-1", creates: 3,
 		},
-		"Refused": {
-			reason: "That the recorded create failed says nothing of upstream's.",
-			kind:   nothing, recorded: refused, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"RefusedClockBehind": {
-			reason: "As above, if upstream's clock is an hour behind.",
-			kind:   nothing, recorded: refused, kept: true, clock: -time.Hour, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"RefusedFinder": {
-			reason: "It is found.",
-			kind:   finder, recorded: refused, theirs: "theirs",
-			want: asyncstate.ReasonFinished, name: "theirs", creates: 1,
-		},
-		"Updating": {
-			reason: "Nor does an update of what was deleted meanwhile.",
-			kind:   nothing, recorded: updating, theirs: "theirs",
-			want: asyncstate.ReasonResultUnknown, creates: 1,
-		},
-		"UpdatingFinder": {
-			reason: "It is found.",
-			kind:   finder, recorded: updating, theirs: "theirs",
-			want: asyncstate.ReasonFinished, name: "theirs", creates: 1,
-		},
+		"Refused":            {reason: "That the recorded create failed says nothing of upstream's.", kind: nothing, recorded: refused},
+		"RefusedClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: nothing, recorded: refused, kept: true, clock: -time.Hour},
+		"RefusedFinder":      {reason: "It is found.", kind: finder, recorded: refused, finished: true, name: "theirs"},
+		"Updating":           {reason: "Nor does an update of what was deleted meanwhile.", kind: nothing, recorded: updating},
+		"UpdatingFinder":     {reason: "It is found.", kind: finder, recorded: updating, finished: true, name: "theirs"},
 	}
 
 	for name, tc := range cases {
@@ -198,9 +134,9 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 
 					meta.SetExternalCreatePending(b, time.Now().Add(tc.clock))
 
-					if tc.theirs != "" {
+					if !tc.absent {
 						w.cloud.set(func(c *fakeCloud) {
-							c.resources[tc.theirs] = &external{owner: "uid-1", region: b.Spec.ForProvider.Region}
+							c.resources[cmp.Or(tc.theirs, "theirs")] = &external{owner: "uid-1", region: b.Spec.ForProvider.Region}
 						})
 					}
 				})
@@ -221,12 +157,17 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 					pass(15 * time.Minute)
 				}
 
+				want := asyncstate.ReasonResultUnknown
+				if tc.finished {
+					want = asyncstate.ReasonFinished
+				}
+
 				b := w.get("b")
-				if got, n := reason(b, asyncstate.TypeOperation), w.cloud.count(asyncstate.Create); got != tc.want || meta.GetExternalName(b) != tc.name || n != tc.creates || len(w.cloud.ownedBy("uid-1")) != 1 {
+				if got, n := reason(b, asyncstate.TypeOperation), w.cloud.count(asyncstate.Create); got != want || meta.GetExternalName(b) != tc.name || n != cmp.Or(tc.creates, 1) || len(w.cloud.ownedBy("uid-1")) != 1 {
 					t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.ownedBy("uid-1"), describe(b))
 				}
 
-				if stops := tc.want == asyncstate.ReasonResultUnknown; stops == (record(b) == "") {
+				if tc.finished != (record(b) == "") {
 					t.Errorf("\n%s\nThe record: %s", tc.reason, describe(b))
 				}
 

@@ -309,6 +309,18 @@ func (w *world) get(name string) *v1alpha1.Bucket {
 
 func (w *world) gone() bool { return w.get("b").GetName() == "" }
 
+// ask for an operation on b, which exists already if it is no create.
+func (w *world) ask(typ asyncstate.Type) {
+	w.t.Helper()
+
+	switch typ {
+	case asyncstate.Update:
+		w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+	case asyncstate.Delete:
+		w.delete("b")
+	}
+}
+
 // edit an object as a user does.
 func (w *world) edit(name string, fn func(b *v1alpha1.Bucket)) {
 	w.t.Helper()

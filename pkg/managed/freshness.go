@@ -49,9 +49,17 @@ func (e *freshness) Connect(ctx context.Context, c *call) error {
 
 // Observe the external resource.
 func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
-	defer e.notice(c, c.mg.GetResourceVersion())
+	version, name := c.mg.GetResourceVersion(), meta.GetExternalName(c.mg)
 
-	return e.external.Observe(ctx, c)
+	defer e.notice(c, version)
+
+	o, err := e.external.Observe(ctx, c)
+
+	// Whatever was observed may be another external resource than the one that this
+	// names now.
+	c.terms.renamed = name != "" && name != meta.GetExternalName(c.mg) && version != c.mg.GetResourceVersion()
+
+	return o, err
 }
 
 // Create the external resource.
@@ -109,6 +117,8 @@ func stale(c *call, action xpv2.ManagementAction) error {
 		why = "it is paused"
 	case c.terms.changed(c.mg):
 		why = messageOtherTerms
+	case c.terms.renamed:
+		why = "its external name has changed since it was read"
 	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.mg):
 		why = "it is being deleted"
 	default:

@@ -291,6 +291,7 @@ func TestAnswerToProvidersWrite(t *testing.T) {
 		"Paused":     annotated(meta.AnnotationKeyReconciliationPaused, "true"),
 		"Policies":   policies(xpv2.ManagementActionObserve),
 		"NoPolicies": policies(),
+		"Renamed":    named("another"),
 	}
 
 	for name, o := range objects {

@@ -273,10 +273,10 @@ func TestNewCache_RefusesInvalidOptions(t *testing.T) {
 // When RemoveInformer returns the informer isn't used any more.
 func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, api, k := withOne(t)
+		r, k := withOne(t)
 		for i := range 100 {
 			r.reads(k)
-			if n := len(api.Requests(watchtest.Of(k).Initial())); n != i+1 {
+			if n := len(r.api.Requests(watchtest.Of(k).Initial())); n != i+1 {
 				t.Fatalf("Get %d was answered by informer %d", i+1, n)
 			}
 			r.remove(k)

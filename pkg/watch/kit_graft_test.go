@@ -152,13 +152,22 @@ func running(t *testing.T, api *watchtest.API, co ...watch.CacheOption) *rig {
 	return r
 }
 
-// withOne is a rig with a running controller, and a kind with one object.
-func withOne(t *testing.T) (*rig, *watchtest.API, watchtest.Kind) {
+// elected is a rig with a kind with one object, and an elected manager.
+func elected(t *testing.T) (*rig, watchtest.Kind) {
 	t.Helper()
 	k := watchtest.NewKind("Widget")
-	api := watchtest.NewAPI(k)
-	api.Put(k.Object("one"), k)
-	return running(t, api), api, k
+	r := graft(t, watchtest.NewAPI(k))
+	r.api.Put(k.Object("one"), k)
+	r.mgr.Elect()
+	return r, k
+}
+
+// withOne is that with a running controller, c.
+func withOne(t *testing.T) (*rig, watchtest.Kind) {
+	t.Helper()
+	r, k := elected(t)
+	r.start("c", idle())
+	return r, k
 }
 
 // requestsIn counts requests while time passes.

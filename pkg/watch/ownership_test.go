@@ -301,7 +301,7 @@ func TestIndexes_OfKindsThatWent(t *testing.T) {
 // may have been used.
 func TestIndexes_OnOneFieldConflict(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _, k := withOne(t)
+		r, k := withOne(t)
 		index := func(field string) error {
 			return r.infs.IndexField(t.Context(), k.New(), field, func(client.Object) []string { return []string{field} })
 		}

@@ -15,9 +15,8 @@ import (
 // watching is a rig with a controller that watches a kind with one object.
 func watching(t *testing.T, k watchtest.Kind, crds bool) (*rig, *recorder) {
 	t.Helper()
-	api := watchtest.NewAPI(k)
-	api.Put(k.Object("one"), k)
-	r := graft(t, api)
+	r := graft(t, watchtest.NewAPI(k))
+	r.api.Put(k.Object("one"), k)
 	r.mgr.Elect()
 	if crds {
 		r.watchCRDs()

@@ -214,11 +214,7 @@ func TestNothingRunsAfterStop(t *testing.T) {
 // name now, and doesn't wait for it, which waits for the old one.
 func TestOldReconcilesStopNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		api.Put(k.Object("one"), k)
-		r := graft(t, api)
-		r.mgr.Elect()
+		r, k := elected(t)
 		type answer struct {
 			took          time.Duration
 			stop, watches error
@@ -265,11 +261,7 @@ func TestOldReconcilesStopNothing(t *testing.T) {
 // A controller may be stopped by its own reconcile, or by its own handler.
 func TestStopFromWithin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		api.Put(k.Object("one"), k)
-		r := graft(t, api)
-		r.mgr.Elect()
+		r, k := elected(t)
 		stopped := make(chan error, 1)
 		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			took, err := timed(func() error { return r.Stop(ctx, "c") })
@@ -300,7 +292,7 @@ func TestStopFromWithin(t *testing.T) {
 // A reconcile of one controller stops another one, and waits for it.
 func TestStop_FromAnotherController(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _, k := withOne(t)
+		r, k := withOne(t)
 		stopped := make(chan error, 1)
 		r.start("other", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			stopped <- r.Stop(ctx, "c")
@@ -319,7 +311,7 @@ func TestStop_FromAnotherController(t *testing.T) {
 // A handler that heeds its context lets StopWatches return.
 func TestStopWatches_EndsContextsOfHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _, k := withOne(t)
+		r, k := withOne(t)
 		h := creating(func(ctx context.Context, _ client.Object) { <-ctx.Done() })
 		r.watch("c", watchOf(k, h))
 		pass(time.Second)
@@ -333,7 +325,7 @@ func TestStopWatches_EndsContextsOfHandlers(t *testing.T) {
 // context, one handler runs at a time.
 func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _, k := withOne(t)
+		r, k := withOne(t)
 		var now, most, calls atomic.Int64
 		release := make(chan struct{})
 		h := creating(func(context.Context, client.Object) {
@@ -364,11 +356,7 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 // the last one waits for it.
 func TestStart_BehindAHangingController(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		api.Put(k.Object("one"), k)
-		r := graft(t, api)
-		r.mgr.Elect()
+		r, k := elected(t)
 		release, hangs := make(chan struct{}), make(chan struct{})
 		r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 			close(hangs)
