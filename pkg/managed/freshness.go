@@ -16,31 +16,8 @@ import (
 // or have other policies, or another name. Upstream takes the conflict for a reason to
 // reconcile again.
 func newFreshness(parts) layer {
-	e := &freshness{}
-
 	return layer{
-		external: func(next external) external {
-			e.external = next
-			return e
-		},
-		finalizer: func(next resource.Finalizer) resource.Finalizer {
-			return resource.FinalizerFns{
-				AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
-					if why := e.moved.Find(seam.From(ctx)); why != nil {
-						return seam.Conflict(o, *why)
-					}
-
-					return next.AddFinalizer(ctx, o)
-				},
-				RemoveFinalizerFn: func(ctx context.Context, o resource.Object) error {
-					if why := e.moved.Find(seam.From(ctx)); why != nil {
-						return seam.Conflict(o, *why)
-					}
-
-					return next.RemoveFinalizer(ctx, o)
-				},
-			}
-		},
+		external: func(next external) external { return &freshness{external: next} },
 		initializer: func(next Initializer) Initializer {
 			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 				// Upstream has decided by now what it may do.
@@ -59,10 +36,6 @@ func newFreshness(parts) layer {
 
 type freshness struct {
 	external
-
-	// moved says why what was observed is nothing to decide from: a write of Observe's
-	// has shown another managed resource than the one that was read.
-	moved seam.Slot[string]
 }
 
 const (
@@ -85,11 +58,15 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
 
 	o, err := e.external.Observe(ctx, c)
 
-	switch {
-	case c.terms.changed(c.mg):
-		*e.moved.In(c.Session) = messageOtherTerms
-	case name != "" && name != meta.GetExternalName(c.mg) && version != c.mg.GetResourceVersion():
-		*e.moved.In(c.Session) = messageRenamed
+	// Nothing is to be decided from it if a write of Observe's has shown another managed
+	// resource than the one that was read, not even that it no longer needs its finalizer.
+	if now := meta.GetExternalName(c.mg); err == nil && version != c.mg.GetResourceVersion() {
+		switch {
+		case c.terms.changed(c.mg):
+			err = seam.Conflict(c.mg, messageOtherTerms)
+		case name != "" && now != "" && name != now:
+			err = seam.Conflict(c.mg, messageRenamed)
+		}
 	}
 
 	return o, err
@@ -97,7 +74,7 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
 
 // Create the external resource.
 func (e *freshness) Create(ctx context.Context, c *call) (creation, error) {
-	if err := e.stale(c, xpv2.ManagementActionCreate); err != nil {
+	if err := stale(c, xpv2.ManagementActionCreate); err != nil {
 		return creation{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
 
@@ -108,7 +85,7 @@ func (e *freshness) Create(ctx context.Context, c *call) (creation, error) {
 
 // Update the external resource.
 func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	if err := e.stale(c, xpv2.ManagementActionUpdate); err != nil {
+	if err := stale(c, xpv2.ManagementActionUpdate); err != nil {
 		return ExternalUpdate{}, err
 	}
 
@@ -119,7 +96,7 @@ func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error)
 
 // Delete the external resource.
 func (e *freshness) Delete(ctx context.Context, c *call) (deletion, error) {
-	if err := e.stale(c, xpv2.ManagementActionDelete); err != nil {
+	if err := stale(c, xpv2.ManagementActionDelete); err != nil {
 		return deletion{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
 
@@ -138,10 +115,8 @@ func (e *freshness) notice(c *call, before string) {
 // stale returns a conflict if the managed resource is known not to be the one on the
 // API server. The answer to a write, of a provider's own finalizer for instance, may have
 // shown that the action is not to be done.
-func (e *freshness) stale(c *call, action xpv2.ManagementAction) error {
+func stale(c *call, action xpv2.ManagementAction) error {
 	var why string
-
-	moved := e.moved.Find(c.Session)
 
 	switch {
 	case c.Gone():
@@ -152,8 +127,6 @@ func (e *freshness) stale(c *call, action xpv2.ManagementAction) error {
 		why = "it is paused"
 	case c.terms.changed(c.mg):
 		why = messageOtherTerms
-	case moved != nil:
-		why = *moved
 	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.mg):
 		why = "it is being deleted"
 	default:

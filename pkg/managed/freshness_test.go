@@ -362,7 +362,7 @@ func TestAnswerShowsDeletionPolicy(t *testing.T) {
 	}
 }
 
-// The finalizer stays as it is, too: the next reconcile decides anew.
+// The finalizer stays as it is, too, until the next reconcile.
 func TestAnswerKeepsFinalizer(t *testing.T) {
 	cases := map[string]struct {
 		reason string
