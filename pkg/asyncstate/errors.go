@@ -95,15 +95,9 @@ func OutcomeUnknown(err error) bool {
 		}
 	}
 
-	return lost(err)
-}
-
-// lost reports whether err says that a connection broke when it had been made, or that
-// time ran out after that.
-func lost(err error) bool {
 	for e := err; e != nil; e = errors.Unwrap(e) {
-		// One of several is enough.
-		if several, ok := e.(interface{ Unwrap() []error }); ok && slices.ContainsFunc(several.Unwrap(), lost) { //nolint:errorlint // Each is unwrapped.
+		// One of several is enough: what is looked for below is the first of its kind.
+		if several, ok := e.(interface{ Unwrap() []error }); ok && slices.ContainsFunc(several.Unwrap(), OutcomeUnknown) { //nolint:errorlint // Each is unwrapped.
 			return true
 		}
 	}

@@ -62,6 +62,7 @@ func TestOutcomeUnknown(t *testing.T) {
 		"Statusless":  {reason: "It is an error like any other.", err: statusless{errQuota}},
 		"WrappedGRPC": {reason: "A status is found however it is wrapped.", err: pkgerrors.Wrap(fmt.Errorf("cloud: %w", status.Error(codes.Unavailable, "gone")), "cannot create"), want: true},
 		"JoinedGRPC":  {reason: "And whatever it is joined with.", err: errors.Join(errQuota, status.Error(codes.DeadlineExceeded, "late")), want: true},
+		"SecondGRPC":  {reason: "However many there are.", err: errors.Join(status.Error(codes.NotFound, "no such parent"), status.Error(codes.Unavailable, "gone")), want: true},
 		"GRPCAndSaid": {reason: "The client knows more than the status says.", err: fmt.Errorf("%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown), want: true},
 		"GRPCAsText":  {reason: "A client that knows that nothing was sent doesn't pass the status on.", err: errors.New(status.Error(codes.Unavailable, "no connection").Error())},
 	}
