@@ -56,15 +56,15 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			reason:  "An attempt that is repeated to find out what it made is not cancelled: it would never be found out.",
 			kind:    token,
 			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime: crash,
-			want: want{deletes: 1, within: 30 * time.Minute, made: 1},
+			prime:   crash,
+			want:    want{deletes: 1, within: 30 * time.Minute, made: 1},
 		},
 		"ResumptionIsNotCancelled": {
 			reason:  "Nor is what is resumed.",
 			kind:    resumer,
 			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime: crash,
-			want: want{deletes: 1, within: 30 * time.Minute, made: 1},
+			prime:   crash,
+			want:    want{deletes: 1, within: 30 * time.Minute, made: 1},
 		},
 	}
 

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
@@ -92,6 +95,13 @@ func OutcomeUnknown(err error) bool {
 		}
 	}
 
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		// One of several is enough: what is looked for below is the first of its kind.
+		if several, ok := e.(interface{ Unwrap() []error }); ok && slices.ContainsFunc(several.Unwrap(), OutcomeUnknown) { //nolint:errorlint // Each is unwrapped.
+			return true
+		}
+	}
+
 	var broken *net.OpError
 	if errors.As(err, &broken) {
 		// Nothing is sent before a connection is made.
@@ -100,7 +110,21 @@ func OutcomeUnknown(err error) bool {
 
 	var timeout net.Error
 
-	return errors.As(err, &timeout) && timeout.Timeout()
+	return errors.As(err, &timeout) && timeout.Timeout() || brokenHTTP(err)
+}
+
+// brokenHTTP reports whether err says that an HTTP connection broke. Package net/http
+// does not export the types of these errors.
+func brokenHTTP(err error) bool {
+	var u *url.Error
+	if !errors.As(err, &u) || u.Err == nil {
+		return false
+	}
+
+	return slices.ContainsFunc([]string{
+		"transport connection broken", "server closed idle connection",
+		"http2: client connection lost", "http2: client connection force closed", "http2: server sent GOAWAY", "stream error: stream ID",
+	}, func(text string) bool { return strings.Contains(u.Err.Error(), text) })
 }
 
 // resultUnknown is an ErrResultUnknown with a complete message of its own.

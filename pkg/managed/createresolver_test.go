@@ -86,9 +86,8 @@ func TestCreateResolver(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		object *v1alpha1.Bucket
+		object *v1alpha1.Bucket // One whose create began long ago, if it is nil.
 		finder *seeker
-		absent bool
 		async  bool
 		opts   []ReconcilerOption
 		how    []CreateResolverOption
@@ -134,7 +133,6 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"NameThatCannotBeStored": {
 			reason: "A name that would not come back as it was is none.",
-			object: bucket(interruptedBucket(long)),
 			finder: &seeker{finding: asyncstate.Found("id\x00")},
 			want: want{
 				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
@@ -147,21 +145,18 @@ func TestCreateResolver(t *testing.T) {
 				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 			}),
 			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
 			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: begun, Succeeded: "now", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
 		},
 		"AbsentJustThen": {
 			reason: "Absence is believed two minutes after the create began.",
 			object: bucket(interruptedBucket(2 * time.Minute)),
 			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
 			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:02:05Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
 		},
 		"AbsentTooSoon": {
 			reason: "Before the deadline the process that started the create may still run.",
 			object: bucket(interruptedBucket(2*time.Minute - time.Second)),
 			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
 			want: want{
 				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second},
 				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:06Z", "2026-01-02T03:04:06Z"),
@@ -171,7 +166,6 @@ func TestCreateResolver(t *testing.T) {
 			reason: "However that was said.",
 			object: bucket(interruptedBucket(2 * time.Minute)),
 			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
 			opts:   []ReconcilerOption{Upstream(upstream.WithTimeout(3 * time.Minute))},
 			want: want{
 				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second},
@@ -182,15 +176,12 @@ func TestCreateResolver(t *testing.T) {
 			reason: "Also if it is less.",
 			object: bucket(interruptedBucket(time.Second)),
 			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
 			how:    []CreateResolverOption{WithResolveAfter(time.Second)},
 			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:04:04Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
 		},
 		"Unknown": {
 			reason: "If the outcome is unknown, upstream's refusal stands, and the condition says what to do.",
-			object: bucket(interruptedBucket(long)),
 			finder: &seeker{},
-			absent: true,
 			want: want{
 				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second}, Events: []event.Reason{reasonCannotResolveCreate},
 				Resolved: "False CreateResultUnknown", Message: unknown,
@@ -198,9 +189,7 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"FindFails": {
 			reason: "An error is no answer. It is said, and asked again with backoff.",
-			object: bucket(interruptedBucket(long)),
 			finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
-			absent: true,
 			want: want{
 				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
 				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun),
@@ -208,7 +197,6 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"FinderWrites": {
 			reason: "What the finder does to the managed resource is not kept.",
-			object: bucket(interruptedBucket(long)),
 			finder: &seeker{then: func(_ context.Context, mg resource.Managed) {
 				meta.SetExternalName(mg, "not-this")
 				meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalCreatePending)
@@ -236,7 +224,6 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"InitializeFails": {
 			reason: "Nor is it where the reconcile doesn't come that far.",
-			object: bucket(interruptedBucket(long)),
 			opts:   []ReconcilerOption{WithInitializers(upstream.InitializerFn(func(context.Context, resource.Managed) error { return errors.New("boom") }))},
 			want:   want{Synced: "boom", Result: again},
 		},
@@ -244,7 +231,6 @@ func TestCreateResolver(t *testing.T) {
 			reason: "If it was not, nothing is created that the policies don't allow.",
 			object: bucket(interruptedBucket(long), policies(xpv2.ManagementActionObserve)),
 			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
 			want:   want{Finds: 1, Observes: 1, Failed: begun, Synced: "does not exist", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
 		},
 		"DeletingFound": {
@@ -260,14 +246,12 @@ func TestCreateResolver(t *testing.T) {
 			reason: "What was never created holds nothing up.",
 			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
 			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
 			want:   want{Finds: 1, Observes: 1, Gone: true, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
 		},
 		"DeletingAbsentTooSoon": {
 			reason: "A deletion waits for the deadline, too. Otherwise a create in progress would leak its external resource.",
 			object: bucket(interruptedBucket(time.Minute), deleting, finalizers(FinalizerName)),
 			finder: &seeker{finding: asyncstate.Absent()},
-			absent: true,
 			want: want{
 				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second},
 				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:03:05Z", "2026-01-02T03:05:05Z"),
@@ -278,7 +262,6 @@ func TestCreateResolver(t *testing.T) {
 			reason: "While the outcome is unknown, the deletion waits and reports why.",
 			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
 			finder: &seeker{},
-			absent: true,
 			want: want{
 				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second}, Events: []event.Reason{reasonCannotResolveCreate},
 				Resolved: "False CreateResultUnknown", Message: unknown, Deleting: "CreateResultUnknown: " + unknown,
@@ -288,7 +271,6 @@ func TestCreateResolver(t *testing.T) {
 			reason: "An asynchronous create that has no record is resolved, too.",
 			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
 			finder: &seeker{},
-			absent: true,
 			async:  true,
 			want: want{
 				Finds: 1, Synced: "connect failed: a create was announced", Result: again, Events: []event.Reason{reasonCannotResolveCreate},
@@ -309,13 +291,17 @@ func TestCreateResolver(t *testing.T) {
 				f = &seeker{finding: asyncstate.Found("not-asked")}
 			}
 
+			if tc.object == nil {
+				tc.object = bucket(interruptedBucket(long))
+			}
+
 			rec := &recorder{}
 			a := testkit.NewAPI(tc.object)
 
 			got := want{}
 			observe := exists
 
-			if tc.absent {
+			if !f.finding.Found() {
 				observe = absent
 			}
 

@@ -38,7 +38,10 @@ type freshness struct {
 	external
 }
 
-const messageOtherTerms = "its policies have changed since it was read"
+const (
+	messageOtherTerms = "its policies have changed since it was read"
+	messageRenamed    = "its external name has changed since it was read"
+)
 
 // Connect to the provider.
 func (e *freshness) Connect(ctx context.Context, c *call) error {
@@ -55,9 +58,16 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
 
 	o, err := e.external.Observe(ctx, c)
 
-	// Whatever was observed may be another external resource than the one that this
-	// names now.
-	c.terms.renamed = name != "" && name != meta.GetExternalName(c.mg) && version != c.mg.GetResourceVersion()
+	// Nothing is to be decided from it if a write of Observe's has shown another managed
+	// resource than the one that was read, not even that it no longer needs its finalizer.
+	if now := meta.GetExternalName(c.mg); err == nil && version != c.mg.GetResourceVersion() {
+		switch {
+		case c.terms.changed(c.mg):
+			err = seam.Conflict(c.mg, messageOtherTerms)
+		case name != "" && now != "" && name != now:
+			err = seam.Conflict(c.mg, messageRenamed)
+		}
+	}
 
 	return o, err
 }
@@ -117,8 +127,6 @@ func stale(c *call, action xpv2.ManagementAction) error {
 		why = "it is paused"
 	case c.terms.changed(c.mg):
 		why = messageOtherTerms
-	case c.terms.renamed:
-		why = "its external name has changed since it was read"
 	case action == xpv2.ManagementActionCreate && meta.WasDeleted(c.mg):
 		why = "it is being deleted"
 	default:

@@ -347,6 +347,38 @@ func TestAnswerShowsDeletionPolicy(t *testing.T) {
 	}
 }
 
+// The finalizer stays as it is, too, until the next reconcile.
+func TestAnswerKeepsFinalizer(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		object *v1alpha1.Bucket
+		change func(b *v1alpha1.Bucket)
+		want   []string
+	}{
+		"Add":    {reason: "None is added to what its policies pause.", object: bucket(named("id-1")), change: policies()},
+		"Remove": {reason: "Another external resource was not found.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: named("another"), want: []string{FinalizerName}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(tc.object)
+
+			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					rewrite(t, a, tc.change)
+					return ExternalObservation{ResourceExists: !meta.WasDeleted(mg), ResourceUpToDate: true}, patchLabel(ctx, a, mg)
+				},
+			}))
+
+			run(t, r, "b")
+
+			if diff := cmp.Diff(tc.want, get(t, a).GetFinalizers()); diff != "" {
+				t.Errorf("\n%s\nfinalizers: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 // An initializer's write shows other policies than those that upstream works with.
 func TestAnswerToInitializersWrite(t *testing.T) {
 	a, updated := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0

@@ -120,9 +120,6 @@ type terms struct {
 	uid      types.UID
 	policies xpv2.ManagementPolicies
 	deletion xpv2.DeletionPolicy
-
-	// renamed is whether a write of Observe's showed another external name.
-	renamed bool
 }
 
 func termsOf(mg resource.Managed) terms {

@@ -81,6 +81,10 @@ func TestForceOrphan(t *testing.T) {
 		mod    []func(*unstructured.Unstructured)
 		opts   []reconciler.Option
 
+		// unasked is whether no operator asked, and unable whether the option is
+		// missing.
+		unasked, unable bool
+
 		// meanwhile is called before the nth request of a verb, or all if that is 0,
 		// which then fails with err.
 		verb      string
@@ -95,65 +99,52 @@ func TestForceOrphan(t *testing.T) {
 
 		want want
 	}{
-		"Asked": {
-			reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, want: want{Gone: true, Trails: 1, Deletes: 1},
-		},
+		"Asked": {reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.", want: want{Gone: true, Trails: 1, Deletes: 1}},
 		"NoConditions": {
 			reason: "An object without conditions can be orphaned too.",
-			mod:    []func(*unstructured.Unstructured){wish, with(at("status"), "odd")}, opts: []reconciler.Option{option}, want: want{Gone: true, Trails: 1, Deletes: 1},
+			mod:    []func(*unstructured.Unstructured){with(at("status"), "odd")}, want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"Paused": {
 			reason: "So can one that is paused.",
-			mod:    []func(*unstructured.Unstructured){wish, annotated(meta.AnnotationKeyReconciliationPaused, "true")}, opts: []reconciler.Option{option},
-			want: want{Gone: true, Trails: 1, Deletes: 1},
+			mod:    []func(*unstructured.Unstructured){annotated(meta.AnnotationKeyReconciliationPaused, "true")}, want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"NoOption": {
 			reason: "Not without the option.",
-			mod:    []func(*unstructured.Unstructured){wish}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
+			unable: true, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
 		},
 		"OptionRemoved": {
 			reason: "Nor without it any more, which the condition then does not say.",
-			mod:    []func(*unstructured.Unstructured){wish, being(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "")...)},
-			want:   want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
+			mod:    []func(*unstructured.Unstructured){being(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "")...)},
+			unable: true, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
 		},
-		"AnnouncementFails": {
-			reason: "Nothing is removed before that is announced.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "status", nth: 2, err: boom,
-			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
-		},
+		"AnnouncementFails": {reason: "Nothing is removed before that is announced.", verb: "status", nth: 2, err: boom, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1}},
 		"NotDeleting": {
 			reason: "Not unless it is being deleted.",
-			mod:    []func(*unstructured.Unstructured){wish, func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(nil) }}, opts: []reconciler.Option{option},
-			want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{Status: "Unknown"}},
+			mod:    []func(*unstructured.Unstructured){func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(nil) }}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{Status: "Unknown"}},
 		},
 		"WrongUID": {
 			reason: "Not if another object was meant.",
-			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, "uid-of-y")}, opts: []reconciler.Option{option},
-			want: want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
+			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, "uid-of-y")}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
 		},
 		"NoUID": {
 			reason: "Not if there is no UID to compare.",
-			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, ""), func(u *unstructured.Unstructured) { u.SetUID("") }}, opts: []reconciler.Option{option},
-			want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", strings.Replace(hint, "uid-of-x", "", 1)}},
+			mod:    []func(*unstructured.Unstructured){annotated(reconciler.AnnotationKeyForceOrphan, ""), func(u *unstructured.Unstructured) { u.SetUID("") }}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", strings.Replace(hint, "uid-of-x", "", 1)}},
 		},
 		"NotListed": {
 			reason: "Not if none of the finalizers was listed.",
-			mod:    []func(*unstructured.Unstructured){wish, held(theirs)}, opts: []reconciler.Option{option},
-			want: want{Finalizers: []string{theirs}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
+			mod:    []func(*unstructured.Unstructured){held(theirs)}, want: want{Finalizers: []string{theirs}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
 		},
 		"DeadlineAlone": {
-			reason: "Not because a deadline has passed.",
-			opts:   []reconciler.Option{option, deadline},
-			want:   want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeadlineExceeded", "The deadline for the deletion was T. " + hint}},
+			reason:  "Not because a deadline has passed.",
+			unasked: true, opts: []reconciler.Option{deadline}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeadlineExceeded", "The deadline for the deletion was T. " + hint}},
 		},
 		"OrphanedByAnother": {
-			reason: "An object that waits for the garbage collector alone is hidden from the inner reconciler only if an operator asked.",
-			mod:    []func(*unstructured.Unstructured){held(gcOrphan)}, opts: []reconciler.Option{option}, slow: true, want: want{Gone: true, Passes: 3},
+			reason:  "An object that waits for the garbage collector alone is hidden from the inner reconciler only if an operator asked.",
+			unasked: true, mod: []func(*unstructured.Unstructured){held(gcOrphan)}, slow: true, want: want{Gone: true, Passes: 3},
 		},
 		"Foreign": {
 			reason: "Finalizers that were not listed stay, and the condition continues to say what happened.",
-			mod:    []func(*unstructured.Unstructured){wish, held(theirs, mine)}, opts: []reconciler.Option{option, deadline},
+			mod:    []func(*unstructured.Unstructured){held(theirs, mine)}, opts: []reconciler.Option{deadline},
 			want: want{Finalizers: []string{theirs}, Trails: 1, Passes: 5, Deletes: 1, Deleting: said{"True", "ForceOrphaned", "An operator asked to orphan it, and finalizers were removed. Deletion was requested."}},
 		},
 		"ForeignAndOwn": {
@@ -163,8 +154,7 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"FinalizersChange": {
 			reason: "If the finalizers change meanwhile nothing is removed that was not seen. It is tried again.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option},
-			verb: "update", nth: 1, meanwhile: func(t *testing.T, c *cluster) {
+			verb:   "update", nth: 1, meanwhile: func(t *testing.T, c *cluster) {
 				// No API server would allow to add one now, but may to remove one,
 				// which is the same to us.
 				c.change(t, xr(), held(mine, gcOrphan, "example.org/other"))
@@ -173,22 +163,19 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"WishWithdrawn": {
 			reason: "A wish that was withdrawn meanwhile is not fulfilled.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", meanwhile: withdraw,
-			want: want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
+			verb:   "update", meanwhile: withdraw, want: want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
 		},
 		"WishWithdrawnBeforeDelete": {
 			reason: "Neither is one that was withdrawn before the object is deleted again.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "delete", meanwhile: withdraw,
-			want: want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
+			verb:   "delete", meanwhile: withdraw, want: want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
 		},
 		"WishWithdrawnEarly": {
 			reason: "Neither is one that was withdrawn before it was announced, which is the second write of status.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "status", nth: 2, meanwhile: withdraw,
-			want: want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
+			verb:   "status", nth: 2, meanwhile: withdraw, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
 		},
 		"Forbidden": {
 			reason: "Without permission to remove finalizers the deletion continues, and the condition says why.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", err: forbidden,
+			verb:   "update", err: forbidden,
 			want: want{
 				Finalizers: []string{mine}, Passes: 5, Deletes: 5,
 				Deleting: said{"True", "ForceOrphaned", "An operator asked to orphan it, but the API server refused to remove these finalizers: example.org/mine. See the event CannotForceOrphan."},
@@ -196,75 +183,62 @@ func TestForceOrphan(t *testing.T) {
 		},
 		"DeleteForbidden": {
 			reason: "Without permission to delete the object nothing is removed, and the condition says why.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "delete", err: forbidden,
-			want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
+			verb:   "delete", err: forbidden, want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
 		},
 		"Protected": {
 			reason: "The same if a webhook refuses: Crossplane's answers with the code of a conflict.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "delete",
-			err:  &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"}},
-			want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
+			verb:   "delete", err: &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"}}, want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
 		},
 		"ServerDown": {
 			reason: "What fails is tried again, and nothing is said to have happened. The object may own more objects by then.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", err: boom,
-			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
+			verb:   "update", err: boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
 		},
 		"ServerDownForDelete": {
 			reason: "Nothing is removed if the answer to the deletion is unknown.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "delete", err: boom,
-			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
+			verb:   "delete", err: boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
 		},
 		"AnswerLost": {
 			reason: "The trail is left even if the answer was lost, and the object no longer exists.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", nth: 1, lost: true, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+			verb:   "update", nth: 1, lost: true, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
 		"AnswerLostForeign": {
 			reason: "The same if another controller holds the object.",
-			mod:    []func(*unstructured.Unstructured){wish, held(mine, theirs)}, opts: []reconciler.Option{option}, verb: "update", nth: 1, lost: true,
-			want: want{Finalizers: []string{theirs}, Trails: 1, Failures: 1, Passes: 4, Deletes: 1, Deleting: afterwards},
+			mod:    []func(*unstructured.Unstructured){held(mine, theirs)}, verb: "update", nth: 1, lost: true, want: want{Finalizers: []string{theirs}, Trails: 1, Failures: 1, Passes: 4, Deletes: 1, Deleting: afterwards},
 		},
 		"AnswerLostStaleCache": {
 			reason: "The same if the cache is stale.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", nth: 1, meanwhile: freeze, lost: true,
-			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+			verb:   "update", nth: 1, meanwhile: freeze, lost: true, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
 		"AnswerLostForeignStaleCache": {
 			reason: "The same if both are true.",
-			mod:    []func(*unstructured.Unstructured){wish, held(mine, theirs)}, opts: []reconciler.Option{option}, verb: "update", nth: 1, meanwhile: freeze, lost: true,
-			want: want{Finalizers: []string{theirs}, Trails: 1, Failures: 3, Passes: 2, Deletes: 1, Deleting: afterwards},
+			mod:    []func(*unstructured.Unstructured){held(mine, theirs)}, verb: "update", nth: 1, meanwhile: freeze, lost: true, want: want{Finalizers: []string{theirs}, Trails: 1, Failures: 3, Passes: 2, Deletes: 1, Deleting: afterwards},
 		},
 		"GoneMeanwhile": {
 			reason: "An object that another controller released was not orphaned.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, verb: "update", meanwhile: func(t *testing.T, c *cluster) {
+			verb:   "update", meanwhile: func(t *testing.T, c *cluster) {
 				c.release(t, xr(), mine)
 			},
 			want: want{Gone: true, Failures: 1, Deletes: 1},
 		},
 		"Foreground": {
 			reason: "The garbage collector's mind is changed if the object was deleted in the foreground.",
-			mod:    []func(*unstructured.Unstructured){wish, held(gcForeground, mine)}, opts: []reconciler.Option{option}, want: want{Gone: true, Trails: 1, Deletes: 1},
+			mod:    []func(*unstructured.Unstructured){held(gcForeground, mine)}, want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"Orphaning": {
 			reason: "An object whose dependents are orphaned already is not deleted again.",
-			mod:    []func(*unstructured.Unstructured){wish, held(mine, gcOrphan)}, opts: []reconciler.Option{option}, want: want{Gone: true, Trails: 1},
+			mod:    []func(*unstructured.Unstructured){held(mine, gcOrphan)}, want: want{Gone: true, Trails: 1},
 		},
-		"CollectorIsSlow": {
-			reason: "The inner reconciler does not see an object that waits for the garbage collector alone.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option}, slow: true, want: want{Gone: true, Trails: 1, Deletes: 1},
-		},
+		"CollectorIsSlow": {reason: "The inner reconciler does not see an object that waits for the garbage collector alone.", slow: true, want: want{Gone: true, Trails: 1, Deletes: 1}},
 		"CollectorIsFaster": {
 			reason: "A garbage collector that is done before the finalizer is removed is not asked again.",
-			mod:    []func(*unstructured.Unstructured){wish}, opts: []reconciler.Option{option},
-			verb: "update", meanwhile: func(t *testing.T, c *cluster) {
+			verb:   "update", meanwhile: func(t *testing.T, c *cluster) {
 				c.collect(t, append(owned, xr())...)
 			},
 			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
 		"StaleCache": {
 			reason: "A stale cache does not orphan an object twice, or report it twice.",
-			mod:    []func(*unstructured.Unstructured){wish, held(mine, theirs)}, opts: []reconciler.Option{option}, stale: true,
-			want: want{Finalizers: []string{theirs}, Trails: 1, Passes: 5, Deletes: 1, Deleting: afterwards},
+			mod:    []func(*unstructured.Unstructured){held(mine, theirs)}, stale: true, want: want{Finalizers: []string{theirs}, Trails: 1, Passes: 5, Deletes: 1, Deleting: afterwards},
 		},
 	}
 
@@ -274,8 +248,16 @@ func TestForceOrphan(t *testing.T) {
 			held(mine)(o)
 			annotated(meta.AnnotationKeyExternalName, "arn:of-x")(o)
 
+			if !tc.unasked {
+				wish(o)
+			}
+
 			for _, m := range tc.mod {
 				m(o)
+			}
+
+			if !tc.unable {
+				tc.opts = append(tc.opts, option)
 			}
 
 			var log []string

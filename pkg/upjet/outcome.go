@@ -25,8 +25,11 @@ func classified(err error) error {
 	return err
 }
 
+// notDialed matches the text of one error: what follows it may be about a request.
 func notDialed() *regexp.Regexp {
-	return regexp.MustCompile(`dial (tcp|udp)[^\n]*?: (i/o timeout|operation was canceled|connect: [a-z ]+)`)
+	return regexp.MustCompile(`dial (tcp|udp)\d?( \S+)?:` +
+		`( lookup \S+( on \S+)?:( (dial|read|write) udp\d?( \S+)?:)?)?` +
+		` (i/o timeout|operation was canceled|connect: [a-z ]+)`)
 }
 
 // lost matches texts of time-outs, of lost connections, and of creates that Terraform
@@ -35,7 +38,7 @@ func lost() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)` +
 		`context deadline exceeded|context canceled|operation was canceled|` +
 		`timed out|timeout while waiting|i/o timeout|timeout awaiting|client\.timeout|request ?timeout|gateway time-?out|bad gateway|` +
-		`\bEOF\b|connection reset|broken pipe|closed network connection|forcibly closed|server closed|connection lost|GOAWAY|stream error|` +
+		`\bEOF\b|connection reset|broken pipe|closed network connection|forcibly closed|server closed|connection lost|connection broken|connection force closed|GOAWAY|stream error|` +
 		`code = (canceled|deadlineexceeded|unavailable|internal)|` +
 		`failed to read the ID of the new resource|new state is empty after creation`)
 }

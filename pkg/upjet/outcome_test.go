@@ -39,6 +39,20 @@ func TestClassified(t *testing.T) {
 			text:   `failed to create the resource: [{0 read: connection reset by peer; dial tcp 192.0.2.1:443: i/o timeout  []}]`,
 			want:   true,
 		},
+		"NotResolved": {
+			reason: "nothing was sent to a host whose name was not resolved",
+			text:   `failed to create the resource: [{0 Post "https://api.example.org/": dial tcp: lookup api.example.org on 192.0.2.53:53: read udp 192.0.2.2:5->192.0.2.53:53: i/o timeout  []}]`,
+		},
+		"LostAfterNotResolved": {
+			reason: "a request after the connection that was not made may have been carried out",
+			text:   `failed to create the resource: [{0 dial tcp: lookup api.example.org: no such host; read tcp 192.0.2.2:5->192.0.2.1:443: i/o timeout  []}]`,
+			want:   true,
+		},
+		"Broken": {
+			reason: "the answer could not be read",
+			text:   `failed to create the resource: [{0 Post "https://api.example.org/": net/http: HTTP/1.x transport connection broken: malformed HTTP response  []}]`,
+			want:   true,
+		},
 		"Deadline": {
 			reason: "Terraform's own time-out says nothing of the request",
 			text:   `failed to create the resource: [{0 creating VPC: context deadline exceeded  []}]`,

@@ -10,15 +10,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// noStatus is the field index of a type that has no status at its top level.
-const noStatus = -1
-
 // A Kind recognises objects of the reconciled kind, and reads and writes their
 // status whatever their Go type is.
 type Kind struct {
 	gvk    schema.GroupVersionKind
 	goType reflect.Type
-	status int
+
+	// status is the index of the field of the Go type that is its status. It is nil if
+	// there is none.
+	status []int
 
 	// conditioned is whether the Go type has conditions, and conditionsErr why
 	// those that it has can't be used.
@@ -30,7 +30,7 @@ type Kind struct {
 // objects of that type are recognised; unstructured objects of the kind always
 // are.
 func NewKind(gvk schema.GroupVersionKind, s *runtime.Scheme) Kind {
-	k := Kind{gvk: gvk, status: noStatus}
+	k := Kind{gvk: gvk}
 
 	o, err := s.New(gvk)
 	if err != nil {
@@ -38,17 +38,31 @@ func NewKind(gvk schema.GroupVersionKind, s *runtime.Scheme) Kind {
 	}
 
 	k.goType = reflect.TypeOf(o)
-
-	st := k.goType.Elem()
-	for i := range st.NumField() {
-		if name, _, _ := strings.Cut(st.Field(i).Tag.Get("json"), ","); name == "status" {
-			k.status = i
-		}
-	}
-
+	k.status = statusIn(k.goType.Elem())
 	k.conditioned, k.conditionsErr = supportsConditions(k.goType)
 
 	return k
+}
+
+// statusIn returns the index of the field that is the status of a struct, also if that is
+// a field of an inlined struct.
+func statusIn(of reflect.Type) []int {
+	for i := range of.NumField() {
+		f := of.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+
+		if name == "status" {
+			return f.Index
+		}
+
+		if name == "" && f.Anonymous && f.Type.Kind() == reflect.Struct {
+			if in := statusIn(f.Type); in != nil {
+				return append(f.Index, in...)
+			}
+		}
+	}
+
+	return nil
 }
 
 // Has reports whether o is of this kind, in a form that carries the whole object.
@@ -67,11 +81,11 @@ func (k Kind) statusOf(o client.Object) (any, bool) {
 		return u.UnstructuredContent()["status"], true
 	}
 
-	if k.status == noStatus {
+	if k.status == nil {
 		return nil, false
 	}
 
-	return reflect.ValueOf(o).Elem().Field(k.status).Addr().Interface(), true
+	return reflect.ValueOf(o).Elem().FieldByIndex(k.status).Addr().Interface(), true
 }
 
 // statusEqual reports whether a and b are known to have the same status, as it would
@@ -109,8 +123,8 @@ func (k Kind) moveStatus(dst, src client.Object) {
 		return
 	}
 
-	if k.status != noStatus {
-		reflect.ValueOf(dst).Elem().Field(k.status).Set(reflect.ValueOf(src).Elem().Field(k.status))
+	if k.status != nil {
+		reflect.ValueOf(dst).Elem().FieldByIndex(k.status).Set(reflect.ValueOf(src).Elem().FieldByIndex(k.status))
 	}
 }
 

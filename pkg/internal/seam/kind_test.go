@@ -35,6 +35,34 @@ type ordinaryStatus struct {
 
 func (o *ordinary) DeepCopyObject() runtime.Object { c := *o; return &c }
 
+// An inlined object has its status in a struct that is part of several types.
+type inlined struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	inlinedStatus     `json:",inline"`
+}
+
+type inlinedStatus struct {
+	Status ordinaryStatus `json:"status,omitempty"`
+}
+
+func (o *inlined) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+// A status is found and kept also if it is in an inlined struct.
+func TestMoveInlinedStatus(t *testing.T) {
+	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Inlined"}
+	s := runtime.NewScheme()
+	s.AddKnownTypeWithName(gvk, &inlined{})
+
+	k, a, b := NewKind(gvk, s), &inlined{}, &inlined{inlinedStatus: inlinedStatus{Status: ordinaryStatus{Phase: "fine"}}}
+	before := k.statusEqual(a, b)
+	k.moveStatus(a, b)
+
+	if diff := cmp.Diff([]any{false, "fine", true}, []any{before, a.Status.Phase, k.statusEqual(a, b)}); diff != "" {
+		t.Errorf("equal, phase, equal once moved: -want, +got:\n%s", diff)
+	}
+}
+
 func ordinaryKind() Kind {
 	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Ordinary"}
 	s := runtime.NewScheme()

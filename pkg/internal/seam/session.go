@@ -171,7 +171,7 @@ func (s *Session) doubt(o client.Object, err error) {
 // If the answer shows that another writer wrote status meanwhile, that status
 // is kept instead, and the reconcile runs again to observe again.
 func (s *Session) KeepStatus(o client.Object, fn func() error) error {
-	if !s.Tracks(o) || s.kind.status == noStatus {
+	if !s.Tracks(o) || s.kind.status == nil {
 		return fn()
 	}
 
