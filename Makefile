@@ -2,7 +2,7 @@
 .DELETE_ON_ERROR:
 
 # The modules whose code is ours. The others under hack/ only pin programs.
-MODULES := . hack hack/adopt hack/tutorial/alerts docs/examples/provider
+MODULES := . hack hack/adopt hack/compare hack/tutorial/alerts docs/examples/provider
 
 # The race detector needs a C compiler. Without one tests still run.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -89,6 +89,12 @@ upjet: controlplane upjet-tree tools ## Kill a provider that upjet generated, wi
 	done
 	cd "$(UPJET_TREE)/pkg/upjet" && go test ./...
 	cd "$(UPJET_TREE)/hack/upjet" && go test -tags upjet,integration -count=1 -parallel 16 -timeout 30m -v .
+
+# ARGS='-sizes 10,100 -poll 5s -rounds 1' for less, ARGS=-render to write what is shown
+# of the figures that are there.
+.PHONY: compare
+compare: controlplane ## Measure upstream beside Graft: docs/figures, and what documents quote of them (20 minutes)
+	@cd hack/compare && go build -o ../../bin/compare . && ../../bin/compare -o ../../docs/figures -quotes ../.. $(ARGS)
 
 .PHONY: mutants
 mutants: tools ## Say which changes to a package its tests miss (PKG=./pkg/watch N=100 SEED=1; ALSO for more tests)

@@ -32,7 +32,7 @@ func (o options) embeddedStates(ctx context.Context, r *results) error {
 				return err
 			}
 
-			reconciler := newReconciler(side, server.Manager(), sample.NewSync[resource.Managed](cloud.New(cloud.Options{})), time.Hour)
+			reconciler := newReconciler(side, server.Manager(), v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](cloud.New(cloud.Options{})), time.Hour)
 
 			for i := range n {
 				d := v1alpha1.NewDatabase(fmt.Sprintf("steady-%d", i))

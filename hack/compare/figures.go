@@ -58,7 +58,7 @@ type results struct {
 
 // add a value to a figure.
 func (r *results) add(name, unit string, value float64) {
-	// Nobody reads more digits than these.
+	// More digits say nothing.
 	if value != 0 {
 		scale := math.Pow(10, 4-math.Floor(math.Log10(math.Abs(value))))
 		if value = math.Round(value*scale) / scale; math.Abs(value) < 1e-9 {
@@ -108,6 +108,8 @@ func readResults(file string) (*results, error) {
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("cannot read the figures: %w", err)
 	}
+
+	r.addModel()
 
 	return r, nil
 }

@@ -45,6 +45,9 @@ type providerConfig struct {
 	Side, Kubeconfig, Cloud string
 	Poll                    time.Duration
 	Workers                 int
+
+	// Controllers to add, of a kind without managed resources.
+	Controllers int
 }
 
 // grace is how long a new external resource may be missing, which it never is here.
@@ -62,6 +65,7 @@ type spent struct {
 	Requests   map[string]int
 	CPU        time.Duration
 	Heap       uint64
+	Stacks     uint64
 }
 
 func (s spent) requests(match func(verb string) bool) int {
@@ -81,9 +85,7 @@ func all(string) bool { return true }
 func statusWrites(verb string) bool { return strings.HasSuffix(verb, " status") }
 
 // newReconciler is how both sides are built: all but the import is the same.
-func newReconciler(side string, m ctrl.Manager, c upstream.ExternalConnector, poll time.Duration) reconcile.Reconciler {
-	kind := v1alpha1.DatabaseManagedKind()
-
+func newReconciler(side string, m ctrl.Manager, kind resource.ManagedKind, c upstream.ExternalConnector, poll time.Duration) reconcile.Reconciler {
 	if side == graftSide {
 		return graft.NewReconciler(m, kind,
 			graft.WithManagementPolicies(), graft.WithInitializers(), graft.WithPollInterval(poll), graft.WithCreationGracePeriod(grace),
@@ -127,8 +129,15 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 	}))
 
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, time.Second)
-	if err := process.Control(m, v1alpha1.DatabaseManagedKind(), newReconciler(c.Side, m, connector, c.Poll), limiter, c.Workers); err != nil {
-		return err
+	for i := range 1 + c.Controllers {
+		kind := v1alpha1.DatabaseManagedKind()
+		if i > 0 {
+			kind = v1alpha1.BucketManagedKind()
+		}
+
+		if err := process.Control(m, kind, newReconciler(c.Side, m, kind, connector, c.Poll), limiter, c.Workers); err != nil {
+			return err
+		}
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -149,7 +158,7 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 
 			runtime.GC()
 			runtime.ReadMemStats(&memory)
-			a.Heap = memory.HeapAlloc
+			a.Heap, a.Stacks = memory.HeapAlloc, memory.StackInuse
 		}
 
 		if err := out.Encode(a); err != nil {
@@ -247,7 +256,7 @@ func (w *world) populate(ctx context.Context, prefix string, n int) error {
 		inParallel(n, func(i int) error {
 			return client.IgnoreAlreadyExists(w.api.Create(ctx, v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", prefix, i))))
 		}),
-		w.until(ctx, 10*time.Minute, func() (bool, error) {
+		w.until(ctx, func() (bool, error) {
 			_, ready, err := w.count(ctx, prefix)
 			return ready == n, err
 		}))
@@ -278,8 +287,8 @@ func (w *world) count(ctx context.Context, prefix string) (n, ready int, err err
 }
 
 // until a condition holds.
-func (w *world) until(ctx context.Context, limit time.Duration, holds func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not come to rest within %s", limit))
+func (w *world) until(ctx context.Context, holds func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it did not come to rest within %s", patience))
 	defer cancel()
 
 	for {

@@ -65,7 +65,6 @@ func main() {
 	ctrl.SetLogger(logr.Discard())
 
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
 
 	var err error
 	if description := os.Getenv(providerVariable); description != "" {
@@ -73,6 +72,8 @@ func main() {
 	} else {
 		err = command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
+
+	cancel()
 
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http/httptest"
 	"slices"
 	"sync/atomic"
@@ -71,8 +72,13 @@ func (o options) realStates(ctx context.Context, r *results) (err error) {
 
 	w.url = server.URL
 
-	if err := w.inTurn(func(side string, round int) error { return w.deletion(ctx, side, round) }); err != nil {
-		return err
+	for _, measure := range []func(side string, round int) error{
+		func(side string, _ int) error { return w.controllers(ctx, side) },
+		func(side string, round int) error { return w.deletion(ctx, side, round) },
+	} {
+		if err := w.inTurn(measure); err != nil {
+			return err
+		}
 	}
 
 	for _, n := range o.sizes {
@@ -103,7 +109,47 @@ func (w *world) inTurn(measure func(side string, round int) error) error {
 }
 
 func (w *world) start(ctx context.Context, side string, poll time.Duration) (*provider, error) {
-	return startProvider(ctx, providerConfig{Side: side, Kubeconfig: w.plane.Kubeconfig(), Cloud: w.url, Poll: poll, Workers: w.workers})
+	return startProvider(ctx, w.config(side, poll))
+}
+
+func (w *world) config(side string, poll time.Duration) providerConfig {
+	return providerConfig{Side: side, Kubeconfig: w.plane.Kubeconfig(), Cloud: w.url, Poll: poll, Workers: w.workers}
+}
+
+// controllers measures what one costs that has nothing to do, with its workers and
+// reconciler, and without its informer.
+func (w *world) controllers(ctx context.Context, side string) error {
+	const few, many = 1, 201
+
+	memory := map[int]float64{}
+
+	for _, n := range []int{few, many} {
+		c := w.config(side, time.Hour)
+		c.Controllers = n
+
+		p, err := startProvider(ctx, c)
+		if err != nil {
+			return err
+		}
+
+		// Its workers have started when the cache has synced and no more is allocated.
+		u, err := p.ask(askUsage)
+		err = errors.Join(err, w.until(ctx, func() (bool, error) {
+			before := u
+			u, err = p.ask(askHeap)
+
+			return u.Requests["watch"] > 0 && math.Abs(float64(u.Heap)-float64(before.Heap)) < 1e4, err
+		}))
+		memory[n] = float64(u.Heap + u.Stacks)
+
+		if err := errors.Join(err, p.stop()); err != nil {
+			return err
+		}
+	}
+
+	w.results.add(fmt.Sprintf("controller/%s/memory", side), "KB", (memory[many]-memory[few])/(many-few)/1000)
+
+	return nil
 }
 
 // calls returns how many calls have reached the cloud.
@@ -135,7 +181,7 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 
 	var rest spent
 
-	err := w.until(ctx, patience, func() (bool, error) {
+	err := w.until(ctx, func() (bool, error) {
 		u, err := p.ask(askUsage)
 		rest = u
 		made.add(time.Since(began), float64(u.requests(all)))
@@ -163,7 +209,8 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 	}
 
 	// The last reconcile has ended a moment ago; its next one is a poll interval after
-	// that. What is measured begins and ends between two polls of everything.
+	// that. What is measured begins and ends between two polls of everything, however
+	// long these take.
 	if err := sleep(ctx, time.Second); err != nil {
 		return err
 	}
@@ -182,9 +229,18 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 		return err
 	}
 
-	if err := sleep(ctx, w.poll); err != nil {
+	began = time.Now()
+
+	// To ask costs the provider time, so nothing is asked before the end.
+	err = errors.Join(sleep(ctx, w.poll), w.until(ctx, func() (bool, error) {
+		u, err := p.ask(askUsage)
+		return u.Reconciles >= before.Reconciles+n, err
+	}))
+	if err != nil {
 		return err
 	}
+
+	took = time.Since(began).Seconds()
 
 	apiAfter, err := w.plane.CPU()
 	if err != nil {
@@ -203,6 +259,7 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 
 	w.requests(n, side, before, after)
 	steady("reconciles", "", reconciles)
+	steady("seconds", "s", took)
 	steady("provider-cpu", "s", (after.CPU - before.CPU).Seconds())
 	steady("provider-cpu-per-reconcile", "ms", 1000*(after.CPU-before.CPU).Seconds()/max(1, reconciles))
 	steady("api-server-cpu", "s", (apiAfter - api).Seconds())
@@ -262,7 +319,7 @@ func (w *world) deletion(ctx context.Context, side string, round int) error {
 }
 
 func (w *world) watchDeletions(ctx context.Context, p *provider, prefix string, latency time.Duration) ([]time.Duration, error) {
-	err := w.until(ctx, patience, func() (bool, error) {
+	err := w.until(ctx, func() (bool, error) {
 		u, err := p.ask(askUsage)
 		return u.Reconciles >= w.deletions, err
 	})
@@ -307,7 +364,7 @@ func (w *world) watchDeletions(ctx context.Context, p *provider, prefix string, 
 	w.latency.Store(0)
 
 	// The next provider has nothing to do for these.
-	return took, w.until(ctx, patience, func() (bool, error) {
+	return took, w.until(ctx, func() (bool, error) {
 		left, _, err := w.count(ctx, prefix)
 		return left == 0, err
 	})

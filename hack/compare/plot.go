@@ -263,7 +263,7 @@ func (c chart) addLines(p *plot.Plot) error {
 		p.Legend.Add(l.label, drawn)
 	}
 
-	p.X.Min = 0
+	p.X.Min, p.X.Max, p.Y.Max = 0, p.X.Max*1.03, p.Y.Max*1.05
 	p.Legend.Top, p.Legend.Left = false, false
 
 	return nil

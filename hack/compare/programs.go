@@ -73,7 +73,39 @@ func (o options) runBenchmarks(ctx context.Context, r *results) error {
 		addBenchmarks(r, out)
 	}
 
+	// In simulated time it is the same each time.
+	out, err := o.run(ctx, ".", "test", "-count=1", "-run", "TestRequestsForKindsThatArentThere", "-v", "./pkg/watch")
+	if err != nil {
+		return err
+	}
+
+	addMissing(r, out)
+
 	return nil
+}
+
+// addMissing reads the requests a second for kinds that don't exist. The name of a test
+// is before what it logs.
+func addMissing(r *results, out []byte) {
+	line := regexp.MustCompile(`requests a second for .*: baseline ([0-9.]+), Graft ([0-9.]+)`)
+	test := ""
+
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		if name, ok := strings.CutPrefix(lines.Text(), "=== RUN"); ok {
+			_, test, _ = strings.Cut(strings.TrimSpace(name), "/")
+		}
+
+		m := line.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+
+		for i, side := range watchSides()[1:] {
+			if n, err := strconv.ParseFloat(m[1+i], 64); err == nil {
+				r.add("missing/"+test+"/"+side, "/s", n)
+			}
+		}
+	}
 }
 
 // addBenchmarks reads lines as go test writes them: a name, a count, and pairs of a
@@ -95,7 +127,7 @@ func addBenchmarks(r *results, out []byte) {
 
 			unit := fields[i+1]
 
-			// Nobody reads nanoseconds, or single bytes.
+			// Nanoseconds and single bytes are too small to read.
 			for was, is := range map[string]string{"ns": "µs", "heap-B": "heap-KB", "stack-B": "stack-KB"} {
 				if strings.HasPrefix(unit, was) || strings.HasSuffix(unit, "-"+was) || strings.HasSuffix(unit, "-"+was+"/op") {
 					unit, value = strings.Replace(unit, was, is, 1), value/1000

@@ -19,6 +19,7 @@ them in brackets if they differ. All of them are in [figures.json](figures.json)
 `, "`"+strings.TrimSpace("make compare "+arguments(r.Arguments))+"`", r.Machine)
 
 	steadyTable(&b, r)
+	modelTable(&b, r)
 	restartTable(&b, r)
 	deletionTable(&b, r)
 	tortureTable(&b, r)
@@ -39,7 +40,7 @@ func steadyTable(b *strings.Builder, r *results) {
 	fmt.Fprintf(b, `
 ## Steady state
 
-Nothing changes. Each managed resource is polled once in the %s that are measured: the sample
+Nothing changes. Each managed resource is polled once while it is measured, every %s: the sample
 provider logs in to its cloud and looks at one external resource. The provider, the cloud and
 etcd with the API server are processes of their own on the same machine.
 
@@ -53,6 +54,7 @@ etcd with the API server are processes of their own on the same machine.
 	rows = append(
 		rows,
 		row{"reconciles", "steady/%s/%s/reconciles"},
+		row{"seconds measured", "steady/%s/%s/seconds"},
 		row{"provider CPU, seconds", "steady/%s/%s/provider-cpu"},
 		row{"provider CPU a reconcile, ms", "steady/%s/%s/provider-cpu-per-reconcile"},
 		row{"API server CPU, seconds", "steady/%s/%s/api-server-cpu"},
@@ -61,6 +63,29 @@ etcd with the API server are processes of their own on the same machine.
 
 	pairTable(b, r, "managed resources", r.sizes(), rows)
 	images(b, r, "steady-status-writes", "steady-provider-cpu", "steady-api-server-cpu", "steady-heap")
+}
+
+func modelTable(b *strings.Builder, r *results) {
+	if !r.has("model/") {
+		return
+	}
+
+	fmt.Fprintf(b, `
+### The model
+
+A straight line through the smallest and the largest number, for those in between, which were
+measured too, and for many more: [scale.md](../scale.md).
+
+`)
+
+	pairTable(b, r, "managed resources", append(r.sizes(), fmt.Sprint(modelResources)), []row{
+		{"provider CPU, seconds", "model/%s/%s/provider-cpu"},
+		{"API server CPU, seconds", "model/%s/%s/api-server-cpu"},
+		{"heap of the provider, MB", "model/%s/%s/heap"},
+	})
+
+	fmt.Fprintf(b, "\nA controller that has nothing to do takes %s : %s KB, with ten workers and without its informer.\n",
+		r.cell("controller/upstream/memory"), r.cell("controller/graft/memory"))
 }
 
 func restartTable(b *strings.Builder, r *results) {

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// notInLine are the files that only main needs: what checks and releases it, and
+// notInLine are the files that only main needs: what checks, measures and releases it, and
 // the commands that are released from it for all lines. The integration tests use
 // packages of Crossplane that came with crossplane-runtime v2.3.
 func notInLine() []string {
-	return []string{".ci", ".github", ".golangci.yml", "Makefile", "hack/adopt", "hack/fork", "hack/integration", "hack/line", "hack/real", "hack/tools"}
+	return []string{".ci", ".github", ".golangci.yml", "Makefile", "hack/adopt", "hack/compare", "hack/fork", "hack/integration", "hack/line", "hack/real", "hack/tools"}
 }
 
 // passThrough is the file that hack/passthrough generates for each line.

@@ -365,7 +365,7 @@ func TestAnswerKeepsFinalizer(t *testing.T) {
 
 			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					rewrite(t, a, tc.change)
+					edit(t, a, "b", tc.change)
 					return ExternalObservation{ResourceExists: !meta.WasDeleted(mg), ResourceUpToDate: true}, patchLabel(ctx, a, mg)
 				},
 			}))
