@@ -82,3 +82,51 @@ func TestDeepDeletion(t *testing.T) {
 	world.SetHooks(cloud.Hooks{})
 	w.until(t, top.GetName(), "it is gone", isGone)
 }
+
+// A composite resource of which five hundred hold on reads all of them from the
+// cache.
+func TestWideDeletion(t *testing.T) {
+	const (
+		dependents = 500
+		reports    = 20
+	)
+
+	s := newPlatform(t)
+	tr := &traffic{}
+	x := startCrossplane(t, crossplaneSetup{interval: 100 * time.Millisecond, requests: tr})
+	w := watchKind(t, platformResource("xapps"))
+
+	composed := make([]client.Object, dependents)
+	inParallel(t, lanes, dependents, func(i int) error {
+		composed[i] = database(fmt.Sprintf("wide-%03d", i), withFinalizers(otherFinalizer))
+		return s.Create(t.Context(), composed[i])
+	})
+
+	xr := object(xappKind(), "", "wide")
+	must(t, "cannot compose", s.compose(t.Context(), xr, composed...))
+	w.until(t, "wide", "it is Available", isReady)
+
+	must(t, "Delete()", s.Delete(t.Context(), xr, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+
+	const want = "0 of 500 dependents deleted, 0%. Database/wide-000 since T: held by example.org/other. " +
+		"Database/wide-001 since T: held by example.org/other. Database/wide-002 since T: held by example.org/other. And 497 more."
+	w.until(t, "wide", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
+	x.wait(t, 2, xr)
+
+	before, first := tr.counted(), len(x.times(xappKind()))
+	x.wait(t, reports, xr)
+
+	if made := tr.since(before); len(made) > 0 {
+		t.Errorf("nothing changes: want no request, got %v", made)
+	}
+
+	took := x.times(xappKind())[first:]
+	t.Logf("a reconcile with %d dependents takes %s, and no request", dependents, latencies(took))
+
+	// Numbers rise with each that goes.
+	inParallel(t, lanes, dependents, func(i int) error {
+		return s.Patch(t.Context(), composed[i], mergePatch(`{"metadata":{"finalizers":null}}`))
+	})
+	w.until(t, "wide", "it is gone", isGone)
+	progressed(t, "composite resource", w.of("wide"), dependents)
+}
