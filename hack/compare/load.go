@@ -257,33 +257,29 @@ func (w *world) populate(ctx context.Context, prefix string, n int) error {
 			return client.IgnoreAlreadyExists(w.api.Create(ctx, v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", prefix, i))))
 		}),
 		w.until(ctx, func() (bool, error) {
-			_, ready, err := w.count(ctx, prefix)
+			ready, err := w.ready(ctx, prefix)
 			return ready == n, err
 		}))
 
 	return errors.Join(err, p.stop())
 }
 
-// count the managed resources of a prefix, and those that are ready.
-func (w *world) count(ctx context.Context, prefix string) (n, ready int, err error) {
+// ready counts the managed resources of a prefix that are.
+func (w *world) ready(ctx context.Context, prefix string) (int, error) {
 	var l v1alpha1.DatabaseList
 	if err := w.api.List(ctx, &l); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
+
+	n := 0
 
 	for i := range l.Items {
-		if !strings.HasPrefix(l.Items[i].Name, prefix+"-") {
-			continue
-		}
-
-		n++
-
-		if l.Items[i].GetCondition(xpv2.TypeReady).Status == corev1.ConditionTrue {
-			ready++
+		if strings.HasPrefix(l.Items[i].Name, prefix+"-") && l.Items[i].GetCondition(xpv2.TypeReady).Status == corev1.ConditionTrue {
+			n++
 		}
 	}
 
-	return n, ready, nil
+	return n, nil
 }
 
 // until a condition holds.

@@ -38,7 +38,7 @@ Flags:
   -poll DURATION   Poll interval, and how long a steady state is measured. 45s by default.
   -rounds N        How often each side is measured. 2 by default.
   -embedded        Only count requests, with an API server in memory: seconds.
-  -torture N       The sample of torture's points; 0 to leave it out. 2000 by default.
+  -torture N       The sample of torture's points; 0 to leave it out. 1000 by default.
   -bench REGEXP    The benchmarks to run; empty for none. All by default.
   -o DIR           Where to write. The current folder by default.
   -root DIR        The root of the repository. Two folders up by default.
@@ -92,7 +92,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	flags.DurationVar(&o.poll, "poll", 45*time.Second, "")
 	flags.IntVar(&o.rounds, "rounds", 2, "")
 	flags.BoolVar(&o.embedded, "embedded", false, "")
-	flags.IntVar(&o.torture, "torture", 2000, "")
+	flags.IntVar(&o.torture, "torture", 1000, "")
 	flags.StringVar(&o.bench, "bench", ".", "")
 	flags.StringVar(&o.out, "o", ".", "")
 	flags.StringVar(&o.root, "root", filepath.Join("..", ".."), "")

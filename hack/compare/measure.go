@@ -13,6 +13,7 @@ import (
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
@@ -287,7 +288,7 @@ func verbs() []string {
 
 // latencies of the cloud at which a deletion is measured.
 func latencies() []time.Duration {
-	return []time.Duration{0, 100 * time.Millisecond, time.Second}
+	return []time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond}
 }
 
 // deletion measures how long it takes until a watch shows the condition.
@@ -348,26 +349,43 @@ func (w *world) watchDeletions(ctx context.Context, p *provider, prefix string, 
 			return nil, err
 		}
 
-		for said := false; !said; {
-			select {
-			case e := <-events.ResultChan():
-				got, ok := e.Object.(*v1alpha1.Database)
-				said = ok && got.Name == d.Name && got.GetCondition(xpv2.TypeReady).Reason == xpv2.ReasonDeleting
-			case <-ctx.Done():
-				return nil, fmt.Errorf("%s does not say that it is being deleted: %w", d.Name, ctx.Err())
-			}
+		says := func(_ watch.Event, got *v1alpha1.Database) bool {
+			return got.GetCondition(xpv2.TypeReady).Reason == xpv2.ReasonDeleting
+		}
+		if err := await(ctx, events, d.Name, says); err != nil {
+			return nil, fmt.Errorf("waiting until it says that it is being deleted: %w", err)
 		}
 
 		took = append(took, time.Since(began))
+
+		// What is left to do for this one is not to be in the way of the next.
+		gone := func(e watch.Event, _ *v1alpha1.Database) bool { return e.Type == watch.Deleted }
+		if err := await(ctx, events, d.Name, gone); err != nil {
+			return nil, fmt.Errorf("waiting until it is gone: %w", err)
+		}
 	}
 
 	w.latency.Store(0)
 
-	// The next provider has nothing to do for these.
-	return took, w.until(ctx, func() (bool, error) {
-		left, _, err := w.count(ctx, prefix)
-		return left == 0, err
-	})
+	return took, nil
+}
+
+// await the first event of a managed resource that is so.
+func await(ctx context.Context, events watch.Interface, name string, is func(e watch.Event, d *v1alpha1.Database) bool) error {
+	for {
+		select {
+		case e, ok := <-events.ResultChan():
+			if !ok {
+				return fmt.Errorf("%s: the watch has ended", name)
+			}
+
+			if d, ok := e.Object.(*v1alpha1.Database); ok && d.Name == name && is(e, d) {
+				return nil
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", name, ctx.Err())
+		}
+	}
 }
 
 func (c *course) add(t time.Duration, value float64) {
