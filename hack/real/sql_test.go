@@ -172,7 +172,7 @@ func (s *side) play(t *testing.T) {
 	s.wait(t, "restored into an empty control plane", "18 roles, 4 databases, 4 grants", s.all, "26 ready", patience)
 
 	s.delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: app}})
-	s.wait(t, "namespace deleted", "0 roles, 0 databases, 0 grants", s.all, "0 ready", patience)
+	s.wait(t, "namespace deleted", "0 roles, 0 databases, 0 grants", s.all, "no managed resources", patience)
 }
 
 // wait waits until PostgreSQL and the conditions are as they have to be with Graft, or
