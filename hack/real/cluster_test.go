@@ -173,6 +173,10 @@ func condition(o unstructured.Unstructured, kind string) (status, reason, messag
 
 // summary says how many objects are ready, and why the first of the others is not.
 func summary(objects []unstructured.Unstructured) string {
+	if len(objects) == 0 {
+		return "no managed resources"
+	}
+
 	ready, others := 0, ""
 
 	for _, o := range objects {

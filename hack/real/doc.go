@@ -4,6 +4,8 @@
 //   - provider-sql, against PostgreSQL and a real control plane.
 //   - provider-kubernetes, which must build and pass its own tests.
 //
+// The output says what this machine doesn't have, and what is not shown because of it.
+//
 // PostgreSQL's programs are looked for in PATH and in /usr/lib/postgresql. If
 // GRAFT_POSTGRES has the URL of a superuser, that server is used instead: the tests
 // create roles and databases there whose names begin with graft-test-, and drop them.

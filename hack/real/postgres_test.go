@@ -91,7 +91,7 @@ func program(t *testing.T, name string) string {
 
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if err != nil || len(found) == 0 {
-		t.Fatalf("PostgreSQL is not on this machine, so nothing was shown of provider-sql: there is no %s. "+
+		t.Fatalf("There is no %s on this machine, so provider-sql was built, but not run. "+
 			"Install the package postgresql, or set %s to the URL of a superuser.", name, postgresVariable)
 	}
 

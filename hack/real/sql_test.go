@@ -49,12 +49,17 @@ type side struct {
 	cluster
 
 	kill   func() // Ends the provider as a power failure does.
+	marked time.Time
 	before requests
 	seen   []row
 }
 
 // A row is what was seen at one point of the story.
-type row struct{ point, exists, conditions, requests string }
+type row struct {
+	point, exists, conditions, requests string
+
+	took time.Duration
+}
 
 // TestSQL plays the life of roles, databases and grants with provider-sql as it is
 // released, and with what adopt makes of it.
@@ -62,8 +67,11 @@ func TestSQL(t *testing.T) {
 	p := provider{path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0"}
 	source := p.source(t)
 
+	adopted := p.adopted(t)
+	run(t, adopted, "go", "mod", "tidy")
+
 	stock := &side{name: "stock", program: build(t, source, "./cmd/provider")}
-	graft := &side{name: "Graft", program: build(t, p.adopted(t), "./cmd/provider")}
+	graft := &side{name: "Graft", program: build(t, adopted, "./cmd/provider")}
 
 	for _, s := range []*side{stock, graft} {
 		t.Run(s.name, func(t *testing.T) {
@@ -76,14 +84,15 @@ func TestSQL(t *testing.T) {
 	var table strings.Builder
 
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\t\tin PostgreSQL\trequests\tconditions")
+	fmt.Fprintln(w, "\t\tin PostgreSQL\tafter\trequests\tconditions")
 
-	for i, r := range graft.seen {
+	for i, g := range graft.seen {
 		if i < len(stock.seen) {
-			fmt.Fprintf(w, "%s\tstock\t%s\t%s\t%s\n", r.point, stock.seen[i].exists, stock.seen[i].requests, stock.seen[i].conditions)
+			r := stock.seen[i]
+			fmt.Fprintf(w, "%s\tstock\t%s\t%s\t%s\t%s\n", r.point, r.exists, r.took, r.requests, r.conditions)
 		}
 
-		fmt.Fprintf(w, "\tGraft\t%s\t%s\t%s\n", r.exists, r.requests, r.conditions)
+		fmt.Fprintf(w, "\tGraft\t%s\t%s\t%s\t%s\n", g.exists, g.took, g.requests, g.conditions)
 	}
 
 	_ = w.Flush()
@@ -163,7 +172,7 @@ func (s *side) play(t *testing.T) {
 	s.wait(t, "restored into an empty control plane", "18 roles, 4 databases, 4 grants", s.all, "26 ready", patience)
 
 	s.delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: app}})
-	s.wait(t, "namespace deleted", "0 roles, 0 databases, 0 grants", s.all, "0 ready", patience)
+	s.wait(t, "namespace deleted", "0 roles, 0 databases, 0 grants", s.all, "no managed resources", patience)
 }
 
 // wait waits until PostgreSQL and the conditions are as they have to be with Graft, or
@@ -182,18 +191,21 @@ func (s *side) wait(t *testing.T, point, exists string, conditions func(*testing
 	}
 }
 
-// mark lets requests be counted from now on.
+// mark lets time and requests be counted from now on.
 func (s *side) mark(t *testing.T) {
 	t.Helper()
 
-	s.before = s.requests(t, group)
+	s.marked, s.before = time.Now(), s.requests(t, group)
 }
 
 // see records what is the case.
 func (s *side) see(t *testing.T, point string, conditions func(*testing.T) string) {
 	t.Helper()
 
-	s.seen = append(s.seen, row{point: point, exists: s.db.exists(t), conditions: conditions(t), requests: s.requests(t, group).since(s.before)})
+	s.seen = append(s.seen, row{
+		point: point, exists: s.db.exists(t), conditions: conditions(t),
+		requests: s.requests(t, group).since(s.before), took: time.Since(s.marked).Round(time.Second),
+	})
 	t.Logf("%+v", s.seen[len(s.seen)-1])
 }
 
@@ -215,9 +227,9 @@ func (s *side) role(i int) func(*testing.T) string {
 			}
 
 			ready, reason, _ := condition(o, "Ready")
-			_, _, deleting := condition(o, "Deleting")
+			_, _, why := condition(o, "Deleting")
 
-			return fmt.Sprintf("Ready=%s (%s), Deleting: %q", ready, reason, deleting)
+			return strings.TrimSuffix(fmt.Sprintf("Ready=%s (%s): %s", ready, reason, why), ": ")
 		}
 
 		return "no longer exists"
