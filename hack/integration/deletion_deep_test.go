@@ -113,10 +113,10 @@ func TestWideDeletion(t *testing.T) {
 	w.until(t, "wide", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
 	x.wait(t, 2, xr)
 
-	before, first := tr.counted(), len(x.times(xappKind()))
+	before, first := tr.Counted(), len(x.times(xappKind()))
 	x.wait(t, reports, xr)
 
-	if made := tr.since(before); len(made) > 0 {
+	if made := tr.Since(before); len(made) > 0 {
 		t.Errorf("nothing changes: want no request, got %v", made)
 	}
 
