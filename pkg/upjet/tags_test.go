@@ -2,13 +2,13 @@ package upjet
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	upjetfake "github.com/crossplane/upjet/v2/pkg/resource/fake"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"

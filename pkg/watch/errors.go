@@ -2,10 +2,10 @@ package watch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
+	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"

@@ -2,13 +2,13 @@ package watch_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	gort "runtime"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/pkg/errors"
 	"k8s.io/client-go/util/workqueue"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"

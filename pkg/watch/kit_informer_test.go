@@ -1,10 +1,10 @@
 package watch_test
 
 import (
-	"errors"
 	"sync"
 	"time"
 
+	"github.com/pkg/errors"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )

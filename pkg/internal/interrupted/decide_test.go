@@ -1,11 +1,11 @@
 package interrupted
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 )
 
 func TestDecide(t *testing.T) {

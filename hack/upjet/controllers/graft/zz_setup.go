@@ -1,9 +1,8 @@
 package controller
 
 import (
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	"github.com/crossplane/upjet/v2/pkg/controller"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	bucket "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/framework/bucket"
 	server "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/framework/server"

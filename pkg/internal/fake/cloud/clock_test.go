@@ -2,10 +2,10 @@ package cloud
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
+	"github.com/pkg/errors"
 	"go.uber.org/goleak"
 )
 

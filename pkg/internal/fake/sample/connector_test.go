@@ -2,7 +2,6 @@ package sample_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -10,6 +9,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 

@@ -2,7 +2,6 @@ package watchtest_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"syscall"
@@ -10,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pkg/errors"
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"

@@ -2,12 +2,12 @@ package httpapi_test
 
 import (
 	"context"
-	"errors"
 	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	"go.uber.org/goleak"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"

@@ -1,8 +1,9 @@
 package httpapi
 
 import (
-	"errors"
 	"fmt"
+
+	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
