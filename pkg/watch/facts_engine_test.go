@@ -34,7 +34,7 @@ func TestFact_StopAttemptsEverything(t *testing.T) {
 			r.watch("c", specs...)
 			heal := r.breakWatch(kinds[2], specs[2])
 			defer heal()
-			err := r.stopFor(stuckFor, "c")
+			err := r.stopFor(stuckFor)
 			if err == nil {
 				t.Error("Stop(...): no error")
 			}
@@ -200,7 +200,7 @@ func TestFact_OldIncarnationsStopNobody(t *testing.T) {
 			pass(time.Second)
 
 			// That it doesn't end in time is an error.
-			_ = r.stopFor(time.Second, "c")
+			_ = r.stopFor(time.Second)
 			r.start("c", idle())
 			pass(time.Second)
 			fail <- errors.New("boom")
@@ -237,7 +237,7 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 		}
 		start()
 		eventually(t, "a reconcile runs", func() bool { _, running := o.result(); return running > 0 })
-		took, err := timed(func() error { return r.stopFor(patience, "c") })
+		took, err := timed(func() error { return r.stopFor(patience) })
 		if took > patience+quick {
 			t.Errorf("Stop(...) with a context of %s took %s: %v", patience, took, err)
 		}
@@ -282,7 +282,7 @@ func TestFact_OldReconcilesStartNoWatches(t *testing.T) {
 			}))
 			r.watch("c", watchOf(trigger, &recorder{}))
 			<-running
-			_ = r.stopFor(time.Second, "c")
+			_ = r.stopFor(time.Second)
 			r.start("c", idle())
 			close(proceed)
 			err := <-started

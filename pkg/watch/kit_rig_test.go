@@ -107,10 +107,10 @@ func (r *rig) readFor(d time.Duration, k watchtest.Kind, name string) error {
 	return limited(r.t, d, func(ctx context.Context) error { return r.read(ctx, k, name) })
 }
 
-// stopFor stops a controller, and waits for at most so long.
-func (r *rig) stopFor(d time.Duration, name string) error {
+// stopFor stops controller c, and waits for at most so long.
+func (r *rig) stopFor(d time.Duration) error {
 	r.t.Helper()
-	return limited(r.t, d, func(ctx context.Context) error { return r.Stop(ctx, name) })
+	return limited(r.t, d, func(ctx context.Context) error { return r.Stop(ctx, "c") })
 }
 
 // list a kind.

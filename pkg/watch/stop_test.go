@@ -130,7 +130,7 @@ func TestStopAlwaysStops(t *testing.T) {
 		}
 		r.watch("c", watchOf(a, stuck()), watchOf(c, fine))
 		pass(time.Second)
-		if err := r.stopFor(time.Second, "c"); !errors.Is(err, watch.ErrNotDrained) {
+		if err := r.stopFor(time.Second); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
 		}
 		if r.IsRunning("c") {
@@ -138,7 +138,7 @@ func TestStopAlwaysStops(t *testing.T) {
 		}
 
 		// It must not look as if nothing ran any more.
-		if err := r.stopFor(time.Second, "c"); !errors.Is(err, watch.ErrNotDrained) {
+		if err := r.stopFor(time.Second); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...) again: got %v, want %v", err, watch.ErrNotDrained)
 		}
 		stopped := background(func() error { return r.Stop(t.Context(), "c") })
@@ -238,7 +238,7 @@ func TestOldReconcilesStopNothing(t *testing.T) {
 		}))
 		r.watch("c", watchOf(k, &recorder{}))
 		<-running
-		if err := r.stopFor(time.Second, "c"); !errors.Is(err, watch.ErrNotDrained) {
+		if err := r.stopFor(time.Second); !errors.Is(err, watch.ErrNotDrained) {
 			t.Fatalf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
 		}
 		r.start("c", idle())
@@ -365,7 +365,7 @@ func TestStart_BehindAHangingController(t *testing.T) {
 		}))
 		r.watch("c", watchOf(k, &recorder{}))
 		<-hangs
-		stop := func() error { return r.stopFor(time.Second, "c") }
+		stop := func() error { return r.stopFor(time.Second) }
 		if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...): %v", err)
 		}
