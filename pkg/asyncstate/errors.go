@@ -97,7 +97,7 @@ func OutcomeUnknown(err error) bool {
 
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		// One of several is enough: what is looked for below is the first of its kind.
-		if several, ok := e.(interface{ Unwrap() []error }); ok && slices.ContainsFunc(several.Unwrap(), OutcomeUnknown) { //nolint:errorlint // Each is unwrapped.
+		if several, ok := e.(interface{ Unwrap() []error }); ok && slices.ContainsFunc(several.Unwrap(), OutcomeUnknown) {
 			return true
 		}
 	}
