@@ -286,17 +286,6 @@ func isAvailable(mg sample.Instance) bool {
 
 func externalName(o client.Object) string { return meta.GetExternalName(o) }
 
-func lastHandled(t *testing.T, mg sample.Instance) string {
-	t.Helper()
-
-	h, ok := mg.(interface{ GetLastHandledReconcileAt() string })
-	if !ok {
-		t.Fatalf("%T doesn't keep the last reconcile request", mg)
-	}
-
-	return h.GetLastHandledReconcileAt()
-}
-
 // size of a managed resource's external resource.
 func size(world *cloud.Cloud, mg sample.Instance) string {
 	for _, r := range world.Inventory() {
