@@ -144,11 +144,8 @@ func (s *side) play(t *testing.T) {
 
 	s.kill()
 	s.start(t)
-	s.wait(t, "killed at rest, started", "20 roles, 4 databases, 4 grants", s.all, "28 ready", patience)
-
-	s.mark(t)
-	time.Sleep(6 * poll)
-	s.see(t, fmt.Sprintf("nothing changes for %s", 6*poll), s.all)
+	s.rest(t, "killed at rest, started")
+	s.rest(t, "nothing changes")
 
 	if last := s.seen[len(s.seen)-1]; s.name == "Graft" && last.requests != "none" {
 		t.Errorf("want no requests while nothing changes, got %s", last.requests)
@@ -189,6 +186,15 @@ func (s *side) wait(t *testing.T, point, exists string, conditions func(*testing
 	if last := s.seen[len(s.seen)-1]; s.name == "Graft" && (last.exists != exists || !strings.Contains(last.conditions, want)) {
 		t.Errorf("%s: want %s and %q, got %s and %q", point, exists, want, last.exists, last.conditions)
 	}
+}
+
+// rest records what happens in some polls.
+func (s *side) rest(t *testing.T, point string) {
+	t.Helper()
+
+	s.mark(t)
+	time.Sleep(6 * poll)
+	s.see(t, point, s.all)
 }
 
 // mark lets time and requests be counted from now on.
