@@ -95,17 +95,29 @@ func tellUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 
 	p.line.look(ctx)
 
-	before := p.requestsFor("Instance")
-	// What an informer waits doubles.
-	p.within(ctx, max(aWhile, 2*time.Since(gone)), func(context.Context) bool { return p.requestsFor("Instance") > before })
-	after := p.requestsFor("Instance") - before
+	// What an informer waits doubles. The discovery of a real API server may have the kind
+	// for a moment longer than it is served: one more request is not yet one too many.
+	looks := []time.Duration{2}
+	if s.replicas > 1 {
+		looks = append(looks, 4)
+	}
+
+	listed := true
+	for _, times := range looks {
+		before := p.requestsFor("Instance")
+
+		listed = p.within(ctx, max(aWhile, times*time.Since(gone)), func(context.Context) bool { return p.requestsFor("Instance") > before })
+		if !listed {
+			break
+		}
+	}
 
 	stopped := finding{Where: "stop of its controller", Seen: "at once", Good: took < soon}
 	if !stopped.Good {
 		stopped.Seen = took.String()
 	}
 
-	asked := finding{Where: "requests for the kind that is gone, afterwards", Seen: "none", Good: after == 0}
+	asked := finding{Where: "requests for the kind that is gone, afterwards", Seen: "none", Good: !listed}
 	if !asked.Good {
 		asked.Seen = "it is still listed"
 	}
