@@ -9,8 +9,9 @@ import (
 )
 
 // maxReconcilesToRest is how many reconciles a process may need, after a fault, to
-// bring things to rest.
-const maxReconcilesToRest = 40
+// bring things to rest. A create that was interrupted is looked up 16 times in ten
+// minutes, until its absence is believed, and stored.
+const maxReconcilesToRest = 45
 
 // A count is what is counted of one column in one row.
 type count struct {
