@@ -226,30 +226,28 @@ func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) error {
 	c := forget(mg)
 
-	var ends seam.Changes
-
-	switch {
-	case r.Type != Create:
-	case err == nil:
-		// In the same patch: without the record, upstream's announcement would stand
-		// alone.
-		ends = concluded(mg, r)
-	case r.ended(err, time.Now()).Phase == phaseFailed && meta.ExternalCreateIncomplete(mg):
-		ends = seam.Changes{failed(mg, time.Now())}
-	}
+	// In the same patch: without the record, upstream's announcement would stand alone.
+	ends := concluded(mg, r)
 
 	if err != nil {
-		switch ended := r.ended(err, time.Now()); {
-		case ended.Phase == phaseUnknown:
-			c = remember(mg, ended)
-			e.outcome.State = seam.Unknown
-			e.tracker.failures.keep(ended, err)
-		case r.Type == Create && finderOf(e.inner) != nil:
-			// The external resource is looked up before another is created. What
-			// is known is stored here.
+		ended := r.ended(err, time.Now())
+		ends = nil
+
+		if r.Type == Create && ended.Phase == phaseFailed && meta.ExternalCreateIncomplete(mg) {
+			ends = seam.Changes{failed(mg, time.Now())}
+		}
+
+		// The external resource of a create that failed is looked up before another is
+		// created. What is known of that create is stored here.
+		unknown := ended.Phase == phaseUnknown
+		if unknown || r.Type == Create && finderOf(e.inner) != nil {
 			c = remember(mg, ended)
 			e.outcome.State = seam.InProgress
 			e.tracker.failures.keep(ended, err)
+		}
+
+		if unknown {
+			e.outcome.State = seam.Unknown
 		}
 	}
 
