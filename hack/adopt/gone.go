@@ -55,11 +55,7 @@ func (p *planner) targetRuntime() string {
 // packages that are gone, and of other modules' packages.
 func (p *planner) noteImports(f treeFile, src []byte) {
 	fset := token.NewFileSet()
-	g, err := parser.ParseFile(fset, f.path, src, parser.ImportsOnly|parser.ParseComments)
-	if err != nil || isIgnored(f.path[strings.LastIndexByte(f.path, '/')+1:], g) {
-		return
-	}
-	for _, s := range g.Imports {
+	for _, s := range importsIn(fset, f.path, src) {
 		path := importOf(s)
 		at := fset.PositionFor(s.Pos(), false).Line
 		if pkg, ok := gone(path, p.targetRuntime()); ok {
@@ -67,6 +63,16 @@ func (p *planner) noteImports(f treeFile, src []byte) {
 		}
 		p.imports[path] = true
 	}
+}
+
+// importsIn returns the imports of a file that go mod tidy reads: none of one that does
+// not parse, or that it ignores. The source is read from disk if src is nil.
+func importsIn(fset *token.FileSet, name string, src any) []*ast.ImportSpec {
+	f, err := parser.ParseFile(fset, name, src, parser.ImportsOnly|parser.ParseComments)
+	if err != nil || isIgnored(filepath.Base(name), f) {
+		return nil
+	}
+	return f.Imports
 }
 
 // isIgnored reports whether go mod tidy ignores a file: it takes all build tags for
@@ -130,11 +136,7 @@ func (p *planner) goneBelow(importPath string, seen map[string]bool) (in, pkg st
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly|parser.ParseComments)
-		if err != nil || isIgnored(filepath.Base(name), f) {
-			continue
-		}
-		for _, s := range f.Imports {
+		for _, s := range importsIn(token.NewFileSet(), name, nil) {
 			path := importOf(s)
 			if _, ok := gone(path, p.targetRuntime()); ok {
 				return importPath, path
