@@ -21,6 +21,18 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
+// slowCloud returns a cloud whose answers take long enough for much to happen in between.
+func slowCloud(seed uint64) *cloud.Cloud {
+	return cloud.New(cloud.Options{
+		Seed:            seed,
+		Defaults:        map[string]string{"region": "north"},
+		RequestLatency:  50 * time.Millisecond,
+		ResponseLatency: 50 * time.Millisecond,
+		ReadyAfter:      400 * time.Millisecond,
+		GoneAfter:       300 * time.Millisecond,
+	})
+}
+
 // A process of the provider is killed with SIGKILL 50 times at random moments, while
 // 20 managed resources are created, changed, deleted and created again. However it
 // ends, there is one external resource for each of them, and none once they are
@@ -34,15 +46,7 @@ func TestKilledProvider(t *testing.T) {
 
 	seed := seedOf(t)
 	s := newServer(t)
-	// Answers take long enough for a process to die in between.
-	world := cloud.New(cloud.Options{
-		Seed:            seed,
-		Defaults:        map[string]string{"region": "north"},
-		RequestLatency:  50 * time.Millisecond,
-		ResponseLatency: 50 * time.Millisecond,
-		ReadyAfter:      400 * time.Millisecond,
-		GoneAfter:       300 * time.Millisecond,
-	})
+	world := slowCloud(seed)
 	h := newHunt(t, world)
 	u := &users{server: s, rand: rand.New(rand.NewPCG(seed, 0)), slots: fleet("killed", objects/2)}
 

@@ -154,14 +154,7 @@ func TestShardChurn(t *testing.T) {
 
 	seed := seedOf(t)
 	s := newServer(t)
-	world := cloud.New(cloud.Options{
-		Seed:            seed,
-		Defaults:        map[string]string{"region": "north"},
-		RequestLatency:  50 * time.Millisecond,
-		ResponseLatency: 50 * time.Millisecond,
-		ReadyAfter:      400 * time.Millisecond,
-		GoneAfter:       300 * time.Millisecond,
-	})
+	world := slowCloud(seed)
 	u := &users{server: s, rand: rand.New(rand.NewPCG(seed, 0)), slots: fleet("killed", objects/2), labels: map[string]string{shardLabel: "a"}}
 
 	startShard(t, "a", sharded(), shardConnectors(world))
