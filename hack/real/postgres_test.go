@@ -203,10 +203,13 @@ func (p postgres) held(t *testing.T) string {
 func (p postgres) clear(t *testing.T) {
 	t.Helper()
 
-	for _, drop := range strings.Split(p.query(t, fmt.Sprintf(
+	cmd := exec.Command("psql", p.url.String(), "-X", "-v", "ON_ERROR_STOP=1")
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(
 		`SELECT format('DROP DATABASE %%I WITH (FORCE)', datname) FROM pg_database WHERE starts_with(datname, '%[1]s')
-		UNION SELECT format('DROP ROLE %%I', rolname) FROM pg_roles WHERE starts_with(rolname, '%[1]s') ORDER BY 1`, prefix)), "\n") {
-		p.query(t, drop)
+		UNION SELECT format('DROP ROLE %%I', rolname) FROM pg_roles WHERE starts_with(rolname, '%[1]s') ORDER BY 1 \gexec`, prefix))
+
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("cannot drop what the provider created: %v\n%s", err, out)
 	}
 }
 

@@ -35,6 +35,9 @@ const (
 	// moment for what a single event causes.
 	patience, moment = 2 * time.Minute, 30 * time.Second
 
+	// graftSide is the name of the side with Graft.
+	graftSide = "Graft"
+
 	// keep is a finalizer that no controller removes.
 	keep = "example.org/keep"
 )
@@ -61,25 +64,33 @@ type row struct {
 	took time.Duration
 }
 
-// TestSQL plays the life of roles, databases and grants with provider-sql as it is
-// released, and with what adopt makes of it.
-func TestSQL(t *testing.T) {
-	p := provider{path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0"}
-	source := p.source(t)
+// sides returns the provider as it is released, and what adopt makes of it.
+func sides(t *testing.T) []*side {
+	t.Helper()
 
-	adopted := p.adopted(t)
+	p := provider{path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0"}
+	source, adopted := p.source(t), p.adopted(t)
 	run(t, adopted, "go", "mod", "tidy")
 
-	stock := &side{name: "stock", program: build(t, source, "./cmd/provider")}
-	graft := &side{name: "Graft", program: build(t, adopted, "./cmd/provider")}
+	crds := definitions(t, filepath.Join(source, "package", "crds"))
 
-	for _, s := range []*side{stock, graft} {
+	return []*side{
+		{name: "stock", program: build(t, source, "./cmd/provider"), crds: crds},
+		{name: graftSide, program: build(t, adopted, "./cmd/provider"), crds: crds},
+	}
+}
+
+// TestSQL plays the life of roles, databases and grants.
+func TestSQL(t *testing.T) {
+	both := sides(t)
+	for _, s := range both {
 		t.Run(s.name, func(t *testing.T) {
-			s.crds, s.db = definitions(t, filepath.Join(source, "package", "crds")), startPostgres(t)
-			t.Cleanup(func() { s.db.clear(t) })
+			s.begin(t)
 			s.play(t)
 		})
 	}
+
+	stock, graft := both[0], both[1]
 
 	var table strings.Builder
 
@@ -96,14 +107,23 @@ func TestSQL(t *testing.T) {
 	}
 
 	_ = w.Flush()
-	t.Logf("provider-sql %s\n%s", p.version, &table)
+	t.Logf("provider-sql\n%s", &table)
+}
+
+// begin starts a control plane and a PostgreSQL server.
+func (s *side) begin(t *testing.T) {
+	t.Helper()
+
+	s.db = startPostgres(t)
+	t.Cleanup(func() { s.db.clear(t) })
+
+	s.cluster = startCluster(t, s.crds)
 }
 
 // play plays the story.
 func (s *side) play(t *testing.T) {
 	t.Helper()
 
-	s.cluster = startCluster(t, s.crds)
 	s.configure(t)
 
 	for i := range roles {
@@ -117,7 +137,7 @@ func (s *side) play(t *testing.T) {
 	// Each of the provider's five workers is in the middle of a create when it is killed.
 	// PostgreSQL completes what it was asked for.
 	release := s.db.holdRoles(t)
-	s.start(t)
+	s.start(t, pollOften()...)
 	eventually(t, "five creates are held, and the databases are ready", func() bool {
 		return s.db.held(t) == "5" && summary(s.list(t, "Database")) == "4 ready"
 	})
@@ -125,7 +145,7 @@ func (s *side) play(t *testing.T) {
 	release()
 	eventually(t, "the five roles exist", func() bool { return s.db.exists(t) == "5 roles, 4 databases, 0 grants" })
 
-	s.start(t)
+	s.start(t, pollOften()...)
 	s.wait(t, "killed in five creates, started", "20 roles, 4 databases, 0 grants", s.all, "19 ready, 5 Synced=False", patience)
 
 	for _, o := range s.managed(t) {
@@ -143,11 +163,11 @@ func (s *side) play(t *testing.T) {
 	s.wait(t, "grants created", "20 roles, 4 databases, 4 grants", s.all, "28 ready", patience)
 
 	s.kill()
-	s.start(t)
+	s.start(t, pollOften()...)
 	s.rest(t, "killed at rest, started")
 	s.rest(t, "nothing changes")
 
-	if last := s.seen[len(s.seen)-1]; s.name == "Graft" && last.requests != "none" {
+	if last := s.seen[len(s.seen)-1]; s.name == graftSide && last.requests != "none" {
 		t.Errorf("want no requests while nothing changes, got %s", last.requests)
 	}
 
@@ -183,7 +203,7 @@ func (s *side) wait(t *testing.T, point, exists string, conditions func(*testing
 	})
 	s.see(t, point, conditions)
 
-	if last := s.seen[len(s.seen)-1]; s.name == "Graft" && (last.exists != exists || !strings.Contains(last.conditions, want)) {
+	if last := s.seen[len(s.seen)-1]; s.name == graftSide && (last.exists != exists || !strings.Contains(last.conditions, want)) {
 		t.Errorf("%s: want %s and %q, got %s and %q", point, exists, want, last.exists, last.conditions)
 	}
 }
@@ -243,14 +263,16 @@ func (s *side) role(i int) func(*testing.T) string {
 }
 
 // start starts the provider.
-func (s *side) start(t *testing.T) {
+func (s *side) start(t *testing.T, flags ...string) {
 	t.Helper()
 
-	cmd := exec.Command(s.program, "--poll", poll.String(), "--metrics-bind-address", "0")
+	cmd := exec.Command(s.program, flags...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.plane.Kubeconfig())
 	s.kill = background(t, "KILL", cmd)
 	t.Cleanup(s.kill)
 }
+
+func pollOften() []string { return []string{"--poll", poll.String(), "--metrics-bind-address", "0"} }
 
 // configure creates the namespace, and the provider config in it. A deletion of the
 // namespace removes neither the config nor its secret: provider-sql can't delete
@@ -317,7 +339,7 @@ func (s *side) restore(t *testing.T) {
 		s.create(t, &o)
 	}
 
-	s.start(t)
+	s.start(t, pollOften()...)
 }
 
 // managed returns all managed resources.
