@@ -25,7 +25,8 @@ func (r *results) addModel() {
 				continue
 			}
 
-			each := (high.median() - low.median()) / float64(many-few)
+			// What doesn't grow by more than it varies can be less for many.
+			each := max(0, high.median()-low.median()) / float64(many-few)
 			r.add(fmt.Sprintf("model/each/%s/%s", side, measure), "thousandths", 1000*each)
 			r.add(fmt.Sprintf("model/none/%s/%s", side, measure), low.Unit, max(0, low.median()-each*float64(few)))
 

@@ -88,12 +88,17 @@ func (r *results) quoted(number, name string) error {
 		return fmt.Errorf("%q is no number: %w", number, err)
 	}
 
-	// Half a unit of the last digit that says something. Zero is none at all.
+	// Half a unit of the last digit that says something, and of the second at least, as
+	// rounded writes it. Zero is none at all.
 	unit := 0.0
+	if v != 0 {
+		unit = math.Pow(10, math.Floor(math.Log10(v))-1)
+	}
+
 	if _, after, ok := strings.Cut(digits, "."); ok {
-		unit = math.Pow(10, -float64(len(after)))
-	} else if trimmed := strings.TrimRight(digits, "0"); trimmed != "" {
-		unit = math.Pow(10, float64(len(digits)-len(trimmed)))
+		unit = min(unit, math.Pow(10, -float64(len(after))))
+	} else {
+		unit = min(unit, math.Pow(10, float64(len(digits)-len(strings.TrimRight(digits, "0")))))
 	}
 
 	if v < f.low()-unit/2 || v > f.high()+unit/2 {
