@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"math"
@@ -44,8 +45,8 @@ func charts(r *results) []chart {
 
 	out = append(out, pairs(r, r.sizes(), "managed resources", []chart{
 		{file: "steady-status-writes", title: "Steady state: writes of status in a poll interval", y: "writes"},
-		{file: "steady-provider-cpu", title: "Steady state: CPU time of the provider in a poll interval", y: "seconds"},
-		{file: "steady-api-server-cpu", title: "Steady state: CPU time of the API server in a poll interval", y: "seconds"},
+		{file: "steady-provider-cpu", title: "Steady state: provider CPU time in a poll interval", y: "seconds"},
+		{file: "steady-api-server-cpu", title: "Steady state: API server CPU time in a poll interval", y: "seconds"},
 		{file: "steady-heap", title: "Steady state: heap of the provider", y: "MB"},
 	}, "steady")...)
 
@@ -65,7 +66,7 @@ func charts(r *results) []chart {
 		deletion.series = append(deletion.series, s)
 	}
 
-	torture := chart{file: "torture", title: fmt.Sprintf("Torture: how lives ended after a fault, of a sample of %s", number(float64(r.Torture))), y: "lives"}
+	torture := chart{file: "torture", title: fmt.Sprintf("Torture: how lives ended, of a sample of %s faults", number(float64(r.Torture))), y: "lives"}
 	harm := tortureColumns()[1:6]
 
 	for _, c := range harm {
@@ -112,8 +113,8 @@ func pairs(r *results, columns []string, x string, cs []chart, what string) []ch
 func restartCharts(r *results) []chart {
 	n := slices.Max(r.Sizes)
 	out := []chart{
-		{file: "restart-requests", title: "Restart with %s managed resources: requests to the API server until rest", y: "requests so far"},
-		{file: "restart-external-calls", title: "Restart with %s managed resources: calls of the cloud until rest", y: "calls so far"},
+		{file: "restart-requests", title: "Requests after a restart with %s managed resources", y: "requests so far"},
+		{file: "restart-external-calls", title: "External calls after a restart with %s managed resources", y: "calls so far"},
 	}
 
 	for i := range out {
@@ -133,7 +134,7 @@ func restartCharts(r *results) []chart {
 }
 
 func watchCharts(r *results) []chart {
-	reads := chart{file: "watch-reads", title: "Cached reads beside a sick kind: time spent waiting for a read", x: "the other kind", y: "% of the time"}
+	reads := chart{file: "watch-reads", title: "Cached reads beside a sick kind: time spent waiting", x: "the other kind", y: "% of the time"}
 	stop := chart{file: "watch-stop", title: "Stop of a controller with 200 watches: p50", x: "the API server", y: "ms"}
 
 	for _, t := range readTroubles() {
@@ -199,16 +200,21 @@ func colours(n int) []color.Color {
 }
 
 const (
-	chartWidth  = 16 * vg.Centimeter
+	chartWidth  = 17 * vg.Centimeter
 	chartHeight = 9 * vg.Centimeter
 	textSize    = font.Length(11)
+
+	// Where there is no font of these widths, text is longer than was measured.
+	margin       = vg.Centimeter
+	fontFamily   = "font-family:Liberation Serif;"
+	fontFamilies = "font-family:Liberation Serif,Times New Roman,Times,serif;"
 )
 
 // save the chart as a picture. The extension says which format.
 func (c chart) save(dir, ext string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
-	p.Title.TextStyle.Font.Size = textSize * 1.15
+	p.Title.TextStyle.Font.Size = textSize * 1.1
 	p.Title.Padding = vg.Points(8)
 	p.BackgroundColor = color.White
 
@@ -219,7 +225,7 @@ func (c chart) save(dir, ext string) error {
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.Padding = vg.Points(3)
 	p.Y.Min = 0
-	p.Y.Tick.Marker = ticks{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks{}, ticks{}
 
 	if len(c.lines) > 0 {
 		if err := c.addLines(p); err != nil {
@@ -229,21 +235,19 @@ func (c chart) save(dir, ext string) error {
 		return err
 	}
 
-	f, err := os.Create(filepath.Join(dir, c.file+ext))
+	canvas, err := draw.NewFormattedCanvas(chartWidth, chartHeight, strings.TrimPrefix(ext, "."))
 	if err != nil {
 		return err
 	}
 
-	picture, err := p.WriterTo(chartWidth, chartHeight, strings.TrimPrefix(ext, "."))
-	if err == nil {
-		_, err = picture.WriteTo(f)
-	}
+	p.Draw(draw.Crop(draw.New(canvas), 0, -margin, 0, 0))
 
-	if err := f.Close(); err != nil {
+	var picture bytes.Buffer
+	if _, err := canvas.WriteTo(&picture); err != nil {
 		return err
 	}
 
-	return err
+	return os.WriteFile(filepath.Join(dir, c.file+ext), bytes.ReplaceAll(picture.Bytes(), []byte(fontFamily), []byte(fontFamilies)), 0o644)
 }
 
 func (c chart) addLines(p *plot.Plot) error {
@@ -264,7 +268,6 @@ func (c chart) addLines(p *plot.Plot) error {
 	}
 
 	p.X.Min, p.X.Max, p.Y.Max = 0, p.X.Max*1.03, p.Y.Max*1.05
-	p.Legend.Top, p.Legend.Left = false, false
 
 	return nil
 }
