@@ -202,7 +202,7 @@ func TestAdopt(t *testing.T) {
 		"NothingToDo": {
 			reason: "A module without the import isn't a provider yet, which is no error.",
 			files:  map[string]string{"go.mod": goMod, "a.go": "package p\n"},
-			want:   want{says: []string{"nothing changed, for want of an import that can be replaced"}},
+			want:   want{says: []string{"nothing changed: no import can be replaced"}},
 		},
 		"NoModule": {
 			reason: "Without go.mod there is nothing to work on.",

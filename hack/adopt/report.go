@@ -102,7 +102,7 @@ func (r *report) summary() string {
 	case len(r.edits) == 0 && r.uses:
 		return "nothing to change, it imports " + target + "'s package already"
 	case len(r.edits) == 0:
-		return "nothing changed, for want of an import that can be replaced"
+		return "nothing changed: no import can be replaced"
 	}
 	verb := "moved to"
 	if r.dryRun {

@@ -40,12 +40,12 @@ func (c *cloud) Observe(_ context.Context, mg resource.Managed) (managed.Externa
 	return managed.ExternalObservation{}, nil
 }
 
-// Create runs in the background. It looks as if it were alone in the world.
+// Create runs in the background, and is written as if it were synchronous.
 func (c *cloud) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 	name := "bucket-42"
 	c.buckets[asyncstate.Token(ctx)] = name
 
-	// The bucket has a name long before it is of any use.
+	// The bucket has a name long before it is ready.
 	if err := asyncstate.SetExternalName(ctx, name); err != nil {
 		return managed.ExternalCreation{}, err
 	}

@@ -1,7 +1,6 @@
-// Package managed is a drop-in for crossplane-runtime's pkg/reconciler/managed:
-// the same names, the same unmodified reconciler, and what that leaves open
-// closed at its seams. Change the import to get it, change it back to be rid of
-// it.
+// Package managed is a drop-in for crossplane-runtime's pkg/reconciler/managed: it
+// has the same names, and runs the same unmodified reconciler, whose calls it wraps.
+// Change the import to get it, change it back to remove it.
 //
 // It ends three failures:
 //
@@ -9,7 +8,7 @@
 //     then failed, is never stored, and the resource is created a second time
 //     when the provider restarts.
 //   - A managed resource that is being deleted says Ready=True for as long as
-//     something blocks, and nothing says what.
+//     something blocks, and nothing says why.
 //   - Every poll of every managed resource writes its status, although nothing
 //     changed; and the status that Observe set is lost whenever metadata or spec
 //     is written after it.
@@ -22,8 +21,8 @@
 //	                └────────────────────► client         connector, external
 //	                                         │            client, finalizer
 //	                          keeps status,  │              │ stores annotations
-//	                          drops writes   ▼              ▼ after each call
-//	                          of nothing    API server     external system
+//	                          drops empty    ▼              ▼ after each call
+//	                          writes        API server     external system
 //
 // What is on by default, and the option that turns it off:
 //

@@ -39,8 +39,7 @@ func (c *taggedCloud) Find(_ context.Context, mg resource.Managed, _ asyncstate.
 }
 
 // The provider was killed between the answer of the cloud and the write that would
-// have stored the bucket's name. Upstream refuses to go on from there. With a
-// resolver the bucket is found.
+// have stored the bucket's name. Upstream stops. With a resolver the bucket is found.
 func ExampleWithCreateResolver() {
 	b := newBucket()
 	b.SetUID("6f1c")

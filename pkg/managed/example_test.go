@@ -64,7 +64,7 @@ func newBucket() *v1alpha1.Bucket {
 	return b
 }
 
-// A provider: its code is what it was, but for the import.
+// A provider whose code is unchanged, except for the import.
 func ExampleNewReconciler() {
 	ctx := context.Background()
 	photos := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "photos"}}
@@ -124,7 +124,7 @@ func ExampleNewReconciler() {
 }
 
 // Options that some library returns are of upstream's type. Those that set what
-// Graft wraps are refused with a sentence.
+// Graft wraps are refused, with an error that names the option to use.
 func ExampleUpstream() {
 	fromLibrary := []upstream.ReconcilerOption{
 		upstream.WithPollInterval(10 * time.Minute),

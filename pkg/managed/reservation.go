@@ -57,7 +57,7 @@ const (
 // assigns are reserved as soon as they are known.
 //
 // By default the external name has to be unique among the external resources of its
-// kind and provider config. If it doesn't (names within a parent, or a
+// kind and provider config. If it isn't (names within a parent, or a
 // region), or if kinds or provider configs share external resources, pass
 // WithReservationKey.
 //
