@@ -36,7 +36,7 @@ var (
 	ErrEnded = errors.New("the operation has ended")
 
 	// ErrStopped is returned by Begin when the tracker was stopped.
-	ErrStopped = errors.New("the tracker was stopped: no operations are begun any more")
+	ErrStopped = errors.New("the tracker was stopped and starts no more operations")
 
 	// ErrDeadline is the cause of the end of an operation's context when its
 	// deadline has passed (see context.Cause).

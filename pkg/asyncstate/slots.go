@@ -59,7 +59,7 @@ func (t *Tracker) acquire(ss *slots, o client.Object) bool {
 		return true
 	}
 
-	// An operation that is announced now could not be begun any more.
+	// An operation that is announced now could no longer be started.
 	if t.stopped {
 		return false
 	}
