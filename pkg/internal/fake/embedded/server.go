@@ -49,6 +49,7 @@ type Server struct {
 	admin   client.WithWatch
 	client  client.WithWatch
 	counter counter
+	tracker *tracker
 
 	// writing makes a write and the reading of its result one step.
 	writing sync.Mutex
@@ -76,6 +77,9 @@ func New(o Options) (*Server, error) {
 		if err != nil {
 			return nil, fmt.Errorf("embedded: add the types of a CRD to the scheme first: %w", err)
 		}
+
+		// An unstructured object of the scheme doesn't know its kind.
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
 
 		co, ok := obj.(client.Object)
 		if !ok {
@@ -106,7 +110,7 @@ func New(o Options) (*Server, error) {
 		obj.SetResourceVersion(t.nextVersion())
 	}
 
-	s := &Server{scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds}
+	s := &Server{scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds, tracker: t}
 	s.base = builder.WithRESTMapper(s.mapper).WithObjectTracker(t).Build()
 	s.admin = interceptor.NewClient(s.base, s.serving())
 	s.client = interceptor.NewClient(s.admin, s.counting())
