@@ -50,8 +50,8 @@ func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error
 	}
 }
 
-// What is refused stops no operation. A Create that returns the error has made something
-// all the same, and its outcome is unknown.
+// What is refused stops no operation. A Create that returns the error has created
+// something, and its outcome is unknown.
 func TestSettersRefuse(t *testing.T) {
 	cases := map[string]struct {
 		reason string
