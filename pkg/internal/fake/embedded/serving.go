@@ -249,7 +249,7 @@ func (s *Server) delete(ctx context.Context, o client.Object, do *client.DeleteO
 		}
 	}
 
-	if had := current.GetFinalizers(); do.PropagationPolicy != nil {
+	if had := current.GetFinalizers(); s.collect && do.PropagationPolicy != nil {
 		current.SetFinalizers(finalizersFor(*do.PropagationPolicy, had))
 
 		if !slices.Equal(had, current.GetFinalizers()) {

@@ -97,9 +97,10 @@ func newAPI(subresources *extv1.CustomResourceSubresources, objs []client.Object
 	return Serve(Scheme(), crds, objs...)
 }
 
-// Serve returns an API of the kinds of CRDs, which has the supplied objects.
+// Serve returns an API of the kinds of CRDs, which has the supplied objects. The
+// finalizers of its garbage collector stay until a test removes them.
 func Serve(scheme *runtime.Scheme, crds []*extv1.CustomResourceDefinition, objs ...client.Object) *API {
-	s, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: crds, Objects: objs})
+	s, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: crds, Objects: objs, CollectorFinalizers: true})
 	if err != nil {
 		panic(errors.Wrap(err, "cannot start an API server"))
 	}
