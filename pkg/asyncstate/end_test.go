@@ -27,12 +27,17 @@ func TestDeadline(t *testing.T) {
 		reason  string
 		returns func(ctx context.Context) error
 		plain   bool
+		named   bool // Whatever it returns.
 		want    xpv2.ConditionReason
 	}{
 		"HeedsItsContext": {reason: "The outcome is unknown.", returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonResultUnknown},
 		"HeedsItsContextUnderUpstream": {
 			reason: "As above, without Graft's reconciler.",
 			plain:  true, returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonResultUnknown,
+		},
+		"Named": {
+			reason: "What it was called tells whether it exists.",
+			named:  true, returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonFinished,
 		},
 		"SaysItInItsOwnWords": {
 			reason: "Clients of cloud APIs have many ways to say that they were cancelled.",
@@ -72,7 +77,7 @@ func TestDeadline(t *testing.T) {
 				calls++
 
 				err := tc.returns(ctx)
-				if err == nil {
+				if err == nil || tc.named {
 					meta.SetExternalName(mg, "good")
 				}
 
@@ -153,7 +158,7 @@ func TestPanic(t *testing.T) {
 			pass(time.Second / 2)
 			reconciled(t, p, "b")
 
-			if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want || asyncstate.Remembered(p.tracker) != 0 {
+			if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want || asyncstate.Remembered(p.tracker) != 0 || tc.exists && !strings.Contains(record(b), `"error":"panic"`) {
 				t.Errorf("\n%s\n%d things are remembered: %s", tc.reason, asyncstate.Remembered(p.tracker), describe(b))
 			}
 
