@@ -106,7 +106,12 @@ func TestPastDeadline(t *testing.T) {
 
 		reconciled(t, p, "b")
 		pass(2 * time.Hour)
-		reconciled(t, p, "b")
+
+		// No controller watches what ends, so it is looked at again soon.
+		if res := reconciled(t, p, "b"); res.RequeueAfter != 10*time.Second {
+			t.Errorf("It is reconciled again after %s", res.RequeueAfter)
+		}
+
 		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "past its deadline, 2000-01-01T01:00:00Z")
 		pass(2 * time.Hour)
 	})

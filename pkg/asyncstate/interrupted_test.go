@@ -353,6 +353,10 @@ func TestFound_ConnectsAgain(t *testing.T) {
 				want = 0
 			}
 
+			if n := len(w.said.Events("FoundExternalResource")); n != 1 {
+				t.Errorf("\n%s\n%d events say that it was found", tc.reason, n)
+			}
+
 			if len(got) != want || w.gone() != tc.deleting || w.cloud.count(asyncstate.Create) != 1 {
 				t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, w.cloud.count(asyncstate.Create), got, describe(w.get("b")))
 			}

@@ -1,6 +1,7 @@
 package asyncstate_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,6 +157,10 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			b := w.get("b")
 			if n := w.cloud.count(asyncstate.Create); n != tc.creates || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.name != "") {
 				t.Errorf("\n%s\n%d creates: %s", tc.reason, n, describe(b))
+			}
+
+			if said := strings.Contains(w.said.All(), "settled by another writer"); said != (tc.want == asyncstate.ReasonFinished) {
+				t.Errorf("\n%s\nsettled elsewhere: %t", tc.reason, said)
 			}
 		})
 	}

@@ -73,6 +73,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("No other object wants it: %s", describe(w.get("third")))
 		}
 
+		reconciled(t, p, "second")
 		pass(10*time.Minute + 10*time.Second)
 		reconciled(t, p, "second")
 
