@@ -1,8 +1,13 @@
 package asyncstate_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -113,4 +118,35 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is accepted again and again, and deletes nothing, is asked for ever less often.
+func TestDeleteIsAcceptedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deletes := 0
+
+		w := acting(t, true, nil)
+		w.manual = false
+		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+			c := actor(true, nil)
+			c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+				return upstream.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+			}
+			c.DeleteFn = func(context.Context, resource.Managed) (upstream.ExternalDelete, error) {
+				deletes++
+				return upstream.ExternalDelete{}, nil
+			}
+
+			return c, nil
+		}
+		w.start()
+
+		pass(time.Minute)
+		w.delete("b")
+		pass(3 * time.Hour)
+
+		if deletes > 200 {
+			t.Errorf("%d deletes in 3 hours", deletes)
+		}
+	})
 }
