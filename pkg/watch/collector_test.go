@@ -2,6 +2,8 @@ package watch_test
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -217,5 +219,67 @@ func TestNothingNeededTwice(t *testing.T) {
 		r.watch("c", watchOf(b, recs["B"]))
 		look("second, and one was asked for", 2, nil)
 		look("third", 1, nil)
+	})
+}
+
+// However a collector and those who need a watch meet, the watch is there
+// for as long as it is needed.
+func TestCollectorsMeetRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := watchtest.NewKind("A"), watchtest.NewKind("B")
+		r := running(t, watchtest.NewAPI(a, b))
+		rec := &recorder{}
+		r.watch("c", watchOf(a, rec))
+		var (
+			mu   sync.Mutex
+			need int
+		)
+		tracker := watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			out := []schema.GroupVersionKind{a.GVK}
+			if need > 0 {
+				out = append(out, b.GVK)
+			}
+			return out, nil
+		})
+		gc := watch.NewGarbageCollector("c", r.ours, tracker, []watch.WatchType{watch.WatchTypeDependency})
+		ctx, cancel := context.WithCancel(t.Context())
+		var collectors, users sync.WaitGroup
+		for range 2 {
+			collectors.Go(func() {
+				for ctx.Err() == nil {
+					if err := gc.GarbageCollectWatchesNow(ctx); err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Duration(rand.N(3)) * time.Millisecond) //nolint:gosec // Chance is all we want.
+				}
+			})
+		}
+		for range 4 {
+			users.Go(func() {
+				for range 200 {
+					mu.Lock()
+					need++
+					mu.Unlock()
+					if err := r.StartWatches(t.Context(), "c", watchOf(b, rec)); err != nil {
+						t.Error(err)
+					}
+					for range 3 {
+						if ids, err := r.GetWatches("c"); err != nil || !slices.Contains(ids, idOf(b)) {
+							t.Errorf("a watch that is needed isn't there: %v, %v", ids, err)
+						}
+						time.Sleep(time.Duration(rand.N(3)) * time.Millisecond) //nolint:gosec // As above.
+					}
+					mu.Lock()
+					need--
+					mu.Unlock()
+					time.Sleep(time.Duration(rand.N(10)) * time.Millisecond) //nolint:gosec // As above.
+				}
+			})
+		}
+		users.Wait()
+		cancel()
+		collectors.Wait()
 	})
 }

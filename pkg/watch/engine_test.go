@@ -2,7 +2,6 @@ package watch_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -54,28 +52,6 @@ type bareManager struct {
 func (m bareManager) Elected() <-chan struct{}   { return m.elected }
 func (m bareManager) GetScheme() *runtime.Scheme { return scheme() }
 
-func TestNew_NeedsLittleOfAManager(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		m := bareManager{elected: make(chan struct{})}
-		close(m.elected)
-		plain := plainCache(t, watchtest.NewAPI(k).Config())
-		startCache(t, plain)
-		plain.WaitForCacheSync(t.Context())
-		e := watch.New(m, watch.TrackInformers(plain, scheme()), nil, nil)
-		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.StartWatches(t.Context(), "c", watch.WatchFor(k.New(), "x", &recorder{})); err != nil {
-			t.Errorf("StartWatches(...): %v", err)
-		}
-		if err := e.Stop(t.Context(), "c"); err != nil {
-			t.Errorf("Stop(...): %v", err)
-		}
-		pass(time.Hour)
-	})
-}
-
 // nothing is informers of foreign code, which returns none, and an error or not.
 type nothing struct {
 	watch.TrackingInformers
@@ -94,10 +70,10 @@ func (nothing) ActiveInformers() []schema.GroupVersionKind { return nil }
 func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 	boom := errors.New("boom")
-	start := func(t *testing.T, api *watchtest.API, infs nothing) error {
+	start := func(t *testing.T, infs nothing) error {
 		t.Helper()
-		mgr := watchtest.NewManager(api.Config(), scheme())
-		mgr.Elect()
+		mgr := bareManager{elected: make(chan struct{})}
+		close(mgr.elected)
 		e := watch.New(mgr, infs, nil, nil)
 		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
 			t.Fatal(err)
@@ -117,11 +93,11 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	}{
 		"Informer": {
 			reason: "Informers that aren't ours.",
-			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{}) },
+			do:     func(t *testing.T, _ *watchtest.API) error { return start(t, nothing{}) },
 		},
 		"InformerError": {
 			reason: "Their error is the cause.",
-			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{err: boom}) },
+			do:     func(t *testing.T, _ *watchtest.API) error { return start(t, nothing{err: boom}) },
 			want:   boom,
 		},
 		"Controller": {
@@ -214,7 +190,7 @@ func TestFirstHandlersStay(t *testing.T) {
 		api := watchtest.NewAPI(k)
 		r := running(t, api)
 		first, second := &recorder{}, &recorder{}
-		none := watchOf(k, first)
+		none := watchOf(k, second)
 		none.preds = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return false })}
 		for _, w := range []spec{watchOf(k, first), watchOf(k, second), none} {
 			r.watch("c", w)
@@ -230,53 +206,14 @@ func TestFirstHandlersStay(t *testing.T) {
 		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 0 {
 			t.Errorf("the first handler got %d events, the second %d; want 1, 0", f, s)
 		}
-		r.unwatch("c", idOf(k))
-		r.watch("c", watchOf(k, second))
-		pass(time.Second)
-		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 1 {
-			t.Errorf("after the watch was stopped the first handler got %d events, the second %d; want 1, 1", f, s)
-		}
-	})
-}
-
-// All predicates see what a watch sees.
-func TestPredicatesOfEachEvent(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		r := running(t, api)
-		var seen []string
-		w := watchOf(k, &recorder{})
-		w.preds = []predicate.Predicate{
-			predicate.Funcs{
-				CreateFunc: func(e event.CreateEvent) bool {
-					seen = append(seen, "create "+e.Object.GetName())
-					return true
-				},
-				UpdateFunc: func(e event.UpdateEvent) bool {
-					seen = append(seen, fmt.Sprintf("update %s %d %d", e.ObjectNew.GetName(), e.ObjectOld.GetGeneration(), e.ObjectNew.GetGeneration()))
-					return false
-				},
-				DeleteFunc: func(e event.DeleteEvent) bool {
-					seen = append(seen, "delete "+e.Object.GetName())
-					return true
-				},
-			},
-		}
-		rec, ok := w.handler.(*recorder)
-		if !ok {
-			t.Fatal("not a recorder")
-		}
-		r.watch("c", w)
-		api.Put(k.Object("one"), k)
-		api.Put(k.Object("one"), k)
-		api.Remove(k, k.Key("one"))
-		pass(time.Second)
-		if want := []string{"create one", "update one 1 2", "delete one"}; strings.Join(seen, ", ") != strings.Join(want, ", ") {
-			t.Errorf("predicates saw %q, want %q", seen, want)
-		}
-		if c, u, d := rec.count("create", "one"), rec.count("update", "one"), rec.count("delete", "one"); c != 1 || u != 0 || d != 1 {
-			t.Errorf("the handler got %d, %d and %d events, want 1, 0 and 1", c, u, d)
+		none.kind = k.New()
+		for want, w := range []spec{none, watchOf(k, second)} {
+			r.unwatch("c", idOf(k))
+			r.watch("c", w)
+			pass(time.Second)
+			if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != want {
+				t.Errorf("after the watch was stopped the first handler got %d events, the second %d; want 1, %d", f, s, want)
+			}
 		}
 	})
 }

@@ -35,24 +35,7 @@ func TestInformersHaveOwners(t *testing.T) {
 			own: func(t *testing.T, r *rig) func() {
 				r.start("c", idle())
 				r.watch("c", watchOf(k, &recorder{}))
-				return func() {
-					if _, err := r.StopWatches(t.Context(), "c", idOf(k)); err != nil {
-						t.Error(err)
-					}
-				}
-			},
-			stays: linger,
-		},
-		"Controller": {
-			reason: "Or its controller is.",
-			own: func(t *testing.T, r *rig) func() {
-				r.start("c", idle())
-				r.watch("c", watchOf(k, &recorder{}))
-				return func() {
-					if err := r.Stop(t.Context(), "c"); err != nil {
-						t.Error(err)
-					}
-				}
+				return func() { r.unwatch("c", idOf(k)) }
 			},
 			stays: linger,
 		},
@@ -79,7 +62,7 @@ func TestInformersHaveOwners(t *testing.T) {
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI(k)
-			r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithLinger(linger), watch.WithReadLinger(readLinger)})
+			r := graft(t, api, watch.WithLinger(linger), watch.WithReadLinger(readLinger))
 			r.mgr.Elect()
 			running := func() bool { return api.Open(watchtest.Of(k)) > 0 }
 			release := tc.own(t, r)
@@ -119,7 +102,7 @@ func TestReadsKeepInformers(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
 		api.Put(k.Object("one"), k)
-		r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithReadLinger(time.Minute)})
+		r := graft(t, api, watch.WithReadLinger(time.Minute))
 		for range 100 {
 			r.reads(k)
 			pass(50 * time.Second)
@@ -204,20 +187,35 @@ func TestStoresAreCollected(t *testing.T) {
 	})
 }
 
-// What is removed isn't kept by what was read before.
-func TestRemovedInformersArentKeptByReads(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		api.Put(k.Object("one"), k)
-		r := graft(t, api)
-		r.reads(k)
-		r.remove(k)
-		pass(time.Second)
-		if n := api.Open(watchtest.Of(k)); n != 0 {
-			t.Errorf("%d informers watch a kind whose informer was removed", n)
-		}
-	})
+// A watch that was stopped leaves nothing behind on a kind that is kept, whether its
+// controller ran or runs afterwards.
+func TestHandlersAreCollected(t *testing.T) {
+	for name, later := range map[string]bool{"Running": false, "NotElected": true} {
+		inBubble(t, name, func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			api := watchtest.NewAPI(k)
+			api.Put(k.Object("one"), k)
+			r := graft(t, api)
+			r.reads(k)
+			if !later {
+				r.mgr.Elect()
+			}
+			r.start("c", idle())
+			rec := &recorder{}
+			kept := weak.Make(rec)
+			r.watch("c", watchOf(k, rec))
+			pass(time.Second)
+			rec = nil
+			_ = rec
+			r.unwatch("c", idOf(k))
+			r.mgr.Elect()
+			pass(time.Minute)
+			runtime.GC()
+			if kept.Value() != nil {
+				t.Error("the handler of a watch that was stopped is still reachable")
+			}
+		})
+	}
 }
 
 // A call that waits owns what it waits for, however short the linger is.

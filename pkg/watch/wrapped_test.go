@@ -1,7 +1,6 @@
 package watch_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -16,26 +15,8 @@ import (
 func unstartedWrapping(t *testing.T, api *watchtest.API) (r *rig, start func()) {
 	t.Helper()
 	ca := plainCache(t, api.Config())
-	infs := watch.TrackInformers(ca, scheme())
-	r = &rig{
-		t: t, api: api, infs: infs, reader: infs,
-		mgr:     &schemeHook{Manager: watchtest.NewManager(api.Config(), scheme())},
-		metrics: &counts{},
-	}
-	r.ours = watch.New(r.mgr, infs, nil, nil, watch.WithMetrics(r.metrics))
-	r.engine = graftEngine{r.ours}
-	t.Cleanup(func() {
-		if err := stopAll(context.Background(), r.ours); err != nil {
-			t.Errorf("Stop(...): %v", err)
-		}
-
-		// What isn't owned any more lingers a little.
-		pass(time.Hour)
-	})
-	return r, func() {
-		startCache(t, ca)
-		pass(time.Millisecond)
-	}
+	t.Cleanup(func() { pass(time.Hour) }) // What isn't owned any more lingers a little.
+	return graftOn(t, api, api.Config(), watch.TrackInformers(ca, scheme())), func() { startCache(t, ca) }
 }
 
 // A fork that changes nothing but the import wraps the cache that it has, and
@@ -62,12 +43,8 @@ func TestWrappedCache(t *testing.T) {
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
 				start()
 				r.watch("c", watchOf(k, rec))
-				tracking, ok := r.infs.(*watch.InformerTrackingCache)
-				if !ok {
-					t.Fatalf("%T isn't a tracking cache", r.infs)
-				}
 				for range 3 {
-					if err := tracking.Cache.RemoveInformer(t.Context(), k.New()); err != nil {
+					if err := r.cache.Cache.RemoveInformer(t.Context(), k.New()); err != nil {
 						t.Fatal(err)
 					}
 					pass(10 * time.Second)
