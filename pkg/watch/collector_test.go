@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,47 +151,6 @@ func TestRequestedWatchesStay(t *testing.T) {
 		if got := recs["B"].count("create", "one"); got != 1 {
 			t.Errorf("the watch got %d events, want 1", got)
 		}
-
-		// It isn't needed any more.
-		n.mu.Lock()
-		n.asked = nil
-		n.mu.Unlock()
-		pass(5 * time.Minute)
-		r.api.Put(b.Object("two"), b)
-		pass(time.Second)
-		if got := recs["B"].count("create", "two"); got != 0 {
-			t.Errorf("a watch that isn't needed got %d events", got)
-		}
-
-		// When it is needed again it delivers what is there.
-		r.watch("c", watchOf(b, recs["B"]))
-		pass(time.Second)
-		if got := recs["B"].count("create", "two"); got != 1 {
-			t.Errorf("a watch that was started again got %d events of an object, want 1", got)
-		}
-	})
-}
-
-// The collector ends with its controller, and with its engine.
-func TestCollectorEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n := &needs{}
-		r, _, a, _, _ := collecting(t, n)
-		asked := make(chan struct{}, 100)
-		n.set(nil, a)
-		n.mu.Lock()
-		n.asked = func() { asked <- struct{}{} }
-		n.mu.Unlock()
-		<-asked
-		r.stop("c")
-		pass(time.Second)
-		for len(asked) > 0 {
-			<-asked
-		}
-		pass(time.Hour)
-		if len(asked) > 0 {
-			t.Error("the collector of a stopped controller asks what is needed")
-		}
 	})
 }
 
@@ -230,38 +190,30 @@ func TestCollectorsMeetRequests(t *testing.T) {
 		r := running(t, watchtest.NewAPI(a, b))
 		rec := &recorder{}
 		r.watch("c", watchOf(a, rec))
-		var (
-			mu   sync.Mutex
-			need int
-		)
+		var needed atomic.Int64
 		tracker := watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			out := []schema.GroupVersionKind{a.GVK}
-			if need > 0 {
-				out = append(out, b.GVK)
+			if needed.Load() > 0 {
+				return []schema.GroupVersionKind{a.GVK, b.GVK}, nil
 			}
-			return out, nil
+			return []schema.GroupVersionKind{a.GVK}, nil
 		})
 		gc := watch.NewGarbageCollector("c", r.ours, tracker, []watch.WatchType{watch.WatchTypeDependency})
 		ctx, cancel := context.WithCancel(t.Context())
+		rest := func(most int) { time.Sleep(time.Duration(rand.N(most)) * time.Millisecond) } //nolint:gosec // Chance is all we want.
 		var collectors, users sync.WaitGroup
 		for range 2 {
 			collectors.Go(func() {
-				for ctx.Err() == nil {
+				for ; ctx.Err() == nil; rest(3) {
 					if err := gc.GarbageCollectWatchesNow(ctx); err != nil && ctx.Err() == nil {
 						t.Error(err)
 					}
-					time.Sleep(time.Duration(rand.N(3)) * time.Millisecond) //nolint:gosec // Chance is all we want.
 				}
 			})
 		}
 		for range 4 {
 			users.Go(func() {
 				for range 200 {
-					mu.Lock()
-					need++
-					mu.Unlock()
+					needed.Add(1)
 					if err := r.StartWatches(t.Context(), "c", watchOf(b, rec)); err != nil {
 						t.Error(err)
 					}
@@ -269,12 +221,10 @@ func TestCollectorsMeetRequests(t *testing.T) {
 						if ids, err := r.GetWatches("c"); err != nil || !slices.Contains(ids, idOf(b)) {
 							t.Errorf("a watch that is needed isn't there: %v, %v", ids, err)
 						}
-						time.Sleep(time.Duration(rand.N(3)) * time.Millisecond) //nolint:gosec // As above.
+						rest(3)
 					}
-					mu.Lock()
-					need--
-					mu.Unlock()
-					time.Sleep(time.Duration(rand.N(10)) * time.Millisecond) //nolint:gosec // As above.
+					needed.Add(-1)
+					rest(10)
 				}
 			})
 		}

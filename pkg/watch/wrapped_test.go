@@ -22,7 +22,7 @@ func unstartedWrapping(t *testing.T, api *watchtest.API) (r *rig, start func()) 
 // A fork that changes nothing but the import wraps the cache that it has, and
 // starts that.
 func TestWrappedCache(t *testing.T) {
-	k, stuck := watchtest.NewKind("Widget"), watchtest.NewKind("Stuck")
+	k := watchtest.NewKind("Widget")
 	cases := map[string]struct {
 		reason string
 		do     func(t *testing.T, r *rig, start func(), rec *recorder)
@@ -51,41 +51,10 @@ func TestWrappedCache(t *testing.T) {
 				}
 			},
 		},
-		"RemovedByUs": {
-			reason: "So is one that is removed through the tracking cache.",
-			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
-				start()
-				r.watch("c", watchOf(k, rec))
-				for range 3 {
-					r.remove(k)
-					pass(10 * time.Second)
-				}
-			},
-		},
-		"AnotherIsStuck": {
-			reason: "A call that waits for a kind that doesn't sync delays no call for another kind.",
-			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
-				start()
-				t.Cleanup(r.api.Inject(watchtest.Of(stuck), watchtest.Hang()))
-				done := background(func() error { return r.watchFor(stuckFor, "c", watchOf(stuck, &recorder{})) })
-				pass(10 * time.Millisecond)
-				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
-				if err != nil || took > 2*quick {
-					t.Errorf("StartWatches(...) of a healthy kind: %v after %s", err, took)
-				}
-				took, err = timed(func() error { return r.read(t.Context(), k, "one") })
-				if err != nil || took > quick {
-					t.Errorf("Get(...) of a healthy kind: %v after %s", err, took)
-				}
-				if err := <-done; err == nil {
-					t.Error("StartWatches(...) of a kind that is stuck: no error")
-				}
-			},
-		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := watchtest.NewAPI(k, stuck)
+			api := watchtest.NewAPI(k)
 			api.Put(k.Object("one"), k)
 			r, start := unstartedWrapping(t, api)
 			r.mgr.Elect()
@@ -110,7 +79,7 @@ func TestWrappedCache(t *testing.T) {
 			if n := len(rec.all()); n != 0 {
 				t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
 			}
-			if n := api.Open(watchtest.Of(k).Or(watchtest.Of(stuck))); n != 0 {
+			if n := api.Open(watchtest.Of(k)); n != 0 {
 				t.Errorf("\n%s\n%d informers are left", tc.reason, n)
 			}
 		})
