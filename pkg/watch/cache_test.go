@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -327,6 +328,24 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestReads_OfTypedObjects(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.ConfigMap()
+		r := graft(t, watchtest.NewAPI())
+		r.api.Put(k.Object("one"), k)
+		l := &corev1.ConfigMapList{}
+		if err := r.reader.List(t.Context(), l); err != nil || len(l.Items) != 1 {
+			t.Errorf("List(...): %d objects, %v", len(l.Items), err)
+		}
+		if _, err := r.infs.GetInformerForKind(t.Context(), k.GVK); err != nil {
+			t.Errorf("GetInformerForKind(...): %v", err)
+		}
+		if n := len(r.api.Requests(watchtest.Of(k).Initial())); n != 1 {
+			t.Errorf("%d informers were made", n)
+		}
+	})
 }
 
 // Calls with an object whose kind isn't known fail, and look nothing up.

@@ -67,26 +67,15 @@ func (s crdSink) deliver(_ context.Context, d delivery) {
 	if !ok {
 		return
 	}
-	is := kindOf(crd)
-	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok {
-		was := kindOf(old)
-		if was == is && servedAs(old) == servedAs(crd) {
-			return
-		}
-		if was != is {
-			s.set.raise(was, false)
-		}
+	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok && servedAs(old) == servedAs(crd) {
+		return
 	}
-	s.set.raise(is, d.op == deleted)
-}
-
-func kindOf(crd *extv1.CustomResourceDefinition) schema.GroupKind {
-	return schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
+	s.set.raise(schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}, d.op == deleted)
 }
 
 // servedAs returns what a CRD says about how its kind is served, in a form to compare.
 func servedAs(crd *extv1.CustomResourceDefinition) string {
-	out := []string{crd.Spec.Names.Plural, string(crd.Spec.Scope)}
+	out := []string{crd.Spec.Names.Kind, crd.Spec.Names.Plural, string(crd.Spec.Scope)}
 	for _, v := range crd.Spec.Versions {
 		if v.Served {
 			out = append(out, v.Name)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -65,6 +66,15 @@ func (n nothing) GetInformer(context.Context, client.Object, ...cache.InformerGe
 
 func (nothing) ActiveInformers() []schema.GroupVersionKind { return nil }
 
+// A refusing controller can't watch.
+type refusing struct {
+	kcontroller.Controller
+
+	err error
+}
+
+func (c refusing) Watch(source.Source) error { return c.err }
+
 // Foreign code that returns nothing, without an error, fails calls. It doesn't end the
 // process.
 func TestForeignCodeThatReturnsNothing(t *testing.T) {
@@ -109,6 +119,24 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 				r.mgr.Elect()
 				return r.Start("none", o)
 			},
+		},
+		"Watch": {
+			reason: "A controller that refuses a watch. It isn't kept.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				o := idle()
+				o.newController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
+					c, err := kcontroller.NewUnmanaged(name, o)
+					return refusing{Controller: c, err: boom}, err
+				}
+				r := graft(t, api)
+				r.start("c", o)
+				err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+				if ids, err := r.GetWatches("c"); err != nil || len(ids) > 0 {
+					t.Errorf("GetWatches(...): %v, %v", ids, err)
+				}
+				return err
+			},
+			want: boom,
 		},
 		"Tracker": {
 			reason: "A collector without a tracker.",

@@ -59,16 +59,23 @@ func TestHandlersOfInformers(t *testing.T) {
 		if n := rec.count("create", "one"); n != 1 {
 			t.Errorf("HasSynced is true, and the handler was told %d times of what is there", n)
 		}
+
+		// The deletion isn't seen.
+		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 		r.api.Undefine(k)
 		pass(time.Hour)
+		lift()
 		r.api.Define(k)
 		r.api.Put(k.Object("two"), k)
 		pass(time.Second)
 		if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c != 1 {
 			t.Errorf("the handler was told %d times that an object went, %d times that one came; want 1, 1", d, c)
 		}
-		if err := inf.RemoveEventHandler(reg); err != nil {
-			t.Errorf("RemoveEventHandler(...): %v", err)
+		if err := inf.RemoveEventHandler(nil); err == nil {
+			t.Error("RemoveEventHandler(...) of another informer's: no error")
+		}
+		if err := inf.RemoveEventHandler(reg); err != nil || inf.IsStopped() {
+			t.Errorf("RemoveEventHandler(...): %v, stopped: %t", err, inf.IsStopped())
 		}
 		rec.forget()
 		r.api.Put(k.Object("three"), k)

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 	"weak"
 
+	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
@@ -309,9 +310,22 @@ func TestIndexes_OnOneFieldConflict(t *testing.T) {
 		if err := index("x"); err == nil {
 			t.Error("IndexField(...) of a field that has an index: no error")
 		}
-		l := k.NewList()
-		if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": "x"}); err != nil || len(l.Items) != 1 {
-			t.Errorf("List(...) by the first index: %d objects, %v", len(l.Items), err)
+
+		// Those of client-go are added, too. It is controller-runtime that reads them.
+		inf, err := r.infs.GetInformer(t.Context(), k.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := func(any) ([]string, error) { return []string{"__all_namespaces/z"}, nil }
+		if err := inf.AddIndexers(kcache.Indexers{"field:z": all}); err != nil {
+			t.Errorf("AddIndexers(...): %v", err)
+		}
+		pass(time.Second)
+		for _, field := range []string{"x", "y", "z"} {
+			l := k.NewList()
+			if err := r.reader.List(t.Context(), l, client.MatchingFields{field: field}); err != nil || len(l.Items) != 1 {
+				t.Errorf("List(...) by index %s: %d objects, %v", field, len(l.Items), err)
+			}
 		}
 	})
 }
