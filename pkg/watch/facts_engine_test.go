@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+	kcache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -17,6 +19,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
+
+// A clingingInformer doesn't let handlers go.
+type clingingInformer struct{ cache.Informer }
+
+func (clingingInformer) RemoveEventHandler(kcache.ResourceEventHandlerRegistration) error {
+	return errors.New("boom")
+}
 
 func TestFact_StopAttemptsEverything(t *testing.T) {
 	prove(t, map[string]fact{"AWatchThatCantBeStopped": {
@@ -81,10 +90,10 @@ func TestFact_StopBeatsStartWatches(t *testing.T) {
 
 			// A call that asks for the scheme is about to start the watch.
 			stop := sync.OnceValue(func() error { return r.Stop(t.Context(), "c") })
-			r.mgr.onScheme(func() { _ = stop() })
+			r.mgr.set(&r.mgr.onScheme, func() { _ = stop() })
 			rec := &recorder{}
 			err := r.StartWatches(t.Context(), "c", watchOf(k, rec))
-			r.mgr.onScheme(nil)
+			r.mgr.set(&r.mgr.onScheme, nil)
 			if err := stop(); err != nil {
 				t.Errorf("Stop(...): %v", err)
 			}
@@ -110,10 +119,10 @@ func TestFact_StopBeatsStartWatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			took, err := timed(func() error { return r.Stop(t.Context(), "c") })
-			lift()
-			if err := <-done; err == nil && took <= quick {
-				return "StartWatches of a controller that was stopped meanwhile returned no error"
+			if waited, err := timed(func() error { return <-done }); err == nil || waited > quick {
+				return fmt.Sprintf("StartWatches of a controller that was stopped meanwhile went on for %s: %v", waited, err)
 			}
+			lift()
 			r.api.Put(k.Object("one"), k)
 			pass(time.Minute)
 			if n := rec.count("", "one"); n > 0 {
@@ -277,7 +286,16 @@ func TestFact_OldReconcilesStartNoWatches(t *testing.T) {
 				<-proceed
 
 				// The context has ended, and this one cares as little as its informer.
-				started <- r.StartWatches(context.WithoutCancel(ctx), "c", watchOf(k, was))
+				ctx = context.WithoutCancel(ctx)
+				err := r.StartWatches(ctx, "c", watchOf(k, was))
+				if r.ours != nil {
+					// Nor does it stop what is another's, or wait for that, which waits for it.
+					took, stop := timed(func() error { return r.Stop(ctx, "c") })
+					if _, watches := r.StopWatches(ctx, "c", idOf(k)); stop != nil || took > 0 || !errors.Is(watches, watch.ErrNotRunning) {
+						t.Errorf("from the old reconcile: Stop(...): %v after %s, StopWatches(...): %v", stop, took, watches)
+					}
+				}
+				started <- err
 				return reconcile.Result{}, nil
 			}))
 			r.watch("c", watchOf(trigger, &recorder{}))
@@ -315,9 +333,9 @@ func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 		Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error
 		Stop(ctx context.Context) error
 	}
-	run := func(t *testing.T, create func(inf *pausingInformer) source) int {
+	run := func(t *testing.T, create func(inf *fakeInformer) source) int {
 		t.Helper()
-		inf := &pausingInformer{adding: make(chan struct{}), add: make(chan struct{})}
+		inf := &fakeInformer{adding: make(chan struct{}), add: make(chan struct{})}
 		src := create(inf)
 		q := priorityqueue.New[reconcile.Request]("test")
 		defer q.ShutDown()
@@ -339,17 +357,17 @@ func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 				t.Errorf("Stop(...): %v", err)
 			}
 		}
-		return inf.handlers()
+		return inf.handlers
 	}
 	inBubble(t, "Baseline", func(t *testing.T) {
-		if n := run(t, func(inf *pausingInformer) source {
+		if n := run(t, func(inf *fakeInformer) source {
 			return &baselineSource{inf: inf, spec: spec{handler: &recorder{}}}
 		}); n != 1 {
 			t.Errorf("%d handlers are left; the scenario proves nothing", n)
 		}
 	})
 	inBubble(t, "Graft", func(t *testing.T) {
-		if n := run(t, func(inf *pausingInformer) source {
+		if n := run(t, func(inf *fakeInformer) source {
 			return watch.NewStoppableSource(inf, &recorder{})
 		}); n != 0 {
 			t.Errorf("%d handlers are left after Stop", n)

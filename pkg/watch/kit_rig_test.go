@@ -32,13 +32,10 @@ func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock fun
 	t.Helper()
 	ca := plainCache(t, cfg)
 	startCache(t, ca)
-	if !ca.WaitForCacheSync(t.Context()) {
-		t.Fatal("the cache doesn't start")
-	}
 	infs := newBaselineCache(ca, scheme(), newLock())
 	r := &rig{
 		t: t, api: api, infs: infs, reader: infs,
-		mgr:     &schemeHook{Manager: watchtest.NewManager(cfg, scheme())},
+		mgr:     &hooked{Manager: watchtest.NewManager(cfg, scheme())},
 		metrics: &counts{},
 	}
 	r.engine = newBaselineEngine(r.mgr, infs, r.metrics, newLock)
