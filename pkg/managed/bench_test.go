@@ -132,9 +132,7 @@ func TestSteadyStateBudget(t *testing.T) {
 		t.Errorf("allocations more than upstream: want at most %d, got %v", maxMoreAllocs, more)
 	}
 
-	if n := graft.requests().writes - before.writes; n != 0 {
-		t.Errorf("writes: want 0, got %d", n)
-	}
+	wants(t, "", "writes", 0, graft.requests().writes-before.writes)
 }
 
 type requests struct{ reads, writes int }
@@ -216,8 +214,8 @@ func observed10() v1alpha1.Observation {
 }
 
 // steady returns an external client that sets what is there already.
-func steady() upstream.ExternalClientFns {
-	return upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+func steady() ExternalClientFns {
+	return ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 		if b, ok := mg.(*v1alpha1.Bucket); ok {
 			b.Status.AtProvider = observed10()
 		}

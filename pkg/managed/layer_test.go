@@ -10,13 +10,11 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -26,52 +24,29 @@ import (
 // calls are a provider's, as the last layer sees them. Functions that are nil do
 // nothing.
 type calls struct {
-	connect func(c *call) error
 	observe func(c *call) (observation, error)
 	create  func(c *call) (creation, error)
 	update  func(c *call) (ExternalUpdate, error)
 	delete  func(c *call) (deletion, error)
 }
 
-func (f calls) Connect(_ context.Context, c *call) error {
-	if f.connect == nil {
-		return nil
+func called[T any](fn func(c *call) (T, error), c *call) (T, error) {
+	if fn == nil {
+		return *new(T), nil
 	}
 
-	return f.connect(c)
+	return fn(c)
 }
 
-func (f calls) Observe(_ context.Context, c *call) (observation, error) {
-	if f.observe == nil {
-		return observation{}, nil
-	}
+func (f calls) Connect(context.Context, *call) error { return nil }
 
-	return f.observe(c)
-}
+func (f calls) Observe(_ context.Context, c *call) (observation, error) { return called(f.observe, c) }
 
-func (f calls) Create(_ context.Context, c *call) (creation, error) {
-	if f.create == nil {
-		return creation{}, nil
-	}
+func (f calls) Create(_ context.Context, c *call) (creation, error) { return called(f.create, c) }
 
-	return f.create(c)
-}
+func (f calls) Update(_ context.Context, c *call) (ExternalUpdate, error) { return called(f.update, c) }
 
-func (f calls) Update(_ context.Context, c *call) (ExternalUpdate, error) {
-	if f.update == nil {
-		return ExternalUpdate{}, nil
-	}
-
-	return f.update(c)
-}
-
-func (f calls) Delete(_ context.Context, c *call) (deletion, error) {
-	if f.delete == nil {
-		return deletion{}, nil
-	}
-
-	return f.delete(c)
-}
+func (f calls) Delete(_ context.Context, c *call) (deletion, error) { return called(f.delete, c) }
 
 // alone runs one reconcile with one layer around the calls of a provider, and nothing
 // else of Graft or upstream.
@@ -228,7 +203,7 @@ func TestLayerAlone(t *testing.T) {
 		},
 		"Async": {
 			reason: "A create without a record is not gone on with.",
-			layer:  with(slotAsync, WithAsync(asyncstate.NewTracker(testkit.NewAPI().Client()))),
+			layer:  with(slotAsync, WithAsync(newTracker(testkit.NewAPI()))),
 			object: bucket(interruptedBucket(time.Hour)),
 			do:     func(ctx context.Context, e external, c *call) (any, error) { return nil, e.Connect(ctx, c) },
 			err:    "no record",
@@ -249,9 +224,7 @@ func TestLayerAlone(t *testing.T) {
 			alone(t, a, tc.layer, &recorder{}, tc.inner, func(ctx context.Context, e external, c *call) {
 				got, err := tc.do(ctx, e, c)
 
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "", tc.want, got)
 
 				if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("\n%s\nerror: want %q, got %v", tc.reason, tc.err, err)
@@ -259,9 +232,7 @@ func TestLayerAlone(t *testing.T) {
 			})
 
 			if tc.check != nil {
-				if diff := cmp.Diff(tc.after, tc.check(get(t, a))); diff != "" {
-					t.Errorf("\n%s\nafterwards: -want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "afterwards", tc.after, tc.check(get(t, a)))
 			}
 		})
 	}
