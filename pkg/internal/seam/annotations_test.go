@@ -1,4 +1,4 @@
-package seam_test
+package seam
 
 import (
 	"context"
@@ -15,15 +15,14 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 func TestChangesLeft(t *testing.T) {
-	set := func(key, value string) seam.Change { return seam.Change{Key: key, Value: value} }
-	changed := func(c seam.Change, was string) seam.Change { c.Was, c.Existed = was, true; return c }
+	set := func(key, value string) Change { return Change{Key: key, Value: value} }
+	changed := func(c Change, was string) Change { c.Was, c.Existed = was, true; return c }
 
 	type want struct {
-		left      seam.Changes
+		left      Changes
 		overwrote []string
 		overruled bool
 	}
@@ -31,83 +30,63 @@ func TestChangesLeft(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		live   map[string]string
-		cs     seam.Changes
+		cs     Changes
 		insist bool
 		want   want
 	}{
-		"Missing": {
-			reason: "An annotation that is not there is left to store.",
-			cs:     seam.Changes{set("k", "v")},
-			want:   want{left: seam.Changes{set("k", "v")}},
-		},
-		"MissingAndEmpty": {
-			reason: "An empty value is not the same as no annotation.",
-			cs:     seam.Changes{set("k", "")},
-			want:   want{left: seam.Changes{set("k", "")}},
-		},
-		"Stored": {
-			reason: "An annotation with the value is stored.",
-			live:   map[string]string{"k": "v"},
-			cs:     seam.Changes{set("k", "v")},
-		},
+		"Missing":         {reason: "An annotation that is not there is left to store.", cs: Changes{set("k", "v")}, want: want{left: Changes{set("k", "v")}}},
+		"MissingAndEmpty": {reason: "An empty value is not the same as no annotation.", cs: Changes{set("k", "")}, want: want{left: Changes{set("k", "")}}},
+		"Stored":          {reason: "An annotation with the value is stored.", live: map[string]string{"k": "v"}, cs: Changes{set("k", "v")}},
 		"Unchanged": {
 			reason: "An annotation that still has its earlier value is left to store.",
 			live:   map[string]string{"k": "old"},
-			cs:     seam.Changes{changed(set("k", "v"), "old")},
-			want:   want{left: seam.Changes{changed(set("k", "v"), "old")}},
+			cs:     Changes{changed(set("k", "v"), "old")},
+			want:   want{left: Changes{changed(set("k", "v"), "old")}},
 		},
 		"RemovedByAnotherWriter": {
 			reason: "Another writer that only removed the annotation decided on no other value.",
-			cs:     seam.Changes{changed(set("k", "v"), "old")},
-			want:   want{left: seam.Changes{set("k", "v")}},
+			cs:     Changes{changed(set("k", "v"), "old")},
+			want:   want{left: Changes{set("k", "v")}},
 		},
-		"SetByAnotherWriter": {
-			reason: "Another value is a conflict.",
-			live:   map[string]string{"k": "theirs"},
-			cs:     seam.Changes{set("k", "v")},
-			want:   want{overruled: true},
-		},
+		"SetByAnotherWriter": {reason: "Another value is a conflict.", live: map[string]string{"k": "theirs"}, cs: Changes{set("k", "v")}, want: want{overruled: true}},
 		"Insist": {
 			reason: "With Insist another value is replaced, which is reported.",
 			live:   map[string]string{"k": "theirs"},
-			cs:     seam.Changes{set("k", "v")},
+			cs:     Changes{set("k", "v")},
 			insist: true,
-			want:   want{left: seam.Changes{changed(set("k", "v"), "theirs")}, overwrote: []string{"k: theirs, v"}},
+			want:   want{left: Changes{changed(set("k", "v"), "theirs")}, overwrote: []string{"k: theirs, v"}},
 		},
 		"Yield": {
 			reason: "A change that yields never replaces another value.",
 			live:   map[string]string{"k": "theirs"},
-			cs:     seam.Changes{{Key: "k", Value: "v", Yield: true}},
+			cs:     Changes{{Key: "k", Value: "v", Yield: true}},
 			insist: true,
 			want:   want{overruled: true},
 		},
 		"YieldToRemoval": {
 			reason: "A change that yields does not set again what another writer removed.",
-			cs:     seam.Changes{{Key: "k", Value: "v", Was: "old", Existed: true, Yield: true}},
+			cs:     Changes{{Key: "k", Value: "v", Was: "old", Existed: true, Yield: true}},
 			insist: true,
 			want:   want{overruled: true},
 		},
-		"Removed": {
-			reason: "An annotation that is not there needs no removal.",
-			cs:     seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
-		},
+		"Removed": {reason: "An annotation that is not there needs no removal.", cs: Changes{{Key: "k", Remove: true, Was: "old", Existed: true}}},
 		"Remove": {
 			reason: "An annotation that still has its earlier value is left to remove.",
 			live:   map[string]string{"k": "old"},
-			cs:     seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
-			want:   want{left: seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}}},
+			cs:     Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
+			want:   want{left: Changes{{Key: "k", Remove: true, Was: "old", Existed: true}}},
 		},
 		"RemoveAnotherValue": {
 			reason: "An annotation that another writer set is not removed.",
 			live:   map[string]string{"k": "theirs"},
-			cs:     seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
+			cs:     Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
 			want:   want{overruled: true},
 		},
 		"Some": {
 			reason: "Of several changes those that are not stored are left.",
 			live:   map[string]string{"a": "1"},
-			cs:     seam.Changes{set("a", "1"), set("b", "2")},
-			want:   want{left: seam.Changes{set("b", "2")}},
+			cs:     Changes{set("a", "1"), set("b", "2")},
+			want:   want{left: Changes{set("b", "2")}},
 		},
 	}
 
@@ -118,18 +97,16 @@ func TestChangesLeft(t *testing.T) {
 
 			var got want
 
-			left, err := tc.cs.Left(live, seam.StoreOptions{Insist: tc.insist, Overwrote: func(key, theirs, ours string) {
+			left, err := tc.cs.Left(live, StoreOptions{Insist: tc.insist, Overwrote: func(key, theirs, ours string) {
 				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)
 			}})
-			got.left, got.overruled = left, seam.IsOverruled(err)
+			got.left, got.overruled = left, IsOverruled(err)
 
 			if err != nil && (!got.overruled || !kerrors.IsConflict(err)) {
 				t.Errorf("\n%s\nLeft(...): unexpected error %v", tc.reason, err)
 			}
 
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
-				t.Errorf("\n%s\nLeft(...): -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "Left(...)", tc.want, got, cmp.AllowUnexported(want{}))
 		})
 	}
 }
@@ -155,19 +132,12 @@ func TestWriterStore(t *testing.T) {
 		reason string
 		fails  []error                                          // What the first patches end in.
 		before func(ctx context.Context, c client.Client) error // What another writer does first.
-		so     seam.StoreOptions
+		so     StoreOptions
 		wait   error
 		want   want
 	}{
-		"FirstTry": {
-			reason: "A patch that the API server accepts is all there is to do.",
-			want:   want{patches: 1, stored: "v", followed: true},
-		},
-		"FailsOnce": {
-			reason: "A patch that failed is sent again after a delay.",
-			fails:  []error{busy},
-			want:   want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true},
-		},
+		"FirstTry":  {reason: "A patch that the API server accepts is all there is to do.", want: want{patches: 1, stored: "v", followed: true}},
+		"FailsOnce": {reason: "A patch that failed is sent again after a delay.", fails: []error{busy}, want: want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true}},
 		"FailsAlways": {
 			reason: "After four attempts the error is returned: the next reconcile stores it.",
 			fails:  always,
@@ -176,7 +146,7 @@ func TestWriterStore(t *testing.T) {
 		"Patient": {
 			reason: "A patient writer makes twelve attempts, at most five seconds apart.",
 			fails:  always,
-			so:     seam.StoreOptions{Patient: true},
+			so:     StoreOptions{Patient: true},
 			want: want{
 				waits:   []string{"50ms", "100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s", "5s", "5s"},
 				patches: 12, err: metav1.StatusReasonServerTimeout,
@@ -216,19 +186,19 @@ func TestWriterStore(t *testing.T) {
 		"Strict": {
 			reason: "A strict writer returns the first conflict.",
 			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "other", "x") },
-			so:     seam.StoreOptions{Strict: true},
+			so:     StoreOptions{Strict: true},
 			want:   want{patches: 1, err: metav1.StatusReasonConflict},
 		},
 		"StrictBusy": {
 			reason: "A strict writer sends a patch again that was not refused.",
 			fails:  []error{busy},
-			so:     seam.StoreOptions{Strict: true},
+			so:     StoreOptions{Strict: true},
 			want:   want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true},
 		},
 		"StrictGone": {
 			reason: "A strict writer reports that the object no longer exists.",
 			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) },
-			so:     seam.StoreOptions{Strict: true},
+			so:     StoreOptions{Strict: true},
 			want:   want{patches: 1, err: metav1.StatusReasonNotFound},
 		},
 		"Gone": {
@@ -256,10 +226,8 @@ func TestWriterStore(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			ctx := context.Background()
-			a := testkit.NewAPI(newBucket())
-			current := newBucket()
-			must(t, "Get", a.Server().Get(ctx, key(), current))
+			ctx, a := context.Background(), testkit.NewAPI(newBucket())
+			current := stored(t, a)
 
 			if tc.before != nil {
 				must(t, "another writer", tc.before(ctx, a.Server()))
@@ -268,42 +236,34 @@ func TestWriterStore(t *testing.T) {
 			var got want
 
 			a.Before = func(_ context.Context, r testkit.Request) error {
-				if r.Verb == testkit.LiveGet {
+				switch r.Verb {
+				case testkit.LiveGet:
 					got.lives++
-				}
-
-				if r.Verb != testkit.Patch {
-					return nil
-				}
-
-				got.patches++
-
-				if got.patches <= len(tc.fails) {
-					return tc.fails[got.patches-1]
+				case testkit.Patch:
+					if got.patches++; got.patches <= len(tc.fails) {
+						return tc.fails[got.patches-1]
+					}
 				}
 
 				return nil
 			}
 
-			w := seam.Writer{Client: a.Client(), Live: a.Live(), Wait: func(_ context.Context, d time.Duration) error {
+			w := Writer{Client: a.Client(), Live: a.Live(), Wait: func(_ context.Context, d time.Duration) error {
 				got.waits = append(got.waits, d.String())
 				return tc.wait
 			}}
 
-			server, followed, err := w.Store(ctx, current, seam.Changes{{Key: "k", Value: "v"}}, tc.so)
+			server, followed, err := w.Store(ctx, current, Changes{{Key: "k", Value: "v"}}, tc.so)
 			got.followed, got.gone, got.err = followed, server == nil && err == nil, kerrors.ReasonForError(err)
 
-			live := newBucket()
-			must(t, "Get", client.IgnoreNotFound(a.Server().Get(ctx, key(), live)))
+			live := stored(t, a)
 			got.stored = live.GetAnnotations()["k"]
 
-			if server != nil && server.GetResourceVersion() != live.GetResourceVersion() {
-				t.Errorf("\n%s\nStore(...): want what the API server has (version %s), got version %s", tc.reason, live.GetResourceVersion(), server.GetResourceVersion())
+			if server != nil {
+				wants(t, tc.reason, "version of what is returned", live.GetResourceVersion(), server.GetResourceVersion())
 			}
 
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
-				t.Errorf("\n%s\nStore(...): -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "Store(...)", tc.want, got, cmp.AllowUnexported(want{}))
 		})
 	}
 }
@@ -312,7 +272,7 @@ func TestWriterStore(t *testing.T) {
 // else.
 func TestStoreAnnotations(t *testing.T) {
 	busy := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
-	cs := seam.Changes{{Key: "k", Value: "v"}}
+	cs := Changes{{Key: "k", Value: "v"}}
 
 	type want struct {
 		err       metav1.StatusReason // Of storing.
@@ -326,16 +286,13 @@ func TestStoreAnnotations(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		fails   error // What storing ends in.
-		so      seam.StoreOptions
+		so      StoreOptions
 		old     bool                                             // The object in memory has an older version.
 		between func(ctx context.Context, c client.Client) error // What another writer does before the next reconcile.
 		again   error                                            // What storing in the next reconcile ends in.
 		want    want
 	}{
-		"Stored": {
-			reason: "What is stored is seen by the next reconcile.",
-			want:   want{ran: true, seen: "v", stored: "v"},
-		},
+		"Stored": {reason: "What is stored is seen by the next reconcile.", want: want{ran: true, seen: "v", stored: "v"}},
 		"FailedAgain": {
 			reason: "The next reconcile does nothing unless it can store it.",
 			fails:  busy, again: busy,
@@ -346,12 +303,7 @@ func TestStoreAnnotations(t *testing.T) {
 			fails:  busy, again: kerrors.NewBadRequest("no"),
 			want: want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v"},
 		},
-		"Forget": {
-			reason: "What is to be forgotten is not stored later.",
-			fails:  busy,
-			so:     seam.StoreOptions{Forget: true},
-			want:   want{err: metav1.StatusReasonServerTimeout, ran: true},
-		},
+		"Forget": {reason: "What is to be forgotten is not stored later.", fails: busy, so: StoreOptions{Forget: true}, want: want{err: metav1.StatusReasonServerTimeout, ran: true}},
 		"Overruled": {
 			reason:  "The value of another writer is a conflict once, and then stays.",
 			fails:   busy,
@@ -361,7 +313,7 @@ func TestStoreAnnotations(t *testing.T) {
 		"Insist": {
 			reason:  "What insists replaces the value of another writer, also in the next reconcile.",
 			fails:   busy,
-			so:      seam.StoreOptions{Insist: true},
+			so:      StoreOptions{Insist: true},
 			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
 			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}},
 		},
@@ -374,7 +326,7 @@ func TestStoreAnnotations(t *testing.T) {
 		},
 		"OlderObject": {
 			reason: "The API server judges by the version of the object in memory.",
-			so:     seam.StoreOptions{Strict: true, Forget: true},
+			so:     StoreOptions{Strict: true, Forget: true},
 			old:    true,
 			want:   want{err: metav1.StatusReasonConflict, ran: true},
 		},
@@ -397,7 +349,7 @@ func TestStoreAnnotations(t *testing.T) {
 			}
 
 			first := true
-			r := withSession(t, a, seam.Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *seam.Session, b *v1alpha1.Bucket) error {
+			r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
 				if !first {
 					got.ran, got.seen = true, b.GetAnnotations()["k"]
 					return nil
@@ -412,15 +364,12 @@ func TestStoreAnnotations(t *testing.T) {
 				err := s.StoreAnnotations(ctx, b, cs, tc.so)
 				got.err = kerrors.ReasonForError(err)
 
-				live := newBucket()
-				must(t, "Get", a.Server().Get(ctx, key(), live))
-
-				if err == nil && b.GetResourceVersion() != live.GetResourceVersion() {
-					t.Errorf("\n%s\nStoreAnnotations(...): want the object in memory at version %s, got %s", tc.reason, live.GetResourceVersion(), b.GetResourceVersion())
+				if err == nil {
+					wants(t, tc.reason, "version in memory", stored(t, a).GetResourceVersion(), b.GetResourceVersion())
 				}
 
 				return nil
-			}, seam.PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
+			}, PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
 				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)
 			}))
 
@@ -433,13 +382,9 @@ func TestStoreAnnotations(t *testing.T) {
 			fails = tc.again
 			got.next = kerrors.ReasonForError(run(t, r))
 
-			live := newBucket()
-			must(t, "Get", a.Server().Get(context.Background(), key(), live))
-			got.stored = live.GetAnnotations()["k"]
+			got.stored = stored(t, a).GetAnnotations()["k"]
 
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got, cmp.AllowUnexported(want{}))
 		})
 	}
 }
