@@ -400,3 +400,46 @@ func annotate(ctx context.Context, c client.Client, k, v string) error {
 
 	return c.Update(ctx, o)
 }
+
+// What insists does so until it is stored, and no longer: what could not be stored later
+// gives way to another writer, as it would have without it.
+func TestInsistEndsWithWhatInsisted(t *testing.T) {
+	a, fails, n := testkit.NewAPI(newBucket()), true, 0
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if fails && r.Verb == testkit.Patch {
+			return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+		}
+
+		return nil
+	}
+
+	r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+		n++
+
+		switch n {
+		case 1:
+			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "created", Value: "v"}}, StoreOptions{Insist: true})
+			b.SetAnnotations(map[string]string{"created": "v"})
+
+			// The whole object is written with it.
+			return NewClient(a.Client()).Update(ctx, b)
+		case 2:
+			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, StoreOptions{})
+		}
+
+		return nil
+	}, PendingAnnotations(func(client.Object, string, string, string) {}))
+
+	must(t, "first", run(t, r))
+	must(t, "second", run(t, r))
+
+	fails = false
+
+	must(t, "another writer", annotate(context.Background(), a.Server(), "k", "theirs"))
+
+	if err := run(t, r); !kerrors.IsConflict(err) {
+		t.Errorf("Reconcile(...): want a conflict, got %v", err)
+	}
+
+	wants(t, "", "annotation", "theirs", stored(t, a).GetAnnotations()["k"])
+}
