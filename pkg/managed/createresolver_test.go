@@ -710,6 +710,14 @@ func TestFindWithConnector(t *testing.T) {
 			finder: FindWithConnector(connector(nil, errors.New("boom"))),
 			want:   want{Error: "cannot connect: boom"},
 		},
+		"ConnectorOfItsOwnFails": {
+			reason: "What could not be connected is not disconnected.",
+			finder: FindWithConnector(ExternalConnectDisconnectorFns{
+				ConnectFn:    func(context.Context, resource.Managed) (ExternalClient, error) { return nil, errors.New("boom") },
+				DisconnectFn: func(context.Context) error { disconnects++; return nil },
+			}),
+			want: want{Error: "cannot connect: boom"},
+		},
 		"NeitherClientNorError": {
 			reason: "A connector that returns nothing is not followed.",
 			finder: FindWithConnector(connector(nil, nil)),
