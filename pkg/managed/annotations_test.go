@@ -303,10 +303,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 				"the result of creating the external resource replaced another value of the annotation example.org/secret",
 			},
 		},
-		"ObserveUnnamed": {
-			reason: "To take a name away is to say nothing about the one that was found.",
-			during: "observe", then: unannotated(meta.AnnotationKeyExternalName), want: "ours",
-		},
+		"ObserveUnnamed": {reason: "To take a name away is to say nothing about the one that was found.", during: "observe", then: unannotated(meta.AnnotationKeyExternalName), want: "ours"},
 	}
 
 	for name, tc := range cases {
@@ -520,16 +517,12 @@ func TestUnstableAnnotation(t *testing.T) {
 	got := []any{reconciles(100, time.Second), len(rec.of(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
 	wants(t, "", "patches in 100 s, warnings, patches in 20 minutes", []any{7, 1, 20}, got)
 
-	if got := reconciles(5, time.Millisecond); got != 5 || meta.GetExternalName(get(t, a)) != fmt.Sprintf("id-%d", n) {
-		t.Errorf("patches of external names: want 5, got %d; last %q", got, meta.GetExternalName(get(t, a)))
-	}
+	wants(t, "", "patches of external names, last one", []any{5, fmt.Sprintf("id-%d", n+5)}, []any{reconciles(5, time.Millisecond), meta.GetExternalName(get(t, a))})
 
 	// It has come to rest, and may change again.
 	c.now = c.now.Add(time.Hour)
 
-	if got := reconciles(3, 0); got != 3 || len(rec.of(reasonUnstableAnnotation)) != 1 {
-		t.Errorf("patches after an hour: want 3, got %d", got)
-	}
+	wants(t, "", "patches after an hour, warnings", []any{3, 1}, []any{reconciles(3, 0), len(rec.of(reasonUnstableAnnotation))})
 }
 
 // An annotation that is held back is stored later, unless another writer has set it.

@@ -6,6 +6,7 @@ import (
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -106,13 +107,10 @@ func TestTypedClientOfAnotherType(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			called = 0
 
-			if err := call(&v1alpha1.Database{}); err == nil || called != 0 {
-				t.Errorf("%s of another type: want an error and no call, got %v and %d", name, err, called)
-			}
-
-			if err := call(bucket()); err != nil || called != 1 {
-				t.Errorf("%s: want no error and one call, got %v and %d", name, err, called)
-			}
+			err := call(&v1alpha1.Database{})
+			wants(t, "It is of another type.", "error, calls", []any{true, 0}, []any{err != nil, called})
+			must(t, call(bucket()))
+			wants(t, "", "calls", 1, called)
 		})
 	}
 }
@@ -141,9 +139,7 @@ func TestTypedConnectorFails(t *testing.T) {
 			}}
 
 			got, err := c.Connect(t.Context(), bucket())
-			if got != nil || !errors.Is(err, tc.err) {
-				t.Errorf("\n%s\nConnect(...): want no client and %v, got %v and %v", tc.reason, tc.err, got, err)
-			}
+			wants(t, tc.reason, "client, error", []any{nil, tc.err}, []any{got, err}, cmpopts.EquateErrors())
 		})
 	}
 }

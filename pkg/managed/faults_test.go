@@ -183,6 +183,23 @@ func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
 
 	all := func(testkit.Request) bool { return true }
 
+	// outage fails n requests that match, from the k-th write on.
+	outage := func(k, n int, match func(testkit.Request) bool) func(context.Context, testkit.Request) error {
+		return func(_ context.Context, r testkit.Request) error {
+			if isWrite(r) {
+				k--
+			}
+
+			if k > 0 || n == 0 || !match(r) {
+				return nil
+			}
+
+			n--
+
+			return serverError()
+		}
+	}
+
 	return map[string]func(t *testing.T, a *testkit.API, k int){
 		"Conflict":   func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, lostRace) },
 		"Error":      func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, broken) },
@@ -193,6 +210,9 @@ func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
 		"AnotherWriterAfter": func(t *testing.T, a *testkit.API, k int) {
 			a.After = on(k, all, foreign(t, a))
 		},
+		// Both last for longer than a writer is patient.
+		"Outage":         func(_ *testing.T, a *testkit.API, k int) { a.Before = outage(k, 25, all) },
+		"OutageOfWrites": func(_ *testing.T, a *testkit.API, k int) { a.Before = outage(k, 13, isWrite) },
 		"StaleCache": func(_ *testing.T, a *testkit.API, k int) {
 			// The cache shows what was there before this write, for four reads.
 			reads := 0
@@ -217,10 +237,10 @@ func foreignCondition() xpv2.Condition {
 	return xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because", Message: "of another writer"}
 }
 
-// Each single request of a managed resource is disturbed once, in several ways. The
-// managed resource still has one external resource, and ends as it should, and a
-// condition of another writer is kept.
-func TestFaultAtAnyRequest(t *testing.T) {
+// Each single request of a managed resource is disturbed, in several ways. The managed
+// resource still has one external resource, and ends as it should, and a condition of
+// another writer is kept.
+func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 	const most = 12
 
 	for wayName, w := range ways() {
@@ -245,10 +265,11 @@ func TestFaultAtAnyRequest(t *testing.T) {
 
 					disturbed()
 
-					if world.Counts()[cloud.OpCreate] == 0 && meta.ExternalCreateIncomplete(get(t, a)) {
+					if (world.Counts()[cloud.OpCreate] == 0 || wayName == "UpstreamCriticalAnnotations") && meta.ExternalCreateIncomplete(get(t, a)) {
 						// The answer to the update that announces the create was
-						// lost. Upstream reports that its outcome is unknown, and an
-						// operator settles it.
+						// lost, or upstream's way did not store the result. It
+						// reports that the outcome is unknown, and an operator
+						// settles it.
 						edit(t, a, "b", unannotated(meta.AnnotationKeyExternalCreatePending))
 						drive(t, r, a)
 					}
@@ -269,48 +290,6 @@ func TestFaultAtAnyRequest(t *testing.T) {
 						[]any{"", map[string]string{}, 0}, []any{get(t, a).GetName(), resources(world), r.seam.Memory().Len()})
 				})
 			}
-		}
-	}
-}
-
-// An API server that is away when a create returns must cost neither the name
-// nor a second external resource.
-func TestOutageAfterCreate(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		down   func(testkit.Request) bool
-	}{
-		"Everything":     {reason: "Reads fail too.", down: func(testkit.Request) bool { return true }},
-		"AllButTheCache": {reason: "The cache serves what it has.", down: func(r testkit.Request) bool { return r.Verb != testkit.Get }},
-		"PatchesOnly":    {reason: "Reads and whole updates work.", down: verb(testkit.Patch)},
-	}
-
-	for name, tc := range cases {
-		for _, requests := range []int{1, 2, 11, 12, 13, 23, 24, 25, 26, 60} {
-			t.Run(fmt.Sprintf("%s/%d", name, requests), func(t *testing.T) {
-				a, left := testkit.NewAPI(bucket()), 0
-				w, connects := newWorld()
-				w.SetHooks(cloud.Hooks{After: func(_ context.Context, c cloud.Call) error {
-					if c.Op == cloud.OpCreate {
-						left = requests
-					}
-
-					return nil
-				}})
-
-				a.Before = func(_ context.Context, r testkit.Request) error {
-					if left == 0 || !tc.down(r) {
-						return nil
-					}
-
-					left--
-
-					return broken(r)
-				}
-
-				drive(t, newBucketReconciler(a, connects), a)
-				settledAs(t, tc.reason, a, w)
-			})
 		}
 	}
 }
@@ -415,115 +394,4 @@ func TestGoneMeanwhile(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A status that is equal to a stale read is not what the API server has. The
-// write must be tried, so that it meets a conflict and is tried again.
-func TestStaleReadDropsNoStatusWrite(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		after  func(testkit.Request) error
-	}{
-		"Answered":   {reason: "The cache lags behind our own last status write.", after: func(testkit.Request) error { return nil }},
-		"AnswerLost": {reason: "The cache lags behind our own last status write, whose answer was lost.", after: broken},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, fact := testkit.NewAPI(bucket(named("id-1"))), "old"
-			r := newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				bucketOf(mg).Status.AtProvider.Facts = map[string]string{"fact": fact}
-				return exists(ctx, mg)
-			}}))
-			is := func() string { return get(t, a).Status.AtProvider.Facts["fact"] }
-
-			drive(t, r, a)
-			must(t, a.Freeze(context.Background(), bucket()))
-
-			fact = "new"
-			a.After = on(1, verb(testkit.StatusUpdate), tc.after)
-			try(r, 1)
-			wants(t, tc.reason, "status", "new", is())
-
-			// Back to what the cache still serves.
-			fact = "old"
-
-			a.Forget()
-
-			for range 3 {
-				result, err := r.Reconcile(context.Background(), request())
-
-				//nolint:staticcheck // Upstream asks for a requeue this way.
-				if err != nil || !result.Requeue {
-					t.Errorf("\n%s\nReconcile: want a quiet requeue, got %+v, %v", tc.reason, result, err)
-				}
-			}
-
-			wants(t, tc.reason, "status updates", 3, a.Count(testkit.StatusUpdate))
-			a.Thaw()
-			drive(t, r, a)
-			wants(t, tc.reason, "status", "old", is())
-		})
-	}
-}
-
-// What is remembered of an object must not be taken for another one's that has
-// its name.
-func TestSameNameInSequence(t *testing.T) {
-	for reason, seen := range map[string]bool{"The first was seen to go.": true, "The first was replaced unseen.": false} {
-		t.Run(reason, func(t *testing.T) {
-			a := testkit.NewAPI(bucket())
-			w, connects := newWorld()
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if len(resources(w)) == 1 && isWrite(r) {
-					return broken(r)
-				}
-
-				return nil
-			}
-
-			r := newBucketReconciler(a, connects)
-
-			// The name of the first can't be stored.
-			try(r, 3)
-
-			a.Before = nil
-			kill(t, a, "b")
-
-			if seen {
-				run(t, r, "b")
-				wants(t, reason, "objects in memory", 0, r.seam.Memory().Len())
-			}
-
-			must(t, a.Server().Create(context.Background(), bucket()))
-			drive(t, r, a)
-
-			got := get(t, a)
-			wants(t, reason, "name, status", []any{"id-0002", "id-0002"}, []any{meta.GetExternalName(got), got.Status.AtProvider.ID})
-		})
-	}
-}
-
-// A read that is older than what the same reconcile stored before must not make
-// the name go again.
-func TestNameSurvivesStaleRetry(t *testing.T) {
-	a := testkit.NewAPI(bucket())
-	w, connects := newWorld()
-
-	// Upstream's updater, which is used here, reads from the cache when it meets a
-	// conflict.
-	w.SetHooks(cloud.Hooks{After: func(ctx context.Context, c cloud.Call) error {
-		if c.Op == cloud.OpCreate {
-			return a.Freeze(ctx, bucket())
-		}
-
-		return nil
-	}})
-
-	r := newBucketReconciler(a, WithoutExternalNamePersistence(), connects)
-
-	try(r, 3)
-	a.Thaw()
-	drive(t, r, a)
-	settledAs(t, "The name should be stored.", a, w)
 }

@@ -43,40 +43,6 @@ func TestFinalizerGuard(t *testing.T) {
 	}
 }
 
-// A custom finalizer is called, and its errors are reported, as with upstream.
-func TestCustomFinalizer(t *testing.T) {
-	boom := errors.New("boom")
-
-	cases := map[string]struct {
-		reason   string
-		err      error
-		calls    int
-		requeues bool
-		synced   string
-	}{
-		"Fine":     {reason: "It is called once a reconcile.", calls: 1},
-		"Fails":    {reason: "Its error is said.", err: boom, calls: 1, requeues: true, synced: "boom"},
-		"Conflict": {reason: "A conflict is quiet.", err: lostRace(testkit.Request{}), calls: 1, requeues: true},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, calls := testkit.NewAPI(bucket(named("id-1"))), 0
-			r := newBucketReconciler(a, connects(ExternalClientFns{}), WithFinalizer(resource.FinalizerFns{
-				AddFinalizerFn:    func(context.Context, resource.Object) error { calls++; return tc.err },
-				RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
-			}))
-
-			result, err := r.Reconcile(context.Background(), request())
-			b := get(t, a)
-
-			//nolint:staticcheck // Upstream asks for a requeue this way.
-			got := []any{calls, err == nil, result.Requeue, b.GetCondition("Synced").Message}
-			wants(t, tc.reason, "calls, no error, requeue, message", []any{tc.calls, true, tc.requeues, tc.synced}, got)
-		})
-	}
-}
-
 // Whatever finalizers do it, the last step of a deletion must not fail because
 // the object is gone.
 func TestFinalizerOfWhatIsGone(t *testing.T) {

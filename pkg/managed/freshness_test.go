@@ -29,12 +29,8 @@ func TestFreshness(t *testing.T) {
 		then   func(t *testing.T, a *testkit.API, c *call)
 		want   bool
 	}{
-		"Unchanged": {reason: "Nothing is known against it.", want: true},
-		"ChangedUnnoticed": {
-			reason: "The reconciler can't know of a change that it has not read.",
-			then:   func(t *testing.T, a *testkit.API, _ *call) { edit(t, a, "b", annotated("k", "v")) },
-			want:   true,
-		},
+		"Unchanged":        {reason: "Nothing is known against it.", want: true},
+		"ChangedUnnoticed": {reason: "The reconciler can't know of a change that it has not read.", then: func(t *testing.T, a *testkit.API, _ *call) { edit(t, a, "b", annotated("k", "v")) }, want: true},
 		"Noticed": {
 			reason: "A conflict in an earlier write has shown another state.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
@@ -76,9 +72,8 @@ func TestFreshness(t *testing.T) {
 				update: func(*call) (ExternalUpdate, error) { called = append(called, "update"); return ExternalUpdate{}, nil },
 				delete: func(*call) (deletion, error) { called = append(called, "delete"); return deletion{}, nil },
 			}, func(ctx context.Context, e external, c *call) {
-				if _, err := e.Observe(ctx, c); err != nil {
-					t.Fatal(err)
-				}
+				_, err := e.Observe(ctx, c)
+				must(t, err)
 
 				_, cerr := e.Create(ctx, c)
 				_, uerr := e.Update(ctx, c)

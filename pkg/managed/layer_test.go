@@ -80,9 +80,7 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner ca
 	}, seam.Options{Live: a.Live(), Wait: noWait}, l.patch)
 
 	result, err := r.Reconcile(context.Background(), request())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return result
 }
@@ -254,10 +252,8 @@ func TestLayerAloneOfAnnotations(t *testing.T) {
 		alone(t, a, func(parts) layer { return l }, &recorder{}, calls{create: func(*call) (creation, error) {
 			return creation{Outcome: seam.Outcome{State: state}}, nil
 		}}, func(ctx context.Context, e external, c *call) {
-			if _, err := e.Create(ctx, c); err != nil {
-				t.Fatal(err)
-			}
-
+			_, err := e.Create(ctx, c)
+			must(t, err)
 			meta.SetExternalCreateSucceeded(c.mg, time.Now())
 
 			must(t, updater.UpdateCriticalAnnotations(ctx, c.mg))

@@ -197,9 +197,7 @@ func TestIsObjectNotFound(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := isObjectNotFound(tc.err, "b"); got != tc.want {
-				t.Errorf("\n%s\nisObjectNotFound(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
-			}
+			wants(t, tc.reason, "isObjectNotFound(...)", tc.want, isObjectNotFound(tc.err, "b"))
 		})
 	}
 }

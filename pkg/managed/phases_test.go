@@ -570,10 +570,7 @@ func TestDeletionBeginsMeanwhile(t *testing.T) {
 			err:     errProvider,
 			want:    deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed),
 		},
-		"Created": {
-			reason: "It should not be said of an external resource that was created that it doesn't exist.",
-			want:   deletes(reconciler.ReasonDeletionRequested, messageRequested),
-		},
+		"Created": {reason: "It should not be said of an external resource that was created that it doesn't exist.", want: deletes(reconciler.ReasonDeletionRequested, messageRequested)},
 	}
 
 	for name, tc := range cases {
@@ -684,12 +681,7 @@ func TestDeletionWithCustomFinalizer(t *testing.T) {
 		finalizers []string
 		want       string
 	}{
-		"Others": {
-			reason:     "The others are named.",
-			finalizer:  custom,
-			finalizers: []string{"example.org/own", "example.org/other"},
-			want:       messageWaitingFinalizer + "example.org/other",
-		},
+		"Others":   {reason: "The others are named.", finalizer: custom, finalizers: []string{"example.org/own", "example.org/other"}, want: messageWaitingFinalizer + "example.org/other"},
 		"Upstream": {reason: "Upstream's is another's then.", finalizer: custom, finalizers: []string{"example.org/own", FinalizerName}, want: messageWaitingFinalizer + FinalizerName},
 		"Unknown": {
 			reason: "Of a finalizer that is code of the provider's the name is not known.",

@@ -62,11 +62,7 @@ func TestPreCreateObserve(t *testing.T) {
 		object *v1alpha1.Bucket
 		want   want
 	}{
-		"Absent": {
-			reason: "What is still absent is created.",
-			then:   func(*outside, resource.Managed) error { return nil },
-			want:   want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true},
-		},
+		"Absent": {reason: "What is still absent is created.", then: func(*outside, resource.Managed) error { return nil }, want: want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true}},
 		"Refuse": {
 			reason: "What came up is not touched, and the condition says what to do.",
 			then:   appears,

@@ -13,6 +13,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -146,10 +147,7 @@ func TestReservationOfOne(t *testing.T) {
 	holds(t, "", a, "b")
 
 	l := leasesIn(t, a)[sharedKey]
-	if owners := l.GetOwnerReferences(); l.GetName() != leaseName(sharedKey) || len(owners) != 0 {
-		t.Errorf("lease: got name %q, owners %v, which are in another namespace", l.GetName(), owners)
-	}
-
+	wants(t, "Owners would be in another namespace.", "name, owners", []any{leaseName(sharedKey), 0}, []any{l.GetName(), len(l.GetOwnerReferences())})
 	wants(t, "", "condition", corev1.ConditionUnknown, get(t, a).GetCondition(TypeExternalNameReserved).Status)
 
 	// A new process.
@@ -576,15 +574,13 @@ func TestReservation_AfterCreate(t *testing.T) {
 			aloneWithReservation(t, a, calls{create: func(*call) (creation, error) {
 				return creation{Outcome: seam.Outcome{State: tc.state}}, tc.err
 			}}, func(ctx context.Context, e external, c *call) {
-				if _, err := e.Create(ctx, c); !errors.Is(err, tc.err) {
-					t.Errorf("\n%s\nCreate(...): want %v, got %v", tc.reason, tc.err, err)
-				}
-
+				_, err := e.Create(ctx, c)
+				wants(t, tc.reason, "error", tc.err, err, cmpopts.EquateErrors())
 				holds(t, tc.reason, a, tc.want)
 
 				// As long as no result is stored, an external resource that is not
 				// found yet may exist.
-				_, err := e.Observe(ctx, c)
+				_, err = e.Observe(ctx, c)
 				must(t, err)
 				holds(t, tc.reason, a, "b")
 			})
@@ -660,12 +656,7 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 		holder string
 		says   string
 	}{
-		"CreateFails": {
-			reason: "A create that failed reserves nothing, however often it is tried.",
-			err:    boom,
-			want:   []string{"create mine", "create mine", "create theirs"},
-			holder: "theirs",
-		},
+		"CreateFails": {reason: "A create that failed reserves nothing, however often it is tried.", err: boom, want: []string{"create mine", "create mine", "create theirs"}, holder: "theirs"},
 		"Forged": {
 			reason: "Nor does a user who writes, or copies to another namespace, what says that a create succeeded.",
 			mine:   []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")},

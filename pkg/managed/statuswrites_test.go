@@ -144,10 +144,7 @@ func TestStatusWrites(t *testing.T) {
 			},
 			want: 2,
 		},
-		"ForeignAnnotations": {
-			reason:  "That others write what is not status is no reason to write status.",
-			between: func(n int, b *v1alpha1.Bucket) { annotated("example.org/n", fmt.Sprint(n))(b) },
-		},
+		"ForeignAnnotations": {reason: "That others write what is not status is no reason to write status.", between: func(n int, b *v1alpha1.Bucket) { annotated("example.org/n", fmt.Sprint(n))(b) }},
 	}
 
 	for name, tc := range cases {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -271,9 +270,7 @@ func TestTurnedOff(t *testing.T) {
 				f := flavours()[fname]
 
 				got := sc.graft(f, WithoutDeletionStatus(), WithoutExternalNamePersistence(), WithoutFinalizerGuard(), WithUnchangedStatusWrites())
-				if diff := cmp.Diff(sc.upstream(f), got); diff != "" {
-					t.Errorf("\n%s\n-upstream, +Graft:\n%s", sc.reason, diff)
-				}
+				wants(t, sc.reason, "upstream's trace, and Graft's", sc.upstream(f), got)
 			})
 		}
 	}
@@ -326,9 +323,7 @@ func TestTurnedOffOneByOne(t *testing.T) {
 					want, got = statusWrites(want), statusWrites(got)
 				}
 
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("\n%s\n-upstream, +Graft:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "upstream's trace, and Graft's", want, got)
 
 				if cmp.Equal(sc.upstream(f), sc.graft(f)) && !slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, among) {
 					t.Errorf("\n%s\nthis scenario should differ without the option, or it proves nothing", tc.reason)
@@ -390,37 +385,19 @@ func TestUpstream(t *testing.T) {
 			Upstream(),
 		)
 
-		poll := func() time.Duration {
+		polls := func(want time.Duration) {
+			t.Helper()
+
 			res, err := r.Reconcile(context.Background(), request())
-			if err != nil {
-				t.Fatal(err)
-			}
-
-			return res.RequeueAfter
+			must(t, err)
+			wants(t, "The last option counts.", "poll interval", want, res.RequeueAfter)
 		}
 
-		if got := poll(); got != 3*time.Hour {
-			t.Errorf("poll interval: want that of the last option, 3h, got %s", got)
-		}
+		polls(3 * time.Hour)
 
 		r = NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
 			connects(ExternalClientFns{}), Upstream(upstream.WithPollInterval(2*time.Hour), upstream.WithPollInterval(3*time.Hour)), WithPollInterval(time.Hour))
 
-		if got := poll(); got != time.Hour {
-			t.Errorf("poll interval: want that of the last option, 1h, got %s", got)
-		}
-	})
-
-	t.Run("RecorderOfUpstream", func(t *testing.T) {
-		rec := &recorder{}
-		a := testkit.NewAPI(bucket(named("id-1")))
-
-		r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), Upstream(upstream.WithRecorder(rec)),
-			connects(ExternalClientFns{ObserveFn: fails}))
-		run(t, r, "b")
-
-		if len(rec.of(event.Reason("CannotObserveExternalResource"))) != 1 {
-			t.Errorf("upstream's events should go to its recorder: %+v", rec.events)
-		}
+		polls(time.Hour)
 	})
 }

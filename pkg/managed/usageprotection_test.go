@@ -74,9 +74,7 @@ func usageIn(t *testing.T, a *testkit.API) *usageState {
 		return nil
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	c := metav1.GetControllerOf(u)
 
@@ -144,11 +142,7 @@ func TestUsageProtection(t *testing.T) {
 			object: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName, "example.org/f")},
 			usage:  usageOf(), want: open,
 		},
-		"Paused": {
-			reason: "So is that of what is paused.",
-			object: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")},
-			usage:  usageOf(), want: open,
-		},
+		"Paused": {reason: "So is that of what is paused.", object: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")}, usage: usageOf(), want: open},
 		"NotConnected": {
 			reason: "So is that of what can't connect: its provider config may have been missing all along.",
 			opts: []ReconcilerOption{WithExternalConnector(ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
@@ -248,12 +242,9 @@ func TestUsageProtectionReleases(t *testing.T) {
 	}{
 		"Gone":          {reason: "A usage that was deleted before goes with it.", usage: usageOf(protected, removed), want: &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1},
 		"NotDeletedYet": {reason: "One that wasn't is left for the garbage collector.", usage: usageOf(protected), want: &usageState{}, writes: 1},
-		"There": {
-			reason: "As long as the external resource exists, the usage is not released.",
-			usage:  usageOf(protected), there: true, want: &usageState{Finalizers: []string{UsageFinalizerName}},
-		},
-		"Unprotected": {reason: "One that isn't protected is not written.", usage: usageOf(), want: &usageState{Blocks: true}},
-		"NoUsage":     {reason: "Without one there is nothing to do."},
+		"There":         {reason: "As long as the external resource exists, the usage is not released.", usage: usageOf(protected), there: true, want: &usageState{Finalizers: []string{UsageFinalizerName}}},
+		"Unprotected":   {reason: "One that isn't protected is not written.", usage: usageOf(), want: &usageState{Blocks: true}},
+		"NoUsage":       {reason: "Without one there is nothing to do."},
 		"Refused": {
 			reason: "A failed release of the usage does not block the managed resource.",
 			usage:  usageOf(protected), fail: boom,

@@ -55,23 +55,17 @@ func TestUsageReleaser(t *testing.T) {
 		again time.Duration
 		err   error
 	}{
-		"UserGone":      {reason: "A usage whose user no longer exists is released.", usage: usageOf(protected, removed), want: let},
-		"LastFinalizer": {reason: "With its last finalizer it goes.", usage: usageOf(removed, protected)},
-		"UserAnother":   {reason: "One of the user's name is not the user.", user: is(func(b *v1alpha1.Bucket) { b.UID = "another" }), usage: usageOf(protected, removed), want: let},
-		"User":          {reason: "What is used stays, also if the user is not being deleted.", user: is(), usage: usageOf(protected, removed), want: held, again: usageInterval},
-		"UserDeleted":   {reason: "What is being deleted uses it until its finalizer is gone.", user: is(deleting), usage: usageOf(protected, removed), want: held, again: usageInterval},
-		"UserHeldByOthers": {
-			reason: "So does what a custom finalizer holds.",
-			user:   is(deleting, finalizers("example.org/f")), usage: usageOf(protected, removed), want: held, again: usageInterval,
-		},
+		"UserGone":         {reason: "A usage whose user no longer exists is released.", usage: usageOf(protected, removed), want: let},
+		"LastFinalizer":    {reason: "With its last finalizer it goes.", usage: usageOf(removed, protected)},
+		"UserAnother":      {reason: "One of the user's name is not the user.", user: is(func(b *v1alpha1.Bucket) { b.UID = "another" }), usage: usageOf(protected, removed), want: let},
+		"User":             {reason: "What is used stays, also if the user is not being deleted.", user: is(), usage: usageOf(protected, removed), want: held, again: usageInterval},
+		"UserDeleted":      {reason: "What is being deleted uses it until its finalizer is gone.", user: is(deleting), usage: usageOf(protected, removed), want: held, again: usageInterval},
+		"UserHeldByOthers": {reason: "So does what a custom finalizer holds.", user: is(deleting, finalizers("example.org/f")), usage: usageOf(protected, removed), want: held, again: usageInterval},
 		"UserLeft": {
 			reason: "What only the garbage collector holds uses nothing any more.",
 			user:   is(deleting, finalizers(metav1.FinalizerDeleteDependents)), usage: usageOf(protected, removed), want: let,
 		},
-		"UserOrphans": {
-			reason: "Whatever that does with its dependents.",
-			user:   is(deleting, finalizers(metav1.FinalizerOrphanDependents)), usage: usageOf(protected, removed), want: let,
-		},
+		"UserOrphans": {reason: "Whatever that does with its dependents.", user: is(deleting, finalizers(metav1.FinalizerOrphanDependents)), usage: usageOf(protected, removed), want: let},
 		"UserNotLeft": {
 			reason: "What the provider holds as well needs it.",
 			user:   is(deleting, finalizers(metav1.FinalizerOrphanDependents, FinalizerName)), usage: usageOf(protected, removed), want: held, again: usageInterval,
@@ -82,28 +76,14 @@ func TestUsageReleaser(t *testing.T) {
 			before: fails(testkit.Get, &kmeta.NoKindMatchError{}),
 			want:   held, again: usageInterval,
 		},
-		"Unreadable": {
-			reason: "A usage is not released if it is unknown whether its user exists.",
-			usage:  usageOf(protected, removed),
-			before: fails(testkit.LiveGet, boom),
-			want:   held, err: boom,
-		},
-		"KindGone": {
-			reason: "Of a kind that isn't served any more, nothing is left.",
-			usage:  usageOf(protected, removed),
-			before: func(string) error { return &kmeta.NoKindMatchError{} },
-			want:   let,
-		},
+		"Unreadable": {reason: "A usage is not released if it is unknown whether its user exists.", usage: usageOf(protected, removed), before: fails(testkit.LiveGet, boom), want: held, err: boom},
+		"KindGone":   {reason: "Of a kind that isn't served any more, nothing is left.", usage: usageOf(protected, removed), before: func(string) error { return &kmeta.NoKindMatchError{} }, want: let},
 		"OtherVersion": {
 			reason: "A user is looked for in the version that the provider knows.",
 			user:   is(), usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.APIVersion = "sample.graft.crossplane.io/v9" })),
 			want: held, again: usageInterval,
 		},
-		"OthersUser": {
-			reason: "The user of another provider is for that to look after.",
-			usage:  usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })),
-			want:   held,
-		},
+		"OthersUser": {reason: "The user of another provider is for that to look after.", usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), want: held},
 		"NoController": {
 			reason: "A usage without a controller is released. It is created again if it is needed.",
 			user:   is(), usage: usageOf(protected, removed, func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences = nil }),
@@ -112,11 +92,8 @@ func TestUsageReleaser(t *testing.T) {
 		"NotDeleted":  {reason: "What isn't being deleted is for its user's reconciler.", usage: usageOf(protected), want: &usageState{Finalizers: []string{UsageFinalizerName}}},
 		"Unprotected": {reason: "What isn't protected isn't ours.", usage: usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true}},
 		"NoUsage":     {reason: "A usage that no longer exists needs nothing."},
-		"All": {
-			reason: "With WithReleaseAll a usage whose user exists is released, too.",
-			user:   is(), usage: usageOf(protected), opts: []UsageReleaserOption{WithReleaseAll()}, want: &usageState{},
-		},
-		"AllDeleted": {reason: "So is one that is being deleted.", user: is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{WithReleaseAll()}, want: let},
+		"All":         {reason: "With WithReleaseAll a usage whose user exists is released, too.", user: is(), usage: usageOf(protected), opts: []UsageReleaserOption{WithReleaseAll()}, want: &usageState{}},
+		"AllDeleted":  {reason: "So is one that is being deleted.", user: is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{WithReleaseAll()}, want: let},
 		"AllOfOthers": {
 			reason: "Also those of managed resources that the scheme doesn't know, or the finalizer would stay for ever.",
 			usage:  usageOf(protected, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), opts: []UsageReleaserOption{WithReleaseAll()},

@@ -82,12 +82,7 @@ func TestChangesLeft(t *testing.T) {
 			cs:     Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
 			want:   want{overruled: true},
 		},
-		"Some": {
-			reason: "Of several changes those that are not stored are left.",
-			live:   map[string]string{"a": "1"},
-			cs:     Changes{set("a", "1"), set("b", "2")},
-			want:   want{left: Changes{set("b", "2")}},
-		},
+		"Some": {reason: "Of several changes those that are not stored are left.", live: map[string]string{"a": "1"}, cs: Changes{set("a", "1"), set("b", "2")}, want: want{left: Changes{set("b", "2")}}},
 	}
 
 	for name, tc := range cases {
@@ -152,17 +147,8 @@ func TestWriterStore(t *testing.T) {
 				patches: 12, err: metav1.StatusReasonServerTimeout,
 			},
 		},
-		"NoTimeLeft": {
-			reason: "If waiting fails, the API server's error is returned.",
-			fails:  always,
-			wait:   stop,
-			want:   want{waits: []string{"50ms"}, patches: 1, err: metav1.StatusReasonServerTimeout},
-		},
-		"Permanent": {
-			reason: "A request that fails the same way again is not repeated.",
-			fails:  []error{kerrors.NewBadRequest("no")},
-			want:   want{patches: 1, err: metav1.StatusReasonBadRequest},
-		},
+		"NoTimeLeft": {reason: "If waiting fails, the API server's error is returned.", fails: always, wait: stop, want: want{waits: []string{"50ms"}, patches: 1, err: metav1.StatusReasonServerTimeout}},
+		"Permanent":  {reason: "A request that fails the same way again is not repeated.", fails: []error{kerrors.NewBadRequest("no")}, want: want{patches: 1, err: metav1.StatusReasonBadRequest}},
 		"Invalid": {
 			reason: "If the object has not moved, the API server refuses the annotation itself.",
 			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},

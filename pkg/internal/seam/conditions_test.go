@@ -68,11 +68,7 @@ func TestWriteConditions(t *testing.T) {
 		liveFails bool
 		want      want
 	}{
-		"Written": {
-			reason: "The condition is stored, and the object in memory follows.",
-			say:    []xpv2.Condition{xpv2.Deleting()},
-			want:   want{patches: 1, reason: "Deleting", followed: true},
-		},
+		"Written":      {reason: "The condition is stored, and the object in memory follows.", say: []xpv2.Condition{xpv2.Deleting()}, want: want{patches: 1, reason: "Deleting", followed: true}},
 		"NothingToSay": {reason: "Without conditions there is no request.", want: want{reason: "Available", followed: true}},
 		"AlreadyThere": {reason: "A condition that is there is not written again.", say: []xpv2.Condition{xpv2.Available()}, want: want{reason: "Available", followed: true}},
 		"Moved": {

@@ -157,11 +157,7 @@ func TestKeepStatus(t *testing.T) {
 		err    error
 		want   want
 	}{
-		"NothingWritten": {
-			reason: "Without a write the status in memory stays.",
-			fn:     func(*v1alpha1.Bucket) {},
-			want:   want{status: "memory", version: "7", label: "memory", base: "stored", exact: true},
-		},
+		"NothingWritten": {reason: "Without a write the status in memory stays.", fn: func(*v1alpha1.Bucket) {}, want: want{status: "memory", version: "7", label: "memory", base: "stored", exact: true}},
 		"Failed": {
 			reason: "The error of the write is returned, and the status in memory stays.",
 			fn:     answer("7", "stored"),
