@@ -43,12 +43,8 @@ func TestChangesLeft(t *testing.T) {
 			cs:     Changes{changed(set("k", "v"), "old")},
 			want:   want{left: Changes{changed(set("k", "v"), "old")}},
 		},
-		"RemovedByAnotherWriter": {
-			reason: "Another writer that only removed the annotation decided on no other value.",
-			cs:     Changes{changed(set("k", "v"), "old")},
-			want:   want{left: Changes{set("k", "v")}},
-		},
-		"SetByAnotherWriter": {reason: "Another value is a conflict.", live: map[string]string{"k": "theirs"}, cs: Changes{set("k", "v")}, want: want{overruled: true}},
+		"RemovedByAnotherWriter": {reason: "Another writer that only removed the annotation decided on no other value.", cs: Changes{changed(set("k", "v"), "old")}, want: want{left: Changes{set("k", "v")}}},
+		"SetByAnotherWriter":     {reason: "Another value is a conflict.", live: map[string]string{"k": "theirs"}, cs: Changes{set("k", "v")}, want: want{overruled: true}},
 		"Insist": {
 			reason: "With Insist another value is replaced, which is reported.",
 			live:   map[string]string{"k": "theirs"},
@@ -154,55 +150,19 @@ func TestWriterStore(t *testing.T) {
 			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},
 			want:   want{patches: 1, lives: 1, err: metav1.StatusReasonInvalid},
 		},
-		"Moved": {
-			reason: "After a conflict the patch is made from what the API server has.",
-			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "other", "x") },
-			want:   want{waits: []string{"50ms"}, patches: 2, lives: 1, stored: "v"},
-		},
-		"MovedThere": {
-			reason: "If another writer stored the same, there is nothing left to write.",
-			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "v") },
-			want:   want{patches: 1, lives: 1, stored: "v"},
-		},
-		"Overruled": {
-			reason: "Another value is a conflict, and stays.",
-			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
-			want:   want{patches: 1, lives: 1, stored: "theirs", err: metav1.StatusReasonConflict},
-		},
-		"Strict": {
-			reason: "A strict writer returns the first conflict.",
-			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "other", "x") },
-			so:     StoreOptions{Strict: true},
-			want:   want{patches: 1, err: metav1.StatusReasonConflict},
-		},
+		"Moved":      {reason: "After a conflict the patch is made from what the API server has.", before: annotates("other", "x"), want: want{waits: []string{"50ms"}, patches: 2, lives: 1, stored: "v"}},
+		"MovedThere": {reason: "If another writer stored the same, there is nothing left to write.", before: annotates("k", "v"), want: want{patches: 1, lives: 1, stored: "v"}},
+		"Overruled":  {reason: "Another value is a conflict, and stays.", before: annotates("k", "theirs"), want: want{patches: 1, lives: 1, stored: "theirs", err: metav1.StatusReasonConflict}},
+		"Strict":     {reason: "A strict writer returns the first conflict.", before: annotates("other", "x"), so: StoreOptions{Strict: true}, want: want{patches: 1, err: metav1.StatusReasonConflict}},
 		"StrictBusy": {
 			reason: "A strict writer sends a patch again that was not refused.",
 			fails:  []error{busy},
 			so:     StoreOptions{Strict: true},
 			want:   want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true},
 		},
-		"StrictGone": {
-			reason: "A strict writer reports that the object no longer exists.",
-			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) },
-			so:     StoreOptions{Strict: true},
-			want:   want{patches: 1, err: metav1.StatusReasonNotFound},
-		},
-		"Gone": {
-			reason: "An object that no longer exists needs nothing stored.",
-			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) },
-			want:   want{patches: 1, lives: 1, gone: true},
-		},
-		"Replaced": {
-			reason: "Another object of the same name does not get the annotation.",
-			before: func(ctx context.Context, c client.Client) error {
-				if err := c.Delete(ctx, newBucket()); err != nil {
-					return err
-				}
-
-				return c.Create(ctx, newBucket())
-			},
-			want: want{patches: 1, lives: 1, gone: true},
-		},
+		"StrictGone": {reason: "A strict writer reports that the object no longer exists.", before: removes, so: StoreOptions{Strict: true}, want: want{patches: 1, err: metav1.StatusReasonNotFound}},
+		"Gone":       {reason: "An object that no longer exists needs nothing stored.", before: removes, want: want{patches: 1, lives: 1, gone: true}},
+		"Replaced":   {reason: "Another object of the same name does not get the annotation.", before: replaces, want: want{patches: 1, lives: 1, gone: true}},
 		"NoPermissionToPatch": {
 			reason: "Without the permission to patch the object is updated.",
 			fails:  []error{kerrors.NewForbidden(schema.GroupResource{}, "b", stop)},
@@ -278,36 +238,33 @@ func TestStoreAnnotations(t *testing.T) {
 		again   error                                            // What storing in the next reconcile ends in.
 		want    want
 	}{
-		"Stored": {reason: "What is stored is seen by the next reconcile.", want: want{ran: true, seen: "v", stored: "v"}},
-		"FailedAgain": {
-			reason: "The next reconcile does nothing unless it can store it.",
-			fails:  busy, again: busy,
-			want: want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonServerTimeout},
-		},
+		"Stored":      {reason: "What is stored is seen by the next reconcile.", want: want{ran: true, seen: "v", stored: "v"}},
+		"FailedAgain": {reason: "The next reconcile does nothing unless it can store it.", fails: busy, again: busy, want: want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonServerTimeout}},
 		"FailedForGood": {
 			reason: "The next reconcile sees an annotation that can't ever be stored.",
-			fails:  busy, again: kerrors.NewBadRequest("no"),
-			want: want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v"},
+			fails:  busy,
+			again:  kerrors.NewBadRequest("no"),
+			want:   want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v"},
 		},
 		"Forget": {reason: "What is to be forgotten is not stored later.", fails: busy, so: StoreOptions{Forget: true}, want: want{err: metav1.StatusReasonServerTimeout, ran: true}},
 		"Overruled": {
 			reason:  "The value of another writer is a conflict once, and then stays.",
 			fails:   busy,
-			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
+			between: annotates("k", "theirs"),
 			want:    want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonConflict, stored: "theirs"},
 		},
 		"Insist": {
 			reason:  "What insists replaces the value of another writer, also in the next reconcile.",
 			fails:   busy,
 			so:      StoreOptions{Insist: true},
-			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
+			between: annotates("k", "theirs"),
 			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}},
 		},
 		"StoredByAnotherWriter": {
 			reason:  "What another writer stored needs no write.",
 			fails:   busy,
 			again:   busy,
-			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "v") },
+			between: annotates("k", "v"),
 			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v"},
 		},
 		"OlderObject": {
@@ -375,18 +332,6 @@ func TestStoreAnnotations(t *testing.T) {
 	}
 }
 
-// annotate is what another writer does.
-func annotate(ctx context.Context, c client.Client, k, v string) error {
-	o := newBucket()
-	if err := c.Get(ctx, key(), o); err != nil {
-		return err
-	}
-
-	o.SetAnnotations(map[string]string{k: v})
-
-	return c.Update(ctx, o)
-}
-
 // What insists does so until it is stored, and no longer: what could not be stored later
 // gives way to another writer, as it would have without it.
 func TestInsistEndsWithWhatInsisted(t *testing.T) {
@@ -428,4 +373,30 @@ func TestInsistEndsWithWhatInsisted(t *testing.T) {
 	}
 
 	wants(t, "", "annotation", "theirs", stored(t, a).GetAnnotations()["k"])
+}
+
+// What another writer does.
+func annotate(ctx context.Context, c client.Client, k, v string) error {
+	o := newBucket()
+	if err := c.Get(ctx, key(), o); err != nil {
+		return err
+	}
+
+	o.SetAnnotations(map[string]string{k: v})
+
+	return c.Update(ctx, o)
+}
+
+func annotates(k, v string) func(ctx context.Context, c client.Client) error {
+	return func(ctx context.Context, c client.Client) error { return annotate(ctx, c, k, v) }
+}
+
+func removes(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) }
+
+func replaces(ctx context.Context, c client.Client) error {
+	if err := removes(ctx, c); err != nil {
+		return err
+	}
+
+	return c.Create(ctx, newBucket())
 }

@@ -39,7 +39,7 @@ func withSession(t *testing.T, a *testkit.API, o Options, fn func(ctx context.Co
 }
 
 func TestWriteConditions(t *testing.T) {
-	busy := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+	busy, deleting := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1), []xpv2.Condition{xpv2.Deleting()}
 	notFound := kerrors.NewNotFound(schema.GroupResource{}, "b")
 	n := 0
 	other := func(ctx context.Context, c client.Client) error {
@@ -68,57 +68,56 @@ func TestWriteConditions(t *testing.T) {
 		liveFails bool
 		want      want
 	}{
-		"Written":      {reason: "The condition is stored, and the object in memory follows.", say: []xpv2.Condition{xpv2.Deleting()}, want: want{patches: 1, reason: "Deleting", followed: true}},
+		"Written":      {reason: "The condition is stored, and the object in memory follows.", say: deleting, want: want{patches: 1, reason: "Deleting", followed: true}},
 		"NothingToSay": {reason: "Without conditions there is no request.", want: want{reason: "Available", followed: true}},
 		"AlreadyThere": {reason: "A condition that is there is not written again.", say: []xpv2.Condition{xpv2.Available()}, want: want{reason: "Available", followed: true}},
 		"Moved": {
 			reason: "After a conflict the condition is written to what the API server has. The object in memory does not follow.",
-			before: other, times: 1,
-			say:  []xpv2.Condition{xpv2.Deleting()},
-			want: want{waits: []string{"20ms"}, patches: 2, lives: 1, reason: "Deleting"},
+			before: other,
+			times:  1,
+			say:    deleting,
+			want:   want{waits: []string{"20ms"}, patches: 2, lives: 1, reason: "Deleting"},
 		},
 		"MovesAlways": {
 			reason: "After five attempts the conflict is returned.",
-			before: other, times: 9,
-			say:  []xpv2.Condition{xpv2.Deleting()},
-			want: want{waits: []string{"20ms", "40ms", "80ms", "160ms"}, patches: 5, lives: 5, reason: "Available", err: metav1.StatusReasonConflict},
+			before: other,
+			times:  9,
+			say:    deleting,
+			want:   want{waits: []string{"20ms", "40ms", "80ms", "160ms"}, patches: 5, lives: 5, reason: "Available", err: metav1.StatusReasonConflict},
 		},
 		"NoTimeLeft": {
 			reason: "If waiting fails, that error is returned.",
-			before: other, times: 1,
-			say:  []xpv2.Condition{xpv2.Deleting()},
-			wait: kerrors.NewTimeoutError("stop", 0),
-			want: want{waits: []string{"20ms"}, patches: 1, lives: 1, reason: "Available", err: metav1.StatusReasonTimeout},
+			before: other,
+			times:  1,
+			say:    deleting,
+			wait:   kerrors.NewTimeoutError("stop", 0),
+			want:   want{waits: []string{"20ms"}, patches: 1, lives: 1, reason: "Available", err: metav1.StatusReasonTimeout},
 		},
-		"Gone": {
-			reason: "An object that no longer exists needs no conditions.",
-			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) }, times: 1,
-			say:  []xpv2.Condition{xpv2.Deleting()},
-			want: want{patches: 1, lives: 1, gone: true},
-		},
+		"Gone": {reason: "An object that no longer exists needs no conditions.", before: removes, times: 1, say: deleting, want: want{patches: 1, lives: 1, gone: true}},
 		"NoStatusSubresource": {
 			reason: "If the object is there, it is its status that was not found.",
 			fails:  []error{notFound},
-			say:    []xpv2.Condition{xpv2.Deleting()},
+			say:    deleting,
 			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, noStatus: true},
 		},
 		"Invalid": {
 			reason: "If the object has not moved, the API server refuses the condition itself.",
 			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},
-			say:    []xpv2.Condition{xpv2.Deleting()},
+			say:    deleting,
 			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonInvalid},
 		},
 		"OtherError": {
 			reason: "Another error is returned at once: the next reconcile tries again.",
 			fails:  []error{busy},
-			say:    []xpv2.Condition{xpv2.Deleting()},
+			say:    deleting,
 			want:   want{patches: 1, reason: "Available", followed: true, err: metav1.StatusReasonServerTimeout},
 		},
 		"NoLiveRead": {
-			reason: "If the live read fails, its error is returned.",
-			fails:  []error{notFound}, liveFails: true,
-			say:  []xpv2.Condition{xpv2.Deleting()},
-			want: want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonServerTimeout},
+			reason:    "If the live read fails, its error is returned.",
+			fails:     []error{notFound},
+			liveFails: true,
+			say:       deleting,
+			want:      want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonServerTimeout},
 		},
 	}
 
@@ -250,12 +249,7 @@ func TestSetConditions(t *testing.T) {
 		set    xpv2.Condition
 		want   xpv2.Condition
 	}{
-		"Same": {
-			reason: "The same condition keeps its time.",
-			had:    []xpv2.Condition{at(xpv2.Available(), then)},
-			set:    at(xpv2.Available(), now),
-			want:   at(xpv2.Available(), then).WithObservedGeneration(3),
-		},
+		"Same": {reason: "The same condition keeps its time.", had: []xpv2.Condition{at(xpv2.Available(), then)}, set: at(xpv2.Available(), now), want: at(xpv2.Available(), then).WithObservedGeneration(3)},
 		"Other": {
 			reason: "Another reason is a transition for Crossplane's types.",
 			had:    []xpv2.Condition{at(xpv2.Creating(), then)},
