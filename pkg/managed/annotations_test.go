@@ -370,14 +370,14 @@ func TestAnnotationsRefused(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket())
+			a, h := testkit.NewAPI(bucket()), &recorder{}
 			w, connects := newWorld()
 			a.Before = failing(tc.refuses, tc.err)
 
 			// What is refused is an error, and may be.
-			r := newBucketReconciler(a, connects)
+			r := newBucketReconciler(a, connects, WithRecorder(h))
 			try(r, 5)
-			wants(t, tc.reason, "name", tc.name, meta.GetExternalName(get(t, a)))
+			wants(t, tc.reason, "name, said to be unstored", []any{tc.name, tc.name == ""}, []any{meta.GetExternalName(get(t, a)), len(h.of(reasonCannotStoreAnnotations)) > 0})
 
 			remove(t, a, "b")
 			try(r, 5)

@@ -57,6 +57,7 @@ func TestDeletionConfirmation(t *testing.T) {
 		"OneWrongNotFound": {reason: "One wrong not-found among the observations doesn't remove the finalizer, and the external resource is deleted.", n: 3, observes: "absent found absent", every: interval, want: 3, deletes: 1, again: 1},
 		"FailedBetween":    {reason: "So does an observation that failed: in a row means nothing else in between.", n: 3, observes: "absent absent fails absent absent absent", every: interval, want: 6},
 		"SawDelete":        {reason: "After a Delete that we saw succeed the first not-found counts.", n: 3, observes: "found absent", every: interval, want: 2, deletes: 1},
+		"StillThere":       {reason: "What takes a while to delete was never found not to exist.", n: 3, observes: "found found absent", every: interval, want: 3, deletes: 2},
 		"TooSoon":          {reason: "Not found twice in less than the interval is not found once.", n: 2, every: interval / 4, want: 5},
 		"Orphan": {
 			reason: "What is deleted without its external resource is not observed, and goes at once.",

@@ -12,6 +12,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -119,6 +120,9 @@ func TestNewReconcilerRefuses(t *testing.T) {
 			NewReconciler(a.Manager(), kind, connects(ExternalClientFns{}), WithTypedExternalConnector(buckets))
 		}},
 
+		"ManagerRefuses": {"The tracker of operations would never run.", "cannot add the tracker of operations to the manager", func() {
+			NewReconciler(stoppedManager{a.Manager()}, kind, WithManagementPolicies(), connects(ExternalClientFns{}), WithAsync(newTracker(a)))
+		}},
 		"ManagerRunsNothing": {"The tracker of operations would never run.", "can't run the tracker of operations", func() {
 			NewReconciler(m, kind, WithManagementPolicies(), connects(ExternalClientFns{}), WithAsync(newTracker(a)))
 		}},
@@ -152,6 +156,11 @@ func TestNewReconcilerRefuses(t *testing.T) {
 }
 
 type nilLog struct{ logging.Logger }
+
+// A stoppedManager runs nothing any more.
+type stoppedManager struct{ manager.Manager }
+
+func (stoppedManager) Add(manager.Runnable) error { return errors.New("it is stopped") }
 
 // What upstream takes is taken.
 func TestNewReconcilerAccepts(t *testing.T) {
@@ -272,7 +281,9 @@ func TestOptionsRefuse(t *testing.T) {
 		"ReservationOption":       {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
 		"ReservationKey":          {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
 		"UsageEmpty":              {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
-		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
+		"UsageVersion":            {"There is no version to read.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"})},
+		"Tracker":                 {"There is no tracker to run.", "WithAsync was given nil", func() { WithAsync(nil) }},
+		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme: no kind", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
 		"UsageOther":              {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
 		"UsageLegacy":             {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
 		"ReleaserEmpty":           {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},

@@ -18,8 +18,11 @@ import (
 // What is in memory when a create returns survives that its annotations are
 // stored, however they are.
 func TestCriticalAnnotationsKeepMemory(t *testing.T) {
+	merged := 0
 	merge := func(a *testkit.API) CriticalAnnotationUpdater {
 		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+			merged++
+
 			was := &v1alpha1.Bucket{}
 			if err := a.Client().Get(ctx, client.ObjectKeyFromObject(o), was); err != nil {
 				return err
@@ -75,6 +78,8 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 			})
 		}
 	}
+
+	wants(t, "", "calls of the provider's own updater", 2, merged)
 }
 
 // The default stores nothing but annotations, in patches; unless Create changed

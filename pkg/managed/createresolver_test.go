@@ -528,12 +528,18 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		finder *seeker
 		opts   []ReconcilerOption
 		exists string
+		down   bool // The API server refuses patches.
 		want   want
 	}{
 		"Found": {
 			reason: "It is managed under its name, and the provider is connected with it.",
 			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
+		"FoundButNotStored": {
+			reason: "If its name can't be stored, the reconcile stops.",
+			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, down: true,
+			want: want{Finds: 3, Synced: "cannot store the result"},
 		},
 		"FoundWhileDeleted": {
 			reason: "It is deleted with the managed resource.",
@@ -577,6 +583,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(tc.object)
+			a.Before = failing(func(r testkit.Request) bool { return tc.down && r.Verb == testkit.Patch }, serverError())
 
 			w, connects := newWorld()
 			if tc.exists != "" {

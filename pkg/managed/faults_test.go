@@ -349,16 +349,17 @@ func TestGoneMeanwhile(t *testing.T) {
 			for _, during := range []string{"Observe", "Create", "Update"} {
 				t.Run(fmt.Sprintf("%s/replaced=%t/%s", objectName, replaced, during), func(t *testing.T) {
 					a, h := testkit.NewAPI(object.DeepCopy()), &recorder{}
-					version := ""
+					version, updates := "", 0
 					act := func(mg resource.Managed) {
 						mg.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
+						bucketOf(mg).Spec.ForProvider.Region = "eu"
 						kill(t, a, "b")
 
 						if replaced {
 							must(t, a.Server().Create(context.Background(), bucket(annotated("is", "new"))))
 						}
 
-						version = get(t, a).GetResourceVersion()
+						version, updates = get(t, a).GetResourceVersion(), a.Count(testkit.Update)
 					}
 
 					r := newBucketReconciler(a, WithRecorder(h), connects(ExternalClientFns{
@@ -390,6 +391,10 @@ func TestGoneMeanwhile(t *testing.T) {
 					b := get(t, a)
 					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.of(reasonCannotStoreAnnotations)), r.seam.Memory().Len(), a.Count(testkit.Patch) > 1}
 					wants(t, reason, "version, name, events, objects in memory, patched again", []any{version, "", 0, 0, false}, got)
+
+					if during == "Create" {
+						wants(t, reason, "updates after Create", updates, a.Count(testkit.Update))
+					}
 				})
 			}
 		}

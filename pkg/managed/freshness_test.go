@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -28,6 +29,7 @@ func TestFreshness(t *testing.T) {
 		reason string
 		then   func(t *testing.T, a *testkit.API, c *call)
 		want   bool
+		says   string
 	}{
 		"Unchanged":        {reason: "Nothing is known against it.", want: true},
 		"ChangedUnnoticed": {reason: "The reconciler can't know of a change that it has not read.", then: func(t *testing.T, a *testkit.API, _ *call) { edit(t, a, "b", annotated("k", "v")) }, want: true},
@@ -44,6 +46,16 @@ func TestFreshness(t *testing.T) {
 				remove(t, a, "b")
 				must(t, says(c))
 			},
+		},
+		"InMemory": {
+			reason: "What the provider changes in memory alone is no matter.",
+			then:   func(_ *testing.T, _ *testkit.API, c *call) { policies(xpv2.ManagementActionObserve)(bucketOf(c.mg)) },
+			want:   true,
+		},
+		"Paused": {
+			reason: "A pause is one wherever it is.",
+			then:   func(_ *testing.T, _ *testkit.API, c *call) { paused(bucketOf(c.mg)) },
+			says:   "it is paused; " + messageLeftAlone,
 		},
 		"WrittenByTheProvider": {
 			reason: "A provider that writes the managed resource itself has the newest one in memory.",
@@ -81,6 +93,7 @@ func TestFreshness(t *testing.T) {
 
 				for _, err := range []error{cerr, uerr, derr} {
 					wants(t, tc.reason, "called, or a conflict", []bool{tc.want, !tc.want}, []bool{err == nil, kerrors.IsConflict(err)})
+					wants(t, tc.reason, "says", true, tc.want || strings.Contains(err.Error(), tc.says))
 				}
 			})
 

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -100,6 +102,11 @@ func TestLayerAlone(t *testing.T) {
 		return observation{ExternalObservation: ExternalObservation{ResourceExists: true}}, nil
 	}
 
+	deletes := func(ctx context.Context, e external, c *call) (any, error) {
+		_, err := e.Delete(ctx, c)
+		return nil, err
+	}
+
 	cases := map[string]struct {
 		reason string
 		layer  newLayer
@@ -116,18 +123,22 @@ func TestLayerAlone(t *testing.T) {
 			layer:  newPhases,
 			object: bucket(deleting, finalizers(FinalizerName)),
 			inner:  calls{delete: func(*call) (deletion, error) { return deletion{}, boom }},
-			do: func(ctx context.Context, e external, c *call) (any, error) {
-				_, err := e.Delete(ctx, c)
-				return nil, err
-			},
-			err:   "boom",
-			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
-			after: reconciler.ReasonExternalDeleteFailed,
+			do:     deletes,
+			err:    "boom",
+			check:  func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
+			after:  reconciler.ReasonExternalDeleteFailed,
 		},
 		"DeleteRequest": {
-			reason: "It is said before Delete is called.",
+			reason: "It is said while Delete runs, which may take long.",
 			layer:  newDeleteRequest,
 			object: bucket(deleting, finalizers(FinalizerName)),
+			inner: calls{delete: func(c *call) (deletion, error) {
+				if deletingCondition(c.Base()).Reason != reconciler.ReasonExternalDeleteRequested {
+					return deletion{}, boom
+				}
+
+				return deletion{}, nil
+			}},
 			do: func(ctx context.Context, e external, c *call) (any, error) {
 				_, err := e.Delete(ctx, c)
 				return c.mg.GetResourceVersion() == c.Base().GetResourceVersion(), err
@@ -135,6 +146,28 @@ func TestLayerAlone(t *testing.T) {
 			want:  true,
 			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
 			after: reconciler.ReasonExternalDeleteRequested,
+		},
+		"DeleteRequestOfForeignReady": {
+			reason: "A Ready condition of the provider's stays.",
+			layer:  newDeleteRequest,
+			object: bucket(deleting, finalizers(FinalizerName), func(b *v1alpha1.Bucket) {
+				b.SetConditions(reconciler.Deleting(time.Now(), reconciler.ReasonDeletionRequested, messageRequested)...)
+				b.SetConditions(xpv2.Available())
+			}),
+			do:    deletes,
+			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(xpv2.TypeReady).Reason },
+			after: xpv2.ReasonAvailable,
+		},
+		"DeleteRequestOfAnother": {
+			reason: "Nothing is said of what another object has in memory.",
+			layer:  newDeleteRequest,
+			object: bucket(deleting, finalizers(FinalizerName)),
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				c.mg.SetUID("another")
+				return deletes(ctx, e, c)
+			},
+			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
+			after: xpv2.ConditionReason(""),
 		},
 		"Annotations": {
 			reason: "A name is stored, also by a call that failed.",
@@ -238,7 +271,9 @@ func TestLayerAlone(t *testing.T) {
 
 // The layers that decorate what is no call of the external client.
 func TestLayerAloneOfAnnotations(t *testing.T) {
-	a, created := testkit.NewAPI(bucket()), false
+	const before = "1999-01-02T03:04:05Z"
+
+	a, created := testkit.NewAPI(bucket(annotated(meta.AnnotationKeyExternalCreateSucceeded, before))), false
 
 	l := newCreateOutcome(parts{})
 	updater := l.critical(upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error {
@@ -258,9 +293,8 @@ func TestLayerAloneOfAnnotations(t *testing.T) {
 
 			must(t, updater.UpdateCriticalAnnotations(ctx, c.mg))
 
-			if said := !meta.GetExternalCreateSucceeded(c.mg).IsZero(); said != (state == seam.Done) || created != said {
-				t.Errorf("state %d: said to have succeeded %t, stored %t", state, said, created)
-			}
+			said := c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded] != before
+			wants(t, fmt.Sprintf("The state is %d.", state), "said to have succeeded now, stored", []bool{state == seam.Done, state == seam.Done}, []bool{said, created})
 		})
 	}
 }

@@ -334,23 +334,6 @@ func TestDeletionReported(t *testing.T) {
 	}
 }
 
-// While a delete takes long, the server says that it was asked for.
-func TestSlowDelete(t *testing.T) {
-	f, during := flavours()["NamespacedTyped"], []status{}
-	a := testkit.NewAPI(f.object())
-
-	r := f.reconciler(a, f.connector(provider{client: ExternalClientFns{DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-		during = append(during, statusOf(f.get(t, a)))
-		return ExternalDelete{}, nil
-	}}}, func(resource.Managed) {}))
-
-	run(t, r, f.name(), f.name())
-
-	want := deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
-	wants(t, "", "while Delete ran", []status{want, want}, during)
-	wants(t, "The status that upstream wrote after Delete should not have met a conflict.", "Synced", corev1.ConditionTrue, f.get(t, a).GetCondition(xpv2.TypeSynced).Status)
-}
-
 // A deletion is reported through faults, and does not depend on whether it can
 // be.
 func TestDeletionUnderFaults(t *testing.T) {
@@ -598,33 +581,6 @@ func TestDeletionBeginsMeanwhile(t *testing.T) {
 			got := statusOf(f.get(t, a))
 			got.Ready.ObservedGeneration, got.Deleting.ObservedGeneration = 3, 3
 			wants(t, tc.reason, "", tc.want, got)
-		})
-	}
-}
-
-// What is not being deleted has no Deleting condition, whatever upstream leaves
-// unsaid.
-func TestNotDeleted(t *testing.T) {
-	alive := func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }
-
-	cases := map[string]struct {
-		reason   string
-		mods     []func(resource.Managed)
-		provider provider
-	}{
-		"Steady":              {reason: "There is nothing to say."},
-		"Paused":              {reason: "A pause is no deletion.", mods: []func(resource.Managed){noted(meta.AnnotationKeyReconciliationPaused, "true")}},
-		"ConnectFails":        {reason: "An error is no deletion.", provider: provider{connectErr: errProvider}},
-		"CreationGracePeriod": {reason: "Waiting is no deletion.", mods: []func(resource.Managed){justCreated}, provider: provider{client: ExternalClientFns{ObserveFn: absent}}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			f := flavours()["ClusterUntyped"]
-			a := testkit.NewAPI(f.object(append(tc.mods, alive)...))
-
-			repeat(t, f.reconciler(a, WithCreationGracePeriod(time.Hour), f.connector(tc.provider, func(resource.Managed) {})), 2, f.name())
-			wants(t, tc.reason, "", xpv2.Condition{Type: reconciler.TypeDeleting, Status: corev1.ConditionUnknown}, f.get(t, a).GetCondition(reconciler.TypeDeleting))
 		})
 	}
 }

@@ -274,6 +274,7 @@ func TestPreCreateObserve_ChangedMeanwhile(t *testing.T) {
 	}{
 		"Paused":  {change: paused},
 		"Renamed": {change: named("id-2")},
+		"Created": {change: annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")},
 		"Changed": {change: func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" }},
 		"Labeled": {change: func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }, want: 1},
 	}

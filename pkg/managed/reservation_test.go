@@ -139,6 +139,14 @@ func TestReservationOfOne(t *testing.T) {
 		a.Forget()
 	}
 
+	c.before = func(string, resource.Managed) error { return errors.New("boom") }
+
+	run(t, r, "b")
+	costs("a look that fails", 1)
+	holds(t, "What was not created is not reserved.", a, "")
+
+	c.before = nil
+
 	run(t, r, "b")
 	costs("create", 3)
 	run(t, r, "b", "b")
@@ -431,6 +439,21 @@ func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
 	holds(t, "", a, "b")
 }
 
+// As long as the finalizer is there the lease is.
+func TestReleaseFollowsFinalizer(t *testing.T) {
+	a := testkit.NewAPI(of("b"))
+	r := reserving(a, &outside{})
+
+	run(t, r, "b")
+	remove(t, a, "b")
+	run(t, r, "b")
+
+	a.Before = failing(func(q testkit.Request) bool { return q.Verb == testkit.Update && !isLease(q.Object) }, refused())
+
+	run(t, r, "b")
+	holds(t, "", a, "b")
+}
+
 // A cache that still shows what is gone doesn't make it act again.
 func TestReservationOfStaleReads(t *testing.T) {
 	a, x := testkit.NewAPI(of("old"), of("new")), &outside{}
@@ -555,12 +578,18 @@ func TestReservation_EachCall(t *testing.T) {
 func TestReservation_AfterCreate(t *testing.T) {
 	boom := errors.New("boom")
 
+	pending := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+
 	cases := map[string]struct {
 		reason string
 		state  seam.State
 		err    error
 		want   string
+
+		// replaced says that another object of the name is there after the create.
+		replaced bool
 	}{
+		"Replaced": {reason: "It is for the process that knows the other object.", state: seam.Done, err: boom, want: "b", replaced: true},
 		"Failed":   {reason: "Nothing was created.", state: seam.Done, err: boom},
 		"Untried":  {reason: "The provider was not called.", state: seam.Untried, err: boom},
 		"Unknown":  {reason: "It may have created the external resource, which Observe doesn't show yet.", state: seam.Unknown, err: boom, want: "b"},
@@ -569,9 +598,14 @@ func TestReservation_AfterCreate(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(of("b", annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")))
+			a := testkit.NewAPI(of("b", pending))
 
 			aloneWithReservation(t, a, calls{create: func(*call) (creation, error) {
+				if tc.replaced {
+					kill(t, a, "b")
+					must(t, a.Server().Create(context.Background(), of("b", pending)))
+				}
+
 				return creation{Outcome: seam.Outcome{State: tc.state}}, tc.err
 			}}, func(ctx context.Context, e external, c *call) {
 				_, err := e.Create(ctx, c)
@@ -592,7 +626,15 @@ func TestReservation_AfterCreate(t *testing.T) {
 func TestReservationLostMeanwhile(t *testing.T) {
 	for name, there := range map[string]bool{"Create": false, "Update": true} {
 		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(of("b"), of("thief")), &outside{there: there, outdated: true}
+			a, x := testkit.NewAPI(of("b"), of("thief")), &outside{there: there}
+			r := reserving(a, x)
+
+			if there {
+				// It was held before.
+				run(t, r, "b")
+			}
+
+			x.outdated = true
 			x.before = func(string, resource.Managed) error {
 				// Another holder takes it, for example after a restored backup.
 				u := emptyLease(leaseNamespace, leaseName(sharedKey))
@@ -602,12 +644,16 @@ func TestReservationLostMeanwhile(t *testing.T) {
 				return a.Server().Create(context.Background(), u)
 			}
 
-			run(t, reserving(a, x), "b")
+			run(t, r, "b")
 			wants(t, "", "calls", 0, len(x.acts))
 
 			if m := get(t, a).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, "reserved by Bucket default/thief") {
 				t.Errorf("Synced: got %q", m)
 			}
+
+			observed := x.observes
+			run(t, r, "b")
+			wants(t, "What is known to be lost is not observed.", "observations", observed, x.observes)
 		})
 	}
 }
@@ -846,7 +892,9 @@ func TestReleaseAfterDeadline(t *testing.T) {
 
 // Right after a create the cache is still without it, and the external system, too.
 func TestStaleReadKeepsReservation(t *testing.T) {
-	a, x := testkit.NewAPI(of("one", finalizers(FinalizerName)), of("two")), &outside{}
+	// An earlier create failed.
+	a, x := testkit.NewAPI(of("one", finalizers(FinalizerName), annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+		annotated(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")), of("two")), &outside{}
 	fns := x.client()
 	fns.ObserveFn = absent // Eventually consistent.
 

@@ -123,6 +123,14 @@ func TestUsageProtection(t *testing.T) {
 				u.SetFinalizers([]string{UsageFinalizerName})
 			}), want: held, writes: 1,
 		},
+		"Unblocking": {
+			reason: "A usage without the finalizer is not protected, whatever its owner reference says.",
+			usage:  usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }), want: held, writes: 1,
+		},
+		"ProtectedWithFalse": {
+			reason: "An owner reference that says that it doesn't block is as good as one that says nothing.",
+			usage:  usageOf(protected, func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = new(bool) }), want: held,
+		},
 		"OthersKeep": {
 			reason: "Finalizers and owners of others stay.",
 			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
