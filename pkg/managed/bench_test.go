@@ -72,27 +72,20 @@ func subjects(tb testing.TB, newAPI func() *testkit.API) (up, graft subject) {
 	return up, graft
 }
 
-// apis are what a steady state is measured on:
+// BenchmarkSteadyState measures a reconcile in which nothing is to be done:
 //
 //   - free: API calls cost nothing, so that what is left is the reconcilers' own
 //     work;
 //   - fake: controller-runtime's fake client, where a write costs what it costs
 //     to serve it.
-func apis() []api {
-	return []api{
+func BenchmarkSteadyState(b *testing.B) {
+	for _, on := range []struct {
+		name  string
+		start func() *testkit.API
+	}{
 		{name: "free"},
 		{name: "fake", start: func() *testkit.API { return testkit.NewAPI(settled()) }},
-	}
-}
-
-type api struct {
-	name  string
-	start func() *testkit.API
-}
-
-// BenchmarkSteadyState measures a reconcile in which nothing is to be done.
-func BenchmarkSteadyState(b *testing.B) {
-	for _, on := range apis() {
+	} {
 		up, graft := subjects(b, on.start)
 
 		b.Run(on.name+"/upstream", up.benchmark)

@@ -167,7 +167,10 @@ func connects(fns ExternalClientFns) ReconcilerOption {
 }
 
 func connectorTo(fns ExternalClientFns) ExternalConnector {
-	return connect[resource.Managed](provider{client: fns}, func(resource.Managed) {})
+	return ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
+		c := clientOf(fns)
+		return &c, nil
+	})
 }
 
 // A provider is provider code, whatever kind and connector it is for.
