@@ -90,6 +90,14 @@ func TestCreateResolver(t *testing.T) {
 		return want{Finds: 1, Synced: incomplete, Result: result, Events: events, Resolved: resolved, Message: message}
 	}
 
+	// found and created are what is wanted where the finder knows.
+	found := func(resolved string, events ...event.Reason) want {
+		return want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Resolved: resolved, Synced: "ReconcileSuccess", Result: poll, Events: events, Stores: 1}
+	}
+	created := func(failed, resolved string) want {
+		return want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: failed, Succeeded: "now", Resolved: resolved, Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2}
+	}
+
 	doubted := func(b *v1alpha1.Bucket) {
 		b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 	}
@@ -112,19 +120,19 @@ func TestCreateResolver(t *testing.T) {
 			reason: "The name that upstream's initializer sets says nothing.",
 			object: bucket(interruptedBucket(long), named("b")),
 			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+			want:   found("", reasonResolvedCreate),
 		},
 		"FoundInPlaceOfAnother": {
 			reason: "Another name gives way, as it does to Create's, and an event says which.",
 			object: bucket(interruptedBucket(long), named("by-hand")),
 			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonOverwroteAnnotation, reasonResolvedCreate}, Stores: 1},
+			want:   found("", reasonOverwroteAnnotation, reasonResolvedCreate),
 		},
 		"FoundAfterDoubt": {
 			reason: "What is found is stored, with its name, in one write, and is managed from then on. The condition that reported an unknown outcome becomes true.",
 			object: bucket(interruptedBucket(long), doubted),
 			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+			want:   found("True Resolved", reasonResolvedCreate),
 		},
 		"SettledByHandAfterDoubt": {
 			reason: "The condition becomes true if an operator set the outcome, too.",
@@ -140,7 +148,7 @@ func TestCreateResolver(t *testing.T) {
 			reason: "What is surely not there is created, and the next create is newer than the one that failed. The condition becomes true, too.",
 			object: bucket(interruptedBucket(long), doubted),
 			finder: &seeker{finding: asyncstate.Absent()},
-			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: begun, Succeeded: "now", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
+			want:   created(begun, "True Resolved"),
 		},
 		"AbsentTooSoon": {
 			reason: "Before the deadline the process that started the create may still run.",
@@ -160,7 +168,7 @@ func TestCreateResolver(t *testing.T) {
 			object: bucket(interruptedBucket(time.Second)),
 			finder: &seeker{finding: asyncstate.Absent()},
 			how:    []CreateResolverOption{WithResolveAfter(time.Second)},
-			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:04:04Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
+			want:   created("2026-01-02T03:04:04Z", ""),
 		},
 		"Unknown": {
 			reason: "If the outcome is unknown, upstream's refusal stands, and the condition says what to do.",
@@ -384,12 +392,7 @@ func TestCreateResolverStores(t *testing.T) {
 			refuses: failing(verb(testkit.Patch), serverError()),
 			want:    want{Incomplete: true, Synced: "cannot store the result of an interrupted create"},
 		},
-		"LostAnswer": {
-			reason:  "If the answer is lost, what was stored is read again.",
-			finding: asyncstate.Found("id-1"),
-			loses:   on(1, verb(testkit.Patch), broken),
-			want:    want{Name: "id-1", Succeeded: true},
-		},
+		"LostAnswer": {reason: "If the answer is lost, what was stored is read again.", finding: asyncstate.Found("id-1"), loses: on(1, verb(testkit.Patch), broken), want: want{Name: "id-1", Succeeded: true}},
 		"SettledByHandMeanwhile": {
 			reason:    "An outcome that an operator sets in the meantime is kept.",
 			finding:   asyncstate.Found("id-1"),

@@ -94,6 +94,8 @@ func reported(s status) func(resource.Managed) {
 // are changes to see.
 func TestDeletionReported(t *testing.T) {
 	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
+	one := func(r xpv2.ConditionReason, message string) []status { return []status{deletes(r, message)} }
+	gone, down := provider{client: ExternalClientFns{ObserveFn: absent}}, provider{client: ExternalClientFns{ObserveFn: fails}}
 	waitingFor := func(fs string) status {
 		return deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+fs)
 	}
@@ -124,38 +126,29 @@ func TestDeletionReported(t *testing.T) {
 		"InitializeFails": {
 			reason:      "A custom initializer's failure should be reported.",
 			opts:        []ReconcilerOption{WithInitializers(InitializerFn(func(context.Context, resource.Managed) error { return errProvider }))},
-			after:       []status{deletes(reconciler.ReasonInitializeFailed, messageInitializeFailed)},
-			unconnected: true, loud: true,
+			after:       one(reconciler.ReasonInitializeFailed, messageInitializeFailed),
+			unconnected: true,
+			loud:        true,
 		},
-		"ConnectFails": {
-			reason:   "Broken credentials should be reported.",
-			provider: provider{connectErr: errProvider},
-			after:    []status{deletes(reconciler.ReasonConnectFailed, messageConnectFailed)},
-			loud:     true,
-		},
+		"ConnectFails": {reason: "Broken credentials should be reported.", provider: provider{connectErr: errProvider}, after: one(reconciler.ReasonConnectFailed, messageConnectFailed), loud: true},
 		"NilClient": {
 			reason:   "A connector that returns neither a client nor an error should be reported, not crash.",
 			provider: provider{nilClient: true},
-			after:    []status{deletes(reconciler.ReasonConnectFailed, messageConnectFailed)},
+			after:    one(reconciler.ReasonConnectFailed, messageConnectFailed),
 		},
-		"ObserveFails": {
-			reason:   "An external resource that can't be observed should be reported.",
-			provider: provider{client: ExternalClientFns{ObserveFn: fails}},
-			after:    []status{deletes(reconciler.ReasonObserveFailed, messageObserveFailed)},
-			loud:     true,
-		},
+		"ObserveFails": {reason: "An external resource that can't be observed should be reported.", provider: down, after: one(reconciler.ReasonObserveFailed, messageObserveFailed), loud: true},
 		"ObserveFailsWhileOthersHoldFinalizers": {
 			reason:     "What stopped this reconcile should be reported, not what would stop it next.",
 			mods:       []func(resource.Managed){held(FinalizerName, "example.org/a")},
-			provider:   provider{client: ExternalClientFns{ObserveFn: fails}},
+			provider:   down,
 			connecting: waitingFor("example.org/a"),
-			after:      []status{deletes(reconciler.ReasonObserveFailed, messageObserveFailed)},
+			after:      one(reconciler.ReasonObserveFailed, messageObserveFailed),
 			loud:       true,
 		},
 		"CreateIncomplete": {
 			reason:      "An incomplete create should be reported as what it is for a deletion, with what to do.",
 			mods:        []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
-			after:       []status{deletes(reconciler.ReasonCreateResultUnknown, messageCreateUnknown)},
+			after:       one(reconciler.ReasonCreateResultUnknown, messageCreateUnknown),
 			unconnected: true,
 		},
 		"OtherFinalizers": {
@@ -175,19 +168,19 @@ func TestDeletionReported(t *testing.T) {
 		"FinalizersLeft": {
 			reason:   "If only another controller's finalizer is there, the deletion should proceed and then wait for it.",
 			mods:     []func(resource.Managed){held("example.org/a")},
-			provider: provider{client: ExternalClientFns{ObserveFn: absent}},
+			provider: gone,
 			after:    []status{waitingFor("example.org/a")},
 		},
 		"PausedByAnnotation": {
 			reason:      "A pause by annotation should be reported.",
 			mods:        []func(resource.Managed){noted(meta.AnnotationKeyReconciliationPaused, "true")},
-			after:       []status{deletes(reconciler.ReasonBlockedByPause, messagePaused)},
+			after:       one(reconciler.ReasonBlockedByPause, messagePaused),
 			unconnected: true,
 		},
 		"PausedByPolicy": {
 			reason:      "A pause by management policies should be reported.",
 			mods:        []func(resource.Managed){allowed()},
-			after:       []status{deletes(reconciler.ReasonBlockedByPause, messagePaused)},
+			after:       one(reconciler.ReasonBlockedByPause, messagePaused),
 			unconnected: true,
 		},
 		"PauseEnded": {
@@ -196,29 +189,29 @@ func TestDeletionReported(t *testing.T) {
 				said(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, messagePaused)...),
 				said(xpv2.ReconcilePaused()),
 			},
-			provider:   provider{client: ExternalClientFns{ObserveFn: fails}},
+			provider:   down,
 			connecting: status{Ready: condition(xpv2.Deleting().WithMessage(messagePaused)), Deleting: condition{Type: "Deleting", Status: "True", Reason: reconciler.ReasonBlockedByPause, Message: messagePaused}},
-			after:      []status{deletes(reconciler.ReasonObserveFailed, messageObserveFailed)},
+			after:      one(reconciler.ReasonObserveFailed, messageObserveFailed),
 			writes:     1,
 			loud:       true,
 		},
 		"InvalidPolicies": {
 			reason:      "Management policies that are not supported should be reported.",
 			mods:        []func(resource.Managed){allowed(xpv2.ManagementActionDelete)},
-			after:       []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
+			after:       one(reconciler.ReasonReconcileFailed, messageReconcileFailed),
 			unconnected: true,
 		},
 		"CreationGracePeriod": {
 			reason:   "While absence is being confirmed, that should be reported.",
 			mods:     []func(resource.Managed){justCreated},
-			provider: provider{client: ExternalClientFns{ObserveFn: absent}},
+			provider: gone,
 			opts:     []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
-			after:    []status{deletes(reconciler.ReasonConfirmingAbsence, messageGracePeriod)},
+			after:    one(reconciler.ReasonConfirmingAbsence, messageGracePeriod),
 		},
 		"DeleteFails": {
 			reason:   "A delete that is refused should be reported.",
 			provider: provider{client: ExternalClientFns{DeleteFn: deleteFails}},
-			after:    []status{deletes(reconciler.ReasonExternalDeleteFailed, messageDeleteFailed)},
+			after:    one(reconciler.ReasonExternalDeleteFailed, messageDeleteFailed),
 			writes:   3,
 			loud:     true,
 		},
@@ -232,22 +225,22 @@ func TestDeletionReported(t *testing.T) {
 		},
 		"UnpublishFails": {
 			reason:   "That connection details can't be unpublished should be reported.",
-			provider: provider{client: ExternalClientFns{ObserveFn: absent}},
+			provider: gone,
 			opts:     []ReconcilerOption{withUnpublisher(func() error { return errProvider })},
-			after:    []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
+			after:    one(reconciler.ReasonReconcileFailed, messageCleanupFailed),
 			loud:     true,
 		},
 		"RemoveFinalizerFails": {
 			reason:   "That the default finalizer can't be removed should be reported.",
-			provider: provider{client: ExternalClientFns{ObserveFn: absent}},
+			provider: gone,
 			before:   failing(func(r testkit.Request) bool { return r.Verb == testkit.Update }, refused()),
-			after:    []status{deletes(reconciler.ReasonReconcileFailed, messageCleanupFailed)},
+			after:    one(reconciler.ReasonReconcileFailed, messageCleanupFailed),
 			loud:     true,
 		},
 		"CreationGracePeriodWhileHeld": {
 			reason:     "Others who hold the object should be named, also while absence is being confirmed.",
 			mods:       []func(resource.Managed){held(FinalizerName, "example.org/a"), justCreated},
-			provider:   provider{client: ExternalClientFns{ObserveFn: absent}},
+			provider:   gone,
 			opts:       []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
 			connecting: waitingFor("example.org/a"),
 			after:      []status{waitingFor("example.org/a")},
@@ -259,14 +252,14 @@ func TestDeletionReported(t *testing.T) {
 				allowed(xpv2.ManagementActionDelete),
 				noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
-			after:       []status{deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
+			after:       one(reconciler.ReasonReconcileFailed, messageReconcileFailed),
 			unconnected: true,
 		},
 		"ReportedBefore": {
 			reason:   "What is on the server already should not be written again before Connect.",
 			mods:     []func(resource.Managed){reported(requested)},
 			provider: provider{connectErr: errProvider},
-			after:    []status{deletes(reconciler.ReasonConnectFailed, messageConnectFailed)},
+			after:    one(reconciler.ReasonConnectFailed, messageConnectFailed),
 			writes:   1,
 			loud:     true,
 		},
@@ -275,7 +268,7 @@ func TestDeletionReported(t *testing.T) {
 			mods:       []func(resource.Managed){reported(deletes(reconciler.ReasonObserveFailed, messageObserveFailed)), said(xpv2.Available())},
 			provider:   provider{connectErr: errProvider},
 			connecting: deletes(reconciler.ReasonObserveFailed, messageObserveFailed),
-			after:      []status{deletes(reconciler.ReasonConnectFailed, messageConnectFailed)},
+			after:      one(reconciler.ReasonConnectFailed, messageConnectFailed),
 			loud:       true,
 		},
 	}
