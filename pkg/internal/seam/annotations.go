@@ -41,8 +41,12 @@ type Change struct {
 	// Remove takes the annotation away, if it says what it was.
 	Remove bool
 
+	// Insist makes it win over what another writer wrote under the key meanwhile,
+	// also if StoreOptions don't.
+	Insist bool
+
 	// Yield gives way to what another writer wrote under the key meanwhile,
-	// whatever StoreOptions say.
+	// whatever else is said.
 	Yield bool
 }
 
@@ -128,16 +132,18 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	}
 
 	if err != nil {
-		s.memory.update(s.base, func(e *entry) {
-			e.pending = merged(e.pending, cs)
-			e.insist = e.insist || so.Insist
-		})
+		left := slices.Clone(cs)
+		for i := range left {
+			left[i].Insist = left[i].Insist || so.Insist
+		}
+
+		s.memory.update(s.base, func(e *entry) { e.pending = merged(e.pending, left) })
 
 		return err
 	}
 
 	if !so.Forget {
-		s.memory.update(s.base, func(e *entry) { e.pending, e.insist = nil, false })
+		s.memory.update(s.base, func(e *entry) { e.pending = nil })
 	}
 
 	if server == nil {
@@ -307,7 +313,7 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 		case c.Remove && !exists, !c.Remove && exists && theirs == c.Value:
 			continue
 		case exists == c.Existed && theirs == c.Was, !exists && !c.Yield:
-		case so.Insist && !c.Yield:
+		case (so.Insist || c.Insist) && !c.Yield:
 			if so.Overwrote != nil {
 				so.Overwrote(c.Key, theirs, c.Value)
 			}
@@ -361,7 +367,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			return nil
 		}
 
-		so := StoreOptions{Insist: e.insist, Overwrote: func(key, theirs, ours string) { overwrote(o, key, theirs, ours) }}
+		so := StoreOptions{Overwrote: func(key, theirs, ours string) { overwrote(o, key, theirs, ours) }}
 		left := e.pending
 
 		var err error
@@ -373,7 +379,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		}
 
 		if len(left) == 0 && err == nil {
-			s.memory.update(o, func(e *entry) { e.pending, e.insist = nil, false })
+			s.memory.update(o, func(e *entry) { e.pending = nil })
 			return nil
 		}
 
