@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -98,8 +99,9 @@ func newScheme() (*runtime.Scheme, error) {
 		}
 	}
 
-	s.AddKnownTypeWithName(platformKind("App"), &app{})
-	s.AddKnownTypeWithName(platformKind("XApp"), &xapp{})
+	for _, k := range []string{"App", "XApp"} {
+		s.AddKnownTypeWithName(platformKind(k), &unstructured.Unstructured{})
+	}
 
 	return s, nil
 }

@@ -6,21 +6,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/claim"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -29,8 +26,6 @@ const (
 
 	// reconcileBackoff is how long a work queue waits at first.
 	reconcileBackoff = time.Second
-
-	claimFinalizer = "finalizer.apiextensions.crossplane.io"
 )
 
 func platformKind(kind string) schema.GroupVersionKind {
@@ -74,82 +69,16 @@ func objectOf(k schema.GroupVersionKind, key client.ObjectKey) *unstructured.Uns
 	return u
 }
 
-// An app and an xapp are types that the API server in memory stores. They are read
-// and written as unstructured objects.
-type app struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   map[string]any `json:"spec,omitempty"`
-	Status map[string]any `json:"status,omitempty"`
-}
-
-type xapp struct {
-	app `json:",inline"`
-}
-
-func (a *app) DeepCopyObject() runtime.Object {
-	return &app{TypeMeta: a.TypeMeta, ObjectMeta: *a.ObjectMeta.DeepCopy(), Spec: runtime.DeepCopyJSON(a.Spec), Status: runtime.DeepCopyJSON(a.Status)}
-}
-
-func (x *xapp) DeepCopyObject() runtime.Object {
-	out := &xapp{}
-	if a, ok := x.app.DeepCopyObject().(*app); ok {
-		out.app = *a
-	}
-
-	return out
-}
-
-// A claimant treats claims as Crossplane 2.4's reconciler does, of which it has what
-// matters to a deletion in the foreground: the first pass sets Deleting in memory,
-// deletes the composite resource, and returns before it writes status.
-type claimant struct {
-	client    client.Client
-	finalizer resource.Finalizer
-}
-
+// newClaimant returns a reconciler of claims that does what Crossplane's does.
 func newClaimant(c client.Client) reconcile.Reconciler {
-	return &claimant{client: c, finalizer: resource.NewAPIFinalizer(c, claimFinalizer)}
-}
-
-func (r *claimant) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	cm := claim.New(claim.WithGroupVersionKind(platformKind("App")))
-	if err := r.client.Get(ctx, req.NamespacedName, cm.GetUnstructured()); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-
-	if !meta.WasDeleted(cm) {
-		if err := r.finalizer.AddFinalizer(ctx, cm.GetUnstructured()); err != nil {
-			return reconcile.Result{}, err
-		}
-
-		cm.SetConditions(xpv2.ReconcileSuccess(), xpv2.Available())
-
-		return reconcile.Result{}, r.client.Status().Update(ctx, cm.GetUnstructured())
-	}
-
-	cm.SetConditions(xpv2.Deleting())
-
-	xr := objectOf(platformKind("XApp"), client.ObjectKey{Name: req.Name})
-
-	switch err := r.client.Get(ctx, client.ObjectKeyFromObject(xr), xr); {
-	case kerrors.IsNotFound(err):
-		return reconcile.Result{}, r.finalizer.RemoveFinalizer(ctx, cm.GetUnstructured())
-	case err != nil:
-		return reconcile.Result{}, err
-	case meta.WasDeleted(xr):
-		return reconcile.Result{Requeue: true}, r.client.Status().Update(ctx, cm.GetUnstructured())
-	default:
-		return reconcile.Result{Requeue: true}, r.client.Delete(ctx, xr, client.PropagationPolicy(metav1.DeletePropagationForeground))
-	}
+	return crossplane.NewClaimReconciler(c, platformKind("App"), platformKind("XApp"))
 }
 
 // graftedClaimant is the same with Graft around it.
 func graftedClaimant(c client.Client) reconcile.Reconciler {
 	return reconciler.New(c, platformKind("App"), newClaimant,
 		reconciler.WithDependents(reconciler.CompositeOfClaim(platformKind("XApp"))),
-		reconciler.WithOwnFinalizers(claimFinalizer))
+		reconciler.WithOwnFinalizers(crossplane.FinalizerClaim))
 }
 
 // silentClaim: a claim is deleted in the foreground, and its composite resource

@@ -212,6 +212,21 @@ func TestAPIServer(t *testing.T) {
 			},
 			want: answered{Code: http.StatusNotFound, Cause: metav1.CauseTypeUnexpectedServerResponse},
 		},
+		"StatusOfKindWithoutStatus": {
+			reason: "Status of a kind that has no such subresource must not be found.",
+			of:     object,
+			do: func(q question) error {
+				o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "none"}}
+				q.createFor(q.t, o)
+
+				if err := q.Status().Update(q.t.Context(), o); code(err) != http.StatusNotFound {
+					return err
+				}
+
+				return q.Status().Patch(q.t.Context(), o, mergePatch(`{"status":{}}`))
+			},
+			want: answered{Code: http.StatusNotFound, Cause: metav1.CauseTypeUnexpectedServerResponse},
+		},
 		"FinalizerAddedDuringDeletion": {
 			reason: "No finalizer may be added to an object that is being deleted.",
 			of:     object,

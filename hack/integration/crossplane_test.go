@@ -10,19 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/conditions"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpunstructured "github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/claim"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -30,139 +22,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/process"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
-)
-
-// The finalizers of Crossplane's reconcilers of claims and composite resources.
-const (
-	claimFinalizer     = "finalizer.apiextensions.crossplane.io"
-	compositeFinalizer = "composite.apiextensions.crossplane.io"
 )
 
 // A builder builds a reconciler that uses a client.
 type builder func(c client.Client) reconcile.Reconciler
 
-// A claimant treats claims as Crossplane 2.4's reconciler does, of which it has
-// what matters to a deletion in the foreground: the first pass says Deleting in
-// memory, deletes the composite resource and returns without a word. The next ones
-// write status, and ask to be run again, until the composite resource is gone.
-type claimant struct {
-	client    client.Client
-	finalizer resource.Finalizer
+func newClaims(c client.Client) reconcile.Reconciler {
+	return crossplane.NewClaimReconciler(c, appKind(), xappKind())
 }
 
-func newClaimant(c client.Client) reconcile.Reconciler {
-	return &claimant{client: c, finalizer: resource.NewAPIFinalizer(c, claimFinalizer)}
-}
-
-func (r *claimant) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	cm := claim.New(claim.WithGroupVersionKind(appKind()))
-	if err := r.client.Get(ctx, req.NamespacedName, cm); err != nil {
-		return reconcile.Result{}, resource.IgnoreNotFound(err)
-	}
-
-	status := conditions.ObservedGenerationPropagationManager{}.For(cm)
-
-	xr := composite.New(composite.WithGroupVersionKind(xappKind()), composite.WithSchema(composite.SchemaLegacy))
-	if ref := cm.GetResourceReference(); ref != nil {
-		if err := r.client.Get(ctx, client.ObjectKey{Name: ref.Name}, xr); resource.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, err
-		}
-	}
-
-	if meta.WasDeleted(cm) {
-		return r.delete(ctx, cm, xr)
-	}
-
-	if err := r.finalizer.AddFinalizer(ctx, cm); err != nil {
-		return reconcile.Result{}, err
-	}
-
-	status.MarkConditions(xpv2.ReconcileSuccess(), xpv2.Available())
-
-	return reconcile.Result{}, r.client.Status().Update(ctx, cm)
-}
-
-func (r *claimant) delete(ctx context.Context, cm *claim.Unstructured, xr *composite.Unstructured) (reconcile.Result, error) {
-	status := conditions.ObservedGenerationPropagationManager{}.For(cm)
-	status.MarkConditions(xpv2.Deleting())
-
-	if meta.WasCreated(xr) {
-		foreground := ptr.Deref(cm.GetCompositeDeletePolicy(), "") == xpv2.CompositeDeleteForeground
-
-		if meta.WasDeleted(xr) && foreground {
-			return reconcile.Result{Requeue: true}, r.client.Status().Update(ctx, cm)
-		}
-
-		do := &client.DeleteOptions{}
-		if foreground {
-			do.PropagationPolicy = ptr.To(metav1.DeletePropagationForeground)
-		}
-
-		if err := r.client.Delete(ctx, xr, do); resource.IgnoreNotFound(err) != nil {
-			status.MarkConditions(xpv2.ReconcileError(err))
-			_ = r.client.Status().Update(ctx, cm)
-
-			return reconcile.Result{}, err
-		}
-
-		if foreground {
-			return reconcile.Result{Requeue: true}, nil
-		}
-	}
-
-	if err := r.finalizer.RemoveFinalizer(ctx, cm); err != nil {
-		return reconcile.Result{}, err
-	}
-
-	status.MarkConditions(xpv2.ReconcileSuccess())
-
-	return reconcile.Result{}, r.client.Status().Update(ctx, cm)
-}
-
-// A composer treats composite resources of one kind as Crossplane 2.4's reconciler
-// does: one that is deleted loses the finalizer at once, is left to the garbage
-// collector, and not looked at again.
-type composer struct {
-	client    client.Client
-	finalizer resource.Finalizer
-	kind      schema.GroupVersionKind
-	schema    composite.Schema
-}
-
-func newComposer(k schema.GroupVersionKind, s composite.Schema) builder {
-	return func(c client.Client) reconcile.Reconciler {
-		return &composer{client: c, finalizer: resource.NewAPIFinalizer(c, compositeFinalizer), kind: k, schema: s}
-	}
-}
-
-func (r *composer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	xr := composite.New(composite.WithGroupVersionKind(r.kind), composite.WithSchema(r.schema))
-	if err := r.client.Get(ctx, req.NamespacedName, xr); err != nil {
-		return reconcile.Result{}, resource.IgnoreNotFound(err)
-	}
-
-	status := conditions.ObservedGenerationPropagationManager{}.For(xr)
-
-	change, what := r.finalizer.AddFinalizer, xpv2.Available()
-
-	if meta.WasDeleted(xr) {
-		change, what = r.finalizer.RemoveFinalizer, xpv2.Deleting()
-	}
-
-	status.MarkConditions(what)
-
-	if err := change(ctx, xr); err != nil {
-		if kerrors.IsConflict(err) {
-			return reconcile.Result{Requeue: true}, nil
-		}
-
-		return reconcile.Result{}, err
-	}
-
-	status.MarkConditions(what, xpv2.ReconcileSuccess())
-
-	return reconcile.Result{}, r.client.Status().Update(ctx, xr)
+func newComposites(k schema.GroupVersionKind, s composite.Schema) builder {
+	return func(c client.Client) reconcile.Reconciler { return crossplane.NewCompositeReconciler(c, k, s) }
 }
 
 // A crossplaneSetup is how Crossplane is set up.
@@ -187,9 +59,9 @@ type crossplaneSetup struct {
 	options []reconciler.Option
 }
 
-// A crossplane is a process of Crossplane: a controller of claims, and one for each
-// kind of composite resources.
-type crossplane struct {
+// A crossplaneProcess has a controller of claims, and one for each kind of composite
+// resources.
+type crossplaneProcess struct {
 	stop func()
 
 	mu     sync.Mutex
@@ -199,7 +71,7 @@ type crossplane struct {
 
 // startCrossplane starts one, as Crossplane starts its controllers: from a cached
 // client of unstructured objects. It is stopped at the test's end.
-func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
+func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	t.Helper()
 
 	cfg := plane.Config()
@@ -210,7 +82,7 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
 	}
 
 	if s.claims == nil {
-		s.claims = newClaimant
+		s.claims = newClaims
 	}
 
 	if s.limiter == nil {
@@ -220,17 +92,17 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplane {
 	m, err := process.NewManager(cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}})
 	must(t, "ctrl.NewManager()", err)
 
-	x := &crossplane{rounds: map[schema.GroupVersionKind]map[client.ObjectKey]int{}, took: map[schema.GroupVersionKind][]time.Duration{}}
-	x.add(t, m, s, appKind(), s.claims, reconciler.CompositeOfClaim(xappKind()), claimFinalizer)
-	x.add(t, m, s, xappKind(), newComposer(xappKind(), composite.SchemaLegacy), reconciler.ComposedResources(), compositeFinalizer)
-	x.add(t, m, s, stackKind(), newComposer(stackKind(), composite.SchemaModern), reconciler.ComposedResources(), compositeFinalizer)
+	x := &crossplaneProcess{rounds: map[schema.GroupVersionKind]map[client.ObjectKey]int{}, took: map[schema.GroupVersionKind][]time.Duration{}}
+	x.add(t, m, s, appKind(), s.claims, reconciler.CompositeOfClaim(xappKind()), crossplane.FinalizerClaim)
+	x.add(t, m, s, xappKind(), newComposites(xappKind(), composite.SchemaLegacy), reconciler.ComposedResources(), crossplane.FinalizerComposite)
+	x.add(t, m, s, stackKind(), newComposites(stackKind(), composite.SchemaModern), reconciler.ComposedResources(), crossplane.FinalizerComposite)
 	x.stop = background(t, m.Start)
 
 	return x
 }
 
 // add a controller of a kind.
-func (x *crossplane) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build builder, dependents reconciler.DependentLister, finalizer string) {
+func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build builder, dependents reconciler.DependentLister, finalizer string) {
 	t.Helper()
 
 	c := xpunstructured.NewClient(m.GetClient())
@@ -293,7 +165,7 @@ func claimOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}}}
 }
 
-func (x *crossplane) reconciled(k schema.GroupVersionKind, key client.ObjectKey, took time.Duration) {
+func (x *crossplaneProcess) reconciled(k schema.GroupVersionKind, key client.ObjectKey, took time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 
@@ -306,7 +178,7 @@ func (x *crossplane) reconciled(k schema.GroupVersionKind, key client.ObjectKey,
 }
 
 // count the reconciles of an object that have come to their ends.
-func (x *crossplane) count(o client.Object) int {
+func (x *crossplaneProcess) count(o client.Object) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 
@@ -314,7 +186,7 @@ func (x *crossplane) count(o client.Object) int {
 }
 
 // times that the reconciles of a kind took which have come to their ends.
-func (x *crossplane) times(k schema.GroupVersionKind) []time.Duration {
+func (x *crossplaneProcess) times(k schema.GroupVersionKind) []time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 
@@ -322,7 +194,7 @@ func (x *crossplane) times(k schema.GroupVersionKind) []time.Duration {
 }
 
 // wait until each of the objects was reconciled n times more.
-func (x *crossplane) wait(t *testing.T, n int, os ...client.Object) {
+func (x *crossplaneProcess) wait(t *testing.T, n int, os ...client.Object) {
 	t.Helper()
 
 	before := map[client.Object]int{}

@@ -213,7 +213,7 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 
 // comesToRest checks that, after what led here, nothing is written any more, nor read
 // from the API server, however often Crossplane looks.
-func comesToRest(t *testing.T, s server, x *crossplane, tr *traffic, rounds int, a app) {
+func comesToRest(t *testing.T, s server, x *crossplaneProcess, tr *traffic, rounds int, a app) {
 	t.Helper()
 
 	for attempt := 1; ; attempt++ {

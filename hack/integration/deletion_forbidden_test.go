@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -54,7 +55,7 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 		"Database/held since T: held by example.org/other."
 	said := w.until(t, "dark", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
 
-	if meta.FinalizerExists(said, compositeFinalizer) {
+	if meta.FinalizerExists(said, crossplane.FinalizerComposite) {
 		t.Error("What can't be read should not keep the reconciler from its work.")
 	}
 

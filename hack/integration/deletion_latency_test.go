@@ -10,12 +10,10 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/claim"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,86 +34,36 @@ const (
 	latencyRatio = 10
 )
 
-// A gate holds each claim that is being deleted in the first pass of its reconciler,
-// which has just read it, until the test opens the gate.
-type gate struct {
-	mu    sync.Mutex
-	doors map[string]*door
+// A gated client lets the reconciler of a claim see for the first time that it is being
+// deleted when the test says so.
+type gated struct {
+	client.Client
+
+	// at is sent the name of the claim, and open received from.
+	at   chan string
+	open chan struct{}
+	seen map[string]bool
 }
 
-// A door is where one claim waits.
-type door struct {
-	passed   bool
-	at, open chan struct{}
-}
-
-func newGate() *gate { return &gate{doors: map[string]*door{}} }
-
-// build a claimant behind the gate.
-func (g *gate) build(c client.Client) reconcile.Reconciler { return newClaimant(&gated{c, g}) }
-
-// of returns the door of a claim.
-func (g *gate) of(name string) *door {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-
-	if g.doors[name] == nil {
-		g.doors[name] = &door{at: make(chan struct{}), open: make(chan struct{})}
+func (c *gated) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := c.Client.Get(ctx, key, o, opts...); err != nil || !meta.WasDeleted(o) || c.seen[key.Name] || o.GetObjectKind().GroupVersionKind() != appKind() {
+		return err
 	}
 
-	return g.doors[name]
-}
-
-func (g *gate) hold(ctx context.Context, name string) error {
-	d := g.of(name)
-
-	// One worker at a time has a claim.
-	if d.passed {
-		return nil
-	}
-
-	d.passed = true
-
-	close(d.at)
+	c.seen[key.Name] = true
 
 	select {
-	case <-d.open:
+	case c.at <- key.Name:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+
+	select {
+	case <-c.open:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// wait until the claim is at the gate.
-func (g *gate) wait(t *testing.T, name string) {
-	t.Helper()
-
-	select {
-	case <-g.of(name).at:
-	case <-time.After(patience):
-		t.Fatalf("%s was not reconciled", name)
-	}
-}
-
-func (g *gate) let(name string) { close(g.of(name).open) }
-
-// gated is a reconciler's client.
-type gated struct {
-	client.Client
-
-	gate *gate
-}
-
-func (c *gated) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if err := c.Client.Get(ctx, key, o, opts...); err != nil {
-		return err
-	}
-
-	if _, ok := o.(*claim.Unstructured); !ok || !meta.WasDeleted(o) {
-		return nil
-	}
-
-	return c.gate.hold(ctx, key.Name)
 }
 
 // A watch of a claim shows that it is being deleted before the reconciler that does
@@ -126,8 +74,11 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 	must(t, latencyEnv, err)
 
 	s := newPlatform(t)
-	g, tr := newGate(), &traffic{}
-	startCrossplane(t, crossplaneSetup{claims: g.build, requests: tr})
+	g, tr := &gated{at: make(chan string), open: make(chan struct{}), seen: map[string]bool{}}, &traffic{}
+	startCrossplane(t, crossplaneSetup{requests: tr, claims: func(c client.Client) reconcile.Reconciler {
+		g.Client = c
+		return newClaims(g)
+	}})
 	claims, composites, databases := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps")), watchKind(t, databaseResource())
 
 	var graft, bare latencies
@@ -141,7 +92,12 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 		began := time.Now()
 		must(t, "Delete()", s.Delete(t.Context(), a.claim))
 		graft = append(graft, claims.until(t, name, "it is being deleted", isDeleting).at.Sub(began))
-		g.wait(t, name)
+
+		select {
+		case <-g.at: // Of the only claim there is.
+		case <-time.After(patience):
+			t.Fatalf("%s was not reconciled", name)
+		}
 
 		// The gate is still closed.
 		if got := saysOf(read(t, s, a.claim), reconciler.TypeDeleting); got.String() != "True/DeletionRequested" {
@@ -157,7 +113,7 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 			t.Errorf("%s: want one patch before its reconciler sees the deletion, got %d", name, n)
 		}
 
-		g.let(name)
+		g.open <- struct{}{}
 		claims.until(t, name, "it is gone", isGone)
 
 		bare = append(bare, s.sayDeleting(t, databases, name))

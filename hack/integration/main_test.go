@@ -50,7 +50,7 @@ func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 
-	crds := append(append(v1alpha1.CRDs(), withoutStatus()), platformCRDs()...)
+	crds := append(v1alpha1.CRDs(), platformCRDs()...)
 
 	if plane, err = controlplane.Start(ctx, controlplane.Options{CRDs: crds, Progress: os.Stderr}); err != nil {
 		return 1, err

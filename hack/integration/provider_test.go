@@ -11,7 +11,6 @@ import (
 	upstreammanaged "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -103,9 +102,6 @@ type connectors struct {
 	untyped managed.ExternalConnector
 	typed   managed.TypedExternalConnector[*v1alpha1.Bucket]
 
-	// wait for what the connectors have running, unless it is nil.
-	wait func()
-
 	// disconnects returns how many reconciles have come to their ends, of those
 	// that came as far as to connect.
 	disconnects func() int
@@ -120,15 +116,6 @@ func syncConnectors(world *cloud.Cloud) connectors {
 		typed:       typed,
 		disconnects: func() int { return untyped.Disconnects() + typed.Disconnects() },
 	}
-}
-
-// asyncConnectors return connectors that report the result of an operation with the
-// next Observe. They keep it in memory only.
-func asyncConnectors(world *cloud.Cloud, o ...sample.Option) connectors {
-	o = append(o, sample.WithBackground())
-	untyped, typed := sample.NewAsync[resource.Managed](world, o...), sample.NewAsync[*v1alpha1.Bucket](world, o...)
-
-	return connectors{untyped: untyped, typed: typed, wait: func() { untyped.Wait(); typed.Wait() }}
 }
 
 // A setup is how a provider is set up.
@@ -147,9 +134,8 @@ type setup struct {
 	// user of the provider. If it is empty, the provider may do everything.
 	user string
 
-	// scheme and kinds are the sample's if they are nil.
-	scheme *runtime.Scheme
-	kinds  []resource.ManagedKind
+	// kinds are the sample's if they are nil.
+	kinds []resource.ManagedKind
 }
 
 func (s setup) pollInterval() time.Duration {
@@ -175,34 +161,18 @@ func start(t *testing.T, f flavour, s setup) *provider {
 		cfg.Wrap(s.wrap)
 	}
 
-	if s.scheme == nil {
-		s.scheme = newScheme(t)
-	}
-
 	if s.kinds == nil {
 		s.kinds = sampleKinds()
 	}
 
-	m, err := process.NewManager(cfg, ctrl.Options{Scheme: s.scheme, Cache: cache.Options{DefaultLabelSelector: s.only}})
+	m, err := process.NewManager(cfg, ctrl.Options{Scheme: newScheme(t), Cache: cache.Options{DefaultLabelSelector: s.only}})
 	must(t, "ctrl.NewManager()", err)
 
 	for _, k := range s.kinds {
 		must(t, "cannot add a controller", control(m, k, f.build(m, k, s), 2))
 	}
 
-	stop := background(t, m.Start)
-
-	p := &provider{stop: sync.OnceFunc(func() {
-		stop()
-
-		if s.connectors.wait != nil {
-			s.connectors.wait()
-		}
-	})}
-
-	t.Cleanup(p.stop)
-
-	return p
+	return &provider{stop: background(t, m.Start)}
 }
 
 func sampleKinds() []resource.ManagedKind {

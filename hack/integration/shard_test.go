@@ -53,6 +53,14 @@ func shardConnectors(world *cloud.Cloud) connectors {
 	return connectors{untyped: sample.NewLasting[resource.Managed](world), typed: sample.NewLasting[*v1alpha1.Bucket](world, sample.WithCreateTokens())}
 }
 
+func kindOf(mg sample.Instance) string {
+	if _, ok := mg.(*v1alpha1.Database); ok {
+		return v1alpha1.DatabaseKind
+	}
+
+	return v1alpha1.BucketKind
+}
+
 // assign managed resources to a process, those that exist.
 func (s server) assign(t *testing.T, shard string, fleet ...sample.Instance) {
 	t.Helper()

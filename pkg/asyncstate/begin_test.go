@@ -19,6 +19,11 @@ import (
 
 // What external clients with goroutines of their own may do.
 func TestOwnGoroutines(t *testing.T) {
+	inline := func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {
+		meta.SetExternalName(mg, "now")
+		return nil
+	}
+
 	cases := map[string]struct {
 		reason string
 		plain  bool
@@ -49,20 +54,11 @@ func TestOwnGoroutines(t *testing.T) {
 		},
 		"Inline": {
 			reason: "There was nothing to wait for.",
-			act: func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {
-				meta.SetExternalName(mg, "now")
-				return nil
-			},
-			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
+			act:    inline, want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"InlineUnderUpstream": {
 			reason: "As above, without Graft's reconciler.",
-			plain:  true,
-			act: func(_ *testing.T, _ *world, _ *process, _ context.Context, mg resource.Managed) error {
-				meta.SetExternalName(mg, "now")
-				return nil
-			},
-			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
+			plain:  true, act: inline, want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"ErrorAfterBegin": {
 			reason: "The operation has stopped and failed. The next attempt is made.",
@@ -95,9 +91,7 @@ func TestOwnGoroutines(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 
-				meta.SetExternalName(mg, "now")
-
-				return nil
+				return inline(t, nil, p, ctx, mg)
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
@@ -112,9 +106,7 @@ func TestOwnGoroutines(t *testing.T) {
 					}
 				})
 
-				meta.SetExternalName(mg, "now")
-
-				return nil
+				return inline(t, nil, p, ctx, mg)
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
@@ -256,40 +248,38 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 
 			w := newWorld(t, nothing, bucket("b"))
 			w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
-			w.connector = func(of *process) upstream.ExternalConnector {
-				return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-					c := actor(tc.exists, func(ctx context.Context, mg resource.Managed) error {
-						typ := asyncstate.Create
-						if tc.exists {
-							typ = asyncstate.Update
-						}
-
-						op, err := of.tracker.Begin(ctx, mg, typ)
-
-						switch {
-						case err != nil:
-							return err
-						case mg.GetName() == "other":
-							meta.SetExternalName(mg, "other")
-							op.End(nil)
-						default:
-							calls++
-							tc.begun(op)
-						}
-
-						return nil
-					})
-					if tc.find == nil {
-						return c, nil
+			w.connect = func(of *process, _ resource.Managed) (upstream.ExternalClient, error) {
+				c := actor(tc.exists, func(ctx context.Context, mg resource.Managed) error {
+					typ := asyncstate.Create
+					if tc.exists {
+						typ = asyncstate.Update
 					}
 
-					return struct {
-						upstream.ExternalClient
-						asyncstate.Finder
-					}{c, asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-						return tc.find()
-					})}, nil
+					op, err := of.tracker.Begin(ctx, mg, typ)
+
+					switch {
+					case err != nil:
+						return err
+					case mg.GetName() == "other":
+						meta.SetExternalName(mg, "other")
+						op.End(nil)
+					default:
+						calls++
+						tc.begun(op)
+					}
+
+					return nil
 				})
+				if tc.find == nil {
+					return c, nil
+				}
+
+				return struct {
+					upstream.ExternalClient
+					asyncstate.Finder
+				}{c, asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+					return tc.find()
+				})}, nil
 			}
 			p := w.start()
 

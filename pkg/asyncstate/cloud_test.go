@@ -15,11 +15,15 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	fake "github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// A fakeCloud gives names of its own to what it makes, unless it is told one.
+// A fakeCloud takes its time, and goes wrong. It gives names of its own to what it
+// makes, unless it is told one.
 type fakeCloud struct {
+	*fake.Cloud
+
 	mu sync.Mutex
 
 	// takes is how long the cloud works on a request, half of it before anything
@@ -40,29 +44,16 @@ type fakeCloud struct {
 	// deaf clients don't notice that they were cancelled.
 	deaf bool
 
-	resources map[string]*external
-	made      map[string]int // by owner
-	createsOf map[string]int // by owner
-	calls     map[asyncstate.Type]int
-	observed  int
-	finds     int
-	running   int
-	most      int
-	seq       int
-	tokens    []string
-}
+	// clients that were connected.
+	clients []*cloudClient
 
-// external resource.
-type external struct {
-	owner  string
-	token  string
-	region string
-	handle string
-	ready  time.Time
+	calls   map[asyncstate.Type]int
+	running int
+	most    int
 }
 
 func newCloud() *fakeCloud {
-	return &fakeCloud{resources: map[string]*external{}, made: map[string]int{}, createsOf: map[string]int{}, calls: map[asyncstate.Type]int{}}
+	return &fakeCloud{Cloud: fake.New(fake.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}}), calls: map[asyncstate.Type]int{}}
 }
 
 func (c *fakeCloud) count(t asyncstate.Type) int {
@@ -72,46 +63,45 @@ func (c *fakeCloud) count(t asyncstate.Type) int {
 	return c.calls[t]
 }
 
-func (c *fakeCloud) names() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	var out []string
-	for n := range c.resources {
-		out = append(out, n)
-	}
-
-	slices.Sort(out)
-
-	return out
-}
-
-func (c *fakeCloud) ownedBy(owner string) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
+// names of the resources that an owner has, or of all.
+func (c *fakeCloud) names(owner ...string) []string {
 	var out []string
 
-	for n, r := range c.resources {
-		if r.owner == owner {
-			out = append(out, n)
+	for _, r := range c.Inventory() {
+		if len(owner) == 0 || slices.Contains(owner, r.Owner) {
+			out = append(out, r.ID)
 		}
 	}
-
-	slices.Sort(out)
 
 	return out
 }
 
 func (c *fakeCloud) region(name string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	if r := c.resources[name]; r != nil {
-		return r.region
+	for _, r := range c.Inventory() {
+		if r.ID == name {
+			return r.Properties["region"]
+		}
 	}
 
 	return ""
+}
+
+// add a resource of uid-1, past all that takes time or goes wrong.
+func (c *fakeCloud) add(name, region string) {
+	if _, err := c.Session("").Create(context.Background(), requestOf("uid-1", name, region)); err != nil {
+		panic(err)
+	}
+}
+
+// clear the cloud of its resources.
+func (c *fakeCloud) clear() {
+	for _, name := range c.names() {
+		_ = c.Session("").Delete(context.Background(), name)
+	}
+}
+
+func requestOf(owner, name, region string) fake.CreateRequest {
+	return fake.CreateRequest{Kind: v1alpha1.BucketKind, Owner: owner, Name: name, Properties: map[string]string{"region": region}}
 }
 
 // set something about the cloud while it is in use.
@@ -120,6 +110,11 @@ func (c *fakeCloud) set(fn func(c *fakeCloud)) {
 	defer c.mu.Unlock()
 
 	fn(c)
+}
+
+// refuses says with which error all requests are refused, if it isn't nil.
+func (c *fakeCloud) refuses(err error) {
+	c.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return err } })
 }
 
 func (c *fakeCloud) begin(t asyncstate.Type) error {
@@ -135,13 +130,6 @@ func (c *fakeCloud) begin(t asyncstate.Type) error {
 	}
 
 	return nil
-}
-
-func (c *fakeCloud) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	c.running--
 }
 
 // loses says what the caller gets in place of the answer, if it is lost.
@@ -170,17 +158,7 @@ func (c *fakeCloud) half(ctx context.Context) error {
 	return sleep(ctx, d)
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func sleep(ctx context.Context, d time.Duration) error { return fake.RealClock{}.Sleep(ctx, d) }
 
 // A clientKind is by what an external client can determine outcomes after a crash.
 type clientKind string
@@ -209,6 +187,8 @@ func (k clientKind) options() []asyncstate.TrackerOption {
 // cloudClient is an external client of a cloud. Requests of a process that died
 // don't reach it.
 type cloudClient struct {
+	*fake.Session
+
 	cloud *fakeCloud
 	kind  clientKind
 	dead  func() bool
@@ -219,38 +199,87 @@ type cloudClient struct {
 	// planned is true once it was observed: like Terraform's, the client plans then
 	// what it does later.
 	planned bool
+
+	// calls of it that are made, and how often it was disconnected. What is wrong with
+	// those is noted.
+	mu                 sync.Mutex
+	calls, disconnects int
+	wrong              string
 }
 
 var errDead = errors.New("this process is dead")
 
-func (c *cloudClient) Observe(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-	c.cloud.mu.Lock()
-	defer c.cloud.mu.Unlock()
+// use notes a call while it is made.
+func (c *cloudClient) use() (done func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 
-	c.cloud.observed++
+	if c.calls++; c.disconnects > 0 {
+		c.wrong = "is called although it was disconnected"
+	}
+
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+
+		c.calls--
+	}
+}
+
+func (c *cloudClient) Disconnect(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if c.disconnects++; c.calls > 0 {
+		c.wrong = "is disconnected in the middle of a call"
+	}
+
+	// There is nothing to do about it.
+	return errors.New("cannot disconnect")
+}
+
+// misused says what is wrong with how the clients were used, whose processes have
+// ended: each is disconnected once, and not before all is over that was begun with it.
+func (c *fakeCloud) misused() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	var out []string
+
+	for i, cc := range c.clients {
+		if cc.wrong != "" || cc.disconnects != 1 || cc.calls != 0 {
+			out = append(out, fmt.Sprintf("client %d of %d was disconnected %d times, has %d calls left, %s", i+1, len(c.clients), cc.disconnects, cc.calls, cc.wrong))
+		}
+	}
+
+	return out
+}
+
+func (c *cloudClient) Observe(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+	defer c.use()()
+
 	c.planned = true
 
-	r, ok := c.cloud.resources[c.name(mg)]
-	if !ok {
-		return managed.ExternalObservation{}, nil
+	r, err := c.Get(ctx, c.name(mg))
+	if err != nil {
+		return managed.ExternalObservation{}, nil //nolint:nilerr // It isn't there.
 	}
 
 	mg.SetConditions(xpv2.Available())
 
-	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: r.region == regionOf(mg)}, nil
+	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: r.Properties["region"] == regionOf(mg)}, nil
 }
 
 // name of the external resource, as far as it is known.
 func (c *cloudClient) name(mg resource.Managed) string {
-	if c.kind == deterministic {
+	switch {
+	case c.kind == deterministic:
 		return nameOf(mg)
-	}
-
-	if c.bound != nil {
+	case c.bound != nil:
 		return *c.bound
+	default:
+		return meta.GetExternalName(mg)
 	}
-
-	return meta.GetExternalName(mg)
 }
 
 func nameOf(mg resource.Managed) string { return "of-" + string(mg.GetUID()) }
@@ -264,47 +293,21 @@ func regionOf(mg resource.Managed) string {
 }
 
 func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-	c.cloud.set(func(cloud *fakeCloud) { cloud.createsOf[string(mg.GetUID())]++ })
-	c.mustHavePlanned()
+	name := ""
 
-	if err := c.cloud.begin(asyncstate.Create); err != nil {
-		return managed.ExternalCreation{}, err
-	}
-	defer c.cloud.end()
-
-	if err := c.cloud.half(ctx); err != nil {
-		return managed.ExternalCreation{}, err
+	err := c.change(ctx, asyncstate.Create, func() (err error) {
+		name, err = c.commit(ctx, mg)
+		return err
+	})
+	if err == nil {
+		err = c.cloud.loses()
 	}
 
-	if c.dead() {
-		return managed.ExternalCreation{}, errDead
-	}
-
-	name, handle, err := c.commit(ctx, mg)
 	if err != nil {
-		return managed.ExternalCreation{}, err
-	}
-
-	switch c.kind {
-	case namedMid:
-		if err := asyncstate.SetExternalName(ctx, name); err != nil {
-			return managed.ExternalCreation{}, fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err)
-		}
-	case resumer:
-		if err := asyncstate.SetHandle(ctx, handle); err != nil {
-			return managed.ExternalCreation{}, fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err)
-		}
-	}
-
-	if err := c.cloud.half(ctx); err != nil {
-		if c.cloud.cancellable {
+		if c.cloud.cancellable && name != "" {
 			meta.SetExternalName(mg, name)
 		}
 
-		return managed.ExternalCreation{}, err
-	}
-
-	if err := c.cloud.loses(); err != nil {
 		return managed.ExternalCreation{}, err
 	}
 
@@ -315,74 +318,69 @@ func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.
 
 func secretOf(name string) string { return "SECRET-" + name }
 
-// commit a create: from now on there is an external resource.
-func (c *cloudClient) commit(ctx context.Context, mg resource.Managed) (name, handle string, err error) {
-	c.cloud.mu.Lock()
-	defer c.cloud.mu.Unlock()
+// commit a create: from now on there is an external resource, of the name that it
+// returns.
+func (c *cloudClient) commit(ctx context.Context, mg resource.Managed) (string, error) {
+	req := requestOf(string(mg.GetUID()), "", regionOf(mg))
 
-	tok := ""
-	if c.kind == token {
-		if tok = asyncstate.Token(ctx); tok == "" {
-			return "", "", errors.New("there is no token")
+	switch c.kind {
+	case token:
+		if req.Token = asyncstate.Token(ctx); req.Token == "" {
+			return "", errors.New("there is no token")
 		}
-
-		c.cloud.tokens = append(c.cloud.tokens, tok)
-
-		for n, r := range c.cloud.resources {
-			if r.token == tok {
-				return n, r.handle, nil
-			}
-		}
+	case deterministic:
+		req.Name = nameOf(mg)
 	}
 
-	c.cloud.seq++
-	name = fmt.Sprintf("id-%d", c.cloud.seq)
-
-	if c.kind == deterministic {
-		name = nameOf(mg)
-		if _, ok := c.cloud.resources[name]; ok {
-			return "", "", errors.New("there is one of that name")
-		}
+	r, err := c.Session.Create(context.WithoutCancel(ctx), req)
+	if err != nil {
+		return "", err
 	}
 
-	handle = "op-" + name
-	c.cloud.resources[name] = &external{
-		owner: string(mg.GetUID()), token: tok, region: regionOf(mg), handle: handle,
-		ready: time.Now().Add(c.cloud.takes / 2),
+	switch c.kind {
+	case namedMid:
+		err = asyncstate.SetExternalName(ctx, r.ID)
+	case resumer:
+		err = asyncstate.SetHandle(ctx, "op-"+r.ID)
 	}
-	c.cloud.made[string(mg.GetUID())]++
 
-	return name, handle, nil
+	if err != nil {
+		err = fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err)
+	}
+
+	return r.ID, err
 }
 
 func (c *cloudClient) Update(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
-	return managed.ExternalUpdate{}, c.change(ctx, asyncstate.Update, func() {
-		if r := c.cloud.resources[c.name(mg)]; r != nil {
-			r.region = regionOf(mg)
-		}
+	return managed.ExternalUpdate{}, c.change(ctx, asyncstate.Update, func() error {
+		_, err := c.Session.Update(context.WithoutCancel(ctx), c.name(mg), map[string]string{"region": regionOf(mg)})
+		return err
 	})
 }
 
 func (c *cloudClient) Delete(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
-	return managed.ExternalDelete{}, c.change(ctx, asyncstate.Delete, func() {
-		delete(c.cloud.resources, c.name(mg))
+	return managed.ExternalDelete{}, c.change(ctx, asyncstate.Delete, func() error {
+		if err := c.Session.Delete(context.WithoutCancel(ctx), c.name(mg)); !errors.Is(err, fake.ErrNotFound) {
+			return err
+		}
+
+		return nil
 	})
 }
 
-// mustHavePlanned panics unless the external resource was observed.
-func (c *cloudClient) mustHavePlanned() {
+// change something, unless nothing was planned.
+func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, do func() error) error {
+	defer c.use()()
+
 	if !c.planned {
 		panic("nothing was planned: it was not observed")
 	}
-}
 
-func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, fn func()) error {
-	c.mustHavePlanned()
+	defer c.cloud.set(func(c *fakeCloud) { c.running-- })
 
 	if err := c.cloud.begin(t); err != nil {
 		return err
 	}
-	defer c.cloud.end()
 
 	if err := c.cloud.half(ctx); err != nil {
 		return err
@@ -392,81 +390,62 @@ func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, fn func()) 
 		return errDead
 	}
 
-	c.cloud.mu.Lock()
-	fn()
-	c.cloud.mu.Unlock()
+	if err := do(); err != nil {
+		return err
+	}
 
 	return c.cloud.half(ctx)
-}
-
-func (c *cloudClient) Disconnect(context.Context) error {
-	return nil
 }
 
 // A findingClient can find what it made by its owner.
 type findingClient struct{ *cloudClient }
 
-func (c findingClient) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
-	c.cloud.mu.Lock()
-	defer c.cloud.mu.Unlock()
+func (c findingClient) Find(ctx context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
+	defer c.use()()
 
-	c.cloud.finds++
-
-	for n, r := range c.cloud.resources {
-		if r.owner == string(mg.GetUID()) {
-			return asyncstate.Found(n), nil
-		}
+	rs, err := c.List(ctx, fake.Filter{Owner: string(mg.GetUID())})
+	if err != nil || len(rs) == 0 {
+		return asyncstate.Absent(), err
 	}
 
-	return asyncstate.Absent(), nil
+	return asyncstate.Found(rs[0].ID), nil
 }
 
 // A resumingClient can go on with what has a handle.
 type resumingClient struct{ *cloudClient }
 
 func (c resumingClient) Resume(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) error {
-	name := strings.TrimPrefix(a.Handle, "op-")
+	defer c.use()()
 
-	c.cloud.mu.Lock()
-	r := c.cloud.resources[name]
-	c.cloud.mu.Unlock()
-
-	if r == nil {
-		return errors.New("there is no such operation")
-	}
-
-	if err := sleep(ctx, time.Until(r.ready)); err != nil {
+	r, err := c.Get(ctx, strings.TrimPrefix(a.Handle, "op-"))
+	if err != nil {
 		return err
 	}
 
-	return asyncstate.SetExternalName(ctx, name)
-}
-
-// client of that kind.
-func (c *fakeCloud) client(k clientKind, dead func() bool) managed.ExternalClient {
-	cc := &cloudClient{cloud: c, kind: k, dead: dead}
-
-	switch k {
-	case finder:
-		return findingClient{cc}
-	case resumer:
-		return resumingClient{cc}
-	default:
-		return cc
+	if err := sleep(ctx, time.Until(r.CreatedAt.Add(c.cloud.takes/2))); err != nil {
+		return err
 	}
+
+	return asyncstate.SetExternalName(ctx, r.ID)
 }
 
-func (c *fakeCloud) connector(k clientKind, dead func() bool) managed.ExternalConnector {
-	return managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
-		return c.client(k, dead), nil
-	})
-}
+// client of that kind, of a process. It takes the external name when it is connected,
+// and not from the managed resource that it is called with, if that is bound.
+func (p *process) client(bound ...string) managed.ExternalClient {
+	c := &cloudClient{Session: p.w.cloud.Session(""), cloud: p.w.cloud, kind: p.w.kind, dead: p.dead.Load}
 
-// boundConnector connects clients that take the external name when they are
-// connected, and not from the managed resource that they are called with.
-func (c *fakeCloud) boundConnector(dead func() bool) managed.ExternalConnector {
-	return managed.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (managed.ExternalClient, error) {
-		name := meta.GetExternalName(mg)
-		return findingClient{&cloudClient{cloud: c, kind: finder, dead: dead, bound: &name}}, nil
-	})
+	if len(bound) > 0 {
+		c.bound = &bound[0]
+	}
+
+	c.cloud.set(func(cloud *fakeCloud) { cloud.clients = append(cloud.clients, c) })
+
+	switch c.kind {
+	case finder:
+		return findingClient{c}
+	case resumer:
+		return resumingClient{c}
+	default:
+		return c
+	}
 }

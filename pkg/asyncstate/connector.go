@@ -246,10 +246,7 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 		return e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
 	}
 
-	if !e.acquire(mg) {
-		say(mg, corev1.ConditionFalse, ReasonQueued, "Waiting for operations of other objects to end.")
-		e.lookAgain(ctx)
-
+	if !e.acquire(ctx, mg) {
 		return e.postpone(ctx, mg, o, 0, nil)
 	}
 
@@ -299,11 +296,16 @@ func (e *external[M]) withDetails(mg M, o managed.ExternalObservation) managed.E
 	return o
 }
 
-// acquire a slot for the object. Create, Update and Delete of this reconcile use it
-// even if the object turns out to be deleted in between.
-func (e *external[M]) acquire(mg M) bool {
+const messageQueued = "Waiting for operations of other objects to end."
+
+// acquire a slot for the object, or say that it waits for one. Create, Update and Delete
+// of this reconcile use it even if the object turns out to be deleted in between.
+func (e *external[M]) acquire(ctx context.Context, mg M) bool {
 	ss := e.tracker.slotsFor(mg)
 	if !e.tracker.acquire(ss, mg) {
+		say(mg, corev1.ConditionFalse, ReasonQueued, messageQueued)
+		e.lookAgain(ctx)
+
 		return false
 	}
 
@@ -414,10 +416,8 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 		return d, nil
 	}
 
-	if !e.acquire(mg) {
-		say(mg, corev1.ConditionFalse, ReasonQueued, "Waiting for operations of other objects to end.")
-		e.goesOn(ctx, "Waiting for operations of other objects to end.")
-
+	if !e.acquire(ctx, mg) {
+		e.goesOn(ctx, messageQueued)
 		return d, nil
 	}
 

@@ -108,7 +108,7 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 				t.Errorf("\n%s\n%d deletes, want %d", tc.reason, n, tc.want.deletes)
 			}
 
-			if n := w.cloud.made["uid-1"]; n != tc.want.made || len(w.cloud.names()) > 0 {
+			if n := w.cloud.Stats("uid-1").Created; n != tc.want.made || len(w.cloud.names()) > 0 {
 				t.Errorf("\n%s\n%d were made, want %d, and there are %v", tc.reason, n, tc.want.made, w.cloud.names())
 			}
 		})

@@ -10,9 +10,9 @@ func Remembered(t *Tracker) int {
 		return true
 	})
 
-	t.details.mu.Lock()
-	n += len(t.details.of)
-	t.details.mu.Unlock()
+	t.details.kept.mu.Lock()
+	n += len(t.details.kept.of)
+	t.details.kept.mu.Unlock()
 
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -3,7 +3,6 @@ package asyncstate
 import (
 	"context"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -11,7 +10,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	"google.golang.org/grpc/status"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
@@ -59,56 +57,31 @@ func classOf(err error) string {
 	return "error"
 }
 
-// failures keeps the texts of the errors that operations ended with, in memory alone,
-// for conditions to quote. It is safe for concurrent use.
-type failures struct {
-	mu sync.Mutex
-	of map[types.UID]*failureText
-}
+// failures keeps the texts of the errors that operations ended with, for conditions to
+// quote.
+type failures struct{ kept kept[failureText] }
 
 type failureText struct {
 	typ    Type
 	number int
 	text   string
-	expiry *time.Timer
 }
 
 // keep the text of the error that r ended with.
 func (f *failures) keep(r *record, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-
-	n := &failureText{typ: r.Type, number: r.Failures, text: clean(err.Error(), maxMessage)}
-
-	if had, ok := f.of[r.UID]; ok {
-		had.expiry.Stop()
-	}
-
-	if f.of == nil {
-		f.of = map[types.UID]*failureText{}
-	}
-
-	f.of[r.UID] = n
-	n.expiry = time.AfterFunc(keepFailure, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-
-		if f.of[r.UID] == n {
-			delete(f.of, r.UID)
-		}
+	f.kept.keep(r.UID, func(failureText) (failureText, time.Duration) {
+		return failureText{typ: r.Type, number: r.Failures, text: clean(err.Error(), maxMessage)}, keepFailure
 	})
 }
 
 // text of the error that r ended with, if it is known.
-func (f *failures) text(r *record) (string, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (f *failures) text(r *record) (text string, ok bool) {
+	f.kept.see(r.UID, func(had *failureText) bool {
+		text, ok = had.text, had.typ == r.Type && had.number == r.Failures
+		return true
+	})
 
-	if had, ok := f.of[r.UID]; ok && had.typ == r.Type && had.number == r.Failures {
-		return had.text, true
-	}
-
-	return "", false
+	return text, ok
 }
 
 // failure is what the last attempt ended with. The text comes from memory, or from

@@ -42,7 +42,7 @@ func TestFailure_IsQuotedInConditionsAlone(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, nothing, bucket("b"))
 			w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-			w.cloud.refuse = func(asyncstate.Type) error { return tc.err }
+			w.cloud.refuses(tc.err)
 			p := w.start()
 
 			check := func(when string) {

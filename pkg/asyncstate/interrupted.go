@@ -273,10 +273,7 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 		return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(err, string(r.Type)+" failed"))
 	}
 
-	if !e.acquire(mg) {
-		say(mg, corev1.ConditionFalse, ReasonQueued, "Waiting for operations of other objects to end.")
-		e.lookAgain(ctx)
-
+	if !e.acquire(ctx, mg) {
 		return e.postpone(ctx, mg, managed.ExternalObservation{}, 0, nil)
 	}
 

@@ -59,7 +59,7 @@ func TestAnswerToResumptionIsLost(t *testing.T) {
 		pass(time.Hour)
 		reconciled(t, p, "b")
 
-		if got := w.cloud.ownedBy("uid-1"); len(got) != 1 || meta.GetExternalName(w.get("b")) != got[0] {
+		if got := w.cloud.names("uid-1"); len(got) != 1 || meta.GetExternalName(w.get("b")) != got[0] {
 			t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
 		}
 	})
@@ -70,10 +70,10 @@ func TestAnswerToResumptionIsLost(t *testing.T) {
 func TestDeleteWaitsForRepetition(t *testing.T) {
 	backoff := func(t *testing.T, w *world, p *process) {
 		t.Helper()
-		w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+		w.cloud.refuses(errQuota)
 		reconciled(t, p, "b")
 		pass(time.Second)
-		w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+		w.cloud.refuses(nil)
 	}
 	queue := func(t *testing.T, _ *world, p *process) {
 		t.Helper()
@@ -123,7 +123,7 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 				}
 			}
 
-			if got := w.cloud.ownedBy("uid-1"); !w.gone() || len(got) > 0 {
+			if got := w.cloud.names("uid-1"); !w.gone() || len(got) > 0 {
 				t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, got, describe(w.get("b")))
 			}
 		})
@@ -162,7 +162,7 @@ func TestRecordOutlivesStoppedTracker(t *testing.T) {
 			pass(time.Hour)
 			reconciled(t, p, "b")
 
-			if got := w.cloud.ownedBy("uid-1"); len(got) != 1 || record(w.get("b")) != "" {
+			if got := w.cloud.names("uid-1"); len(got) != 1 || record(w.get("b")) != "" {
 				t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
 			}
 		})
@@ -174,7 +174,7 @@ func TestRecordOutlivesStoppedTracker(t *testing.T) {
 func TestAnnouncementIsConcluded(t *testing.T) {
 	named := func(w *world) {
 		w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") })
-		w.cloud.set(func(c *fakeCloud) { c.resources["theirs"] = &external{owner: "uid-1"} })
+		w.cloud.add("theirs", "")
 	}
 
 	cases := map[string]struct {
@@ -325,7 +325,9 @@ func TestFound_ConnectsAgain(t *testing.T) {
 			w := newWorld(t, finder, bucket("b"))
 			w.manual = true
 			w.graft = []managed.ReconcilerOption{managed.WithCreationGracePeriod(0)}
-			w.connector = func(p *process) upstream.ExternalConnector { return w.cloud.boundConnector(p.dead.Load) }
+			w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				return p.client(meta.GetExternalName(mg)), nil
+			}
 			p := w.start()
 
 			reconciled(t, p, "b")
@@ -346,7 +348,7 @@ func TestFound_ConnectsAgain(t *testing.T) {
 				pass(11 * time.Minute)
 			}
 
-			got, want := w.cloud.ownedBy("uid-1"), 1
+			got, want := w.cloud.names("uid-1"), 1
 			if tc.deleting {
 				want = 0
 			}
@@ -429,7 +431,7 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 
 			pass(2*time.Second + w.cloud.takes)
 
-			if b := w.get("b"); meta.GetExternalName(b) != "id-1" || w.cloud.count(asyncstate.Create) != 2 {
+			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || w.cloud.count(asyncstate.Create) != 2 {
 				t.Errorf("\n%s\n%d creates: %s", tc.reason, w.cloud.count(asyncstate.Create), describe(b))
 			}
 		})
@@ -452,7 +454,7 @@ func TestRepetition_ClockWasAhead(t *testing.T) {
 		w.start()
 		pass(30 * time.Minute)
 
-		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || len(w.cloud.names()) != 1 {
+		if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || len(w.cloud.names()) != 1 {
 			t.Error(describe(b))
 		}
 	})
@@ -473,7 +475,7 @@ func TestDelete_WaitsForRepetitionElsewhere(t *testing.T) {
 
 			// The process that was replaced stores what it made after all.
 			w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "of-uid-1") })
-			w.cloud.set(func(c *fakeCloud) { c.resources["of-uid-1"] = &external{owner: "uid-1"} })
+			w.cloud.add("of-uid-1", "")
 			w.delete("b")
 			w.start()
 			pass(50 * time.Minute)
@@ -536,14 +538,14 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 
 			began := time.Now()
 
-			w.connector = w.late(func() (asyncstate.Finding, error, bool) {
+			w.connect = w.late(func() (asyncstate.Finding, error, bool) {
 				f, err := tc.answer()
 				return f, err, time.Since(began) >= tc.after
 			})
 			p = w.start()
 			pass(tc.within)
 
-			if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" {
+			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || record(b) != "" {
 				t.Errorf("\n%s\nAfter %s: %s", tc.reason, tc.within, describe(b))
 			}
 
@@ -561,13 +563,11 @@ type lateClient struct {
 	answer func() (f asyncstate.Finding, err error, ready bool)
 }
 
-// late returns a connector to clients that find nothing until they are ready.
-func (w *world) late(answer func() (f asyncstate.Finding, err error, ready bool)) func(p *process) upstream.ExternalConnector {
-	return func(p *process) upstream.ExternalConnector {
-		return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-			inner, _ := w.cloud.client(finder, p.dead.Load).(findingClient)
-			return lateClient{inner, answer}, nil
-		})
+// late connects clients that find nothing until they are ready.
+func (w *world) late(answer func() (f asyncstate.Finding, err error, ready bool)) func(*process, resource.Managed) (upstream.ExternalClient, error) {
+	return func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
+		inner, _ := p.client().(findingClient)
+		return lateClient{inner, answer}, nil
 	}
 }
 
@@ -609,47 +609,44 @@ func TestFailedCreate_IsLookedUp(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, finder, bucket("b"))
-				w.options, w.plain = tc.options, tc.plain
-				w.cloud.takes = 0
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, finder, bucket("b"))
+			w.options, w.plain = tc.options, tc.plain
+			w.cloud.takes = 0
 
-				once := func() error {
-					w.cloud.refuse, w.cloud.lose = nil, nil
-					return errTag
-				}
+			once := func() error {
+				w.cloud.refuse, w.cloud.lose = nil, nil
+				return errTag
+			}
 
-				if tc.refused {
-					w.cloud.refuse = func(asyncstate.Type) error { return once() }
-				} else {
-					w.cloud.lose = once
-				}
+			if tc.refused {
+				w.cloud.refuse = func(asyncstate.Type) error { return once() }
+			} else {
+				w.cloud.lose = once
+			}
 
-				p := w.start()
-				defer w.end()
+			p := w.start()
 
-				pass(0)
+			pass(0)
 
-				if tc.deleting {
-					w.delete("b")
-				}
+			if tc.deleting {
+				w.delete("b")
+			}
 
-				// Sooner than an interrupted create would be believed to be over.
-				pass(time.Minute)
+			// Sooner than an interrupted create would be believed to be over.
+			pass(time.Minute)
 
-				if !w.gone() {
-					reconciled(t, p, "b")
-				}
+			if !w.gone() {
+				reconciled(t, p, "b")
+			}
 
-				if n, got := w.cloud.count(asyncstate.Create), w.cloud.ownedBy("uid-1"); n != tc.creates || len(got) != tc.left || w.gone() != tc.deleting {
-					t.Fatalf("\n%s\n%d creates, want %d; the cloud has %v", tc.reason, n, tc.creates, got)
-				}
+			if n, got := w.cloud.count(asyncstate.Create), w.cloud.names("uid-1"); n != tc.creates || len(got) != tc.left || w.gone() != tc.deleting {
+				t.Fatalf("\n%s\n%d creates, want %d; the cloud has %v", tc.reason, n, tc.creates, got)
+			}
 
-				if b := w.get("b"); !tc.deleting && meta.GetExternalName(b) != w.cloud.names()[0] {
-					t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, w.cloud.names(), describe(b))
-				}
-			})
+			if b := w.get("b"); !tc.deleting && meta.GetExternalName(b) != w.cloud.names()[0] {
+				t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, w.cloud.names(), describe(b))
+			}
 		})
 	}
 }
@@ -705,28 +702,26 @@ func TestResume_Update(t *testing.T) {
 			updates, resumed := 0, 0
 
 			w := acting(t, true, nil)
-			w.connector = func(*process) upstream.ExternalConnector {
-				return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-					c := actor(true, func(ctx context.Context, _ resource.Managed) error {
-						updates++
+			w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+				c := actor(true, func(ctx context.Context, _ resource.Managed) error {
+					updates++
 
-						if err := asyncstate.SetHandle(ctx, "h"); err != nil {
-							return err
-						}
-
-						err := sleep(ctx, 50*time.Minute)
-						if end == "StoppedInItsOwnWords" {
-							err = errQuota
-						}
-
+					if err := asyncstate.SetHandle(ctx, "h"); err != nil {
 						return err
-					})
+					}
 
-					return struct {
-						upstream.ExternalClient
-						resumerFn
-					}{c, func() error { resumed++; return nil }}, nil
+					err := sleep(ctx, 50*time.Minute)
+					if end == "StoppedInItsOwnWords" {
+						err = errQuota
+					}
+
+					return err
 				})
+
+				return struct {
+					upstream.ExternalClient
+					resumerFn
+				}{c, func() error { resumed++; return nil }}, nil
 			}
 			p := w.start()
 
@@ -774,7 +769,7 @@ func TestAbsence_IsStored(t *testing.T) {
 			pass(time.Minute)
 		}
 
-		if n := len(w.said.eventsOf("ExternalResourceAbsent")); n != 1 || reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonQueued {
+		if n := len(w.said.Events("ExternalResourceAbsent")); n != 1 || reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonQueued {
 			t.Errorf("It was said %d times: %s", n, describe(w.get("b")))
 		}
 

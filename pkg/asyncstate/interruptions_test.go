@@ -206,7 +206,7 @@ func (i interruption) happen(t *testing.T) {
 	b := w.get("b")
 	got := ending{
 		Creates: w.cloud.count(asyncstate.Create), Updates: w.cloud.count(asyncstate.Update), Deletes: w.cloud.count(asyncstate.Delete),
-		Made: w.cloud.made["uid-1"], Left: len(w.cloud.names()), Gone: w.gone(),
+		Made: w.cloud.Stats("uid-1").Created, Left: len(w.cloud.names()), Gone: w.gone(),
 	}
 
 	if !got.Gone {

@@ -36,7 +36,6 @@ func TestMetrics_ExistFromTheStart(t *testing.T) {
 func TestMetrics_UnknownResults(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		kind   clientKind
 		answer func() (asyncstate.Finding, error)
 		after  time.Duration
 		alerts bool
@@ -46,7 +45,7 @@ func TestMetrics_UnknownResults(t *testing.T) {
 		"FailsAtFirst":     {reason: "The external system may be back soon.", answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota }, after: 4 * time.Minute},
 		"Unknown":          {reason: "It has had its time.", answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil }, after: 2 * time.Hour, alerts: true},
 		"FailsWithRequest": {reason: "An error that is another each time is no news.", answer: errorsThatChange(), after: 2 * time.Hour, alerts: true},
-		"Nothing":          {reason: "There is nothing to find it out by.", kind: nothing, after: time.Minute, alerts: true},
+		"Nothing":          {reason: "There is nothing to find it out by.", after: time.Minute, alerts: true},
 	}
 
 	for name, tc := range cases {
@@ -57,12 +56,12 @@ func TestMetrics_UnknownResults(t *testing.T) {
 			pass(3 * time.Minute)
 			p.kill()
 
-			w.connector = w.late(func() (asyncstate.Finding, error, bool) {
-				f, err := tc.answer()
-				return f, err, false
-			})
-			if w.kind = tc.kind; tc.kind == nothing {
-				w.connector = nil
+			if w.kind = nothing; tc.answer != nil {
+				w.kind = finder
+				w.connect = w.late(func() (asyncstate.Finding, error, bool) {
+					f, err := tc.answer()
+					return f, err, false
+				})
 			}
 
 			p = w.start()
@@ -77,7 +76,7 @@ func TestMetrics_UnknownResults(t *testing.T) {
 			}
 
 			unknown := counted(t, p.metrics, "graft_async_interrupted_total", map[string]string{"type": "create", "resolution": "unknown"})
-			if said := len(w.said.eventsOf("CreateResultUnknown")); (unknown == 1) != tc.alerts || (said == 1) != tc.alerts {
+			if said := len(w.said.Events("CreateResultUnknown")); (unknown == 1) != tc.alerts || (said == 1) != tc.alerts {
 				t.Errorf("\n%s\nunknown %v, %d events: %s", tc.reason, unknown, said, describe(w.get("b")))
 			}
 		})

@@ -29,11 +29,7 @@ func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource
 
 	w := newWorld(t, nothing, bucket("b"))
 	w.manual = true
-	w.connector = func(*process) upstream.ExternalConnector {
-		return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-			return actor(exists, act), nil
-		})
-	}
+	w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return actor(exists, act), nil }
 
 	return w
 }
@@ -54,6 +50,8 @@ func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error
 	}
 }
 
+// What is refused stops no operation. A Create that returns the error has created
+// something, and its outcome is unknown.
 func TestSettersRefuse(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -86,7 +84,7 @@ func TestSettersRefuse(t *testing.T) {
 			reconciled(t, p, "b")
 			pass(time.Second)
 
-			if got == nil || !strings.Contains(got.Error(), tc.want) {
+			if got == nil || !strings.Contains(got.Error(), tc.want) || !asyncstate.OutcomeUnknown(got) {
 				t.Errorf("\n%s\n%v lacks %q", tc.reason, got, tc.want)
 			}
 
@@ -94,7 +92,7 @@ func TestSettersRefuse(t *testing.T) {
 				t.Errorf("\n%s\nThe operation should have gone on: %s", tc.reason, describe(b))
 			}
 
-			if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) {
+			if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) || !asyncstate.OutcomeUnknown(err) {
 				t.Errorf("\n%s\nOutside an operation: %v", tc.reason, err)
 			}
 		})
@@ -169,7 +167,7 @@ func TestNameIsStoredMidOperation(t *testing.T) {
 				t.Error(describe(b))
 			}
 
-			if got := w.said.eventsOf("OverwroteAnnotation"); len(got) > 0 {
+			if got := w.said.Events("OverwroteAnnotation"); len(got) > 0 {
 				t.Errorf("No other writer had set it: %v", got)
 			}
 		})
@@ -359,7 +357,7 @@ func TestSomebodyElseWrites(t *testing.T) {
 				t.Errorf("\n%s\nthere is a record: %t, want %t: %s", tc.reason, got, tc.record, record(b))
 			}
 
-			if got := w.said.eventsOf("ExternalResourceOrphaned"); len(got) > 0 {
+			if got := w.said.Events("ExternalResourceOrphaned"); len(got) > 0 {
 				t.Errorf("\n%s\nIt has an owner: %v", tc.reason, got)
 			}
 
@@ -391,38 +389,6 @@ func TestNameIsStoredAfterDeadline(t *testing.T) {
 
 			if got := meta.GetExternalName(w.get("b")); got != "late" {
 				t.Errorf("external name %q", got)
-			}
-		})
-	}
-}
-
-// An error of a setter that Create returns does not mean that nothing was created.
-func TestSetterErrors_LeaveTheOutcomeUnknown(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		set    func(ctx context.Context) error
-	}{
-		"Name":     {reason: "It has a name that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "a\nb") }},
-		"Handle":   {reason: "It has a handle that can't be stored.", set: func(ctx context.Context) error { return asyncstate.SetHandle(ctx, "\x00") }},
-		"Progress": {reason: "It is being made.", set: func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }},
-		"Context":  {reason: "The client has mixed up its contexts.", set: func(context.Context) error { return asyncstate.SetExternalName(context.Background(), "a") }},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			calls := 0
-
-			w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
-				calls++
-				return tc.set(ctx)
-			})
-			w.manual = false
-			w.start()
-
-			pass(time.Hour)
-
-			if b := w.get("b"); calls != 1 || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonResultUnknown {
-				t.Errorf("\n%s\n%d creates: %s", tc.reason, calls, describe(b))
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 // A record of a create that upstream's annotations say has ended stops nothing.
 func TestObserve_CreateSettledElsewhere(t *testing.T) {
 	theirs := func(w *world, b *v1alpha1.Bucket) {
-		w.cloud.set(func(c *fakeCloud) { c.resources["theirs"] = &external{owner: "uid-1"} })
+		w.cloud.add("theirs", "")
 		meta.SetExternalName(b, "theirs")
 	}
 
@@ -41,7 +41,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		},
 		"PendingRemoved": {
 			reason: "Upstream's message asks for this annotation to be removed if it is safe to go on.",
-			then:   func(_ *world, b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: asyncstate.ReasonFinished, creates: 2, name: "id-1",
+			then:   func(_ *world, b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }, want: asyncstate.ReasonFinished, creates: 2, name: "id-0001",
 		},
 		"PendingRemovedAndNamed": {
 			reason: "A person has found the external resource.",
@@ -83,7 +83,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			},
 			want:    asyncstate.ReasonFinished,
 			creates: 2,
-			name:    "id-1",
+			name:    "id-0001",
 		},
 		"SucceededByHand": {
 			reason: "A person says that the create has succeeded, and under which name.",
@@ -117,10 +117,10 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			p := w.start()
 
 			if tc.refused {
-				w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+				w.cloud.refuses(errQuota)
 				reconciled(t, p, "b")
 				synctest.Wait()
-				w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+				w.cloud.refuses(nil)
 				w.edit("b", func(b *v1alpha1.Bucket) {
 					// Who changes the spec need not wait.
 					b.Generation++

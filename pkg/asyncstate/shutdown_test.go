@@ -25,7 +25,7 @@ func TestShutdown(t *testing.T) {
 		within time.Duration
 		name   string
 	}{
-		"EndsInTime":   {reason: "What comes during shutdown is stored.", takes: 30 * time.Second, within: 16 * time.Second, name: "id-1"},
+		"EndsInTime":   {reason: "What comes during shutdown is stored.", takes: 30 * time.Second, within: 16 * time.Second, name: "id-0001"},
 		"TakesTooLong": {reason: "It is cancelled, and its record survives.", takes: time.Hour, within: 21 * time.Second},
 	}
 
@@ -85,6 +85,11 @@ func TestStartMoreThanOnce(t *testing.T) {
 		ended := make(chan error, 2)
 		for range 2 {
 			go func() { ended <- tr.Start(ctx) }()
+		}
+
+		// A manager gives the leadership up when those have ended that need it.
+		if !tr.NeedLeaderElection() {
+			t.Error("It should be waited for")
 		}
 
 		synctest.Wait()
@@ -160,7 +165,7 @@ func TestShutdown_StoresUntilTheEnd(t *testing.T) {
 				t.Errorf("\n%s\nIt took %s", tc.reason, d)
 			}
 
-			if b := w.get("b"); meta.GetExternalName(b) != "id-1" {
+			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" {
 				t.Errorf("\n%s\n%s", tc.reason, describe(b))
 			}
 		})
@@ -173,10 +178,10 @@ func TestShutdown_RequestHangs(t *testing.T) {
 		reason string
 		learn  func(ctx context.Context, mg resource.Managed) error
 	}{
-		"Result": {reason: "It is that for the result.", learn: func(_ context.Context, mg resource.Managed) error { meta.SetExternalName(mg, "id-1"); return nil }},
+		"Result": {reason: "It is that for the result.", learn: func(_ context.Context, mg resource.Managed) error { meta.SetExternalName(mg, "id-0001"); return nil }},
 		"SetExternalName": {
 			reason: "It is that for the name, which a create that is cancelled has learned.",
-			learn:  func(ctx context.Context, _ resource.Managed) error { return asyncstate.SetExternalName(ctx, "id-1") },
+			learn:  func(ctx context.Context, _ resource.Managed) error { return asyncstate.SetExternalName(ctx, "id-0001") },
 		},
 	}
 
@@ -205,7 +210,7 @@ func TestShutdown_RequestHangs(t *testing.T) {
 			p.stop()
 
 			// What has not ended by then is too late.
-			if b := w.get("b"); meta.GetExternalName(b) != "id-1" || !hung.Load() {
+			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || !hung.Load() {
 				t.Errorf("\n%s\n%s", tc.reason, describe(b))
 			}
 
@@ -239,7 +244,7 @@ func TestShutdown_BetweenAnnouncementAndCreate(t *testing.T) {
 		reconciled(t, p, "b")
 		pass(time.Hour)
 
-		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || w.cloud.count(asyncstate.Create) != 1 {
+		if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || w.cloud.count(asyncstate.Create) != 1 {
 			t.Error(describe(b))
 		}
 	})

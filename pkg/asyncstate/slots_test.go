@@ -82,7 +82,7 @@ func TestTurns(t *testing.T) {
 			reconciled(t, p, name)
 		}
 
-		if n := w.cloud.made[string(w.get("second").GetUID())]; n != 1 || asyncstate.Remembered(p.tracker) != 0 {
+		if n := w.cloud.Stats(string(w.get("second").GetUID())).Created; n != 1 || asyncstate.Remembered(p.tracker) != 0 {
 			t.Errorf("%d made, %d things are remembered: %s", n, asyncstate.Remembered(p.tracker), describe(w.get("second")))
 		}
 	})
@@ -120,15 +120,12 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 				w.delete("b")
 			}
 
-			w.connector = func(p *process) upstream.ExternalConnector {
-				return upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
-					c := w.cloud.client(tc.kind, p.dead.Load)
-					if mg.GetName() == "b" {
-						return c, nil
-					}
+			w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				if mg.GetName() == "b" {
+					return p.client(), nil
+				}
 
-					return hanging{c}, nil
-				})
+				return hanging{p.client()}, nil
 			}
 
 			for _, name := range []string{"hangs", "waits"} {
@@ -142,7 +139,7 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 			w.delete("b")
 			pass(time.Hour)
 
-			if !w.gone() || len(w.cloud.ownedBy("uid-1")) != 0 {
+			if !w.gone() || len(w.cloud.names("uid-1")) != 0 {
 				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
 			}
 

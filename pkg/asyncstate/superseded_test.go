@@ -27,15 +27,15 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		t.Helper()
 		reconciled(t, p, "b")
 		pass(6 * time.Minute)
-		w.cloud.set(func(c *fakeCloud) { clear(c.resources) })
+		w.cloud.clear()
 	}
 
 	refused := func(t *testing.T, w *world, p *process) {
 		t.Helper()
-		w.cloud.set(func(c *fakeCloud) { c.refuse = func(asyncstate.Type) error { return errQuota } })
+		w.cloud.refuses(errQuota)
 		reconciled(t, p, "b")
 		synctest.Wait()
-		w.cloud.set(func(c *fakeCloud) { c.refuse = nil })
+		w.cloud.refuses(nil)
 	}
 
 	updating := func(t *testing.T, w *world, p *process) {
@@ -49,7 +49,7 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		})
 		reconciled(t, p, "b")
 		pass(time.Minute)
-		w.cloud.set(func(c *fakeCloud) { clear(c.resources) })
+		w.cloud.clear()
 		w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "") })
 	}
 
@@ -87,16 +87,16 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		"TokenKept":          {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true},
 		"TokenDeleted":       {reason: "To repeat the create of the record leaks what upstream's made.", kind: token, recorded: interrupted, deleting: true},
 		"Resumer":            {reason: "The handle is that of another create.", kind: resumer, recorded: made},
-		"Named":              {reason: "The name is that of another create.", kind: namedMid, recorded: made, name: "id-1"},
+		"Named":              {reason: "The name is that of another create.", kind: namedMid, recorded: made, name: "id-0001"},
 		"Finder":             {reason: "It is found.", kind: finder, recorded: interrupted, finished: true, name: "theirs"},
 		"FinderWithTokens": {
 			reason: "As above: the token of the record is that of another create.",
 			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, finished: true, name: "theirs",
 		},
-		"FinderAbsent": {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, finished: true, name: "id-1", creates: 2},
+		"FinderAbsent": {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, finished: true, name: "id-0001", creates: 2},
 		"FinderWithTokensAbsent": {
 			reason: "As above: without its token it cannot be repeated earlier.",
-			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, absent: true, finished: true, name: "id-1", creates: 2,
+			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, absent: true, finished: true, name: "id-0001", creates: 2,
 		},
 		"Deterministic": {reason: "It is observed by its name.", kind: deterministic, recorded: interrupted, theirs: "of-uid-1", finished: true},
 		"DeterministicAbsent": {
@@ -111,70 +111,65 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 	}
 
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tc.kind, bucket("b"))
-				w.manual, w.options = true, tc.options
-				p := w.start()
-				defer w.end()
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b"))
+			w.manual, w.options = true, tc.options
+			p := w.start()
 
-				tc.recorded(t, w, p)
-				p.kill()
-				pass(time.Minute)
+			tc.recorded(t, w, p)
+			p.kill()
+			pass(time.Minute)
 
-				old := record(w.get("b"))
-				if old == "" {
-					t.Fatalf("\n%s\nThere is no record: %s", tc.reason, describe(w.get("b")))
+			old := record(w.get("b"))
+			if old == "" {
+				t.Fatalf("\n%s\nThere is no record: %s", tc.reason, describe(w.get("b")))
+			}
+
+			w.edit("b", func(b *v1alpha1.Bucket) {
+				if !tc.kept {
+					meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
 				}
 
-				w.edit("b", func(b *v1alpha1.Bucket) {
-					if !tc.kept {
-						meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
-					}
+				meta.SetExternalCreatePending(b, time.Now().Add(tc.clock))
 
-					meta.SetExternalCreatePending(b, time.Now().Add(tc.clock))
-
-					if !tc.absent {
-						w.cloud.set(func(c *fakeCloud) {
-							c.resources[cmp.Or(tc.theirs, "theirs")] = &external{owner: "uid-1", region: b.Spec.ForProvider.Region}
-						})
-					}
-				})
-
-				if tc.deleting {
-					w.delete("b")
-				}
-
-				// The first process dies, too.
-				p = w.start()
-				_, _ = p.reconcile("b")
-				pass(3 * time.Minute)
-				p.kill()
-				p = w.start()
-
-				for range 8 {
-					_, _ = p.reconcile("b")
-					pass(15 * time.Minute)
-				}
-
-				want := asyncstate.ReasonResultUnknown
-				if tc.finished {
-					want = asyncstate.ReasonFinished
-				}
-
-				b := w.get("b")
-				if got, n := reason(b, asyncstate.TypeOperation), w.cloud.count(asyncstate.Create); got != want || meta.GetExternalName(b) != tc.name || n != cmp.Or(tc.creates, 1) || len(w.cloud.ownedBy("uid-1")) != 1 {
-					t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.ownedBy("uid-1"), describe(b))
-				}
-
-				if tc.finished != (record(b) == "") {
-					t.Errorf("\n%s\nThe record: %s", tc.reason, describe(b))
-				}
-
-				if m := condition(b, asyncstate.TypeOperation); strings.Contains(m, "with token") {
-					t.Errorf("\n%s\nThe token of the record is that of another create: %s", tc.reason, m)
+				if !tc.absent {
+					w.cloud.add(cmp.Or(tc.theirs, "theirs"), b.Spec.ForProvider.Region)
 				}
 			})
+
+			if tc.deleting {
+				w.delete("b")
+			}
+
+			// The first process dies, too.
+			p = w.start()
+			_, _ = p.reconcile("b")
+			pass(3 * time.Minute)
+			p.kill()
+			p = w.start()
+
+			for range 8 {
+				_, _ = p.reconcile("b")
+				pass(15 * time.Minute)
+			}
+
+			want := asyncstate.ReasonResultUnknown
+			if tc.finished {
+				want = asyncstate.ReasonFinished
+			}
+
+			b := w.get("b")
+			if got, n := reason(b, asyncstate.TypeOperation), w.cloud.count(asyncstate.Create); got != want || meta.GetExternalName(b) != tc.name || n != cmp.Or(tc.creates, 1) || len(w.cloud.names("uid-1")) != 1 {
+				t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.names("uid-1"), describe(b))
+			}
+
+			if tc.finished != (record(b) == "") {
+				t.Errorf("\n%s\nThe record: %s", tc.reason, describe(b))
+			}
+
+			if m := condition(b, asyncstate.TypeOperation); strings.Contains(m, "with token") {
+				t.Errorf("\n%s\nThe token of the record is that of another create: %s", tc.reason, m)
+			}
 		})
 	}
 }

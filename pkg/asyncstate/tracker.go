@@ -109,7 +109,6 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		shutdown:     DefaultShutdownTimeout,
 		reportEvery:  DefaultReportInterval,
 		most:         DefaultMaxOperations,
-		details:      details{of: map[types.UID]*returned{}},
 		idle:         make(chan struct{}),
 		queues:       map[int]workqueue.TypedRateLimitingInterface[reconcile.Request]{},
 	}

@@ -3,6 +3,7 @@ package asyncstate_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,18 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,15 +61,14 @@ type world struct {
 	// manual means that nothing is reconciled by itself.
 	manual bool
 
-	options   []asyncstate.TrackerOption
-	graft     []managed.ReconcilerOption
-	connector func(p *process) upstream.ExternalConnector
-	typed     func(p *process) upstream.TypedExternalConnector[*v1alpha1.Bucket] // instead
-	said      *said
+	options []asyncstate.TrackerOption
+	graft   []managed.ReconcilerOption
+	connect func(p *process, mg resource.Managed) (upstream.ExternalClient, error)
+	typed   func(p *process) upstream.TypedExternalConnector[*v1alpha1.Bucket] // instead
+	said    *testkit.Said
 
 	mu        sync.Mutex
 	processes []*process
-	secrets   []*corev1.Secret
 }
 
 func newWorld(t testing.TB, k clientKind, objs ...client.Object) *world {
@@ -83,7 +77,9 @@ func newWorld(t testing.TB, k clientKind, objs ...client.Object) *world {
 	c := newCloud()
 	c.takes = 10 * time.Minute
 
-	w := &world{t: t, api: testkit.NewAPI(objs...), cloud: c, kind: k, said: &said{}}
+	w := &world{t: t, api: testkit.NewAPI(objs...), cloud: c, kind: k, said: &testkit.Said{}, connect: func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
+		return p.client(), nil
+	}}
 	t.Cleanup(w.end)
 
 	return w
@@ -97,10 +93,9 @@ func bubble(t *testing.T, name string, test func(t *testing.T)) {
 
 // A process of the provider.
 type process struct {
-	client.Client
+	manager.Manager
 
 	w       *world
-	live    client.Reader
 	tracker *asyncstate.Tracker
 	metrics *asyncstate.Metrics
 	rec     reconcile.Reconciler
@@ -109,18 +104,15 @@ type process struct {
 	dead       atomic.Bool
 	reconciles atomic.Int64
 
-	// fault is asked before each request to the API server, lose after it.
-	mu    sync.Mutex
-	fault func(verb string, o client.Object) error
-	lose  func(verb string, o client.Object) error
-
-	asking sync.Mutex
+	// fault is asked before each request to the API server, lose after it, for one
+	// request at a time.
+	mu, asking  sync.Mutex
+	fault, lose func(verb string, o client.Object) error
 
 	cancel context.CancelFunc
 
-	// ended is closed when the process has, with err if it has a manager.
+	// ended is closed when the process has.
 	ended chan struct{}
-	err   error
 }
 
 // start a process.
@@ -128,9 +120,14 @@ func (w *world) start() *process {
 	w.t.Helper()
 
 	ctx, cancel := context.WithCancel(context.Background())
-	p := w.newProcess(cancel)
+
+	p := &process{w: w, metrics: asyncstate.NewMetrics(), cancel: cancel, ended: make(chan struct{})}
+	p.Manager = w.api.Process(testkit.Hooks{Before: p.before, After: p.after})
+	p.tracker = asyncstate.NewTracker(p.GetClient(), slices.Concat([]asyncstate.TrackerOption{
+		asyncstate.WithLiveReader(p.GetAPIReader()), asyncstate.WithRecorder(w.said), asyncstate.WithLogger(w.said), asyncstate.WithMetrics(p.metrics),
+	}, w.kind.options(), w.options)...)
 	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
-	p.rec = p.newReconciler(w.api.Manager())
+	p.rec = p.newReconciler()
 
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
@@ -167,49 +164,29 @@ func (w *world) start() *process {
 	return p
 }
 
-// newProcess returns a process that reconciles nothing yet. To cancel it ends it.
-func (w *world) newProcess(cancel context.CancelFunc) *process {
-	p := &process{Client: w.api.Client(), w: w, metrics: asyncstate.NewMetrics(), cancel: cancel, ended: make(chan struct{})}
-	p.live = reader{p, w.api.Live()}
-
-	o := append([]asyncstate.TrackerOption{
-		asyncstate.WithLiveReader(p.live),
-		asyncstate.WithRecorder(w.said),
-		asyncstate.WithLogger(w.said),
-		asyncstate.WithMetrics(p.metrics),
-	}, w.kind.options()...)
-	p.tracker = asyncstate.NewTracker(p, append(o, w.options...)...)
-
-	return p
-}
-
 // newReconciler returns what the process reconciles with.
-func (p *process) newReconciler(m manager.Manager) reconcile.Reconciler {
+func (p *process) newReconciler() reconcile.Reconciler {
 	w, of := p.w, resource.ManagedKind(testkit.BucketKind())
-	m = managerOf{Manager: m, p: p}
 
-	connector := w.cloud.connector(w.kind, p.dead.Load)
-	if w.connector != nil {
-		connector = w.connector(p)
-	}
+	connector := upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) { return w.connect(p, mg) })
 
 	switch {
 	case w.synchronous:
-		return managed.NewReconciler(m, of, managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalConnector(connector))
+		return managed.NewReconciler(p, of, managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalConnector(connector))
 	case w.plain:
 		connect := upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker))
 		if w.typed != nil {
 			connect = upstream.WithTypedExternalConnector(asyncstate.TypedConnector(w.typed(p), p.tracker))
 		}
 
-		return upstream.NewReconciler(m, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said), connect)
+		return upstream.NewReconciler(p, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said), connect)
 	default:
 		connect := managed.WithExternalConnector(connector)
 		if w.typed != nil {
 			connect = managed.WithTypedExternalConnector(w.typed(p))
 		}
 
-		return managed.NewReconciler(m, of, append([]managed.ReconcilerOption{
+		return managed.NewReconciler(p, of, append([]managed.ReconcilerOption{
 			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said),
 			connect, managed.WithAsync(p.tracker),
 		}, w.graft...)...)
@@ -270,7 +247,7 @@ func (p *process) stop() {
 	<-p.ended
 }
 
-// end of the world: all processes stop.
+// end of the world: all processes stop, and all that they began ends.
 func (w *world) end() {
 	w.mu.Lock()
 	ps := w.processes
@@ -280,7 +257,11 @@ func (w *world) end() {
 		p.stop()
 	}
 
-	synctest.Wait()
+	pass(24 * time.Hour)
+
+	for _, m := range w.cloud.misused() {
+		w.t.Error(m)
+	}
 }
 
 // wake queues a reconcile of the object in all processes.
@@ -289,10 +270,7 @@ func (w *world) wake(o client.Object) {
 	defer w.mu.Unlock()
 
 	for _, p := range w.processes {
-		// A process that has not won the election yet has none.
-		if p.queue != nil {
-			p.queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-		}
+		p.queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	}
 }
 
@@ -393,45 +371,43 @@ func describe(b *v1alpha1.Bucket) string {
 		condition(b, xpv2.TypeSynced), condition(b, xpv2.TypeReady), condition(b, asyncstate.TypeOperation), condition(b, reconciler.TypeDeleting))
 }
 
-// do serves a request, unless something is wrong with it.
-func (p *process) do(verb string, o client.Object, serve func() error) error {
+// before fails a request that something is wrong with.
+func (p *process) before(_ context.Context, r testkit.Request) error {
 	if p.dead.Load() {
 		return errDead
 	}
 
 	p.mu.Lock()
-	fault, lose := p.fault, p.lose
+	fault := p.fault
 	p.mu.Unlock()
 
-	if err := p.ask(fault, verb, o); err != nil {
-		return err
-	}
-
-	if err := serve(); err != nil {
-		return err
-	}
-
-	switch verb {
-	case testkit.Update, testkit.Patch, testkit.Create:
-		// What a watch that looks at annotations and finalizers sees.
-		if !p.w.manual {
-			p.w.wake(o)
-		}
-	}
-
-	return p.ask(lose, verb, o)
+	return p.ask(fault, r)
 }
 
-// ask whether something goes wrong, for one request at a time.
-func (p *process) ask(fn func(verb string, o client.Object) error, verb string, o client.Object) error {
-	if fn == nil {
+// after loses the answer to a request, maybe. A watch that looks at annotations and
+// finalizers sees what was written.
+func (p *process) after(_ context.Context, r testkit.Request) error {
+	if !p.w.manual && slices.Contains([]string{testkit.Update, testkit.Patch, testkit.Create}, r.Verb) {
+		p.w.wake(r.Object)
+	}
+
+	p.mu.Lock()
+	lose := p.lose
+	p.mu.Unlock()
+
+	return p.ask(lose, r)
+}
+
+// ask whether something goes wrong with a request. Reads from the cache never do.
+func (p *process) ask(fn func(verb string, o client.Object) error, r testkit.Request) error {
+	if fn == nil || r.Verb == testkit.Get {
 		return nil
 	}
 
 	p.asking.Lock()
 	defer p.asking.Unlock()
 
-	return fn(verb, o)
+	return fn(r.Verb, r.Object)
 }
 
 // faults sets what goes wrong with requests to the API server.
@@ -440,136 +416,6 @@ func (p *process) faults(fault, lose func(verb string, o client.Object) error) {
 	defer p.mu.Unlock()
 
 	p.fault, p.lose = fault, lose
-}
-
-func (p *process) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if p.dead.Load() {
-		return errDead
-	}
-
-	if _, ok := o.(*corev1.Secret); ok {
-		return kerrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, k.Name)
-	}
-
-	return p.Client.Get(ctx, k, o, opts...)
-}
-
-func (p *process) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	return p.do(testkit.Update, o, func() error { return p.Client.Update(ctx, o, opts...) })
-}
-
-func (p *process) Patch(ctx context.Context, o client.Object, pt client.Patch, opts ...client.PatchOption) error {
-	return p.do(testkit.Patch, o, func() error { return p.Client.Patch(ctx, o, pt, opts...) })
-}
-
-func (p *process) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	if s, ok := o.(*corev1.Secret); ok {
-		p.w.mu.Lock()
-		defer p.w.mu.Unlock()
-
-		p.w.secrets = append(p.w.secrets, s)
-
-		return nil
-	}
-
-	return p.do(testkit.Create, o, func() error { return p.Client.Create(ctx, o, opts...) })
-}
-
-func (p *process) Status() client.SubResourceWriter {
-	return &statusOf{SubResourceWriter: p.Client.Status(), p: p}
-}
-
-func (p *process) SubResource(string) client.SubResourceClient { panic("not used") }
-
-type statusOf struct {
-	client.SubResourceWriter
-
-	p *process
-}
-
-func (s *statusOf) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	return s.p.do(testkit.StatusUpdate, o, func() error { return s.SubResourceWriter.Update(ctx, o, opts...) })
-}
-
-func (s *statusOf) Patch(ctx context.Context, o client.Object, pt client.Patch, opts ...client.SubResourcePatchOption) error {
-	return s.p.do(testkit.StatusPatch, o, func() error { return s.SubResourceWriter.Patch(ctx, o, pt, opts...) })
-}
-
-// reader reads from the API server itself.
-type reader struct {
-	p    *process
-	live client.Reader
-}
-
-func (r reader) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return r.p.do(testkit.LiveGet, o, func() error { return r.live.Get(ctx, k, o, opts...) })
-}
-
-func (r reader) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	return r.live.List(ctx, l, opts...)
-}
-
-// A managerOf a process has its client and its reader.
-type managerOf struct {
-	manager.Manager
-
-	p *process
-}
-
-func (m managerOf) GetClient() client.Client { return m.p }
-
-func (m managerOf) GetAPIReader() client.Reader { return m.p.live }
-
-// said is what was said in events and in the log.
-type said struct {
-	mu     sync.Mutex
-	events []event.Event
-	lines  []string
-}
-
-func (s *said) Event(_ runtime.Object, e event.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	s.events = append(s.events, e)
-}
-
-func (s *said) WithAnnotations(...string) event.Recorder { return s }
-
-func (s *said) Info(msg string, kv ...any)  { s.log(msg, kv) }
-func (s *said) Debug(msg string, kv ...any) { s.log(msg, kv) }
-
-func (s *said) log(msg string, kv []any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	s.lines = append(s.lines, fmt.Sprintln(append([]any{msg}, kv...)...))
-}
-
-func (s *said) WithValues(...any) logging.Logger { return s }
-
-// eventsOf returns the messages of events with that reason.
-func (s *said) eventsOf(r event.Reason) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	var out []string
-
-	for _, e := range s.events {
-		if e.Reason == r {
-			out = append(out, e.Message)
-		}
-	}
-
-	return out
-}
-
-// all that was said.
-func (s *said) all() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return fmt.Sprint(s.events, s.lines)
 }
 
 // away is an API server that can't be reached.

@@ -6,19 +6,29 @@ import (
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
+
+// compositeShaped does what Crossplane's reconciler of composite resources does.
+func compositeShaped(c client.Client) reconcile.Reconciler {
+	return crossplane.NewCompositeReconciler(c, composites, composite.SchemaLegacy)
+}
 
 // A claim, its composite resource and five composed ones, as Crossplane has them,
 // with the policy to delete in the foreground.
 func claimWithFive() (cm, x *unstructured.Unstructured, composed []*unstructured.Unstructured) {
-	x = of(composites, "", "x", held(finalizerComposite), being(xpv2.Available(), xpv2.ReconcileSuccess()))
+	x = of(composites, "", "x", held(crossplane.FinalizerComposite), being(xpv2.Available(), xpv2.ReconcileSuccess()))
+
+	x.SetCreationTimestamp(metav1.Unix(1, 0))
 
 	refs := []any{}
 
@@ -35,7 +45,7 @@ func claimWithFive() (cm, x *unstructured.Unstructured, composed []*unstructured
 	cm = of(claims, "default", "a",
 		with(at("spec", "resourceRef"), ref(x)),
 		with(at("spec", "compositeDeletePolicy"), "Foreground"),
-		held(finalizerClaim),
+		held(crossplane.FinalizerClaim),
 		being(xpv2.Available(), xpv2.ReconcileSuccess()))
 
 	return cm, x, composed
@@ -51,7 +61,7 @@ func TestClaimIsDeleted(t *testing.T) {
 	var first said
 
 	forClaims := reconciler.New(c, claims, func(cl client.Client) reconcile.Reconciler {
-		inner := claimShaped(cl)
+		inner := crossplane.NewClaimReconciler(cl, claims, composites)
 
 		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 			result, err := inner.Reconcile(ctx, req)
@@ -62,10 +72,10 @@ func TestClaimIsDeleted(t *testing.T) {
 
 			return result, err
 		})
-	}, reconciler.WithDependents(reconciler.CompositeOfClaim(composites)), reconciler.WithOwnFinalizers(finalizerClaim), reconciler.WithMetrics(m))
+	}, reconciler.WithDependents(reconciler.CompositeOfClaim(composites)), reconciler.WithOwnFinalizers(crossplane.FinalizerClaim), reconciler.WithMetrics(m))
 
 	forComposites := reconciler.New(c, composites, compositeShaped,
-		reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithOwnFinalizers(finalizerComposite), reconciler.WithMetrics(m))
+		reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithOwnFinalizers(crossplane.FinalizerComposite), reconciler.WithMetrics(m))
 
 	// round lets everybody do what there is to do.
 	round := func() {

@@ -2,15 +2,15 @@ package reconciler_test
 
 import (
 	"context"
-	"encoding/json"
 	"regexp"
 	"slices"
-	"sync"
+	"strings"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composed"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
 var (
@@ -29,128 +29,92 @@ var (
 	secrets    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 )
 
-// A cluster is an API server with a garbage collector that comes when it is
-// called. It counts what controllers ask of it.
+// A cluster is an API server with a garbage collector that comes when it is called. As
+// a client it is that of a controller.
 type cluster struct {
-	client.WithWatch
+	client.Client
 
-	server client.WithWatch
+	api    *testkit.API
+	server client.Client // Of others.
 
 	// fail fails a controller's request, or its answer if it is called after.
 	fail func(verb string, o client.Object, after bool) error
-
-	mu     sync.Mutex
-	counts map[string]int
-
-	// stale are objects that are read as they were.
-	stale map[client.ObjectKey]*unstructured.Unstructured
 }
 
 func newCluster(objs ...*unstructured.Unstructured) *cluster {
 	s := runtime.NewScheme()
 
-	var subs, all []client.Object
+	var (
+		crds []*extv1.CustomResourceDefinition
+		all  []client.Object
+	)
 
 	for _, k := range []schema.GroupVersionKind{claims, composites, things, secrets} {
 		s.AddKnownTypeWithName(k, &unstructured.Unstructured{})
 		s.AddKnownTypeWithName(k.GroupVersion().WithKind(k.Kind+"List"), &unstructured.UnstructuredList{})
 		metav1.AddToGroupVersion(s, k.GroupVersion())
 
-		subs = append(subs, of(k, "", ""))
+		crds = append(crds, crdOf(k))
 	}
 
 	for _, o := range objs {
-		all = append(all, o)
+		all = append(all, o.DeepCopy())
 	}
 
-	c := &cluster{
-		server: fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(subs...).WithObjects(all...).Build(),
-		counts: map[string]int{},
-		stale:  map[client.ObjectKey]*unstructured.Unstructured{},
-	}
+	c := &cluster{api: testkit.Serve(s, crds, all...)}
+	c.Client, c.server = c.api.Client(), c.api.Server()
 
-	c.WithWatch = interceptor.NewClient(c.server, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			asked := of(o.GetObjectKind().GroupVersionKind(), key.Namespace, key.Name)
+	hook := func(after bool) testkit.Hook {
+		return func(_ context.Context, r testkit.Request) error {
+			o := r.Object
+			if r.Verb == testkit.Get {
+				o = of(o.GetObjectKind().GroupVersionKind(), r.Key.Namespace, r.Key.Name)
+			}
 
-			return c.do("get", asked, func() error {
-				if s := c.stale[key]; s != nil && s.GroupVersionKind() == asked.GroupVersionKind() {
-					return runtime.DefaultUnstructuredConverter.FromUnstructured(s.DeepCopy().Object, o)
-				}
-
-				return w.Get(ctx, key, o, opts...)
-			})
-		},
-		List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-			return c.do("list", of(l.GetObjectKind().GroupVersionKind(), "", ""), func() error { return w.List(ctx, l, opts...) })
-		},
-		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return c.do("update", o, func() error { return w.Update(ctx, o, opts...) })
-		},
-		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return c.do("patch", o, func() error { return w.Patch(ctx, o, p, opts...) })
-		},
-		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return c.do("delete", o, func() error { return c.remove(ctx, o, opts...) })
-		},
-		SubResourceUpdate: func(ctx context.Context, w client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return c.do("status", o, func() error { return w.SubResource(sub).Update(ctx, o, opts...) })
-		},
-		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return c.do("status", o, func() error {
-				if err := c.guard(ctx, o, p); err != nil {
+			if c.fail != nil {
+				if err := c.fail(verbOf(r), o, after); err != nil {
 					return err
 				}
+			}
 
-				return w.SubResource(sub).Patch(ctx, o, p, opts...)
-			})
-		},
-	})
+			if r.Verb == testkit.Delete && !after {
+				return c.guard(r.Object)
+			}
+
+			return nil
+		}
+	}
+	c.api.Before, c.api.After = hook(false), hook(true)
 
 	return c
 }
 
-// guard refuses a merge patch of status of another version, as an API server does.
-func (c *cluster) guard(ctx context.Context, o client.Object, p client.Patch) error {
-	data, err := p.Data(o)
-	if err != nil || p.Type() != types.MergePatchType {
+// crdOf returns a definition of a kind that may be in a namespace, or in none.
+func crdOf(k schema.GroupVersionKind) *extv1.CustomResourceDefinition {
+	return &extv1.CustomResourceDefinition{Spec: extv1.CustomResourceDefinitionSpec{
+		Group: k.Group, Scope: extv1.ClusterScoped, Names: extv1.CustomResourceDefinitionNames{Kind: k.Kind},
+		Versions: []extv1.CustomResourceDefinitionVersion{{Name: k.Version, Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}}},
+	}}
+}
+
+// verbOf a request: one for all writes of status.
+func verbOf(r testkit.Request) string {
+	verb, _, _ := strings.Cut(r.Verb, " ")
+	return verb
+}
+
+// guard what a Usage protects, as a webhook does.
+func (c *cluster) guard(o client.Object) error {
+	u := of(o.GetObjectKind().GroupVersionKind(), o.GetNamespace(), o.GetName())
+	if err := c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u); err != nil {
 		return err
 	}
 
-	body := &metav1.PartialObjectMetadata{}
-	if err := json.Unmarshal(data, body); err != nil {
-		return err
-	}
-
-	u := of(o.GetObjectKind().GroupVersionKind(), "", "")
-	if err := c.server.Get(ctx, client.ObjectKeyFromObject(o), u); err != nil {
-		return err
-	}
-
-	if v := body.GetResourceVersion(); v != "" && v != u.GetResourceVersion() {
-		return kerrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("the object has been modified"))
+	if u.GetLabels()["crossplane.io/in-use"] == "true" {
+		return kerrors.NewForbidden(schema.GroupResource{}, o.GetName(), errors.New("admission webhook denied the request: in use"))
 	}
 
 	return nil
-}
-
-func (c *cluster) do(verb string, o client.Object, serve func() error) error {
-	c.mu.Lock()
-	c.counts[verb]++
-	c.counts[verb+" "+o.GetObjectKind().GroupVersionKind().Kind]++
-	c.mu.Unlock()
-
-	if c.fail != nil {
-		if err := c.fail(verb, o, false); err != nil {
-			return err
-		}
-	}
-
-	if err := serve(); err != nil || c.fail == nil {
-		return err
-	}
-
-	return c.fail(verb, o, true)
 }
 
 // refuses returns what fails the requests of a verb.
@@ -176,65 +140,32 @@ func lostAnswers(verb string, n *int) func(string, client.Object, bool) error {
 	}
 }
 
-// count the requests of these verbs since the last forget.
+// count the requests of these verbs, alone or with a kind, since the last forget.
 func (c *cluster) count(verbs ...string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	n := 0
-	for _, v := range verbs {
-		n += c.counts[v]
-	}
-
-	return n
+	return c.api.CountIf(func(r testkit.Request) bool {
+		return slices.Contains(verbs, verbOf(r)) || slices.Contains(verbs, verbOf(r)+" "+r.Object.GetObjectKind().GroupVersionKind().Kind)
+	})
 }
 
-func (c *cluster) writes() int { return c.count("update", "patch", "delete", "status") }
+func (c *cluster) writes() int { return c.api.Writes() }
 
-func (c *cluster) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *cluster) forget() { c.api.Forget() }
 
-	clear(c.counts)
+// freeze an object: it is read as it is now, until that is thawed.
+func (c *cluster) freeze(t *testing.T, o *unstructured.Unstructured) {
+	t.Helper()
+	c.api.FreezeAs(c.read(t, o))
 }
 
-// remove an object as an API server does: what a Usage protects stays, and with
-// foreground propagation the garbage collector gets its finalizer.
-func (c *cluster) remove(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	u := of(o.GetObjectKind().GroupVersionKind(), o.GetNamespace(), o.GetName())
-	if err := c.server.Get(ctx, client.ObjectKeyFromObject(o), u); err != nil {
+func (c *cluster) thaw() { c.api.Thaw() }
+
+// remove an object, unless it is protected.
+func (c *cluster) remove(o client.Object) error {
+	if err := c.guard(o); err != nil {
 		return err
 	}
 
-	if u.GetLabels()["crossplane.io/in-use"] == "true" {
-		return kerrors.NewForbidden(schema.GroupResource{}, o.GetName(), errors.New("admission webhook denied the request: in use"))
-	}
-
-	do := (&client.DeleteOptions{}).ApplyOptions(opts)
-	if p := do.Preconditions; p != nil && (p.UID != nil && *p.UID != u.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != u.GetResourceVersion()) {
-		return kerrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("the precondition does not hold"))
-	}
-
-	// The API server adds the finalizer of the policy, in place of the other one.
-	add, drop := "", ""
-
-	switch {
-	case do.PropagationPolicy == nil:
-	case *do.PropagationPolicy == metav1.DeletePropagationOrphan:
-		add, drop = metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents
-	case *do.PropagationPolicy == metav1.DeletePropagationForeground:
-		add, drop = metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents
-	}
-
-	if add != "" && !slices.Contains(u.GetFinalizers(), add) {
-		u.SetFinalizers(append(without(u.GetFinalizers(), drop), add))
-
-		if err := c.server.Update(ctx, u); err != nil {
-			return err
-		}
-	}
-
-	return c.server.Delete(ctx, u)
+	return c.server.Delete(context.Background(), o)
 }
 
 // collect does what the garbage collector does with the given objects: it removes the
@@ -268,7 +199,7 @@ func (c *cluster) collect(t *testing.T, objs ...*unstructured.Unstructured) {
 			switch {
 			case owned && foreground:
 				// It may be refused. The collector tries again.
-				_ = c.remove(context.Background(), o)
+				_ = c.remove(o)
 				left = left || c.has(o)
 			case owned:
 				c.change(t, o, func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
@@ -312,7 +243,7 @@ func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *
 func (c *cluster) delete(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 
-	if err := c.remove(context.Background(), o); err != nil {
+	if err := c.remove(o); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -65,12 +65,12 @@ func TestDeadline(t *testing.T) {
 		"StaleCache": {
 			reason: "A stale cache does not make it be reported again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.c.stale[client.ObjectKeyFromObject(o)] = r.c.read(t, o)
+				r.c.freeze(t, o)
 				pass(t, r, o)
 				pass(t, r, o)
 				r.restart()
 				pass(t, r, o)
-				clear(r.c.stale)
+				r.c.thaw()
 				pass(t, r, o)
 			},
 			told: 1,
@@ -113,8 +113,9 @@ func TestDeadline(t *testing.T) {
 		"AnotherProcess": {
 			reason: "What another process has reported meanwhile is not reported again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				r.c.freeze(t, o)
+
 				u := r.c.read(t, o)
-				r.c.stale[client.ObjectKeyFromObject(o)] = u.DeepCopy()
 				being(reconciler.Deleting(r.now, reconciler.ReasonDeadlineExceeded, "Told.")...)(u)
 
 				if err := r.c.server.Status().Update(context.Background(), u); err != nil {
@@ -122,7 +123,7 @@ func TestDeadline(t *testing.T) {
 				}
 
 				pass(t, r, o)
-				clear(r.c.stale)
+				r.c.thaw()
 				pass(t, r, o)
 			},
 			want: late,

@@ -16,7 +16,8 @@ import (
 )
 
 // A database is orphaned: its managed resource goes, and the database stays. A
-// backup tool has a finalizer of its own, which is not ours to remove.
+// backup tool has a finalizer of its own, which is not ours to remove. So has the
+// garbage collector.
 func ExampleRelease() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -43,7 +44,7 @@ func ExampleRelease() {
 
 	fmt.Printf("paused: %t, deletion policy: %s\n", meta.IsPaused(orders), orders.GetDeletionPolicy())
 
-	// The backup tool is done.
+	// The backup tool and the garbage collector are done.
 	orders.SetFinalizers(nil)
 
 	if err := c.Update(ctx, orders); err != nil {
@@ -53,7 +54,7 @@ func ExampleRelease() {
 	show(reconciler.Release(ctx, c, orders, release))
 
 	// Output:
-	// gone: false, held by ["example.org/backup"], error: <nil>
+	// gone: false, held by ["example.org/backup" "orphan"], error: <nil>
 	// paused: true, deletion policy: Orphan
 	// gone: true, held by [], error: <nil>
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -110,9 +109,9 @@ func TestMetrics(t *testing.T) {
 				stale := r.c.read(t, o)
 				r.c.release(t, o, "example.org/f")
 				pass(t, r, o)
-				r.c.stale[client.ObjectKeyFromObject(o)] = stale
+				r.c.api.FreezeAs(stale)
 				pass(t, r, o)
-				clear(r.c.stale)
+				r.c.thaw()
 				pass(t, r, o)
 			},
 			want: 1,

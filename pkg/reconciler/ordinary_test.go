@@ -24,6 +24,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -110,12 +111,7 @@ func newOrdinaryServer(t *testing.T, o client.Object) *ordinaryServer {
 	s.AddKnownTypeWithName(ordinaries, o)
 	metav1.AddToGroupVersion(s, ordinaries.GroupVersion())
 
-	crd := &extv1.CustomResourceDefinition{Spec: extv1.CustomResourceDefinitionSpec{
-		Group: ordinaries.Group, Scope: extv1.ClusterScoped, Names: extv1.CustomResourceDefinitionNames{Kind: ordinaries.Kind},
-		Versions: []extv1.CustomResourceDefinitionVersion{{Name: ordinaries.Version, Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}}},
-	}}
-
-	srv, err := embedded.New(embedded.Options{Scheme: s, CRDs: []*extv1.CustomResourceDefinition{crd}, Now: requestedAt})
+	srv, err := embedded.New(embedded.Options{Scheme: s, CRDs: []*extv1.CustomResourceDefinition{crdOf(ordinaries)}, Now: requestedAt})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +250,7 @@ func TestOrdinaryTypes(t *testing.T) {
 		for fname, empty := range forms {
 			t.Run(name+"/"+fname, func(t *testing.T) {
 				c := newOrdinaryServer(t, tc.object)
-				m, events, told := reconciler.NewMetrics(), &recorder{}, 0
+				m, events, told := reconciler.NewMetrics(), &testkit.Said{}, 0
 				now := reported.Time
 
 				build := func(c client.Client) reconcile.Reconciler {
@@ -284,7 +280,7 @@ func TestOrdinaryTypes(t *testing.T) {
 					t.Errorf("\n%s\nwrites of status: want 2, got %d", tc.reason, c.srv.Counts().StatusWrites())
 				}
 
-				if diff := cmp.Diff([]int{1, 1, 1}, []int{told, len(events.events), blocked(t, m)["DeadlineExceeded"]}); diff != "" {
+				if diff := cmp.Diff([]int{1, 1, 1}, []int{told, len(events.Events()), blocked(t, m)["DeadlineExceeded"]}); diff != "" {
 					t.Errorf("\n%s\ncalls, events, blocked: -want, +got:\n%s", tc.reason, diff)
 				}
 			})

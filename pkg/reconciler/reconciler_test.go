@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -268,7 +269,7 @@ func TestReportFaults(t *testing.T) {
 				return tc.fail(t, c, c.count("status"))
 			}
 
-			rec, m, passes, failed := &recorder{}, reconciler.NewMetrics(), 0, 0
+			rec, m, passes, failed := &testkit.Said{}, reconciler.NewMetrics(), 0, 0
 
 			r := reconciler.New(c, claims, readsForms(forms()["Plain"], func(context.Context, client.Client, client.Object) (reconcile.Result, error) {
 				passes++
@@ -281,7 +282,7 @@ func TestReportFaults(t *testing.T) {
 				}
 			}
 
-			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events}, []int{failed, passes, len(rec.events)}); diff != "" {
+			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events}, []int{failed, passes, len(rec.Events())}); diff != "" {
 				t.Errorf("\n%s\nfailures, passes, events: -want, +got:\n%s", tc.reason, diff)
 			}
 
@@ -309,8 +310,7 @@ func TestNewRefuses(t *testing.T) {
 	var (
 		nilClient *cluster
 		nilInner  *reconciler.Reconciler
-		nilLogger *lines
-		nilRec    *recorder
+		nilSaid   *testkit.Said
 	)
 
 	c := newCluster()
@@ -334,8 +334,8 @@ func TestNewRefuses(t *testing.T) {
 		"BuildsNilPtr": {"There is nothing to run.", "returned nil", func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nilInner }) }},
 		"NilOption":    {"It can't be applied.", "leave it out", func() { reconciler.New(c, claims, build, nil) }},
 		"NoLogger":     {"It would fail in the queue.", "WithLogger was given nil", given(func() reconciler.Option { return reconciler.WithLogger(nil) })},
-		"NilLogger":    {"It would fail in the queue.", "WithLogger was given nil", given(func() reconciler.Option { return reconciler.WithLogger(nilLogger) })},
-		"NilRecorder":  {"It would fail in the queue.", "WithRecorder was given nil", given(func() reconciler.Option { return reconciler.WithRecorder(nilRec) })},
+		"NilLogger":    {"It would fail in the queue.", "WithLogger was given nil", given(func() reconciler.Option { return reconciler.WithLogger(nilSaid) })},
+		"NilRecorder":  {"It would fail in the queue.", "WithRecorder was given nil", given(func() reconciler.Option { return reconciler.WithRecorder(nilSaid) })},
 		"NoLive":       {"It would fail in the queue.", "WithLiveReader was given nil", given(func() reconciler.Option { return reconciler.WithLiveReader(nil) })},
 		"NoDependents": {"It would fail in the queue.", "WithDependents was given nil", given(func() reconciler.Option { return reconciler.WithDependents(nil) })},
 		"NoWatched":    {"It would fail in the queue.", "WithWatchedKinds was given nil", given(func() reconciler.Option { return reconciler.WithWatchedKinds(nil) })},

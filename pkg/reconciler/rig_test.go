@@ -2,19 +2,17 @@ package reconciler_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -24,7 +22,7 @@ type rig struct {
 
 	c       *cluster
 	now     time.Time
-	events  *recorder
+	said    *testkit.Said
 	metrics *reconciler.Metrics
 	called  int
 	passes  int
@@ -35,7 +33,7 @@ type rig struct {
 func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *rig {
 	t.Helper()
 
-	r := &rig{c: c, now: o.GetDeletionTimestamp().Add(time.Minute), events: &recorder{}, metrics: reconciler.NewMetrics(), opts: opts}
+	r := &rig{c: c, now: o.GetDeletionTimestamp().Add(time.Minute), said: &testkit.Said{}, metrics: reconciler.NewMetrics(), opts: opts}
 	r.restart()
 
 	return r
@@ -46,7 +44,8 @@ func (r *rig) restart() {
 	r.Reconciler = reconciler.New(r.c, composites, reader(&r.passes), append([]reconciler.Option{
 		reconciler.WithClock(func() time.Time { return r.now }),
 		reconciler.WithoutWait(),
-		reconciler.WithRecorder(r.events),
+		reconciler.WithRecorder(r.said),
+		reconciler.WithLogger(r.said),
 		reconciler.WithMetrics(r.metrics),
 		reconciler.WithLiveReader(r.c.server),
 	}, r.opts...)...)
@@ -58,30 +57,8 @@ func (r *rig) deadline(d time.Duration) reconciler.Option {
 
 // toldOf counts the events of a reason.
 func (r *rig) toldOf(reason event.Reason) int {
-	n := 0
-
-	for _, e := range r.events.events {
-		if e.Reason == reason {
-			n++
-		}
-	}
-
-	return n
+	return len(r.said.Events(reason))
 }
-
-type recorder struct{ events []event.Event }
-
-func (r *recorder) Event(_ runtime.Object, e event.Event)      { r.events = append(r.events, e) }
-func (r *recorder) WithAnnotations(_ ...string) event.Recorder { return r }
-
-// A lines logger keeps what it is told.
-type lines struct {
-	logging.Logger
-
-	all *[]string
-}
-
-func (l lines) Info(msg string, kv ...any) { *l.all = append(*l.all, msg+" "+fmt.Sprint(kv...)) }
 
 // answers is an inner reconciler that reads the object, hands it to fn, and
 // returns what fn does.

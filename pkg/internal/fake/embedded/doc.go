@@ -15,7 +15,9 @@
 //     Preconditions of a Delete are checked. A patch that carries another
 //     resourceVersion is refused with 409 Conflict (by the fake).
 //   - No write adds a finalizer to an object that is being deleted: 422 Invalid.
-//     A second Delete doesn't move the deletionTimestamp.
+//     A second Delete doesn't move the deletionTimestamp. Where Options.CollectorFinalizers
+//     is set, the propagation policy of each gives the object the finalizer of the
+//     garbage collector, in place of another.
 //   - Create drops status, and fills in the defaults of the CRD's schema.
 //   - After a write the caller's object is what the server stored, with times of
 //     whole seconds.
@@ -25,9 +27,8 @@
 // Limits. There is no cache: a read sees the last write. Nothing is validated but
 // metadata, unknown fields aren't pruned, a dry run does nothing at all. There is
 // no admission and no authorization, namespaces needn't exist, nothing is garbage
-// collected and propagation policies are ignored. A patch that touches the
-// deletionTimestamp fails with an error that has no API status, where a server
-// ignores the change. Lists have no resourceVersion. Server-side apply takes every
+// collected. A patch that touches the deletionTimestamp fails with an error that has
+// no API status, where a server ignores the change. Lists have no resourceVersion. Server-side apply takes every
 // list as atomic, and one that changes only who owns a field leaves the
 // resourceVersion alone. One write is done at a time, and each costs some JSON: don't
 // benchmark with it.

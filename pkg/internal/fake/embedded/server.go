@@ -33,6 +33,11 @@ type Options struct {
 	// deletionTimestamp that they have. Each is given a resourceVersion.
 	Objects []client.Object
 
+	// CollectorFinalizers says that a Delete gives an object the finalizer that its
+	// propagation policy is for, in place of another. Nothing removes it but a write:
+	// nothing is collected. Otherwise policies are ignored.
+	CollectorFinalizers bool
+
 	// Now tells the time for metadata. time.Now if nil.
 	Now func() time.Time
 }
@@ -49,6 +54,10 @@ type Server struct {
 	admin   client.WithWatch
 	client  client.WithWatch
 	counter counter
+
+	// tracker is asked for finalizers of the garbage collector, if deletes add them.
+	tracker *tracker
+	collect bool
 
 	// writing makes a write and the reading of its result one step.
 	writing sync.Mutex
@@ -76,6 +85,9 @@ func New(o Options) (*Server, error) {
 		if err != nil {
 			return nil, fmt.Errorf("embedded: add the types of a CRD to the scheme first: %w", err)
 		}
+
+		// An unstructured object of the scheme doesn't know its kind.
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
 
 		co, ok := obj.(client.Object)
 		if !ok {
@@ -106,7 +118,7 @@ func New(o Options) (*Server, error) {
 		obj.SetResourceVersion(t.nextVersion())
 	}
 
-	s := &Server{scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds}
+	s := &Server{scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds, tracker: t, collect: o.CollectorFinalizers}
 	s.base = builder.WithRESTMapper(s.mapper).WithObjectTracker(t).Build()
 	s.admin = interceptor.NewClient(s.base, s.serving())
 	s.client = interceptor.NewClient(s.admin, s.counting())

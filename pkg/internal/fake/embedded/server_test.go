@@ -42,6 +42,8 @@ func serve(t *testing.T) *embedded.Server {
 		Scheme: scheme,
 		CRDs:   v1alpha1.CRDs(),
 		Now:    func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 999, time.UTC) },
+
+		CollectorFinalizers: true,
 	})
 	if err != nil {
 		t.Fatalf("New(): %v", err)
@@ -292,6 +294,55 @@ func writeCases() map[string]writeCase {
 			write:   patchesStatus(mergePatch(`{"metadata":{"resourceVersion":%q},"status":{"atProvider":{"id":"x"}}}`, anotherVersion)),
 			refused: kerrors.IsConflict,
 			want:    unchanged,
+		},
+		"UnstructuredStatusPatchOfAnotherVersion": {
+			reason: "And for one of an object whose kind the client doesn't know.",
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
+				u := &unstructured.Unstructured{}
+				u.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind(v1alpha1.DatabaseKind))
+				u.SetName(d.Name)
+
+				return c.Status().Patch(ctx, u, mergePatch(`{"metadata":{"resourceVersion":%q},"status":{"atProvider":{"id":"x"}}}`, anotherVersion))
+			},
+			refused: kerrors.IsConflict,
+			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+		},
+		"DeleteOfAnotherVersion": {
+			reason: "A delete that names another version is refused.",
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
+				return c.Delete(ctx, d, client.Preconditions{ResourceVersion: ptr.To(anotherVersion)})
+			},
+			refused: kerrors.IsConflict,
+			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+		},
+		"DeleteForeground": {
+			reason: "A delete that waits for dependents leaves the collector's finalizer.",
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
+				return c.Delete(ctx, d, client.PropagationPolicy(metav1.DeletePropagationForeground))
+			},
+			want: state{Version: true, Generation: 2, Size: 1, Finalizers: []string{finalizer, metav1.FinalizerDeleteDependents}},
+		},
+		"DeletingOrphan": {
+			reason:   "A second delete's policy is in force, and its finalizer takes the place of the first's.",
+			deleting: true,
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
+				return errors.Join(
+					c.Delete(ctx, d, client.PropagationPolicy(metav1.DeletePropagationForeground)),
+					c.Delete(ctx, d, client.PropagationPolicy(metav1.DeletePropagationOrphan)),
+				)
+			},
+			want: state{Version: true, Generation: 2, Size: 1, Finalizers: []string{finalizer, metav1.FinalizerOrphanDependents}},
+		},
+		"DeletingBackground": {
+			reason:   "A delete that waits for nothing removes the collector's finalizer.",
+			deleting: true,
+			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
+				return errors.Join(
+					c.Delete(ctx, d, client.PropagationPolicy(metav1.DeletePropagationOrphan)),
+					c.Delete(ctx, d, client.PropagationPolicy(metav1.DeletePropagationBackground)),
+				)
+			},
+			want: state{Version: true, Generation: 2, Size: 1, Finalizers: []string{finalizer}},
 		},
 		"JSONPatchTest": {
 			reason:  "A JSON patch whose test fails is refused with a status.",

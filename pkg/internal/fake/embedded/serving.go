@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,7 +36,7 @@ func (s *Server) serving() interceptor.Funcs {
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			dry := len((&client.PatchOptions{}).ApplyOptions(opts).DryRun) > 0
 
-			check := func(ctx context.Context, o client.Object) error { return s.checkPatch(ctx, o, p) }
+			check := func(ctx context.Context, o client.Object) error { return s.checkPatch(ctx, o, p, false) }
 
 			return s.write(ctx, o, dry, check, func() error { return asRefused(p, c.Patch(ctx, o, p, opts...)) })
 		},
@@ -42,11 +44,12 @@ func (s *Server) serving() interceptor.Funcs {
 			s.writing.Lock()
 			defer s.writing.Unlock()
 
-			if err := s.checkDelete(ctx, o, (&client.DeleteOptions{}).ApplyOptions(opts)); err != nil {
-				return err
+			do := (&client.DeleteOptions{}).ApplyOptions(opts)
+			if len(do.DryRun) > 0 {
+				return c.Delete(ctx, o, opts...)
 			}
 
-			return c.Delete(ctx, o, opts...)
+			return s.delete(ctx, o, do)
 		},
 		DeleteAllOf: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption) error {
 			s.writing.Lock()
@@ -71,7 +74,9 @@ func (s *Server) serving() interceptor.Funcs {
 			so := (&client.SubResourcePatchOptions{}).ApplyOptions(opts)
 			dry := len(so.DryRun) > 0 || so.SubResourceBody != nil
 
-			return s.write(ctx, o, dry, nil, func() error { return asRefused(p, c.SubResource(name).Patch(ctx, o, p, opts...)) })
+			check := func(ctx context.Context, o client.Object) error { return s.checkPatch(ctx, o, p, true) }
+
+			return s.write(ctx, o, dry, check, func() error { return asRefused(p, c.SubResource(name).Patch(ctx, o, p, opts...)) })
 		},
 		SubResourceApply: func(ctx context.Context, c client.Client, name string, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
 			s.writing.Lock()
@@ -162,7 +167,10 @@ func (s *Server) checkUpdate(ctx context.Context, o client.Object) error {
 
 // checkPatch refuses a patch that would change the UID. The tracker would too, but
 // isn't asked if the patch removes the last finalizer.
-func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch) error {
+//
+// It also refuses a patch of another version, which the fake client lets pass if it is
+// one of the status of an unstructured object.
+func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch, status bool) error {
 	if p.Type() != types.MergePatchType && p.Type() != types.StrategicMergePatchType {
 		return nil
 	}
@@ -174,14 +182,15 @@ func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch
 
 	var body struct {
 		Metadata struct {
-			UID types.UID `json:"uid"`
+			UID     types.UID `json:"uid"`
+			Version string    `json:"resourceVersion"`
 		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(data, &body); err != nil {
 		return kerrors.NewBadRequest(err.Error())
 	}
 
-	if body.Metadata.UID == "" {
+	if body.Metadata.UID == "" && body.Metadata.Version == "" {
 		return nil
 	}
 
@@ -195,9 +204,14 @@ func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch
 		return err
 	}
 
-	errs := validation.ValidateImmutableField(body.Metadata.UID, current.GetUID(), field.NewPath("metadata", "uid"))
-	if len(errs) > 0 {
-		return kerrors.NewInvalid(gvk.GroupKind(), o.GetName(), errs)
+	if uid := body.Metadata.UID; uid != "" && !status {
+		if errs := validation.ValidateImmutableField(uid, current.GetUID(), field.NewPath("metadata", "uid")); len(errs) > 0 {
+			return kerrors.NewInvalid(gvk.GroupKind(), o.GetName(), errs)
+		}
+	}
+
+	if v := body.Metadata.Version; v != "" && v != current.GetResourceVersion() {
+		return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherVersion(v, current.GetResourceVersion()))
 	}
 
 	return nil
@@ -214,11 +228,8 @@ func asRefused(p client.Patch, err error) error {
 	return kerrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
-func (s *Server) checkDelete(ctx context.Context, o client.Object, opts *client.DeleteOptions) error {
-	if opts.Preconditions == nil || opts.Preconditions.UID == nil {
-		return nil
-	}
-
+// delete an object. It needs the lock.
+func (s *Server) delete(ctx context.Context, o client.Object, do *client.DeleteOptions) error {
 	gvk, err := s.base.GroupVersionKindFor(o)
 	if err != nil {
 		return err
@@ -229,15 +240,59 @@ func (s *Server) checkDelete(ctx context.Context, o client.Object, opts *client.
 		return err
 	}
 
-	if want := *opts.Preconditions.UID; want != current.GetUID() {
-		return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherUID(want, current.GetUID()))
+	if p := do.Preconditions; p != nil {
+		switch {
+		case p.UID != nil && *p.UID != current.GetUID():
+			return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherUID(*p.UID, current.GetUID()))
+		case p.ResourceVersion != nil && *p.ResourceVersion != current.GetResourceVersion():
+			return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherVersion(*p.ResourceVersion, current.GetResourceVersion()))
+		}
 	}
 
-	return nil
+	if had := current.GetFinalizers(); s.collect && do.PropagationPolicy != nil {
+		current.SetFinalizers(finalizersFor(*do.PropagationPolicy, had))
+
+		if !slices.Equal(had, current.GetFinalizers()) {
+			s.tracker.collecting = true
+			err := s.base.Update(ctx, current)
+			s.tracker.collecting = false
+
+			if err != nil {
+				return err
+			}
+
+			// The object is gone if it lost its last finalizer.
+			return client.IgnoreNotFound(s.base.Delete(ctx, o))
+		}
+	}
+
+	return s.base.Delete(ctx, o)
+}
+
+// finalizersFor returns the finalizers of an object that is deleted with a propagation
+// policy.
+func finalizersFor(p metav1.DeletionPropagation, had []string) []string {
+	fs := slices.DeleteFunc(slices.Clone(had), func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+	})
+
+	switch p {
+	case metav1.DeletePropagationOrphan:
+		fs = append(fs, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		fs = append(fs, metav1.FinalizerDeleteDependents)
+	case metav1.DeletePropagationBackground:
+	}
+
+	return fs
 }
 
 func anotherUID(want, got types.UID) error {
 	return fmt.Errorf("the request is for UID %s, the object has UID %s", want, got)
+}
+
+func anotherVersion(want, got string) error {
+	return fmt.Errorf("the request is for version %s, the object has version %s", want, got)
 }
 
 func (s *Server) current(ctx context.Context, gvk schema.GroupVersionKind, o client.Object) (client.Object, error) {

@@ -9,9 +9,11 @@ import (
 
 	"github.com/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -23,6 +25,7 @@ import (
 // The requests that an API counts.
 const (
 	Get          = "get"
+	List         = "list"
 	LiveGet      = "live get"
 	Create       = "create"
 	Update       = "update"
@@ -37,20 +40,31 @@ type Request struct {
 	Verb   string
 	Object client.Object
 
-	// Body of a patch.
+	// Key of the object that is read.
+	Key client.ObjectKey
+
+	// Body of a patch, or the propagation policy of a deletion.
 	Body string
+}
+
+// A Hook is called with a request, which fails with what it returns.
+type Hook func(ctx context.Context, r Request) error
+
+// Hooks of requests. They do nothing if they are nil.
+type Hooks struct {
+	// Before is called before a request is served, which is not if that fails.
+	Before Hook
+
+	// After is called with a request that was served. What it returns is
+	// returned to the caller as if the answer had been lost.
+	After Hook
 }
 
 // An API is an API server as far as a managed resource reconciler needs one. Its
 // clients are safe for concurrent use, as long as its fields are set before.
 type API struct {
-	// Before is called before a request is served, and fails it with what it
-	// returns.
-	Before func(ctx context.Context, r Request) error
-
-	// After is called with a request that was served. What it returns is
-	// returned to the caller as if the answer had been lost.
-	After func(ctx context.Context, r Request) error
+	// Hooks of the requests of all controllers.
+	Hooks
 
 	server *embedded.Server
 
@@ -80,7 +94,13 @@ func newAPI(subresources *extv1.CustomResourceSubresources, objs []client.Object
 		crd.Spec.Versions[0].Schema, crd.Spec.Versions[0].Subresources = nil, subresources
 	}
 
-	s, err := embedded.New(embedded.Options{Scheme: Scheme(), CRDs: crds, Objects: objs})
+	return Serve(Scheme(), crds, objs...)
+}
+
+// Serve returns an API of the kinds of CRDs, which has the supplied objects. The
+// finalizers of its garbage collector stay until a test removes them.
+func Serve(scheme *runtime.Scheme, crds []*extv1.CustomResourceDefinition, objs ...client.Object) *API {
+	s, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: crds, Objects: objs, CollectorFinalizers: true})
 	if err != nil {
 		panic(errors.Wrap(err, "cannot start an API server"))
 	}
@@ -93,14 +113,17 @@ func newAPI(subresources *extv1.CustomResourceSubresources, objs []client.Object
 func (a *API) Server() client.Client { return a.server.Admin() }
 
 // Client returns the client of a controller, which reads from a cache.
-func (a *API) Client() client.Client { return a.client(Get) }
+func (a *API) Client() client.Client { return a.client(Get, Hooks{}) }
 
 // Live returns a client that doesn't read from a cache.
-func (a *API) Live() client.Client { return a.client(LiveGet) }
+func (a *API) Live() client.Client { return a.client(LiveGet, Hooks{}) }
 
 // Manager returns a manager of a controller.
-func (a *API) Manager() manager.Manager {
-	return &apiManager{Manager: a.server.ManagerFor(a.Client()), live: a.Live()}
+func (a *API) Manager() manager.Manager { return a.Process(Hooks{}) }
+
+// Process returns a manager of one process of several, which has hooks of its own.
+func (a *API) Process(h Hooks) manager.Manager {
+	return &apiManager{Manager: a.server.ManagerFor(a.client(Get, h)), live: a.client(LiveGet, h)}
 }
 
 type apiManager struct {
@@ -118,12 +141,17 @@ func (a *API) Freeze(ctx context.Context, o client.Object) error {
 		return err
 	}
 
+	a.FreezeAs(c)
+
+	return nil
+}
+
+// FreezeAs makes the cache serve the supplied object, until it is thawed.
+func (a *API) FreezeAs(o client.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.frozen[client.ObjectKeyFromObject(o)] = c
-
-	return nil
+	a.frozen[client.ObjectKeyFromObject(o)] = o
 }
 
 // Thaw makes the cache serve what the server has.
@@ -140,18 +168,23 @@ func (a *API) Requests() []Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	return slices.DeleteFunc(slices.Clone(a.requests), func(r Request) bool { return r.Verb == Get })
+	return slices.DeleteFunc(slices.Clone(a.requests), func(r Request) bool { return r.Verb == Get || r.Verb == List })
 }
 
 // Count returns how many requests of a verb controllers made.
 func (a *API) Count(verbs ...string) int {
+	return a.CountIf(func(r Request) bool { return slices.Contains(verbs, r.Verb) })
+}
+
+// CountIf returns how many requests controllers made for which match is true.
+func (a *API) CountIf(match func(r Request) bool) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
 	n := 0
 
 	for _, r := range a.requests {
-		if slices.Contains(verbs, r.Verb) {
+		if match(r) {
 			n++
 		}
 	}
@@ -172,7 +205,7 @@ func (a *API) Forget() {
 	a.requests = nil
 }
 
-func (a *API) do(ctx context.Context, r Request, serve func() error) error {
+func (a *API) do(ctx context.Context, h Hooks, r Request, serve func() error) error {
 	a.mu.Lock()
 	a.requests = append(a.requests, r)
 	a.mu.Unlock()
@@ -181,23 +214,23 @@ func (a *API) do(ctx context.Context, r Request, serve func() error) error {
 		return err
 	}
 
-	if a.Before != nil {
-		if err := a.Before(ctx, r); err != nil {
+	for _, step := range []Hook{a.Before, h.Before, func(context.Context, Request) error { return serve() }, a.After, h.After} {
+		if step == nil {
+			continue
+		}
+
+		if err := step(ctx, r); err != nil {
 			return err
 		}
 	}
 
-	if err := serve(); err != nil || a.After == nil {
-		return err
-	}
-
-	return a.After(ctx, r)
+	return nil
 }
 
-func (a *API) client(get string) client.Client {
+func (a *API) client(get string, h Hooks) client.Client {
 	return interceptor.NewClient(a.server.Admin(), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			return a.do(ctx, Request{Verb: get, Object: o}, func() error {
+			return a.do(ctx, h, Request{Verb: get, Object: o, Key: key}, func() error {
 				a.mu.Lock()
 				f := a.frozen[key]
 				a.mu.Unlock()
@@ -226,23 +259,31 @@ func (a *API) client(get string) client.Client {
 				return nil
 			})
 		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			of := &metav1.PartialObjectMetadata{}
+			of.SetGroupVersionKind(l.GetObjectKind().GroupVersionKind())
+
+			return a.do(ctx, h, Request{Verb: List, Object: of}, func() error { return c.List(ctx, l, opts...) })
+		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return a.do(ctx, Request{Verb: Create, Object: o}, func() error { return c.Create(ctx, o, opts...) })
+			return a.do(ctx, h, Request{Verb: Create, Object: o}, func() error { return c.Create(ctx, o, opts...) })
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return a.do(ctx, Request{Verb: Update, Object: o}, func() error { return c.Update(ctx, o, opts...) })
+			return a.do(ctx, h, Request{Verb: Update, Object: o}, func() error { return c.Update(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return a.do(ctx, Request{Verb: Patch, Object: o, Body: body(o, p)}, func() error { return c.Patch(ctx, o, p, opts...) })
+			return a.do(ctx, h, Request{Verb: Patch, Object: o, Body: body(o, p)}, func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return a.do(ctx, Request{Verb: Delete, Object: o}, func() error { return c.Delete(ctx, o, opts...) })
+			policy := ptr.Deref((&client.DeleteOptions{}).ApplyOptions(opts).PropagationPolicy, "")
+
+			return a.do(ctx, h, Request{Verb: Delete, Object: o, Body: string(policy)}, func() error { return c.Delete(ctx, o, opts...) })
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return a.do(ctx, Request{Verb: sub + " update", Object: o}, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+			return a.do(ctx, h, Request{Verb: sub + " update", Object: o}, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return a.do(ctx, Request{Verb: sub + " patch", Object: o, Body: body(o, p)}, func() error {
+			return a.do(ctx, h, Request{Verb: sub + " patch", Object: o, Body: body(o, p)}, func() error {
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			})
 		},

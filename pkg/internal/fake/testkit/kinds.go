@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -22,10 +23,12 @@ func LegacyProviderConfigUsageKind() schema.GroupVersionKind {
 	return kind("LegacyProviderConfigUsage")
 }
 
-// Scheme returns a scheme of the sample provider's kinds and LegacyProviderConfigUsage.
+// Scheme returns a scheme of the sample provider's kinds, LegacyProviderConfigUsage and
+// Secret.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(v1alpha1.GroupVersion(), &LegacyProviderConfigUsage{})
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.SecretList{})
 
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		panic(errors.Wrap(err, "cannot add the sample's kinds to a scheme"))
