@@ -328,3 +328,39 @@ func TestRenamedReservesAcrossNamespaces(t *testing.T) {
 		t.Errorf("creates: -want, +got:\n%s", diff)
 	}
 }
+
+// A process that has lost its leadership still reads the create that failed before the
+// one that another process has begun since.
+func TestStaleProcessKeepsReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, c, answered := testkit.NewAPI(of("b"), of("other")), &shared{}, false
+
+		fns := c.client()
+		create := fns.CreateFn
+		fns.CreateFn = func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+			if !answered {
+				answered = true
+				return ExternalCreation{}, errors.Wrap(context.DeadlineExceeded, "no answer")
+			}
+
+			return create(ctx, mg)
+		}
+
+		first := newBucketReconciler(a, WithExternalNameReservation(leaseNamespace), connects(fns))
+		second := newBucketReconciler(a, WithExternalNameReservation(leaseNamespace), connects(fns))
+
+		run(t, first, "b")
+		must(t, a.Freeze(context.Background(), bucketNamed(t, a, "b")))
+		time.Sleep(time.Minute)
+
+		c.during = func() {
+			c.during = nil
+
+			run(t, first, "b")
+			run(t, second, "other")
+		}
+
+		run(t, second, "b")
+		c.mustBeInnocent(t)
+	})
+}
