@@ -148,3 +148,38 @@ func TestFinalizerOfWhatIsGone(t *testing.T) {
 		})
 	}
 }
+
+// A conflict has shown the pause before a finalizer of the provider's own is added or
+// removed, which writes whatever the resource version is.
+func TestFinalizerOfWhatHasChanged(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		object *v1alpha1.Bucket
+		exists bool
+		want   []string
+	}{
+		"Add":    {reason: "What is paused gets none.", object: bucket(named("id-1")), exists: true},
+		"Remove": {reason: "What is paused keeps it.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), want: []string{FinalizerName}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(tc.object)
+
+			r := newBucketReconciler(a, WithFinalizer(patchingFinalizer{a: a}), connects(upstream.ExternalClientFns{
+				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+					edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+					meta.AddAnnotations(mg, map[string]string{"learned": "now"})
+
+					return ExternalObservation{ResourceExists: tc.exists, ResourceUpToDate: true}, nil
+				},
+			}))
+
+			run(t, r, "b")
+
+			if diff := cmp.Diff(tc.want, bucketNamed(t, a, "b").GetFinalizers()); diff != "" {
+				t.Errorf("\n%s\nfinalizers: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
