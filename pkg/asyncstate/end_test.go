@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -473,4 +474,48 @@ func TestLatestSpecWins(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An external client may observe the same connection details for all objects. Those that
+// a create returned are published for its own object alone.
+func TestConnectionDetails_OfTheirObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		publishes := func(b *v1alpha1.Bucket) {
+			b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "of-" + b.GetName()})
+		}
+
+		w := newWorld(t, nothing, bucket("a", publishes), bucket("b", publishes))
+		same := upstream.ConnectionDetails{"endpoint": []byte("here")}
+
+		w.connector = func(*process) upstream.ExternalConnector {
+			return upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+				return &upstream.ExternalClientFns{
+					ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+						return upstream.ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true, ConnectionDetails: same}, nil
+					},
+					CreateFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+						meta.SetExternalName(mg, mg.GetName())
+						return upstream.ExternalCreation{ConnectionDetails: upstream.ConnectionDetails{"password": []byte("of-" + mg.GetName())}}, nil
+					},
+					DisconnectFn: func(context.Context) error { return nil },
+				}, nil
+			})
+		}
+
+		w.start()
+		pass(time.Minute)
+
+		w.mu.Lock()
+		defer w.mu.Unlock()
+
+		if len(w.secrets) == 0 {
+			t.Error("nothing was published")
+		}
+
+		for _, s := range w.secrets {
+			if p := string(s.Data["password"]); p != "" && p != s.GetName() {
+				t.Errorf("secret %q has the password %q", s.GetName(), p)
+			}
+		}
+	})
 }
