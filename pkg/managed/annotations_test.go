@@ -1036,3 +1036,25 @@ func TestNameSurvivesAnotherAnnotation(t *testing.T) {
 		})
 	}
 }
+
+// The result of a create that Observe records is not stored at a bounded rate.
+func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
+	a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+
+	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			n++
+			meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalCreateFailed: time.Unix(int64(n), 0).UTC().Format(time.RFC3339)})
+
+			return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+		},
+	}))
+
+	for range 2 * unstableAfter {
+		run(t, r, "b")
+	}
+
+	if got := meta.GetExternalCreateFailed(get(t, a)); !got.Equal(time.Unix(int64(n), 0)) {
+		t.Errorf("stored is %s of %d changes", got, n)
+	}
+}
