@@ -994,3 +994,20 @@ func TestCreateResolverClockAhead(t *testing.T) {
 		t.Errorf("creates after three minutes: want 1, got %d", created)
 	}
 }
+
+// A provider that has stopped to be asynchronous left the record of a create that failed.
+func TestCreateResolver_RecordIsLeft(t *testing.T) {
+	a, x := testkit.NewAPI(bucket(
+		annotated(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-time.Minute))),
+		annotated(meta.AnnotationKeyExternalCreateFailed, seam.Stamp(newClock().now.Add(-time.Second))),
+		annotated(asyncstate.AnnotationKeyOperation, "{}"),
+	)), newOutside()
+	x.regions["id-1"] = ""
+
+	r := newBucketReconciler(a, connects(x.client()), WithCreateResolver(x.finder()))
+	run(t, r, "b", "b")
+
+	if b := get(t, a); meta.GetExternalName(b) != "id-1" || x.creates > 0 {
+		t.Errorf("external name %q, creates: %d", meta.GetExternalName(b), x.creates)
+	}
+}

@@ -65,6 +65,9 @@ type parts struct {
 type settings struct {
 	timeout                   time.Duration
 	deterministicExternalName bool
+
+	// async says that records of operations are acted on.
+	async bool
 }
 
 // A newLayer makes a layer. It panics if the layer can't work with what it is given.
