@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -516,6 +519,26 @@ func TestConnectionDetails_OfTheirObject(t *testing.T) {
 			if p := string(s.Data["password"]); p != "" && p != s.GetName() {
 				t.Errorf("secret %q has the password %q", s.GetName(), p)
 			}
+		}
+	})
+}
+
+// A version that is not served for a while says nothing of the object.
+func TestResultsSurviveUnservedVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		p := w.start()
+
+		pass(5 * time.Minute)
+		p.faults(func(verb string, _ client.Object) error {
+			return kerrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true)
+		}, nil)
+		pass(30 * time.Minute)
+		p.faults(nil, nil)
+		pass(3 * time.Minute)
+
+		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" || w.cloud.count(asyncstate.Create) != 1 {
+			t.Errorf("%d creates; %s", w.cloud.count(asyncstate.Create), describe(b))
 		}
 	})
 }

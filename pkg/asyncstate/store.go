@@ -49,7 +49,7 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 	err := op.tracker.writer.Live.Get(ctx, client.ObjectKeyFromObject(op.object), live)
 
 	switch {
-	case kerrors.IsNotFound(err), err == nil && live.GetUID() != op.object.GetUID():
+	case seam.IsGone(err), err == nil && live.GetUID() != op.object.GetUID():
 		return nil, nil //nolint:nilnil // To be gone is an answer.
 	case err != nil:
 		return nil, errors.Wrap(err, "cannot read the object")

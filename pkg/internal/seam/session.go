@@ -285,7 +285,7 @@ func (w Writer) live(ctx context.Context, o client.Object) (client.Object, error
 	live := Empty(o)
 
 	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
-		if client.IgnoreNotFound(err) == nil {
+		if IsGone(err) {
 			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
 		}
 
