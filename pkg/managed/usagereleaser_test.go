@@ -2,14 +2,18 @@ package managed
 
 import (
 	"context"
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	kmeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -196,6 +200,35 @@ func TestUsageReleaser(t *testing.T) {
 
 			if diff := cmp.Diff(tc.want, usageIn(t, a), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A user whose version is not served any more may exist in another one.
+func TestUsageReleaserOfUnservedVersion(t *testing.T) {
+	of := testkit.BucketKind()
+
+	cases := map[string]error{
+		"Mapped":  kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: of.Group, Resource: "buckets"}, "b", "404 page not found", 0, true),
+		"NoMatch": &kmeta.NoKindMatchError{GroupKind: of.GroupKind(), SearchedVersions: []string{of.Version}},
+	}
+
+	for name, unserved := range cases {
+		t.Run(name, func(t *testing.T) {
+			u := usageOf(protected, removed)
+			a := testkit.NewAPI(u)
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if _, is := r.Object.(*v1alpha1.Bucket); is && r.Verb == testkit.LiveGet {
+					return unserved
+				}
+
+				return nil
+			}
+
+			_, err := NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind()).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(u)})
+			if is := usageIn(t, a); err == nil || is == nil || !slices.Contains(is.Finalizers, UsageFinalizerName) {
+				t.Errorf("the usage was released: %+v, %v", is, err)
 			}
 		})
 	}
