@@ -417,3 +417,27 @@ func TestSetHandle_IsNotEscapedForWebPages(t *testing.T) {
 		pass(time.Hour)
 	})
 }
+
+// Another writer sets one of the annotations that an update sets, and not the name.
+func TestNameSurvivesAnotherAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := acting(t, true, func(ctx context.Context, mg resource.Managed) error {
+			_ = sleep(ctx, time.Minute)
+
+			meta.SetExternalName(mg, "renamed")
+			meta.AddAnnotations(mg, map[string]string{"k": "ours"})
+
+			return nil
+		})
+		p := w.start()
+
+		reconciled(t, p, "b")
+		pass(time.Second)
+		w.edit("b", func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) })
+		pass(2 * time.Minute)
+
+		if b := w.get("b"); meta.GetExternalName(b) != "renamed" || b.GetAnnotations()["k"] != "theirs" || record(b) != "" {
+			t.Errorf("annotations: %v", b.GetAnnotations())
+		}
+	})
+}

@@ -668,3 +668,73 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 		})
 	}
 }
+
+// Another writer sets one of the annotations that an update sets, and not the external
+// name, which is known only once if the update has renamed the external resource.
+func TestNameSurvivesAnotherAnnotation(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		away   bool
+	}{
+		"Conflict": {reason: "The other writer was first."},
+		"Pending":  {reason: "The other writer was first while the API server could not be reached.", away: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, away := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), false
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if away && r.Verb != testkit.Get {
+					return errors.New("the API server is away")
+				}
+
+				return nil
+			}
+
+			r := newBucketReconciler(a, connects(ExternalClientFns{
+				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+					return ExternalObservation{ResourceExists: true, ResourceUpToDate: meta.GetExternalName(mg) == "renamed"}, nil
+				},
+				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
+					meta.SetExternalName(mg, "renamed")
+					meta.AddAnnotations(mg, map[string]string{"k": "ours"})
+					edit(t, a, "b", annotated("k", "theirs"))
+
+					away = tc.away
+
+					return ExternalUpdate{}, nil
+				},
+			}))
+
+			_, _ = r.Reconcile(context.Background(), request())
+			away = false
+			_, _ = r.Reconcile(context.Background(), request())
+
+			if b := get(t, a); meta.GetExternalName(b) != "renamed" || b.GetAnnotations()["k"] != "theirs" {
+				t.Errorf("\n%s\nannotations: %v", tc.reason, b.GetAnnotations())
+			}
+		})
+	}
+}
+
+// The result of a create that Observe records is not stored at a bounded rate.
+func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
+	a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+
+	r := newBucketReconciler(a, connects(ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			n++
+			meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalCreateFailed: time.Unix(int64(n), 0).UTC().Format(time.RFC3339)})
+
+			return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+		},
+	}))
+
+	for range 2 * unstableAfter {
+		run(t, r, "b")
+	}
+
+	if got := meta.GetExternalCreateFailed(get(t, a)); !got.Equal(time.Unix(int64(n), 0)) {
+		t.Errorf("stored is %s of %d changes", got, n)
+	}
+}

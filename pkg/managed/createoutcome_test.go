@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -136,5 +137,24 @@ func TestCriticalAnnotationsOfUntracked(t *testing.T) {
 
 	if err := u.UpdateCriticalAnnotations(t.Context(), bucket()); !errors.Is(err, boom) {
 		t.Errorf("UpdateCriticalAnnotations(...): want %v, got %v", boom, err)
+	}
+}
+
+// A create that failed says nothing of the one that another process has announced since.
+func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
+	a, there := testkit.NewAPI(bucket()), time.Now().Add(-time.Second).Format(time.RFC3339)
+
+	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+		ObserveFn: absent,
+		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+			edit(t, a, "b", annotated(meta.AnnotationKeyExternalCreatePending, there))
+			return ExternalCreation{}, errors.New("boom")
+		},
+	}))
+
+	run(t, r, "b")
+
+	if b := get(t, a); !meta.ExternalCreateIncomplete(b) || b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] != there {
+		t.Errorf("the create of the other process has a result: %v", b.GetAnnotations())
 	}
 }

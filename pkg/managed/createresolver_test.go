@@ -802,3 +802,21 @@ func TestCreateResolverClockAhead(t *testing.T) {
 
 	wants(t, "", "creates after three minutes", 1, created)
 }
+
+// A provider that has stopped to be asynchronous left the record of a create that failed.
+func TestCreateResolver_RecordIsLeft(t *testing.T) {
+	a, created := testkit.NewAPI(bucket(
+		annotated(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-time.Minute))),
+		annotated(meta.AnnotationKeyExternalCreateFailed, seam.Stamp(newClock().now.Add(-time.Second))),
+		annotated(asyncstate.AnnotationKeyOperation, "{}"),
+	)), 0
+
+	r := newBucketReconciler(a, WithCreateResolver(&seeker{finding: asyncstate.Found("id-1")}), connects(ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
+		},
+		CreateFn: counts[ExternalCreation](&created),
+	}))
+	run(t, r, "b", "b")
+	wants(t, "", "external name, creates", []any{"id-1", 0}, []any{meta.GetExternalName(get(t, a)), created})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -398,5 +399,40 @@ func TestGoneMeanwhile(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A version that is not served for a while says nothing of the managed resource.
+func TestNameSurvivesUnservedVersion(t *testing.T) {
+	a, unserved, created := testkit.NewAPI(bucket()), false, 0
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if !unserved || r.Verb == testkit.Get {
+			return nil
+		}
+
+		return kerrors.NewGenericServerResponse(http.StatusNotFound, r.Verb, schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true)
+	}
+
+	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
+		},
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			created++
+			unserved = true
+
+			meta.SetExternalName(mg, "id-1")
+
+			return ExternalCreation{}, nil
+		},
+	}))
+
+	_, _ = r.Reconcile(context.Background(), request())
+	unserved = false
+
+	run(t, r, "b", "b")
+
+	if b := get(t, a); meta.GetExternalName(b) != "id-1" || meta.ExternalCreateIncomplete(b) || created != 1 {
+		t.Errorf("creates: %d; annotations: %v", created, b.GetAnnotations())
 	}
 }

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -310,6 +311,121 @@ func TestAnswerToWrite(t *testing.T) {
 			})), "b")
 
 			wants(t, tc.reason, "calls", 0, acted)
+		})
+	}
+}
+
+// answer patches a managed resource, and decodes the answer as a client of an API server
+// does: into the memory of the object that it was given.
+func answer(ctx context.Context, t *testing.T, a *testkit.API, mg resource.Managed) {
+	t.Helper()
+
+	o, _ := mg.DeepCopyObject().(client.Object)
+	must(t, patchLabel(ctx, a, o))
+
+	data, err := json.Marshal(o)
+	must(t, err)
+	must(t, json.Unmarshal(data, mg))
+}
+
+// The answer is decoded over the policies that were read.
+func TestAnswerIsDecodedInPlace(t *testing.T) {
+	a, updated := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+
+	r := newBucketReconciler(a, connects(ExternalClientFns{
+		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			edit(t, a, "b", policies(xpv2.ManagementActionObserve))
+			answer(ctx, t, a, mg)
+
+			return ExternalObservation{ResourceExists: true}, nil
+		},
+		UpdateFn: counts[ExternalUpdate](&updated),
+	}))
+
+	run(t, r, "b")
+
+	if updated > 0 {
+		t.Error("Update was called, although the managed resource in memory may only be observed")
+	}
+}
+
+// What resolves references writes them without a resource version. The answer may show
+// what upstream has not decided from.
+func TestAnswerToResolversWrite(t *testing.T) {
+	pending := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+
+	cases := map[string]struct {
+		reason string
+		exists bool
+		change func(t *testing.T, a *testkit.API)
+	}{
+		"Create": {reason: "It may only be observed.", change: func(t *testing.T, a *testkit.API) {
+			edit(t, a, "b", policies(xpv2.ManagementActionObserve))
+		}},
+		"Update": {reason: "It may be created and deleted only.", exists: true, change: func(t *testing.T, a *testkit.API) {
+			edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete))
+		}},
+		"Delete": {reason: "It is deleted without its external resource.", exists: true, change: func(t *testing.T, a *testkit.API) {
+			edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate))
+			remove(t, a, "b")
+		}},
+		"Announced": {reason: "Another process creates its external resource.", change: func(t *testing.T, a *testkit.API) {
+			edit(t, a, "b", pending)
+		}},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, acted := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+
+			r := newBucketReconciler(a, WithReferenceResolver(ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error {
+				tc.change(t, a)
+				answer(ctx, t, a, mg)
+
+				return nil
+			})), connects(ExternalClientFns{
+				ObserveFn: returns(ExternalObservation{ResourceExists: tc.exists}, nil),
+				CreateFn:  counts[ExternalCreation](&acted),
+				UpdateFn:  counts[ExternalUpdate](&acted),
+				DeleteFn:  counts[ExternalDelete](&acted),
+			}))
+
+			run(t, r, "b")
+
+			wants(t, tc.reason, "changes of the external resource", 0, acted)
+		})
+	}
+}
+
+// Observe's own write shows that the finalizer has to stay, or that another process
+// creates the external resource.
+func TestAnswerToObservesWrite(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		object *v1alpha1.Bucket
+		change func(b *v1alpha1.Bucket)
+	}{
+		"Paused":    {reason: "What is paused keeps its finalizer.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: annotated(meta.AnnotationKeyReconciliationPaused, "true")},
+		"Announced": {reason: "Nothing is created twice.", object: bucket(finalizers(FinalizerName)), change: annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, created := testkit.NewAPI(tc.object), 0
+
+			r := newBucketReconciler(a, connects(ExternalClientFns{
+				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+					edit(t, a, "b", tc.change)
+					answer(ctx, t, a, mg)
+
+					return ExternalObservation{}, nil
+				},
+				CreateFn: counts[ExternalCreation](&created),
+			}))
+
+			run(t, r, "b")
+
+			wants(t, tc.reason, "finalizers, creates", []any{[]string{FinalizerName}, 0}, []any{get(t, a).GetFinalizers(), created})
 		})
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // Annotations of a Lease that reserves an external name.
@@ -217,7 +219,7 @@ func (l *leases) gone(ctx context.Context, h holder) (bool, error) {
 func isObjectNotFound(err error, name string) bool {
 	var s kerrors.APIStatus
 
-	return kerrors.IsNotFound(err) && !kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) &&
+	return seam.IsGone(err) &&
 		errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
 }
 

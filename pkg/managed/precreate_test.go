@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -318,4 +320,27 @@ func TestRefusalForgotten(t *testing.T) {
 	remove(t, a, "b")
 	run(t, r, "b")
 	wants(t, "The external resource was refused, and never created.", "deletes", 0, x.did("delete"))
+}
+
+// An asynchronous create that was refused has not succeeded.
+func TestPreCreateObserve_Async(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, observed, created := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0, 0
+
+		r := newBucketReconciler(a, WithPreCreateObserve(), WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))), connects(ExternalClientFns{
+			ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+				observed++
+				return ExternalObservation{ResourceExists: observed > 1, ResourceUpToDate: true}, nil
+			},
+			CreateFn: counts[ExternalCreation](&created),
+		}))
+
+		run(t, r, "b")
+		synctest.Wait()
+
+		b := get(t, a)
+		if b.GetAnnotations()[AnnotationKeyCreateRefused] == "" || !meta.GetExternalCreateSucceeded(b).IsZero() || created > 0 {
+			t.Errorf("creates: %d; annotations: %v", created, b.GetAnnotations())
+		}
+	})
 }

@@ -246,7 +246,7 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := r.external.Create(ctx, c)
 
 	switch {
-	case err != nil && (o.State == seam.Untried || o.State == seam.Done && !asyncstate.OutcomeUnknown(err)) && r.failedAlone(ctx, c.mg):
+	case err != nil && (o.State == seam.Untried || o.State == seam.Done && !asyncstate.OutcomeUnknown(err)):
 		r.releaseUnused(ctx, c)
 	case err == nil:
 		// The create can't be undone, so an error is for the next reconcile,
@@ -407,7 +407,7 @@ func (r *reservation) notNeeded(c *call, message string) {
 // found to exist, or was never to be created, is kept.
 func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 	had := r.held.get(c.mg)
-	if had.key == "" || had.found || meta.GetExternalCreatePending(c.mg).IsZero() || !r.giveBack(ctx, c.mg, had.lease) {
+	if had.key == "" || had.found || meta.GetExternalCreatePending(c.mg).IsZero() || !r.failedAlone(ctx, c.mg) || !r.giveBack(ctx, c.mg, had.lease) {
 		return
 	}
 

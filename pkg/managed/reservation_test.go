@@ -1036,3 +1036,34 @@ func TestReservationOfWhatIsDeleted(t *testing.T) {
 		})
 	}
 }
+
+// A process that has lost its leadership still reads the create that failed before the
+// one that another process has begun since.
+func TestStaleProcessKeepsReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, x, creates := testkit.NewAPI(of("b"), of("other")), &outside{}, 0
+		first, second := reserving(a, x), reserving(a, x)
+
+		x.before = func(what string, _ resource.Managed) error {
+			if what != "create" {
+				return nil
+			}
+
+			switch creates++; creates {
+			case 1:
+				return errors.Wrap(context.DeadlineExceeded, "no answer")
+			case 2:
+				run(t, first, "b")
+				run(t, second, "other")
+			}
+
+			return nil
+		}
+
+		run(t, first, "b")
+		must(t, a.Freeze(context.Background(), bucketNamed(t, a, "b")))
+		time.Sleep(time.Minute)
+		run(t, second, "b")
+		obeys(t, x, "create b", "create b")
+	})
+}

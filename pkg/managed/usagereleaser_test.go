@@ -2,13 +2,17 @@ package managed
 
 import (
 	"context"
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	kmeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -141,6 +145,35 @@ func TestUsageReleaser(t *testing.T) {
 			wants(t, tc.reason, "Reconcile", tc.err, err, cmpopts.EquateErrors())
 			wants(t, tc.reason, "result", reconcile.Result{RequeueAfter: tc.again}, got)
 			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
+		})
+	}
+}
+
+// A user whose version is not served any more may exist in another one.
+func TestUsageReleaserOfUnservedVersion(t *testing.T) {
+	of := testkit.BucketKind()
+
+	cases := map[string]error{
+		"Mapped":  kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: of.Group, Resource: "buckets"}, "b", "404 page not found", 0, true),
+		"NoMatch": &kmeta.NoKindMatchError{GroupKind: of.GroupKind(), SearchedVersions: []string{of.Version}},
+	}
+
+	for name, unserved := range cases {
+		t.Run(name, func(t *testing.T) {
+			u := usageOf(protected, removed)
+			a := testkit.NewAPI(u)
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if _, is := r.Object.(*v1alpha1.Bucket); is && r.Verb == testkit.LiveGet {
+					return unserved
+				}
+
+				return nil
+			}
+
+			_, err := NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind()).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(u)})
+			if is := usageIn(t, a); err == nil || is == nil || !slices.Contains(is.Finalizers, UsageFinalizerName) {
+				t.Errorf("the usage was released: %+v, %v", is, err)
+			}
 		})
 	}
 }

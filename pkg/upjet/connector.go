@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // lookTimeout is how long a Finder may look for what a create made that returned an
@@ -80,6 +81,11 @@ func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConn
 
 	if t.Logger == nil {
 		t.Logger = logging.NewNopLogger()
+	}
+
+	// A function that returns a Finder may return a pointer that is nil.
+	if seam.IsNil(t.Finder) {
+		t.Finder = nil
 	}
 
 	return &connector{inner: c, terraform: t, gates: newGates()}

@@ -494,3 +494,15 @@ func TestLongest(t *testing.T) {
 		})
 	}
 }
+
+// A pointer or a function that is nil is no Finder.
+func TestConnector_NilFinder(t *testing.T) {
+	for name, f := range map[string]Finder{"Pointer": (*tagFinder)(nil), "Function": FinderFn(nil)} {
+		c, err := newRig(t, &stub{}, f).Connect(t.Context(), instance(""))
+		must(t, err)
+
+		if _, finds := c.(asyncstate.Finder); finds {
+			t.Errorf("%s: the client is an asyncstate.Finder", name)
+		}
+	}
+}

@@ -127,6 +127,10 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	w := Writer{Client: s.client, Live: s.options.Live, Wait: s.options.Wait}
 
 	server, followed, err := w.Store(ctx, current, cs, so)
+	if IsOverruled(err) && server != nil {
+		s.wrote(server, true)
+	}
+
 	if IsOverruled(err) || err != nil && so.Forget {
 		return err
 	}
@@ -183,8 +187,12 @@ type Writer struct {
 
 // Store puts exactly these annotations on the API server, if current's object is
 // still there. It returns the object as the API server then has it, or nil if it
-// is gone; and whether nothing but the annotations changed since current.
+// is gone; and whether nothing but the annotations changed since current. It may return
+// an object together with a conflict (IsOverruled): then it has stored the external name
+// alone.
 func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
+	var overruler error
+
 	attempts, delay := storeAttempts, firstStoreDelay
 	if so.Patient {
 		attempts = storeAttemptsPatient
@@ -197,7 +205,7 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 
 		switch {
 		case err == nil:
-			return server, followed, nil
+			return server, followed, overruler
 		case so.Strict && (kerrors.IsConflict(err) || kerrors.IsNotFound(err)):
 			return nil, false, err
 		case kerrors.IsConflict(err), kerrors.IsNotFound(err), kerrors.IsInvalid(err):
@@ -220,11 +228,11 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 
 				left, rerr := cs.Left(live, so)
 				if rerr != nil {
-					return nil, false, rerr
+					overruler = rerr
 				}
 
 				if len(left) == 0 {
-					return live, false, nil
+					return live, false, overruler
 				}
 
 				current, cs = live, left
@@ -302,9 +310,14 @@ func (cs Changes) Apply(o client.Object) {
 }
 
 // Left returns the changes that live, which was read from the API server itself,
-// still lacks; or a conflict if another writer decided otherwise (IsOverruled).
+// still lacks; or a conflict if another writer decided otherwise (IsOverruled). With
+// that only the external name is left, unless the conflict is about a change that yields:
+// a name must not be lost with another annotation.
 func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
-	var left Changes
+	var (
+		left      Changes
+		overruler error
+	)
 
 	for _, c := range cs {
 		theirs, exists := live.GetAnnotations()[c.Key]
@@ -318,7 +331,12 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 				so.Overwrote(c.Key, theirs, c.Value)
 			}
 		default:
-			return nil, overruled{Conflict(live, fmt.Sprintf("annotation %q was set by another writer meanwhile", c.Key))}
+			overruler = overruled{Conflict(live, fmt.Sprintf("annotation %q was set by another writer meanwhile", c.Key))}
+			if c.Yield {
+				return nil, overruler
+			}
+
+			continue
 		}
 
 		// Should live change again, it is compared with what it says now.
@@ -326,7 +344,24 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 		left = append(left, c)
 	}
 
-	return left, nil
+	if overruler != nil {
+		left = left.Only(meta.AnnotationKeyExternalName)
+	}
+
+	return left, overruler
+}
+
+// Only returns the changes of these annotations.
+func (cs Changes) Only(keys ...string) Changes {
+	var only Changes
+
+	for _, c := range cs {
+		if slices.Contains(keys, c.Key) {
+			only = append(only, c)
+		}
+	}
+
+	return only
 }
 
 // overruled is the conflict that is not about the version of the object, but
@@ -383,15 +418,28 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			return nil
 		}
 
-		if err == nil {
-			err = s.StoreAnnotations(ctx, o, left, so)
+		if len(left) > 0 {
+			if serr := s.StoreAnnotations(ctx, o, left, so); serr != nil {
+				err = serr
+			}
 		}
 
 		switch {
 		case IsOverruled(err):
 			// Another writer decided meanwhile, and what we had can be learned
-			// again.
-			s.memory.update(o, func(e *entry) { e.pending = nil })
+			// again. A name that a create returned can't: it is stored next, if
+			// there is no other.
+			s.memory.update(o, func(e *entry) {
+				name := e.pending.Only(meta.AnnotationKeyExternalName)
+				if len(e.pending) == 1 || len(name) == 0 || !name[0].Insist {
+					e.pending = nil
+					return
+				}
+
+				name[0].Insist = false
+				e.pending = name
+			})
+
 			return err
 		case Permanent(err):
 			// Waiting doesn't help. With the annotations in memory nothing is
