@@ -20,6 +20,8 @@ const (
 	// restPoll is the poll interval, and restFor how long nothing changes.
 	restPoll, restFor = time.Minute, 2 * time.Minute
 
+	createsTake = 10 * time.Minute
+
 	// restRate lets a provider reconcile all roles in a poll interval. PostgreSQL accepts
 	// 100 connections, and a reconcile takes one.
 	restRate = "80"
@@ -82,10 +84,13 @@ func (s *side) measureRest(t *testing.T) (before, after cost) {
 
 	metrics := net.JoinHostPort("127.0.0.1", freePort(t))
 	s.start(t, "--poll", restPoll.String(), "--max-reconcile-rate", restRate, "--metrics-bind-address", metrics)
-	eventually(t, "all roles are ready", func() bool {
+
+	if !within(createsTake, func() bool {
 		return s.db.exists(t) == fmt.Sprintf("%d roles, 0 databases, 0 grants", manyRoles) &&
 			s.all(t) == fmt.Sprintf("%d ready", manyRoles)
-	})
+	}) {
+		t.Fatalf("not all roles were ready within %s: %s; %s", createsTake, s.db.exists(t), s.all(t))
+	}
 
 	time.Sleep(restPoll) // Each has been observed once more since.
 
