@@ -330,6 +330,49 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// When the cache ends, so do calls that wait for it, and it isn't started again.
+func TestStart_Ends(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		defer api.Inject(watchtest.Of(k), watchtest.Hang())()
+		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if limited(t, time.Second, func(ctx context.Context) error { return ca.Get(ctx, k.Key("one"), k.New()) }) == nil {
+			t.Error("Get(...) before Start: no error")
+		}
+		done := background(func() error { return ca.Start(ctx) })
+		pass(time.Second)
+		get := func() error { return ca.Get(t.Context(), k.Key("one"), k.New()) }
+		waiting := background(get)
+		pass(time.Second)
+		if err := limited(t, time.Second, ca.Start); err == nil {
+			t.Error("Start(...) of a cache that runs: no error")
+		}
+		if limited(t, time.Second, func(ctx context.Context) error {
+			if ca.WaitForCacheSync(ctx) {
+				return nil
+			}
+			return ctx.Err()
+		}) == nil {
+			t.Error("WaitForCacheSync(...) doesn't wait for a kind that was asked for before")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Start(...): %v", err)
+		}
+		_, late := ca.GetInformer(t.Context(), k.New(), cache.BlockUntilSynced(false))
+		for what, err := range map[string]error{"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late} {
+			if !errors.Is(err, watch.ErrShutDown) {
+				t.Errorf("%s: got %v, want %v", what, err, watch.ErrShutDown)
+			}
+		}
+	})
+}
+
 func TestReads_OfTypedObjects(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.ConfigMap()

@@ -99,10 +99,8 @@ func TestFact_StopBeatsStartWatches(t *testing.T) {
 			}
 			r.api.Put(k.Object("one"), k)
 			pass(time.Minute)
-			if n := rec.count("", "one"); n > 0 {
-				return fmt.Sprintf("StartWatches returned %v; after Stop its handler got %d events", err, n)
-			}
-			return ""
+			n := rec.count("", "one")
+			return found(n > 0, "StartWatches returned %v; after Stop its handler got %d events", err, n)
 		},
 	}, "StopWhileSyncing": {
 		reason: "The informer of a new watch syncs when Stop comes. Stop must not wait for that, and StartWatches must not outlive it.",
@@ -115,9 +113,7 @@ func TestFact_StopBeatsStartWatches(t *testing.T) {
 			r.start("c", idle())
 			rec := &recorder{}
 			done := background(func() error { return r.watchFor(time.Minute, "c", watchOf(k, rec)) })
-			if err := r.api.AwaitOpen(t.Context(), watchtest.Of(k), 1); err != nil {
-				t.Fatal(err)
-			}
+			r.await(watchtest.Of(k))
 			took, err := timed(func() error { return r.Stop(t.Context(), "c") })
 			if waited, err := timed(func() error { return <-done }); err == nil || waited > quick {
 				return fmt.Sprintf("StartWatches of a controller that was stopped meanwhile went on for %s: %v", waited, err)
@@ -128,10 +124,7 @@ func TestFact_StopBeatsStartWatches(t *testing.T) {
 			if n := rec.count("", "one"); n > 0 {
 				return fmt.Sprintf("after Stop the handler got %d events", n)
 			}
-			if took > quick {
-				return fmt.Sprintf("Stop took %s: %v", took, err)
-			}
-			return ""
+			return found(took > quick, "Stop took %s: %v", took, err)
 		},
 	}})
 }
@@ -156,18 +149,15 @@ func TestFact_NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 					r.stop("c")
 				}
 				pass(time.Second)
-				if after := gort.NumGoroutine(); after > before+10 {
-					return fmt.Sprintf("%d goroutines before 1,000 cycles, %d after", before, after)
-				}
-				return ""
+				after := gort.NumGoroutine()
+				return found(after > before+10, "%d goroutines before 1,000 cycles, %d after", before, after)
 			},
 		},
 		"Watches": {
 			reason: "A watch that was stopped before the election is added by it, and never removed.",
 			scenario: func(t *testing.T, r *rig) string {
 				k := watchtest.NewKind("Widget")
-				r.api.Define(k)
-				r.api.Put(k.Object("one"), k)
+				r.define(k)
 				r.start("c", idle())
 				rec := &recorder{}
 				r.watch("c", watchOf(k, rec))
@@ -176,10 +166,8 @@ func TestFact_NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 				pass(time.Minute)
 				r.api.Put(k.Object("two"), k)
 				pass(time.Minute)
-				if n := len(rec.all()); n > 0 {
-					return fmt.Sprintf("after the election the handler of a stopped controller got %d events", n)
-				}
-				return ""
+				n := len(rec.all())
+				return found(n > 0, "after the election the handler of a stopped controller got %d events", n)
 			},
 		},
 	})
@@ -226,8 +214,7 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 	again := func(t *testing.T, r *rig, patience time.Duration) string {
 		t.Helper()
 		k := watchtest.NewKind("Widget")
-		r.api.Define(k)
-		r.api.Put(k.Object("one"), k)
+		r.define(k)
 		r.mgr.Elect()
 		o := &overlap{}
 		slow := reconciling(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -252,10 +239,8 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 		}
 		start()
 		pass(time.Minute)
-		if most, _ := o.result(); most > 1 {
-			return fmt.Sprintf("a key was reconciled %d times at once, with one worker", most)
-		}
-		return ""
+		most, _ := o.result()
+		return found(most > 1, "a key was reconciled %d times at once, with one worker", most)
 	}
 	prove(t, map[string]fact{
 		"PatientStop": {
@@ -377,10 +362,8 @@ func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 
 func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 	check := func(r *rig, controllers, watches int) string {
-		if c, w := r.metrics.running(); c != controllers || w != watches {
-			return fmt.Sprintf("started minus stopped: %d controllers, want %d; %d watches, want %d", c, controllers, w, watches)
-		}
-		return ""
+		c, w := r.metrics.running()
+		return found(c != controllers || w != watches, "started minus stopped: %d controllers, want %d; %d watches, want %d", c, controllers, w, watches)
 	}
 	prove(t, map[string]fact{
 		"Stop": {
@@ -423,6 +406,14 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 // A scenario is a schedule of calls and faults. It returns what went wrong, or
 // nothing.
 type scenario func(t *testing.T, r *rig) (finding string)
+
+// found returns what is wrong, if something is.
+func found(wrong bool, format string, args ...any) string {
+	if !wrong {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
 
 // A fact is something that is wrong with the baseline, and must not be with our
 // engine. Each reason says what.

@@ -171,3 +171,17 @@ func (r *rig) remove(k watchtest.Kind) {
 		r.t.Fatal(err)
 	}
 }
+
+// define a kind, with object one.
+func (r *rig) define(k watchtest.Kind) {
+	r.api.Define(k)
+	r.api.Put(k.Object("one"), k)
+}
+
+// await a request that isn't answered.
+func (r *rig) await(m watchtest.Match) {
+	r.t.Helper()
+	if err := r.api.AwaitOpen(r.t.Context(), m, 1); err != nil {
+		r.t.Fatal(err)
+	}
+}
