@@ -2,14 +2,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -17,6 +19,9 @@ const (
 	upImport = `import "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`
 	ourOne   = `import "github.com/crossplane-graft/graft/pkg/managed"`
 	v1Import = `import "github.com/crossplane/crossplane-runtime/pkg/reconciler/managed"`
+
+	// one is a file with nothing but the import.
+	one = "package p\n\n" + upImport + "\n"
 )
 
 // TestAdopt runs the command once, with a version, on small trees. Every tree
@@ -30,7 +35,8 @@ func TestAdopt(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason  string
-		files   map[string]string
+		files   map[string]string // And a go.mod, unless it has none.
+		none    bool
 		swapped []string // Files in which the path of the import changes, and nothing else.
 		version string   // Of Graft, v0.24.0 unless it is given.
 		want    want
@@ -38,47 +44,32 @@ func TestAdopt(t *testing.T) {
 		"Aliases": {
 			reason: "The name of an import is kept, and so are blank and dot imports.",
 			files: map[string]string{
-				"go.mod": goMod,
-				"a.go":   "package p\n\nimport xpm \"" + upstreamManaged + "\"\n\nvar _ xpm.ExternalClient\n",
-				"b.go":   "package p\n\nimport . \"" + upstreamManaged + "\"\n\nvar _ ExternalClient\n",
-				"c.go":   "package p\n\nimport _ `" + upstreamManaged + "` // why\n",
+				"a.go": "package p\n\nimport xpm \"" + upstreamManaged + "\"\n\nvar _ xpm.ExternalClient\n",
+				"b.go": "package p\n\nimport . \"" + upstreamManaged + "\"\n\nvar _ ExternalClient\n",
+				"c.go": "package p\n\nimport _ `" + upstreamManaged + "` // why\n",
 			},
 			swapped: []string{"a.go", "b.go", "c.go"},
 		},
 		"Sorted": {
 			reason: "A block that gofmt has sorted stays sorted, comments move along, and the rest of the file stays.",
-			files: map[string]string{
-				"go.mod": goMod,
-				"a.go":   "package p\n\nimport (\n\t\"os\"\n\n\t\"example.org/x\"\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t\"" + upstreamManaged + "\" // The loop.\n\n\t\"z.org/z\"\n)\n\nfunc  f() {}\n",
-			},
-			want: want{changed: map[string]string{
-				"a.go": "package p\n\nimport (\n\t\"os\"\n\n\t\"example.org/x\"\n\t\"" + graftManaged + "\" // The loop.\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\n\t\"z.org/z\"\n)\n\nfunc  f() {}\n",
-			}},
+			files:  map[string]string{"a.go": "package p\n\nimport (\n\t\"os\"\n\n\t\"example.org/x\"\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t\"" + upstreamManaged + "\" // The loop.\n\n\t\"z.org/z\"\n)\n\nfunc  f() {}\n"},
+			want:   want{changed: map[string]string{"a.go": "package p\n\nimport (\n\t\"os\"\n\n\t\"example.org/x\"\n\t\"" + graftManaged + "\" // The loop.\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\n\t\"z.org/z\"\n)\n\nfunc  f() {}\n"}},
 		},
 		"NotFormatted": {
-			reason: "In a block that gofmt hasn't seen, only the path changes.",
-			files: map[string]string{
-				"go.mod": goMod,
-				"a.go":   "package p\n\nimport (\n  \"z.org/z\"\n  \"" + upstreamManaged + "\"\n)\n",
-			},
+			reason:  "In a block that gofmt hasn't seen, only the path changes.",
+			files:   map[string]string{"a.go": "package p\n\nimport (\n  \"z.org/z\"\n  \"" + upstreamManaged + "\"\n)\n"},
 			swapped: []string{"a.go"},
 		},
 		"CRLF": {
 			reason: "Line endings are kept, also where lines move.",
-			files: map[string]string{
-				"go.mod": goMod,
-				"a.go":   "package p\r\n\r\nimport (\r\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\r\n\t\"" + upstreamManaged + "\"\r\n)\r\n",
-			},
-			want: want{changed: map[string]string{
-				"a.go": "package p\r\n\r\nimport (\r\n\t\"" + graftManaged + "\"\r\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\r\n)\r\n",
-			}},
+			files:  map[string]string{"a.go": "package p\r\n\r\nimport (\r\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\r\n\t\"" + upstreamManaged + "\"\r\n)\r\n"},
+			want:   want{changed: map[string]string{"a.go": "package p\r\n\r\nimport (\r\n\t\"" + graftManaged + "\"\r\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\r\n)\r\n"}},
 		},
 		"BuildTags": {
 			reason: "Files that this build excludes are changed too.",
 			files: map[string]string{
-				"go.mod":         goMod,
 				"a.go":           "//go:build ignore\n\npackage main\n\n" + upImport + "\n",
-				"a_plan9.go":     "package p\n\n" + upImport + "\n",
+				"a_plan9.go":     one,
 				"a_long_test.go": "//go:build e2e\n\npackage p_test\n\n" + upImport + "\n",
 			},
 			swapped: []string{"a.go", "a_plan9.go", "a_long_test.go"},
@@ -94,9 +85,8 @@ func TestAdopt(t *testing.T) {
 		"SyntaxError": {
 			reason: "A file that doesn't parse is left, and the others are changed.",
 			files: map[string]string{
-				"go.mod": goMod,
-				"a.go":   "package p\n\n" + upImport + "\n\nfunc {\n",
-				"b.go":   "package p\n\n" + upImport + "\n",
+				"a.go": "package p\n\n" + upImport + "\n\nfunc {\n",
+				"b.go": one,
 			},
 			swapped: []string{"b.go"},
 			want: want{
@@ -106,26 +96,17 @@ func TestAdopt(t *testing.T) {
 		},
 		"Both": {
 			reason: "A file that has both imports may need them, and is left with a word.",
-			files: map[string]string{
-				"go.mod": goMod,
-				"a.go":   "package p\n\nimport (\n\t\"" + graftManaged + "\"\n\tupstream \"" + upstreamManaged + "\"\n)\n\nvar o = managed.Upstream(upstream.WithTimeout(1))\n",
-			},
-			want: want{says: []string{"a.go:5  left, since the file imports both packages"}},
+			files:  map[string]string{"a.go": "package p\n\nimport (\n\t\"" + graftManaged + "\"\n\tupstream \"" + upstreamManaged + "\"\n)\n\nvar o = managed.Upstream(upstream.WithTimeout(1))\n"},
+			want:   want{says: []string{"a.go:5  left, since the file imports both packages"}},
 		},
 		"Keep": {
 			reason: "An import that says so is left.",
-			files: map[string]string{
-				"go.mod": goMod,
-				"a.go":   "package p\n\n" + upImport + " //graft:keep\n",
-			},
-			want: want{says: []string{"a.go:3  import left, as its //graft:keep comment asks"}},
+			files:  map[string]string{"a.go": "package p\n\n" + upImport + " //graft:keep\n"},
+			want:   want{says: []string{"a.go:3  import left, as its //graft:keep comment asks"}},
 		},
 		"OneKept": {
 			reason: "Of two imports the one that says so is left; its options don't fit the other's reconciler.",
-			files: map[string]string{
-				"go.mod": goMod,
-				"a.go":   "package p\n\nimport (\n\traw \"" + upstreamManaged + "\" //graft:keep\n\n\t\"" + upstreamManaged + "\"\n)\n\nvar r = managed.NewReconciler(nil, kind, raw.WithTimeout(1))\n",
-			},
+			files:  map[string]string{"a.go": "package p\n\nimport (\n\traw \"" + upstreamManaged + "\" //graft:keep\n\n\t\"" + upstreamManaged + "\"\n)\n\nvar r = managed.NewReconciler(nil, kind, raw.WithTimeout(1))\n"},
 			want: want{
 				status:  exitLeft,
 				changed: map[string]string{"a.go": "package p\n\nimport (\n\traw \"" + upstreamManaged + "\" //graft:keep\n\n\t\"" + graftManaged + "\"\n)\n\nvar r = managed.NewReconciler(nil, kind, raw.WithTimeout(1))\n"},
@@ -133,11 +114,8 @@ func TestAdopt(t *testing.T) {
 			},
 		},
 		"Generated": {
-			reason: "A generated file is changed. Nothing shows that its generator writes the import again.",
-			files: map[string]string{
-				"go.mod": goMod,
-				"zz.go":  "// Code generated by x. DO NOT EDIT.\n\npackage p\n\n" + upImport + "\n",
-			},
+			reason:  "A generated file is changed. Nothing shows that its generator writes the import again.",
+			files:   map[string]string{"zz.go": "// Code generated by x. DO NOT EDIT.\n\npackage p\n\n" + upImport + "\n"},
 			swapped: []string{"zz.go"},
 			want: want{
 				says: []string{"zz.go   generated"},
@@ -147,7 +125,6 @@ func TestAdopt(t *testing.T) {
 		"GeneratedFromTemplate": {
 			reason: "A template in the module that names the package shows that its files come back.",
 			files: map[string]string{
-				"go.mod":         goMod,
 				"zz.go":          "// Code generated by x. DO NOT EDIT.\n\npackage p\n\n" + upImport + "\n",
 				"hack/x.go.tmpl": upImport + "\n",
 			},
@@ -173,7 +150,6 @@ func TestAdopt(t *testing.T) {
 		"Elsewhere": {
 			reason: "Vendored, nested and ignored packages are left; a nested module and a golden file are named.",
 			files: map[string]string{
-				"go.mod":               goMod,
 				"vendor/x/x.go":        "package x\n\n" + upImport + "\n",
 				"hack/vendor/x/x.go":   "package x\n\n" + upImport + "\n",
 				"tools/go.mod":         "module example.org/provider/tools\n",
@@ -193,69 +169,54 @@ func TestAdopt(t *testing.T) {
 		},
 		"Strings": {
 			reason: "Generators name the package in strings and in go:generate comments.",
-			files: map[string]string{
-				"go.mod": goMod,
-				"gen.go": "package p\n\n//go:generate mockgen " + upstreamManaged + " ExternalClient\n\n// Prose on " + upstreamManaged + ".\nconst path = \"" + upstreamManaged + "\"\n",
-			},
-			want: want{says: []string{"gen.go:3  go:generate names", "gen.go:6  names upstream's package in a string"}},
+			files:  map[string]string{"gen.go": "package p\n\n//go:generate mockgen " + upstreamManaged + " ExternalClient\n\n// Prose on " + upstreamManaged + ".\nconst path = \"" + upstreamManaged + "\"\n"},
+			want:   want{says: []string{"gen.go:3  go:generate names", "gen.go:6  names upstream's package in a string"}},
 		},
 		"NothingToDo": {
 			reason: "A module without the import isn't a provider yet, which is no error.",
-			files:  map[string]string{"go.mod": goMod, "a.go": "package p\n"},
+			files:  map[string]string{"a.go": "package p\n"},
 			want:   want{says: []string{"nothing changed: no import can be replaced"}},
 		},
 		"NoModule": {
 			reason: "Without go.mod there is nothing to work on.",
-			files:  map[string]string{"a.go": "package p\n\n" + upImport + "\n"},
+			none:   true,
+			files:  map[string]string{"a.go": one},
 			want:   want{status: exitFailed, says: []string{"no go.mod in ", "run adopt in the root of the provider's module"}},
 		},
 		"BadModule": {
 			reason: "A go.mod that doesn't parse stops everything before it begins.",
-			files:  map[string]string{"go.mod": "modul x\n", "a.go": "package p\n\n" + upImport + "\n"},
+			files:  map[string]string{"go.mod": "modul x\n", "a.go": one},
 			want:   want{status: exitFailed, says: []string{"cannot parse go.mod", "unknown directive: modul"}},
 		},
 		"Graft": {
 			reason: "Graft itself has to import upstream's package.",
-			files:  map[string]string{"go.mod": "module " + graftModule + "\n", "a.go": "package p\n\n" + upImport + "\n"},
+			files:  map[string]string{"go.mod": "module " + graftModule + "\n", "a.go": one},
 			want:   want{status: exitFailed, says: []string{"is Graft itself"}},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			if _, ok := tc.files["go.mod"]; !ok && !tc.none {
+				tc.files["go.mod"] = goMod
+			}
 			dir := writeTree(t, tc.files)
-			version := tc.version
-			if version == "" {
-				version = "v0.24.0"
-			}
-			status, out := runAdopt(t, "-C", dir, "-version", version)
-			if status != tc.want.status {
-				t.Errorf("\n%s\nwant status %d, got %d:\n%s", tc.reason, tc.want.status, status, out)
-			}
+			version := cmp.Or(tc.version, "v0.24.0")
+			out := adopted(t, tc.reason, dir, tc.want.status, tc.want.says, "-version", version)
 			for _, s := range tc.want.not {
-				if strings.Contains(string(out), s) {
+				if strings.Contains(out, s) {
 					t.Errorf("\n%s\nwant no %q in the report:\n%s", tc.reason, s, out)
 				}
 			}
-			last := fmt.Sprintf("\nexit status %d: ", exitLeft)
-			if says := strings.Contains(string(out), last); says != (status == exitLeft) {
-				t.Errorf("\n%s\nthe last line says the status: want %t, got %t:\n%s", tc.reason, status == exitLeft, says, out)
-			}
-			for _, s := range tc.want.says {
-				if !strings.Contains(string(out), s) {
-					t.Errorf("\n%s\nwant %q in the report:\n%s", tc.reason, s, out)
-				}
+			left := tc.want.status == exitLeft
+			if says := strings.Contains(out, fmt.Sprintf("\nexit status %d: ", exitLeft)); says != left {
+				t.Errorf("\n%s\nthe last line says the status: want %t, got %t:\n%s", tc.reason, left, says, out)
 			}
 
-			want := map[string]string{}
-			for name, content := range tc.files {
-				want[name] = content
-			}
+			want := maps.Clone(tc.files)
 			for _, name := range tc.swapped {
 				want[name] = strings.Replace(want[name], upstreamManaged, graftManaged, 1)
 			}
-			for name, content := range tc.want.changed {
-				want[name] = content
-			}
+			maps.Copy(want, tc.want.changed)
 			got := readTree(t, dir)
 			// go.mod has its own test; here only whether it changed counts.
 			requires := strings.Contains(got["go.mod"], graftModule+" "+version)
@@ -269,23 +230,18 @@ func TestAdopt(t *testing.T) {
 			first := got["go.mod"]
 			delete(want, "go.mod")
 			delete(got, "go.mod")
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := gocmp.Diff(want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
-			if status == exitFailed {
+			if tc.want.status == exitFailed {
 				return
 			}
 
-			status, out = runAdopt(t, "-C", dir, "-version", version)
-			if status != tc.want.status || !bytes.Contains(out, []byte(": nothing ")) {
-				t.Errorf("\n%s\nsecond run: want status %d and nothing changed, got %d:\n%s", tc.reason, tc.want.status, status, out)
+			adopted(t, "Second run: "+tc.reason, dir, tc.want.status, []string{": nothing "}, "-version", version)
+			if !tc.none {
+				got["go.mod"] = first
 			}
-			again := readTree(t, dir)
-			if again["go.mod"] != first {
-				t.Errorf("\n%s\nsecond run changed go.mod:\n%s", tc.reason, again["go.mod"])
-			}
-			delete(again, "go.mod")
-			if diff := cmp.Diff(got, again); diff != "" {
+			if diff := gocmp.Diff(got, readTree(t, dir)); diff != "" {
 				t.Errorf("\n%s\nsecond run: -before, +after:\n%s", tc.reason, diff)
 			}
 		})
@@ -295,10 +251,10 @@ func TestAdopt(t *testing.T) {
 func TestFileModes(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"go.mod":   goMod,
-		"exec.go":  "package p\n\n" + upImport + "\n",
-		"fixed.go": "package p\n\n" + upImport + "\n",
+		"exec.go":  one,
+		"fixed.go": one,
 	})
-	outside := writeTree(t, map[string]string{"linked.go": "package p\n\n" + upImport + "\n"})
+	outside := writeTree(t, map[string]string{"linked.go": one})
 	for name, mode := range map[string]os.FileMode{"exec.go": 0o750, "fixed.go": 0o444} {
 		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
 			t.Fatal(err)
@@ -308,10 +264,7 @@ func TestFileModes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	status, out := runAdopt(t, "-C", dir, "-version", "v0.24.0")
-	if status != exitLeft || !strings.Contains(string(out), "fixed.go  not changed, the file is read-only") {
-		t.Errorf("want status %d and the read-only file's name, got %d:\n%s", exitLeft, status, out)
-	}
+	adopted(t, "The read-only file is named.", dir, exitLeft, []string{"fixed.go  not changed, the file is read-only"}, "-version", "v0.24.0")
 	got := readTree(t, dir)
 	if !strings.Contains(got["exec.go"], graftManaged) || strings.Contains(got["fixed.go"], graftManaged) {
 		t.Errorf("want exec.go changed and fixed.go left, got: %v", got)
@@ -349,10 +302,7 @@ func TestWriteFails(t *testing.T) {
 
 func TestBelowTheRoot(t *testing.T) {
 	dir := writeTree(t, map[string]string{"go.mod": goMod, "internal/a.go": "package p\n"})
-	status, out := runAdopt(t, "-C", filepath.Join(dir, "internal"))
-	if want := "the module's root is " + dir; status != exitFailed || !strings.Contains(string(out), want) {
-		t.Errorf("want status %d and %q, got %d:\n%s", exitFailed, want, status, out)
-	}
+	adopted(t, "The root is named.", filepath.Join(dir, "internal"), exitFailed, []string{"the module's root is " + dir})
 }
 
 func TestFlags(t *testing.T) {

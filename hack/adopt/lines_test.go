@@ -132,9 +132,6 @@ func TestLineVersion(t *testing.T) {
 // A version of an older line than the provider's crossplane-runtime is an error
 // before anything is changed.
 func TestVersionOfOlderLine(t *testing.T) {
-	dir := writeTree(t, map[string]string{"go.mod": goMod, "a.go": "package p\n\n" + upImport + "\n"})
-	status, out := runAdopt(t, "-C", dir, "-version", "v0.22.0")
-	if want := "-version v0.22.0 is for crossplane-runtime v2.2, and go.mod requires v2.4.0: use v0.24.x"; status != exitFailed || !strings.Contains(string(out), want) {
-		t.Errorf("want status %d and %q, got %d:\n%s", exitFailed, want, status, out)
-	}
+	dir := writeTree(t, map[string]string{"go.mod": goMod, "a.go": one})
+	adopted(t, "The line is named that fits.", dir, exitFailed, []string{"-version v0.22.0 is for crossplane-runtime v2.2, and go.mod requires v2.4.0: use v0.24.x"}, "-version", "v0.22.0")
 }

@@ -23,9 +23,7 @@ func trackerCases(t *testing.T, cases map[string]trackerCase, args ...string) {
 		t.Run(name, func(t *testing.T) {
 			dir := writeTree(t, map[string]string{"go.mod": goMod, "a.go": tc.src})
 			for _, time := range []string{"first", "second"} {
-				if status, out := runAdopt(t, append([]string{"-C", dir}, args...)...); status != exitDone {
-					t.Errorf("\n%s\n%s run: want status %d, got %d:\n%s", tc.reason, time, exitDone, status, out)
-				}
+				adopted(t, tc.reason, dir, exitDone, nil, args...)
 				if diff := cmp.Diff(tc.want, readTree(t, dir)["a.go"]); diff != "" {
 					t.Errorf("\n%s\n%s run: -want, +got:\n%s", tc.reason, time, diff)
 				}
@@ -190,14 +188,9 @@ func TestTrackersAreOffered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.files["go.mod"] = goMod
 			dir := writeTree(t, tc.files)
-			status, out := runAdopt(t, append([]string{"-C", dir}, tc.args...)...)
-			if status != exitDone || tc.not != "" && strings.Contains(string(out), tc.not) {
-				t.Errorf("\n%s\nwant status %d and not %q, got %d:\n%s", tc.reason, exitDone, tc.not, status, out)
-			}
-			for _, s := range tc.says {
-				if !strings.Contains(string(out), s) {
-					t.Errorf("\n%s\nwant %q, got:\n%s", tc.reason, s, out)
-				}
+			out := adopted(t, tc.reason, dir, exitDone, tc.says, tc.args...)
+			if tc.not != "" && strings.Contains(out, tc.not) {
+				t.Errorf("\n%s\nwant not %q, got:\n%s", tc.reason, tc.not, out)
 			}
 			if diff := cmp.Diff(tc.files, readTree(t, dir)); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,49 +38,32 @@ func TestTrees(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := writeTree(t, files(archive))
-			args := append([]string{"-C", dir}, tc.args...)
 			before := readTree(t, dir)
 
 			var got txtar.Archive
-			record := func(name string, data []byte) {
-				got.Files = append(got.Files, txtar.File{Name: name, Data: data})
+			record := func(name, data string) {
+				got.Files = append(got.Files, txtar.File{Name: name, Data: []byte(data)})
 			}
 
-			status, out := runAdopt(t, append(args, "-n")...)
-			record("output of a dry run", out)
-			if status != tc.want {
-				t.Errorf("\n%s\ndry run: want status %d, got %d", tc.reason, tc.want, status)
-			}
+			record("output of a dry run", adopted(t, "Dry run: "+tc.reason, dir, tc.want, nil, append(tc.args, "-n")...))
 			if diff := cmp.Diff(before, readTree(t, dir)); diff != "" {
 				t.Errorf("\n%s\ndry run changed the tree: -before, +after:\n%s", tc.reason, diff)
 			}
 
-			status, out = runAdopt(t, args...)
-			record("output", out)
-			if status != tc.want {
-				t.Errorf("\n%s\nrun: want status %d, got %d", tc.reason, tc.want, status)
-			}
+			record("output", adopted(t, tc.reason, dir, tc.want, nil, tc.args...))
 			after := readTree(t, dir)
 			for _, f := range archive.Files {
 				if after[f.Name] != string(f.Data) {
-					record(f.Name, []byte(after[f.Name]))
+					record(f.Name, after[f.Name])
 				}
 			}
 
-			status, out = runAdopt(t, args...)
-			record("output of a second run", out)
-			if status != tc.want {
-				t.Errorf("\n%s\nsecond run: want status %d, got %d", tc.reason, tc.want, status)
-			}
+			record("output of a second run", adopted(t, "Second run: "+tc.reason, dir, tc.want, nil, tc.args...))
 			if diff := cmp.Diff(after, readTree(t, dir)); diff != "" {
 				t.Errorf("\n%s\nthe second run changed the tree: -before, +after:\n%s", tc.reason, diff)
 			}
 
-			status, out = runAdopt(t, "-C", dir, "-revert")
-			record("output of a run back", out)
-			if status != exitDone {
-				t.Errorf("\n%s\n-revert: want status %d, got %d", tc.reason, exitDone, status)
-			}
+			record("output of a run back", adopted(t, "Back: "+tc.reason, dir, exitDone, nil, "-revert"))
 			back := readTree(t, dir)
 			delete(before, "go.mod")
 			delete(back, "go.mod")
@@ -110,20 +94,36 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// runAdopt runs the command; nothing may go to standard error unless it fails.
-func runAdopt(t *testing.T, args ...string) (status int, out []byte) {
+// adopted runs the command in a directory, and wants a status and texts in what it
+// returns: the report, or the error. Nothing else may go to standard error.
+func adopted(t *testing.T, reason, dir string, status int, says []string, args ...string) string {
 	t.Helper()
 	// Other modules' source isn't looked for on the machine that runs the test.
 	t.Setenv("GOMODCACHE", filepath.Join(t.TempDir(), "none"))
 	var stdout, stderr bytes.Buffer
-	status = run(args, &stdout, &stderr)
-	if status == exitFailed {
-		return status, stderr.Bytes()
-	}
-	if stderr.Len() > 0 {
+	got, out := run(append([]string{"-C", dir}, args...), &stdout, &stderr), &stdout
+	if got == exitFailed {
+		out = &stderr
+	} else if stderr.Len() > 0 {
 		t.Errorf("adopt %q: unexpected on standard error: %s", args, stderr.String())
 	}
-	return status, stdout.Bytes()
+	if got != status {
+		t.Errorf("\n%s\nwant status %d, got %d:\n%s", reason, status, got, out)
+	}
+	for _, s := range says {
+		if !strings.Contains(out.String(), s) {
+			t.Errorf("\n%s\nwant %q in the report:\n%s", reason, s, out)
+		}
+	}
+	return out.String()
+}
+
+// statusOf returns the status of a run that leaves something.
+func statusOf(left []string) int {
+	if len(left) > 0 {
+		return exitLeft
+	}
+	return exitDone
 }
 
 func files(a *txtar.Archive) map[string]string {

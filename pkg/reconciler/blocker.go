@@ -252,7 +252,7 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 // saysMore reports whether the Synced condition says what the Deleting condition does
 // not: errors are in the former.
 func saysMore(deleting, synced xpv2.Condition) bool {
-	if synced.Status != corev1.ConditionFalse || synced.Message == "" {
+	if synced.Status != corev1.ConditionFalse {
 		return false
 	}
 

@@ -152,7 +152,7 @@ func (m *Metrics) gone(d deleted, unless types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	if unless == "" || m.reports[d].uid != unless {
+	if m.reports[d].uid != unless {
 		m.withdraw(d)
 	}
 }

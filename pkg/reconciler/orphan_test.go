@@ -315,6 +315,11 @@ func TestForceOrphan(t *testing.T) {
 				}
 			}
 
+			told := func(l string) bool { return strings.HasPrefix(l, "Cannot orphan ") }
+			if slices.ContainsFunc(r.said.Lines(), told) != (r.toldOf("CannotForceOrphan") > 0) {
+				t.Errorf("\n%s\nlog: %q", tc.reason, r.said.Lines())
+			}
+
 			logged := slices.ContainsFunc(r.said.Lines(), func(l string) bool {
 				return strings.HasPrefix(l, "Orphaned ") && strings.Contains(l, "arn:of-x") && strings.Contains(l, mine) && strings.Contains(l, string(o.GetUID()))
 			})

@@ -111,6 +111,10 @@ func TestReconcile(t *testing.T) {
 			reason: "A deletion should be on the server before the inner reconciler runs, whose own status gets the message.",
 			object: app(dying), seen: reported, settled: reported, writes: 1,
 		},
+		"DeletedUnready": {
+			reason: "What is not ready for another reason is not ready because it is deleted.",
+			object: app(dying, being(xpv2.Unavailable().WithObservedGeneration(3))), seen: reported, settled: reported, writes: 1,
+		},
 		"DeletedAndReported": {
 			reason: "A deletion that is reported should not be reported again.",
 			object: app(dying, func(u *unstructured.Unstructured) {
@@ -274,7 +278,7 @@ func TestReportFaults(t *testing.T) {
 			r := reconciler.New(c, claims, readsForms(forms()["Plain"], func(context.Context, client.Client, client.Object) (reconcile.Result, error) {
 				passes++
 				return reconcile.Result{}, nil
-			}), reconciler.WithRecorder(rec), reconciler.WithMetrics(m), reconciler.WithLiveReader(c.server))
+			}), reconciler.WithRecorder(rec), reconciler.WithLogger(rec), reconciler.WithMetrics(m), reconciler.WithLiveReader(c.server))
 
 			for range 8 {
 				if _, err := r.Reconcile(context.Background(), requestFor(app())); err != nil {
@@ -282,8 +286,8 @@ func TestReportFaults(t *testing.T) {
 				}
 			}
 
-			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events}, []int{failed, passes, len(rec.Events())}); diff != "" {
-				t.Errorf("\n%s\nfailures, passes, events: -want, +got:\n%s", tc.reason, diff)
+			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events, tc.events}, []int{failed, passes, len(rec.Events()), len(rec.Lines())}); diff != "" {
+				t.Errorf("\n%s\nfailures, passes, events, lines of log: -want, +got:\n%s", tc.reason, diff)
 			}
 
 			if n := blocked(t, m)["DeletionRequested"]; n != min(1, tc.passes) {

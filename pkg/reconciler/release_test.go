@@ -278,6 +278,16 @@ func TestReleaseErrors(t *testing.T) {
 			prefix: pausePatch, answer: kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", schema.GroupResource{}, "a", "404 page not found", 0, true),
 			text: "the server could not find the requested resource", tries: 1,
 		},
+		"Invalid": {
+			reason: "That it is invalid does not mean that the object is gone, whatever it says.", object: read(thing()),
+			prefix: pausePatch, answer: &kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}}, text: "cannot pause it", tries: 2,
+		},
+		"UIDForbidden": {
+			reason: "Nor does a refusal that is about its UID.", object: read(thing()),
+			prefix: pausePatch, answer: &kerrors.StatusError{ErrStatus: metav1.Status{
+				Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.uid"}}},
+			}}, text: "cannot pause it", tries: 1,
+		},
 		"CannotPause": {
 			reason: "An object that can't be paused must not be deleted.", object: read(thing()),
 			prefix: pausePatch, answer: forbidden, want: forbidden, text: "cannot pause it", tries: 1,
@@ -380,6 +390,11 @@ func TestReleaseWaits(t *testing.T) {
 			prefix: "delete", answer: kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified")),
 			want: reconciler.Released{Holding: []string{ours}}, text: "cannot delete it: ", delays: slices.Repeat([]time.Duration{10 * ms}, 9),
 		},
+		"ForAnObjectThatIsBack": {
+			reason: "Nor is one that is deleted and back each time.",
+			prefix: "delete", answer: kerrors.NewNotFound(schema.GroupResource{}, "a"),
+			want: reconciler.Released{Holding: []string{ours}}, text: "cannot delete it: ", delays: slices.Repeat([]time.Duration{10 * ms}, 9),
+		},
 		"ForLastFinalizer": {
 			reason: "What the object still has is returned until the API server has confirmed that it has not.",
 			mod:    dying, opts: []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}, prefix: "update", answer: kerrors.NewInternalError(errors.New("boom")),
@@ -437,6 +452,30 @@ func TestReleaseWaits(t *testing.T) {
 				t.Errorf("\n%s\ndelays: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// The garbage collector has orphaned what the object owned, before its finalizers were
+// removed. It is not asked to do so again.
+func TestReleaseDeletesOnce(t *testing.T) {
+	r := newRegistry(thing(held(ours, foreign)), ours)
+	conflicts := 2
+	r.before = func(n int) error {
+		if strings.HasPrefix(r.requests[n], "patch [") && conflicts > 0 {
+			conflicts--
+			return kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified"))
+		}
+
+		return nil
+	}
+
+	got, err := r.release(t.Context(), r.object())
+	if diff := cmp.Diff(reconciler.Released{Holding: []string{foreign}}, got); diff != "" || err != nil {
+		t.Errorf("Release(...): %v, -want, +got:\n%s", err, diff)
+	}
+
+	if n := len(slices.DeleteFunc(slices.Clone(r.requests), func(s string) bool { return s != deleteOrphan })); n != 1 {
+		t.Errorf("want 1 delete, got %q", r.requests)
 	}
 }
 

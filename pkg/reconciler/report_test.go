@@ -323,8 +323,12 @@ func TestResult(t *testing.T) {
 		conflict bool
 		opts     []reconciler.Option
 		want     reconcile.Result
+
+		// ahead is how far the clock of the API server is ahead.
+		ahead time.Duration
 	}{
 		"Nothing":          {reason: "Nothing more is asked for without need.", inner: reconcile.Result{Priority: &five}, want: reconcile.Result{Priority: &five}},
+		"ServerAhead":      {reason: "Neither is it if there is no deadline, and the deletion seems to be to come.", ahead: hour},
 		"Backoff":          {reason: "Backoff is kept.", inner: reconcile.Result{Requeue: true}, opts: []reconciler.Option{deadline(hour)}, want: reconcile.Result{Requeue: true}},
 		"Deadline":         {reason: "A deadline is not missed.", inner: reconcile.Result{Priority: &five}, opts: []reconciler.Option{deadline(hour)}, want: reconcile.Result{RequeueAfter: rest, Priority: &five}},
 		"DeadlineSooner":   {reason: "A deadline is not missed because of a later wish.", inner: reconcile.Result{RequeueAfter: 2 * hour}, opts: []reconciler.Option{deadline(hour)}, want: reconcile.Result{RequeueAfter: rest}},
@@ -345,7 +349,7 @@ func TestResult(t *testing.T) {
 			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 			o := xr(dep)
 			c := newCluster(o, dep)
-			now := o.GetDeletionTimestamp().Add(time.Minute)
+			now := o.GetDeletionTimestamp().Add(time.Minute - tc.ahead)
 
 			r := reconciler.New(c, composites, answers(func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
 				if tc.conflict {

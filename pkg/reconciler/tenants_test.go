@@ -137,7 +137,7 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 		},
 		"ClaimRefOdd": {
 			reason: "Nor one whose reference can't be read.",
-			lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", with(at("spec", "claimRef"), "c")), want: unbound,
+			lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", boundTo(map[string]any{"uid": int64(5)})), want: unbound,
 		},
 		"CompositeOfAnotherKind": {
 			reason: "An object of another kind than the configured one is not read, whatever it says.",

@@ -83,9 +83,9 @@ func cutMiddle(s string, n int) string {
 	return start(s, head) + ellipsis + s[tail:]
 }
 
-// start returns at most n bytes of s.
+// start returns at most n bytes of s, which is valid and longer.
 func start(s string, n int) string {
-	for n = max(n, 0); n > 0 && !utf8.RuneStart(s[n]); {
+	for n = max(n, 0); !utf8.RuneStart(s[n]); {
 		n--
 	}
 
