@@ -160,7 +160,7 @@ func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
 	}
 }
 
-// A create without a result may have set the external name all the same.
+// A create without a result may have set the external name.
 func TestNameOfCreateWithoutResult(t *testing.T) {
 	a := testkit.NewAPI(bucket())
 
