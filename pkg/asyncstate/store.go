@@ -252,6 +252,13 @@ func (op *Operation) attempt(ctx context.Context) error {
 		server, err = op.yield(ctx, cs, so)
 	}
 
+	if server != nil && seam.IsRefused(err) {
+		t.log.Info("The API server refuses an annotation that an operation set: it is not stored", "uid", op.object.GetUID(), "error", err)
+		t.record.Event(op.object, event.Warning(reasonCannotStoreResult, err))
+
+		err = nil
+	}
+
 	if err != nil {
 		return errors.Wrap(err, "cannot store the result of the operation")
 	}

@@ -738,3 +738,41 @@ func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
 		t.Errorf("stored is %s of %d changes", got, n)
 	}
 }
+
+// An annotation that the API server refuses does not keep the result of a create from
+// being stored.
+func TestNameSurvivesInvalidAnnotation(t *testing.T) {
+	a, created := testkit.NewAPI(bucket()), 0
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
+			return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+		}
+
+		return nil
+	}
+
+	observe := func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+		return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
+	}
+
+	r := newBucketReconciler(a, connects(ExternalClientFns{
+		ObserveFn: observe,
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			created++
+
+			meta.SetExternalName(mg, "id-1")
+			meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+
+			return ExternalCreation{}, nil
+		},
+	}))
+
+	_, _ = r.Reconcile(context.Background(), request())
+
+	// The process ends.
+	run(t, newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: observe, CreateFn: counts[ExternalCreation](&created)})), "b")
+
+	if b := get(t, a); meta.GetExternalName(b) != "id-1" || meta.ExternalCreateIncomplete(b) || created != 1 {
+		t.Errorf("creates: %d; annotations: %v", created, b.GetAnnotations())
+	}
+}

@@ -30,7 +30,10 @@ func newCreateOutcome(parts) layer {
 		critical: func(next CriticalAnnotationUpdater) CriticalAnnotationUpdater {
 			return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
 				if c.undecided(ctx, o) {
-					return nil
+					// It may have set the external name. With WithoutExternalNamePersistence
+					// that is not stored yet.
+					s := seam.From(ctx)
+					return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.StoreOptions{Insist: true, Patient: true})
 				}
 
 				return next.UpdateCriticalAnnotations(ctx, o)

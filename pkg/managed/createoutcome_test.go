@@ -12,6 +12,7 @@ import (
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -156,5 +157,24 @@ func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
 
 	if b := get(t, a); !meta.ExternalCreateIncomplete(b) || b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] != there {
 		t.Errorf("the create of the other process has a result: %v", b.GetAnnotations())
+	}
+}
+
+// A create without a result may have set the external name.
+func TestNameOfCreateWithoutResult(t *testing.T) {
+	a := testkit.NewAPI(bucket())
+
+	r := newBucketReconciler(a, WithoutExternalNamePersistence(), connects(upstream.ExternalClientFns{
+		ObserveFn: absent,
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			meta.SetExternalName(mg, "id-1")
+			return ExternalCreation{}, errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer")
+		},
+	}))
+
+	run(t, r, "b")
+
+	if b := get(t, a); meta.GetExternalName(b) != "id-1" || !meta.ExternalCreateIncomplete(b) {
+		t.Errorf("annotations: %v", b.GetAnnotations())
 	}
 }

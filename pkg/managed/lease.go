@@ -47,6 +47,9 @@ type holder struct {
 	Namespace  string    `json:"namespace,omitempty"`
 	Name       string    `json:"name"`
 	UID        types.UID `json:"uid"`
+
+	// foreground says that the garbage collector deletes what it owns before it goes.
+	foreground bool
 }
 
 // describedTo names a holder to a user of another managed resource. One in another
@@ -136,7 +139,7 @@ func (l *leases) hold(ctx context.Context, key string, h holder, now time.Time) 
 				return lease{}, err
 			}
 
-			if mine {
+			if mine && !(h.foreground && len(u.GetOwnerReferences()) > 0) {
 				return leaseOf(u), nil
 			}
 
@@ -286,10 +289,10 @@ func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now ti
 	meta.AddAnnotations(u, map[string]string{annotationKeyReserves: reserves, annotationKeyHolder: string(by)})
 
 	// An owner in another namespace counts as one that is gone, and the lease
-	// would go with it.
+	// would go with it. In a foreground deletion it would go before its owner.
 	u.SetOwnerReferences(nil)
 
-	if h.Namespace == "" || h.Namespace == l.namespace {
+	if !h.foreground && (h.Namespace == "" || h.Namespace == l.namespace) {
 		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: h.APIVersion, Kind: h.Kind, Name: h.Name, UID: h.UID}})
 	}
 
@@ -298,7 +301,7 @@ func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now ti
 		spec = map[string]any{}
 	}
 
-	if had, _ := spec["holderIdentity"].(string); had != "" {
+	if had, _ := spec["holderIdentity"].(string); had != "" && had != string(h.UID) {
 		n, _ := spec["leaseTransitions"].(int64)
 		spec["leaseTransitions"] = n + 1
 	}

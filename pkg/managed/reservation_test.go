@@ -1067,3 +1067,32 @@ func TestStaleProcessKeepsReservation(t *testing.T) {
 		obeys(t, x, "create b", "create b")
 	})
 }
+
+// In a foreground deletion the garbage collector deletes what the holder owns, while the
+// external resource still exists.
+func TestReservationOutlivesForegroundDeletion(t *testing.T) {
+	const name = leaseNamespace + "/b"
+
+	for reason, collected := range map[string]bool{"The lease must not be collected.": false, "The garbage collector was first.": true} {
+		a := testkit.NewAPI(of("b", in(leaseNamespace)))
+		r := reserving(a, &outside{})
+
+		run(t, r, name)
+		edit(t, a, name, finalizers(FinalizerName, metav1.FinalizerDeleteDependents))
+		remove(t, a, name)
+
+		if l := leasesIn(t, a)[sharedKey]; collected {
+			must(t, a.Server().Delete(context.Background(), &l))
+		}
+
+		run(t, r, name)
+		holds(t, reason, a, "b")
+
+		l := leasesIn(t, a)[sharedKey]
+		wants(t, reason, "owners", 0, len(l.GetOwnerReferences()))
+
+		edit(t, a, name, finalizers(FinalizerName))
+		repeat(t, r, 3, name)
+		holds(t, reason, a, "")
+	}
+}

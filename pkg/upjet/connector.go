@@ -71,7 +71,7 @@ func (t Terraform) check() error {
 // for each other, but Observe does not wait for an operation: it reports that the
 // external resource exists and is up to date.
 func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConnector {
-	if c == nil {
+	if seam.IsNil(c) {
 		panic(errors.New("upjet.NewConnector was given no connector: pass one of upjet's synchronous connectors"))
 	}
 
@@ -258,6 +258,10 @@ func (e *external) look(ctx context.Context, tr resource.Terraformed, started ti
 	f, err := e.terraform.find(ctx, tr, asyncstate.Attempt{Type: asyncstate.Create, Token: asyncstate.Token(ctx), Started: started})
 	if err != nil {
 		e.terraform.Logger.Debug("Cannot look for the result of a create that failed", "uid", tr.GetUID(), "error", err)
+		return ""
+	}
+
+	if !f.Found() {
 		return ""
 	}
 

@@ -506,3 +506,19 @@ func TestConnector_NilFinder(t *testing.T) {
 		}
 	}
 }
+
+// A name of which a Finder is not sure is not the external resource's.
+func TestConnector_FinderCannotTell(t *testing.T) {
+	s := &stub{create: func(xpresource.Managed) error { return errors.New("refused") }}
+	r := newRig(t, s, FinderFn(func(context.Context, Search) (asyncstate.Finding, error) {
+		return asyncstate.Finding{ExternalName: "perhaps"}, nil
+	}))
+	mg := instance("")
+
+	c, err := r.Connect(t.Context(), mg)
+	must(t, err)
+
+	if _, err := c.Create(t.Context(), mg); asyncstate.OutcomeUnknown(err) || meta.GetExternalName(mg) != "" {
+		t.Errorf("external name %q, %v", meta.GetExternalName(mg), err)
+	}
+}

@@ -127,7 +127,7 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	w := Writer{Client: s.client, Live: s.options.Live, Wait: s.options.Wait}
 
 	server, followed, err := w.Store(ctx, current, cs, so)
-	if IsOverruled(err) && server != nil {
+	if err != nil && server != nil {
 		s.wrote(server, true)
 	}
 
@@ -187,10 +187,37 @@ type Writer struct {
 
 // Store puts exactly these annotations on the API server, if current's object is
 // still there. It returns the object as the API server then has it, or nil if it
-// is gone; and whether nothing but the annotations changed since current. It may return
-// an object together with a conflict (IsOverruled): then it has stored the external name
-// alone.
+// is gone; and whether nothing but the annotations changed since current.
+//
+// It may return an object together with an error. With a conflict (IsOverruled) it has
+// stored the external name alone; with one that says that the API server refuses an
+// annotation (IsRefused), what says which external resource there is.
 func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
+	server, followed, err = w.store(ctx, current, cs, so)
+	if !IsRefused(err) || so.Strict {
+		return server, followed, err
+	}
+
+	needed := cs.Only(meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed)
+	for _, c := range cs {
+		if c.Yield && !slices.Contains(needed, c) {
+			needed = append(needed, c)
+		}
+	}
+
+	if len(needed) == 0 || len(needed) == len(cs) {
+		return nil, false, err
+	}
+
+	server, _, serr := w.store(ctx, current, needed, so)
+	if serr != nil {
+		return nil, false, err
+	}
+
+	return server, false, err
+}
+
+func (w Writer) store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
 	var overruler error
 
 	attempts, delay := storeAttempts, firstStoreDelay

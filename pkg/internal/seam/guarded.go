@@ -51,6 +51,11 @@ func IsGone(err error) bool {
 	return kerrors.IsNotFound(err) && !kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
+// IsRefused reports whether the API server refuses what a request would make of an object.
+func IsRefused(err error) bool {
+	return kerrors.IsInvalid(err) || kerrors.IsBadRequest(err) || kerrors.IsRequestEntityTooLargeError(err)
+}
+
 // Permanent reports whether the same request would fail the same way again.
 func Permanent(err error) bool {
 	return errors.Is(err, ErrNoStatus) || kerrors.IsNotFound(err) || kerrors.IsInvalid(err) || kerrors.IsForbidden(err) ||
