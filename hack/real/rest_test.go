@@ -54,8 +54,10 @@ func TestRest(t *testing.T) {
 				n, cpu := after.reconciles-before.reconciles, after.provider-before.provider
 				said := after.requests.since(before.requests)
 
-				fmt.Fprintf(w, "%s\t%.0f\t%s\t%.1f s\t%.1f s\t%.1f ms\t%.0f MB\n",
+				row := fmt.Sprintf("%s\t%.0f\t%s\t%.1f s\t%.1f s\t%.1f ms\t%.0f MB",
 					s.name, n, said, after.api-before.api, cpu, 1000*cpu/n, after.memory/1e6)
+				t.Log(row)
+				fmt.Fprintln(w, row)
 
 				if want := float64(restFor/restPoll-1) * manyRoles; n < want {
 					t.Errorf("want at least %.0f reconciles, got %.0f", want, n)

@@ -143,9 +143,13 @@ func termsOf(mg resource.Managed) terms {
 // changed reports whether a managed resource that was read again, or written, has other
 // terms by now. What a provider changes in memory alone is no matter.
 func (t terms) changed(mg resource.Managed) bool {
+	if mg.GetResourceVersion() == t.version {
+		return false
+	}
+
 	now := termsOf(mg)
 
-	return now.version != t.version && (now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies))
+	return now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies)
 }
 
 // What calls return, and what they led to.
