@@ -216,7 +216,6 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 
 			md, _ := firstPatch(t, a)["metadata"].(map[string]any)
 			wants(t, tc.reason, "patched annotations", map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"])
-
 			wants(t, tc.reason, "ID in status", "id-1", get(t, a).Status.AtProvider.ID)
 		})
 	}
@@ -516,7 +515,6 @@ func TestUnstableAnnotation(t *testing.T) {
 
 	got := []any{reconciles(100, time.Second), len(rec.of(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
 	wants(t, "", "patches in 100 s, warnings, patches in 20 minutes", []any{7, 1, 20}, got)
-
 	wants(t, "", "patches of external names, last one", []any{5, fmt.Sprintf("id-%d", n+5)}, []any{reconciles(5, time.Millisecond), meta.GetExternalName(get(t, a))})
 
 	// It has come to rest, and may change again.
@@ -683,13 +681,7 @@ func TestNameSurvivesAnotherAnnotation(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, away := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), false
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if away && r.Verb != testkit.Get {
-					return errors.New("the API server is away")
-				}
-
-				return nil
-			}
+			a.Before = failing(func(r testkit.Request) bool { return away && r.Verb != testkit.Get }, errors.New("the API server is away"))
 
 			r := newBucketReconciler(a, connects(ExternalClientFns{
 				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
@@ -706,13 +698,12 @@ func TestNameSurvivesAnotherAnnotation(t *testing.T) {
 				},
 			}))
 
-			_, _ = r.Reconcile(context.Background(), request())
-			away = false
-			_, _ = r.Reconcile(context.Background(), request())
+			try(r, 1)
 
-			if b := get(t, a); meta.GetExternalName(b) != "renamed" || b.GetAnnotations()["k"] != "theirs" {
-				t.Errorf("\n%s\nannotations: %v", tc.reason, b.GetAnnotations())
-			}
+			away = false
+
+			try(r, 1)
+			wants(t, tc.reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "renamed", "k": "theirs"}, get(t, a).GetAnnotations())
 		})
 	}
 }
@@ -730,13 +721,8 @@ func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
 		},
 	}))
 
-	for range 2 * unstableAfter {
-		run(t, r, "b")
-	}
-
-	if got := meta.GetExternalCreateFailed(get(t, a)); !got.Equal(time.Unix(int64(n), 0)) {
-		t.Errorf("stored is %s of %d changes", got, n)
-	}
+	repeat(t, r, 2*unstableAfter)
+	wants(t, "", "stored", int64(n), meta.GetExternalCreateFailed(get(t, a)).Unix())
 }
 
 // An annotation that the API server refuses does not keep the result of a create from

@@ -145,7 +145,7 @@ func TestCriticalAnnotationsOfUntracked(t *testing.T) {
 func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
 	a, there := testkit.NewAPI(bucket()), time.Now().Add(-time.Second).Format(time.RFC3339)
 
-	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+	r := newBucketReconciler(a, connects(ExternalClientFns{
 		ObserveFn: absent,
 		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
 			edit(t, a, "b", annotated(meta.AnnotationKeyExternalCreatePending, there))
@@ -155,9 +155,8 @@ func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
 
 	run(t, r, "b")
 
-	if b := get(t, a); !meta.ExternalCreateIncomplete(b) || b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] != there {
-		t.Errorf("the create of the other process has a result: %v", b.GetAnnotations())
-	}
+	b := get(t, a)
+	wants(t, "", "incomplete, announced", []any{true, there}, []any{meta.ExternalCreateIncomplete(b), b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]})
 }
 
 // A create without a result may have set the external name.

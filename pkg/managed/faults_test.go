@@ -404,35 +404,16 @@ func TestGoneMeanwhile(t *testing.T) {
 
 // A version that is not served for a while says nothing of the managed resource.
 func TestNameSurvivesUnservedVersion(t *testing.T) {
-	a, unserved, created := testkit.NewAPI(bucket()), false, 0
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if !unserved || r.Verb == testkit.Get {
-			return nil
-		}
+	a := testkit.NewAPI(bucket())
+	w, connects := newWorld()
+	a.Before = failing(func(r testkit.Request) bool { return len(resources(w)) > 0 && r.Verb != testkit.Get },
+		kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true))
 
-		return kerrors.NewGenericServerResponse(http.StatusNotFound, r.Verb, schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true)
-	}
+	r := newBucketReconciler(a, connects)
+	try(r, 1)
 
-	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-			return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
-		},
-		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-			created++
-			unserved = true
+	a.Before = nil
 
-			meta.SetExternalName(mg, "id-1")
-
-			return ExternalCreation{}, nil
-		},
-	}))
-
-	_, _ = r.Reconcile(context.Background(), request())
-	unserved = false
-
-	run(t, r, "b", "b")
-
-	if b := get(t, a); meta.GetExternalName(b) != "id-1" || meta.ExternalCreateIncomplete(b) || created != 1 {
-		t.Errorf("creates: %d; annotations: %v", created, b.GetAnnotations())
-	}
+	drive(t, r, a)
+	settledAs(t, "The name is not lost.", a, w)
 }

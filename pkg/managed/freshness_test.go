@@ -112,6 +112,19 @@ func patchLabel(ctx context.Context, a *testkit.API, o client.Object) error {
 	return a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`)))
 }
 
+// answer patches a managed resource, and decodes the answer as a client of an API server
+// does: into the memory of the object that it was given.
+func answer(ctx context.Context, t *testing.T, a *testkit.API, mg resource.Managed) {
+	t.Helper()
+
+	o, _ := mg.DeepCopyObject().(client.Object)
+	must(t, patchLabel(ctx, a, o))
+
+	data, err := json.Marshal(o)
+	must(t, err)
+	must(t, json.Unmarshal(data, mg))
+}
+
 // What a conflict, or the answer to a write of the provider's, has shown right before an
 // external call stops that call: the managed resource was paused or renamed, or its
 // policies changed.
@@ -122,6 +135,8 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 		"NoPolicies": policies(),
 		"Renamed":    named("another"),
 	}
+
+	patches := func(ctx context.Context, a *testkit.API, mg resource.Managed) error { return patchLabel(ctx, a, mg) }
 
 	cases := map[string]struct {
 		reason string
@@ -143,13 +158,24 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 				return nil
 			},
 		},
-		"CreateAfterWrite": {reason: "The answer to the provider's write shows it.", absent: true, writes: func(ctx context.Context, a *testkit.API, mg resource.Managed) error { return patchLabel(ctx, a, mg) }},
-		"UpdateAfterWrite": {reason: "The answer to the provider's write shows it.", writes: func(ctx context.Context, a *testkit.API, mg resource.Managed) error { return patchLabel(ctx, a, mg) }},
-		"DeleteAfterWrite": {reason: "The answer to the provider's write shows it.", mods: []func(b *v1alpha1.Bucket){deleting}, writes: func(ctx context.Context, a *testkit.API, mg resource.Managed) error { return patchLabel(ctx, a, mg) }},
+		"CreateAfterWrite": {reason: "The answer to the provider's write shows it.", absent: true, writes: patches},
+		"UpdateAfterWrite": {reason: "The answer to the provider's write shows it.", writes: patches},
+		"UpdateDecodedInPlace": {
+			reason: "The answer is decoded over what was read.",
+			writes: func(ctx context.Context, a *testkit.API, mg resource.Managed) error {
+				answer(ctx, t, a, mg)
+				return nil
+			},
+		},
+		"DeleteAfterWrite": {reason: "The answer to the provider's write shows it.", mods: []func(b *v1alpha1.Bucket){deleting}, writes: patches},
 	}
 
 	for name, tc := range cases {
 		for cname, change := range changes {
+			if name == "UpdateDecodedInPlace" && cname == "NoPolicies" {
+				continue // Unlike an API server, Go's JSON leaves out what is empty.
+			}
+
 			t.Run(name+"/"+cname, func(t *testing.T) {
 				a, h, acted := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &recorder{}, 0
 
@@ -234,30 +260,43 @@ func TestAnswerShowsDeletionPolicy(t *testing.T) {
 	wants(t, "It orphans its external resource by now.", "deletes", 0, deleted)
 }
 
-// The finalizer stays as it is, too, until the next reconcile.
+// The finalizer stays as it is, too, until the next reconcile, and nothing is created
+// twice.
 func TestAnswerKeepsFinalizer(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		object *v1alpha1.Bucket
+		exists bool
 		change func(b *v1alpha1.Bucket)
+		decode bool // The answer is decoded over what was read.
 		want   []string
 	}{
-		"Add":    {reason: "None is added to what its policies pause.", object: bucket(named("id-1")), change: policies()},
-		"Remove": {reason: "Another external resource was not found.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: named("another"), want: []string{FinalizerName}},
+		"Add":       {reason: "None is added to what its policies pause.", object: bucket(named("id-1")), exists: true, change: policies()},
+		"Remove":    {reason: "Another external resource was not found.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: named("another"), want: []string{FinalizerName}},
+		"Paused":    {reason: "What is paused keeps its finalizer.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: paused, decode: true, want: []string{FinalizerName}},
+		"Announced": {reason: "Another process creates the external resource.", object: bucket(finalizers(FinalizerName)), change: annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"), decode: true, want: []string{FinalizerName}},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(tc.object)
+			a, created := testkit.NewAPI(tc.object), 0
 
 			run(t, newBucketReconciler(a, connects(ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					edit(t, a, "b", tc.change)
-					return ExternalObservation{ResourceExists: !meta.WasDeleted(mg), ResourceUpToDate: true}, patchLabel(ctx, a, mg)
+
+					if tc.decode {
+						answer(ctx, t, a, mg)
+					} else {
+						must(t, patchLabel(ctx, a, mg))
+					}
+
+					return ExternalObservation{ResourceExists: tc.exists, ResourceUpToDate: true}, nil
 				},
+				CreateFn: counts[ExternalCreation](&created),
 			})), "b")
 
-			wants(t, tc.reason, "finalizers", tc.want, get(t, a).GetFinalizers())
+			wants(t, tc.reason, "finalizers, creates", []any{tc.want, 0}, []any{get(t, a).GetFinalizers(), created})
 		})
 	}
 }
@@ -315,40 +354,6 @@ func TestAnswerToWrite(t *testing.T) {
 	}
 }
 
-// answer patches a managed resource, and decodes the answer as a client of an API server
-// does: into the memory of the object that it was given.
-func answer(ctx context.Context, t *testing.T, a *testkit.API, mg resource.Managed) {
-	t.Helper()
-
-	o, _ := mg.DeepCopyObject().(client.Object)
-	must(t, patchLabel(ctx, a, o))
-
-	data, err := json.Marshal(o)
-	must(t, err)
-	must(t, json.Unmarshal(data, mg))
-}
-
-// The answer is decoded over the policies that were read.
-func TestAnswerIsDecodedInPlace(t *testing.T) {
-	a, updated := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
-
-	r := newBucketReconciler(a, connects(ExternalClientFns{
-		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-			edit(t, a, "b", policies(xpv2.ManagementActionObserve))
-			answer(ctx, t, a, mg)
-
-			return ExternalObservation{ResourceExists: true}, nil
-		},
-		UpdateFn: counts[ExternalUpdate](&updated),
-	}))
-
-	run(t, r, "b")
-
-	if updated > 0 {
-		t.Error("Update was called, although the managed resource in memory may only be observed")
-	}
-}
-
 // What resolves references writes them without a resource version. The answer may show
 // what upstream has not decided from.
 func TestAnswerToResolversWrite(t *testing.T) {
@@ -393,39 +398,6 @@ func TestAnswerToResolversWrite(t *testing.T) {
 			run(t, r, "b")
 
 			wants(t, tc.reason, "changes of the external resource", 0, acted)
-		})
-	}
-}
-
-// Observe's own write shows that the finalizer has to stay, or that another process
-// creates the external resource.
-func TestAnswerToObservesWrite(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		object *v1alpha1.Bucket
-		change func(b *v1alpha1.Bucket)
-	}{
-		"Paused":    {reason: "What is paused keeps its finalizer.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: annotated(meta.AnnotationKeyReconciliationPaused, "true")},
-		"Announced": {reason: "Nothing is created twice.", object: bucket(finalizers(FinalizerName)), change: annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, created := testkit.NewAPI(tc.object), 0
-
-			r := newBucketReconciler(a, connects(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					edit(t, a, "b", tc.change)
-					answer(ctx, t, a, mg)
-
-					return ExternalObservation{}, nil
-				},
-				CreateFn: counts[ExternalCreation](&created),
-			}))
-
-			run(t, r, "b")
-
-			wants(t, tc.reason, "finalizers, creates", []any{[]string{FinalizerName}, 0}, []any{get(t, a).GetFinalizers(), created})
 		})
 	}
 }

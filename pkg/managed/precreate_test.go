@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -325,22 +324,12 @@ func TestRefusalForgotten(t *testing.T) {
 // An asynchronous create that was refused has not succeeded.
 func TestPreCreateObserve_Async(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, observed, created := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0, 0
+		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), observedTwice(appears)
 
-		r := newBucketReconciler(a, WithPreCreateObserve(), WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))), connects(ExternalClientFns{
-			ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-				observed++
-				return ExternalObservation{ResourceExists: observed > 1, ResourceUpToDate: true}, nil
-			},
-			CreateFn: counts[ExternalCreation](&created),
-		}))
-
-		run(t, r, "b")
+		run(t, newBucketReconciler(a, WithPreCreateObserve(), WithAsync(newTracker(a)), connects(x.client())), "b")
 		synctest.Wait()
 
 		b := get(t, a)
-		if b.GetAnnotations()[AnnotationKeyCreateRefused] == "" || !meta.GetExternalCreateSucceeded(b).IsZero() || created > 0 {
-			t.Errorf("creates: %d; annotations: %v", created, b.GetAnnotations())
-		}
+		wants(t, "", "refused, succeeded, creates", []any{"id-1", false, 0}, []any{b.GetAnnotations()[AnnotationKeyCreateRefused], !meta.GetExternalCreateSucceeded(b).IsZero(), x.did("create")})
 	})
 }

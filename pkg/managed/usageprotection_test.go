@@ -198,7 +198,6 @@ func TestUsageProtection(t *testing.T) {
 
 			wants(t, tc.reason, "usage", tc.want, usageIn(t, a))
 			wants(t, tc.reason, "writes of usages", tc.writes, writesToUsages(a))
-
 			wants(t, tc.reason, "warns, and reconciles", []bool{tc.warns, tc.warns}, []bool{len(rec.of(reasonCannotProtectUsage)) > 0, tc.warns && observed > 0})
 		})
 	}

@@ -162,13 +162,10 @@ func TestUsageReleaserOfUnservedVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := usageOf(protected, removed)
 			a := testkit.NewAPI(u)
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if _, is := r.Object.(*v1alpha1.Bucket); is && r.Verb == testkit.LiveGet {
-					return unserved
-				}
-
-				return nil
-			}
+			a.Before = failing(func(r testkit.Request) bool {
+				_, is := r.Object.(*v1alpha1.Bucket)
+				return is && r.Verb == testkit.LiveGet
+			}, unserved)
 
 			_, err := NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind()).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(u)})
 			if is := usageIn(t, a); err == nil || is == nil || !slices.Contains(is.Finalizers, UsageFinalizerName) {
