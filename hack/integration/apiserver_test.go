@@ -225,7 +225,7 @@ func TestAPIServer(t *testing.T) {
 
 				return q.Status().Patch(q.t.Context(), o, mergePatch(`{"status":{}}`))
 			},
-			want: answered{Code: http.StatusNotFound, Cause: metav1.CauseTypeUnexpectedServerResponse},
+			want: answered{Code: http.StatusNotFound},
 		},
 		"FinalizerAddedDuringDeletion": {
 			reason: "No finalizer may be added to an object that is being deleted.",

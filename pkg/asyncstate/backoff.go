@@ -33,9 +33,7 @@ func (t *Tracker) backoff(mg resource.Managed, r *record) time.Duration {
 func doubled(first, last time.Duration, n int) time.Duration {
 	d := first
 	for i := 1; i < n && d < last; i++ {
-		if d *= 2; d <= 0 { // More than a Duration can hold.
-			d = last
-		}
+		d += min(d, last-d)
 	}
 
 	return min(d, last)

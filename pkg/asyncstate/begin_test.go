@@ -24,6 +24,25 @@ func TestOwnGoroutines(t *testing.T) {
 		return nil
 	}
 
+	unstored := func(name string) func(_ *testing.T, w *world, p *process, _ context.Context, mg resource.Managed) error {
+		return func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
+			n := 30
+			p.faults(func(verb string, o client.Object) error {
+				if n--; n >= 0 && verb != testkit.StatusUpdate {
+					return away(verb, o)
+				}
+
+				return nil
+			}, nil)
+
+			if name != "" {
+				meta.SetExternalName(mg, name)
+			}
+
+			return asyncstate.ErrOutcomeUnknown
+		}
+	}
+
 	cases := map[string]struct {
 		reason string
 		plain  bool
@@ -112,19 +131,11 @@ func TestOwnGoroutines(t *testing.T) {
 		},
 		"UnknownAndNotStored": {
 			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
-			act: func(_ *testing.T, w *world, p *process, _ context.Context, _ resource.Managed) error {
-				n := 30
-				p.faults(func(verb string, o client.Object) error {
-					if n--; n >= 0 && verb != testkit.StatusUpdate {
-						return away(verb, o)
-					}
-
-					return nil
-				}, nil)
-
-				return asyncstate.ErrOutcomeUnknown
-			},
-			want: xpv2.ReasonReconcileError, calls: 1,
+			act:    unstored(""), want: xpv2.ReasonReconcileError, calls: 1,
+		},
+		"NamedAndNotStored": {
+			reason: "As above. The name is stored later, too.",
+			act:    unstored("now"), want: xpv2.ReasonReconcileError, calls: 1, name: "now",
 		},
 		"Panic": {
 			reason: "The outcome is unknown. It is not made again.",

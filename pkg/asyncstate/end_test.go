@@ -31,12 +31,17 @@ func TestDeadline(t *testing.T) {
 		reason  string
 		returns func(ctx context.Context) error
 		plain   bool
+		named   bool // Whatever it returns.
 		want    xpv2.ConditionReason
 	}{
 		"HeedsItsContext": {reason: "The outcome is unknown.", returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonResultUnknown},
 		"HeedsItsContextUnderUpstream": {
 			reason: "As above, without Graft's reconciler.",
 			plain:  true, returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonResultUnknown,
+		},
+		"Named": {
+			reason: "What it was called tells whether it exists.",
+			named:  true, returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonFinished,
 		},
 		"SaysItInItsOwnWords": {
 			reason: "Clients of cloud APIs have many ways to say that they were cancelled.",
@@ -76,7 +81,7 @@ func TestDeadline(t *testing.T) {
 				calls++
 
 				err := tc.returns(ctx)
-				if err == nil {
+				if err == nil || tc.named {
 					meta.SetExternalName(mg, "good")
 				}
 
@@ -105,7 +110,12 @@ func TestPastDeadline(t *testing.T) {
 
 		reconciled(t, p, "b")
 		pass(2 * time.Hour)
-		reconciled(t, p, "b")
+
+		// No controller watches what ends, so it is looked at again soon.
+		if res := reconciled(t, p, "b"); res.RequeueAfter != 10*time.Second {
+			t.Errorf("It is reconciled again after %s", res.RequeueAfter)
+		}
+
 		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "past its deadline, 2000-01-01T01:00:00Z")
 		pass(2 * time.Hour)
 	})
@@ -157,7 +167,7 @@ func TestPanic(t *testing.T) {
 			pass(time.Second / 2)
 			reconciled(t, p, "b")
 
-			if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want || asyncstate.Remembered(p.tracker) != 0 {
+			if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want || asyncstate.Remembered(p.tracker) != 0 || tc.exists && !strings.Contains(record(b), `"error":"panic"`) {
 				t.Errorf("\n%s\n%d things are remembered: %s", tc.reason, asyncstate.Remembered(p.tracker), describe(b))
 			}
 

@@ -3,6 +3,7 @@ package asyncstate_test
 import (
 	"context"
 	"encoding/json"
+	stderrors "errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -241,6 +242,44 @@ func TestAnnouncementIsConcluded(t *testing.T) {
 	}
 }
 
+// A name that is stored before there is anything does not tell that a create made nothing:
+// it may still be in progress.
+func TestNamedBeforeItIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		creates := 0
+
+		w := acting(t, false, nil)
+		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+			c := actor(false, func(ctx context.Context, _ resource.Managed) error {
+				creates++
+				return stderrors.Join(asyncstate.SetExternalName(ctx, "chosen"), sleep(ctx, 10*time.Minute))
+			})
+			c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+				return upstream.ExternalObservation{ResourceExists: creates > 1, ResourceUpToDate: true}, nil
+			}
+
+			return c, nil
+		}
+		p := w.start()
+
+		reconciled(t, p, "b")
+		pass(time.Minute)
+		p.kill()
+		p = w.start()
+
+		for _, want := range []int{1, 2} {
+			reconciled(t, p, "b")
+			synctest.Wait()
+
+			if creates != want {
+				t.Errorf("%d creates, want %d: %s", creates, want, describe(w.get("b")))
+			}
+
+			pass(2 * time.Hour)
+		}
+	})
+}
+
 // Who resumes may have a clock that is behind.
 func TestClockIsBehind(t *testing.T) {
 	for _, k := range []clientKind{finder, resumer, token, deterministic, namedMid} {
@@ -351,6 +390,10 @@ func TestFound_ConnectsAgain(t *testing.T) {
 			got, want := w.cloud.names("uid-1"), 1
 			if tc.deleting {
 				want = 0
+			}
+
+			if n := len(w.said.Events("FoundExternalResource")); n != 1 {
+				t.Errorf("\n%s\n%d events say that it was found", tc.reason, n)
 			}
 
 			if len(got) != want || w.gone() != tc.deleting || w.cloud.count(asyncstate.Create) != 1 {

@@ -2,6 +2,7 @@ package asyncstate_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,6 +217,10 @@ func (i interruption) happen(t *testing.T) {
 
 	if diff := cmp.Diff(i.ending(), got); diff != "" {
 		t.Errorf("-want, +got:\n%s\n%s", diff, describe(b))
+	}
+
+	if s := condition(b, xpv2.TypeSynced); strings.Contains(s, "observe failed") {
+		t.Errorf("Nothing was observed: %s", s)
 	}
 
 	if names := w.cloud.names(); !got.Gone && got.Ready == xpv2.ReasonAvailable && (w.cloud.region(names[0]) != b.Spec.ForProvider.Region || i.kind != deterministic && names[0] != meta.GetExternalName(b)) {

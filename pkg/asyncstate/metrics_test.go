@@ -52,8 +52,16 @@ func TestMetrics_UnknownResults(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, finder, bucket("b"))
 			p := w.start()
+			running := func(p *process) float64 {
+				return counted(t, p.metrics, "graft_async_operations_running", map[string]string{"type": "create"})
+			}
 
 			pass(3 * time.Minute)
+
+			if n := running(p); n != 1 {
+				t.Errorf("\n%s\n%v creates are running", tc.reason, n)
+			}
+
 			p.kill()
 
 			if w.kind = nothing; tc.answer != nil {
@@ -76,8 +84,8 @@ func TestMetrics_UnknownResults(t *testing.T) {
 			}
 
 			unknown := counted(t, p.metrics, "graft_async_interrupted_total", map[string]string{"type": "create", "resolution": "unknown"})
-			if said := len(w.said.Events("CreateResultUnknown")); (unknown == 1) != tc.alerts || (said == 1) != tc.alerts {
-				t.Errorf("\n%s\nunknown %v, %d events: %s", tc.reason, unknown, said, describe(w.get("b")))
+			if said := len(w.said.Events("CreateResultUnknown")); (unknown == 1) != tc.alerts || (said == 1) != tc.alerts || running(p) != 0 {
+				t.Errorf("\n%s\nunknown %v, %d events, %v creates running: %s", tc.reason, unknown, said, running(p), describe(w.get("b")))
 			}
 		})
 	}
@@ -93,7 +101,7 @@ func errorsThatChange() func() (asyncstate.Finding, error) {
 	}
 }
 
-// counted returns what a counter with these labels says. It is -1 if there is none.
+// counted returns what a counter or gauge with these labels says. It is -1 if there is none.
 func counted(t *testing.T, m prometheus.Collector, name string, labels map[string]string) float64 {
 	t.Helper()
 
@@ -108,7 +116,7 @@ func counted(t *testing.T, m prometheus.Collector, name string, labels map[strin
 	return out
 }
 
-// gather calls fn for each metric; its value is that of a counter.
+// gather calls fn for each metric; its value is that of a counter or gauge.
 func gather(t *testing.T, m prometheus.Collector, fn func(name string, labels map[string]string, value float64)) {
 	t.Helper()
 
@@ -127,7 +135,7 @@ func gather(t *testing.T, m prometheus.Collector, fn func(name string, labels ma
 				labels[l.GetName()] = l.GetValue()
 			}
 
-			fn(f.GetName(), labels, metric.GetCounter().GetValue())
+			fn(f.GetName(), labels, metric.GetCounter().GetValue()+metric.GetGauge().GetValue())
 		}
 	}
 }

@@ -238,7 +238,7 @@ func TestSetterFails(t *testing.T) {
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error {
-			return errors.Join(asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second), asyncstate.Progress(ctx, 60, "more"), sleep(ctx, 10*time.Minute))
+			return errors.Join(asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second), asyncstate.Progress(ctx, 0, "again"), asyncstate.Progress(ctx, 0, "once more"), sleep(ctx, 10*time.Minute))
 		})
 		w.manual = false
 		w.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
@@ -251,7 +251,7 @@ func TestProgress(t *testing.T) {
 		}
 
 		pass(2 * time.Minute)
-		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "60% more")
+		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "once more")
 	})
 }
 

@@ -1,6 +1,7 @@
 package asyncstate_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +104,11 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			reason:  "That the first attempt failed says nothing of the second, although the annotations say the same second.",
 			refused: true, then: func(*world, *v1alpha1.Bucket) {}, want: asyncstate.ReasonResultUnknown, creates: 2,
 		},
+		"SecondAttemptPendingRemoved": {
+			reason:  "A person says that it is safe to go on after the second attempt.",
+			refused: true, then: func(_ *world, b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) },
+			want: asyncstate.ReasonFinished, creates: 3, name: "id-0001",
+		},
 		"SecondAttemptByAClockBehind": {
 			reason:  "As above, if the first attempt failed on a machine whose clock is ten minutes ahead.",
 			refused: true, before: func(_ *world, b *v1alpha1.Bucket) { meta.SetExternalCreateFailed(b, time.Now().Add(10*time.Minute)) }, then: func(*world, *v1alpha1.Bucket) {},
@@ -151,6 +157,10 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			b := w.get("b")
 			if n := w.cloud.count(asyncstate.Create); n != tc.creates || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.name != "") {
 				t.Errorf("\n%s\n%d creates: %s", tc.reason, n, describe(b))
+			}
+
+			if said := strings.Contains(w.said.All(), "settled by another writer"); said != (tc.want == asyncstate.ReasonFinished) {
+				t.Errorf("\n%s\nsettled elsewhere: %t", tc.reason, said)
 			}
 		})
 	}

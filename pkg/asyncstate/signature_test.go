@@ -2,6 +2,7 @@ package asyncstate_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ type (
 	unrelated   struct{ noop }
 	badResumer  struct{ noop }
 	ofPointer   struct{ noop }
+	noAttempt   struct{ noop }
 )
 
 func (noop) Disconnect(context.Context) error { return nil }
@@ -42,6 +44,10 @@ func (wrongType) Find(context.Context, *v1alpha1.Database, asyncstate.Attempt) (
 	return asyncstate.Finding{}, nil
 }
 
+func (noAttempt) Find(context.Context, resource.Managed) (asyncstate.Finding, error) {
+	return asyncstate.Finding{}, nil
+}
+
 func (unrelated) Find(string) error { return nil }
 
 func (*ofPointer) Find(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
@@ -49,6 +55,17 @@ func (*ofPointer) Find(context.Context, resource.Managed, asyncstate.Attempt) (a
 }
 
 func (badResumer) Resume(context.Context, asyncstate.Attempt) error { return nil }
+
+// An error of a connector is its own.
+func TestConnector_Fails(t *testing.T) {
+	c := asyncstate.Connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+		return nil, errQuota
+	}), asyncstate.NewTracker(testkit.NewAPI().Client()))
+
+	if _, err := c.Connect(t.Context(), bucket("b")); !errors.Is(err, errQuota) {
+		t.Errorf("got %v", err)
+	}
+}
 
 // A method whose signature keeps it from ever being called is an error.
 func TestConnector_RefusesWrongSignatures(t *testing.T) {
@@ -61,6 +78,7 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 		"Finder":          {reason: "It is one.", client: goodFinder{}},
 		"TypedFinder":     {reason: "It is one for connectors of its type alone.", client: typedFinder{}, want: "typedFinder.Find"},
 		"Pointer":         {reason: "An Attempt is no pointer.", client: pointer{}, want: "pointer.Find"},
+		"NoAttempt":       {reason: "It lacks the attempt.", client: noAttempt{}, want: "noAttempt.Find"},
 		"AnotherType":     {reason: "It is of another type of managed resource.", client: wrongType{}, want: "wrongType.Find"},
 		"Receiver":        {reason: "It is one of a pointer, and the client is none.", client: ofPointer{}, want: "of a asyncstate_test.ofPointer"},
 		"ReceiverFits":    {reason: "The client is a pointer.", client: &ofPointer{}},

@@ -73,8 +73,14 @@ func TestTurns(t *testing.T) {
 			t.Errorf("No other object wants it: %s", describe(w.get("third")))
 		}
 
-		pass(11 * time.Minute)
 		reconciled(t, p, "second")
+		pass(10*time.Minute + 10*time.Second)
+		reconciled(t, p, "second")
+
+		if got := reason(w.get("second"), asyncstate.TypeOperation); got != asyncstate.ReasonRunning {
+			t.Errorf("It is its turn: %s", describe(w.get("second")))
+		}
+
 		pass(11 * time.Minute)
 		reconciled(t, p, "second")
 

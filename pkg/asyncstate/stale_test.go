@@ -42,5 +42,12 @@ func TestCacheCatchesUp(t *testing.T) {
 		if got := reason(b, asyncstate.TypeOperation); got != asyncstate.ReasonRunning || !meta.ExternalCreateIncomplete(b) {
 			t.Errorf("The second attempt should run: %s", describe(b))
 		}
+
+		// A process that ends does not wait for its cache.
+		if err := w.api.Freeze(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+
+		p.stop()
 	})
 }
