@@ -729,20 +729,10 @@ func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
 // being stored.
 func TestNameSurvivesInvalidAnnotation(t *testing.T) {
 	a, created := testkit.NewAPI(bucket()), 0
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
-			return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
-		}
-
-		return nil
-	}
-
-	observe := func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-		return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
-	}
+	a.Before = failing(func(r testkit.Request) bool { return strings.Contains(r.Body, "not valid") }, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
 
 	r := newBucketReconciler(a, connects(ExternalClientFns{
-		ObserveFn: observe,
+		ObserveFn: existsIfNamed,
 		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 			created++
 
@@ -753,12 +743,11 @@ func TestNameSurvivesInvalidAnnotation(t *testing.T) {
 		},
 	}))
 
-	_, _ = r.Reconcile(context.Background(), request())
+	try(r, 1)
 
 	// The process ends.
-	run(t, newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: observe, CreateFn: counts[ExternalCreation](&created)})), "b")
+	run(t, newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: existsIfNamed, CreateFn: counts[ExternalCreation](&created)})), "b")
 
-	if b := get(t, a); meta.GetExternalName(b) != "id-1" || meta.ExternalCreateIncomplete(b) || created != 1 {
-		t.Errorf("creates: %d; annotations: %v", created, b.GetAnnotations())
-	}
+	b := get(t, a)
+	wants(t, "", "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), created})
 }

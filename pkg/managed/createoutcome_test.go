@@ -163,7 +163,7 @@ func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
 func TestNameOfCreateWithoutResult(t *testing.T) {
 	a := testkit.NewAPI(bucket())
 
-	r := newBucketReconciler(a, WithoutExternalNamePersistence(), connects(upstream.ExternalClientFns{
+	r := newBucketReconciler(a, WithoutExternalNamePersistence(), connects(ExternalClientFns{
 		ObserveFn: absent,
 		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 			meta.SetExternalName(mg, "id-1")
@@ -173,7 +173,6 @@ func TestNameOfCreateWithoutResult(t *testing.T) {
 
 	run(t, r, "b")
 
-	if b := get(t, a); meta.GetExternalName(b) != "id-1" || !meta.ExternalCreateIncomplete(b) {
-		t.Errorf("annotations: %v", b.GetAnnotations())
-	}
+	b := get(t, a)
+	wants(t, "", "name, incomplete", []any{"id-1", true}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b)})
 }

@@ -430,10 +430,8 @@ func TestCreateResolverStores(t *testing.T) {
 			}
 
 			r := newBucketReconciler(a, WithRecorder(h), newClock().option(), WithCreateResolver(f), connects(ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
-				},
-				CreateFn: counts[ExternalCreation](&creates),
+				ObserveFn: existsIfNamed,
+				CreateFn:  counts[ExternalCreation](&creates),
 			}))
 
 			if tc.unseen {
@@ -812,10 +810,8 @@ func TestCreateResolver_RecordIsLeft(t *testing.T) {
 	)), 0
 
 	r := newBucketReconciler(a, WithCreateResolver(&seeker{finding: asyncstate.Found("id-1")}), connects(ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-			return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
-		},
-		CreateFn: counts[ExternalCreation](&created),
+		ObserveFn: existsIfNamed,
+		CreateFn:  counts[ExternalCreation](&created),
 	}))
 	run(t, r, "b", "b")
 	wants(t, "", "external name, creates", []any{"id-1", 0}, []any{meta.GetExternalName(get(t, a)), created})

@@ -116,6 +116,12 @@ func absent(context.Context, resource.Managed) (ExternalObservation, error) {
 	return ExternalObservation{}, nil
 }
 
+// existsIfNamed is an external client's Observe of a resource that exists if the managed
+// resource knows its name.
+func existsIfNamed(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+	return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
+}
+
 // sees returns an Observe of a resource that is up to date while it is there.
 func sees(there *bool) func(context.Context, resource.Managed) (ExternalObservation, error) {
 	return func(context.Context, resource.Managed) (ExternalObservation, error) {

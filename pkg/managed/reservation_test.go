@@ -962,7 +962,15 @@ func TestReservationNeedsAnAction(t *testing.T) {
 					r = reserving(a, x)
 				}
 
-				run(t, r, "owner", "next")
+				a.Forget()
+				run(t, r, "owner")
+
+				if tc.holder == "next" && !restarted {
+					about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !aboutLeases(r) })
+					wants(t, "What is known of the lease saves a read.", "requests for leases", 1, len(about))
+				}
+
+				run(t, r, "next")
 				holds(t, tc.reason, a, tc.holder)
 				a.Forget()
 				run(t, r, "owner")
