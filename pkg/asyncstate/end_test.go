@@ -40,7 +40,7 @@ func TestDeadline(t *testing.T) {
 			plain:  true, returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonResultUnknown,
 		},
 		"Named": {
-			reason: "What it was called tells whether it exists.",
+			reason: "It is observed by the name that it was given.",
 			named:  true, returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonFinished,
 		},
 		"SaysItInItsOwnWords": {

@@ -164,7 +164,7 @@ func (d Dependent) relationOf(l DependentLister, o client.Object, u *unstructure
 	case d.Owner != "" && (d.Owner != owner || d.Namespace != u.GetNamespace()):
 		// A reader ignores the namespace if the kind is cluster-scoped.
 		return unrelated
-	case d.Owner == "" && (owner == "" || owner != o.GetUID()):
+	case owner == "" || owner != o.GetUID():
 		return listed
 	default:
 		return described

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,6 +31,7 @@ func TestReportOfBlocker(t *testing.T) {
 	cases := map[string]struct {
 		reason     string
 		finalizers []string
+		paused     bool
 		conditions []any
 		want       is
 	}{
@@ -37,6 +39,14 @@ func TestReportOfBlocker(t *testing.T) {
 		"Failing": {
 			reason:     "What reports an error is stuck.",
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom")}, want: is{"held by f; ReconcileError: boom", urgencyStuck},
+		},
+		"FailedAndPaused": {
+			reason: "What is paused does nothing about its error.",
+			paused: true, conditions: []any{condition("Synced", "False", "ReconcileError", "boom")}, want: is{"its reconciliation is paused", urgencyStuck},
+		},
+		"LongFinalizer": {
+			reason:     "A finalizer may have any length.",
+			finalizers: []string{strings.Repeat("f", 400)}, want: is{"held by " + strings.Repeat("f", maxNameLength-len(ellipsis)) + ellipsis, urgencyDeleting},
 		},
 		"Unknown": {
 			reason:     "What reports nothing wrong is on its way.",
@@ -73,6 +83,11 @@ func TestReportOfBlocker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": tc.conditions}}}
 			u.SetFinalizers(tc.finalizers)
+
+			if tc.paused {
+				u.SetAnnotations(map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
+			}
+
 			u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 
 			b := blockerOf(Dependent{}, u)

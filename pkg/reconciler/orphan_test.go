@@ -337,6 +337,20 @@ func TestForceOrphan(t *testing.T) {
 	}
 }
 
+// What an operator wrote before the object is deleted does not keep it from its reconciler.
+func TestForceOrphan_NotDeleted(t *testing.T) {
+	o := of(composites, "", "x", held(theirs))
+	o.SetUID("uid-of-x")
+	annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID()))(o)
+
+	passes := 0
+	pass(t, reconciler.New(newCluster(o), composites, reader(&passes), reconciler.WithForceOrphan(mine)), o)
+
+	if passes != 1 {
+		t.Errorf("want it reconciled once, got %d", passes)
+	}
+}
+
 // An object that lost some of its finalizers to an operator's wish, and is held by
 // others, goes to the inner reconciler as the API server has it by then: it must
 // neither act for a finalizer that is removed, nor meet a conflict.

@@ -184,6 +184,11 @@ func TestRelease(t *testing.T) {
 			object: thing(held(ours, metav1.FinalizerDeleteDependents), paused, dying),
 			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch}},
 		},
+		"BeingOrphaned": {
+			reason: "It should not be asked for what it does already.",
+			object: thing(held(ours, orphan), paused, dying),
+			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch}},
+		},
 		"DeletedInTheBackground": {
 			reason: "So it should if the object was deleted in the background: what it owns would be deleted as soon as it is gone.",
 			object: thing(held(ours), paused, dying),
@@ -655,9 +660,28 @@ func TestReleaseAgainstEndlessWrites(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
+		mods   []func(o *unstructured.Unstructured)
 		before func(r *registry, n int)
 		want   []string
 	}{
+		"AppliesPolicies": {
+			reason: "A policy that has changed since it was read is read again, each time.",
+			mods:   []func(o *unstructured.Unstructured){withPolicies("*")},
+			before: func(r *registry, n int) {
+				switch n {
+				case 1:
+					r.change(withPolicies("Observe", "Delete"))
+				case 3:
+					r.change(withPolicies("*"))
+				}
+			},
+			want: []string{
+				pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, ""),
+				pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""),
+				pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, ""),
+				deleteOrphan, pausePatch, orphans, pausePatch,
+			},
+		},
 		"AddsFinalizer": {
 			reason: "Adding the finalizer should not keep it.",
 			before: func(r *registry, _ int) { r.change(func(o *unstructured.Unstructured) { meta.AddFinalizer(o, ours) }) },
@@ -683,7 +707,7 @@ func TestReleaseAgainstEndlessWrites(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := newRegistry(thing(), ours)
+			r := newRegistry(thing(tc.mods...), ours)
 			o := r.object()
 			r.before = func(n int) error { tc.before(r, n); return nil }
 
