@@ -11,44 +11,44 @@ import (
 	"time"
 )
 
-// tellingTimeout is how long one telling of a story may take. It takes a few
+// columnTimeout is how long one side may take for a story. It takes a few
 // seconds on a slow machine.
-const tellingTimeout = 2 * time.Minute
+const columnTimeout = 2 * time.Minute
 
 // errFailed says that a story was not what it should be. What was wrong has been
 // printed.
 var errFailed = errors.New("the demo has failed")
 
-// A demo tells stories.
+// A demo plays stories.
 type demo struct {
 	env   environment
 	sides sides
 }
 
-// A result is a story as it was told.
+// A result is what came of a story.
 type result struct {
-	Name  string `json:"name"`
-	About string `json:"about"`
-	Moral string `json:"moral"`
+	Name       string `json:"name"`
+	About      string `json:"about"`
+	Difference string `json:"difference"`
 
-	Upstream telling `json:"upstream"`
-	Graft    telling `json:"graft"`
+	Upstream column `json:"upstream"`
+	Graft    column `json:"graft"`
 
-	// Complaints say what isn't as it should be. There are none in a good run.
-	Complaints []string `json:"complaints"`
+	// Problems say what isn't as it should be. There are none in a good run.
+	Problems []string `json:"problems"`
 
 	// shape means that upstream's column is not upstream's own code.
 	shape bool
 }
 
-// A telling of a story is one column of it.
-type telling struct {
+// A column is a story as one side plays it.
+type column struct {
 	Title    string    `json:"title"`
 	Findings []finding `json:"findings"`
 	Timeline []entry   `json:"timeline"`
 }
 
-// run tells the stories, as many at a time as the environment allows.
+// run plays the stories, as many at a time as the environment allows.
 func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 	out := make([]result, len(ss))
 	slots := make(chan struct{}, d.env.stories())
@@ -71,12 +71,12 @@ func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 	return out, context.Cause(ctx)
 }
 
-// story tells a story on both sides at once. They share nothing but what the API
+// story plays a story on both sides at once. They share nothing but what the API
 // server of the environment does for both.
 func (d *demo) story(ctx context.Context, s story) result {
 	out := result{
-		Name: s.name, About: s.about, Moral: s.moral, Complaints: []string{}, shape: s.baseline != "",
-		Upstream: telling{Title: d.sides.upstream.title}, Graft: telling{Title: d.sides.graft.title},
+		Name: s.name, About: s.about, Difference: s.difference, Problems: []string{}, shape: s.baseline != "",
+		Upstream: column{Title: d.sides.upstream.title}, Graft: column{Title: d.sides.graft.title},
 	}
 
 	if s.baseline != "" {
@@ -88,25 +88,25 @@ func (d *demo) story(ctx context.Context, s story) result {
 		upErr, graftErr error
 	)
 
-	both.Go(func() { upErr = d.tell(ctx, s, d.sides.upstream, &out.Upstream) })
-	both.Go(func() { graftErr = d.tell(ctx, s, d.sides.graft, &out.Graft) })
+	both.Go(func() { upErr = d.play(ctx, s, d.sides.upstream, &out.Upstream) })
+	both.Go(func() { graftErr = d.play(ctx, s, d.sides.graft, &out.Graft) })
 	both.Wait()
 
 	switch err := errors.Join(upErr, graftErr); {
 	case err != nil:
-		out.Complaints = append(out.Complaints, err.Error())
+		out.Problems = append(out.Problems, err.Error())
 	case len(out.Upstream.Findings) != len(out.Graft.Findings):
-		out.Complaints = append(out.Complaints, fmt.Sprintf("the story found %d things with upstream and %d with Graft", len(out.Upstream.Findings), len(out.Graft.Findings)))
+		out.Problems = append(out.Problems, fmt.Sprintf("the story found %d things with upstream and %d with Graft", len(out.Upstream.Findings), len(out.Graft.Findings)))
 	default:
-		out.Complaints = append(out.Complaints, judge(out.Upstream.Findings, out.Graft.Findings)...)
+		out.Problems = append(out.Problems, judge(out.Upstream.Findings, out.Graft.Findings)...)
 	}
 
 	return out
 }
 
-// tell a story on one side.
-func (d *demo) tell(ctx context.Context, s story, sd side, t *telling) error {
-	ctx, cancel := context.WithTimeout(ctx, tellingTimeout)
+// play a story on one side.
+func (d *demo) play(ctx context.Context, s story, sd side, t *column) error {
+	ctx, cancel := context.WithTimeout(ctx, columnTimeout)
 	defer cancel()
 
 	r := newRecorder()
@@ -118,7 +118,7 @@ func (d *demo) tell(ctx context.Context, s story, sd side, t *telling) error {
 
 	sc := newScene(sd, d.env, st, r, s)
 
-	findings, err := s.tell(ctx, sc)
+	findings, err := s.play(ctx, sc)
 	t.Timeline = r.timeline.read()
 
 	if err = errors.Join(err, sc.end()); err != nil {
@@ -131,7 +131,7 @@ func (d *demo) tell(ctx context.Context, s story, sd side, t *telling) error {
 }
 
 // judge returns what isn't as it should be. Upstream's failures should be there:
-// a story that is told of upstream must be true.
+// a story about upstream must be true.
 func judge(upstream, graft []finding) []string {
 	var out []string
 
@@ -154,7 +154,7 @@ func judge(upstream, graft []finding) []string {
 // failed counts the results that aren't as they should be.
 func failed(rs []result) (n int) {
 	for _, r := range rs {
-		if len(r.Complaints) > 0 {
+		if len(r.Problems) > 0 {
 			n++
 		}
 	}
@@ -184,7 +184,7 @@ func (p printer) overview(upstream, where string, rs []result) {
 			p.style.mark(good(r.Upstream)) + " " + pad(u, cell-markWidth-1) + strings.Repeat(" ", gap) +
 			p.style.mark(good(r.Graft)) + " " + g)
 
-		for _, c := range r.Complaints {
+		for _, c := range r.Problems {
 			p.marked(false, "", c)
 		}
 	}
@@ -198,7 +198,7 @@ func (p printer) overview(upstream, where string, rs []result) {
 }
 
 // outcome says in a word or two how a story ended.
-func outcome(t telling) string {
+func outcome(t column) string {
 	for _, f := range t.Findings {
 		if f.short != "" {
 			return f.short
@@ -208,7 +208,7 @@ func outcome(t telling) string {
 	return "failed"
 }
 
-func good(t telling) bool {
+func good(t column) bool {
 	for _, f := range t.Findings {
 		if !f.Good {
 			return false
@@ -224,7 +224,7 @@ func (p printer) detail(r result) {
 	p.text(r.About)
 	fmt.Fprintln(p.w)
 
-	for _, t := range []telling{r.Upstream, r.Graft} {
+	for _, t := range []column{r.Upstream, r.Graft} {
 		p.timeline("What kubectl get shows: "+t.Title, t.Timeline)
 	}
 
@@ -238,11 +238,11 @@ func (p printer) detail(r result) {
 		fmt.Fprintln(p.w)
 	}
 
-	if len(r.Complaints) == 0 {
-		p.marked(true, bold, r.Moral)
+	if len(r.Problems) == 0 {
+		p.marked(true, bold, r.Difference)
 	}
 
-	for _, c := range r.Complaints {
+	for _, c := range r.Problems {
 		p.marked(false, "", c)
 	}
 

@@ -176,8 +176,8 @@ func TestStories(t *testing.T) {
 				t.Errorf("\n%s\nGraft: -want, +got:\n%s", tc.reason, diff)
 			}
 
-			if len(got.Complaints) > 0 {
-				t.Errorf("\n%s\nthe story isn't as it should be: %q", tc.reason, got.Complaints)
+			if len(got.Problems) > 0 {
+				t.Errorf("\n%s\nthe story isn't as it should be: %q", tc.reason, got.Problems)
 			}
 
 			if outcome(got.Upstream) == "failed" {
@@ -420,7 +420,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if got.Failed != 0 || len(got.Stories) != 1 || len(got.Stories[0].Graft.Timeline) == 0 || len(got.Stories[0].Complaints) != 0 {
+	if got.Failed != 0 || len(got.Stories) != 1 || len(got.Stories[0].Graft.Timeline) == 0 || len(got.Stories[0].Problems) != 0 {
 		t.Fatalf("want one story that is as it should be, and its timeline, got %s", &stdout)
 	}
 
@@ -453,13 +453,13 @@ func TestJudge(t *testing.T) {
 			want:     []string{"Graft fails at \"here\": nothing"},
 		},
 		"UpstreamFixed": {
-			reason:   "A failure that is gone is not to be told of.",
+			reason:   "A failure that is gone is not to be shown.",
 			upstream: finding{Where: "here", Seen: "all", Broken: true, Good: true},
 			graft:    finding{Broken: true, Good: true},
 			want:     []string{"Upstream fixed this: update the story at \"here\": all"},
 		},
 		"UpstreamWorse": {
-			reason:   "A new failure has to be told of.",
+			reason:   "A new failure has to be shown.",
 			upstream: finding{Where: "here", Seen: "nothing"},
 			graft:    finding{Good: true},
 			want:     []string{"Upstream fails where it didn't: update the story at \"here\": nothing"},

@@ -14,7 +14,7 @@ import (
 )
 
 // inMemory is the environment with an API server in memory. Nothing runs in it by
-// itself: a reconcile takes place when a story waits for it, so that every telling
+// itself: a reconcile takes place when a story waits for it, so that every column
 // is the same.
 type inMemory struct{}
 

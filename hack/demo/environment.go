@@ -19,7 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// An environment is where stories are told: an API server, and a way to run a
+// An environment is where stories are played: an API server, and a way to run a
 // provider against it.
 type environment interface {
 	// describe returns the line about the environment in the table.
@@ -28,10 +28,10 @@ type environment interface {
 	// replicas is how many managed resources go through a story at once.
 	replicas() int
 
-	// stories is how many stories are told at once.
+	// stories is how many stories are played at once.
 	stories() int
 
-	// stage returns what one telling of a story needs. The name is part of no
+	// stage returns what one column of a story needs. The name is part of no
 	// other stage's.
 	stage(name string, r *recorder) (stage, error)
 
@@ -39,7 +39,7 @@ type environment interface {
 	close() error
 }
 
-// A stage is the part of an environment that one telling of a story has to
+// A stage is the part of an environment that one column of a story has to
 // itself.
 type stage interface {
 	// user returns the client for what users do. It reads what the API server

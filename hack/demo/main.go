@@ -1,5 +1,5 @@
 // Command demo shows what goes wrong with crossplane-runtime's reconciler of
-// managed resources, and that it doesn't with Graft: stories, each told with the
+// managed resources, and that it doesn't with Graft: stories, each played with the
 // same provider on both.
 package main
 
@@ -22,7 +22,7 @@ import (
 
 const usage = `Usage: demo [FLAGS]
 
-Tells stories of what goes wrong with crossplane-runtime, beside the same code
+Plays stories of what goes wrong with crossplane-runtime, beside the same code
 with Graft: a line for each. All that is shown is measured.
 
 Flags:
@@ -35,9 +35,9 @@ Stories:
   %s
 
 Environment:
-  CONTROL_PLANE   "real" tells the stories on a real control plane, which takes
+  CONTROL_PLANE   "real" plays the stories on a real control plane, which takes
                   about ten minutes to build the first time. Otherwise they are
-                  told on an API server in memory.
+                  played on an API server in memory.
   NO_COLOR        Anything but empty means no colours.
 
 The exit status is 1 if Graft fails in a story, or if upstream doesn't any more.
@@ -151,7 +151,7 @@ func environments(progress io.Writer) map[string]func(context.Context) (environm
 	}
 }
 
-// play tells the stories in an environment that is started for them.
+// play plays the stories in an environment that is started for them.
 func play(ctx context.Context, start func(context.Context) (environment, error), ss []story, sd sides) (string, []result, error) {
 	env, err := start(ctx)
 	if err != nil {

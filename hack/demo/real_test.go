@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestReal tells all stories on a real control plane. What has to be seen is the
+// TestReal plays all stories on a real control plane. What has to be seen is the
 // stories' own matter: the command fails if it isn't.
 func TestReal(t *testing.T) {
 	var stdout, stderr bytes.Buffer

@@ -23,7 +23,7 @@ import (
 
 const namespace = "default"
 
-// A scene is what a story is told with: users, a cloud, and a provider of one
+// A scene is what a story is played with: users, a cloud, and a provider of one
 // side. The story and the provider see the same things with either reconciler.
 type scene struct {
 	side     side

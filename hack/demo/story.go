@@ -8,7 +8,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
-// A story is something that goes wrong with upstream. It is told once with
+// A story is something that goes wrong with upstream. It is played once with
 // upstream and once with Graft, by the same code.
 type story struct {
 	// name to select the story by. What is before a slash selects all variants.
@@ -17,8 +17,8 @@ type story struct {
 	// about says what happens, in plain words.
 	about string
 
-	// moral says in one line what is different with Graft.
-	moral string
+	// difference says in one line what is different with Graft.
+	difference string
 
 	// baseline is what upstream's column shows if that is not upstream's own code.
 	baseline string
@@ -29,9 +29,9 @@ type story struct {
 	// cloud is the external system of the story.
 	cloud cloud.Options
 
-	// tell lets the story happen and returns what was found, in the same order
+	// play lets the story happen and returns what was found, in the same order
 	// for either side.
-	tell func(ctx context.Context, s *scene) ([]finding, error)
+	play func(ctx context.Context, s *scene) ([]finding, error)
 }
 
 // A finding is what was found in one place: a row of the table.

@@ -22,15 +22,15 @@ func brokenCredentials() story {
 		name: "silent-deletion/broken-credentials",
 		about: "The provider's credentials expire. A user deletes a managed resource. Later the credentials are " +
 			"valid again.",
-		moral: "It says that it is being deleted, and that the provider can't be connected to.",
-		cloud: cloud.Options{Token: token},
-		tell: func(ctx context.Context, s *scene) ([]finding, error) {
-			return tellBrokenCredentials(ctx, s, token)
+		difference: "It says that it is being deleted, and that the provider can't be connected to.",
+		cloud:      cloud.Options{Token: token},
+		play: func(ctx context.Context, s *scene) ([]finding, error) {
+			return playBrokenCredentials(ctx, s, token)
 		},
 	}
 }
 
-func tellBrokenCredentials(ctx context.Context, s *scene, token string) ([]finding, error) {
+func playBrokenCredentials(ctx context.Context, s *scene, token string) ([]finding, error) {
 	if err := s.create(ctx, newBucket); err != nil {
 		return nil, err
 	}

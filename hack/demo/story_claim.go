@@ -90,12 +90,12 @@ func silentClaim() story {
 		single:   true,
 		about: fmt.Sprintf("A user deletes a claim whose compositeDeletePolicy is Foreground. The composite resource can't go: it has "+
 			"the finalizer %s. The claim is reconciled, and once more after the backoff. Later that finalizer is removed.", backupFinalizer),
-		moral: "It says at once that it is being deleted, and which object it waits for, and why.",
-		tell:  tellSilentClaim,
+		difference: "It says at once that it is being deleted, and which object it waits for, and why.",
+		play:       playSilentClaim,
 	}
 }
 
-func tellSilentClaim(ctx context.Context, s *scene) ([]finding, error) {
+func playSilentClaim(ctx context.Context, s *scene) ([]finding, error) {
 	user := s.stage.user()
 	key := client.ObjectKey{Namespace: namespace, Name: "shop-" + s.side.key}
 	cm, xr := objectOf(platformKind("App"), key), objectOf(platformKind("XApp"), client.ObjectKey{Name: key.Name})

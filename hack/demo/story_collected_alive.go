@@ -17,12 +17,12 @@ func collectedAlive() story {
 		about: fmt.Sprintf("Crossplane collects watches that are not used, once a minute, here every %s. A user creates the first composite of "+
 			"a kind when the collector has run. Later Crossplane is restarted. (Fixed upstream by crossplane#6395: the first column is "+
 			"code of the shape from before.)", collectEvery),
-		moral: "A watch that is in use is never collected.",
-		tell:  tellCollectedAlive,
+		difference: "A watch that is in use is never collected.",
+		play:       playCollectedAlive,
 	}
 }
 
-func tellCollectedAlive(ctx context.Context, s *scene) ([]finding, error) {
+func playCollectedAlive(ctx context.Context, s *scene) ([]finding, error) {
 	p, err := s.startPlatform(ctx, "collected")
 	if err != nil {
 		return nil, err

@@ -60,12 +60,12 @@ func finalizerRace() story {
 			"A mover removes it: by pause, finalizers and delete, in this order, or by Graft's Release. Before each request of "+
 			"the mover a controller adds its finalizer %s if it is missing. The finalizer %s is not the mover's to remove: "+
 			"that controller removes it when its work is done.", auditFinalizer, backupFinalizer),
-		moral: "Delete comes first: from then on the API server refuses finalizers. Finalizers of other controllers stay.",
-		tell:  tellFinalizerRace,
+		difference: "Delete comes first: from then on the API server refuses finalizers. Finalizers of other controllers stay.",
+		play:       playFinalizerRace,
 	}
 }
 
-func tellFinalizerRace(ctx context.Context, s *scene) ([]finding, error) {
+func playFinalizerRace(ctx context.Context, s *scene) ([]finding, error) {
 	err := s.create(ctx, func() (sample.Instance, error) {
 		d := v1alpha1.NewDatabase("")
 		d.SetFinalizers([]string{backupFinalizer, auditFinalizer})

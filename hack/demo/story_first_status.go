@@ -22,12 +22,12 @@ func firstStatus() story {
 		name: "first-status",
 		about: "A managed resource is made for an external resource that exists and is ready. The provider " +
 			"reconciles it once, and then not until its next poll.",
-		moral: "What the first reconcile has observed is stored.",
-		tell:  tellFirstStatus,
+		difference: "What the first reconcile has observed is stored.",
+		play:       playFirstStatus,
 	}
 }
 
-func tellFirstStatus(ctx context.Context, s *scene) ([]finding, error) {
+func playFirstStatus(ctx context.Context, s *scene) ([]finding, error) {
 	session, err := s.cloud.NewSession(ctx, "")
 	if err != nil {
 		return nil, err

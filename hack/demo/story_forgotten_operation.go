@@ -24,12 +24,12 @@ func forgottenOperation() story {
 			"the answer comes. The next process starts when the grace period is over. Later the user deletes the " +
 			"managed resource. (Here the columns differ in more than an import: with Graft the provider tells a " +
 			"tracker when an operation begins and ends, and can look for what it has created.)",
-		moral: "A record of the operation outlives the process, and the next one finds what was created.",
-		tell:  tellForgottenOperation,
+		difference: "A record of the operation outlives the process, and the next one finds what was created.",
+		play:       playForgottenOperation,
 	}
 }
 
-func tellForgottenOperation(ctx context.Context, s *scene) (findings []finding, err error) {
+func playForgottenOperation(ctx context.Context, s *scene) (findings []finding, err error) {
 	if err := s.create(ctx, newDatabase); err != nil {
 		return nil, err
 	}

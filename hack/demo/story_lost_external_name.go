@@ -21,12 +21,12 @@ func lostExternalName() story {
 		about: "A provider of upjet's shape creates a resource in the background, and learns its id from the cloud " +
 			"after Create has returned. The policies are Observe, Create, Update and Delete. The provider is " +
 			"restarted. Later the user deletes the managed resource.",
-		moral: "The external name is stored as soon as it is known, whatever the policies say.",
-		tell:  tellLostExternalName,
+		difference: "The external name is stored as soon as it is known, whatever the policies say.",
+		play:       playLostExternalName,
 	}
 }
 
-func tellLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
+func playLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
 	err := s.create(ctx, func() (sample.Instance, error) {
 		d := v1alpha1.NewDatabase("")
 		d.SetManagementPolicies(xpv2.ManagementPolicies{

@@ -30,15 +30,15 @@ func nameCollision() story {
 		about: "A user deletes a managed resource, which takes a minute, and meanwhile creates another one with the same external " +
 			"name. The provider comes to the new one first. (Here the columns differ in an option, too: with Graft the provider " +
 			"reserves external names.)",
-		moral: "One managed resource at a time acts on an external resource, and the other one says which it waits for.",
-		cloud: cloud.Options{GoneAfter: goneAfter},
-		tell: func(ctx context.Context, s *scene) ([]finding, error) {
-			return tellNameCollision(ctx, s, goneAfter)
+		difference: "One managed resource at a time acts on an external resource, and the other one says which it waits for.",
+		cloud:      cloud.Options{GoneAfter: goneAfter},
+		play: func(ctx context.Context, s *scene) ([]finding, error) {
+			return playNameCollision(ctx, s, goneAfter)
 		},
 	}
 }
 
-func tellNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) ([]finding, error) {
+func playNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) ([]finding, error) {
 	named := func() (sample.Instance, error) {
 		d := v1alpha1.NewDatabase("")
 		meta.SetExternalName(d, "orders")

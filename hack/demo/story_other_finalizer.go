@@ -26,14 +26,14 @@ func otherFinalizer() story {
 		name: "silent-deletion/other-finalizer",
 		about: fmt.Sprintf("A user deletes a managed resource that also has the finalizer %s. "+
 			"It is reconciled %d times. Later that finalizer is removed.", backupFinalizer, reconciles),
-		moral: "It says that it is being deleted, and names the finalizer that it waits for.",
-		tell: func(ctx context.Context, s *scene) ([]finding, error) {
-			return tellOtherFinalizer(ctx, s, reconciles)
+		difference: "It says that it is being deleted, and names the finalizer that it waits for.",
+		play: func(ctx context.Context, s *scene) ([]finding, error) {
+			return playOtherFinalizer(ctx, s, reconciles)
 		},
 	}
 }
 
-func tellOtherFinalizer(ctx context.Context, s *scene, reconciles int) ([]finding, error) {
+func playOtherFinalizer(ctx context.Context, s *scene, reconciles int) ([]finding, error) {
 	err := s.create(ctx, func() (sample.Instance, error) {
 		d := v1alpha1.NewDatabase("")
 		d.SetFinalizers([]string{backupFinalizer})

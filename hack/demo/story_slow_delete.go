@@ -24,15 +24,15 @@ func slowDelete() story {
 		name: "silent-deletion/slow-delete",
 		about: "A user deletes a managed resource. The cloud takes its time: first to answer the delete call, and " +
 			"then to really delete the resource.",
-		moral: "It says that it is being deleted before the cloud is even called, and why it is still there.",
-		cloud: cloud.Options{GoneAfter: goneAfter},
-		tell: func(ctx context.Context, s *scene) ([]finding, error) {
-			return tellSlowDelete(ctx, s, goneAfter)
+		difference: "It says that it is being deleted before the cloud is even called, and why it is still there.",
+		cloud:      cloud.Options{GoneAfter: goneAfter},
+		play: func(ctx context.Context, s *scene) ([]finding, error) {
+			return playSlowDelete(ctx, s, goneAfter)
 		},
 	}
 }
 
-func tellSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]finding, error) {
+func playSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]finding, error) {
 	if err := s.create(ctx, newBucket); err != nil {
 		return nil, err
 	}

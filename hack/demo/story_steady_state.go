@@ -20,14 +20,14 @@ func steadyState() story {
 		name: "steady-state-writes",
 		about: fmt.Sprintf("Nothing changes, neither in the cluster nor in the cloud. Polls cause %d reconciles.",
 			reconciles),
-		moral: "What hasn't changed isn't written.",
-		tell: func(ctx context.Context, s *scene) ([]finding, error) {
-			return tellSteadyState(ctx, s, reconciles)
+		difference: "What hasn't changed isn't written.",
+		play: func(ctx context.Context, s *scene) ([]finding, error) {
+			return playSteadyState(ctx, s, reconciles)
 		},
 	}
 }
 
-func tellSteadyState(ctx context.Context, s *scene, reconciles int) ([]finding, error) {
+func playSteadyState(ctx context.Context, s *scene, reconciles int) ([]finding, error) {
 	if err := s.create(ctx, newDatabase); err != nil {
 		return nil, err
 	}

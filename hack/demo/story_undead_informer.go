@@ -25,12 +25,12 @@ func undeadInformer() story {
 		about: fmt.Sprintf("A provider is uninstalled, and the kind that an XDatabase is composed of goes. Its controller reads that kind "+
 			"again: a reconcile may take %s. Meanwhile a user creates an XBucket, which has nothing to do with it. Then "+
 			"the XDatabase's definition is deleted, and its controller stopped.", reconcileTimeout),
-		moral: "A kind that is gone delays no other, and nothing asks for it any more.",
-		tell:  tellUndeadInformer,
+		difference: "A kind that is gone delays no other, and nothing asks for it any more.",
+		play:       playUndeadInformer,
 	}
 }
 
-func tellUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
+func playUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 	p, err := s.startPlatform(ctx, "undead")
 	if err != nil {
 		return nil, err

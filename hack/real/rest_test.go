@@ -20,6 +20,8 @@ const (
 	// restPoll is the poll interval, and restFor how long nothing changes.
 	restPoll, restFor = time.Minute, 2 * time.Minute
 
+	createsTake = 10 * time.Minute
+
 	// restRate lets a provider reconcile all roles in a poll interval. PostgreSQL accepts
 	// 100 connections, and a reconcile takes one.
 	restRate = "80"
@@ -52,8 +54,10 @@ func TestRest(t *testing.T) {
 				n, cpu := after.reconciles-before.reconciles, after.provider-before.provider
 				said := after.requests.since(before.requests)
 
-				fmt.Fprintf(w, "%s\t%.0f\t%s\t%.1f s\t%.1f s\t%.1f ms\t%.0f MB\n",
+				row := fmt.Sprintf("%s\t%.0f\t%s\t%.1f s\t%.1f s\t%.1f ms\t%.0f MB",
 					s.name, n, said, after.api-before.api, cpu, 1000*cpu/n, after.memory/1e6)
+				t.Log(row)
+				fmt.Fprintln(w, row)
 
 				if want := float64(restFor/restPoll-1) * manyRoles; n < want {
 					t.Errorf("want at least %.0f reconciles, got %.0f", want, n)
@@ -82,10 +86,13 @@ func (s *side) measureRest(t *testing.T) (before, after cost) {
 
 	metrics := net.JoinHostPort("127.0.0.1", freePort(t))
 	s.start(t, "--poll", restPoll.String(), "--max-reconcile-rate", restRate, "--metrics-bind-address", metrics)
-	eventually(t, "all roles are ready", func() bool {
+
+	if !within(createsTake, func() bool {
 		return s.db.exists(t) == fmt.Sprintf("%d roles, 0 databases, 0 grants", manyRoles) &&
 			s.all(t) == fmt.Sprintf("%d ready", manyRoles)
-	})
+	}) {
+		t.Fatalf("not all roles were ready within %s: %s; %s", createsTake, s.db.exists(t), s.all(t))
+	}
 
 	time.Sleep(restPoll) // Each has been observed once more since.
 

@@ -127,7 +127,7 @@ func (e *external[M]) background(ctx context.Context, mg M, r *record, call func
 
 	e.begun(ctx, mg, op)
 
-	theirs, _ := mg.DeepCopyObject().(M)
+	theirs := copyOf(mg)
 
 	e.start = func() { //nolint:contextcheck // An operation has a context of its own.
 		go op.run(theirs, func(ctx context.Context) (managed.ConnectionDetails, error) {

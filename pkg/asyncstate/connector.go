@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -283,15 +284,15 @@ func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObse
 
 // withDetails adds connection details that were returned by an operation.
 func (e *external[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
-	for k, v := range e.tracker.details.serve(mg.GetUID()) {
-		if _, ok := o.ConnectionDetails[k]; !ok {
-			if o.ConnectionDetails == nil {
-				o.ConnectionDetails = managed.ConnectionDetails{}
-			}
-
-			o.ConnectionDetails[k] = v
-		}
+	served := e.tracker.details.serve(mg.GetUID())
+	if len(served) == 0 {
+		return o
 	}
+
+	// The client may return the same map for all of its objects.
+	all := maps.Clone(served)
+	maps.Copy(all, o.ConnectionDetails)
+	o.ConnectionDetails = all
 
 	return o
 }

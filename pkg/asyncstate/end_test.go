@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,9 +12,12 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -489,4 +493,64 @@ func TestLatestSpecWins(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An external client may observe the same connection details for all objects. Those that
+// a create returned are published for its own object alone.
+func TestConnectionDetails_OfTheirObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		publishes := func(b *v1alpha1.Bucket) {
+			b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "of-" + b.GetName()})
+		}
+
+		w := newWorld(t, nothing, bucket("a", publishes), bucket("b", publishes))
+		same := upstream.ConnectionDetails{"endpoint": []byte("here")}
+
+		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+			return &upstream.ExternalClientFns{
+				ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
+					return upstream.ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true, ConnectionDetails: same}, nil
+				},
+				CreateFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
+					meta.SetExternalName(mg, mg.GetName())
+					return upstream.ExternalCreation{ConnectionDetails: upstream.ConnectionDetails{"password": []byte("of-" + mg.GetName())}}, nil
+				},
+				DisconnectFn: func(context.Context) error { return nil },
+			}, nil
+		}
+
+		w.start()
+		pass(time.Minute)
+
+		secrets := &corev1.SecretList{}
+		if err := w.api.Server().List(context.Background(), secrets); err != nil || len(secrets.Items) != 2 {
+			t.Fatalf("%d secrets: %v", len(secrets.Items), err)
+		}
+
+		for _, s := range secrets.Items {
+			if p := string(s.Data["password"]); p != s.GetName() {
+				t.Errorf("secret %q has the password %q", s.GetName(), p)
+			}
+		}
+	})
+}
+
+// A version that is not served for a while says nothing of the object.
+func TestResultsSurviveUnservedVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		p := w.start()
+
+		pass(5 * time.Minute)
+		p.faults(func(verb string, _ client.Object) error {
+			return kerrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true)
+		}, nil)
+		pass(30 * time.Minute)
+		p.faults(nil, nil)
+		pass(3 * time.Minute)
+
+		if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || record(b) != "" || w.cloud.count(asyncstate.Create) != 1 {
+			t.Errorf("%d creates; %s", w.cloud.count(asyncstate.Create), describe(b))
+		}
+	})
 }

@@ -36,7 +36,8 @@ type Finder = TypedFinder[resource.Managed]
 // A TypedFinder is a Finder for one type of managed resource.
 type TypedFinder[M resource.Managed] interface {
 	// Find the external resource that attempt a made for mg: by the token, by a
-	// tag that Create sets, or by anything else that no other resource has.
+	// tag that Create sets, or by anything else that no other resource has. mg is a
+	// copy: changes are lost.
 	//
 	// It must return Absent only if it is sure. If the external system may have
 	// a resource that it does not show yet, it returns the zero Finding or an

@@ -368,14 +368,20 @@ func resumerOf[M resource.Managed](c managed.TypedExternalClient[M]) func(ctx co
 	}
 }
 
-// finderOf returns the Find of an external client, in whatever form it has it.
+// finderOf returns the Find of an external client, in whatever form it has it. It is
+// given a copy of the managed resource: what it does to that must not be stored.
 func finderOf[M resource.Managed](c managed.TypedExternalClient[M]) func(ctx context.Context, mg M, a Attempt) (Finding, error) {
 	switch f := c.(type) {
 	case TypedFinder[M]:
-		return f.Find
+		return func(ctx context.Context, mg M, a Attempt) (Finding, error) { return f.Find(ctx, copyOf(mg), a) }
 	case Finder:
-		return func(ctx context.Context, mg M, a Attempt) (Finding, error) { return f.Find(ctx, mg, a) }
+		return func(ctx context.Context, mg M, a Attempt) (Finding, error) { return f.Find(ctx, copyOf(mg), a) }
 	default:
 		return nil
 	}
+}
+
+func copyOf[M resource.Managed](mg M) M {
+	c, _ := mg.DeepCopyObject().(M)
+	return c
 }

@@ -825,3 +825,31 @@ func TestAbsence_IsStored(t *testing.T) {
 		}
 	})
 }
+
+// A guessingClient tries names out on the managed resource, and finds nothing.
+type guessingClient struct{ findingClient }
+
+func (guessingClient) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
+	meta.SetExternalName(mg, "guess")
+	return asyncstate.Finding{}, nil
+}
+
+// What a Finder does to the managed resource is not stored.
+func TestFinder_ChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, finder, bucket("b"))
+		w.cloud.takes = 0
+		w.cloud.lose = func() error { return errors.New("cannot tag the resource") }
+		w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
+			inner, _ := p.client().(findingClient)
+			return guessingClient{inner}, nil
+		}
+
+		w.start()
+		pass(time.Minute)
+
+		if b := w.get("b"); meta.GetExternalName(b) != "" || w.cloud.count(asyncstate.Create) != 1 {
+			t.Errorf("%d creates; %s", w.cloud.count(asyncstate.Create), describe(b))
+		}
+	})
+}

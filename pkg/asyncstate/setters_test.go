@@ -417,3 +417,54 @@ func TestSetHandle_IsNotEscapedForWebPages(t *testing.T) {
 		pass(time.Hour)
 	})
 }
+
+// Another writer sets one of the annotations that an update sets, and not the name.
+func TestNameSurvivesAnotherAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := acting(t, true, func(ctx context.Context, mg resource.Managed) error {
+			_ = sleep(ctx, time.Minute)
+
+			meta.SetExternalName(mg, "renamed")
+			meta.AddAnnotations(mg, map[string]string{"k": "ours"})
+
+			return nil
+		})
+		p := w.start()
+
+		reconciled(t, p, "b")
+		pass(time.Second)
+		w.edit("b", func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) })
+		pass(2 * time.Minute)
+
+		if b := w.get("b"); meta.GetExternalName(b) != "renamed" || b.GetAnnotations()["k"] != "theirs" || record(b) != "" {
+			t.Errorf("annotations: %v", b.GetAnnotations())
+		}
+	})
+}
+
+// An annotation that the API server refuses does not keep a result from being stored.
+func TestResultSurvivesInvalidAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := acting(t, false, func(_ context.Context, mg resource.Managed) error {
+			meta.SetExternalName(mg, "id-1")
+			meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+
+			return nil
+		})
+		w.api.Before = func(_ context.Context, r testkit.Request) error {
+			if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
+				return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+			}
+
+			return nil
+		}
+		p := w.start()
+
+		reconciled(t, p, "b")
+		pass(time.Minute)
+
+		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" || meta.ExternalCreateIncomplete(b) {
+			t.Errorf("annotations: %v", b.GetAnnotations())
+		}
+	})
+}

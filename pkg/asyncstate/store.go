@@ -49,7 +49,7 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 	err := op.tracker.writer.Live.Get(ctx, client.ObjectKeyFromObject(op.object), live)
 
 	switch {
-	case kerrors.IsNotFound(err), err == nil && live.GetUID() != op.object.GetUID():
+	case seam.IsGone(err), err == nil && live.GetUID() != op.object.GetUID():
 		return nil, nil //nolint:nilnil // To be gone is an answer.
 	case err != nil:
 		return nil, errors.Wrap(err, "cannot read the object")
@@ -252,6 +252,13 @@ func (op *Operation) attempt(ctx context.Context) error {
 		server, err = op.yield(ctx, cs, so)
 	}
 
+	if server != nil && seam.IsRefused(err) {
+		t.log.Info("The API server refuses an annotation that an operation set: it is not stored", "uid", op.object.GetUID(), "error", err)
+		t.record.Event(op.object, event.Warning(reasonCannotStoreResult, err))
+
+		err = nil
+	}
+
 	if err != nil {
 		return errors.Wrap(err, "cannot store the result of the operation")
 	}
@@ -280,12 +287,12 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 	t := op.tracker
 	so.Insist = false
 
-	only := func(key string) seam.Changes {
-		return slices.DeleteFunc(slices.Clone(cs), func(c seam.Change) bool { return c.Key != key })
+	// It may be another annotation alone that was set meanwhile, the name at last.
+	server, err := op.store(ctx, cs.Only(AnnotationKeyOperation, meta.AnnotationKeyExternalName), so)
+	if seam.IsOverruled(err) {
+		server, err = op.store(ctx, cs.Only(AnnotationKeyOperation), so)
 	}
 
-	// It may be another annotation alone that was set meanwhile.
-	server, err := op.store(ctx, only(AnnotationKeyOperation), so)
 	if err == nil {
 		t.log.Info("Another writer set an annotation that the operation sets, too; it is kept", "uid", op.object.GetUID())
 		return server, nil
@@ -297,7 +304,7 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 
 	t.overruled(op)
 
-	server, err = op.store(ctx, only(meta.AnnotationKeyExternalName), so)
+	server, err = op.store(ctx, cs.Only(meta.AnnotationKeyExternalName), so)
 	if seam.IsOverruled(err) {
 		// They have another name. A person has to find out what that means.
 		t.log.Info("An operation whose record was taken over ended with an external name that is not the stored one", "uid", op.object.GetUID())

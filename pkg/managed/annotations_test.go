@@ -5,26 +5,24 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -36,198 +34,107 @@ const (
 	addedKey   = "example.org/added"
 )
 
-// A subjectKind is a kind of managed resource, and a way to connect to its
-// external system.
-type subjectKind struct {
-	new       func() resource.Managed
-	namespace string
-	connects  func(fns upstream.ExternalClientFns) ReconcilerOption
-}
-
-func typedClientOf[M resource.Managed](fns upstream.ExternalClientFns) TypedExternalConnectorFn[M] {
-	return func(context.Context, M) (TypedExternalClient[M], error) {
-		c := clientOf(fns)
-
-		return &TypedExternalClientFns[M]{
-			ObserveFn:    func(ctx context.Context, mg M) (ExternalObservation, error) { return c.Observe(ctx, mg) },
-			CreateFn:     func(ctx context.Context, mg M) (ExternalCreation, error) { return c.Create(ctx, mg) },
-			UpdateFn:     func(ctx context.Context, mg M) (ExternalUpdate, error) { return c.Update(ctx, mg) },
-			DeleteFn:     func(ctx context.Context, mg M) (ExternalDelete, error) { return c.Delete(ctx, mg) },
-			DisconnectFn: c.Disconnect,
-		}, nil
-	}
-}
-
-func subjectKinds() map[string]subjectKind {
-	newBucket := func() resource.Managed { return &v1alpha1.Bucket{} }
-	newDatabase := func() resource.Managed { return &v1alpha1.Database{} }
-
-	return map[string]subjectKind{
-		"Bucket": {new: newBucket, namespace: "default", connects: connects},
-		"TypedDatabase": {new: newDatabase, connects: func(fns upstream.ExternalClientFns) ReconcilerOption {
-			return WithTypedExternalConnector(typedClientOf[*v1alpha1.Database](fns))
-		}},
-	}
-}
-
-func (k subjectKind) key() types.NamespacedName {
-	return types.NamespacedName{Namespace: k.namespace, Name: "b"}
-}
-
-func (k subjectKind) reconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
-	gvk := testkit.BucketKind()
-	if k.namespace == "" {
-		gvk = testkit.DatabaseKind()
-	}
-
-	return NewReconciler(a.Manager(), resource.ManagedKind(gvk), append([]ReconcilerOption{
-		WithManagementPolicies(), WithCreationGracePeriod(0), WithInitializers(), waits(noWait),
-	}, o...)...)
-}
-
 // Whatever call learns an annotation, however the call ends, and whatever the
 // management policies allow: exactly what was set is stored.
 func TestAnnotationsStoredAfterEachCall(t *testing.T) {
-	learn := func(mg resource.Managed) {
-		as := maps.Clone(mg.GetAnnotations())
-		as[meta.AnnotationKeyExternalName] = "id-1"
-		as[changedKey] = "after"
-		as[addedKey] = "new"
-		delete(as, removedKey)
-		mg.SetAnnotations(as)
-	}
-
-	calls := map[string]struct {
-		deleted bool
-		client  func(end func(mg resource.Managed) error) upstream.ExternalClientFns
-	}{
-		"Observe": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
-			return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+	calls := map[string]func(end func(mg resource.Managed) error) ExternalClientFns{
+		"Observe": func(end func(mg resource.Managed) error) ExternalClientFns {
+			return ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 				o, _ := exists(ctx, mg)
 				return o, end(mg)
 			}}
-		}},
-		"ObserveLateInitialized": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
-			return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+		},
+		"ObserveLateInitialized": func(end func(mg resource.Managed) error) ExternalClientFns {
+			return ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 				o, _ := exists(ctx, mg)
 				o.ResourceLateInitialized = true
 
 				return o, end(mg)
 			}}
-		}},
-		"Create": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
-			return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+		},
+		"Create": func(end func(mg resource.Managed) error) ExternalClientFns {
+			return ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 				return ExternalCreation{}, end(mg)
 			}}
-		}},
-		"Update": {client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
-			return upstream.ExternalClientFns{
+		},
+		"Update": func(end func(mg resource.Managed) error) ExternalClientFns {
+			return ExternalClientFns{
 				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
-				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-					return ExternalUpdate{}, end(mg)
-				},
+				UpdateFn:  func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) { return ExternalUpdate{}, end(mg) },
 			}
-		}},
-		"Delete": {deleted: true, client: func(end func(mg resource.Managed) error) upstream.ExternalClientFns {
-			return upstream.ExternalClientFns{DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
+		},
+		"Delete": func(end func(mg resource.Managed) error) ExternalClientFns {
+			return ExternalClientFns{DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
 				return ExternalDelete{}, end(mg)
 			}}
-		}},
+		},
 	}
 
-	ends := map[string]func(resource.Managed) error{
-		"Succeeds": func(mg resource.Managed) error { learn(mg); return nil }, //nolint:unparam // The others fail.
-		"Fails":    func(mg resource.Managed) error { learn(mg); return errors.New("boom") },
-		"Panics":   func(mg resource.Managed) error { learn(mg); panic("boom") },
+	ends := map[string]func() error{
+		"Succeeds": func() error { return nil },
+		"Fails":    func() error { return errors.New("boom") },
+		"Panics":   func() error { panic("boom") },
 	}
 
-	allowed := map[string]xpv2.ManagementPolicies{
+	policies := map[string]xpv2.ManagementPolicies{
 		"All":               {xpv2.ManagementActionAll},
 		"NoLateInitialize":  {xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve},
 		"ObserveOnly":       {xpv2.ManagementActionObserve},
 		"ObserveAndInitial": {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
 	}
 
-	for kindName, kind := range subjectKinds() {
-		for callName, call := range calls {
-			for endName, end := range ends {
-				for policyName, policy := range allowed {
-					if policyName[0] == 'O' && !strings.HasPrefix(callName, "Observe") {
-						continue // There is no such call under these policies.
+	for callName, call := range calls {
+		for endName, end := range ends {
+			for policyName, policy := range policies {
+				if policyName[0] == 'O' && !strings.HasPrefix(callName, "Observe") {
+					continue // There is no such call under these policies.
+				}
+
+				t.Run(strings.Join([]string{callName, endName, policyName}, "/"), func(t *testing.T) {
+					const reason = "Exactly the annotations that were set should be stored."
+
+					b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), annotated(removedKey, "removed"), annotated(changedKey, "before"))
+					b.SetManagementPolicies(policy)
+
+					if callName == "Delete" {
+						deleting(b)
 					}
 
-					t.Run(strings.Join([]string{kindName, callName, endName, policyName}, "/"), func(t *testing.T) {
-						const reason = "Exactly the annotations that were set should be stored."
+					a, called, version := testkit.NewAPI(b), 0, ""
 
-						mg := kind.new()
-						mg.SetName("b")
-						mg.SetNamespace(kind.namespace)
-						mg.SetManagementPolicies(policy)
-						mg.SetFinalizers([]string{FinalizerName})
-						mg.SetAnnotations(map[string]string{keptKey: "kept", removedKey: "removed", changedKey: "before"})
+					try(newBucketReconciler(a, connects(call(func(mg resource.Managed) error {
+						called++
+						version = mg.GetResourceVersion()
 
-						if l, ok := mg.(resource.LegacyManaged); ok { //nolint:staticcheck // Deprecated, and what most providers have.
-							l.SetDeletionPolicy(xpv2.DeletionDelete)
+						as := maps.Clone(mg.GetAnnotations())
+						maps.Copy(as, map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"})
+						delete(as, removedKey)
+						mg.SetAnnotations(as)
+
+						return end()
+					}))), 1)
+
+					wants(t, reason, "calls", 1, called)
+					wants(t, reason, "patch", map[string]any{"metadata": map[string]any{
+						"annotations":     map[string]any{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"},
+						"uid":             "uid-1",
+						"resourceVersion": version,
+					}}, firstPatch(t, a))
+
+					for _, r := range a.Requests() {
+						if r.Verb == testkit.Patch && (strings.Contains(r.Body, "null") || strings.Contains(r.Body, removedKey) || strings.Contains(r.Body, keptKey)) {
+							t.Errorf("\n%s\na patch says what it shouldn't: %s", reason, r.Body)
 						}
+					}
 
-						if call.deleted {
-							now := metav1.Now()
-							mg.SetDeletionTimestamp(&now)
-						}
-
-						a := testkit.NewAPI(mg)
-
-						var version string
-
-						called := 0
-						client := call.client(func(mg resource.Managed) error {
-							called++
-							version = mg.GetResourceVersion()
-
-							return end(mg)
-						})
-
-						reconcileRecovering(kind.reconciler(a, kind.connects(client)), reconcile.Request{NamespacedName: kind.key()})
-
-						if called != 1 {
-							t.Fatalf("\n%s\ncalls: want 1, got %d", reason, called)
-						}
-
-						want := map[string]any{"metadata": map[string]any{
-							"annotations":     map[string]any{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"},
-							"uid":             string(mg.GetUID()),
-							"resourceVersion": version,
-						}}
-						if diff := cmp.Diff(want, firstPatch(t, a)); diff != "" {
-							t.Errorf("\n%s\npatch: -want, +got:\n%s", reason, diff)
-						}
-
-						for _, r := range a.Requests() {
-							if r.Verb == testkit.Patch && (strings.Contains(r.Body, "null") || strings.Contains(r.Body, removedKey) || strings.Contains(r.Body, keptKey)) {
-								t.Errorf("\n%s\na patch says what it shouldn't: %s", reason, r.Body)
-							}
-						}
-
-						got := kind.new()
-						must(t, a.Server().Get(context.Background(), kind.key(), got))
-
-						for k, v := range map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", keptKey: "kept"} {
-							if got.GetAnnotations()[k] != v {
-								t.Errorf("\n%s\nannotation %s: want %q, got %q", reason, k, v, got.GetAnnotations()[k])
-							}
-						}
-					})
-				}
+					got := get(t, a).GetAnnotations()
+					for k, v := range map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", keptKey: "kept"} {
+						wants(t, reason, k, v, got[k])
+					}
+				})
 			}
 		}
 	}
-}
-
-// reconcileRecovering reconciles as a controller does, which survives panics.
-func reconcileRecovering(r reconcile.Reconciler, req reconcile.Request) {
-	defer func() { _ = recover() }()
-
-	_, _ = r.Reconcile(context.Background(), req)
 }
 
 func firstPatch(t *testing.T, a *testkit.API) map[string]any {
@@ -265,22 +172,15 @@ func TestNothingToStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := bucket(named("id-1"), annotated(keptKey, "kept"), finalizers(FinalizerName))
 			a := testkit.NewAPI(b)
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			r := newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 				tc.observe(mg)
 				return exists(ctx, mg)
 			}}))
 
-			for range 2 {
-				run(t, r, "b")
-			}
+			repeat(t, r, 2)
 
-			if diff := cmp.Diff([]int{0, 0, 1}, []int{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate)}); diff != "" {
-				t.Errorf("\n%s\npatches, updates, status updates: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			if diff := cmp.Diff(map[string]string{meta.AnnotationKeyExternalName: "id-1", keptKey: "kept"}, get(t, a).GetAnnotations()); diff != "" {
-				t.Errorf("\n%s\nannotations: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "patches, updates, status updates", []int{0, 0, 1}, []int{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate)})
+			wants(t, tc.reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "id-1", keptKey: "kept"}, get(t, a).GetAnnotations())
 		})
 	}
 }
@@ -307,7 +207,7 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
 			r := newBucketReconciler(a, WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 				return tc.init(ctx, a, mg)
-			})), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			})), connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 				meta.SetExternalName(mg, "id-1")
 				return exists(ctx, mg)
 			}}))
@@ -315,44 +215,8 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 			run(t, r, "b")
 
 			md, _ := firstPatch(t, a)["metadata"].(map[string]any)
-			if diff := cmp.Diff(map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"]); diff != "" {
-				t.Errorf("\n%s\npatched annotations: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			if b := get(t, a); b.Status.AtProvider.ID != "id-1" {
-				t.Errorf("\n%s\nstatus: want id-1, got %+v", tc.reason, b.Status)
-			}
-		})
-	}
-}
-
-func TestWithoutExternalNamePersistence(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		o      []ReconcilerOption
-		want   string
-	}{
-		"On":  {reason: "By default a name that Observe found is stored.", want: "id-1"},
-		"Off": {reason: "It is not if that is turned off.", o: []ReconcilerOption{WithoutExternalNamePersistence()}, want: ""},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(finalizers(FinalizerName), policies(xpv2.ManagementActionObserve)))
-			r := newBucketReconciler(a, append(tc.o, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				meta.SetExternalName(mg, "id-1")
-
-				o, err := exists(ctx, mg)
-				o.ResourceLateInitialized = true
-
-				return o, err
-			}}))...)
-
-			run(t, r, "b")
-
-			if got := meta.GetExternalName(get(t, a)); got != tc.want {
-				t.Errorf("\n%s\nexternal name: want %q, got %q", tc.reason, tc.want, got)
-			}
+			wants(t, tc.reason, "patched annotations", map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"])
+			wants(t, tc.reason, "ID in status", "id-1", get(t, a).Status.AtProvider.ID)
 		})
 	}
 }
@@ -393,7 +257,7 @@ func TestLateInitialized(t *testing.T) {
 			}
 
 			a := testkit.NewAPI(b)
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			r := newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 				o, err := exists(ctx, mg)
 				o.ResourceLateInitialized = true
 
@@ -408,9 +272,7 @@ func TestLateInitialized(t *testing.T) {
 
 			got := get(t, a)
 
-			if diff := cmp.Diff([]any{tc.updates, tc.region, "id-1"}, []any{a.Count(testkit.Update), got.Spec.ForProvider.Region, got.Status.AtProvider.ID}); diff != "" {
-				t.Errorf("\n%s\nupdates, region, status: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "updates, region, status", []any{tc.updates, tc.region, "id-1"}, []any{a.Count(testkit.Update), got.Spec.ForProvider.Region, got.Status.AtProvider.ID})
 		})
 	}
 }
@@ -418,129 +280,108 @@ func TestLateInitialized(t *testing.T) {
 // Another writer sets the same annotation while the reconcile runs. Its value is
 // kept if our value can be determined again, and overwritten if it can't.
 func TestConcurrentExternalNameWrite(t *testing.T) {
-	theirs := func(t *testing.T, a *testkit.API) {
-		t.Helper()
-
-		edit(t, a, "b", named("theirs"))
-		edit(t, a, "b", annotated("example.org/secret", "hunter2"))
+	theirs := func(b *v1alpha1.Bucket) {
+		named("theirs")(b)
+		annotated("example.org/secret", "hunter2")(b)
 	}
-
-	// unnamed takes away the name that was there.
-	unnamed := func(t *testing.T, a *testkit.API) {
-		t.Helper()
-
-		edit(t, a, "b", unannotated(meta.AnnotationKeyExternalName))
-	}
-
-	// noPatches are allowed, so the whole object is written.
-	const noPatches = -1
 
 	cases := map[string]struct {
 		reason string
-		client func(t *testing.T, a *testkit.API) upstream.ExternalClientFns
+		during string
+		then   func(b *v1alpha1.Bucket)
 		want   string
 		events []string
 	}{
-		"Observe": {
-			reason: "After Observe the user's name stays, and the reconcile quietly runs again.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "ours")
-					theirs(t, a)
-
-					return exists(ctx, mg)
-				}}
-			},
-			want: "theirs",
-		},
-		"Update": {
-			reason: "After Update the user's name stays, and the reconcile runs again.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{
-					ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
-					UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-						meta.SetExternalName(mg, "ours")
-						theirs(t, a)
-
-						return ExternalUpdate{}, nil
-					},
-				}
-			},
-			want: "theirs",
-		},
+		"Observe": {reason: "After Observe the user's name stays, and the reconcile quietly runs again.", during: "observe", then: theirs, want: "theirs"},
+		"Update":  {reason: "After Update the user's name stays, and the reconcile runs again.", during: "update", then: theirs, want: "theirs"},
 		"Create": {
 			reason: "After Create our name wins, and the user is told once.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalName: "ours", "example.org/secret": "sesame"})
-					theirs(t, a)
-
-					return ExternalCreation{}, nil
-				}}
-			},
-			want: "ours",
+			during: "create", then: theirs, want: "ours",
 			events: []string{
 				"the result of creating the external resource replaced another value of the annotation crossplane.io/external-name: \"ours\", not \"theirs\", is its external name",
 				"the result of creating the external resource replaced another value of the annotation example.org/secret",
 			},
 		},
-		"ObserveUnnamed": {
-			reason: "To take a name away is to say nothing about the one that was found.",
-			client: func(t *testing.T, a *testkit.API) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "ours")
-					unnamed(t, a)
-
-					return exists(ctx, mg)
-				}}
-			},
-			want: "ours",
-		},
+		"ObserveUnnamed": {reason: "To take a name away is to say nothing about the one that was found.", during: "observe", then: unannotated(meta.AnnotationKeyExternalName), want: "ours"},
 	}
 
 	for name, tc := range cases {
-		for _, lost := range []int{0, 1, 2, noPatches} {
-			sub := fmt.Sprintf("%s/%dLost", name, lost)
-			if lost == noPatches {
-				sub = name + "/NoPatches"
-			}
-
-			t.Run(sub, func(t *testing.T) {
+		for _, lost := range []int{0, 1, 2} {
+			t.Run(fmt.Sprintf("%s/%dLost", name, lost), func(t *testing.T) {
 				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &recorder{}
 				a.Before = func(_ context.Context, r testkit.Request) error {
-					if r.Verb == testkit.Patch && lost == noPatches {
-						return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no patches for you"))
+					// Another writer changes the object right before our patches.
+					if r.Verb == testkit.Patch && lost > 0 && meta.GetExternalName(get(t, a)) != "first" {
+						lost--
+						edit(t, a, "b", annotated("example.org/busy", fmt.Sprint(lost)))
 					}
 
-					// Another writer changes the annotation right before our patches.
-					if r.Verb != testkit.Patch || lost == 0 || meta.GetExternalName(get(t, a)) == "first" {
-						return nil
-					}
-
-					lost--
-					b := get(t, a)
-					meta.AddAnnotations(b, map[string]string{"example.org/busy": fmt.Sprint(lost)})
-
-					return a.Server().Update(context.Background(), b)
+					return nil
 				}
 
-				r := newBucketReconciler(a, connects(tc.client(t, a)), WithRecorder(h))
+				x := &outside{there: tc.during != "create", outdated: tc.during == "update"}
+				x.before = func(what string, mg resource.Managed) error {
+					if what == tc.during {
+						meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalName: "ours", "example.org/secret": "sesame"})
+						edit(t, a, "b", tc.then)
+					}
 
-				result, err := r.Reconcile(context.Background(), request())
+					return nil
+				}
+
+				result, err := newBucketReconciler(a, connects(x.client()), WithRecorder(h)).Reconcile(context.Background(), request())
 				//nolint:staticcheck // Upstream asks for a requeue this way.
 				if err != nil || !result.Requeue {
 					t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
 				}
 
-				if diff := cmp.Diff([]any{tc.want, tc.events}, []any{meta.GetExternalName(get(t, a)), h.messages(reasonOverwroteAnnotation)}); diff != "" {
-					t.Errorf("\n%s\nexternal name, events: -want, +got:\n%s", tc.reason, diff)
-				}
-
-				if ms := h.messages(reasonCannotStoreAnnotations); len(ms) > 0 {
-					t.Errorf("\n%s\nevents: want none of a failure, got %v", tc.reason, ms)
-				}
+				wants(t, tc.reason, "external name, events, failures", []any{tc.want, tc.events, 0},
+					[]any{meta.GetExternalName(get(t, a)), h.of(reasonOverwroteAnnotation), len(h.of(reasonCannotStoreAnnotations))})
 			})
 		}
+	}
+}
+
+// The API server refuses to store what an external client set, for good.
+func TestAnnotationsRefused(t *testing.T) {
+	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch || r.Verb == testkit.StatusPatch }
+
+	cases := map[string]struct {
+		reason  string
+		refuses func(r testkit.Request) bool
+		err     error
+		name    string
+	}{
+		"Patches": {
+			reason:  "Without permission to patch, the whole object should be updated.",
+			refuses: patches,
+			err:     kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no")),
+			name:    "id-0001",
+		},
+		"TheName": {
+			reason: "If the name can't be stored at all, nothing should be created again, and deletion should not be held up.",
+			refuses: func(r testkit.Request) bool {
+				return r.Verb == testkit.Patch || r.Verb == testkit.Update && meta.GetExternalName(r.Object) != "" && !meta.WasDeleted(r.Object)
+			},
+			err: kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, h := testkit.NewAPI(bucket()), &recorder{}
+			w, connects := newWorld()
+			a.Before = failing(tc.refuses, tc.err)
+
+			// What is refused is an error, and may be.
+			r := newBucketReconciler(a, connects, WithRecorder(h))
+			try(r, 5)
+			wants(t, tc.reason, "name, said to be unstored", []any{tc.name, tc.name == ""}, []any{meta.GetExternalName(get(t, a)), len(h.of(reasonCannotStoreAnnotations)) > 0})
+
+			remove(t, a, "b")
+			try(r, 5)
+			wants(t, tc.reason, "object, creates, deletes", []any{"", 1, 1}, []any{get(t, a).GetName(), w.Counts()[cloud.OpCreate], w.Counts()[cloud.OpDelete]})
+		})
 	}
 }
 
@@ -549,14 +390,12 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 	const secret = "hunter2"
 
-	fails := map[string]func(r testkit.Request) error{
-		"Nothing":  func(testkit.Request) error { return nil },
-		"Broken":   broken,
-		"Conflict": lostRace,
-		"Forbidden": func(testkit.Request) error {
-			return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no"))
-		},
-		"Invalid": func(testkit.Request) error { return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil) },
+	fails := map[string]error{
+		"Nothing":   nil,
+		"Broken":    broken(testkit.Request{}),
+		"Conflict":  lostRace(testkit.Request{}),
+		"Forbidden": kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no")),
+		"Invalid":   kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 	}
 
 	for failName, fail := range fails {
@@ -564,13 +403,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 			for _, theyWrite := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%t/%t", failName, callFails, theyWrite), func(t *testing.T) {
 					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &recorder{}
-					a.Before = func(_ context.Context, r testkit.Request) error {
-						if r.Verb == testkit.Patch {
-							return fail(r)
-						}
-
-						return nil
-					}
+					a.Before = failing(verb(testkit.Patch), fail)
 
 					var log strings.Builder
 
@@ -590,7 +423,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 
 					r := newBucketReconciler(a, WithRecorder(h), WithLogger(logging.NewLogrLogger(funcr.New(func(_, args string) {
 						log.WriteString(args + "\n")
-					}, funcr.Options{Verbosity: 10}))), connects(upstream.ExternalClientFns{
+					}, funcr.Options{Verbosity: 10}))), connects(ExternalClientFns{
 						ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 							return ExternalObservation{ConnectionDetails: ConnectionDetails{"password": []byte(secret)}}, nil
 						},
@@ -624,123 +457,30 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 	}
 }
 
-// An annotation that could not be stored is stored before the next reconcile does
-// anything else, and that reconcile sees it. A value that another writer set in
-// the meantime is kept.
-func TestUnstoredAnnotationIsRetried(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		fail   func(testkit.Request) error
-		theirs string
-		want   string
-	}{
-		"Seen":      {reason: "The external client must see the name, or it would create another one.", fail: broken, want: "id-1"},
-		"Contended": {reason: "A conflict about the version of the object is no decision.", fail: lostRace, want: "id-1"},
-		"Overruled": {reason: "Another writer has set the name.", fail: broken, theirs: "theirs", want: "theirs"},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
-			down, found, creates := true, true, 0
-
-			var seen []string
-
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if down && r.Verb == testkit.Patch {
-					return tc.fail(r)
-				}
-
-				return nil
-			}
-
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					if found {
-						// As a provider does that learns it once, from an
-						// operation that ended.
-						found = false
-						meta.SetExternalName(mg, "id-1")
-
-						return exists(ctx, mg)
-					}
-
-					seen = append(seen, meta.GetExternalName(mg))
-					if meta.GetExternalName(mg) == "" {
-						return absent(ctx, mg)
-					}
-
-					return exists(ctx, mg)
-				},
-				CreateFn: counts[ExternalCreation](&creates),
-			}))
-
-			_, _ = r.Reconcile(context.Background(), request())
-			down = false
-
-			if tc.theirs != "" {
-				edit(t, a, "b", named(tc.theirs))
-			}
-
-			drive(t, r, a)
-
-			for _, s := range seen {
-				if s != tc.want {
-					t.Errorf("\n%s\nnames that the client saw: %q", tc.reason, seen)
-					break
-				}
-			}
-
-			if diff := cmp.Diff([]any{tc.want, 0, true}, []any{meta.GetExternalName(get(t, a)), creates, len(seen) > 0}); diff != "" {
-				t.Errorf("\n%s\nname, creates, seen: -want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
 // The name that Create returned replaces a name that another writer set while the
-// first could not be stored. This holds whenever it is stored.
+// first could not be stored, also if it is stored before the next reconcile only.
 func TestCreatedNameWinsLater(t *testing.T) {
-	cases := map[string]struct {
-		reason string
+	a, h, down := testkit.NewAPI(bucket()), &recorder{}, true
+	w, connects := newWorld()
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if down && r.Verb == testkit.Patch {
+			return kerrors.NewBadRequest("no")
+		}
 
-		// fails reports whether a patch fails.
-		fails func(body string, reconciles int) bool
-	}{
-		"WithTheResult": {reason: "It is stored with the result of the create.", fails: func(body string, _ int) bool {
-			return !strings.Contains(body, meta.AnnotationKeyExternalCreateSucceeded)
-		}},
-		"InTheNextReconcile": {reason: "It is stored before the next reconcile.", fails: func(_ string, reconciles int) bool { return reconciles == 1 }},
+		return nil
 	}
 
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, x, h := testkit.NewAPI(bucket()), newOutside(), &recorder{}
-			reconciles, theirs := 1, false
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if r.Verb != testkit.Patch || !tc.fails(r.Body, reconciles) {
-					return nil
-				}
+	r := newBucketReconciler(a, connects, WithRecorder(h))
+	try(r, 1)
 
-				if !theirs {
-					theirs = true
-					edit(t, a, "b", named("theirs"))
-				}
+	down = false
 
-				return kerrors.NewBadRequest("no")
-			}
+	edit(t, a, "b", named("theirs"))
+	drive(t, r, a)
+	settledAs(t, "The name that Create returned should be stored.", a, w)
 
-			r := newBucketReconciler(a, connects(x.client()), WithRecorder(h))
-			_, _ = r.Reconcile(context.Background(), request())
-			reconciles++
-
-			drive(t, r, a)
-			settledAs(t, tc.reason, a, x)
-
-			if ms := h.messages(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
-				t.Errorf("\n%s\nwant the user told once, got %q", tc.reason, ms)
-			}
-		})
+	if ms := h.of(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
+		t.Errorf("want the user told once, got %q", ms)
 	}
 }
 
@@ -749,7 +489,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 func TestUnstableAnnotation(t *testing.T) {
 	a, c, rec, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), &recorder{}, 0
 
-	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 		n++
 		meta.AddAnnotations(mg, map[string]string{"example.org/etag": fmt.Sprint(n)})
 
@@ -774,95 +514,52 @@ func TestUnstableAnnotation(t *testing.T) {
 	}
 
 	got := []any{reconciles(100, time.Second), len(rec.of(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
-	if diff := cmp.Diff([]any{7, 1, 20}, got); diff != "" {
-		t.Errorf("patches in 100 s, warnings, patches in 20 minutes: -want, +got:\n%s", diff)
-	}
-
-	if got := reconciles(5, time.Millisecond); got != 5 || meta.GetExternalName(get(t, a)) != fmt.Sprintf("id-%d", n) {
-		t.Errorf("patches of external names: want 5, got %d; last %q", got, meta.GetExternalName(get(t, a)))
-	}
+	wants(t, "", "patches in 100 s, warnings, patches in 20 minutes", []any{7, 1, 20}, got)
+	wants(t, "", "patches of external names, last one", []any{5, fmt.Sprintf("id-%d", n+5)}, []any{reconciles(5, time.Millisecond), meta.GetExternalName(get(t, a))})
 
 	// It has come to rest, and may change again.
 	c.now = c.now.Add(time.Hour)
 
-	if got := reconciles(3, 0); got != 3 || len(rec.of(reasonUnstableAnnotation)) != 1 {
-		t.Errorf("patches after an hour: want 3, got %d", got)
-	}
+	wants(t, "", "patches after an hour, warnings", []any{3, 1}, []any{reconciles(3, 0), len(rec.of(reasonUnstableAnnotation))})
 }
 
-// An annotation that is held back and that Observe sets once.
-func TestHeldBackAnnotationIsLost(t *testing.T) {
-	a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
+// An annotation that is held back is stored later, unless another writer has set it.
+func TestHeldBackAnnotation(t *testing.T) {
+	for want, theirs := range map[string]bool{"7": false, "theirs": true} {
+		t.Run(want, func(t *testing.T) {
+			a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
 
-	r := newBucketReconciler(a, c.option(), connects(upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-		n++
-		o := ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
+			// What is learned is learned once, and said so.
+			r := newBucketReconciler(a, c.option(), connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				o, err := exists(ctx, mg)
 
-		// What is learned is learned once, and said so.
-		if n <= 7 {
-			meta.AddAnnotations(mg, map[string]string{"example.org/state": fmt.Sprint(n)})
-			o.ResourceLateInitialized = true
-		}
+				if n++; n <= 7 {
+					meta.AddAnnotations(mg, map[string]string{"example.org/state": fmt.Sprint(n)})
+					o.ResourceLateInitialized = true
+				}
 
-		return o, nil
-	}}))
+				return o, err
+			}}))
 
-	for range 100 {
-		run(t, r, "b")
-		c.now = c.now.Add(10 * time.Second)
-	}
+			repeat(t, r, 7)
 
-	if got := get(t, a).GetAnnotations()["example.org/state"]; got != "7" {
-		t.Errorf("annotation: want 7, got %s", got)
-	}
-}
+			if theirs {
+				edit(t, a, "b", annotated("example.org/state", "theirs"))
+			}
 
-// Another writer's value replaces one that is held back.
-func TestHeldBackAnnotation_Overwritten(t *testing.T) {
-	a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
+			for range 10 {
+				c.now = c.now.Add(10 * time.Second)
+				run(t, r, "b")
+			}
 
-	r := newBucketReconciler(a, c.option(), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-		if n++; n <= 7 {
-			meta.AddAnnotations(mg, map[string]string{"example.org/state": fmt.Sprint(n)})
-		}
-
-		return exists(ctx, mg)
-	}}))
-
-	for range 7 {
-		run(t, r, "b")
-	}
-
-	b := get(t, a)
-	meta.AddAnnotations(b, map[string]string{"example.org/state": "theirs"})
-	must(t, a.Server().Update(context.Background(), b))
-
-	c.now = c.now.Add(time.Hour)
-	run(t, r, "b")
-
-	if got := get(t, a).GetAnnotations()["example.org/state"]; got != "theirs" {
-		t.Errorf("annotation: want theirs, got %s", got)
+			wants(t, "", "annotation", want, get(t, a).GetAnnotations()["example.org/state"])
+		})
 	}
 }
 
 // A managed resource that goes while Create runs, of a name that Create does not
 // change; and one whose create is an operation.
 func TestGoneWhileCreating(t *testing.T) {
-	gone := func(ctx context.Context, a *testkit.API) error {
-		b := &v1alpha1.Bucket{}
-		if err := a.Server().Get(ctx, request().NamespacedName, b); err != nil {
-			return err
-		}
-
-		b.SetFinalizers(nil)
-
-		if err := a.Server().Update(ctx, b); err != nil {
-			return err
-		}
-
-		return a.Server().Delete(ctx, b)
-	}
-
 	cases := map[string]struct {
 		object *v1alpha1.Bucket
 		async  bool
@@ -882,49 +579,42 @@ func TestGoneWhileCreating(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, rec := testkit.NewAPI(tc.object), &recorder{}
 
-				o := []ReconcilerOption{WithRecorder(rec), connects(upstream.ExternalClientFns{
+				o := []ReconcilerOption{WithRecorder(rec), connects(ExternalClientFns{
 					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 						if !tc.later || meta.GetExternalCreateSucceeded(mg).IsZero() {
 							return ExternalObservation{}, nil
 						}
 
 						meta.SetExternalName(mg, "id-1")
+						kill(t, a, "b")
 
-						return ExternalObservation{ResourceExists: true, ResourceLateInitialized: true}, gone(context.Background(), a)
+						return ExternalObservation{ResourceExists: true, ResourceLateInitialized: true}, nil
 					},
 					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-						if tc.later {
-							return ExternalCreation{}, nil
+						if !tc.later {
+							meta.SetExternalName(mg, "id-1")
+							kill(t, a, "b")
 						}
 
-						meta.SetExternalName(mg, "id-1")
-
-						return ExternalCreation{}, gone(context.Background(), a)
+						return ExternalCreation{}, nil
 					},
 				})}
 
 				if tc.async {
-					o = append(o, WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()), asyncstate.WithRecorder(rec))))
+					o = append(o, WithAsync(newTracker(a, asyncstate.WithRecorder(rec))))
 				}
 
 				r := newBucketReconciler(a, o...)
 
 				for range 3 {
-					_, _ = r.Reconcile(context.Background(), request())
+					try(r, 1)
 					synctest.Wait()
 					time.Sleep(time.Minute)
 				}
 
-				rec.mu.Lock()
-				defer rec.mu.Unlock()
-
-				for _, e := range rec.events {
-					if strings.Contains(e.Message, "id-1") {
-						return
-					}
+				if !slices.ContainsFunc(rec.events, func(e event.Event) bool { return strings.Contains(e.Message, "id-1") }) {
+					t.Errorf("no event has the name of the external resource that is left: %+v", rec.events)
 				}
-
-				t.Errorf("no event has the name of the external resource that is left: %+v", rec.events)
 			})
 		})
 	}
@@ -938,15 +628,10 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, created, denied, n := testkit.NewAPI(bucket()), 0, false, 0
 
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if _, ok := r.Object.(*v1alpha1.Bucket); ok && denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) {
-					return kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("admission webhook denied the request"))
-				}
+			a.Before = failing(func(r testkit.Request) bool { return denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) },
+				kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("admission webhook denied the request")))
 
-				return nil
-			}
-
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+			r := newBucketReconciler(a, connects(ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					o := ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}
 					if !writes {
@@ -972,19 +657,97 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 				},
 			}))
 
-			for range 3 {
-				_, _ = r.Reconcile(context.Background(), request())
-			}
+			try(r, 3)
 
 			denied = false
 
-			for range 3 {
-				_, _ = r.Reconcile(context.Background(), request())
-			}
-
-			if got := meta.GetExternalName(get(t, a)); got != "id-1" || created != 1 {
-				t.Errorf("external name: want id-1, got %q; %d creates; annotations %v", got, created, get(t, a).GetAnnotations())
-			}
+			try(r, 3)
+			wants(t, "", "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), created})
 		})
 	}
+}
+
+// Another writer sets one of the annotations that an update sets, and not the external
+// name, which is known only once if the update has renamed the external resource.
+func TestNameSurvivesAnotherAnnotation(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		away   bool
+	}{
+		"Conflict": {reason: "The other writer was first."},
+		"Pending":  {reason: "The other writer was first while the API server could not be reached.", away: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, away := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), false
+			a.Before = failing(func(r testkit.Request) bool { return away && r.Verb != testkit.Get }, errors.New("the API server is away"))
+
+			r := newBucketReconciler(a, connects(ExternalClientFns{
+				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+					return ExternalObservation{ResourceExists: true, ResourceUpToDate: meta.GetExternalName(mg) == "renamed"}, nil
+				},
+				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
+					meta.SetExternalName(mg, "renamed")
+					meta.AddAnnotations(mg, map[string]string{"k": "ours"})
+					edit(t, a, "b", annotated("k", "theirs"))
+
+					away = tc.away
+
+					return ExternalUpdate{}, nil
+				},
+			}))
+
+			try(r, 1)
+
+			away = false
+
+			try(r, 1)
+			wants(t, tc.reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "renamed", "k": "theirs"}, get(t, a).GetAnnotations())
+		})
+	}
+}
+
+// The result of a create that Observe records is not stored at a bounded rate.
+func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
+	a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+
+	r := newBucketReconciler(a, connects(ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			n++
+			meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalCreateFailed: time.Unix(int64(n), 0).UTC().Format(time.RFC3339)})
+
+			return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+		},
+	}))
+
+	repeat(t, r, 2*unstableAfter)
+	wants(t, "", "stored", int64(n), meta.GetExternalCreateFailed(get(t, a)).Unix())
+}
+
+// An annotation that the API server refuses does not keep the result of a create from
+// being stored.
+func TestNameSurvivesInvalidAnnotation(t *testing.T) {
+	a, created := testkit.NewAPI(bucket()), 0
+	a.Before = failing(func(r testkit.Request) bool { return strings.Contains(r.Body, "not valid") }, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
+
+	r := newBucketReconciler(a, connects(ExternalClientFns{
+		ObserveFn: existsIfNamed,
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			created++
+
+			meta.SetExternalName(mg, "id-1")
+			meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+
+			return ExternalCreation{}, nil
+		},
+	}))
+
+	try(r, 1)
+
+	// The process ends.
+	run(t, newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: existsIfNamed, CreateFn: counts[ExternalCreation](&created)})), "b")
+
+	b := get(t, a)
+	wants(t, "", "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), created})
 }

@@ -18,65 +18,42 @@ import (
 // Creates that follow each other within a second are told apart, however each of
 // them ends.
 func TestAnnouncements(t *testing.T) {
-	boom := errors.New("boom")
-
 	cases := map[string]struct {
 		reason string
 		o      func(a *testkit.API) ReconcilerOption
 	}{
-		"Default": {
-			reason: "Annotations are stored by Graft.",
-			o:      func(*testkit.API) ReconcilerOption { return WithInitializers() },
-		},
+		"Default": {reason: "Annotations are stored by Graft.", o: func(*testkit.API) ReconcilerOption { return WithInitializers() }},
 		"CustomUpdater": {
 			reason: "Annotations are stored by an updater of the provider's.",
 			o: func(a *testkit.API) ReconcilerOption {
 				return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
 			},
 		},
-		"WithoutPersistence": {
-			reason: "Annotations are stored by upstream.",
-			o:      func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() },
-		},
+		"WithoutPersistence": {reason: "Annotations are stored by upstream.", o: func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() }},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := testkit.NewAPI(bucket())
+				a, creates := testkit.NewAPI(bucket()), 0
 
-				creates, died := 0, errors.New("the process died")
-				r := newBucketReconciler(a, tc.o(a), connects(upstream.ExternalClientFns{
+				r := newBucketReconciler(a, tc.o(a), connects(ExternalClientFns{
 					ObserveFn: absent,
 					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
 						if creates++; creates == 3 {
-							panic(died)
+							panic("the process died")
 						}
 
-						return ExternalCreation{}, boom
+						return ExternalCreation{}, errors.New("boom")
 					},
 				}))
 
-				reconcile := func() {
-					defer func() { _ = recover() }()
-
-					if _, err := r.Reconcile(t.Context(), request()); err != nil {
-						t.Fatalf("%s: %v", tc.reason, err)
-					}
-				}
-
 				for range 5 {
-					reconcile()
+					try(r, 1)
 					time.Sleep(time.Millisecond)
 				}
 
-				if creates != 3 {
-					t.Errorf("%s: the third create was cut off, and there were %d", tc.reason, creates)
-				}
-
-				if b := get(t, a); !meta.ExternalCreateIncomplete(b) {
-					t.Errorf("%s: the third create looks as if it had ended: %v", tc.reason, b.GetAnnotations())
-				}
+				wants(t, tc.reason, "the third create was cut off: creates, incomplete", []any{3, true}, []any{creates, meta.ExternalCreateIncomplete(get(t, a))})
 			})
 		})
 	}
@@ -85,77 +62,45 @@ func TestAnnouncements(t *testing.T) {
 // A create that ends in the second in which it was announced has ended.
 func TestAnnouncementOfShortCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := testkit.NewAPI(bucket())
-
-		fail, exist := errors.New("boom"), false
-		r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
-			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				if exist {
-					return exists(ctx, mg)
-				}
-
-				return ExternalObservation{}, nil
-			},
-			CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-				exist = fail == nil
-				return ExternalCreation{}, fail
-			},
-		}))
-
-		for i := range 4 {
-			if i == 2 {
-				fail = nil
+		a, x := testkit.NewAPI(bucket()), &outside{}
+		x.before = func(what string, _ resource.Managed) error {
+			if what == "create" && x.did("create") < 3 {
+				return errors.New("boom")
 			}
 
+			return nil
+		}
+
+		r := newBucketReconciler(a, connects(x.client()))
+
+		for range 4 {
 			run(t, r, "b")
-
-			if b := get(t, a); meta.ExternalCreateIncomplete(b) {
-				t.Errorf("create %d looks as if it had not ended: %v", i+1, b.GetAnnotations())
-			}
+			wants(t, "", "incomplete", false, meta.ExternalCreateIncomplete(get(t, a)))
 		}
 
-		if got := reasonOf(get(t, a), "Ready"); got != "Available" {
-			t.Errorf("Ready for the reason %s", got)
-		}
+		wants(t, "", "creates, Synced", []any{3, xpv2.ReasonReconcileSuccess}, []any{x.did("create"), reasonOf(get(t, a), xpv2.TypeSynced)})
 	})
 }
 
 // A reconcile that announces no create leaves alone what is said of the last one.
 func TestNoAnnouncementWithoutCreate(t *testing.T) {
-	lateInit := func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-		bucketOf(mg).Spec.ForProvider.Region = "eu"
-		return ExternalObservation{ResourceLateInitialized: true, ResourceUpToDate: true}, nil
-	}
-
-	cases := map[string]struct {
-		reason   string
-		policies []xpv2.ManagementAction
-	}{
-		"Update": {
-			reason:   "The policies allow an update, and no create.",
-			policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate, xpv2.ManagementActionLateInitialize},
-		},
-		"Import": {
-			reason:   "The policies allow neither.",
-			policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
+	for reason, actions := range map[string][]xpv2.ManagementAction{
+		"The policies allow an update, and no create.": {xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate, xpv2.ManagementActionLateInitialize},
+		"The policies allow neither.":                  {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
+	} {
+		t.Run(reason, func(t *testing.T) {
 			created := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
-			b := bucket(named("id-1"), finalizers(FinalizerName), policies(tc.policies...),
-				annotated(meta.AnnotationKeyExternalCreatePending, created), annotated(meta.AnnotationKeyExternalCreateSucceeded, created))
-			a := testkit.NewAPI(b)
+			a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), policies(actions...),
+				annotated(meta.AnnotationKeyExternalCreatePending, created), annotated(meta.AnnotationKeyExternalCreateSucceeded, created)))
 
-			if _, err := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: lateInit})).Reconcile(t.Context(), request()); err != nil {
-				t.Fatal(err)
-			}
+			run(t, newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+				bucketOf(mg).Spec.ForProvider.Region = "eu"
+				return ExternalObservation{ResourceLateInitialized: true, ResourceUpToDate: true}, nil
+			}})), "b")
 
-			got := get(t, a)
-			if s := got.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded]; s != created || meta.ExternalCreateIncomplete(got) {
-				t.Errorf("\n%s\nexternal-create-succeeded: want %s, got %s", tc.reason, created, s)
-			}
+			b := get(t, a)
+			wants(t, reason, "external-create-succeeded, incomplete", []any{created, false},
+				[]any{b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded], meta.ExternalCreateIncomplete(b)})
 		})
 	}
 }

@@ -11,31 +11,29 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // asyncReconciler returns a process of a provider that works in the background for as
-// long as takes.
-func asyncReconciler(a *testkit.API, x *outside, takes time.Duration) *Reconciler {
-	fns := x.client()
-	fns.CreateFn = func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
-		time.Sleep(takes)
-		return x.create(ctx, mg)
-	}
-	fns.DeleteFn = func(ctx context.Context, mg resource.Managed) (ExternalDelete, error) {
-		time.Sleep(takes)
-		return x.delete(ctx, mg)
-	}
+// long as takes, and its cloud.
+func asyncReconciler(a *testkit.API, takes time.Duration) (*Reconciler, *cloud.Cloud) {
+	w, connects := newWorld()
+	w.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
+		if c.Op == cloud.OpCreate || c.Op == cloud.OpDelete {
+			time.Sleep(takes)
+		}
 
-	return NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), WithManagementPolicies(), WithInitializers(),
-		connects(fns), WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))))
+		return nil
+	}})
+
+	return newBucketReconciler(a, connects, WithAsync(newTracker(a))), w
 }
 
 func reasonOf(b *v1alpha1.Bucket, t xpv2.ConditionType) xpv2.ConditionReason {
@@ -45,30 +43,22 @@ func reasonOf(b *v1alpha1.Bucket, t xpv2.ConditionType) xpv2.ConditionReason {
 func TestAsyncLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// It was created before, and removed since.
-		a, x := testkit.NewAPI(bucket(annotated(meta.AnnotationKeyExternalCreateSucceeded, "1999-01-02T03:04:05Z"))), newOutside()
-		r := asyncReconciler(a, x, 5*time.Minute)
+		a := testkit.NewAPI(bucket(annotated(meta.AnnotationKeyExternalCreateSucceeded, "1999-01-02T03:04:05Z")))
+		r, w := asyncReconciler(a, 5*time.Minute)
+
+		says := func(when string, incomplete, recorded bool, name string, reasons ...xpv2.ConditionReason) {
+			t.Helper()
+
+			b := get(t, a)
+			_, record := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]
+			wants(t, when, "incomplete, recorded, name", []any{incomplete, recorded, name}, []any{meta.ExternalCreateIncomplete(b), record, meta.GetExternalName(b)})
+			wants(t, when, "Ready, Synced, operation", reasons, []xpv2.ConditionReason{reasonOf(b, xpv2.TypeReady), reasonOf(b, xpv2.TypeSynced), reasonOf(b, asyncstate.TypeOperation)})
+		}
 
 		run(t, r, "b")
-
-		b := get(t, a)
-		if diff := cmp.Diff([]xpv2.ConditionReason{xpv2.ReasonCreating, xpv2.ReasonReconcileSuccess, asyncstate.ReasonRunning},
-			[]xpv2.ConditionReason{reasonOf(b, xpv2.TypeReady), reasonOf(b, xpv2.TypeSynced), reasonOf(b, asyncstate.TypeOperation)}); diff != "" {
-			t.Errorf("While the create runs, -want, +got:\n%s", diff)
-		}
-
-		if !meta.ExternalCreateIncomplete(b) {
-			t.Errorf("A create that runs has not succeeded: %v", b.GetAnnotations())
-		}
-
-		if b.GetAnnotations()[asyncstate.AnnotationKeyOperation] == "" {
-			t.Error("There is no record of the create")
-		}
-
+		says("While the create runs it has not succeeded.", true, true, "", xpv2.ReasonCreating, xpv2.ReasonReconcileSuccess, asyncstate.ReasonRunning)
 		a.Forget()
-
-		for range 5 {
-			run(t, r, "b")
-		}
+		repeat(t, r, 5)
 
 		if w := a.Writes(); w > 1 {
 			t.Errorf("Five reconciles while nothing changes made %d writes: %v", w, a.Requests())
@@ -76,56 +66,21 @@ func TestAsyncLife(t *testing.T) {
 
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
-
-		b = get(t, a)
-		if got := meta.GetExternalName(b); got != "id-1" {
-			t.Errorf("external name %q", got)
-		}
-
-		if _, ok := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]; ok {
-			t.Error("The record of a create that succeeded stays")
-		}
-
-		if meta.ExternalCreateIncomplete(b) {
-			t.Error("The create has succeeded, and says nothing of it")
-		}
-
+		wants(t, "What was created is known before it is observed.", "name", "id-0001", meta.GetExternalName(get(t, a)))
 		run(t, r, "b")
-
-		b = get(t, a)
-		if diff := cmp.Diff([]xpv2.ConditionReason{xpv2.ReasonAvailable, xpv2.ReasonReconcileSuccess, asyncstate.ReasonFinished},
-			[]xpv2.ConditionReason{reasonOf(b, xpv2.TypeReady), reasonOf(b, xpv2.TypeSynced), reasonOf(b, asyncstate.TypeOperation)}); diff != "" {
-			t.Errorf("When the create has ended, -want, +got:\n%s", diff)
-		}
-
+		says("The create has ended.", false, false, "id-0001", xpv2.ReasonAvailable, xpv2.ReasonReconcileSuccess, asyncstate.ReasonFinished)
 		a.Forget()
 		run(t, r, "b")
+		wants(t, "", "writes in a steady state", 0, a.Writes())
 
-		if w := a.Writes(); w > 0 {
-			t.Errorf("In a steady state there is nothing to write: %v", a.Requests())
-		}
-
-		must(t, a.Server().Delete(t.Context(), get(t, a)))
-
-		run(t, r, "b")
-		run(t, r, "b")
-
-		b = get(t, a)
-		if diff := cmp.Diff(reconciler.ReasonWaitingForAsyncOperation, reasonOf(b, reconciler.TypeDeleting)); diff != "" {
-			t.Errorf("While the delete runs, -want, +got:\n%s", diff)
-		}
+		remove(t, a, "b")
+		run(t, r, "b", "b")
+		wants(t, "", "reason while the delete runs", reconciler.ReasonWaitingForAsyncOperation, reasonOf(get(t, a), reconciler.TypeDeleting))
 
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		run(t, r, "b")
-
-		if b := get(t, a); b.GetName() != "" {
-			t.Errorf("The bucket is there: %v", b.GetFinalizers())
-		}
-
-		if x.creates != 1 || len(x.ids()) != 0 {
-			t.Errorf("%d creates, %v left", x.creates, x.ids())
-		}
+		wants(t, "", "object, creates, external resources", []any{"", 1, map[string]string{}}, []any{get(t, a).GetName(), w.Counts()[cloud.OpCreate], resources(w)})
 	})
 }
 
@@ -144,14 +99,12 @@ func TestAsyncDeleteRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, rec, deletes := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(FinalizerName))), &recorder{}, 0
-				tr := asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))
-				r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
-					WithManagementPolicies(), WithInitializers(), WithRecorder(rec), WithAsync(tr), connects(upstream.ExternalClientFns{
-						DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-							deletes++
-							return ExternalDelete{}, tc.refuse
-						},
-					}))
+				r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(ExternalClientFns{
+					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+						deletes++
+						return ExternalDelete{}, tc.refuse
+					},
+				}))
 
 				for range 10 {
 					// The end of an operation causes a reconcile.
@@ -176,10 +129,12 @@ func TestAsyncDeleteRefused(t *testing.T) {
 func TestAsyncInterruptedCreateSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := testkit.NewAPI(bucket())
-		run(t, asyncReconciler(a, newOutside(), time.Hour), "b")
 
-		// A new process, which knows nothing of the create.
-		run(t, asyncReconciler(a, newOutside(), 0), "b")
+		// The second is a new process, which knows nothing of the create.
+		for _, takes := range []time.Duration{time.Hour, 0} {
+			r, _ := asyncReconciler(a, takes)
+			run(t, r, "b")
+		}
 
 		synced := get(t, a).GetCondition(xpv2.TypeSynced)
 		if synced.Status != corev1.ConditionFalse || strings.Contains(synced.Message, "observe failed") || !strings.Contains(synced.Message, "create") {
@@ -197,13 +152,11 @@ func TestUpstreamRecorderWithAsync(t *testing.T) {
 	a := testkit.NewAPI(bucket(named("id-1"), annotated(meta.AnnotationKeyReconciliationPaused, "true")))
 
 	r := newBucketReconciler(a, WithRecorder(ours), Upstream(upstream.WithRecorder(theirs)),
-		WithAsync(asyncstate.NewTracker(a.Client())), connects(upstream.ExternalClientFns{}))
+		WithAsync(newTracker(a)), connects(ExternalClientFns{}))
 
 	run(t, r, "b")
 
-	if len(theirs.events) == 0 || len(ours.events) > 0 {
-		t.Errorf("events: %d of upstream's recorder, %d of ours", len(theirs.events), len(ours.events))
-	}
+	wants(t, "", "events of upstream's recorder, and of ours", []bool{true, false}, []bool{len(theirs.events) > 0, len(ours.events) > 0})
 }
 
 // The event of a delete that was requested, after something else had failed.
@@ -213,10 +166,8 @@ func TestDeletedEventIsLost(t *testing.T) {
 			b.SetConditions(xpv2.ReconcileError(errors.New("update failed: invalid tags")))
 		})), &recorder{}, true
 
-		r := newBucketReconciler(a, WithRecorder(rec), WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))), connects(upstream.ExternalClientFns{
-			ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-				return ExternalObservation{ResourceExists: there, ResourceUpToDate: true}, nil
-			},
+		r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(ExternalClientFns{
+			ObserveFn: sees(&there),
 			DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
 				there = false
 				return ExternalDelete{}, nil
@@ -228,8 +179,6 @@ func TestDeletedEventIsLost(t *testing.T) {
 			synctest.Wait()
 		}
 
-		if n := len(rec.of(reasonDeleted)); bucketNamed(t, a, "b").GetName() != "" || n != 1 {
-			t.Errorf("events that the deletion was requested: want 1, got %d", n)
-		}
+		wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.of(reasonDeleted))})
 	})
 }

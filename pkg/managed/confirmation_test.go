@@ -8,12 +8,9 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -22,15 +19,6 @@ import (
 )
 
 const interval = 10 * time.Second
-
-// A clock stands still until it is moved.
-type clock struct{ now time.Time }
-
-func newClock() *clock { return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
-
-func (c *clock) option() ReconcilerOption {
-	return func(r *Reconciler) { r.config.seams.Now = func() time.Time { return c.now } }
-}
 
 // observes returns an Observe that answers as the word says: found, absent, or
 // fails. After the last word it is absent.
@@ -54,88 +42,40 @@ func observes(words string) func(context.Context, resource.Managed) (ExternalObs
 func TestDeletionConfirmation(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
-		object   *v1alpha1.Bucket
+		mods     []func(b *v1alpha1.Bucket)
 		n        int
 		observes string
-		delete   func(context.Context, resource.Managed) (ExternalDelete, error)
-		// every is how far apart reconciles are, interval if zero.
-		every time.Duration
+		every    time.Duration // How far apart reconciles are.
+
 		// want is how many reconciles it takes until the object is gone.
 		want    int
 		deletes int
 		again   int
 	}{
-		"Confirmed": {
-			reason: "An external resource that is never found is gone after the third time.",
-			n:      3,
-			want:   3,
-		},
-		"Once": {
-			reason: "Once is what upstream does.",
-			n:      1,
-			want:   1,
-		},
-		"OneWrongNotFound": {
-			reason:   "One wrong not-found among the observations doesn't remove the finalizer, and the external resource is deleted.",
-			n:        3,
-			observes: "absent found absent",
-			want:     3,
-			deletes:  1,
-			again:    1,
-		},
-		"FailedBetween": {
-			reason:   "So does an observation that failed: in a row means nothing else in between.",
-			n:        3,
-			observes: "absent absent fails absent absent absent",
-			want:     6,
-		},
-		"SawDelete": {
-			reason:   "After a Delete that we saw succeed the first not-found counts.",
-			n:        3,
-			observes: "found absent",
-			want:     2,
-			deletes:  1,
-		},
-		"TooSoon": {
-			reason: "Not found twice in less than the interval is not found once.",
-			n:      2,
-			every:  interval / 4,
-			want:   5,
-		},
+		"Confirmed":        {reason: "An external resource that is never found is gone after the third time.", n: 3, every: interval, want: 3},
+		"Once":             {reason: "Once is what upstream does.", n: 1, every: interval, want: 1},
+		"OneWrongNotFound": {reason: "One wrong not-found among the observations doesn't remove the finalizer, and the external resource is deleted.", n: 3, observes: "absent found absent", every: interval, want: 3, deletes: 1, again: 1},
+		"FailedBetween":    {reason: "So does an observation that failed: in a row means nothing else in between.", n: 3, observes: "absent absent fails absent absent absent", every: interval, want: 6},
+		"SawDelete":        {reason: "After a Delete that we saw succeed the first not-found counts.", n: 3, observes: "found absent", every: interval, want: 2, deletes: 1},
+		"StillThere":       {reason: "What takes a while to delete was never found not to exist.", n: 3, observes: "found found absent", every: interval, want: 3, deletes: 2},
+		"TooSoon":          {reason: "Not found twice in less than the interval is not found once.", n: 2, every: interval / 4, want: 5},
 		"Orphan": {
 			reason: "What is deleted without its external resource is not observed, and goes at once.",
-			object: bucket(deleting, finalizers(FinalizerName), policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)),
-			n:      3,
-			want:   1,
+			mods:   []func(b *v1alpha1.Bucket){policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)},
+			n:      3, every: interval, want: 1,
 		},
 	}
 
 	for name, tc := range cases {
 		for _, without := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/WithoutDeletionStatus=%t", name, without), func(t *testing.T) {
-				if tc.object == nil {
-					tc.object = bucket(deleting, finalizers(FinalizerName))
-				}
-
-				o, _ := tc.object.DeepCopyObject().(*v1alpha1.Bucket)
 				var known *confirmation
 
-				a, c, rec, deletes := testkit.NewAPI(o), newClock(), &recorder{}, 0
+				a, c, rec, deletes := testkit.NewAPI(bucket(append(tc.mods, deleting, finalizers(FinalizerName))...)), newClock(), &recorder{}, 0
 
-				if tc.every == 0 {
-					tc.every = interval
-				}
-
-				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), spies(slotConfirmation, &known), connects(upstream.ExternalClientFns{
+				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), spies(slotConfirmation, &known), connects(ExternalClientFns{
 					ObserveFn: observes(tc.observes),
-					DeleteFn: func(ctx context.Context, mg resource.Managed) (ExternalDelete, error) {
-						deletes++
-						if tc.delete != nil {
-							return tc.delete(ctx, mg)
-						}
-
-						return ExternalDelete{}, nil
-					},
+					DeleteFn:  counts[ExternalDelete](&deletes),
 				})}
 				if without {
 					opts = append(opts, WithoutDeletionStatus())
@@ -150,10 +90,7 @@ func TestDeletionConfirmation(t *testing.T) {
 					n++
 				}
 
-				got := []any{n, deletes, len(rec.of(reasonFoundAfterAll)), known.absences.len()}
-				if diff := cmp.Diff([]any{tc.want, tc.deletes, tc.again, 0}, got); diff != "" {
-					t.Errorf("\n%s\nreconciles, deletes, found after all, remembered: -want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.of(reasonFoundAfterAll)), known.absences.len()})
 			})
 		}
 	}
@@ -165,7 +102,7 @@ func TestDeletionConfirmationIsQuiet(t *testing.T) {
 	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), &recorder{}
 	unpublished := 0
 
-	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(upstream.ExternalClientFns{ObserveFn: absent}),
+	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(ExternalClientFns{ObserveFn: absent}),
 		withUnpublisher(func() error { unpublished++; return nil }))
 
 	var after []time.Duration
@@ -183,100 +120,80 @@ func TestDeletionConfirmationIsQuiet(t *testing.T) {
 	}
 
 	want := []time.Duration{interval, interval - time.Second, interval - 2*time.Second, interval, interval - 3*time.Second}
-	if diff := cmp.Diff(want, after); diff != "" {
-		t.Errorf("RequeueAfter: -want, +got:\n%s", diff)
-	}
+	wants(t, "", "RequeueAfter", want, after)
 
 	b := get(t, a)
 	said := []any{b.GetCondition(reconciler.TypeDeleting).Reason, b.GetCondition(xpv2.TypeReady).Reason, b.GetCondition(xpv2.TypeReady).Message, b.GetFinalizers()}
 
-	if diff := cmp.Diff([]any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName}}, said); diff != "" {
-		t.Errorf("reason, Ready, message, finalizers: -want, +got:\n%s", diff)
-	}
+	wants(t, "", "reason, Ready, message, finalizers", []any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName}}, said)
 
 	// Deleting is said at once, then why.
-	if diff := cmp.Diff([]any{2, 1, 0}, []any{a.Writes(), len(rec.of(reasonConfirmingAbsence)), unpublished}); diff != "" {
-		t.Errorf("writes, events, unpublished: -want, +got:\n%s", diff)
-	}
+	wants(t, "", "writes, events, unpublished", []any{2, 1, 0}, []any{a.Writes(), len(rec.of(reasonConfirmingAbsence)), unpublished})
 }
 
 // A count is of one object, and of one process.
 func TestDeletionConfirmationBeginsAnew(t *testing.T) {
-	var known *confirmation
+	cases := map[string]struct {
+		reason string
 
-	start := func() (*testkit.API, *clock, func(a *testkit.API, c *clock) *Reconciler) {
-		return testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), func(a *testkit.API, c *clock) *Reconciler {
-			return newBucketReconciler(a, c.option(), WithDeletionConfirmation(3, interval), spies(slotConfirmation, &known), connects(upstream.ExternalClientFns{ObserveFn: absent}))
-		}
+		// then happens after two observations.
+		then    func(t *testing.T, a *testkit.API)
+		restart bool
+
+		// after is how many more are to follow until the object is gone, and left
+		// what is in memory.
+		after int
+	}{
+		"Restart": {reason: "Another process counts again.", then: func(*testing.T, *testkit.API) {}, restart: true, after: 3},
+		"AnotherOfTheName": {
+			reason: "Another object is counted for itself.",
+			then: func(t *testing.T, a *testkit.API) {
+				kill(t, a, "b")
+				must(t, a.Server().Create(context.Background(), bucket(finalizers(FinalizerName))))
+				remove(t, a, "b")
+			},
+			after: 3,
+		},
+		"GoneOtherwise": {reason: "What is gone is forgotten.", then: func(t *testing.T, a *testkit.API) { kill(t, a, "b") }},
 	}
 
-	reconciles := func(t *testing.T, r reconcile.Reconciler, c *clock, n int) {
-		t.Helper()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var known *confirmation
 
-		for range n {
-			run(t, r, "b")
+			a, c := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock()
+			build := func() *Reconciler {
+				return newBucketReconciler(a, c.option(), WithDeletionConfirmation(3, interval), spies(slotConfirmation, &known), connects(ExternalClientFns{ObserveFn: absent}))
+			}
+			r := build()
 
-			c.now = c.now.Add(interval)
-		}
+			reconcile := func(n int) {
+				for range n {
+					run(t, r, "b")
+					c.now = c.now.Add(interval)
+				}
+			}
+
+			reconcile(2)
+			tc.then(t, a)
+
+			if tc.restart {
+				r = build()
+			}
+
+			reconcile(2)
+			wants(t, tc.reason, "there after two more", tc.after > 2, get(t, a).GetName() != "")
+			reconcile(1)
+			wants(t, tc.reason, "object, remembered", []any{"", 0}, []any{get(t, a).GetName(), known.absences.len()})
+		})
 	}
-
-	t.Run("Restart", func(t *testing.T) {
-		a, c, build := start()
-		reconciles(t, build(a, c), c, 2)
-		reconciles(t, build(a, c), c, 2)
-
-		if get(t, a).GetName() == "" {
-			t.Error("the object went after two observations of this process")
-		}
-	})
-
-	t.Run("AnotherOfTheName", func(t *testing.T) {
-		a, c, build := start()
-		r := build(a, c)
-		reconciles(t, r, c, 2)
-
-		edit(t, a, "b", finalizers())
-
-		b := bucket(finalizers(FinalizerName))
-		must(t, a.Server().Create(context.Background(), b))
-
-		must(t, a.Server().Delete(context.Background(), b))
-
-		reconciles(t, r, c, 2)
-
-		if get(t, a).GetName() == "" {
-			t.Error("the new object went after two observations")
-		}
-
-		reconciles(t, r, c, 1)
-
-		if get(t, a).GetName() != "" {
-			t.Error("the new object is there after three observations")
-		}
-	})
-
-	t.Run("GoneOtherwise", func(t *testing.T) {
-		a, c, build := start()
-		r := build(a, c)
-		reconciles(t, r, c, 1)
-
-		edit(t, a, "b", finalizers())
-
-		reconciles(t, r, c, 1)
-
-		if n := known.absences.len(); n != 0 {
-			t.Errorf("remembered: want 0, got %d", n)
-		}
-	})
 }
 
 // Absence is confirmed also while other finalizers hold the object: which of them
 // upstream waits for is for upstream to know.
 func TestDeletionConfirmationWithOtherFinalizers(t *testing.T) {
-	var known *confirmation
-
 	a, c := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName, "other"))), newClock()
-	r := newBucketReconciler(a, c.option(), WithDeletionConfirmation(2, interval), spies(slotConfirmation, &known), connects(upstream.ExternalClientFns{ObserveFn: absent}))
+	r := newBucketReconciler(a, c.option(), WithDeletionConfirmation(2, interval), connects(ExternalClientFns{ObserveFn: absent}))
 
 	var got []xpv2.ConditionReason
 
@@ -288,10 +205,7 @@ func TestDeletionConfirmationWithOtherFinalizers(t *testing.T) {
 		got = append(got, get(t, a).GetCondition(reconciler.TypeDeleting).Reason)
 	}
 
-	want := []xpv2.ConditionReason{reconciler.ReasonConfirmingAbsence, reconciler.ReasonWaitingForFinalizers, reconciler.ReasonWaitingForFinalizers}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("reasons: -want, +got:\n%s", diff)
-	}
+	wants(t, "", "reasons", []xpv2.ConditionReason{reconciler.ReasonConfirmingAbsence, reconciler.ReasonWaitingForFinalizers, reconciler.ReasonWaitingForFinalizers}, got)
 }
 
 // A Delete that succeeded counts only as long as nothing has shown otherwise.
@@ -310,48 +224,21 @@ func TestDeletionConfirmationForgetsDelete(t *testing.T) {
 		renamed bool // since the step before
 	}
 
-	accepted := step{exists: true, deletes: true}
+	accepted, refused, begun := step{exists: true, deletes: true}, step{exists: true, deletes: true, refused: boom}, step{exists: true, deletes: true, state: seam.InProgress}
 
 	cases := map[string]struct {
 		reason string
 		steps  []step
 		want   bool
 	}{
-		"Succeeded": {
-			reason: "Not found after a Delete that succeeded needs no more.",
-			steps:  []step{accepted, {}},
-			want:   true,
-		},
-		"Refused": {
-			reason: "A Delete that failed has deleted nothing.",
-			steps:  []step{accepted, {exists: true, deletes: true, refused: boom}, {}},
-		},
-		"RefusedFirst": {
-			reason: "What counts is the last one.",
-			steps:  []step{{exists: true, deletes: true, refused: boom}, accepted, {}},
-			want:   true,
-		},
-		"Seen": {
-			reason: "It exists although it was deleted.",
-			steps:  []step{accepted, {exists: true}, {}},
-		},
-		"ObserveFailed": {
-			reason: "A failed Observe undoes no Delete.",
-			steps:  []step{accepted, {err: boom}, {}},
-			want:   true,
-		},
-		"InProgress": {
-			reason: "A Delete that has only begun may fail.",
-			steps:  []step{{exists: true, deletes: true, state: seam.InProgress}, {}},
-		},
-		"Renamed": {
-			reason: "What was deleted is not what is looked for now.",
-			steps:  []step{accepted, {renamed: true}},
-		},
-		"InProgressAfterSuccess": {
-			reason: "Nor may one that has begun be taken for an earlier one.",
-			steps:  []step{accepted, {exists: true, deletes: true, state: seam.InProgress}, {}},
-		},
+		"Succeeded":              {reason: "Not found after a Delete that succeeded needs no more.", steps: []step{accepted, {}}, want: true},
+		"Refused":                {reason: "A Delete that failed has deleted nothing.", steps: []step{accepted, refused, {}}},
+		"RefusedFirst":           {reason: "What counts is the last one.", steps: []step{refused, accepted, {}}, want: true},
+		"Seen":                   {reason: "It exists although it was deleted.", steps: []step{accepted, {exists: true}, {}}},
+		"ObserveFailed":          {reason: "A failed Observe undoes no Delete.", steps: []step{accepted, {err: boom}, {}}, want: true},
+		"InProgress":             {reason: "A Delete that has only begun may fail.", steps: []step{begun, {}}},
+		"Renamed":                {reason: "What was deleted is not what is looked for now.", steps: []step{accepted, {renamed: true}}},
+		"InProgressAfterSuccess": {reason: "Nor may one that has begun be taken for an earlier one.", steps: []step{accepted, begun, {}}},
 	}
 
 	for name, tc := range cases {
@@ -385,9 +272,7 @@ func TestDeletionConfirmationForgetsDelete(t *testing.T) {
 				})
 			}
 
-			if confirmed != tc.want {
-				t.Errorf("\n%s\nconfirmed: want %t, got %t", tc.reason, tc.want, confirmed)
-			}
+			wants(t, tc.reason, "confirmed", tc.want, confirmed)
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package managed
 
 import (
-	"context"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,13 +12,12 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -116,10 +114,17 @@ func TestNewReconcilerRefuses(t *testing.T) {
 
 		"ConnectorOfAnotherKind": {"Every reconcile would fail.", "*v1alpha1.Database", with(func() ReconcilerOption { return WithTypedExternalConnector(databases) })},
 		"TypedAndUntyped": {"They exclude each other.", "exclude each other", func() {
-			NewReconciler(a.Manager(), kind, WithTypedExternalConnector(buckets), connects(upstream.ExternalClientFns{}))
+			NewReconciler(a.Manager(), kind, WithTypedExternalConnector(buckets), connects(ExternalClientFns{}))
 		}},
 		"UntypedAndTyped": {"They exclude each other.", "exclude each other", func() {
-			NewReconciler(a.Manager(), kind, connects(upstream.ExternalClientFns{}), WithTypedExternalConnector(buckets))
+			NewReconciler(a.Manager(), kind, connects(ExternalClientFns{}), WithTypedExternalConnector(buckets))
+		}},
+
+		"ManagerRefuses": {"The tracker of operations would never run.", "cannot add the tracker of operations to the manager", func() {
+			NewReconciler(stoppedManager{a.Manager()}, kind, WithManagementPolicies(), connects(ExternalClientFns{}), WithAsync(newTracker(a)))
+		}},
+		"ManagerRunsNothing": {"The tracker of operations would never run.", "can't run the tracker of operations", func() {
+			NewReconciler(m, kind, WithManagementPolicies(), connects(ExternalClientFns{}), WithAsync(newTracker(a)))
 		}},
 
 		"NilFinalizer":        {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nil) })},
@@ -141,7 +146,7 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		"NilPollIntervalHook":   {"It would fail in the queue.", "WithPollIntervalHook was given nil", with(func() ReconcilerOption { return WithPollIntervalHook(nil) })},
 		"NilChangeLogger":       {"It would fail in the queue.", "WithChangeLogger was given nil", with(func() ReconcilerOption { return WithChangeLogger(nil) })},
 		"NilOfUpstream":         {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return Upstream(upstream.WithReferenceResolver(nil)) })},
-		"NilInitializerFn":      {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(upstream.InitializerFn(nil)) })},
+		"NilInitializerFn":      {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(InitializerFn(nil)) })},
 		"NilUpdaterFn":          {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nilUpdater) })},
 	}
 
@@ -151,6 +156,11 @@ func TestNewReconcilerRefuses(t *testing.T) {
 }
 
 type nilLog struct{ logging.Logger }
+
+// A stoppedManager runs nothing any more.
+type stoppedManager struct{ manager.Manager }
+
+func (stoppedManager) Add(manager.Runnable) error { return errors.New("it is stopped") }
 
 // What upstream takes is taken.
 func TestNewReconcilerAccepts(t *testing.T) {
@@ -164,7 +174,7 @@ func TestNewReconcilerAccepts(t *testing.T) {
 	}{
 		"NoOptions":            {reason: "Upstream's defaults do nothing."},
 		"NoLiveReader":         {reason: "Managers made for tests often can't read live.", m: &xpfake.Manager{Client: a.Client(), Scheme: testkit.Scheme()}},
-		"LastConnectorWins":    {reason: "This is as with upstream.", opts: []ReconcilerOption{connects(upstream.ExternalClientFns{}), connects(upstream.ExternalClientFns{})}},
+		"LastConnectorWins":    {reason: "This is as with upstream.", opts: []ReconcilerOption{connects(ExternalClientFns{}), connects(ExternalClientFns{})}},
 		"ConnectorOfInterface": {reason: "A typed connector may be one for an interface.", opts: []ReconcilerOption{WithTypedExternalConnector(connect[resource.ModernManaged](provider{}, func(resource.Managed) {}))}},
 		"NilInitializerChain":  {reason: "Code that upjet generates for names which the external system assigns.", opts: []ReconcilerOption{WithInitializers(upstream.InitializerChain(nil))}},
 		"NoInitializers":       {reason: "No initializers is a choice.", opts: []ReconcilerOption{WithInitializers()}},
@@ -179,9 +189,7 @@ func TestNewReconcilerAccepts(t *testing.T) {
 
 			r := NewReconciler(m, kind, tc.opts...)
 
-			if _, err := r.Reconcile(context.Background(), request()); err != nil {
-				t.Errorf("\n%s\nReconcile of what doesn't exist: %v", tc.reason, err)
-			}
+			run(t, r, "b")
 		})
 	}
 }
@@ -191,7 +199,10 @@ func TestManagerHas(t *testing.T) {
 	a := testkit.NewAPI()
 	live := a.Live()
 
-	type bare struct{ manager.Manager }
+	type (
+		bare  struct{ manager.Manager }
+		other = manager.Manager
+	)
 
 	cases := map[string]struct {
 		reason string
@@ -206,15 +217,14 @@ func TestManagerHas(t *testing.T) {
 		"ReadsByValue":  {reason: "Whatever its receiver.", m: valueManager{live: live}, reads: true},
 		"EmbedsReading": {reason: "Also that of an embedded one.", m: &struct{ *readingManager }{&readingManager{live: live}}, reads: true},
 		"EmbedsWhole":   {reason: "Also through an interface.", m: &bare{a.Manager()}, reads: true, runs: true},
+		"EmbedsByAlias": {reason: "Whatever the field is called.", m: struct{ other }{a.Manager()}, reads: true, runs: true},
 		"Whole":         {reason: "It has both.", m: a.Manager(), reads: true, runs: true},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			reads := has(reflect.ValueOf(tc.m), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("GetAPIReader") })
-			if diff := cmp.Diff([]bool{tc.reads, tc.runs}, []bool{reads, runs(tc.m) != nil}); diff != "" {
-				t.Errorf("\n%s\nreads, runs: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "reads, runs", []bool{tc.reads, tc.runs}, []bool{reads, runs(tc.m) != nil})
 		})
 	}
 }
@@ -234,37 +244,6 @@ type valueManager struct {
 }
 
 func (m valueManager) GetAPIReader() client.Reader { return m.live }
-
-// A manager that embeds a nil manager.Manager, as those made for tests do, can't run
-// anything.
-func TestManagerThatRunsNothing(t *testing.T) {
-	a := testkit.NewAPI()
-
-	says(t, "The tracker would never run.", "can't run the tracker of operations", func() {
-		NewReconciler(&xpfake.Manager{Client: a.Client(), Scheme: testkit.Scheme()}, resource.ManagedKind(testkit.BucketKind()),
-			WithManagementPolicies(), connects(upstream.ExternalClientFns{}), WithAsync(asyncstate.NewTracker(a.Client(), asyncstate.WithLiveReader(a.Live()))))
-	})
-
-	type other = manager.Manager
-
-	cases := map[string]struct {
-		reason string
-		m      manager.Manager
-		want   bool
-	}{
-		"Embeds":    {reason: "Its manager runs things.", m: struct{ manager.Manager }{a.Manager()}, want: true},
-		"EmbedsNil": {reason: "It has no manager.", m: struct{ manager.Manager }{}},
-		"NoField":   {reason: "It has no field of that name.", m: struct{ other }{a.Manager()}, want: true},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if got := runs(tc.m) != nil; got != tc.want {
-				t.Errorf("\n%s\nruns(...): want %t, got %t", tc.reason, tc.want, got)
-			}
-		})
-	}
-}
 
 // What an option can't work with is an error when the reconciler is built.
 func TestOptionsRefuse(t *testing.T) {
@@ -302,7 +281,9 @@ func TestOptionsRefuse(t *testing.T) {
 		"ReservationOption":       {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
 		"ReservationKey":          {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
 		"UsageEmpty":              {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
-		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
+		"UsageVersion":            {"There is no version to read.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"})},
+		"Tracker":                 {"There is no tracker to run.", "WithAsync was given nil", func() { WithAsync(nil) }},
+		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme: no kind", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
 		"UsageOther":              {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
 		"UsageLegacy":             {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
 		"ReleaserEmpty":           {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -29,7 +30,10 @@ func newCreateOutcome(parts) layer {
 		critical: func(next CriticalAnnotationUpdater) CriticalAnnotationUpdater {
 			return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
 				if c.undecided(ctx, o) {
-					return nil
+					// It may have set the external name. With WithoutExternalNamePersistence
+					// that is not stored yet.
+					s := seam.From(ctx)
+					return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.StoreOptions{Insist: true, Patient: true})
 				}
 
 				return next.UpdateCriticalAnnotations(ctx, o)
@@ -98,6 +102,26 @@ type criticalAnnotations struct {
 	forget string
 }
 
+// ofThisCreate returns changes of o that, if they say that a create failed, give way to
+// a create that another process has announced meanwhile: of that they say nothing.
+func ofThisCreate(o client.Object, changes seam.Changes) seam.Changes {
+	const key = meta.AnnotationKeyExternalCreatePending
+
+	announced, ok := o.GetAnnotations()[key]
+	if !ok || len(changes.Only(meta.AnnotationKeyExternalCreateFailed)) == 0 || len(changes.Only(meta.AnnotationKeyExternalCreateSucceeded)) > 0 {
+		return changes
+	}
+
+	of := seam.Change{Key: key, Value: announced, Was: announced, Existed: true}
+	if withdrawn := changes.Only(key); len(withdrawn) > 0 {
+		of = withdrawn[0]
+	}
+
+	of.Yield = true
+
+	return append(seam.Changes{of}, slices.DeleteFunc(changes, func(c seam.Change) bool { return c.Key == key })...)
+}
+
 // UpdateCriticalAnnotations of the supplied object.
 func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o client.Object) error {
 	s := seam.From(ctx)
@@ -105,7 +129,7 @@ func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o c
 		return u.whole.UpdateCriticalAnnotations(ctx, o)
 	}
 
-	changes := s.ChangedAnnotations(o)
+	changes := ofThisCreate(o, s.ChangedAnnotations(o))
 
 	if text, ok := o.GetAnnotations()[u.forget]; ok {
 		changes = append(changes, seam.Change{Key: u.forget, Was: text, Existed: true, Remove: true, Yield: true})

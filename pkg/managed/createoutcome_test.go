@@ -3,15 +3,16 @@ package managed
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -19,8 +20,11 @@ import (
 // What is in memory when a create returns survives that its annotations are
 // stored, however they are.
 func TestCriticalAnnotationsKeepMemory(t *testing.T) {
+	merged := 0
 	merge := func(a *testkit.API) CriticalAnnotationUpdater {
 		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+			merged++
+
 			was := &v1alpha1.Bucket{}
 			if err := a.Client().Get(ctx, client.ObjectKeyFromObject(o), was); err != nil {
 				return err
@@ -38,17 +42,13 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 		})
 	}
 
-	updaters := map[string]func(a *testkit.API) []ReconcilerOption{
-		"Default": func(*testkit.API) []ReconcilerOption { return nil },
-		"WithoutPersistence": func(*testkit.API) []ReconcilerOption {
-			return []ReconcilerOption{WithoutExternalNamePersistence()}
+	updaters := map[string]func(a *testkit.API) ReconcilerOption{
+		"Default":            func(*testkit.API) ReconcilerOption { return WithInitializers() },
+		"WithoutPersistence": func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() },
+		"Upstream": func(a *testkit.API) ReconcilerOption {
+			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
 		},
-		"Upstream": func(a *testkit.API) []ReconcilerOption {
-			return []ReconcilerOption{WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))}
-		},
-		"Custom": func(a *testkit.API) []ReconcilerOption {
-			return []ReconcilerOption{WithCriticalAnnotationUpdater(merge(a))}
-		},
+		"Custom": func(a *testkit.API) ReconcilerOption { return WithCriticalAnnotationUpdater(merge(a)) },
 	}
 
 	for updaterName, updater := range updaters {
@@ -57,7 +57,7 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 				const reason = "Status that Create set should be stored in the same reconcile."
 
 				a := testkit.NewAPI(bucket(annotated(keptKey, "kept")))
-				r := newBucketReconciler(a, append(updater(a), connects(upstream.ExternalClientFns{
+				r := newBucketReconciler(a, updater(a), connects(ExternalClientFns{
 					ObserveFn: absent,
 					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 						meta.SetExternalName(mg, "id-1")
@@ -65,11 +65,9 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 
 						return ExternalCreation{}, err
 					},
-				}))...)
+				}))
 
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatalf("\n%s\nReconcile: %v", reason, err)
-				}
+				run(t, r, "b")
 
 				b := get(t, a)
 				want := []any{"id-1", "id-1", "kept", false, xpv2.ReasonCreating, false}
@@ -78,12 +76,12 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 					b.GetCondition(xpv2.TypeReady).Reason, (meta.GetExternalCreateSucceeded(b).IsZero()) != (err != nil),
 				}
 
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("\n%s\nname, status, others' annotation, incomplete, ready, result: -want, +got:\n%s", reason, diff)
-				}
+				wants(t, reason, "name, status, others' annotation, incomplete, ready, result", want, got)
 			})
 		}
 	}
+
+	wants(t, "", "calls of the provider's own updater", 2, merged)
 }
 
 // The default stores nothing but annotations, in patches; unless Create changed
@@ -106,7 +104,7 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 
 				b := &v1alpha1.Bucket{}
 				_ = a.Server().Get(context.Background(), client.ObjectKeyFromObject(mg), b)
-				meta.AddAnnotations(b, map[string]string{"a": "b"})
+				annotated("a", "b")(b)
 				_ = a.Server().Update(context.Background(), b)
 			},
 			patches: 2,
@@ -117,7 +115,7 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket())
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+			r := newBucketReconciler(a, connects(ExternalClientFns{
 				ObserveFn: absent,
 				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 					tc.create(a, mg)
@@ -128,9 +126,7 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 			run(t, r, "b")
 
 			b := get(t, a)
-			if diff := cmp.Diff([]any{tc.patches, tc.updates, tc.region, false}, []any{a.Count(testkit.Patch), a.Count(testkit.Update), b.Spec.ForProvider.Region, meta.ExternalCreateIncomplete(b)}); diff != "" {
-				t.Errorf("\n%s\npatches, updates, region, incomplete: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "patches, updates, region, incomplete", []any{tc.patches, tc.updates, tc.region, false}, []any{a.Count(testkit.Patch), a.Count(testkit.Update), b.Spec.ForProvider.Region, meta.ExternalCreateIncomplete(b)})
 		})
 	}
 }
@@ -143,4 +139,40 @@ func TestCriticalAnnotationsOfUntracked(t *testing.T) {
 	if err := u.UpdateCriticalAnnotations(t.Context(), bucket()); !errors.Is(err, boom) {
 		t.Errorf("UpdateCriticalAnnotations(...): want %v, got %v", boom, err)
 	}
+}
+
+// A create that failed says nothing of the one that another process has announced since.
+func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
+	a, there := testkit.NewAPI(bucket()), time.Now().Add(-time.Second).Format(time.RFC3339)
+
+	r := newBucketReconciler(a, connects(ExternalClientFns{
+		ObserveFn: absent,
+		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+			edit(t, a, "b", annotated(meta.AnnotationKeyExternalCreatePending, there))
+			return ExternalCreation{}, errors.New("boom")
+		},
+	}))
+
+	run(t, r, "b")
+
+	b := get(t, a)
+	wants(t, "", "incomplete, announced", []any{true, there}, []any{meta.ExternalCreateIncomplete(b), b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]})
+}
+
+// A create without a result may have set the external name.
+func TestNameOfCreateWithoutResult(t *testing.T) {
+	a := testkit.NewAPI(bucket())
+
+	r := newBucketReconciler(a, WithoutExternalNamePersistence(), connects(ExternalClientFns{
+		ObserveFn: absent,
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			meta.SetExternalName(mg, "id-1")
+			return ExternalCreation{}, errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer")
+		},
+	}))
+
+	run(t, r, "b")
+
+	b := get(t, a)
+	wants(t, "", "name, incomplete", []any{"id-1", true}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b)})
 }

@@ -96,6 +96,7 @@ func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) Reconcil
 			record:        p.record,
 			timeout:       p.settings.timeout,
 			deterministic: p.settings.deterministicExternalName,
+			async:         p.settings.async,
 		}
 
 		if c.after == 0 {
@@ -203,6 +204,9 @@ type createResolver struct {
 	timeout       time.Duration
 	deterministic bool
 
+	// async says that creates that have a record are left to it.
+	async bool
+
 	// asked is when the finder was first asked about a create.
 	asked interrupted.Sightings
 
@@ -291,7 +295,7 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 // end of the managed resource may follow.
 func (c *createResolver) failed(ca *call) bool {
 	mg := ca.mg
-	if answered := c.answered.Find(ca.Session); answered != nil && *answered || c.deterministic || recorded(mg) {
+	if answered := c.answered.Find(ca.Session); answered != nil && *answered || c.deterministic || c.async && recorded(mg) {
 		return false
 	}
 

@@ -12,12 +12,12 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -83,6 +83,24 @@ func TestCreateResolver(t *testing.T) {
 
 	poll := reconcile.Result{RequeueAfter: time.Minute}
 	again := reconcile.Result{Requeue: true}
+	soon := reconcile.Result{RequeueAfter: time.Second}
+
+	// stops is what is wanted where upstream's refusal stands.
+	stops := func(resolved, message string, result reconcile.Result, events ...event.Reason) want {
+		return want{Finds: 1, Synced: incomplete, Result: result, Events: events, Resolved: resolved, Message: message}
+	}
+
+	// found and created are what is wanted where the finder knows.
+	found := func(resolved string, events ...event.Reason) want {
+		return want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Resolved: resolved, Synced: "ReconcileSuccess", Result: poll, Events: events, Stores: 1}
+	}
+	created := func(failed, resolved string) want {
+		return want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: failed, Succeeded: "now", Resolved: resolved, Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2}
+	}
+
+	doubted := func(b *v1alpha1.Bucket) {
+		b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
+	}
 
 	cases := map[string]struct {
 		reason string
@@ -98,102 +116,69 @@ func TestCreateResolver(t *testing.T) {
 			object: bucket(named("id-1"), interruptedBucket(long), annotated(meta.AnnotationKeyExternalCreateSucceeded, begun)),
 			want:   want{Observes: 1, Name: "id-1", Succeeded: begun, Synced: "ReconcileSuccess", Result: poll},
 		},
-		"FoundAheadOfTime": {
-			reason: "The clock of the process that started the create may be ahead. The time of success is not before the start.",
-			object: bucket(interruptedBucket(-time.Minute)),
-			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: "2026-01-02T03:05:05Z", Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
-		},
 		"FoundInPlaceOfDefault": {
 			reason: "The name that upstream's initializer sets says nothing.",
 			object: bucket(interruptedBucket(long), named("b")),
 			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+			want:   found("", reasonResolvedCreate),
 		},
 		"FoundInPlaceOfAnother": {
 			reason: "Another name gives way, as it does to Create's, and an event says which.",
 			object: bucket(interruptedBucket(long), named("by-hand")),
 			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonOverwroteAnnotation, reasonResolvedCreate}, Stores: 1},
+			want:   found("", reasonOverwroteAnnotation, reasonResolvedCreate),
 		},
 		"FoundAfterDoubt": {
 			reason: "What is found is stored, with its name, in one write, and is managed from then on. The condition that reported an unknown outcome becomes true.",
-			object: bucket(interruptedBucket(long), func(b *v1alpha1.Bucket) {
-				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
-			}),
+			object: bucket(interruptedBucket(long), doubted),
 			finder: &seeker{finding: asyncstate.Found("id-1")},
-			want:   want{Finds: 1, Observes: 1, Name: "id-1", Succeeded: now, Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
+			want:   found("True Resolved", reasonResolvedCreate),
 		},
 		"SettledByHandAfterDoubt": {
 			reason: "The condition becomes true if an operator set the outcome, too.",
-			object: bucket(named("id-1"), func(b *v1alpha1.Bucket) {
-				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
-			}),
-			want: want{Observes: 1, Name: "id-1", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll},
+			object: bucket(named("id-1"), doubted),
+			want:   want{Observes: 1, Name: "id-1", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: poll},
 		},
 		"NameThatCannotBeStored": {
 			reason: "A name that would not come back as it was is none.",
 			finder: &seeker{finding: asyncstate.Found("id\x00")},
-			want: want{
-				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
-				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun),
-			},
+			want:   stops("False FindFailed", fmt.Sprintf(messageFindFailed, begun), again, reasonCannotResolveCreate),
 		},
 		"AbsentAfterDoubt": {
 			reason: "What is surely not there is created, and the next create is newer than the one that failed. The condition becomes true, too.",
-			object: bucket(interruptedBucket(long), func(b *v1alpha1.Bucket) {
-				b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
-			}),
+			object: bucket(interruptedBucket(long), doubted),
 			finder: &seeker{finding: asyncstate.Absent()},
-			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: begun, Succeeded: "now", Resolved: "True Resolved", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
-		},
-		"AbsentJustThen": {
-			reason: "Absence is believed two minutes after the create began.",
-			object: bucket(interruptedBucket(2 * time.Minute)),
-			finder: &seeker{finding: asyncstate.Absent()},
-			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:02:05Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
+			want:   created(begun, "True Resolved"),
 		},
 		"AbsentTooSoon": {
 			reason: "Before the deadline the process that started the create may still run.",
 			object: bucket(interruptedBucket(2*time.Minute - time.Second)),
 			finder: &seeker{finding: asyncstate.Absent()},
-			want: want{
-				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second},
-				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:06Z", "2026-01-02T03:04:06Z"),
-			},
+			want:   stops("False WaitingForCreate", fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:06Z", "2026-01-02T03:04:06Z"), soon),
 		},
 		"AbsentTooSoonForUpstreamTimeout": {
 			reason: "However that was said.",
 			object: bucket(interruptedBucket(2 * time.Minute)),
 			finder: &seeker{finding: asyncstate.Absent()},
 			opts:   []ReconcilerOption{Upstream(upstream.WithTimeout(3 * time.Minute))},
-			want: want{
-				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second},
-				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:05Z", "2026-01-02T03:06:05Z"),
-			},
+			want:   stops("False WaitingForCreate", fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:05Z", "2026-01-02T03:06:05Z"), soon),
 		},
 		"AbsentSoonAsConfigured": {
 			reason: "Also if it is less.",
 			object: bucket(interruptedBucket(time.Second)),
 			finder: &seeker{finding: asyncstate.Absent()},
 			how:    []CreateResolverOption{WithResolveAfter(time.Second)},
-			want:   want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: "2026-01-02T03:04:04Z", Succeeded: "now", Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2},
+			want:   created("2026-01-02T03:04:04Z", ""),
 		},
 		"Unknown": {
 			reason: "If the outcome is unknown, upstream's refusal stands, and the condition says what to do.",
 			finder: &seeker{},
-			want: want{
-				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second}, Events: []event.Reason{reasonCannotResolveCreate},
-				Resolved: "False CreateResultUnknown", Message: unknown,
-			},
+			want:   stops("False CreateResultUnknown", unknown, soon, reasonCannotResolveCreate),
 		},
 		"FindFails": {
 			reason: "An error is no answer. It is said, and asked again with backoff.",
 			finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
-			want: want{
-				Finds: 1, Synced: incomplete, Result: again, Events: []event.Reason{reasonCannotResolveCreate},
-				Resolved: "False FindFailed", Message: fmt.Sprintf(messageFindFailed, begun),
-			},
+			want:   stops("False FindFailed", fmt.Sprintf(messageFindFailed, begun), again, reasonCannotResolveCreate),
 		},
 		"FinderWrites": {
 			reason: "What the finder does to the managed resource is not kept.",
@@ -201,10 +186,7 @@ func TestCreateResolver(t *testing.T) {
 				meta.SetExternalName(mg, "not-this")
 				meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalCreatePending)
 			}},
-			want: want{
-				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second}, Events: []event.Reason{reasonCannotResolveCreate},
-				Resolved: "False CreateResultUnknown", Message: unknown,
-			},
+			want: stops("False CreateResultUnknown", unknown, soon, reasonCannotResolveCreate),
 		},
 		"Recorded": {
 			reason: "Where there is the record of an operation, that says more.",
@@ -216,16 +198,6 @@ func TestCreateResolver(t *testing.T) {
 			object: bucket(interruptedBucket(long), named("id-1")),
 			opts:   []ReconcilerOption{Upstream(upstream.WithDeterministicExternalName(true))},
 			want:   want{Observes: 1, Name: "id-1", Synced: "ReconcileSuccess", Result: poll},
-		},
-		"Paused": {
-			reason: "For what is paused nothing is asked.",
-			object: bucket(interruptedBucket(long), annotated(meta.AnnotationKeyReconciliationPaused, "true")),
-			want:   want{Synced: "ReconcilePaused"},
-		},
-		"InitializeFails": {
-			reason: "Nor is it where the reconcile doesn't come that far.",
-			opts:   []ReconcilerOption{WithInitializers(upstream.InitializerFn(func(context.Context, resource.Managed) error { return errors.New("boom") }))},
-			want:   want{Synced: "boom", Result: again},
 		},
 		"AbsentToObserve": {
 			reason: "If it was not, nothing is created that the policies don't allow.",
@@ -248,16 +220,6 @@ func TestCreateResolver(t *testing.T) {
 			finder: &seeker{finding: asyncstate.Absent()},
 			want:   want{Finds: 1, Observes: 1, Gone: true, Events: []event.Reason{reasonResolvedCreate}, Stores: 1},
 		},
-		"DeletingAbsentTooSoon": {
-			reason: "A deletion waits for the deadline, too. Otherwise a create in progress would leak its external resource.",
-			object: bucket(interruptedBucket(time.Minute), deleting, finalizers(FinalizerName)),
-			finder: &seeker{finding: asyncstate.Absent()},
-			want: want{
-				Finds: 1, Synced: incomplete, Result: reconcile.Result{RequeueAfter: time.Second},
-				Resolved: "False WaitingForCreate", Message: fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:03:05Z", "2026-01-02T03:05:05Z"),
-				Deleting: "CreateResultUnknown: " + fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:03:05Z", "2026-01-02T03:05:05Z"),
-			},
-		},
 		"DeletingUnknown": {
 			reason: "While the outcome is unknown, the deletion waits and reports why.",
 			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName)),
@@ -277,11 +239,6 @@ func TestCreateResolver(t *testing.T) {
 				Resolved: "False CreateResultUnknown", Message: unknown, Deleting: "CreateResultUnknown: " + unknown,
 			},
 		},
-		"DeletingOrphaned": {
-			reason: "A managed resource that is deleted without its external resource needs no finder.",
-			object: bucket(interruptedBucket(long), deleting, finalizers(FinalizerName), policies(xpv2.ManagementActionObserve)),
-			want:   want{Gone: true},
-		},
 	}
 
 	for name, tc := range cases {
@@ -295,22 +252,17 @@ func TestCreateResolver(t *testing.T) {
 				tc.object = bucket(interruptedBucket(long))
 			}
 
-			rec := &recorder{}
-			a := testkit.NewAPI(tc.object)
-
-			got := want{}
-			observe := exists
-
-			if !f.finding.Found() {
-				observe = absent
+			a, rec, got, observe := testkit.NewAPI(tc.object), &recorder{}, want{}, absent
+			if f.finding.Found() {
+				observe = exists
 			}
 
 			if tc.async {
-				tc.opts = append(tc.opts, WithAsync(asyncstate.NewTracker(a.Client())))
+				tc.opts = append(tc.opts, WithAsync(newTracker(a)))
 			}
 
 			r := newBucketReconciler(a, append([]ReconcilerOption{
-				connects(upstream.ExternalClientFns{
+				connects(ExternalClientFns{
 					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 						got.Observes++
 						return observe(ctx, mg)
@@ -318,10 +270,7 @@ func TestCreateResolver(t *testing.T) {
 					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 						got.Creates++
 
-						if got.Creates == 1 && !meta.ExternalCreateIncomplete(mg) {
-							t.Errorf("\n%s\nthe create would not be found incomplete: %v", tc.reason, mg.GetAnnotations())
-						}
-
+						wants(t, tc.reason, "the create would be found incomplete", true, meta.ExternalCreateIncomplete(mg))
 						meta.SetExternalName(mg, "id-2")
 
 						return ExternalCreation{}, nil
@@ -332,12 +281,9 @@ func TestCreateResolver(t *testing.T) {
 			}, tc.opts...)...)
 
 			result, err := r.Reconcile(context.Background(), request())
-			if err != nil {
-				t.Fatalf("\n%s\nReconcile: %v", tc.reason, err)
-			}
+			must(t, err)
 
 			b := get(t, a)
-
 			got.Finds = len(f.asked)
 			got.Name = meta.GetExternalName(b)
 			got.Succeeded = b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded]
@@ -382,14 +328,10 @@ func TestCreateResolver(t *testing.T) {
 				}
 			}
 
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got)
 
 			for _, asked := range f.asked {
-				if diff := cmp.Diff(asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: meta.GetExternalCreatePending(tc.object)}, asked); diff != "" {
-					t.Errorf("\n%s\nasked: -want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "asked", asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: meta.GetExternalCreatePending(tc.object)}, asked)
 			}
 
 			// What lasts is said once.
@@ -407,27 +349,15 @@ func TestCreateResolver(t *testing.T) {
 // What is stored is stored of what was asked about, or not at all.
 func TestCreateResolverStores(t *testing.T) {
 	type want struct {
-		Name                string
-		Succeeded, Failed   bool
-		Incomplete          bool
-		Creates, Overwrites int
+		Name                  string
+		Succeeded, Incomplete bool
 
 		// Settled is how often it was said that a create was resolved.
 		Settled int
 
 		// Synced is a part of what that condition says after the first reconcile.
 		Synced string
-
-		// Finds, and Result, are those of the first reconcile.
-		Finds  int
-		Result reconcile.Result
-
-		// Calm means that no error reaches the user.
-		Calm bool
 	}
-
-	again := reconcile.Result{Requeue: true}
-	poll := reconcile.Result{RequeueAfter: time.Minute}
 
 	change := func(mods ...func(*v1alpha1.Bucket)) func(t *testing.T, a *testkit.API) {
 		return func(t *testing.T, a *testkit.API) {
@@ -436,27 +366,14 @@ func TestCreateResolverStores(t *testing.T) {
 		}
 	}
 
-	remove := func(t *testing.T, a *testkit.API) {
-		t.Helper()
-
-		must(t, a.Server().Delete(context.Background(), get(t, a)))
-	}
-
-	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch }
-
-	elsewhere := annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z")
-
 	cases := map[string]struct {
 		reason  string
 		finding asyncstate.Finding
 
-		// frozen means that what happens before the first reconcile is not seen
-		// by it.
-		frozen bool
-
-		// before the first reconcile, and meanwhile, when the finder is asked for
-		// the first time.
-		before, meanwhile func(t *testing.T, a *testkit.API)
+		// unseen says that the cache doesn't show what happens meanwhile, when the
+		// finder is asked for the first time or, if so, before the first reconcile.
+		unseen    bool
+		meanwhile func(t *testing.T, a *testkit.API)
 
 		// refuses and loses what is requested.
 		refuses, loses func(context.Context, testkit.Request) error
@@ -466,151 +383,83 @@ func TestCreateResolverStores(t *testing.T) {
 		"Conflict": {
 			reason:  "A conflict is met with another reconcile, without a word.",
 			finding: asyncstate.Found("id-1"),
-			refuses: on(1, patches, lostRace),
-			want:    want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: again, Calm: true},
+			refuses: on(1, verb(testkit.Patch), lostRace),
+			want:    want{Name: "id-1", Succeeded: true, Settled: 1},
 		},
 		"Error": {
 			reason:  "If the result can't be stored, the reconcile stops.",
 			finding: asyncstate.Found("id-1"),
-			refuses: failing(patches, broken(testkit.Request{})),
-			want:    want{Incomplete: true, Finds: 1, Result: again, Synced: "cannot store the result of an interrupted create"},
+			refuses: failing(verb(testkit.Patch), serverError()),
+			want:    want{Incomplete: true, Synced: "cannot store the result of an interrupted create"},
 		},
-		"LostAnswer": {
-			reason:  "If the answer is lost, what was stored is read again.",
-			finding: asyncstate.Found("id-1"),
-			loses:   on(1, patches, broken),
-			want:    want{Name: "id-1", Succeeded: true, Finds: 1, Result: again, Calm: true},
-		},
-		"Forbidden": {
-			reason:  "Without permission to patch, the whole object is updated.",
-			finding: asyncstate.Found("id-1"),
-			refuses: failing(patches, refused()),
-			want:    want{Name: "id-1", Succeeded: true, Settled: 1, Finds: 1, Result: poll, Calm: true, Synced: "ReconcileSuccess"},
-		},
+		"LostAnswer": {reason: "If the answer is lost, what was stored is read again.", finding: asyncstate.Found("id-1"), loses: on(1, verb(testkit.Patch), broken), want: want{Name: "id-1", Succeeded: true}},
 		"SettledByHandMeanwhile": {
 			reason:    "An outcome that an operator sets in the meantime is kept.",
 			finding:   asyncstate.Found("id-1"),
 			meanwhile: change(named("by-hand"), unannotated(meta.AnnotationKeyExternalCreatePending)),
-			want:      want{Name: "by-hand", Finds: 1, Result: again, Calm: true},
+			want:      want{Name: "by-hand"},
 		},
-		"SucceededMeanwhile": {
-			reason:    "The process that started the create may finish it in the meantime. Its result is kept.",
+		"SucceededAndUnseen": {
+			reason:    "The process that started the create may finish it in the meantime. Its result is kept, also if a stale cache doesn't show it.",
 			finding:   asyncstate.Absent(),
-			meanwhile: change(named("theirs"), elsewhere),
-			want:      want{Name: "theirs", Succeeded: true, Finds: 1, Result: again, Calm: true},
+			unseen:    true,
+			meanwhile: change(named("theirs"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z")),
+			want:      want{Name: "theirs", Succeeded: true},
 		},
-		"SucceededBeforeAndUnseen": {
-			reason:  "Also if that is what a stale cache doesn't show.",
-			finding: asyncstate.Absent(),
-			frozen:  true,
-			before:  change(named("theirs"), elsewhere),
-			want:    want{Name: "theirs", Succeeded: true, Finds: 1, Result: again, Calm: true},
-		},
-		"GoneMeanwhile": {
-			reason:    "What is gone needs nothing.",
-			finding:   asyncstate.Absent(),
-			meanwhile: remove,
-			want:      want{Finds: 1, Result: again, Calm: true},
-		},
+		"GoneMeanwhile": {reason: "What is gone needs nothing.", finding: asyncstate.Absent(), meanwhile: func(t *testing.T, a *testkit.API) { kill(t, a, "b") }},
 		"AnotherMeanwhile": {
 			reason:  "What has its name by then has nothing to do with it.",
 			finding: asyncstate.Found("id-1"),
 			meanwhile: func(t *testing.T, a *testkit.API) {
-				remove(t, a)
-
+				kill(t, a, "b")
 				must(t, a.Server().Create(context.Background(), bucket(named("another"))))
 			},
-			want: want{Name: "another", Finds: 1, Result: again, Calm: true},
+			want: want{Name: "another"},
 		},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(interruptedBucket(time.Hour)))
-			h := &recorder{}
-			got := want{}
+			a, h, creates := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &recorder{}, 0
 
 			f := &seeker{finding: tc.finding}
 			f.then = func(context.Context, resource.Managed) {
-				if len(f.asked) == 1 && tc.meanwhile != nil {
+				if len(f.asked) == 1 && tc.meanwhile != nil && !tc.unseen {
 					tc.meanwhile(t, a)
 				}
 			}
 
-			r := newBucketReconciler(a,
-				connects(upstream.ExternalClientFns{
-					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-						if meta.GetExternalName(mg) == "" {
-							return absent(ctx, mg)
-						}
+			r := newBucketReconciler(a, WithRecorder(h), newClock().option(), WithCreateResolver(f), connects(ExternalClientFns{
+				ObserveFn: existsIfNamed,
+				CreateFn:  counts[ExternalCreation](&creates),
+			}))
 
-						return exists(ctx, mg)
-					},
-					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-						got.Creates++
-
-						meta.SetExternalName(mg, "id-2")
-
-						return ExternalCreation{}, nil
-					},
-				}),
-				WithRecorder(h), newClock().option(), WithCreateResolver(f),
-			)
-
-			if tc.frozen {
+			if tc.unseen {
 				must(t, a.Freeze(context.Background(), bucket()))
-			}
-
-			if tc.before != nil {
-				tc.before(t, a)
+				tc.meanwhile(t, a)
 			}
 
 			a.Before, a.After = tc.refuses, tc.loses
 
-			var err error
+			result, err := r.Reconcile(context.Background(), request())
+			wants(t, tc.reason, "result, finds, creates, said", []any{reconcile.Result{Requeue: true}, 1, 0, tc.want.Synced == ""},
+				[]any{result, len(f.asked), creates, err == nil && len(h.of("CannotInitializeManagedResource")) == 0})
 
-			got.Result, err = r.Reconcile(context.Background(), request())
-			got.Finds = len(f.asked)
-			got.Calm = err == nil && len(h.messages("CannotInitializeManagedResource")) == 0
-
-			if c := get(t, a).GetCondition(xpv2.TypeSynced); strings.Contains(fmt.Sprintf("%s: %s", c.Reason, c.Message), tc.want.Synced) {
-				got.Synced = tc.want.Synced
-			} else {
-				got.Synced = fmt.Sprintf("%s: %s", c.Reason, c.Message)
+			got := want{Synced: tc.want.Synced}
+			if c := get(t, a).GetCondition(xpv2.TypeSynced); !strings.Contains(c.Message, tc.want.Synced) {
+				got.Synced = c.Message
 			}
 
-			if tc.want.Result == again {
-				a.Thaw()
-
-				for range 5 {
-					_, _ = r.Reconcile(context.Background(), request())
-				}
-			}
+			a.Thaw()
+			try(r, 5)
 
 			b := get(t, a)
 			got.Name = meta.GetExternalName(b)
-			got.Succeeded = !meta.GetExternalCreateSucceeded(b).IsZero()
-			got.Failed = !meta.GetExternalCreateFailed(b).IsZero()
-			got.Incomplete = meta.ExternalCreateIncomplete(b)
-			got.Overwrites = len(h.messages(reasonOverwroteAnnotation))
-			got.Settled = len(h.messages(reasonResolvedCreate))
-
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			got.Succeeded, got.Incomplete = !meta.GetExternalCreateSucceeded(b).IsZero(), meta.ExternalCreateIncomplete(b)
+			got.Settled = len(h.of(reasonResolvedCreate))
+			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
-}
-
-// finder finds what was created, of which there is at most one.
-func (x *outside) finder() asyncstate.Finder {
-	return asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-		if ids := x.ids(); len(ids) > 0 {
-			return asyncstate.Found(ids[0]), nil
-		}
-
-		return asyncstate.Absent(), nil
-	})
 }
 
 // The answer of the external system is lost. Upstream takes every error to mean that
@@ -623,65 +472,39 @@ func TestCreateResolverAfterLostAnswer(t *testing.T) {
 		creates  int
 		finds    int
 	}{
-		"AsTheClientSays": {
-			reason:   "So is one of which the client says so.",
-			fails:    errors.Wrap(asyncstate.ErrOutcomeUnknown, "502"),
-			resolves: true, creates: 1, finds: 1,
-		},
-		"Unclassified": {
-			reason:   "Any other may be that of a later step: it is looked up before the create is repeated.",
-			fails:    errors.New("cannot tag the bucket"),
-			resolves: true, creates: 1, finds: 1,
-		},
-		"UnclassifiedWithoutResolver": {
-			reason:  "Without a resolver it means what it means to upstream.",
-			fails:   errors.New("cannot tag the bucket"),
-			creates: 2,
-		},
-		"NoResolver": {
-			reason:  "Without a resolver every error means what it means to upstream.",
-			fails:   errors.Wrap(context.DeadlineExceeded, "cannot create the bucket"),
-			creates: 2,
-		},
+		"AsTheClientSays": {reason: "It is looked up if the client says that the outcome is unknown.", fails: errors.Wrap(asyncstate.ErrOutcomeUnknown, "502"), resolves: true, creates: 1, finds: 1},
+		"NoAnswer":        {reason: "So is one without an answer.", fails: errors.Wrap(context.DeadlineExceeded, "cannot create the bucket"), resolves: true, creates: 1, finds: 1},
+		"Unclassified":    {reason: "Any other may be that of a later step: it is looked up before the create is repeated.", fails: errors.New("cannot tag the bucket"), resolves: true, creates: 1, finds: 1},
+		"NoResolver":      {reason: "Without a resolver every error means what it means to upstream.", fails: errors.Wrap(context.DeadlineExceeded, "cannot create the bucket"), creates: 2},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, x, c := testkit.NewAPI(bucket()), newOutside(), newClock()
+			a, c, finds := testkit.NewAPI(bucket()), newClock(), 0
 			c.now = time.Now().Add(time.Hour)
 
-			finds := 0
-			opts := []ReconcilerOption{c.option()}
+			w, connects := newWorld()
+			w.SetHooks(cloud.Hooks{After: func(_ context.Context, call cloud.Call) error {
+				if call.Op == cloud.OpCreate && call.ID == "id-0001" {
+					return tc.fails
+				}
 
+				return nil
+			}})
+
+			opts := []ReconcilerOption{c.option(), connects}
 			if tc.resolves {
-				opts = append(opts, WithCreateResolver(asyncstate.FinderFn(func(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
+				opts = append(opts, WithCreateResolver(asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
 					finds++
-					return x.finder().Find(ctx, mg, a)
+					return asyncstate.Found(w.Inventory()[0].ID), nil
 				})))
 			}
 
-			forgetful := x.client()
-			forgetful.CreateFn = func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
-				had := meta.GetExternalName(mg)
+			drive(t, newBucketReconciler(a, opts...), a)
 
-				if o, err := x.create(ctx, mg); err != nil || x.creates > 1 {
-					return o, err
-				}
-
-				meta.SetExternalName(mg, had)
-
-				return ExternalCreation{}, tc.fails
-			}
-
-			drive(t, newBucketReconciler(a, append(opts, connects(forgetful))...), a)
-
-			if diff := cmp.Diff([]int{tc.creates, tc.finds}, []int{x.creates, finds}); diff != "" {
-				t.Errorf("\n%s\ncreates and finds: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			if b := get(t, a); meta.GetExternalName(b) != fmt.Sprintf("id-%d", tc.creates) || b.GetCondition(xpv2.TypeReady).Status != corev1.ConditionTrue {
-				t.Errorf("\n%s\nwant what was created last, got %q, %v", tc.reason, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady))
-			}
+			b := get(t, a)
+			wants(t, tc.reason, "creates, finds, name, Ready", []any{tc.creates, tc.finds, fmt.Sprintf("id-%04d", tc.creates), corev1.ConditionTrue},
+				[]any{w.Counts()[cloud.OpCreate], finds, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Status})
 		})
 	}
 }
@@ -706,12 +529,18 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		finder *seeker
 		opts   []ReconcilerOption
 		exists string
+		down   bool // The API server refuses patches.
 		want   want
 	}{
 		"Found": {
 			reason: "It is managed under its name, and the provider is connected with it.",
 			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
+		"FoundButNotStored": {
+			reason: "If its name can't be stored, the reconcile stops.",
+			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, down: true,
+			want: want{Finds: 3, Synced: "cannot store the result"},
 		},
 		"FoundWhileDeleted": {
 			reason: "It is deleted with the managed resource.",
@@ -721,18 +550,14 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		"Absent": {
 			reason: "A create that was seen to end needs no patience.",
 			object: bucket(failed), finder: &seeker{finding: asyncstate.Absent()},
-			want: want{Finds: 1, Creates: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+			want: want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"AbsentWhileDeleted": {
 			reason: "There is nothing to delete.",
 			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{finding: asyncstate.Absent()},
 			want: want{Finds: 1, Gone: true},
 		},
-		"Unknown": {
-			reason: "As long as it is unknown nothing is created.",
-			object: bucket(failed), finder: &seeker{},
-			want: want{Finds: 3, Synced: "unknown whether the create that failed"},
-		},
+		"Unknown": {reason: "As long as it is unknown nothing is created.", object: bucket(failed), finder: &seeker{}, want: want{Finds: 3, Synced: "unknown whether the create that failed"}},
 		"FindFails": {
 			reason: "Nor if it can't be looked up.",
 			object: bucket(failed), finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
@@ -743,39 +568,35 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{err: errors.New("boom")},
 			want: want{Finds: 3, Synced: "boom"},
 		},
-		"Exists": {
-			reason: "What is there need not be looked up.",
-			object: bucket(failed, named("id-1")), finder: &seeker{}, exists: "id-1",
-			want: want{Name: "id-1", Synced: "ReconcileSuccess"},
-		},
+		"Exists": {reason: "What is there need not be looked up.", object: bucket(failed, named("id-1")), finder: &seeker{}, exists: "id-1", want: want{Name: "id-1", Synced: "ReconcileSuccess"}},
 		"Succeeded": {
 			reason: "A create that succeeded later made what is missing now.",
 			object: bucket(failed, annotated(meta.AnnotationKeyExternalCreateSucceeded, ended), named("id-0")), finder: &seeker{},
-			want: want{Creates: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+			want: want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"Deterministic": {
 			reason: "A name that is known beforehand needs no look-up.",
 			object: bucket(failed, named("id-0")), finder: &seeker{}, opts: []ReconcilerOption{WithDeterministicExternalName(true)},
-			want: want{Creates: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+			want: want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, x, c := testkit.NewAPI(tc.object), newOutside(), newClock()
+			a := testkit.NewAPI(tc.object)
+			a.Before = failing(func(r testkit.Request) bool { return tc.down && r.Verb == testkit.Patch }, serverError())
+
+			w, connects := newWorld()
 			if tc.exists != "" {
-				x.regions[tc.exists] = ""
+				_, err := w.Session("").Create(t.Context(), cloud.CreateRequest{Kind: v1alpha1.BucketKind, Name: tc.exists})
+				must(t, err)
 			}
 
-			r := newBucketReconciler(a, append(tc.opts, c.option(), connects(x.client()), WithCreateResolver(tc.finder))...)
+			had := w.Counts()[cloud.OpCreate]
 
-			for range 3 {
-				if _, err := r.Reconcile(context.Background(), request()); err != nil {
-					t.Fatal(err)
-				}
-			}
+			repeat(t, newBucketReconciler(a, append(tc.opts, newClock().option(), connects, WithCreateResolver(tc.finder))...), 3)
 
-			got := want{Finds: len(tc.finder.asked), Creates: x.creates, Deletes: x.deletes, Gone: true}
+			got := want{Finds: len(tc.finder.asked), Creates: w.Counts()[cloud.OpCreate] - had, Deletes: w.Counts()[cloud.OpDelete], Gone: true}
 
 			if b := get(t, a); b.GetName() != "" {
 				synced := b.GetCondition(xpv2.TypeSynced)
@@ -786,9 +607,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 				got.Synced = tc.want.Synced
 			}
 
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
 }
@@ -802,16 +621,12 @@ func TestCreateResolverFinderHangs(t *testing.T) {
 		return asyncstate.Finding{}, ctx.Err()
 	})
 
-	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{}), newClock().option(), WithTimeout(time.Millisecond), WithCreateResolver(f))
+	r := newBucketReconciler(a, connects(ExternalClientFns{}), newClock().option(), WithTimeout(time.Millisecond), WithCreateResolver(f))
 
 	result, err := r.Reconcile(context.Background(), request())
-	if diff := cmp.Diff(reconcile.Result{Requeue: true}, result); diff != "" || err != nil {
-		t.Errorf("Reconcile: error %v, result -want, +got:\n%s", err, diff)
-	}
-
-	if got := get(t, a).GetCondition(TypeCreateResolved); got.Reason != ReasonFindFailed {
-		t.Errorf("want that it failed, got %v", got)
-	}
+	must(t, err)
+	wants(t, "", "result", reconcile.Result{Requeue: true}, result)
+	wants(t, "", "reason", ReasonFindFailed, get(t, a).GetCondition(TypeCreateResolved).Reason)
 }
 
 // findingClient is an external client that can look for external resources.
@@ -843,9 +658,7 @@ func TestFindWithConnector(t *testing.T) {
 
 	client := func(f asyncstate.Finding, err error) ExternalClient {
 		return &findingClient[resource.Managed]{disconnects: &disconnects, find: func(mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-			if mg.GetName() != "b" || a != attempt {
-				t.Errorf("asked about attempt %v of %s", a, mg.GetName())
-			}
+			wants(t, "", "asked about", []any{"b", attempt}, []any{mg.GetName(), a})
 
 			return f, err
 		}}
@@ -853,7 +666,7 @@ func TestFindWithConnector(t *testing.T) {
 	connector := func(c ExternalClient, err error) ExternalConnector {
 		return ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) { return c, err })
 	}
-	plain := clientOf(upstream.ExternalClientFns{})
+	plain := clientOf(ExternalClientFns{})
 	typedPlain := connected[*v1alpha1.Bucket](provider{})
 
 	type want struct {
@@ -873,10 +686,14 @@ func TestFindWithConnector(t *testing.T) {
 			finder: FindWithConnector(connector(client(asyncstate.Found("id-1"), nil), nil)),
 			want:   want{Finding: asyncstate.Found("id-1"), Disconnects: 1},
 		},
-		"ConnectFails": {
-			reason: "If Connect fails, the client is not called.",
-			finder: FindWithConnector(connector(nil, errors.New("boom"))),
-			want:   want{Error: "cannot connect: boom"},
+		"ConnectFails": {reason: "If Connect fails, the client is not called.", finder: FindWithConnector(connector(nil, errors.New("boom"))), want: want{Error: "cannot connect: boom"}},
+		"ConnectorOfItsOwnFails": {
+			reason: "What could not be connected is not disconnected.",
+			finder: FindWithConnector(ExternalConnectDisconnectorFns{
+				ConnectFn:    func(context.Context, resource.Managed) (ExternalClient, error) { return nil, errors.New("boom") },
+				DisconnectFn: func(context.Context) error { disconnects++; return nil },
+			}),
+			want: want{Error: "cannot connect: boom"},
 		},
 		"NeitherClientNorError": {
 			reason: "A connector that returns nothing is not followed.",
@@ -917,7 +734,7 @@ func TestFindWithConnector(t *testing.T) {
 		},
 		"OfAnotherKind": {
 			reason: "A connector for another kind is not given this one.",
-			finder: FindWithTypedConnector(typedClientOf[*v1alpha1.Database](upstream.ExternalClientFns{})),
+			finder: FindWithTypedConnector(connect[*v1alpha1.Database](provider{}, nil)),
 			want:   want{Error: "the connector is one for *v1alpha1.Database, but the managed resource is a *v1alpha1.Bucket: pass the connector of this kind"},
 		},
 	}
@@ -937,9 +754,7 @@ func TestFindWithConnector(t *testing.T) {
 				got.Error = err.Error()
 			}
 
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
 }
@@ -953,21 +768,14 @@ func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
 	})
 
 	a, h := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &recorder{}
-	r := newBucketReconciler(a, WithCreateResolver(f), WithRecorder(h), connects(upstream.ExternalClientFns{}))
+	r := newBucketReconciler(a, WithCreateResolver(f), WithRecorder(h), connects(ExternalClientFns{}))
 
-	for i := range 4 {
-		if i == 1 {
-			a.Forget()
-		}
+	run(t, r, "b")
+	a.Forget()
+	repeat(t, r, 3)
+	wants(t, "", "writes after the first", 0, a.Writes())
 
-		run(t, r, "b")
-	}
-
-	if got := a.Writes(); got != 0 {
-		t.Errorf("writes after the first: want 0, got %d", got)
-	}
-
-	if ms := h.messages(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
+	if ms := h.of(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
 		t.Errorf("events: want the error of each, got %v", ms)
 	}
 }
@@ -980,7 +788,7 @@ func TestCreateResolverClockAhead(t *testing.T) {
 	created := 0
 	r := newBucketReconciler(a, c.option(), WithCreateResolver(asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
 		return asyncstate.Absent(), nil
-	})), connects(upstream.ExternalClientFns{ObserveFn: absent, CreateFn: counts[ExternalCreation](&created)}))
+	})), connects(ExternalClientFns{ObserveFn: absent, CreateFn: counts[ExternalCreation](&created)}))
 
 	for range 2 {
 		run(t, r, "b")
@@ -990,7 +798,21 @@ func TestCreateResolverClockAhead(t *testing.T) {
 		}
 	}
 
-	if created != 1 {
-		t.Errorf("creates after three minutes: want 1, got %d", created)
-	}
+	wants(t, "", "creates after three minutes", 1, created)
+}
+
+// A provider that has stopped to be asynchronous left the record of a create that failed.
+func TestCreateResolver_RecordIsLeft(t *testing.T) {
+	a, created := testkit.NewAPI(bucket(
+		annotated(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-time.Minute))),
+		annotated(meta.AnnotationKeyExternalCreateFailed, seam.Stamp(newClock().now.Add(-time.Second))),
+		annotated(asyncstate.AnnotationKeyOperation, "{}"),
+	)), 0
+
+	r := newBucketReconciler(a, WithCreateResolver(&seeker{finding: asyncstate.Found("id-1")}), connects(ExternalClientFns{
+		ObserveFn: existsIfNamed,
+		CreateFn:  counts[ExternalCreation](&created),
+	}))
+	run(t, r, "b", "b")
+	wants(t, "", "external name, creates", []any{"id-1", 0}, []any{meta.GetExternalName(get(t, a)), created})
 }

@@ -3,6 +3,8 @@ package managed
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -11,7 +13,6 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,111 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
-
-// An outside is an external system that assigns the ids of its resources.
-type outside struct {
-	mu      sync.Mutex
-	regions map[string]string
-	creates int
-	deletes int
-
-	// fact is something about all resources that Observe reports.
-	fact string
-
-	// nameless counts observations, after a create, of a managed resource that
-	// lacked its name.
-	nameless int
-
-	// created is called with the managed resource when the external resource
-	// was created, and its result is that of Create.
-	created func(ctx context.Context, mg resource.Managed) error
-}
-
-func newOutside() *outside { return &outside{regions: map[string]string{}} }
-
-func (x *outside) ids() []string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-
-	ids := make([]string, 0, len(x.regions))
-	for id := range x.regions {
-		ids = append(ids, id)
-	}
-
-	slices.Sort(ids)
-
-	return ids
-}
-
-func (x *outside) client() upstream.ExternalClientFns {
-	return upstream.ExternalClientFns{ObserveFn: x.observe, CreateFn: x.create, UpdateFn: x.update, DeleteFn: x.delete}
-}
-
-func (x *outside) observe(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-
-	name := meta.GetExternalName(mg)
-	if name == "" && x.creates > 0 {
-		x.nameless++
-	}
-
-	region, ok := x.regions[name]
-	if !ok {
-		return ExternalObservation{}, nil
-	}
-
-	b, _ := mg.(*v1alpha1.Bucket)
-	b.Status.AtProvider = v1alpha1.Observation{ID: name}
-
-	if x.fact != "" {
-		b.Status.AtProvider.Facts = map[string]string{"fact": x.fact}
-	}
-
-	mg.SetConditions(xpv2.Available())
-
-	return ExternalObservation{ResourceExists: true, ResourceUpToDate: region == b.Spec.ForProvider.Region}, nil
-}
-
-func (x *outside) create(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
-	x.mu.Lock()
-	b, _ := mg.(*v1alpha1.Bucket)
-	x.creates++
-	id := fmt.Sprintf("id-%d", x.creates)
-	x.regions[id] = b.Spec.ForProvider.Region
-	x.mu.Unlock()
-
-	meta.SetExternalName(mg, id)
-
-	if x.created != nil {
-		return ExternalCreation{}, x.created(ctx, mg)
-	}
-
-	return ExternalCreation{}, nil
-}
-
-func (x *outside) update(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-
-	b, _ := mg.(*v1alpha1.Bucket)
-	x.regions[meta.GetExternalName(mg)] = b.Spec.ForProvider.Region
-
-	return ExternalUpdate{}, nil
-}
-
-func (x *outside) delete(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-
-	x.deletes++
-	delete(x.regions, meta.GetExternalName(mg))
-
-	return ExternalDelete{}, nil
-}
 
 // drive reconciles until nothing is left to do: no request to run again and no
 // write, twice in a row. It fails the test if that takes too many reconciles.
@@ -156,8 +56,6 @@ func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
 	t.Fatalf("no rest after %d reconciles: last error %v, status %+v", enough, last, get(t, a).Status)
 }
 
-func isWrite(r testkit.Request) bool { return r.Verb != testkit.Get && r.Verb != testkit.LiveGet }
-
 // on returns a hook that calls fn for the k-th request that matches, counted
 // from 1.
 func on(k int, match func(testkit.Request) bool, fn func(r testkit.Request) error) func(context.Context, testkit.Request) error {
@@ -183,44 +81,39 @@ func lostRace(testkit.Request) error {
 	return kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, "b", errors.New("another writer was first"))
 }
 
-func broken(testkit.Request) error { return kerrors.NewInternalError(errors.New("etcd is on holiday")) }
+// serverError is the error of an API server that is not available.
+func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
+
+func broken(testkit.Request) error { return serverError() }
 
 // A way is one of those in which a reconciler may be configured.
 type way struct {
 	reason string
+	opts   func(a *testkit.API) []ReconcilerOption
+}
 
-	// clobbers means that the reconciler may revert an annotation that another
-	// writer changes.
-	clobbers bool
+// A patchingFinalizer writes past the seam, whatever the resource version.
+type patchingFinalizer struct{ c client.Client }
 
-	opts func(a *testkit.API) []ReconcilerOption
+func (f patchingFinalizer) set(ctx context.Context, o client.Object, finalizers string) error {
+	return client.IgnoreNotFound(f.c.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`))))
+}
+
+func (f patchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
+	if meta.FinalizerExists(o, FinalizerName) {
+		return nil
+	}
+
+	return f.set(ctx, o, `["`+FinalizerName+`"]`)
+}
+
+func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	return f.set(ctx, o, "null")
 }
 
 func ways() map[string]way {
-	unguarded := func(a *testkit.API) resource.Finalizer {
-		set := func(body string) func(context.Context, resource.Object) error {
-			return func(ctx context.Context, o resource.Object) error {
-				return client.IgnoreNotFound(a.Client().Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(body))))
-			}
-		}
-
-		return resource.FinalizerFns{
-			AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
-				if meta.FinalizerExists(o, FinalizerName) {
-					return nil
-				}
-
-				return set(`{"metadata":{"finalizers":["`+FinalizerName+`"]}}`)(ctx, o)
-			},
-			RemoveFinalizerFn: set(`{"metadata":{"finalizers":null}}`),
-		}
-	}
-
 	return map[string]way{
-		"Default": {
-			reason: "As it comes.",
-			opts:   func(*testkit.API) []ReconcilerOption { return nil },
-		},
+		"Default": {reason: "As it comes.", opts: func(*testkit.API) []ReconcilerOption { return nil }},
 		"CustomFinalizer": {
 			reason: "A finalizer that writes past the seam.",
 			opts: func(a *testkit.API) []ReconcilerOption {
@@ -230,12 +123,11 @@ func ways() map[string]way {
 		"UnguardedFinalizer": {
 			reason: "A finalizer that writes past the seam, whatever the resource version.",
 			opts: func(a *testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithFinalizer(unguarded(a))}
+				return []ReconcilerOption{WithFinalizer(patchingFinalizer{c: a.Client()})}
 			},
 		},
 		"UpstreamCriticalAnnotations": {
-			reason:   "Upstream's way to store critical annotations, past the seam.",
-			clobbers: true,
+			reason: "Upstream's way to store critical annotations, past the seam.",
 			opts: func(a *testkit.API) []ReconcilerOption {
 				return []ReconcilerOption{WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))}
 			},
@@ -245,182 +137,160 @@ func ways() map[string]way {
 
 // settledAs fails the test unless the managed resource is at rest with its one
 // external resource.
-func settledAs(t *testing.T, reason string, a *testkit.API, x *outside) {
+func settledAs(t *testing.T, reason string, a *testkit.API, w *cloud.Cloud) {
 	t.Helper()
 
 	b := get(t, a)
 	got := map[string]any{
-		"external resources": x.ids(),
-		"creates":            x.creates,
+		"external resources": slices.Collect(maps.Keys(resources(w))),
+		"creates":            w.Counts()[cloud.OpCreate],
 		"name":               meta.GetExternalName(b),
 		"id":                 b.Status.AtProvider.ID,
 		"ready":              b.GetCondition(xpv2.TypeReady).Status,
 		"synced":             b.GetCondition(xpv2.TypeSynced).Status,
 		"finalizers":         b.GetFinalizers(),
 		"incomplete":         meta.ExternalCreateIncomplete(b),
-		"nameless":           x.nameless,
 	}
-	want := map[string]any{
-		"external resources": []string{"id-1"},
+
+	wants(t, reason, "at rest", map[string]any{
+		"external resources": []string{"id-0001"},
 		"creates":            1,
-		"name":               "id-1",
-		"id":                 "id-1",
+		"name":               "id-0001",
+		"id":                 "id-0001",
 		"ready":              corev1.ConditionTrue,
 		"synced":             corev1.ConditionTrue,
 		"finalizers":         []string{FinalizerName},
 		"incomplete":         false,
-		"nameless":           0,
-	}
-
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("\n%s\nat rest: -want, +got:\n%s", reason, diff)
-	}
+	}, got)
 }
 
-// A fault disturbs one request: before it takes effect, or after.
-type fault struct {
-	before, after func(testkit.Request) error
-}
+// faults disturb the k-th request, or the k-th write, from now on: before it takes
+// effect, or after.
+func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
+	foreign := func(t *testing.T, a *testkit.API) func(testkit.Request) error {
+		t.Helper()
 
-func faults() map[string]fault {
-	return map[string]fault{
-		"Conflict":   {before: lostRace},
-		"Error":      {before: broken},
-		"LostAnswer": {after: broken},
-	}
-}
-
-// inject the fault into the k-th write from now on.
-func (f fault) inject(a *testkit.API, k int) (hit *testkit.Request) {
-	hit = &testkit.Request{}
-
-	do := func(fn func(testkit.Request) error) func(context.Context, testkit.Request) error {
-		return on(k, isWrite, func(r testkit.Request) error {
-			*hit = r
-			if o, ok := r.Object.DeepCopyObject().(client.Object); ok {
-				hit.Object = o
+		return func(testkit.Request) error {
+			b := get(t, a)
+			if b.GetName() == "" {
+				return nil
 			}
 
-			return fn(r)
-		})
+			b.SetConditions(foreignCondition())
+
+			return a.Server().Status().Update(context.Background(), b)
+		}
 	}
 
-	if f.before != nil {
-		a.Before = do(f.before)
+	all := func(testkit.Request) bool { return true }
+
+	// outage fails n requests that match, from the k-th write on.
+	outage := func(k, n int, match func(testkit.Request) bool) func(context.Context, testkit.Request) error {
+		return func(_ context.Context, r testkit.Request) error {
+			if isWrite(r) {
+				k--
+			}
+
+			if k > 0 || n == 0 || !match(r) {
+				return nil
+			}
+
+			n--
+
+			return serverError()
+		}
 	}
 
-	if f.after != nil {
-		a.After = do(f.after)
-	}
+	return map[string]func(t *testing.T, a *testkit.API, k int){
+		"Conflict":   func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, lostRace) },
+		"Error":      func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, broken) },
+		"LostAnswer": func(_ *testing.T, a *testkit.API, k int) { a.After = on(k, isWrite, broken) },
+		"AnotherWriterBefore": func(t *testing.T, a *testkit.API, k int) {
+			a.Before = on(k, all, foreign(t, a))
+		},
+		"AnotherWriterAfter": func(t *testing.T, a *testkit.API, k int) {
+			a.After = on(k, all, foreign(t, a))
+		},
+		// Both last for longer than a writer is patient.
+		"Outage":         func(_ *testing.T, a *testkit.API, k int) { a.Before = outage(k, 25, all) },
+		"OutageOfWrites": func(_ *testing.T, a *testkit.API, k int) { a.Before = outage(k, 13, isWrite) },
+		"StaleCache": func(_ *testing.T, a *testkit.API, k int) {
+			// The cache shows what was there before this write, for four reads.
+			reads := 0
+			freeze := on(k, isWrite, func(testkit.Request) error {
+				reads = 4
+				return client.IgnoreNotFound(a.Freeze(context.Background(), bucket()))
+			})
+			a.Before = func(ctx context.Context, r testkit.Request) error {
+				if r.Verb == testkit.Get && reads > 0 {
+					if reads--; reads == 0 {
+						a.Thaw()
+					}
+				}
 
-	return hit
+				return freeze(ctx, r)
+			}
+		},
+	}
 }
 
-// Each single write of a managed resource fails once, in several ways. The managed
-// resource still has one external resource, and ends as it should.
-func TestFaultAtAnyWrite(t *testing.T) {
+func foreignCondition() xpv2.Condition {
+	return xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because", Message: "of another writer"}
+}
+
+// Each single request of a managed resource is disturbed, in several ways. The managed
+// resource still has one external resource, and ends as it should, and a condition of
+// another writer is kept.
+func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 	const most = 12
 
 	for wayName, w := range ways() {
-		for faultName, f := range faults() {
+		for faultName, inject := range faults() {
 			for k := 1; k <= most; k++ {
 				t.Run(fmt.Sprintf("%s/%s/%d", wayName, faultName, k), func(t *testing.T) {
-					reason := w.reason + " A managed resource should come to have one external resource."
-					a, x := testkit.NewAPI(bucket()), newOutside()
-					r := newBucketReconciler(a, append(w.opts(a), connects(x.client()))...)
+					a := testkit.NewAPI(bucket())
+					world, connects := newWorld()
+					r := newBucketReconciler(a, append(w.opts(a), connects)...)
 
-					hit := f.inject(a, k)
-					drive(t, r, a)
-
-					if f.after != nil && hit.Verb == testkit.Update && x.creates == 0 {
-						// The answer to the update that announces the create was
-						// lost. Upstream reports that its outcome is unknown, and an
-						// operator settles it.
-						b := get(t, a)
-						if !meta.ExternalCreateIncomplete(b) {
-							t.Fatalf("\n%s\nwant an incomplete create, got %+v", reason, b)
-						}
-
-						edit(t, a, "b", unannotated(meta.AnnotationKeyExternalCreatePending))
-
+					disturbed := func() {
+						a.Before, a.After = nil, nil
+						inject(t, a, k)
 						drive(t, r, a)
 					}
 
-					settledAs(t, reason, a, x)
-
-					b := get(t, a)
-					b.Spec.ForProvider.Region = "eu"
-
-					must(t, a.Server().Update(context.Background(), b))
-
-					a.Before, a.After = nil, nil
-					f.inject(a, k)
-					drive(t, r, a)
-					settledAs(t, w.reason+" An update should be made.", a, x)
-
-					if diff := cmp.Diff(map[string]string{"id-1": "eu"}, x.regions); diff != "" {
-						t.Errorf("\n%s\nAn update should be made: -want, +got:\n%s", w.reason, diff)
+					keepsForeign := func() {
+						if c := get(t, a).GetCondition("Foreign"); c.Reason != "" {
+							wants(t, w.reason, "condition of another writer", foreignCondition(), c)
+						}
 					}
 
-					must(t, a.Server().Delete(context.Background(), get(t, a)))
+					disturbed()
 
-					a.Before, a.After = nil, nil
-					f.inject(a, k)
-					drive(t, r, a)
-
-					gone := kerrors.IsNotFound(a.Server().Get(context.Background(), request().NamespacedName, bucket()))
-					if diff := cmp.Diff([]any{true, []string{}, 0}, []any{gone, x.ids(), r.seam.Memory().Len()}); diff != "" {
-						t.Errorf("\n%s\nA deleted managed resource should go, and nothing of it be left (gone, external resources, memory): -want, +got:\n%s", w.reason, diff)
+					if (world.Counts()[cloud.OpCreate] == 0 || wayName == "UpstreamCriticalAnnotations") && meta.ExternalCreateIncomplete(get(t, a)) {
+						// The answer to the update that announces the create was
+						// lost, or upstream's way did not store the result. It
+						// reports that the outcome is unknown, and an operator
+						// settles it.
+						edit(t, a, "b", unannotated(meta.AnnotationKeyExternalCreatePending))
+						drive(t, r, a)
 					}
+
+					settledAs(t, w.reason+" A managed resource should come to have one external resource.", a, world)
+					keepsForeign()
+					wants(t, w.reason, "objects in memory", 1, r.seam.Memory().Len())
+
+					edit(t, a, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" })
+					disturbed()
+					settledAs(t, w.reason+" An update should be made.", a, world)
+					wants(t, w.reason, "regions after an update", map[string]string{"id-0001": "eu"}, resources(world))
+					keepsForeign()
+
+					remove(t, a, "b")
+					disturbed()
+					wants(t, w.reason, "name, external resources, objects in memory after a deletion",
+						[]any{"", map[string]string{}, 0}, []any{get(t, a).GetName(), resources(world), r.seam.Memory().Len()})
 				})
 			}
-		}
-	}
-}
-
-// An API server that is away when a create returns must cost neither the name
-// nor a second external resource.
-func TestOutageAfterCreate(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		down   func(testkit.Request) bool
-	}{
-		"Everything": {
-			reason: "Reads fail too.",
-			down:   func(testkit.Request) bool { return true },
-		},
-		"AllButTheCache": {
-			reason: "The cache serves what it has.",
-			down:   func(r testkit.Request) bool { return r.Verb != testkit.Get },
-		},
-		"PatchesOnly": {
-			reason: "Reads and whole updates work.",
-			down:   func(r testkit.Request) bool { return r.Verb == testkit.Patch },
-		},
-	}
-
-	for name, tc := range cases {
-		for _, requests := range []int{1, 2, 11, 12, 13, 23, 24, 25, 26, 60} {
-			t.Run(fmt.Sprintf("%s/%d", name, requests), func(t *testing.T) {
-				a, x := testkit.NewAPI(bucket()), newOutside()
-				left := 0
-				x.created = func(context.Context, resource.Managed) error {
-					left = requests
-					return nil
-				}
-				a.Before = func(_ context.Context, r testkit.Request) error {
-					if left == 0 || !tc.down(r) {
-						return nil
-					}
-
-					left--
-
-					return broken(r)
-				}
-
-				drive(t, newBucketReconciler(a, connects(x.client())), a)
-				settledAs(t, tc.reason, a, x)
-			})
 		}
 	}
 }
@@ -429,15 +299,13 @@ func TestOutageAfterCreate(t *testing.T) {
 func TestCancelledContext(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		object *v1alpha1.Bucket
-		client func(cancel func()) upstream.ExternalClientFns
+		client func(cancel func()) ExternalClientFns
 		want   []string
 	}{
 		"ObserveFails": {
 			reason: "The name that Observe found should be stored, although it failed.",
-			object: bucket(),
-			client: func(cancel func()) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			client: func(cancel func()) ExternalClientFns {
+				return ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					meta.SetExternalName(mg, "id-1")
 					cancel()
 
@@ -448,44 +316,28 @@ func TestCancelledContext(t *testing.T) {
 		},
 		"Create": {
 			reason: "The name and the success of a create should be stored.",
-			object: bucket(),
-			client: func(cancel func()) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			client: func(cancel func()) ExternalClientFns {
+				return ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 					meta.SetExternalName(mg, "id-1")
 					cancel()
 
 					return ExternalCreation{}, nil
 				}}
 			},
-			want: []string{meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded},
+			want: []string{meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalName},
 		},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(tc.object)
+			a := testkit.NewAPI(bucket())
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 
 			_, _ = newBucketReconciler(a, connects(tc.client(cancel))).Reconcile(ctx, request())
 
 			b := get(t, a)
-
-			var got []string
-			for k := range b.GetAnnotations() {
-				got = append(got, k)
-			}
-
-			slices.Sort(got)
-			slices.Sort(tc.want)
-
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\nannotations: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			if meta.GetExternalName(b) != "id-1" {
-				t.Errorf("\n%s\nexternal name: want id-1, got %q", tc.reason, meta.GetExternalName(b))
-			}
+			wants(t, tc.reason, "annotations, name", []any{tc.want, "id-1"}, []any{slices.Sorted(maps.Keys(b.GetAnnotations())), meta.GetExternalName(b)})
 		})
 	}
 }
@@ -493,82 +345,75 @@ func TestCancelledContext(t *testing.T) {
 // Nothing is stored for an object that is deleted, or replaced, while its external
 // client is called. The object that has its name now is not changed.
 func TestGoneMeanwhile(t *testing.T) {
-	remove := func(t *testing.T, a *testkit.API) {
-		t.Helper()
-
-		b := edit(t, a, "b", finalizers())
-		if err := a.Server().Delete(context.Background(), b); client.IgnoreNotFound(err) != nil {
-			t.Fatal(err)
-		}
-	}
-	replace := func(t *testing.T, a *testkit.API) {
-		t.Helper()
-		remove(t, a)
-
-		must(t, a.Server().Create(context.Background(), bucket(annotated("is", "new"))))
-	}
-
 	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {
-		for eventName, happens := range map[string]func(t *testing.T, a *testkit.API){"Deleted": remove, "Replaced": replace} {
+		for _, replaced := range []bool{false, true} {
 			for _, during := range []string{"Observe", "Create", "Update"} {
-				t.Run(objectName+"/"+eventName+"/"+during, func(t *testing.T) {
-					object, _ := object.DeepCopyObject().(*v1alpha1.Bucket)
-					a, h := testkit.NewAPI(object), &recorder{}
-					replaced := ""
+				t.Run(fmt.Sprintf("%s/replaced=%t/%s", objectName, replaced, during), func(t *testing.T) {
+					a, h := testkit.NewAPI(object.DeepCopy()), &recorder{}
+					version, updates := "", 0
 					act := func(mg resource.Managed) {
-						meta.SetExternalName(mg, "id-1")
 						mg.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
-						happens(t, a)
-						replaced = get(t, a).GetResourceVersion()
+						bucketOf(mg).Spec.ForProvider.Region = "eu"
+						kill(t, a, "b")
+
+						if replaced {
+							must(t, a.Server().Create(context.Background(), bucket(annotated("is", "new"))))
+						}
+
+						version, updates = get(t, a).GetResourceVersion(), a.Count(testkit.Update)
 					}
 
-					fns := upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-						o, err := absent(ctx, mg)
-						if during == "Observe" {
-							o, err = exists(ctx, mg)
+					r := newBucketReconciler(a, WithRecorder(h), connects(ExternalClientFns{
+						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+							if during != "Observe" {
+								return ExternalObservation{ResourceExists: during == "Update"}, nil
+							}
+
 							act(mg)
-						}
 
-						if during == "Update" {
-							o.ResourceExists = true
-						}
+							return exists(ctx, mg)
+						},
+						CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+							act(mg)
+							return ExternalCreation{}, nil
+						},
+						UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
+							act(mg)
+							return ExternalUpdate{}, nil
+						},
+					}))
 
-						return o, err
-					}}
-					fns.CreateFn = func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-						act(mg)
-						return ExternalCreation{}, nil
+					if _, err := r.Reconcile(context.Background(), request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
+						t.Errorf("Reconcile of what is gone: %v", err)
 					}
-					fns.UpdateFn = func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-						act(mg)
-						return ExternalUpdate{}, nil
-					}
 
-					r := newBucketReconciler(a, connects(fns), WithRecorder(h))
-					_, err := r.Reconcile(context.Background(), request())
-
-					if err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
-						t.Errorf("\nWhat is gone needs nothing stored.\nReconcile: %v", err)
-					}
+					const reason = "What is gone needs nothing stored, which is no failure. What has its name now is left alone."
 
 					b := get(t, a)
-					if diff := cmp.Diff([]any{replaced, ""}, []any{b.GetResourceVersion(), meta.GetExternalName(b)}); diff != "" {
-						t.Errorf("\nWhat has the name now should not be touched (resource version, external name): -want, +got:\n%s", diff)
-					}
+					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.of(reasonCannotStoreAnnotations)), r.seam.Memory().Len(), a.Count(testkit.Patch) > 1}
+					wants(t, reason, "version, name, events, objects in memory, patched again", []any{version, "", 0, 0, false}, got)
 
-					if ms := h.messages(reasonCannotStoreAnnotations); len(ms) > 0 {
-						t.Errorf("\nThat the object is gone is no failure to store.\nevents: %v", ms)
-					}
-
-					if n := a.Count(testkit.Patch); n > 1 {
-						t.Errorf("\nWhat is known to be gone is not patched again.\npatches: want 1, got %d", n)
-					}
-
-					if n := r.seam.Memory().Len(); n != 0 {
-						t.Errorf("\nNothing should be remembered of what is gone.\nMemory.Len: want 0, got %d", n)
+					if during == "Create" {
+						wants(t, reason, "updates after Create", updates, a.Count(testkit.Update))
 					}
 				})
 			}
 		}
 	}
+}
+
+// A version that is not served for a while says nothing of the managed resource.
+func TestNameSurvivesUnservedVersion(t *testing.T) {
+	a := testkit.NewAPI(bucket())
+	w, connects := newWorld()
+	a.Before = failing(func(r testkit.Request) bool { return len(resources(w)) > 0 && r.Verb != testkit.Get },
+		kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true))
+
+	r := newBucketReconciler(a, connects)
+	try(r, 1)
+
+	a.Before = nil
+
+	drive(t, r, a)
+	settledAs(t, "The name is not lost.", a, w)
 }

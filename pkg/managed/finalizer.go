@@ -34,6 +34,10 @@ type pastFinalizer struct {
 
 // AddFinalizer to the managed resource, and keep the status that is in memory.
 func (f *pastFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
+	if err := f.check(ctx, o); err != nil {
+		return err
+	}
+
 	observed := identityOf(o)
 
 	if err := seam.From(ctx).KeepStatus(o, func() error { return f.Finalizer.AddFinalizer(ctx, o) }); err != nil {
@@ -47,8 +51,27 @@ func (f *pastFinalizer) AddFinalizer(ctx context.Context, o resource.Object) err
 	return nil
 }
 
+// check returns a conflict if the managed resource is known to have changed since it was
+// read: it may be paused by now. The API server says so only to a finalizer that writes
+// under the resource version, as upstream's does.
+func (f *pastFinalizer) check(ctx context.Context, o resource.Object) error {
+	if _, upstreams := f.Finalizer.(*resource.APIFinalizer); upstreams {
+		return nil
+	}
+
+	if s := seam.From(ctx); s.Moved(o) && !s.Gone() {
+		return seam.Conflict(o, "it has changed since it was read")
+	}
+
+	return nil
+}
+
 // RemoveFinalizer from the managed resource.
 func (f *pastFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
+	if err := f.check(ctx, o); err != nil {
+		return err
+	}
+
 	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
 		return err
 	}

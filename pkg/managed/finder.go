@@ -36,15 +36,15 @@ func findWith[managed resource.Managed](c TypedExternalConnector[managed]) async
 			return asyncstate.Finding{}, errors.Errorf("the connector is one for %s, but the managed resource is a %T: pass the connector of this kind", reflect.TypeFor[managed](), o)
 		}
 
+		ec, err := c.Connect(ctx, mg)
+		if err != nil {
+			return asyncstate.Finding{}, errors.Wrap(err, "cannot connect")
+		}
+
 		if d, ok := c.(ExternalDisconnector); ok {
 			// What was found counts more than how the connection ended, here
 			// and below.
 			defer func() { _ = d.Disconnect(ctx) }()
-		}
-
-		ec, err := c.Connect(ctx, mg)
-		if err != nil {
-			return asyncstate.Finding{}, errors.Wrap(err, "cannot connect")
 		}
 
 		if ec == nil {

@@ -16,17 +16,21 @@ import (
 // or have other policies, or another name. Upstream takes the conflict for a reason to
 // reconcile again.
 func newFreshness(parts) layer {
+	decided := &seam.Slot[decision]{}
+
 	return layer{
-		external: func(next external) external { return &freshness{external: next} },
+		external: func(next external) external { return &freshness{external: next, decided: decided} },
 		initializer: func(next Initializer) Initializer {
 			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-				// Upstream has decided by now what it may do.
-				decided := termsOf(mg)
+				d := decided.In(seam.From(ctx))
+				d.terms = termsOf(mg)
 
 				err := next.Initialize(ctx, mg)
-				if err == nil && decided.changed(mg) {
+				if err == nil && d.terms.changed(mg) {
 					err = seam.Conflict(mg, messageOtherTerms)
 				}
+
+				d.incomplete = meta.ExternalCreateIncomplete(mg)
 
 				return err
 			})
@@ -34,17 +38,37 @@ func newFreshness(parts) layer {
 	}
 }
 
+// A decision is what upstream has decided from before it resolves references and
+// connects: what it may do, and whether the last create is incomplete.
+type decision struct {
+	terms      terms
+	incomplete bool
+}
+
 type freshness struct {
 	external
+
+	decided *seam.Slot[decision]
 }
 
 const (
 	messageOtherTerms = "its policies have changed since it was read"
 	messageRenamed    = "its external name has changed since it was read"
+	messageAnnounced  = "a create has been announced since it was read"
 )
 
-// Connect to the provider.
+// Connect to the provider, unless a write that resolved references has shown another
+// managed resource than the one that upstream has decided from.
 func (e *freshness) Connect(ctx context.Context, c *call) error {
+	if d := e.decided.Find(c.Session); d != nil {
+		switch {
+		case d.terms.changed(c.mg):
+			return seam.Conflict(c.mg, messageOtherTerms)
+		case !d.incomplete && meta.ExternalCreateIncomplete(c.mg):
+			return seam.Conflict(c.mg, messageAnnounced)
+		}
+	}
+
 	defer e.notice(c, c.mg.GetResourceVersion())
 
 	return e.external.Connect(ctx, c)
@@ -52,21 +76,26 @@ func (e *freshness) Connect(ctx context.Context, c *call) error {
 
 // Observe the external resource.
 func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
-	version, name := c.mg.GetResourceVersion(), meta.GetExternalName(c.mg)
+	version, name, announced := c.mg.GetResourceVersion(), meta.GetExternalName(c.mg), meta.GetExternalCreatePending(c.mg)
 
 	defer e.notice(c, version)
 
 	o, err := e.external.Observe(ctx, c)
 
-	// Nothing is to be decided from it if a write of Observe's has shown another managed
-	// resource than the one that was read, not even that it no longer needs its finalizer.
-	if now := meta.GetExternalName(c.mg); err == nil && version != c.mg.GetResourceVersion() {
-		switch {
-		case c.terms.changed(c.mg):
-			err = seam.Conflict(c.mg, messageOtherTerms)
-		case name != "" && now != "" && name != now:
-			err = seam.Conflict(c.mg, messageRenamed)
-		}
+	// Nothing is to be decided from it if a write of the provider's has shown another
+	// managed resource than the one that was read, not even that it no longer needs its
+	// finalizer.
+	now := meta.GetExternalName(c.mg)
+
+	switch {
+	case err != nil:
+	case c.terms.changed(c.mg):
+		err = seam.Conflict(c.mg, messageOtherTerms)
+	case version == c.mg.GetResourceVersion():
+	case name != "" && now != "" && name != now:
+		err = seam.Conflict(c.mg, messageRenamed)
+	case !announced.Equal(meta.GetExternalCreatePending(c.mg)):
+		err = seam.Conflict(c.mg, messageAnnounced)
 	}
 
 	return o, err

@@ -2,15 +2,14 @@ package managed
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,37 +22,41 @@ import (
 // Nothing is created, updated or deleted for a managed resource that is known to have
 // changed.
 func TestFreshness(t *testing.T) {
+	says := func(c *call) error {
+		return c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
+	}
+
 	cases := map[string]struct {
 		reason string
 		then   func(t *testing.T, a *testkit.API, c *call)
 		want   bool
+		says   string
 	}{
-		"Unchanged": {
-			reason: "Nothing is known against it.",
-			want:   true,
-		},
-		"ChangedUnnoticed": {
-			reason: "The reconciler can't know of a change that it has not read.",
-			then: func(t *testing.T, a *testkit.API, _ *call) {
-				edit(t, a, "b", annotated("k", "v"))
-			},
-			want: true,
-		},
+		"Unchanged":        {reason: "Nothing is known against it.", want: true},
+		"ChangedUnnoticed": {reason: "The reconciler can't know of a change that it has not read.", then: func(t *testing.T, a *testkit.API, _ *call) { edit(t, a, "b", annotated("k", "v")) }, want: true},
 		"Noticed": {
 			reason: "A conflict in an earlier write has shown another state.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
-				edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
-
-				must(t, c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }))
+				edit(t, a, "b", paused)
+				must(t, says(c))
 			},
 		},
 		"Gone": {
 			reason: "What does not exist may have been handed to another control plane.",
 			then: func(t *testing.T, a *testkit.API, c *call) {
-				must(t, a.Server().Delete(context.Background(), get(t, a)))
-
-				must(t, c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} }))
+				remove(t, a, "b")
+				must(t, says(c))
 			},
+		},
+		"InMemory": {
+			reason: "What the provider changes in memory alone is no matter.",
+			then:   func(_ *testing.T, _ *testkit.API, c *call) { policies(xpv2.ManagementActionObserve)(bucketOf(c.mg)) },
+			want:   true,
+		},
+		"Paused": {
+			reason: "A pause is one wherever it is.",
+			then:   func(_ *testing.T, _ *testkit.API, c *call) { paused(bucketOf(c.mg)) },
+			says:   "it is paused; " + messageLeftAlone,
 		},
 		"WrittenByTheProvider": {
 			reason: "A provider that writes the managed resource itself has the newest one in memory.",
@@ -82,18 +85,16 @@ func TestFreshness(t *testing.T) {
 				update: func(*call) (ExternalUpdate, error) { called = append(called, "update"); return ExternalUpdate{}, nil },
 				delete: func(*call) (deletion, error) { called = append(called, "delete"); return deletion{}, nil },
 			}, func(ctx context.Context, e external, c *call) {
-				if _, err := e.Observe(ctx, c); err != nil {
-					t.Fatal(err)
-				}
+				_, err := e.Observe(ctx, c)
+				must(t, err)
 
 				_, cerr := e.Create(ctx, c)
 				_, uerr := e.Update(ctx, c)
 				_, derr := e.Delete(ctx, c)
 
 				for _, err := range []error{cerr, uerr, derr} {
-					if (err == nil) != tc.want || err != nil && !kerrors.IsConflict(err) {
-						t.Errorf("\n%s\nwant a conflict unless it is called (%t), got %v", tc.reason, tc.want, err)
-					}
+					wants(t, tc.reason, "called, or a conflict", []bool{tc.want, !tc.want}, []bool{err == nil, kerrors.IsConflict(err)})
+					wants(t, tc.reason, "says", true, tc.want || strings.Contains(err.Error(), tc.says))
 				}
 			})
 
@@ -102,175 +103,8 @@ func TestFreshness(t *testing.T) {
 				want = []string{"create", "update", "delete"}
 			}
 
-			if diff := cmp.Diff(want, called); diff != "" {
-				t.Errorf("\n%s\ncalls: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "calls", want, called)
 		})
-	}
-}
-
-// What a conflict has shown right before an external call stops that call: the managed
-// resource was paused, or its policies changed.
-func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
-	changes := map[string]func(b *v1alpha1.Bucket){
-		"Paused":   annotated(meta.AnnotationKeyReconciliationPaused, "true"),
-		"Policies": policies(xpv2.ManagementActionObserve),
-		"Renamed":  named("another"),
-	}
-
-	cases := map[string]struct {
-		reason string
-		object *v1alpha1.Bucket
-		fns    func(then func()) upstream.ExternalClientFns
-	}{
-		"Delete": {
-			reason: "The report that precedes Delete meets the conflict.",
-			object: bucket(named("id-1"), deleting, finalizers(FinalizerName)),
-			fns: func(then func()) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					then()
-					return exists(ctx, mg)
-				}}
-			},
-		},
-		"Update": {
-			reason: "Storing what Observe learned meets the conflict.",
-			object: bucket(named("id-1"), finalizers(FinalizerName)),
-			fns: func(then func()) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.AddAnnotations(mg, map[string]string{"learned": "now"})
-					then()
-
-					return ExternalObservation{ResourceExists: true}, nil
-				}}
-			},
-		},
-	}
-
-	for name, tc := range cases {
-		for cname, modify := range changes {
-			t.Run(name+"/"+cname, func(t *testing.T) {
-				b, _ := tc.object.DeepCopyObject().(*v1alpha1.Bucket)
-				a, acted, once := testkit.NewAPI(b), 0, false
-
-				fns := tc.fns(func() {
-					if !once {
-						once = true
-						edit(t, a, "b", modify)
-					}
-				})
-				fns.UpdateFn = counts[ExternalUpdate](&acted)
-				fns.DeleteFn = counts[ExternalDelete](&acted)
-
-				result, err := newBucketReconciler(a, connects(fns)).Reconcile(context.Background(), request())
-				//nolint:staticcheck // Upstream asks for a requeue this way.
-				if err != nil || !result.Requeue {
-					t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
-				}
-
-				if acted > 0 {
-					t.Errorf("\n%s\nthe external resource was changed", tc.reason)
-				}
-			})
-		}
-	}
-}
-
-// A provider that writes the managed resource in Connect.
-func TestWrittenInConnect(t *testing.T) {
-	for name, mods := range map[string][]func(*v1alpha1.Bucket){
-		"Update": {named("id-1"), finalizers(FinalizerName)},
-		"Delete": {named("id-1"), finalizers(FinalizerName), deleting},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(mods...))
-			n, acts := 0, 0
-
-			fns := clientOf(upstream.ExternalClientFns{
-				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
-				UpdateFn:  counts[ExternalUpdate](&acts),
-				DeleteFn:  counts[ExternalDelete](&acts),
-			})
-
-			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-				n++
-				bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
-
-				return &fns, a.Server().Status().Update(ctx, mg)
-			})))
-
-			for range 10 {
-				_, _ = r.Reconcile(context.Background(), request())
-			}
-
-			if acts == 0 {
-				t.Errorf("%ss in 10 reconciles: none; Synced: %s", name, get(t, a).GetCondition(xpv2.TypeSynced).Message)
-			}
-		})
-	}
-}
-
-// The session knows that what it read is older than its own last write, which met
-// the pause.
-func TestKnownStaleRead(t *testing.T) {
-	for name, o := range map[string]*v1alpha1.Bucket{
-		"Update": bucket(named("id-1"), finalizers(FinalizerName)),
-		"Delete": bucket(named("id-1"), finalizers(FinalizerName), deleting),
-	} {
-		t.Run(name, func(t *testing.T) {
-			a, acted, n := testkit.NewAPI(o), 0, 0
-
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					n++
-
-					switch n {
-					case 1:
-						// Reported from here on.
-						return ExternalObservation{ResourceExists: true}, nil
-					case 2:
-						meta.AddAnnotations(mg, map[string]string{"learned": "now"})
-						edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
-					}
-
-					return ExternalObservation{ResourceExists: true}, nil
-				},
-				UpdateFn: counts[ExternalUpdate](&acted),
-				DeleteFn: counts[ExternalDelete](&acted),
-			}))
-
-			run(t, r, "b")
-			acted = 0
-
-			must(t, a.Freeze(context.Background(), get(t, a)))
-
-			run(t, r, "b") // Meets the pause, and writes.
-			run(t, r, "b") // The cache still has the state before.
-
-			if acted > 0 {
-				t.Errorf("%s was called %d times for what is paused, and known to be read from before our own last write", name, acted)
-			}
-		})
-	}
-}
-
-// What a conflict of ours looks like to a user.
-func TestConflictIsNoFailure(t *testing.T) {
-	a, rec, once := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting)), &recorder{}, false
-
-	r := newBucketReconciler(a, WithRecorder(rec), connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-		if !once {
-			once = true
-			edit(t, a, "b", annotated("k", "v"))
-		}
-
-		return exists(ctx, mg)
-	}}))
-
-	run(t, r, "b")
-
-	if es := rec.of("CannotDeleteExternalResource"); len(es) > 0 {
-		t.Errorf("a warning that the external resource could not be deleted, although no delete was tried: %s", es[0].Message)
 	}
 }
 
@@ -278,155 +112,292 @@ func patchLabel(ctx context.Context, a *testkit.API, o client.Object) error {
 	return a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`)))
 }
 
-// The answer to a write of the provider's shows that the managed resource is
-// paused, or may not be changed any more.
-func TestAnswerToProvidersWrite(t *testing.T) {
-	objects := map[string]*v1alpha1.Bucket{
-		"Create": bucket(named("id-1"), finalizers(FinalizerName)),
-		"Update": bucket(named("id-1"), finalizers(FinalizerName)),
-		"Delete": bucket(named("id-1"), finalizers(FinalizerName), deleting),
-	}
+// answer patches a managed resource, and decodes the answer as a client of an API server
+// does: into the memory of the object that it was given.
+func answer(ctx context.Context, t *testing.T, a *testkit.API, mg resource.Managed) {
+	t.Helper()
 
+	o, _ := mg.DeepCopyObject().(client.Object)
+	must(t, patchLabel(ctx, a, o))
+
+	data, err := json.Marshal(o)
+	must(t, err)
+	must(t, json.Unmarshal(data, mg))
+}
+
+// What a conflict, or the answer to a write of the provider's, has shown right before an
+// external call stops that call: the managed resource was paused or renamed, or its
+// policies changed.
+func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 	changes := map[string]func(b *v1alpha1.Bucket){
-		"Paused":     annotated(meta.AnnotationKeyReconciliationPaused, "true"),
+		"Paused":     paused,
 		"Policies":   policies(xpv2.ManagementActionObserve),
 		"NoPolicies": policies(),
 		"Renamed":    named("another"),
 	}
 
-	for name, o := range objects {
+	patches := func(ctx context.Context, a *testkit.API, mg resource.Managed) error { return patchLabel(ctx, a, mg) }
+
+	cases := map[string]struct {
+		reason string
+		mods   []func(b *v1alpha1.Bucket)
+		absent bool
+
+		// writes is what Observe does once the managed resource has changed.
+		writes func(ctx context.Context, a *testkit.API, mg resource.Managed) error
+	}{
+		"Delete": {
+			reason: "The report that precedes Delete meets the conflict.",
+			mods:   []func(b *v1alpha1.Bucket){deleting},
+			writes: func(context.Context, *testkit.API, resource.Managed) error { return nil },
+		},
+		"Update": {
+			reason: "Storing what Observe learned meets the conflict.",
+			writes: func(_ context.Context, _ *testkit.API, mg resource.Managed) error {
+				meta.AddAnnotations(mg, map[string]string{"learned": "now"})
+				return nil
+			},
+		},
+		"CreateAfterWrite": {reason: "The answer to the provider's write shows it.", absent: true, writes: patches},
+		"UpdateAfterWrite": {reason: "The answer to the provider's write shows it.", writes: patches},
+		"UpdateDecodedInPlace": {
+			reason: "The answer is decoded over what was read.",
+			writes: func(ctx context.Context, a *testkit.API, mg resource.Managed) error {
+				answer(ctx, t, a, mg)
+				return nil
+			},
+		},
+		"DeleteAfterWrite": {reason: "The answer to the provider's write shows it.", mods: []func(b *v1alpha1.Bucket){deleting}, writes: patches},
+	}
+
+	for name, tc := range cases {
 		for cname, change := range changes {
+			if name == "UpdateDecodedInPlace" && cname == "NoPolicies" {
+				continue // Unlike an API server, Go's JSON leaves out what is empty.
+			}
+
 			t.Run(name+"/"+cname, func(t *testing.T) {
-				b, _ := o.DeepCopyObject().(*v1alpha1.Bucket)
-				a, acted, once := testkit.NewAPI(b), 0, false
+				a, h, acted := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &recorder{}, 0
 
-				r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+				run(t, newBucketReconciler(a, WithRecorder(h), connects(ExternalClientFns{
 					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-						if !once {
-							once = true
-							edit(t, a, "b", change)
-						}
-
-						return ExternalObservation{ResourceExists: name != "Create"}, patchLabel(ctx, a, mg)
+						edit(t, a, "b", change)
+						return ExternalObservation{ResourceExists: !tc.absent}, tc.writes(ctx, a, mg)
 					},
 					CreateFn: counts[ExternalCreation](&acted),
 					UpdateFn: counts[ExternalUpdate](&acted),
 					DeleteFn: counts[ExternalDelete](&acted),
-				}))
+				})), "b")
 
-				_, _ = r.Reconcile(context.Background(), request())
-
-				if acted > 0 {
-					t.Errorf("%s was called, although the managed resource in memory says otherwise", name)
-				}
+				// It is no failure either.
+				wants(t, tc.reason, "calls, warnings", []int{0, 0}, []int{acted, len(h.of("CannotDeleteExternalResource"))})
 			})
 		}
+	}
+}
+
+// The session knows that what it read is older than its own last write, which met
+// the pause. A provider that writes the managed resource itself is not stopped by that.
+func TestKnownStaleRead(t *testing.T) {
+	for name, mods := range map[string][]func(*v1alpha1.Bucket){"Update": nil, "Delete": {deleting}} {
+		t.Run(name, func(t *testing.T) {
+			a, acted, n := testkit.NewAPI(bucket(append(mods, named("id-1"), finalizers(FinalizerName))...)), 0, 0
+
+			fns := clientOf(ExternalClientFns{
+				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+					if n == 10 {
+						meta.AddAnnotations(mg, map[string]string{"learned": "now"})
+						edit(t, a, "b", paused)
+					}
+
+					return ExternalObservation{ResourceExists: true}, nil
+				},
+				UpdateFn: counts[ExternalUpdate](&acted),
+				DeleteFn: counts[ExternalDelete](&acted),
+			})
+
+			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
+				if n++; n > 9 {
+					return &fns, nil
+				}
+
+				bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
+
+				return &fns, a.Server().Status().Update(ctx, mg)
+			})))
+
+			try(r, 9)
+
+			if acted == 0 {
+				t.Errorf("%ss in 9 reconciles: none; Synced: %s", name, get(t, a).GetCondition(xpv2.TypeSynced).Message)
+			}
+
+			must(t, a.Freeze(context.Background(), get(t, a)))
+
+			acted = 0
+
+			// The first meets the pause, and writes. Then the cache still has the state before.
+			repeat(t, r, 2)
+			wants(t, "", "calls for what is paused", 0, acted)
+		})
 	}
 }
 
 // A legacy managed resource says in two fields whether it deletes.
 func TestAnswerShowsDeletionPolicy(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
-	meta.SetExternalName(d, "id-1")
 	d.SetFinalizers([]string{FinalizerName})
-	d.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	d.SetDeletionTimestamp(&metav1.Time{Time: newClock().now})
 
 	a, deleted := testkit.NewAPI(d), 0
 
-	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()), WithManagementPolicies(), WithInitializers(), connects(upstream.ExternalClientFns{
+	run(t, NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()), WithManagementPolicies(), WithInitializers(), connects(ExternalClientFns{
 		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 			return ExternalObservation{ResourceExists: true}, a.Server().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"deletionPolicy":"Orphan"}}`)))
 		},
 		DeleteFn: counts[ExternalDelete](&deleted),
-	}))
-
-	_, _ = r.Reconcile(context.Background(), requestIn("", "d"))
-
-	if deleted > 0 {
-		t.Error("Delete was called, although the managed resource in memory orphans its external resource")
-	}
+	})), "/d")
+	wants(t, "It orphans its external resource by now.", "deletes", 0, deleted)
 }
 
-// The finalizer stays as it is, too, until the next reconcile.
+// The finalizer stays as it is, too, until the next reconcile, and nothing is created
+// twice.
 func TestAnswerKeepsFinalizer(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		object *v1alpha1.Bucket
+		exists bool
 		change func(b *v1alpha1.Bucket)
+		decode bool // The answer is decoded over what was read.
 		want   []string
 	}{
-		"Add":    {reason: "None is added to what its policies pause.", object: bucket(named("id-1")), change: policies()},
-		"Remove": {reason: "Another external resource was not found.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: named("another"), want: []string{FinalizerName}},
+		"Add":       {reason: "None is added to what its policies pause.", object: bucket(named("id-1")), exists: true, change: policies()},
+		"Remove":    {reason: "Another external resource was not found.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: named("another"), want: []string{FinalizerName}},
+		"Paused":    {reason: "What is paused keeps its finalizer.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: paused, decode: true, want: []string{FinalizerName}},
+		"Announced": {reason: "Another process creates the external resource.", object: bucket(finalizers(FinalizerName)), change: annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"), decode: true, want: []string{FinalizerName}},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(tc.object)
+			a, created := testkit.NewAPI(tc.object), 0
 
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
+			run(t, newBucketReconciler(a, connects(ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					edit(t, a, "b", tc.change)
-					return ExternalObservation{ResourceExists: !meta.WasDeleted(mg), ResourceUpToDate: true}, patchLabel(ctx, a, mg)
+
+					if tc.decode {
+						answer(ctx, t, a, mg)
+					} else {
+						must(t, patchLabel(ctx, a, mg))
+					}
+
+					return ExternalObservation{ResourceExists: tc.exists, ResourceUpToDate: true}, nil
 				},
-			}))
+				CreateFn: counts[ExternalCreation](&created),
+			})), "b")
 
-			run(t, r, "b")
-
-			if diff := cmp.Diff(tc.want, get(t, a).GetFinalizers()); diff != "" {
-				t.Errorf("\n%s\nfinalizers: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "finalizers, creates", []any{tc.want, 0}, []any{get(t, a).GetFinalizers(), created})
 		})
 	}
 }
 
-// An initializer's write shows other policies than those that upstream works with.
-func TestAnswerToInitializersWrite(t *testing.T) {
-	a, updated := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+// The write of an initializer, or of a finalizer of the provider's own, shows that the
+// managed resource is paused.
+func TestAnswerToWrite(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		opt    func(t *testing.T, a *testkit.API) ReconcilerOption
+		exists bool
+	}{
+		"Initializer": {
+			reason: "Its write shows other policies than those that upstream works with.",
+			opt: func(t *testing.T, a *testkit.API) ReconcilerOption {
+				t.Helper()
 
-	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
-		ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
-		UpdateFn:  counts[ExternalUpdate](&updated),
-	}), WithInitializers(upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-		edit(t, a, "b", policies())
-		return patchLabel(ctx, a, mg)
-	})))
+				return WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+					edit(t, a, "b", policies())
+					return patchLabel(ctx, a, mg)
+				}))
+			},
+			exists: true,
+		},
+		"Finalizer": {
+			reason: "The answer to adding the finalizer says that it is paused.",
+			opt: func(t *testing.T, a *testkit.API) ReconcilerOption {
+				t.Helper()
 
-	_, _ = r.Reconcile(context.Background(), request())
+				f := patchingFinalizer{c: a.Server()}
 
-	if updated > 0 {
-		t.Error("Update was called, although the managed resource in memory is paused by its policies")
+				return WithFinalizer(resource.FinalizerFns{
+					AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
+						edit(t, a, "b", paused)
+						return f.AddFinalizer(ctx, o)
+					},
+					RemoveFinalizerFn: f.RemoveFinalizer,
+				})
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, acted := testkit.NewAPI(bucket(named("id-1"))), 0
+
+			run(t, newBucketReconciler(a, tc.opt(t, a), connects(ExternalClientFns{
+				ObserveFn: returns(ExternalObservation{ResourceExists: tc.exists}, nil),
+				CreateFn:  counts[ExternalCreation](&acted),
+				UpdateFn:  counts[ExternalUpdate](&acted),
+			})), "b")
+
+			wants(t, tc.reason, "calls", 0, acted)
+		})
 	}
 }
 
-type patchingFinalizer struct{ a *testkit.API }
+// What resolves references writes them without a resource version. The answer may show
+// what upstream has not decided from.
+func TestAnswerToResolversWrite(t *testing.T) {
+	pending := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
 
-func (f patchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
-	return f.a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+FinalizerName+`"]}}`)))
-}
+	cases := map[string]struct {
+		reason string
+		exists bool
+		change func(t *testing.T, a *testkit.API)
+	}{
+		"Create": {reason: "It may only be observed.", change: func(t *testing.T, a *testkit.API) {
+			edit(t, a, "b", policies(xpv2.ManagementActionObserve))
+		}},
+		"Update": {reason: "It may be created and deleted only.", exists: true, change: func(t *testing.T, a *testkit.API) {
+			edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete))
+		}},
+		"Delete": {reason: "It is deleted without its external resource.", exists: true, change: func(t *testing.T, a *testkit.API) {
+			edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate))
+			remove(t, a, "b")
+		}},
+		"Announced": {reason: "Another process creates its external resource.", change: func(t *testing.T, a *testkit.API) {
+			edit(t, a, "b", pending)
+		}},
+	}
 
-func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
-	return f.a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
-}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, acted := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
 
-// The answer to the patch of a finalizer of the provider's own shows the pause.
-func TestAnswerToFinalizersWrite(t *testing.T) {
-	a, created, once := testkit.NewAPI(bucket(named("id-1"))), 0, false
+			r := newBucketReconciler(a, WithReferenceResolver(ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error {
+				tc.change(t, a)
+				answer(ctx, t, a, mg)
 
-	r := newBucketReconciler(a, WithFinalizer(patchingFinalizer{a: a}), connects(upstream.ExternalClientFns{
-		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-			if !once {
-				once = true
-				edit(t, a, "b", annotated(meta.AnnotationKeyReconciliationPaused, "true"))
-			}
+				return nil
+			})), connects(ExternalClientFns{
+				ObserveFn: returns(ExternalObservation{ResourceExists: tc.exists}, nil),
+				CreateFn:  counts[ExternalCreation](&acted),
+				UpdateFn:  counts[ExternalUpdate](&acted),
+				DeleteFn:  counts[ExternalDelete](&acted),
+			}))
 
-			return ExternalObservation{}, nil
-		},
-		CreateFn: counts[ExternalCreation](&created),
-	}))
+			run(t, r, "b")
 
-	_, _ = r.Reconcile(context.Background(), request())
-
-	if created > 0 {
-		t.Error("Create was called, although the answer to adding the finalizer said that the managed resource is paused")
+			wants(t, tc.reason, "changes of the external resource", 0, acted)
+		})
 	}
 }

@@ -2,20 +2,51 @@ package managed
 
 import (
 	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
+
+// wants reports how got differs from want.
+func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
+	t.Helper()
+
+	if diff := cmp.Diff(want, got, o...); diff != "" {
+		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // bucket returns a managed resource as a user creates it.
 func bucket(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
@@ -56,6 +87,9 @@ func policies(p ...xpv2.ManagementAction) func(b *v1alpha1.Bucket) {
 	return func(b *v1alpha1.Bucket) { b.Spec.ManagementPolicies = p }
 }
 
+// paused pauses a managed resource.
+func paused(b *v1alpha1.Bucket) { annotated(meta.AnnotationKeyReconciliationPaused, "true")(b) }
+
 // bucketOf returns mg, which is a Bucket in these tests.
 func bucketOf(mg resource.Managed) *v1alpha1.Bucket {
 	b, ok := mg.(*v1alpha1.Bucket)
@@ -82,22 +116,48 @@ func absent(context.Context, resource.Managed) (ExternalObservation, error) {
 	return ExternalObservation{}, nil
 }
 
+// existsIfNamed is an external client's Observe of a resource that exists if the managed
+// resource knows its name.
+func existsIfNamed(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+	return ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
+}
+
+// sees returns an Observe of a resource that is up to date while it is there.
+func sees(there *bool) func(context.Context, resource.Managed) (ExternalObservation, error) {
+	return func(context.Context, resource.Managed) (ExternalObservation, error) {
+		return ExternalObservation{ResourceExists: *there, ResourceUpToDate: true}, nil
+	}
+}
+
+// counts returns a method of an external client that succeeds, and adds one to n.
+func counts[T any](n *int) func(context.Context, resource.Managed) (T, error) {
+	return func(context.Context, resource.Managed) (T, error) {
+		*n++
+		return *new(T), nil
+	}
+}
+
+// returns returns a method of an external client that returns v and err.
+func returns[T any](v T, err error) func(context.Context, resource.Managed) (T, error) {
+	return func(context.Context, resource.Managed) (T, error) { return v, err }
+}
+
 // clientOf returns an external client. Functions that are nil do nothing.
-func clientOf(fns upstream.ExternalClientFns) upstream.ExternalClientFns {
+func clientOf(fns ExternalClientFns) ExternalClientFns {
 	if fns.ObserveFn == nil {
 		fns.ObserveFn = exists
 	}
 
 	if fns.CreateFn == nil {
-		fns.CreateFn = func(context.Context, resource.Managed) (ExternalCreation, error) { return ExternalCreation{}, nil }
+		fns.CreateFn = returns(ExternalCreation{}, nil)
 	}
 
 	if fns.UpdateFn == nil {
-		fns.UpdateFn = func(context.Context, resource.Managed) (ExternalUpdate, error) { return ExternalUpdate{}, nil }
+		fns.UpdateFn = returns(ExternalUpdate{}, nil)
 	}
 
 	if fns.DeleteFn == nil {
-		fns.DeleteFn = func(context.Context, resource.Managed) (ExternalDelete, error) { return ExternalDelete{}, nil }
+		fns.DeleteFn = returns(ExternalDelete{}, nil)
 	}
 
 	if fns.DisconnectFn == nil {
@@ -108,15 +168,243 @@ func clientOf(fns upstream.ExternalClientFns) upstream.ExternalClientFns {
 }
 
 // connects returns an option for a connector to an external client.
-func connects(fns upstream.ExternalClientFns) ReconcilerOption {
+func connects(fns ExternalClientFns) ReconcilerOption {
 	return WithExternalConnector(connectorTo(fns))
 }
 
-func connectorTo(fns upstream.ExternalClientFns) ExternalConnector {
+func connectorTo(fns ExternalClientFns) ExternalConnector {
 	return ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
 		c := clientOf(fns)
 		return &c, nil
 	})
+}
+
+// A provider is provider code, whatever kind and connector it is for.
+type provider struct {
+	connectErr error
+	nilClient  bool
+	client     ExternalClientFns
+}
+
+// connected returns the provider's client.
+func connected[M resource.Managed](p provider) TypedExternalClient[M] {
+	if p.nilClient {
+		return nil
+	}
+
+	c := clientOf(p.client)
+
+	return &TypedExternalClientFns[M]{
+		ObserveFn:    func(ctx context.Context, mg M) (ExternalObservation, error) { return c.ObserveFn(ctx, mg) },
+		CreateFn:     func(ctx context.Context, mg M) (ExternalCreation, error) { return c.CreateFn(ctx, mg) },
+		UpdateFn:     func(ctx context.Context, mg M) (ExternalUpdate, error) { return c.UpdateFn(ctx, mg) },
+		DeleteFn:     func(ctx context.Context, mg M) (ExternalDelete, error) { return c.DeleteFn(ctx, mg) },
+		DisconnectFn: c.DisconnectFn,
+	}
+}
+
+// connect to the provider, which is seen by see first.
+func connect[M resource.Managed](p provider, see func(resource.Managed)) TypedExternalConnectorFn[M] {
+	return func(_ context.Context, mg M) (TypedExternalClient[M], error) {
+		see(mg)
+
+		if p.connectErr != nil {
+			return nil, p.connectErr
+		}
+
+		return connected[M](p), nil
+	}
+}
+
+// newWorld returns a cloud that gives its resources names such as id-0001, and what
+// connects to it.
+func newWorld() (*cloud.Cloud, ReconcilerOption) {
+	w := cloud.New(cloud.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}})
+
+	return w, WithExternalConnector(sample.NewSync[resource.Managed](w))
+}
+
+// resources of a cloud, by name, with the region that each is in.
+func resources(w *cloud.Cloud) map[string]string {
+	out := map[string]string{}
+	for _, r := range w.Inventory() {
+		out[r.ID] = r.Properties["region"]
+	}
+
+	return out
+}
+
+// An outside is an external system of which all managed resources mean the same
+// external resource. It notes which managed resource acts on it, and which does so
+// although it is another's.
+type outside struct {
+	// before is called with what a managed resource is about to do, and its error
+	// is that of the call.
+	before func(what string, mg resource.Managed) error
+
+	// outdated says that Observe finds that an update is needed.
+	outdated bool
+
+	// slow is how many calls of Delete it takes to delete.
+	slow int
+
+	there    bool
+	owner    types.UID
+	observes int
+	acts     []string
+	crimes   []string
+}
+
+func (x *outside) act(what string, mg resource.Managed, done func()) error {
+	if what != "observe" {
+		if x.owner != "" && x.owner != mg.GetUID() {
+			x.crimes = append(x.crimes, what+" by "+string(mg.GetUID())+" of what is "+string(x.owner)+"'s")
+		}
+
+		x.acts = append(x.acts, what+" "+mg.GetName())
+	}
+
+	if x.before != nil {
+		if err := x.before(what, mg); err != nil {
+			return err
+		}
+	}
+
+	done()
+
+	return nil
+}
+
+func (x *outside) client() ExternalClientFns {
+	return ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			x.observes++
+			err := x.act("observe", mg, func() {})
+
+			return ExternalObservation{ResourceExists: x.there, ResourceUpToDate: !x.outdated}, err
+		},
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			return ExternalCreation{}, x.act("create", mg, func() { x.there, x.owner = true, mg.GetUID() })
+		},
+		UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
+			return ExternalUpdate{}, x.act("update", mg, func() {})
+		},
+		DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
+			return ExternalDelete{}, x.act("delete", mg, func() {
+				if x.slow--; x.slow < 0 {
+					x.there, x.owner = false, ""
+				}
+			})
+		},
+	}
+}
+
+// did returns how often something was done.
+func (x *outside) did(what string) int {
+	return len(slices.DeleteFunc(slices.Clone(x.acts), func(a string) bool { return !strings.HasPrefix(a, what) }))
+}
+
+// A flavour is a kind of managed resource and a way to connect to its provider.
+type flavour struct {
+	kind      schema.GroupVersionKind
+	namespace string
+	empty     func() resource.Managed
+	connector func(p provider, see func(resource.Managed)) ReconcilerOption
+}
+
+func flavours() map[string]flavour {
+	untyped := func(p provider, see func(resource.Managed)) ReconcilerOption {
+		return WithExternalConnector(connect[resource.Managed](p, see))
+	}
+
+	bucket := flavour{kind: testkit.BucketKind(), namespace: "default", empty: func() resource.Managed { return &v1alpha1.Bucket{} }, connector: untyped}
+	database := flavour{kind: testkit.DatabaseKind(), empty: func() resource.Managed { return &v1alpha1.Database{} }, connector: untyped}
+	fs := map[string]flavour{"NamespacedUntyped": bucket, "ClusterUntyped": database}
+
+	bucket.connector = func(p provider, see func(resource.Managed)) ReconcilerOption {
+		return WithTypedExternalConnector(connect[*v1alpha1.Bucket](p, see))
+	}
+	database.connector = func(p provider, see func(resource.Managed)) ReconcilerOption {
+		return WithTypedExternalConnector(connect[*v1alpha1.Database](p, see))
+	}
+	fs["NamespacedTyped"], fs["ClusterTyped"] = bucket, database
+
+	return fs
+}
+
+// object returns a managed resource of generation 3 that was deleted, and has
+// the finalizer of its reconciler.
+func (f flavour) object(mod ...func(mg resource.Managed)) resource.Managed {
+	mg := f.empty()
+	mg.SetName("b")
+	mg.SetNamespace(f.namespace)
+	mg.SetGeneration(3)
+	mg.SetFinalizers([]string{FinalizerName})
+	mg.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	mg.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+
+	if b, ok := mg.(*v1alpha1.Bucket); ok {
+		// As exists observes it.
+		b.Status.AtProvider.ID = "id-1"
+	}
+
+	if l, ok := mg.(resource.LegacyManaged); ok { //nolint:staticcheck // Deprecated, and what most providers have.
+		// As the API server defaults it.
+		l.SetDeletionPolicy(xpv2.DeletionDelete)
+	}
+
+	for _, m := range mod {
+		m(mg)
+	}
+
+	return mg
+}
+
+// name of the object, with its namespace.
+func (f flavour) name() string { return f.namespace + "/b" }
+
+// get what the server has, or nil.
+func (f flavour) get(t *testing.T, a *testkit.API) resource.Managed {
+	t.Helper()
+
+	mg := f.empty()
+
+	err := a.Server().Get(context.Background(), requestFor(f.name()).NamespacedName, mg)
+	if kerrors.IsNotFound(err) {
+		return nil
+	}
+
+	must(t, err)
+
+	return mg
+}
+
+func (f flavour) reconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
+	return NewReconciler(a.Manager(), resource.ManagedKind(f.kind), append([]ReconcilerOption{
+		WithManagementPolicies(), WithInitializers(), waits(noWait), ticks(),
+	}, o...)...)
+}
+
+// ticks returns an option for a clock of which no two readings are within the
+// same minute.
+func ticks() ReconcilerOption {
+	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+
+	return func(r *Reconciler) {
+		r.config.seams.Now = func() time.Time {
+			now = now.Add(time.Minute)
+			return now
+		}
+	}
+}
+
+// A clock stands still until it is moved.
+type clock struct{ now time.Time }
+
+func newClock() *clock { return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
+
+func (c *clock) option() ReconcilerOption {
+	return func(r *Reconciler) { r.config.seams.Now = func() time.Time { return c.now } }
 }
 
 func newBucketReconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
@@ -129,6 +417,11 @@ func newBucketReconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
 	}, o...)...)
 }
 
+// newTracker returns a tracker of operations.
+func newTracker(a *testkit.API, o ...asyncstate.TrackerOption) *asyncstate.Tracker {
+	return asyncstate.NewTracker(a.Client(), append(o, asyncstate.WithLiveReader(a.Live()))...)
+}
+
 // waits returns an option that makes the seams wait with fn.
 func waits(fn func(ctx context.Context, d time.Duration) error) ReconcilerOption {
 	return func(r *Reconciler) { r.config.seams.Wait = fn }
@@ -137,14 +430,66 @@ func waits(fn func(ctx context.Context, d time.Duration) error) ReconcilerOption
 // noWait returns as soon as it is called.
 func noWait(context.Context, time.Duration) error { return nil }
 
-func request() reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "b"}}
+// requestFor returns the request for a name, which is one in the namespace default
+// unless it has another before a slash.
+func requestFor(name string) reconcile.Request {
+	namespace, n, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, n = "default", name
+	}
+
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: n}}
+}
+
+func request() reconcile.Request { return requestFor("b") }
+
+// run reconciles each of the names, without an error.
+func run(t *testing.T, r reconcile.Reconciler, names ...string) {
+	t.Helper()
+
+	for _, n := range names {
+		if _, err := r.Reconcile(context.Background(), requestFor(n)); err != nil {
+			t.Fatalf("Reconcile %s: %v", n, err)
+		}
+	}
+}
+
+// repeat reconciles n times, without an error: b, or what is named.
+func repeat(t *testing.T, r reconcile.Reconciler, n int, names ...string) {
+	t.Helper()
+
+	if len(names) == 0 {
+		names = []string{"b"}
+	}
+
+	run(t, r, slices.Repeat(names, n)...)
+}
+
+// try reconciles n times as a controller does, which survives errors and panics.
+func try(r reconcile.Reconciler, n int) {
+	for range n {
+		func() {
+			defer func() { _ = recover() }()
+
+			_, _ = r.Reconcile(context.Background(), request())
+		}()
+	}
 }
 
 func get(t *testing.T, a *testkit.API) *v1alpha1.Bucket {
 	t.Helper()
 
 	return bucketNamed(t, a, "b")
+}
+
+// bucketNamed returns what the server has, which is empty if it has nothing.
+func bucketNamed(t *testing.T, a *testkit.API, name string) *v1alpha1.Bucket {
+	t.Helper()
+
+	b := &v1alpha1.Bucket{}
+	must(t, client.IgnoreNotFound(a.Server().Get(context.Background(), requestFor(name).NamespacedName, b)))
+
+	return b
 }
 
 // edit a managed resource as another writer does.
@@ -160,6 +505,42 @@ func edit(t *testing.T, a *testkit.API, name string, mods ...func(b *v1alpha1.Bu
 
 	return b
 }
+
+func remove(t *testing.T, a *testkit.API, name string) {
+	t.Helper()
+
+	must(t, a.Server().Delete(context.Background(), bucketNamed(t, a, name)))
+}
+
+// kill removes an object without a deletion that its reconciler sees.
+func kill(t *testing.T, a *testkit.API, name string) {
+	t.Helper()
+
+	if b := edit(t, a, name, finalizers()); b.DeletionTimestamp == nil {
+		must(t, client.IgnoreNotFound(a.Server().Delete(context.Background(), b)))
+	}
+}
+
+// failing returns a Before that fails the requests that match.
+func failing(match func(testkit.Request) bool, err error) func(context.Context, testkit.Request) error {
+	return func(_ context.Context, r testkit.Request) error {
+		if match(r) {
+			return err
+		}
+
+		return nil
+	}
+}
+
+// verb returns what matches the requests of a verb.
+func verb(v string) func(testkit.Request) bool {
+	return func(r testkit.Request) bool { return r.Verb == v }
+}
+
+func isWrite(r testkit.Request) bool { return r.Verb != testkit.Get && r.Verb != testkit.LiveGet }
+
+// statusWrite reports whether r writes status.
+func statusWrite(r testkit.Request) bool { return strings.HasPrefix(r.Verb, "status ") }
 
 // spies returns an option that shows the layer in a slot, as it is around the external
 // client.
@@ -183,36 +564,51 @@ func spies[T external](slot int, out *T) ReconcilerOption {
 	}
 }
 
-// counts returns a method of an external client that succeeds, and adds one to n.
-func counts[T any](n *int) func(context.Context, resource.Managed) (T, error) {
-	return func(context.Context, resource.Managed) (T, error) {
-		*n++
-		return *new(T), nil
+// A recorder keeps events.
+type recorder struct {
+	mu     sync.Mutex
+	events []event.Event
+}
+
+func (r *recorder) Event(_ runtime.Object, e event.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	r.events = append(r.events, e)
+}
+
+func (r *recorder) WithAnnotations(...string) event.Recorder { return r }
+
+// of returns the messages of the events of a reason.
+func (r *recorder) of(reason event.Reason) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	var ms []string
+
+	for _, e := range r.events {
+		if e.Reason == reason {
+			ms = append(ms, e.Message)
+		}
 	}
+
+	return ms
 }
 
-// returns returns a method of an external client that returns v and err.
-func returns[T any](v T, err error) func(context.Context, resource.Managed) (T, error) {
-	return func(context.Context, resource.Managed) (T, error) { return v, err }
-}
+// withUnpublisher returns an option for what upstream lets only its own tests
+// set: how connection details are unpublished.
+func withUnpublisher(err func() error) ReconcilerOption {
+	return Upstream(func(r *upstream.Reconciler) {
+		set := func(field string, v any) {
+			f := reflect.ValueOf(r).Elem().FieldByName("managed").FieldByName(field)
+			reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().Set(reflect.ValueOf(v)) //nolint:gosec // The field is not exported.
+		}
 
-func must(t *testing.T, err error) {
-	t.Helper()
-
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func requestIn(namespace, name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
-}
-
-// runIn reconciles a managed resource of another namespace than run does.
-func runIn(t *testing.T, r reconcile.Reconciler, namespace, name string) {
-	t.Helper()
-
-	if _, err := r.Reconcile(context.Background(), requestIn(namespace, name)); err != nil {
-		t.Fatalf("Reconcile %s/%s: %v", namespace, name, err)
-	}
+		set("ConnectionPublisher", upstream.ConnectionPublisherFns{
+			UnpublishConnectionFn: func(context.Context, resource.ConnectionSecretOwner, ConnectionDetails) error { return err() },
+		})
+		set("LocalConnectionPublisher", upstream.LocalConnectionPublisherFns{
+			UnpublishConnectionFn: func(context.Context, resource.LocalConnectionSecretOwner, ConnectionDetails) error { return err() },
+		})
+	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -64,6 +65,9 @@ type parts struct {
 type settings struct {
 	timeout                   time.Duration
 	deterministicExternalName bool
+
+	// async says that records of operations are acted on.
+	async bool
 }
 
 // A newLayer makes a layer. It panics if the layer can't work with what it is given.
@@ -118,12 +122,16 @@ type call struct {
 type terms struct {
 	version  string
 	uid      types.UID
+	paused   bool
 	policies xpv2.ManagementPolicies
 	deletion xpv2.DeletionPolicy
 }
 
 func termsOf(mg resource.Managed) terms {
-	t := terms{version: mg.GetResourceVersion(), uid: mg.GetUID(), policies: mg.GetManagementPolicies()}
+	// A client decodes an answer into the memory that the list has.
+	policies := slices.Clone(mg.GetManagementPolicies())
+
+	t := terms{version: mg.GetResourceVersion(), uid: mg.GetUID(), paused: meta.IsPaused(mg), policies: policies}
 
 	if legacy, ok := mg.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy }); ok {
 		t.deletion = legacy.GetDeletionPolicy()
@@ -135,9 +143,13 @@ func termsOf(mg resource.Managed) terms {
 // changed reports whether a managed resource that was read again, or written, has other
 // terms by now. What a provider changes in memory alone is no matter.
 func (t terms) changed(mg resource.Managed) bool {
+	if mg.GetResourceVersion() == t.version {
+		return false
+	}
+
 	now := termsOf(mg)
 
-	return now.version != t.version && (now.uid != t.uid || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies))
+	return now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies)
 }
 
 // What calls return, and what they led to.

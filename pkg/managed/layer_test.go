@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,13 +11,12 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	"github.com/google/go-cmp/cmp"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -26,52 +26,29 @@ import (
 // calls are a provider's, as the last layer sees them. Functions that are nil do
 // nothing.
 type calls struct {
-	connect func(c *call) error
 	observe func(c *call) (observation, error)
 	create  func(c *call) (creation, error)
 	update  func(c *call) (ExternalUpdate, error)
 	delete  func(c *call) (deletion, error)
 }
 
-func (f calls) Connect(_ context.Context, c *call) error {
-	if f.connect == nil {
-		return nil
+func called[T any](fn func(c *call) (T, error), c *call) (T, error) {
+	if fn == nil {
+		return *new(T), nil
 	}
 
-	return f.connect(c)
+	return fn(c)
 }
 
-func (f calls) Observe(_ context.Context, c *call) (observation, error) {
-	if f.observe == nil {
-		return observation{}, nil
-	}
+func (f calls) Connect(context.Context, *call) error { return nil }
 
-	return f.observe(c)
-}
+func (f calls) Observe(_ context.Context, c *call) (observation, error) { return called(f.observe, c) }
 
-func (f calls) Create(_ context.Context, c *call) (creation, error) {
-	if f.create == nil {
-		return creation{}, nil
-	}
+func (f calls) Create(_ context.Context, c *call) (creation, error) { return called(f.create, c) }
 
-	return f.create(c)
-}
+func (f calls) Update(_ context.Context, c *call) (ExternalUpdate, error) { return called(f.update, c) }
 
-func (f calls) Update(_ context.Context, c *call) (ExternalUpdate, error) {
-	if f.update == nil {
-		return ExternalUpdate{}, nil
-	}
-
-	return f.update(c)
-}
-
-func (f calls) Delete(_ context.Context, c *call) (deletion, error) {
-	if f.delete == nil {
-		return deletion{}, nil
-	}
-
-	return f.delete(c)
-}
+func (f calls) Delete(_ context.Context, c *call) (deletion, error) { return called(f.delete, c) }
 
 // alone runs one reconcile with one layer around the calls of a provider, and nothing
 // else of Graft or upstream.
@@ -105,9 +82,7 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner ca
 	}, seam.Options{Live: a.Live(), Wait: noWait}, l.patch)
 
 	result, err := r.Reconcile(context.Background(), request())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	return result
 }
@@ -127,6 +102,11 @@ func TestLayerAlone(t *testing.T) {
 		return observation{ExternalObservation: ExternalObservation{ResourceExists: true}}, nil
 	}
 
+	deletes := func(ctx context.Context, e external, c *call) (any, error) {
+		_, err := e.Delete(ctx, c)
+		return nil, err
+	}
+
 	cases := map[string]struct {
 		reason string
 		layer  newLayer
@@ -143,18 +123,22 @@ func TestLayerAlone(t *testing.T) {
 			layer:  newPhases,
 			object: bucket(deleting, finalizers(FinalizerName)),
 			inner:  calls{delete: func(*call) (deletion, error) { return deletion{}, boom }},
-			do: func(ctx context.Context, e external, c *call) (any, error) {
-				_, err := e.Delete(ctx, c)
-				return nil, err
-			},
-			err:   "boom",
-			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
-			after: reconciler.ReasonExternalDeleteFailed,
+			do:     deletes,
+			err:    "boom",
+			check:  func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
+			after:  reconciler.ReasonExternalDeleteFailed,
 		},
 		"DeleteRequest": {
-			reason: "It is said before Delete is called.",
+			reason: "It is said while Delete runs, which may take long.",
 			layer:  newDeleteRequest,
 			object: bucket(deleting, finalizers(FinalizerName)),
+			inner: calls{delete: func(c *call) (deletion, error) {
+				if deletingCondition(c.Base()).Reason != reconciler.ReasonExternalDeleteRequested {
+					return deletion{}, boom
+				}
+
+				return deletion{}, nil
+			}},
 			do: func(ctx context.Context, e external, c *call) (any, error) {
 				_, err := e.Delete(ctx, c)
 				return c.mg.GetResourceVersion() == c.Base().GetResourceVersion(), err
@@ -162,6 +146,28 @@ func TestLayerAlone(t *testing.T) {
 			want:  true,
 			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
 			after: reconciler.ReasonExternalDeleteRequested,
+		},
+		"DeleteRequestOfForeignReady": {
+			reason: "A Ready condition of the provider's stays.",
+			layer:  newDeleteRequest,
+			object: bucket(deleting, finalizers(FinalizerName), func(b *v1alpha1.Bucket) {
+				b.SetConditions(reconciler.Deleting(time.Now(), reconciler.ReasonDeletionRequested, messageRequested)...)
+				b.SetConditions(xpv2.Available())
+			}),
+			do:    deletes,
+			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(xpv2.TypeReady).Reason },
+			after: xpv2.ReasonAvailable,
+		},
+		"DeleteRequestOfAnother": {
+			reason: "Nothing is said of what another object has in memory.",
+			layer:  newDeleteRequest,
+			object: bucket(deleting, finalizers(FinalizerName)),
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				c.mg.SetUID("another")
+				return deletes(ctx, e, c)
+			},
+			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
+			after: xpv2.ConditionReason(""),
 		},
 		"Annotations": {
 			reason: "A name is stored, also by a call that failed.",
@@ -228,7 +234,7 @@ func TestLayerAlone(t *testing.T) {
 		},
 		"Async": {
 			reason: "A create without a record is not gone on with.",
-			layer:  with(slotAsync, WithAsync(asyncstate.NewTracker(testkit.NewAPI().Client()))),
+			layer:  with(slotAsync, WithAsync(newTracker(testkit.NewAPI()))),
 			object: bucket(interruptedBucket(time.Hour)),
 			do:     func(ctx context.Context, e external, c *call) (any, error) { return nil, e.Connect(ctx, c) },
 			err:    "no record",
@@ -249,9 +255,7 @@ func TestLayerAlone(t *testing.T) {
 			alone(t, a, tc.layer, &recorder{}, tc.inner, func(ctx context.Context, e external, c *call) {
 				got, err := tc.do(ctx, e, c)
 
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "", tc.want, got)
 
 				if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("\n%s\nerror: want %q, got %v", tc.reason, tc.err, err)
@@ -259,9 +263,7 @@ func TestLayerAlone(t *testing.T) {
 			})
 
 			if tc.check != nil {
-				if diff := cmp.Diff(tc.after, tc.check(get(t, a))); diff != "" {
-					t.Errorf("\n%s\nafterwards: -want, +got:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "afterwards", tc.after, tc.check(get(t, a)))
 			}
 		})
 	}
@@ -269,7 +271,9 @@ func TestLayerAlone(t *testing.T) {
 
 // The layers that decorate what is no call of the external client.
 func TestLayerAloneOfAnnotations(t *testing.T) {
-	a, created := testkit.NewAPI(bucket()), false
+	const before = "1999-01-02T03:04:05Z"
+
+	a, created := testkit.NewAPI(bucket(annotated(meta.AnnotationKeyExternalCreateSucceeded, before))), false
 
 	l := newCreateOutcome(parts{})
 	updater := l.critical(upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error {
@@ -283,17 +287,14 @@ func TestLayerAloneOfAnnotations(t *testing.T) {
 		alone(t, a, func(parts) layer { return l }, &recorder{}, calls{create: func(*call) (creation, error) {
 			return creation{Outcome: seam.Outcome{State: state}}, nil
 		}}, func(ctx context.Context, e external, c *call) {
-			if _, err := e.Create(ctx, c); err != nil {
-				t.Fatal(err)
-			}
-
+			_, err := e.Create(ctx, c)
+			must(t, err)
 			meta.SetExternalCreateSucceeded(c.mg, time.Now())
 
 			must(t, updater.UpdateCriticalAnnotations(ctx, c.mg))
 
-			if said := !meta.GetExternalCreateSucceeded(c.mg).IsZero(); said != (state == seam.Done) || created != said {
-				t.Errorf("state %d: said to have succeeded %t, stored %t", state, said, created)
-			}
+			said := c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded] != before
+			wants(t, fmt.Sprintf("The state is %d.", state), "said to have succeeded now, stored", []bool{state == seam.Done, state == seam.Done}, []bool{said, created})
 		})
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // Annotations of a Lease that reserves an external name.
@@ -45,6 +47,9 @@ type holder struct {
 	Namespace  string    `json:"namespace,omitempty"`
 	Name       string    `json:"name"`
 	UID        types.UID `json:"uid"`
+
+	// foreground says that the garbage collector deletes what it owns before it goes.
+	foreground bool
 }
 
 // describedTo names a holder to a user of another managed resource. One in another
@@ -134,7 +139,7 @@ func (l *leases) hold(ctx context.Context, key string, h holder, now time.Time) 
 				return lease{}, err
 			}
 
-			if mine {
+			if mine && !(h.foreground && len(u.GetOwnerReferences()) > 0) {
 				return leaseOf(u), nil
 			}
 
@@ -217,7 +222,7 @@ func (l *leases) gone(ctx context.Context, h holder) (bool, error) {
 func isObjectNotFound(err error, name string) bool {
 	var s kerrors.APIStatus
 
-	return kerrors.IsNotFound(err) && !kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) &&
+	return seam.IsGone(err) &&
 		errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
 }
 
@@ -284,10 +289,10 @@ func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now ti
 	meta.AddAnnotations(u, map[string]string{annotationKeyReserves: reserves, annotationKeyHolder: string(by)})
 
 	// An owner in another namespace counts as one that is gone, and the lease
-	// would go with it.
+	// would go with it. In a foreground deletion it would go before its owner.
 	u.SetOwnerReferences(nil)
 
-	if h.Namespace == "" || h.Namespace == l.namespace {
+	if !h.foreground && (h.Namespace == "" || h.Namespace == l.namespace) {
 		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: h.APIVersion, Kind: h.Kind, Name: h.Name, UID: h.UID}})
 	}
 
@@ -296,7 +301,7 @@ func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now ti
 		spec = map[string]any{}
 	}
 
-	if had, _ := spec["holderIdentity"].(string); had != "" {
+	if had, _ := spec["holderIdentity"].(string); had != "" && had != string(h.UID) {
 		n, _ := spec["leaseTransitions"].(int64)
 		spec["leaseTransitions"] = n + 1
 	}

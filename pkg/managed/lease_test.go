@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -101,9 +101,75 @@ func TestHoldLease(t *testing.T) {
 			a.Before = nil
 			got.Holders = holders(t, a)
 
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\nhold(...): -want, +got:\n%s", tc.reason, diff)
+			wants(t, tc.reason, "hold(...)", tc.want, got)
+		})
+	}
+}
+
+// Only its holder releases a lease, whatever the holder had in memory about it.
+func TestReleaseOnlyByHolder(t *testing.T) {
+	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}
+	now := newClock().now
+
+	// rewrite the lease.
+	rewrite := func(fn func(l *leases, u *unstructured.Unstructured)) func(t *testing.T, l *leases) {
+		return func(t *testing.T, l *leases) {
+			t.Helper()
+
+			u, err := l.get(t.Context(), leaseName("key"))
+			must(t, err)
+			fn(l, u)
+			must(t, l.client.Update(t.Context(), u))
+		}
+	}
+
+	cases := map[string]struct {
+		reason string
+		then   func(t *testing.T, l *leases)
+		forget bool
+		want   map[string]string
+	}{
+		"Mine":        {reason: "The holder releases its lease.", want: map[string]string{}},
+		"MineUnknown": {reason: "The holder releases its lease if nothing is in memory.", forget: true, want: map[string]string{}},
+		"Rewritten": {
+			reason: "The holder releases its lease if another writer has changed it since.",
+			then:   rewrite(func(_ *leases, u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) }),
+			want:   map[string]string{},
+		},
+		"TakenOver": {
+			reason: "A lease that another holder has taken over since stays.",
+			then: rewrite(func(l *leases, u *unstructured.Unstructured) {
+				l.fill(u, "key", holder{APIVersion: "v1", Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}, now)
+			}),
+			want: map[string]string{"key": "theirs"},
+		},
+		"Gone": {
+			reason: "What isn't there needs nothing.",
+			then: func(t *testing.T, l *leases) {
+				must(t, l.client.Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))))
+			},
+			want: map[string]string{},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI()
+			l := &leases{client: a.Client(), live: a.Live(), namespace: leaseNamespace}
+
+			known, err := l.hold(t.Context(), "key", mine, now)
+			must(t, err)
+
+			if tc.then != nil {
+				tc.then(t, l)
 			}
+
+			if tc.forget {
+				known = lease{name: leaseName("key")}
+			}
+
+			must(t, l.release(t.Context(), known, mine))
+			wants(t, tc.reason, "holders", tc.want, holders(t, a))
 		})
 	}
 }
@@ -131,9 +197,7 @@ func TestIsObjectNotFound(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := isObjectNotFound(tc.err, "b"); got != tc.want {
-				t.Errorf("\n%s\nisObjectNotFound(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
-			}
+			wants(t, tc.reason, "isObjectNotFound(...)", tc.want, isObjectNotFound(tc.err, "b"))
 		})
 	}
 }

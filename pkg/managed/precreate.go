@@ -8,6 +8,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -78,6 +79,9 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 	if !ok {
 		return creation{}, errors.Errorf("cannot copy managed resource: %T has a deep copy of another type", c.mg)
 	}
+
+	// What exists is not what this create made: it has not begun.
+	meta.RemoveAnnotations(seen, asyncstate.AnnotationKeyOperation)
 
 	again := *c
 	again.mg = seen

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,64 +19,30 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// A bucketCloud is an external system in which another user creates a bucket
-// between two calls of the reconciler.
-type bucketCloud struct {
-	// then is called before the n-th Observe, the first being 1.
-	then func(n int, c *bucketCloud)
+// observedTwice returns an external system in which something happens when the external
+// resource is observed for the second time. An Observe that finds it late-initializes.
+func observedTwice(then func(x *outside, mg resource.Managed) error) *outside {
+	x := &outside{outdated: true}
+	x.before = func(what string, mg resource.Managed) error {
+		var err error
+		if what == "observe" && x.observes == 2 {
+			err = then(x, mg)
+		}
 
-	there    bool
-	observes int
-	creates  int
-	updates  int
-	deletes  int
-	fails    error
+		if x.there {
+			bucketOf(mg).Spec.ForProvider.Region = "eu"
+		}
 
-	// finds is the external name that Observe learns of what is there.
-	finds string
+		return err
+	}
+
+	return x
 }
 
-func (c *bucketCloud) client() upstream.ExternalClientFns {
-	return upstream.ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-			c.observes++
-			if c.then != nil {
-				c.then(c.observes, c)
-			}
-
-			if c.there && c.finds != "" {
-				meta.SetExternalName(mg, c.finds)
-			}
-
-			if b, ok := mg.(*v1alpha1.Bucket); ok && c.there {
-				// As a late-initialization does.
-				b.Spec.ForProvider.Region = "eu"
-			}
-
-			return ExternalObservation{ResourceExists: c.there}, c.fails
-		},
-		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-			c.creates++
-			c.there = true
-
-			return ExternalCreation{}, nil
-		},
-		UpdateFn: counts[ExternalUpdate](&c.updates),
-		DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-			c.deletes++
-			c.there = false
-
-			return ExternalDelete{}, nil
-		},
-	}
-}
-
-// second makes another user create the bucket before it is observed for the second
-// time.
-func second(n int, c *bucketCloud) {
-	if n == 2 {
-		c.there = true
-	}
+// appears makes another user create the external resource.
+func appears(x *outside, _ resource.Managed) error {
+	x.there = true
+	return nil
 }
 
 func TestPreCreateObserve(t *testing.T) {
@@ -91,58 +56,55 @@ func TestPreCreateObserve(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		cloud  bucketCloud
+		there  bool
+		then   func(x *outside, mg resource.Managed) error
 		opts   []PreCreateObserveOption
 		also   []ReconcilerOption
 		object *v1alpha1.Bucket
 		want   want
 	}{
-		"Absent": {
-			reason: "What is still absent is created.",
-			want:   want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true},
-		},
+		"Absent": {reason: "What is still absent is created.", then: func(*outside, resource.Managed) error { return nil }, want: want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true}},
 		"Refuse": {
 			reason: "What came up is not touched, and the condition says what to do.",
-			cloud:  bucketCloud{then: second},
+			then:   appears,
 			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "remove the annotation " + AnnotationKeyCreateRefused},
 		},
 		"RefuseUnnamed": {
 			reason: "Nor is it if it has no name by which to tell it from others.",
-			cloud:  bucketCloud{then: second},
+			then:   appears,
 			object: bucket(),
 			want:   want{Observes: 2, Refused: "uid-1", Failed: true, Synced: "was not created"},
 		},
 		"RefuseWithoutPersistence": {
 			reason: "It is remembered if annotations are stored by upstream.",
-			cloud:  bucketCloud{then: second},
+			then:   appears,
 			also:   []ReconcilerOption{WithoutExternalNamePersistence()},
 			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
 		"Adopt": {
 			reason: "What came up is taken for what would have been created.",
-			cloud:  bucketCloud{then: second},
+			then:   appears,
 			opts:   []PreCreateObserveOption{WithAdoption()},
 			want:   want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1},
 		},
 		"AdoptWithName": {
 			reason: "Its name is stored if only now it is known.",
-			cloud:  bucketCloud{then: second, finds: "id-1"},
+			then: func(x *outside, mg resource.Managed) error {
+				meta.SetExternalName(mg, "id-1")
+				return appears(x, mg)
+			},
 			opts:   []PreCreateObserveOption{WithAdoption()},
 			object: bucket(),
 			want:   want{Observes: 2, Name: "id-1", Succeeded: true, Adopted: 1},
 		},
 		"ObserveFails": {
 			reason: "Without knowing, nothing is created, and that is known.",
-			cloud: bucketCloud{then: func(n int, c *bucketCloud) {
-				if n == 2 {
-					c.fails = errors.New("boom")
-				}
-			}},
-			want: want{Observes: 2, Name: "mine", Failed: true, Synced: "once more before it is created: boom"},
+			then:   func(*outside, resource.Managed) error { return errors.New("boom") },
+			want:   want{Observes: 2, Name: "mine", Failed: true, Synced: "once more before it is created: boom"},
 		},
 		"Exists": {
 			reason: "An existing external resource is not observed twice. As with upstream, the finalizer's write stores what Observe changed.",
-			cloud:  bucketCloud{there: true},
+			there:  true,
 			want:   want{Observes: 1, Updates: 1, Name: "mine", Region: "eu"},
 		},
 	}
@@ -153,28 +115,24 @@ func TestPreCreateObserve(t *testing.T) {
 				tc.object = bucket(named("mine"))
 			}
 
-			a, rec := testkit.NewAPI(tc.object), &recorder{}
-			r := newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(tc.opts...), connects(tc.cloud.client()))...)
+			a, rec, x := testkit.NewAPI(tc.object), &recorder{}, observedTwice(tc.then)
+			x.there = tc.there
 
-			run(t, r, "b")
+			run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(tc.opts...), connects(x.client()))...), "b")
 
 			b := get(t, a)
 			got := want{
-				Observes: tc.cloud.observes, Creates: tc.cloud.creates, Updates: tc.cloud.updates,
+				Observes: x.observes, Creates: x.did("create"), Updates: x.did("update"),
 				Name: meta.GetExternalName(b), Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
 				Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
-				Adopted: len(rec.of(reasonAdopted)),
+				Adopted: len(rec.of(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
 			}
 
-			if m := b.GetCondition(xpv2.TypeSynced).Message; strings.Contains(m, tc.want.Synced) && (m == "") == (tc.want.Synced == "") {
+			if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
 				got.Synced = tc.want.Synced
-			} else {
-				got.Synced = m
 			}
 
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
 }
@@ -190,38 +148,30 @@ func TestRefusedStaysRefused(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		then   func(t *testing.T, a *testkit.API, c *bucketCloud)
+		then   func(t *testing.T, a *testkit.API, x *outside)
 		want   want
 	}{
-		"Nothing": {
-			reason: "It is refused until a user changes something.",
-			then:   func(*testing.T, *testkit.API, *bucketCloud) {},
-			want:   want{There: true, Refused: "mine"},
-		},
+		"Nothing": {reason: "It is refused until a user changes something.", then: func(*testing.T, *testkit.API, *outside) {}, want: want{There: true, Refused: "mine"}},
 		"Deleted": {
 			reason: "A managed resource that is deleted leaves behind what never was its own.",
-			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				must(t, a.Server().Delete(context.Background(), get(t, a)))
-			},
-			want: want{There: true, Gone: true},
+			then:   func(t *testing.T, a *testkit.API, _ *outside) { remove(t, a, "b") },
+			want:   want{There: true, Gone: true},
 		},
 		"AnnotationRemoved": {
 			reason: "Removing the annotation adopts the external resource.",
-			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
+			then: func(t *testing.T, a *testkit.API, _ *outside) {
 				edit(t, a, "b", unannotated(AnnotationKeyCreateRefused))
 			},
 			want: want{There: true, Updates: 3},
 		},
 		"OtherName": {
 			reason: "Another external resource has not been refused.",
-			then: func(t *testing.T, a *testkit.API, _ *bucketCloud) {
-				edit(t, a, "b", named("another"))
-			},
-			want: want{There: true, Updates: 3, Refused: "mine"},
+			then:   func(t *testing.T, a *testkit.API, _ *outside) { edit(t, a, "b", named("another")) },
+			want:   want{There: true, Updates: 3, Refused: "mine"},
 		},
 		"WentAway": {
 			reason: "When what stood in the way is gone, ours is created, and is ours.",
-			then:   func(_ *testing.T, _ *testkit.API, c *bucketCloud) { c.there = false },
+			then:   func(_ *testing.T, _ *testkit.API, x *outside) { x.there = false },
 			want:   want{There: true, Creates: 1, Updates: 2},
 		},
 	}
@@ -229,149 +179,67 @@ func TestRefusedStaysRefused(t *testing.T) {
 	for name, tc := range cases {
 		for _, confirm := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/Confirmation=%t", name, confirm), func(t *testing.T) {
-				a, c := testkit.NewAPI(bucket(named("mine"))), &bucketCloud{then: second}
+				a, x := testkit.NewAPI(bucket(named("mine"))), observedTwice(appears)
 
-				opts := []ReconcilerOption{WithPreCreateObserve(), connects(c.client())}
+				opts := []ReconcilerOption{WithPreCreateObserve(), connects(x.client())}
 				if confirm {
 					opts = append(opts, WithDeletionConfirmation(3, interval))
 				}
 
 				r := newBucketReconciler(a, opts...)
 
-				reconcile := func() {
-					run(t, r, "b")
-				}
-
-				reconcile()
-				tc.then(t, a, c)
-
-				for range 3 {
-					reconcile()
-				}
+				run(t, r, "b")
+				tc.then(t, a, x)
+				repeat(t, r, 3)
 
 				b := get(t, a)
-				got := want{Creates: c.creates, Updates: c.updates, Deletes: c.deletes, There: c.there, Gone: b.GetName() == "", Refused: b.GetAnnotations()[AnnotationKeyCreateRefused]}
-
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-				}
+				got := want{Creates: x.did("create"), Updates: x.did("update"), Deletes: x.did("delete"), There: x.there, Gone: b.GetName() == "", Refused: b.GetAnnotations()[AnnotationKeyCreateRefused]}
+				wants(t, tc.reason, "", tc.want, got)
 			})
 		}
 	}
 }
 
-// Only the create itself can leave an unknown outcome.
+// Only the create itself can leave an unknown outcome, or a name that is kept for it.
 func TestPreCreateObserveTimesOut(t *testing.T) {
-	a, observes, creates := testkit.NewAPI(bucket(named("id-1"))), 0, 0
-
-	r := newBucketReconciler(a, WithPreCreateObserve(), WithCreateResolver(&seeker{}), connects(upstream.ExternalClientFns{
-		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-			if observes++; observes == 2 {
-				return ExternalObservation{}, context.DeadlineExceeded
-			}
-
-			return ExternalObservation{}, nil
-		},
-		CreateFn: counts[ExternalCreation](&creates),
-	}))
+	a, x := testkit.NewAPI(of("b")), observedTwice(func(*outside, resource.Managed) error { return context.DeadlineExceeded })
+	r := reserving(a, x, WithPreCreateObserve(), WithCreateResolver(&seeker{}))
 
 	run(t, r, "b")
 
-	if b := get(t, a); creates != 0 || meta.ExternalCreateIncomplete(b) || meta.GetExternalCreateFailed(b).IsZero() {
-		t.Errorf("creates: want 0, got %d; want external-create-failed, got %v", creates, b.GetAnnotations())
-	}
-
+	b := get(t, a)
+	wants(t, "", "creates, incomplete, failed", []any{0, false, true}, []any{x.did("create"), meta.ExternalCreateIncomplete(b), !meta.GetExternalCreateFailed(b).IsZero()})
+	holds(t, "", a, "")
 	run(t, r, "b")
-
-	if creates != 1 {
-		t.Errorf("creates: want 1, since nothing was tried that has to be looked for, got %d: %s", creates, get(t, a).GetCondition(xpv2.TypeSynced).Message)
-	}
-}
-
-// A name is not kept for a create that was never called.
-func TestPreCreateObserveTimesOutWithReservation(t *testing.T) {
-	a, observes := testkit.NewAPI(of("b")), 0
-
-	r := newBucketReconciler(a, WithPreCreateObserve(), WithExternalNameReservation(leaseNamespace), connects(upstream.ExternalClientFns{
-		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-			if observes++; observes == 2 {
-				return ExternalObservation{}, context.DeadlineExceeded
-			}
-
-			return ExternalObservation{}, nil
-		},
-	}))
-
-	run(t, r, "b")
-
-	if diff := cmp.Diff(map[string]string{}, holders(t, a)); diff != "" {
-		t.Errorf("holders: -want, +got:\n%s", diff)
-	}
+	wants(t, "Nothing was tried that has to be looked for.", "creates", 1, x.did("create"))
 }
 
 // What was refused stays another's also without the option that refused it.
 func TestRefusalWithoutOption(t *testing.T) {
+	refused := annotated(AnnotationKeyCreateRefused, "id-1")
+
 	cases := map[string]struct {
-		reason  string
-		mods    []func(b *v1alpha1.Bucket)
-		deletes int
-		updates int
-		gone    bool
-		synced  corev1.ConditionStatus
+		reason string
+		mods   []func(b *v1alpha1.Bucket)
+		acts   []string
+		gone   bool
+		synced corev1.ConditionStatus
 	}{
-		"Deleting": {
-			reason: "It is removed without the external resource.",
-			mods:   []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-1"), deleting},
-			gone:   true,
-		},
-		"Managed": {
-			reason: "It is not updated.",
-			mods:   []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-1")},
-			synced: corev1.ConditionFalse,
-		},
-		"Adopted": {
-			reason:  "To remove the annotation is to adopt the external resource.",
-			updates: 1,
-			synced:  corev1.ConditionTrue,
-		},
-		"AdoptedAndDeleted": {
-			reason:  "Then it is deleted, too.",
-			mods:    []func(b *v1alpha1.Bucket){deleting},
-			deletes: 1,
-			synced:  corev1.ConditionTrue,
-		},
-		"OfAnotherName": {
-			reason:  "The refusal is of one external resource.",
-			mods:    []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")},
-			updates: 1,
-			synced:  corev1.ConditionTrue,
-		},
+		"Deleting":          {reason: "It is removed without the external resource.", mods: []func(b *v1alpha1.Bucket){refused, deleting}, gone: true, synced: corev1.ConditionUnknown},
+		"Managed":           {reason: "It is not updated.", mods: []func(b *v1alpha1.Bucket){refused}, synced: corev1.ConditionFalse},
+		"Adopted":           {reason: "To remove the annotation is to adopt the external resource.", acts: []string{"update b"}, synced: corev1.ConditionTrue},
+		"AdoptedAndDeleted": {reason: "Then it is deleted, too.", mods: []func(b *v1alpha1.Bucket){deleting}, acts: []string{"delete b"}, synced: corev1.ConditionTrue},
+		"OfAnotherName":     {reason: "The refusal is of one external resource.", mods: []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")}, acts: []string{"update b"}, synced: corev1.ConditionTrue},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(append([]func(b *v1alpha1.Bucket){named("id-1"), finalizers(FinalizerName)}, tc.mods...)...))
-			updates, deletes := 0, 0
+			a, x := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: true, outdated: true}
 
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
-				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
-				UpdateFn:  counts[ExternalUpdate](&updates),
-				DeleteFn:  counts[ExternalDelete](&deletes),
-			}))
-
-			run(t, r, "b")
+			run(t, newBucketReconciler(a, connects(x.client())), "b")
 
 			b := get(t, a)
-
-			synced := b.GetCondition(xpv2.TypeSynced).Status
-			if tc.gone {
-				synced = ""
-			}
-
-			want := []any{tc.updates, tc.deletes, tc.gone, tc.synced}
-			if diff := cmp.Diff(want, []any{updates, deletes, b.GetName() == "", synced}); diff != "" {
-				t.Errorf("\n%s\nupdates, deletes, gone, synced: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "calls, gone, Synced", []any{tc.acts, tc.gone, tc.synced}, []any{x.acts, b.GetName() == "", b.GetCondition(xpv2.TypeSynced).Status})
 		})
 	}
 }
@@ -382,7 +250,7 @@ func TestPreCreateLivelock(t *testing.T) {
 	a := testkit.NewAPI(bucket(named("id-1")))
 	n, created := 0, 0
 
-	r := newBucketReconciler(a, WithPreCreateObserve(), connects(upstream.ExternalClientFns{
+	r := newBucketReconciler(a, WithPreCreateObserve(), connects(ExternalClientFns{
 		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 			n++
 			bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
@@ -392,9 +260,7 @@ func TestPreCreateLivelock(t *testing.T) {
 		CreateFn: counts[ExternalCreation](&created),
 	}))
 
-	for range 10 {
-		_, _ = r.Reconcile(context.Background(), request())
-	}
+	try(r, 10)
 
 	if created != 1 {
 		t.Errorf("creates in 10 reconciles: want 1, got %d; Synced: %s", created, get(t, a).GetCondition(xpv2.TypeSynced).Message)
@@ -407,8 +273,9 @@ func TestPreCreateObserve_ChangedMeanwhile(t *testing.T) {
 		change func(b *v1alpha1.Bucket)
 		want   int
 	}{
-		"Paused":  {change: annotated(meta.AnnotationKeyReconciliationPaused, "true")},
+		"Paused":  {change: paused},
 		"Renamed": {change: named("id-2")},
+		"Created": {change: annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")},
 		"Changed": {change: func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" }},
 		"Labeled": {change: func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }, want: 1},
 	}
@@ -418,16 +285,14 @@ func TestPreCreateObserve_ChangedMeanwhile(t *testing.T) {
 			a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName)))
 			n, created := 0, 0
 
-			r := newBucketReconciler(a, WithPreCreateObserve(), connects(upstream.ExternalClientFns{
+			r := newBucketReconciler(a, WithPreCreateObserve(), connects(ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					if n++; n < 2 {
 						return ExternalObservation{}, nil
 					}
 
 					// Another writer's change comes first, and the provider adds to it.
-					b := get(t, a)
-					tc.change(b)
-					must(t, a.Server().Update(ctx, b))
+					edit(t, a, "b", tc.change)
 
 					return ExternalObservation{}, a.Server().Status().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"seen"}}}`)))
 				},
@@ -436,35 +301,35 @@ func TestPreCreateObserve_ChangedMeanwhile(t *testing.T) {
 
 			run(t, r, "b")
 
-			if created != tc.want {
-				t.Errorf("creates: want %d, got %d", tc.want, created)
-			}
+			wants(t, "", "creates", tc.want, created)
 		})
 	}
 }
 
 // A refusal is forgotten after one wrong not-found, without the option.
 func TestRefusalForgotten(t *testing.T) {
-	a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1")))
-	there, deleted := false, 0
-
-	r := newBucketReconciler(a, connects(upstream.ExternalClientFns{
-		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-			return ExternalObservation{ResourceExists: there, ResourceUpToDate: true}, nil
-		},
-		CreateFn: returns(ExternalCreation{}, errors.New("already exists")),
-		DeleteFn: counts[ExternalDelete](&deleted),
-	}))
+	a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1"))), failsIn("default", errors.New("already exists"))
+	r := newBucketReconciler(a, connects(x.client()))
 
 	run(t, r, "b") // One wrong not-found.
 
-	there = true
+	x.there = true
 
 	run(t, r, "b")
 	remove(t, a, "b")
 	run(t, r, "b")
+	wants(t, "The external resource was refused, and never created.", "deletes", 0, x.did("delete"))
+}
 
-	if deleted > 0 {
-		t.Error("the external resource that was refused, and never created, was deleted")
-	}
+// An asynchronous create that was refused has not succeeded.
+func TestPreCreateObserve_Async(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), observedTwice(appears)
+
+		run(t, newBucketReconciler(a, WithPreCreateObserve(), WithAsync(newTracker(a)), connects(x.client())), "b")
+		synctest.Wait()
+
+		b := get(t, a)
+		wants(t, "", "refused, succeeded, creates", []any{"id-1", false, 0}, []any{b.GetAnnotations()[AnnotationKeyCreateRefused], !meta.GetExternalCreateSucceeded(b).IsZero(), x.did("create")})
+	})
 }

@@ -76,7 +76,8 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	probe := upstream.NewReconciler(m, of, c.upstream...)
 	mustWork(probe)
 
-	live := liveReader(m)
+	live, settings := liveReader(m), settingsOf(probe)
+	settings.async = c.tracker != nil
 
 	layers := c.build(parts{
 		kind:         gvk,
@@ -87,7 +88,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		log:          c.log,
 		record:       c.record,
 		runs:         runs(m),
-		settings:     settingsOf(probe),
+		settings:     settings,
 		ownFinalizer: finalizerName(c.finalizer),
 	})
 

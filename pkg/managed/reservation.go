@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,7 +54,8 @@ const (
 // A Lease does not expire. It is taken over from a holder that, by its UID, no
 // longer exists. One with its holder in the same namespace, or with a
 // cluster-scoped holder, is also owned by it, and so collected as garbage; an
-// owner in another namespace is not possible. Names that the external system
+// owner in another namespace is not possible, and in a foreground deletion the Lease
+// would be collected before its holder. Names that the external system
 // assigns are reserved as soon as they are known.
 //
 // By default the external name has to be unique among the external resources of its
@@ -65,8 +67,8 @@ const (
 // in the namespace, and get of each kind that shares the keys. It costs one or two
 // requests when a managed resource is first observed by this process, one for each
 // Create, Update and Delete, two more for a create that failed, one for each Observe of
-// what was never created, and one when the managed resource is removed; none while
-// nothing changes.
+// what was never created or is deleted in the foreground, and one when the managed
+// resource is removed; none while nothing changes.
 //
 // WithExternalNameReservation panics if the namespace is not a name of one.
 func WithExternalNameReservation(namespace string, o ...ReservationOption) ReconcilerOption {
@@ -246,7 +248,7 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := r.external.Create(ctx, c)
 
 	switch {
-	case err != nil && (o.State == seam.Untried || o.State == seam.Done && !asyncstate.OutcomeUnknown(err)) && r.failedAlone(ctx, c.mg):
+	case err != nil && (o.State == seam.Untried || o.State == seam.Done && !asyncstate.OutcomeUnknown(err)):
 		r.releaseUnused(ctx, c)
 	case err == nil:
 		// The create can't be undone, so an error is for the next reconcile,
@@ -343,20 +345,21 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 }
 
 // reserve the external name of mg. If surely is true it reads the lease even if mg
-// held it before.
+// held it before. It does so in a foreground deletion, too, in which the garbage
+// collector may have deleted the lease.
 func (r *reservation) reserve(ctx context.Context, c *call, surely bool) error {
-	key, had := r.key(c.mg), r.held.get(c.mg)
+	key, had, h := r.key(c.mg), r.held.get(c.mg), r.holder(c.mg)
 
 	switch {
 	case key == "":
 		return nil
 	case had.released:
 		return r.removed(c.mg)
-	case had.key == key && !surely:
+	case had.key == key && !surely && !h.foreground:
 		return nil
 	}
 
-	l, err := r.leases.hold(ctx, key, r.holder(c.mg), c.Now())
+	l, err := r.leases.hold(ctx, key, h, c.Now())
 	if err != nil {
 		if had.key == key {
 			r.held.update(c.mg, func(h *holding) { *h = holding{} })
@@ -407,7 +410,7 @@ func (r *reservation) notNeeded(c *call, message string) {
 // found to exist, or was never to be created, is kept.
 func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 	had := r.held.get(c.mg)
-	if had.key == "" || had.found || meta.GetExternalCreatePending(c.mg).IsZero() || !r.giveBack(ctx, c.mg, had.lease) {
+	if had.key == "" || had.found || meta.GetExternalCreatePending(c.mg).IsZero() || !r.failedAlone(ctx, c.mg) || !r.giveBack(ctx, c.mg, had.lease) {
 		return
 	}
 
@@ -472,7 +475,10 @@ func (r *reservation) say(c *call, status corev1.ConditionStatus, reason xpv2.Co
 }
 
 func (r *reservation) holder(mg resource.Managed) holder {
-	return holder{APIVersion: r.kind.GroupVersion().String(), Kind: r.kind.Kind, Namespace: mg.GetNamespace(), Name: mg.GetName(), UID: mg.GetUID()}
+	return holder{
+		APIVersion: r.kind.GroupVersion().String(), Kind: r.kind.Kind, Namespace: mg.GetNamespace(), Name: mg.GetName(), UID: mg.GetUID(),
+		foreground: slices.Contains(mg.GetFinalizers(), metav1.FinalizerDeleteDependents),
+	}
 }
 
 // defaultKey is the kind, the provider config, and the external name.

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,9 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -35,155 +32,37 @@ import (
 
 const leaseNamespace = "provider"
 
-// A shared is an external system of which all managed resources mean the same
-// external resource. It records which managed resource acts on it, and reports an
-// error if two do at the same time.
-type shared struct {
-	// slow is how many calls of Delete it takes to delete.
-	slow int
-	// during is called while an Update, Create or Delete is on its way.
-	during func()
-	// assigns is the name that Create comes up with.
-	assigns string
-
-	mu       sync.Mutex
-	there    bool
-	owner    types.UID
-	inside   types.UID
-	acts     []string
-	observes int
-	crimes   []string
-}
-
-// act by a managed resource.
-func (c *shared) act(what string, mg resource.Managed, fn func()) {
-	uid := mg.GetUID()
-
-	c.mu.Lock()
-	if c.inside != "" && c.inside != uid || c.owner != "" && c.owner != uid {
-		c.crimes = append(c.crimes, fmt.Sprintf("%s by %s while %s has it and %s is at it", what, uid, c.owner, c.inside))
-	}
-
-	c.inside = uid
-	c.acts = append(c.acts, what+" "+mg.GetName())
-	c.mu.Unlock()
-
-	if c.during != nil {
-		c.during()
-	}
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	c.inside = ""
-	fn()
-}
-
-func (c *shared) client() upstream.ExternalClientFns {
-	return upstream.ExternalClientFns{
-		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-
-			c.observes++
-
-			return ExternalObservation{ResourceExists: c.there, ResourceUpToDate: true}, nil
-		},
-		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-			c.act("create", mg, func() {
-				c.there, c.owner = true, mg.GetUID()
-				if c.assigns != "" {
-					meta.SetExternalName(mg, c.assigns)
-				}
-			})
-
-			return ExternalCreation{}, nil
-		},
-		UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-			c.act("update", mg, func() {})
-			return ExternalUpdate{}, nil
-		},
-		DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
-			c.act("delete", mg, func() {
-				if c.slow--; c.slow < 0 {
-					c.there, c.owner = false, ""
-				}
-			})
-
-			return ExternalDelete{}, nil
-		},
-	}
-}
-
-func (c *shared) did() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return slices.Clone(c.acts)
-}
-
-func (c *shared) mustBeInnocent(t *testing.T) {
-	t.Helper()
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	if len(c.crimes) > 0 {
-		t.Errorf("two acted on one external resource:\n%s", strings.Join(c.crimes, "\n"))
-	}
-}
-
-func called(name string) func(b *v1alpha1.Bucket) {
-	return func(b *v1alpha1.Bucket) { b.Name = name }
+// in puts a managed resource into another namespace.
+func in(namespace string) func(b *v1alpha1.Bucket) {
+	return func(b *v1alpha1.Bucket) { b.Namespace = namespace }
 }
 
 // of returns a managed resource of that name, all of which have one external name.
 func of(name string, mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
-	return bucket(append([]func(b *v1alpha1.Bucket){called(name), named("shared"), uses("config")}, mod...)...)
+	called := func(b *v1alpha1.Bucket) { b.Name = name }
+	return bucket(append([]func(b *v1alpha1.Bucket){called, named("shared"), uses("config")}, mod...)...)
 }
 
-func requestFor(name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: name}}
+func reserving(a *testkit.API, x *outside, o ...ReconcilerOption) *Reconciler {
+	return newBucketReconciler(a, append([]ReconcilerOption{WithExternalNameReservation(leaseNamespace), connects(x.client())}, o...)...)
 }
 
-func reserving(a *testkit.API, c *shared, o ...ReconcilerOption) *Reconciler {
-	return newBucketReconciler(a, append([]ReconcilerOption{WithExternalNameReservation(leaseNamespace), connects(c.client())}, o...)...)
-}
-
-func run(t *testing.T, r reconcile.Reconciler, names ...string) {
+// obeys fails the test unless each managed resource acted only on what was its own, and
+// they did these things.
+func obeys(t *testing.T, x *outside, acts ...string) {
 	t.Helper()
+	wants(t, "Two must not act on one external resource.", "calls, crimes", [][]string{acts, nil}, [][]string{x.acts, x.crimes})
+}
 
-	for _, n := range names {
-		if _, err := r.Reconcile(context.Background(), requestFor(n)); err != nil {
-			t.Fatalf("Reconcile %s: %v", n, err)
+// failsIn makes creates of managed resources of a namespace fail.
+func failsIn(namespace string, err error) *outside {
+	return &outside{before: func(what string, mg resource.Managed) error {
+		if what == "create" && mg.GetNamespace() == namespace {
+			return err
 		}
-	}
-}
 
-func bucketNamed(t *testing.T, a *testkit.API, name string) *v1alpha1.Bucket {
-	t.Helper()
-
-	b := &v1alpha1.Bucket{}
-	if err := a.Server().Get(context.Background(), requestFor(name).NamespacedName, b); err != nil && !kerrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
-
-	return b
-}
-
-func remove(t *testing.T, a *testkit.API, name string) {
-	t.Helper()
-
-	must(t, a.Server().Delete(context.Background(), bucketNamed(t, a, name)))
-}
-
-// kill removes an object without a deletion that its reconciler sees.
-func kill(t *testing.T, a *testkit.API, name string) {
-	t.Helper()
-
-	if b := edit(t, a, name, finalizers()); b.DeletionTimestamp == nil {
-		remove(t, a, name)
-	}
+		return nil
+	}}
 }
 
 func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured {
@@ -231,47 +110,53 @@ func isHolderCheck(o client.Object) bool {
 	return ok
 }
 
+// aboutLeases reports whether a request is for a lease, or for the holder of one.
+func aboutLeases(r testkit.Request) bool { return isLease(r.Object) || isHolderCheck(r.Object) }
+
+// holds fails the test unless the managed resource of that name holds the lease, or none
+// if it is empty.
+func holds(t *testing.T, reason string, a *testkit.API, name string) {
+	t.Helper()
+
+	want := map[string]string{}
+	if name != "" {
+		want[sharedKey] = name
+	}
+
+	wants(t, reason, "holders", want, holders(t, a))
+}
+
 // One managed resource alone: what is kept for it, and what that costs.
 func TestReservationOfOne(t *testing.T) {
-	a, c := testkit.NewAPI(of("b")), &shared{}
+	a, c := testkit.NewAPI(of("b")), &outside{}
 	r := reserving(a, c)
 
 	costs := func(name string, want int) {
 		t.Helper()
 
-		n := 0
-
-		for _, q := range a.Requests() {
-			if isLease(q.Object) || isHolderCheck(q.Object) {
-				n++
-			}
-		}
-
-		if n != want {
-			t.Errorf("requests for leases, %s: want %d, got %d", name, want, n)
-		}
-
+		about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !aboutLeases(r) })
+		wants(t, "", "requests for leases, "+name, want, len(about))
 		a.Forget()
 	}
 
+	c.before = func(string, resource.Managed) error { return errors.New("boom") }
+
+	run(t, r, "b")
+	costs("a look that fails", 1)
+	holds(t, "What was not created is not reserved.", a, "")
+
+	c.before = nil
+
 	run(t, r, "b")
 	costs("create", 3)
-	run(t, r, "b")
-	run(t, r, "b")
+	run(t, r, "b", "b")
 	costs("nothing changes", 0)
 
-	if diff := cmp.Diff(map[string]string{sharedKey: "b"}, holders(t, a)); diff != "" {
-		t.Errorf("leases: -want, +got:\n%s", diff)
-	}
+	holds(t, "", a, "b")
 
 	l := leasesIn(t, a)[sharedKey]
-	if owners := l.GetOwnerReferences(); l.GetName() != leaseName(sharedKey) || len(owners) != 0 {
-		t.Errorf("lease: got name %q, owners %v, which are in another namespace", l.GetName(), owners)
-	}
-
-	if s := get(t, a).GetCondition(TypeExternalNameReserved).Status; s != corev1.ConditionUnknown {
-		t.Errorf("condition: want none, got %s", s)
-	}
+	wants(t, "Owners would be in another namespace.", "name, owners", []any{leaseName(sharedKey), 0}, []any{l.GetName(), len(l.GetOwnerReferences())})
+	wants(t, "", "condition", corev1.ConditionUnknown, get(t, a).GetCondition(TypeExternalNameReserved).Status)
 
 	// A new process.
 	var known *reservation
@@ -287,18 +172,13 @@ func TestReservationOfOne(t *testing.T) {
 	costs("finalize", 1)
 	run(t, r, "b")
 
-	if diff := cmp.Diff(map[string]string{}, holders(t, a)); diff != "" {
-		t.Errorf("leases: -want, +got:\n%s", diff)
-	}
-
-	if n := known.held.len(); n != 0 {
-		t.Errorf("remembered: want 0, got %d", n)
-	}
+	holds(t, "", a, "")
+	wants(t, "", "remembered", 0, known.held.len())
 }
 
 // The old one deletes slowly while a new one wants the same name.
 func TestReservationHandsOver(t *testing.T) {
-	a, c := testkit.NewAPI(of("old"), of("new")), &shared{slow: 2}
+	a, c := testkit.NewAPI(of("old"), of("new")), &outside{slow: 2}
 	r := reserving(a, c)
 
 	run(t, r, "old", "new", "old")
@@ -314,101 +194,70 @@ func TestReservationHandsOver(t *testing.T) {
 		}
 	}
 
-	if diff := cmp.Diff([]any{corev1.ConditionFalse, corev1.ConditionFalse, ReasonReservedByOther, 0}, []any{synced.Status, reserved.Status, reserved.Reason, len(b.GetFinalizers())}); diff != "" {
-		t.Errorf("Synced, reserved, reason, finalizers: -want, +got:\n%s", diff)
-	}
+	wants(t, "", "Synced, reserved, reason, finalizers", []any{corev1.ConditionFalse, corev1.ConditionFalse, ReasonReservedByOther, 0}, []any{synced.Status, reserved.Status, reserved.Reason, len(b.GetFinalizers())})
 
 	// Nothing changes, so nothing is written.
 	a.Forget()
 	run(t, r, "new", "new")
 
-	if n := a.Writes(); n != 0 {
-		t.Errorf("writes while waiting: want 0, got %d", n)
-	}
+	wants(t, "", "writes while waiting", 0, a.Writes())
 
 	run(t, r, "old", "old", "new", "new")
-	c.mustBeInnocent(t)
+	obeys(t, c, "create old", "delete old", "delete old", "delete old", "create new")
+	holds(t, "", a, "new")
 
-	if diff := cmp.Diff([]string{"create old", "delete old", "delete old", "delete old", "create new"}, c.did()); diff != "" {
-		t.Errorf("calls: -want, +got:\n%s", diff)
-	}
-
-	if diff := cmp.Diff(map[string]string{sharedKey: "new"}, holders(t, a)); diff != "" {
-		t.Errorf("leases: -want, +got:\n%s", diff)
-	}
-
-	b = bucketNamed(t, a, "new")
-	if got := b.GetCondition(TypeExternalNameReserved); got.Status != corev1.ConditionTrue || got.Reason != ReasonReserved {
-		t.Errorf("condition: want True, Reserved, got %s, %s", got.Status, got.Reason)
-	}
+	reserved = bucketNamed(t, a, "new").GetCondition(TypeExternalNameReserved)
+	wants(t, "", "condition", []any{corev1.ConditionTrue, ReasonReserved}, []any{reserved.Status, reserved.Reason})
 }
 
 // Two kinds share an external resource.
 func TestReservationAcrossKinds(t *testing.T) {
-	a, c := testkit.NewAPI(of("bucket"), &v1alpha1.Database{
-		ObjectMeta: metav1.ObjectMeta{Name: "database", Annotations: map[string]string{meta.AnnotationKeyExternalName: "shared"}},
-		Spec:       v1alpha1.DatabaseSpec{ClusterManagedResourceSpec: xpv2.ClusterManagedResourceSpec{ManagementPolicies: xpv2.ManagementPolicies{xpv2.ManagementActionAll}}},
-	}), &shared{}
+	d := v1alpha1.NewDatabase("database")
+	meta.SetExternalName(d, "shared")
+
+	a, x := testkit.NewAPI(of("bucket"), d), &outside{}
 
 	reserve := WithExternalNameReservation(leaseNamespace, WithReservationKey(func(mg resource.Managed) string { return meta.GetExternalName(mg) }))
-	buckets := reserving(a, c, reserve)
-	databases := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()), WithManagementPolicies(), WithCreationGracePeriod(0), WithInitializers(), waits(noWait), reserve, connects(c.client()))
+	buckets := reserving(a, x, reserve)
+	databases := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()), WithManagementPolicies(), WithCreationGracePeriod(0), WithInitializers(), waits(noWait), reserve, connects(x.client()))
 
-	database := reconcile.Request{NamespacedName: types.NamespacedName{Name: "database"}}
-
-	both := func() {
+	both := func(n int) {
 		t.Helper()
-		run(t, buckets, "bucket")
 
-		if _, err := databases.Reconcile(context.Background(), database); err != nil {
-			t.Fatal(err)
+		for range n {
+			run(t, buckets, "bucket")
+			run(t, databases, "/database")
 		}
 	}
 
-	both()
-	both()
-
-	if diff := cmp.Diff(map[string]string{"shared": "bucket"}, holders(t, a)); diff != "" {
-		t.Errorf("leases: -want, +got:\n%s", diff)
-	}
+	both(2)
+	wants(t, "", "leases", map[string]string{"shared": "bucket"}, holders(t, a))
 
 	remove(t, a, "bucket")
-	both()
-	both()
-	both()
-	c.mustBeInnocent(t)
+	both(3)
+	obeys(t, x, "create bucket", "delete bucket", "create database")
 
-	if diff := cmp.Diff([]string{"create bucket", "delete bucket", "create database"}, c.did()); diff != "" {
-		t.Errorf("calls: -want, +got:\n%s", diff)
-	}
-
+	// The lease of a cluster-scoped managed resource is owned by it.
 	l := leasesIn(t, a)["shared"]
-
-	owners := l.GetOwnerReferences()
-	if len(owners) != 1 || owners[0].Kind != "Database" || owners[0].Name != "database" {
-		t.Errorf("owners of a cluster-scoped managed resource's lease: got %v", owners)
-	}
+	want := []metav1.OwnerReference{{APIVersion: testkit.DatabaseKind().GroupVersion().String(), Kind: "Database", Name: "database", UID: d.GetUID()}}
+	wants(t, "", "owners", want, l.GetOwnerReferences())
 }
 
 // An owner in the leases' namespace is one that the garbage collector finds.
 func TestReservationOwnedInItsNamespace(t *testing.T) {
-	a := testkit.NewAPI(of("b", func(b *v1alpha1.Bucket) { b.Namespace = leaseNamespace }))
-	r := reserving(a, &shared{})
-
-	runIn(t, r, leaseNamespace, "b")
+	a := testkit.NewAPI(of("b", in(leaseNamespace)))
+	run(t, reserving(a, &outside{}), leaseNamespace+"/b")
 
 	l := leasesIn(t, a)[sharedKey]
 
 	want := []metav1.OwnerReference{{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Name: "b", UID: "uid-1"}}
-	if diff := cmp.Diff(want, l.GetOwnerReferences()); diff != "" {
-		t.Errorf("owners: -want, +got:\n%s", diff)
-	}
+	wants(t, "", "owners", want, l.GetOwnerReferences())
 }
 
 // A second holder is only as good as what is known of the first.
 func TestReservationOfDoubtfulHolders(t *testing.T) {
-	check := func(err error) func(a *testkit.API) {
-		return func(a *testkit.API) {
+	check := func(err error) func(t *testing.T, a *testkit.API) {
+		return func(_ *testing.T, a *testkit.API) {
 			a.Before = failing(func(q testkit.Request) bool { return isHolderCheck(q.Object) }, err)
 		}
 	}
@@ -427,43 +276,30 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		then   func(t *testing.T, a *testkit.API)
-		faults func(a *testkit.API)
 		takes  bool
 		says   string
 	}{
-		"Alive": {
-			reason: "A lease whose holder exists is not taken over.",
-			says:   "reserved by Bucket default/first",
-		},
-		"Killed": {
-			reason: "A lease whose holder no longer exists is taken over.",
-			then:   func(t *testing.T, a *testkit.API) { kill(t, a, "first") },
-			takes:  true,
-		},
+		"Alive":  {reason: "A lease whose holder exists is not taken over.", then: func(*testing.T, *testkit.API) {}, says: "reserved by Bucket default/first"},
+		"Killed": {reason: "A lease whose holder no longer exists is taken over.", then: func(t *testing.T, a *testkit.API) { kill(t, a, "first") }, takes: true},
 		"AnotherOfTheName": {
 			reason: "An object that has the name of the deleted holder is not the holder.",
 			then: func(t *testing.T, a *testkit.API) {
 				kill(t, a, "first")
-
 				must(t, a.Server().Create(context.Background(), of("first")))
 			},
 			takes: true,
 		},
 		"Forbidden": {
 			reason: "Without permission to read the holder it is unknown whether it exists.",
-			faults: check(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
+			then:   check(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
 			says:   "cannot find out whether Bucket default/first",
 		},
 		"NotFoundOfAnother": {
 			reason: "That something else is not found says nothing of the holder.",
-			faults: check(kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")),
+			then:   check(kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")),
 			says:   "if it doesn't, delete the lease",
 		},
-		"Broken": {
-			reason: "An API server that doesn't answer is no answer.",
-			faults: check(kerrors.NewInternalError(errors.New("boom"))),
-			says:   "boom",
-		},
+		"Broken": {reason: "An API server that doesn't answer is no answer.", then: check(serverError()), says: "etcd has no leader"},
 		"NoHolder": {
 			reason: "A lease without a holder is free.",
 			then: change(func(u *unstructured.Unstructured) {
@@ -495,44 +331,25 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, c := testkit.NewAPI(of("first"), of("second")), &shared{}
-			r := reserving(a, c)
+			a, x := testkit.NewAPI(of("first"), of("second")), &outside{}
+			r := reserving(a, x)
 
 			run(t, r, "first")
-
-			if tc.then != nil {
-				tc.then(t, a)
-			}
-
-			if tc.faults != nil {
-				tc.faults(a)
-			}
-
+			tc.then(t, a)
 			run(t, r, "second")
+			wants(t, tc.reason, "taken over", tc.takes, holders(t, a)[sharedKey] == "second")
 
-			b := bucketNamed(t, a, "second")
-			if got := holders(t, a)[sharedKey] == "second"; got != tc.takes {
-				t.Errorf("\n%s\ntaken over: want %t, got %t", tc.reason, tc.takes, got)
-			}
-
-			if m := b.GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, tc.says) || (m == "") != (tc.says == "") {
+			if m := bucketNamed(t, a, "second").GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, tc.says) || (m == "") != (tc.says == "") {
 				t.Errorf("\n%s\nSynced: want %q, got %q", tc.reason, tc.says, m)
 			}
 
 			// The bucket that doesn't hold the lease does nothing any more.
-			c.mu.Lock()
-			c.owner = ""
-			c.mu.Unlock()
-
-			before := len(c.did())
+			did := len(x.acts)
 
 			if tc.takes && bucketNamed(t, a, "first").GetUID() == "uid-1" {
 				remove(t, a, "first")
 				run(t, r, "first")
-
-				if did := c.did(); len(did) != before {
-					t.Errorf("\n%s\nthe first acts on what it lost: %v", tc.reason, did)
-				}
+				wants(t, tc.reason, "what the first did to what it lost", []string{}, x.acts[did:])
 			}
 		})
 	}
@@ -540,129 +357,66 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 
 // A name that the external system assigns is reserved once it is known.
 func TestReservationOfAssignedNames(t *testing.T) {
-	unnamed := of("b")
-	unnamed.SetAnnotations(nil)
+	a, x := testkit.NewAPI(of("b", unannotated(meta.AnnotationKeyExternalName)), of("other", named("id-1"))), &outside{}
+	x.before = func(what string, mg resource.Managed) error {
+		if what == "create" {
+			meta.SetExternalName(mg, "id-1")
+		}
 
-	a, c := testkit.NewAPI(unnamed, of("other", named("id-1"))), &shared{assigns: "id-1"}
-	r := reserving(a, c)
-
-	run(t, r, "b")
-
-	want := map[string]string{strings.Replace(sharedKey, "shared", "id-1", 1): "b"}
-	if diff := cmp.Diff(want, holders(t, a)); diff != "" {
-		t.Errorf("holders: -want, +got:\n%s", diff)
+		return nil
 	}
 
+	reserves := func(id string) {
+		t.Helper()
+		wants(t, "", "holders", map[string]string{strings.Replace(sharedKey, "shared", id, 1): "b"}, holders(t, a))
+	}
+
+	r := reserving(a, x)
+	run(t, r, "b")
+	reserves("id-1")
+
 	run(t, r, "other", "b")
-	c.mustBeInnocent(t)
+	obeys(t, x, "create b")
 
 	// Another name is another reservation, and the old one is released.
 	edit(t, a, "b", named("id-2"))
-
 	run(t, r, "b")
-
-	if diff := cmp.Diff(map[string]string{strings.Replace(sharedKey, "shared", "id-2", 1): "b"}, holders(t, a)); diff != "" {
-		t.Errorf("holders: -want, +got:\n%s", diff)
-	}
+	reserves("id-2")
 }
 
-// A name that Observe learns is reserved before anything is made of it.
+// A name that Observe learns is reserved before anything is made of it. One that is
+// learned only while the managed resource is deleted may be another's.
 func TestReservationOfLearnedNames(t *testing.T) {
-	unnamed := of("late")
-	unnamed.SetAnnotations(nil)
-
-	a, c := testkit.NewAPI(unnamed, of("first")), &shared{}
-	fns := c.client()
-	observe := fns.ObserveFn
-	fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-		meta.SetExternalName(mg, "shared")
-		return observe(ctx, mg)
-	}
-
-	r := reserving(a, c, connects(fns))
-	run(t, r, "first", "late")
-
-	late := bucketNamed(t, a, "late")
-	if diff := cmp.Diff([]any{[]string{"create first"}, "shared", ReasonReservedByOther, corev1.ConditionFalse}, []any{c.did(), meta.GetExternalName(late), late.GetCondition(TypeExternalNameReserved).Reason, late.GetCondition(xpv2.TypeSynced).Status}); diff != "" {
-		t.Errorf("calls, name, reason, Synced: -want, +got:\n%s", diff)
-	}
-}
-
-// Only its holder releases a lease, whatever the holder had in memory about it.
-func TestReleaseOnlyByHolder(t *testing.T) {
-	ctx := context.Background()
-	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}
-	now := newClock().now
+	created := annotated(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339))
 
 	cases := map[string]struct {
 		reason string
-		then   func(t *testing.T, l *leases)
-		forget bool
-		want   map[string]string
+		mods   []func(b *v1alpha1.Bucket)
+		gone   bool
 	}{
-		"Mine":        {reason: "The holder releases its lease.", want: map[string]string{}},
-		"MineUnknown": {reason: "The holder releases its lease if nothing is in memory.", forget: true, want: map[string]string{}},
-		"Rewritten": {
-			reason: "The holder releases its lease if another writer has changed it since.",
-			then: func(t *testing.T, l *leases) {
-				u, err := l.get(ctx, leaseName("key"))
-				if err != nil {
-					t.Fatal(err)
-				}
-
-				u.SetLabels(map[string]string{"a": "b"})
-
-				must(t, l.client.Update(ctx, u))
-			},
-			want: map[string]string{},
-		},
-		"TakenOver": {
-			reason: "A lease that another holder has taken over since stays.",
-			then: func(t *testing.T, l *leases) {
-				u, err := l.get(ctx, leaseName("key"))
-				if err != nil {
-					t.Fatal(err)
-				}
-
-				l.fill(u, "key", holder{APIVersion: "v1", Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}, now)
-
-				must(t, l.client.Update(ctx, u))
-			},
-			want: map[string]string{"key": "theirs"},
-		},
-		"Gone": {
-			reason: "What isn't there needs nothing.",
-			then: func(t *testing.T, l *leases) {
-				must(t, l.client.Delete(ctx, emptyLease(leaseNamespace, leaseName("key"))))
-			},
-			want: map[string]string{},
-		},
+		"Alive":                    {reason: "It waits."},
+		"NeverCreatedWhileDeleted": {reason: "It is removed without the external resource of the other.", mods: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}, gone: true},
+		"CreatedWhileDeleted":      {reason: "It may be what it created itself, so it stays.", mods: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName), created}},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI()
-			l := &leases{client: a.Client(), live: a.Live(), namespace: leaseNamespace}
-
-			known, err := l.hold(ctx, "key", mine, now)
-			if err != nil {
-				t.Fatal(err)
+			a, x := testkit.NewAPI(of("late", append(tc.mods, unannotated(meta.AnnotationKeyExternalName))...), of("first")), &outside{}
+			x.before = func(_ string, mg resource.Managed) error {
+				meta.SetExternalName(mg, "shared")
+				return nil
 			}
 
-			if tc.then != nil {
-				tc.then(t, l)
-			}
+			run(t, reserving(a, x), "first", "late")
+			obeys(t, x, "create first")
+			holds(t, tc.reason, a, "first")
 
-			if tc.forget {
-				known = lease{name: leaseName("key")}
-			}
+			late := bucketNamed(t, a, "late")
+			wants(t, tc.reason, "gone", tc.gone, late.GetName() == "")
 
-			if err := l.release(ctx, known, mine); err != nil {
-				t.Errorf("\n%s\nrelease: %v", tc.reason, err)
-			}
-
-			if diff := cmp.Diff(tc.want, holders(t, a)); diff != "" {
-				t.Errorf("\n%s\nholders: -want, +got:\n%s", tc.reason, diff)
+			if !tc.gone {
+				wants(t, tc.reason, "name, reason, Synced", []any{"shared", ReasonReservedByOther, corev1.ConditionFalse},
+					[]any{meta.GetExternalName(late), late.GetCondition(TypeExternalNameReserved).Reason, late.GetCondition(xpv2.TypeSynced).Status})
 			}
 		})
 	}
@@ -671,8 +425,8 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 // A lease that can't be released is reported, and the managed resource is deleted
 // anyway.
 func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
-	a, c, rec := testkit.NewAPI(of("b")), &shared{}, &recorder{}
-	r := reserving(a, c, WithRecorder(rec))
+	a, rec := testkit.NewAPI(of("b")), &recorder{}
+	r := reserving(a, &outside{}, WithRecorder(rec))
 
 	run(t, r, "b")
 	remove(t, a, "b")
@@ -681,18 +435,31 @@ func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
 	a.Before = failing(func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }, serverError())
 
 	run(t, r, "b")
+	wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.of(reasonCannotRelease))})
+	holds(t, "", a, "b")
+}
 
-	if diff := cmp.Diff([]any{"", map[string]string{sharedKey: "b"}, 1}, []any{get(t, a).GetName(), holders(t, a), len(rec.of(reasonCannotRelease))}); diff != "" {
-		t.Errorf("object, holders, events: -want, +got:\n%s", diff)
-	}
+// As long as the finalizer is there the lease is.
+func TestReleaseFollowsFinalizer(t *testing.T) {
+	a := testkit.NewAPI(of("b"))
+	r := reserving(a, &outside{})
+
+	run(t, r, "b")
+	remove(t, a, "b")
+	run(t, r, "b")
+
+	a.Before = failing(func(q testkit.Request) bool { return q.Verb == testkit.Update && !isLease(q.Object) }, refused())
+
+	run(t, r, "b")
+	holds(t, "", a, "b")
 }
 
 // A cache that still shows what is gone doesn't make it act again.
 func TestReservationOfStaleReads(t *testing.T) {
-	a, c := testkit.NewAPI(of("old"), of("new")), &shared{}
+	a, x := testkit.NewAPI(of("old"), of("new")), &outside{}
 	var known *reservation
 
-	r := reserving(a, c, spies(slotReservation, &known))
+	r := reserving(a, x, spies(slotReservation, &known))
 
 	run(t, r, "old", "old")
 	remove(t, a, "old")
@@ -702,139 +469,87 @@ func TestReservationOfStaleReads(t *testing.T) {
 
 	run(t, r, "old")
 
-	if bucketNamed(t, a, "old").GetName() != "" {
-		t.Fatal("the old one is still there")
-	}
+	observed := x.observes
+	run(t, r, "old", "old", "old")
+	wants(t, "", "object, observations", []any{"", observed}, []any{bucketNamed(t, a, "old").GetName(), x.observes})
+	holds(t, "", a, "")
 
-	observed := c.observes
-
-	for range 3 {
-		run(t, r, "old")
-	}
-
-	if c.observes != observed || len(holders(t, a)) != 0 {
-		t.Errorf("what is gone observes (%d times) or has reservations (%v)", c.observes-observed, holders(t, a))
-	}
-
-	run(t, r, "new")
-	run(t, r, "old")
+	run(t, r, "new", "old")
 	a.Thaw()
 	run(t, r, "old")
-	c.mustBeInnocent(t)
-
-	if diff := cmp.Diff([]any{[]string{"create old", "delete old", "create new"}, 1}, []any{c.did(), known.held.len()}); diff != "" {
-		t.Errorf("calls, remembered: -want, +got:\n%s", diff)
-	}
+	obeys(t, x, "create old", "delete old", "create new")
+	wants(t, "", "remembered", 1, known.held.len())
 }
 
 // Requests for leases fail in several ways. Two managed resources never act at the
 // same time. Once the failures stop, the remaining one holds the lease.
 func TestReservationWhenRequestsFail(t *testing.T) {
-	broken := kerrors.NewInternalError(errors.New("boom"))
-
 	faults := map[string]struct {
 		before, after error
 		lasting       int
 	}{
 		"Conflict":   {before: kerrors.NewConflict(schema.GroupResource{Resource: "leases"}, "l", errors.New("another writer was first")), lasting: 2 * leaseAttempts},
-		"Broken":     {before: broken, lasting: 1},
-		"LostAnswer": {after: broken, lasting: 1},
-	}
-
-	// life of two managed resources of one name: the first comes, is deleted,
-	// and the second has it then.
-	life := func(t *testing.T, a *testkit.API, c *shared) {
-		t.Helper()
-
-		r := reserving(a, c)
-
-		rounds := func(n int) {
-			for i := range n {
-				run(t, r, "first", "second")
-
-				if i == n/2 {
-					r = reserving(a, c)
-				}
-			}
-		}
-
-		rounds(3)
-		remove(t, a, "first")
-		rounds(5)
-	}
-
-	// failing returns an API of which inject says how the n-th request about
-	// leases fails.
-	failing := func(inject func(n int) (before, after error)) *testkit.API {
-		a, n := testkit.NewAPI(of("first"), of("second")), 0
-
-		a.Before = func(_ context.Context, q testkit.Request) error {
-			if !isLease(q.Object) && !isHolderCheck(q.Object) {
-				return nil
-			}
-
-			n++
-			before, _ := inject(n)
-
-			return before
-		}
-		a.After = func(_ context.Context, q testkit.Request) error {
-			if !isLease(q.Object) && !isHolderCheck(q.Object) {
-				return nil
-			}
-
-			_, after := inject(n)
-
-			return after
-		}
-
-		return a
-	}
-
-	total := 0
-	life(t, failing(func(n int) (error, error) { total = n; return nil, nil }), &shared{})
-
-	if total < 10 {
-		t.Fatalf("requests about leases: want some, got %d", total)
+		"Broken":     {before: serverError(), lasting: 1},
+		"LostAnswer": {after: serverError(), lasting: 1},
+		"Never":      {before: serverError(), lasting: 1000},
 	}
 
 	for name, f := range faults {
-		for k := 1; k <= total; k++ {
+		for k := 1; k <= 12; k++ {
 			t.Run(fmt.Sprintf("%s/%d", name, k), func(t *testing.T) {
-				a := failing(func(n int) (error, error) {
-					if n < k || n >= k+f.lasting {
-						return nil, nil
+				a, x, n := testkit.NewAPI(of("first"), of("second")), &outside{}, 0
+
+				fails := func(q testkit.Request, count int, err error) error {
+					if !aboutLeases(q) {
+						return nil
 					}
 
-					return f.before, f.after
-				})
-				c := &shared{}
+					if n += count; n < k || n >= k+f.lasting {
+						return nil
+					}
 
-				life(t, a, c)
+					return err
+				}
+
+				a.Before = func(_ context.Context, q testkit.Request) error { return fails(q, 1, f.before) }
+				a.After = func(_ context.Context, q testkit.Request) error { return fails(q, 0, f.after) }
+
+				// The first one comes, is deleted, and the second has it then. The
+				// provider is restarted now and then.
+				rounds := func(n int) {
+					for range n {
+						r := reserving(a, x)
+						run(t, r, "first", "second", "first", "second")
+					}
+				}
+
+				rounds(2)
+				remove(t, a, "first")
+				rounds(3)
+
+				if name == "Never" && k == 1 {
+					wants(t, "Without leases nothing is called.", "calls, observations", []any{0, 0}, []any{len(x.acts), x.observes})
+				}
 
 				// The API is well again.
 				a.Before, a.After = nil, nil
 
-				r := reserving(a, c)
-				for range 5 {
-					run(t, r, "first", "second")
-				}
-
-				c.mustBeInnocent(t)
-
-				if diff := cmp.Diff(map[string]string{sharedKey: "second"}, holders(t, a)); diff != "" {
-					t.Errorf("holders: -want, +got:\n%s", diff)
-				}
+				rounds(3)
+				wants(t, "Two must not act on one external resource.", "crimes", 0, len(x.crimes))
+				holds(t, "", a, "second")
 			})
 		}
 	}
+}
 
-	c := &shared{}
-	life(t, failing(func(int) (error, error) { return broken, nil }), c)
+// aloneWithReservation runs a reconcile with nothing but the reservation around the
+// calls of a provider.
+func aloneWithReservation(t *testing.T, a *testkit.API, provider calls, fn func(ctx context.Context, e external, c *call)) {
+	t.Helper()
 
-	if did := c.did(); len(did) != 0 || c.observes != 0 {
-		t.Errorf("Without leases want no calls, got %v and %d observations", did, c.observes)
-	}
+	r := &Reconciler{}
+	WithExternalNameReservation(leaseNamespace)(r)
+	alone(t, a, r.config.layers[slotReservation], &recorder{}, provider, fn)
 }
 
 // What another has reserved is left alone by each call, whatever Observe found.
@@ -846,12 +561,9 @@ func TestReservation_EachCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(of("first"), of("b"))
-			run(t, reserving(a, &shared{}), "first")
+			run(t, reserving(a, &outside{}), "first")
 
-			r := &Reconciler{}
-			WithExternalNameReservation(leaseNamespace)(r)
-
-			alone(t, a, r.config.layers[slotReservation], &recorder{}, calls{}, func(ctx context.Context, e external, c *call) {
+			aloneWithReservation(t, a, calls{}, func(ctx context.Context, e external, c *call) {
 				var held *heldError
 				if err := do(ctx, e, c); !errors.As(err, &held) {
 					t.Errorf("want the error of a reserved name, got %v", err)
@@ -866,65 +578,45 @@ func TestReservation_EachCall(t *testing.T) {
 func TestReservation_AfterCreate(t *testing.T) {
 	boom := errors.New("boom")
 
+	pending := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+
 	cases := map[string]struct {
-		reason  string
-		created creation
-		err     error
-		want    map[string]string
+		reason string
+		state  seam.State
+		err    error
+		want   string
+
+		// replaced says that another object of the name is there after the create.
+		replaced bool
 	}{
-		"Failed": {
-			reason:  "Nothing was created.",
-			created: creation{Outcome: seam.Outcome{State: seam.Done}},
-			err:     boom,
-			want:    map[string]string{},
-		},
-		"Untried": {
-			reason:  "The provider was not called.",
-			created: creation{Outcome: seam.Outcome{State: seam.Untried}},
-			err:     boom,
-			want:    map[string]string{},
-		},
-		"Unknown": {
-			reason:  "It may have created the external resource, which Observe doesn't show yet.",
-			created: creation{Outcome: seam.Outcome{State: seam.Unknown}},
-			err:     boom,
-			want:    map[string]string{sharedKey: "b"},
-		},
-		"TimedOut": {
-			reason:  "So may a call that had no answer.",
-			created: creation{Outcome: seam.Outcome{State: seam.Done}},
-			err:     context.DeadlineExceeded,
-			want:    map[string]string{sharedKey: "b"},
-		},
+		"Replaced": {reason: "It is for the process that knows the other object.", state: seam.Done, err: boom, want: "b", replaced: true},
+		"Failed":   {reason: "Nothing was created.", state: seam.Done, err: boom},
+		"Untried":  {reason: "The provider was not called.", state: seam.Untried, err: boom},
+		"Unknown":  {reason: "It may have created the external resource, which Observe doesn't show yet.", state: seam.Unknown, err: boom, want: "b"},
+		"TimedOut": {reason: "So may a call that had no answer.", state: seam.Done, err: context.DeadlineExceeded, want: "b"},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(of("b", annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")))
+			a := testkit.NewAPI(of("b", pending))
 
-			r := &Reconciler{}
-			WithExternalNameReservation(leaseNamespace)(r)
-
-			provider := calls{create: func(*call) (creation, error) { return tc.created, tc.err }}
-
-			alone(t, a, r.config.layers[slotReservation], &recorder{}, provider, func(ctx context.Context, e external, c *call) {
-				if _, err := e.Create(ctx, c); !errors.Is(err, tc.err) {
-					t.Errorf("Create(...): want %v, got %v", tc.err, err)
+			aloneWithReservation(t, a, calls{create: func(*call) (creation, error) {
+				if tc.replaced {
+					kill(t, a, "b")
+					must(t, a.Server().Create(context.Background(), of("b", pending)))
 				}
 
-				if diff := cmp.Diff(tc.want, holders(t, a)); diff != "" {
-					t.Errorf("\n%s\nholders: -want, +got:\n%s", tc.reason, diff)
-				}
+				return creation{Outcome: seam.Outcome{State: tc.state}}, tc.err
+			}}, func(ctx context.Context, e external, c *call) {
+				_, err := e.Create(ctx, c)
+				wants(t, tc.reason, "error", tc.err, err, cmpopts.EquateErrors())
+				holds(t, tc.reason, a, tc.want)
 
 				// As long as no result is stored, an external resource that is not
 				// found yet may exist.
-				if _, err := e.Observe(ctx, c); err != nil {
-					t.Errorf("Observe(...): %v", err)
-				}
-
-				if diff := cmp.Diff(map[string]string{sharedKey: "b"}, holders(t, a)); diff != "" {
-					t.Errorf("holders after Observe: -want, +got:\n%s", diff)
-				}
+				_, err = e.Observe(ctx, c)
+				must(t, err)
+				holds(t, tc.reason, a, "b")
 			})
 		})
 	}
@@ -932,42 +624,36 @@ func TestReservation_AfterCreate(t *testing.T) {
 
 // A lease that gets lost on the way is noticed before anything is changed.
 func TestReservationLostMeanwhile(t *testing.T) {
-	a, c := testkit.NewAPI(of("b")), &shared{}
-	fns := c.client()
-	fns.ObserveFn = func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-		// Another holder takes it, for example after a restored backup.
-		l := leasesIn(t, a)[sharedKey]
-		write := a.Server().Update
-
-		if l.Object == nil {
-			l, write = *emptyLease(leaseNamespace, leaseName(sharedKey)), func(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
-				return a.Server().Create(ctx, o)
-			}
-		}
-
-		h, _ := json.Marshal(holder{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Namespace: "default", Name: "thief", UID: "uid-2"}) //nolint:errchkjson // Strings.
-		meta.AddAnnotations(&l, map[string]string{annotationKeyHolder: string(h)})
-		_ = unstructured.SetNestedField(l.Object, "uid-2", "spec", "holderIdentity")
-
-		must(t, write(context.Background(), &l))
-
-		return ExternalObservation{ResourceExists: c.there}, nil
-	}
-
 	for name, there := range map[string]bool{"Create": false, "Update": true} {
 		t.Run(name, func(t *testing.T) {
-			a = testkit.NewAPI(of("b"), of("thief"))
-			c.there = there
+			a, x := testkit.NewAPI(of("b"), of("thief")), &outside{there: there}
+			r := reserving(a, x)
 
-			run(t, reserving(a, c, connects(fns)), "b")
-
-			if did := c.did(); len(did) != 0 {
-				t.Errorf("want no calls, got %v", did)
+			if there {
+				// It was held before.
+				run(t, r, "b")
 			}
+
+			x.outdated = true
+			x.before = func(string, resource.Managed) error {
+				// Another holder takes it, for example after a restored backup.
+				u := emptyLease(leaseNamespace, leaseName(sharedKey))
+				_ = a.Server().Delete(context.Background(), u)
+				(&leases{namespace: leaseNamespace}).fill(u, sharedKey, holder{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Namespace: "default", Name: "thief", UID: "uid-2"}, time.Now())
+
+				return a.Server().Create(context.Background(), u)
+			}
+
+			run(t, r, "b")
+			wants(t, "", "calls", 0, len(x.acts))
 
 			if m := get(t, a).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, "reserved by Bucket default/thief") {
 				t.Errorf("Synced: got %q", m)
 			}
+
+			observed := x.observes
+			run(t, r, "b")
+			wants(t, "What is known to be lost is not observed.", "observations", observed, x.observes)
 		})
 	}
 }
@@ -998,41 +684,8 @@ func TestReservationKeys(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, r.defaultKey(tc.mg)); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, r.defaultKey(tc.mg))
 		})
-	}
-}
-
-// in puts a managed resource into another namespace.
-func in(namespace string) func(b *v1alpha1.Bucket) {
-	return func(b *v1alpha1.Bucket) { b.Namespace = namespace }
-}
-
-// A tenancy is an external system in which creates of one namespace fail.
-type tenancy struct {
-	exists  bool
-	fails   string
-	creates []string
-	err     error
-}
-
-func (c *tenancy) client() upstream.ExternalClientFns {
-	return upstream.ExternalClientFns{
-		ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-			return ExternalObservation{ResourceExists: c.exists, ResourceUpToDate: true}, nil
-		},
-		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-			c.creates = append(c.creates, mg.GetNamespace())
-			if mg.GetNamespace() == c.fails {
-				return ExternalCreation{}, c.err
-			}
-
-			c.exists = true
-
-			return ExternalCreation{}, nil
-		},
 	}
 }
 
@@ -1043,21 +696,24 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
+		mine   []func(b *v1alpha1.Bucket)
 		err    error
 		want   []string
 		holder string
 		says   string
 	}{
-		"CreateFails": {
-			reason: "A create that failed reserves nothing, however often it is tried.",
+		"CreateFails": {reason: "A create that failed reserves nothing, however often it is tried.", err: boom, want: []string{"create mine", "create mine", "create theirs"}, holder: "theirs"},
+		"Forged": {
+			reason: "Nor does a user who writes, or copies to another namespace, what says that a create succeeded.",
+			mine:   []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")},
 			err:    boom,
-			want:   []string{"attacker", "attacker", "victim"},
+			want:   []string{"create mine", "create mine", "create theirs"},
 			holder: "theirs",
 		},
 		"OutcomeUnknown": {
 			reason: "What may exist stays reserved.",
 			err:    errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout"),
-			want:   []string{"attacker"},
+			want:   []string{"create mine"},
 			holder: "mine",
 			says:   "it is reserved by a managed resource in another namespace",
 		},
@@ -1065,73 +721,216 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(of("mine", in("attacker")), of("theirs", in("victim")))
-			c := &tenancy{fails: "attacker", err: tc.err}
-			r := newBucketReconciler(a, WithExternalNameReservation(leaseNamespace), connects(c.client()))
+			a := testkit.NewAPI(of("mine", append(tc.mine, in("attacker"))...), of("theirs", in("victim")))
+			x := failsIn("attacker", tc.err)
+			r := reserving(a, x)
 
-			runIn(t, r, "attacker", "mine")
-			runIn(t, r, "attacker", "mine")
-			runIn(t, r, "victim", "theirs")
+			run(t, r, "attacker/mine", "attacker/mine", "victim/theirs")
+			wants(t, tc.reason, "creates", tc.want, x.acts)
+			holds(t, tc.reason, a, tc.holder)
 
-			if diff := cmp.Diff([]any{tc.want, map[string]string{sharedKey: tc.holder}}, []any{c.creates, holders(t, a)}); diff != "" {
-				t.Errorf("\n%s\ncreates, holders: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			b := &v1alpha1.Bucket{}
-			must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "victim", Name: "theirs"}, b))
+			theirs := bucketNamed(t, a, "victim/theirs")
 
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeSynced, TypeExternalNameReserved} {
-				if m := b.GetCondition(ct).Message; !strings.Contains(m, tc.says) || strings.Contains(m, "attacker") || strings.Contains(m, "mine") {
+				if m := theirs.GetCondition(ct).Message; !strings.Contains(m, tc.says) || strings.Contains(m, "attacker") || strings.Contains(m, "mine") {
 					t.Errorf("\n%s\n%s: want %q and no name, got %q", tc.reason, ct, tc.says, m)
 				}
 			}
 
 			// The first one is told no more of the second.
-			runIn(t, r, "attacker", "mine")
+			run(t, r, "attacker/mine")
 
-			must(t, a.Server().Get(context.Background(), types.NamespacedName{Namespace: "attacker", Name: "mine"}, b))
-
-			if m := b.GetCondition(TypeExternalNameReserved).Message; strings.Contains(m, "victim") || strings.Contains(m, "theirs") {
+			if m := bucketNamed(t, a, "attacker/mine").GetCondition(TypeExternalNameReserved).Message; strings.Contains(m, "victim") || strings.Contains(m, "theirs") {
 				t.Errorf("\n%s\nthe first one learns of the second: %q", tc.reason, m)
 			}
 		})
 	}
 }
 
-// A lease that an earlier process took for a create that then failed is released.
-func TestReservationOfFailedCreateIsReleased(t *testing.T) {
-	a, c := testkit.NewAPI(of("b"), of("other")), &shared{}
+// What an asynchronous create that keeps failing reserves while it waits to be
+// tried again.
+func TestAsyncCreateThatKeepsFailingReserves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, x := testkit.NewAPI(of("mine", in("attacker")), of("theirs", in("victim"))), failsIn("attacker", errors.New("quota exceeded"))
+		r := reserving(a, x, WithAsync(newTracker(a)))
 
-	boom := errors.New("boom")
-	fns := c.client()
-	fns.CreateFn = func(context.Context, resource.Managed) (ExternalCreation, error) { return ExternalCreation{}, boom }
+		for _, name := range []string{"attacker/mine", "attacker/mine", "attacker/mine", "", "victim/theirs"} {
+			if name == "" {
+				holds(t, "While the failed create waits nothing is held.", a, "")
+				continue
+			}
 
-	dies := true
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if dies && r.Verb == testkit.Delete && isLease(r.Object) {
-			return errors.New("the process died")
+			run(t, r, name)
+			synctest.Wait()
 		}
 
-		return nil
+		wants(t, "", "creates", []string{"create mine", "create theirs"}, x.acts)
+	})
+}
+
+// What is said of a reservation that is not held any more.
+func TestReservedThoughNot(t *testing.T) {
+	a, x := testkit.NewAPI(of("mine", in("attacker")), of("theirs", in("victim"))), failsIn("attacker", errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout"))
+	r := reserving(a, x)
+
+	run(t, r, "attacker/mine", "victim/theirs") // The second is blocked.
+
+	// It is settled: nothing was created, and no longer wanted.
+	kill(t, a, "attacker/mine")
+
+	x.before = failsIn("victim", errors.New("quota exceeded")).before
+
+	run(t, r, "victim/theirs")
+	holds(t, "", a, "")
+	wants(t, "", "condition", corev1.ConditionUnknown, bucketNamed(t, a, "victim/theirs").GetCondition(TypeExternalNameReserved).Status)
+}
+
+// A name that the managed resource was given after its create succeeded under
+// another is confirmed by no create.
+func TestRenamedReservesAcrossNamespaces(t *testing.T) {
+	a := testkit.NewAPI(of("mine", in("attacker"), named("own")), of("theirs", in("victim")))
+	exists, creates := map[string]bool{}, []string{}
+
+	r := reserving(a, &outside{}, connects(ExternalClientFns{
+		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+			return ExternalObservation{ResourceExists: exists[meta.GetExternalName(mg)], ResourceUpToDate: true}, nil
+		},
+		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+			if mg.GetNamespace() == "attacker" && meta.GetExternalName(mg) == "shared" {
+				return ExternalCreation{}, errors.New("invalid: region does not exist")
+			}
+
+			creates = append(creates, mg.GetNamespace()+"/"+meta.GetExternalName(mg))
+			exists[meta.GetExternalName(mg)] = true
+
+			return ExternalCreation{}, nil
+		},
+	}))
+
+	run(t, r, "attacker/mine")
+	edit(t, a, "attacker/mine", named("shared"))
+	run(t, r, "attacker/mine", "attacker/mine", "victim/theirs")
+	wants(t, "", "creates", []string{"attacker/own", "victim/shared"}, creates)
+}
+
+// Found to exist, so held until the finalizer is removed. One wrong not-found.
+func TestFoundThenFlaky(t *testing.T) {
+	for name, mods := range map[string][]func(*v1alpha1.Bucket){
+		"Everything":    nil,
+		"ObserveUpdate": {policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, x := testkit.NewAPI(of("one", mods...), of("two")), failsIn("default", errors.New("already exists"))
+			x.there, x.outdated = true, true
+			r := reserving(a, x)
+
+			run(t, r, "one")
+			holds(t, "", a, "one")
+
+			x.there, x.outdated = false, false
+			run(t, r, "one")
+
+			x.there, x.outdated = true, true
+			run(t, r, "two", "one")
+			wants(t, "", "updates by the first and the second", []int{2, 0}, []int{x.did("update one"), x.did("update two")})
+		})
+	}
+}
+
+// Two processes; the create of the old one fails because that of the new one won.
+func TestOldProcessGivesAwayLease(t *testing.T) {
+	a, x := testkit.NewAPI(of("b"), of("other")), &outside{}
+	second := reserving(a, x, WithDeterministicExternalName(true))
+
+	fns := x.client()
+	fns.CreateFn = func(context.Context, resource.Managed) (ExternalCreation, error) {
+		run(t, second, "b")
+		return ExternalCreation{}, errors.New("already exists")
 	}
 
-	run(t, reserving(a, c, connects(fns)), "b")
+	_, _ = reserving(a, x, connects(fns), WithDeterministicExternalName(true)).Reconcile(context.Background(), request())
+	holds(t, "", a, "b")
+	run(t, second, "b", "other")
+	holds(t, "Both were reconciled.", a, "b")
+}
 
-	if diff := cmp.Diff(map[string]string{sharedKey: "b"}, holders(t, a)); diff != "" {
-		t.Fatalf("holders: -want, +got:\n%s", diff)
-	}
+// A lease that an earlier process took for a create that then failed is released.
+func TestReservationOfFailedCreateIsReleased(t *testing.T) {
+	a, x := testkit.NewAPI(of("b"), of("other")), failsIn("default", errors.New("boom"))
+
+	a.Before = failing(func(r testkit.Request) bool { return r.Verb == testkit.Delete && isLease(r.Object) }, errors.New("the process died"))
+
+	run(t, reserving(a, x), "b")
+	holds(t, "", a, "b")
 
 	// A new process, in which the create is postponed.
-	dies = false
+	a.Before = nil
 
 	var known *reservation
 
-	r := reserving(a, c, connects(fns), spies(slotReservation, &known))
-	run(t, r, "b")
+	run(t, reserving(a, x, spies(slotReservation, &known)), "b")
+	holds(t, "", a, "")
+	wants(t, "", "held", "", known.held.get(bucketNamed(t, a, "b")).key)
+}
 
-	if diff := cmp.Diff([]any{map[string]string{}, ""}, []any{holders(t, a), known.held.get(bucketNamed(t, a, "b")).key}); diff != "" {
-		t.Errorf("holders, held: -want, +got:\n%s", diff)
-	}
+// A create that runs into its deadline gives the reservation back with the
+// context that has ended.
+func TestReleaseAfterDeadline(t *testing.T) {
+	a, h := testkit.NewAPI(of("b")), &recorder{}
+
+	run(t, reserving(a, &outside{}, WithRecorder(h), WithTimeout(10*time.Millisecond), connects(ExternalClientFns{
+		ObserveFn: absent,
+		CreateFn: func(ctx context.Context, _ resource.Managed) (ExternalCreation, error) {
+			<-ctx.Done()
+			return ExternalCreation{}, errors.New("quota exceeded")
+		},
+	})), "b")
+
+	holds(t, "", a, "")
+	wants(t, "", "events", 0, len(h.of(reasonCannotRelease)))
+}
+
+// Right after a create the cache is still without it, and the external system, too.
+func TestStaleReadKeepsReservation(t *testing.T) {
+	// An earlier create failed.
+	a, x := testkit.NewAPI(of("one", finalizers(FinalizerName), annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+		annotated(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")), of("two")), &outside{}
+	fns := x.client()
+	fns.ObserveFn = absent // Eventually consistent.
+
+	must(t, a.Freeze(context.Background(), bucketNamed(t, a, "one")))
+	run(t, reserving(a, x, connects(fns)), "one", "one", "two")
+	obeys(t, x, "create one")
+	holds(t, "", a, "one")
+}
+
+// Policies are taken away while an asynchronous create runs.
+func TestReservationIsKeptWhileCreateRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, inside, most := testkit.NewAPI(of("b"), of("other")), 0, 0
+
+		r := reserving(a, &outside{}, WithAsync(newTracker(a)), connects(ExternalClientFns{
+			ObserveFn: absent,
+			CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+				inside++
+				most = max(most, inside)
+
+				time.Sleep(time.Minute)
+
+				inside--
+
+				return ExternalCreation{}, nil
+			},
+		}))
+
+		run(t, r, "b")
+		synctest.Wait()
+		edit(t, a, "b", policies(xpv2.ManagementActionObserve))
+		run(t, r, "b", "other")
+		synctest.Wait()
+		wants(t, "", "creates of one external resource at the same time", 1, most)
+		time.Sleep(5 * time.Minute)
+	})
 }
 
 // A managed resource that may change nothing holds nothing.
@@ -1139,52 +938,43 @@ func TestReservationNeedsAnAction(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		policies []xpv2.ManagementAction
-		holds    bool
+		holder   string
 	}{
-		"Observe":     {reason: "It only looks.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve}},
-		"Import":      {reason: "It writes only to itself.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize}},
-		"Delete":      {reason: "It may delete.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete}, holds: true},
-		"Update":      {reason: "It may update.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate}, holds: true},
-		"Unspecified": {reason: "It may do everything.", policies: []xpv2.ManagementAction{xpv2.ManagementActionAll}, holds: true},
+		"Observe":     {reason: "It only looks.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve}, holder: "next"},
+		"Import":      {reason: "It writes only to itself.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize}, holder: "next"},
+		"Delete":      {reason: "It may delete.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete}, holder: "owner"},
+		"Update":      {reason: "It may update.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate}, holder: "owner"},
+		"Unspecified": {reason: "It may do everything.", policies: []xpv2.ManagementAction{xpv2.ManagementActionAll}, holder: "owner"},
 	}
 
 	for name, tc := range cases {
 		for _, restarted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/restarted=%t", name, restarted), func(t *testing.T) {
-				a, c := testkit.NewAPI(of("owner"), of("next")), &shared{}
-				r := reserving(a, c)
+				a, x := testkit.NewAPI(of("owner"), of("next")), &outside{}
+				r := reserving(a, x)
 				run(t, r, "owner", "owner", "next")
-
-				if s := bucketNamed(t, a, "next").GetCondition(TypeExternalNameReserved).Status; s != corev1.ConditionFalse {
-					t.Fatalf("the second one is not blocked: %s", s)
-				}
+				wants(t, tc.reason, "condition of the second", corev1.ConditionFalse, bucketNamed(t, a, "next").GetCondition(TypeExternalNameReserved).Status)
 
 				// A hand-over: the first one is only to look from now on.
 				edit(t, a, "owner", policies(tc.policies...))
 
 				if restarted {
-					r = reserving(a, c)
-				}
-
-				run(t, r, "owner")
-				c.owner = ""
-				run(t, r, "next")
-
-				want := "next"
-				if tc.holds {
-					want = "owner"
-				}
-
-				if diff := cmp.Diff(map[string]string{sharedKey: want}, holders(t, a)); diff != "" {
-					t.Errorf("\n%s\nholders: -want, +got:\n%s", tc.reason, diff)
+					r = reserving(a, x)
 				}
 
 				a.Forget()
 				run(t, r, "owner")
 
-				if n := len(a.Requests()); n != 0 {
-					t.Errorf("\n%s\nrequests of a steady state: want none but cached reads, got %v", tc.reason, a.Requests())
+				if tc.holder == "next" && !restarted {
+					about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !aboutLeases(r) })
+					wants(t, "What is known of the lease saves a read.", "requests for leases", 1, len(about))
 				}
+
+				run(t, r, "next")
+				holds(t, tc.reason, a, tc.holder)
+				a.Forget()
+				run(t, r, "owner")
+				wants(t, tc.reason, "requests of a steady state but for cached reads", 0, len(a.Requests()))
 			})
 		}
 	}
@@ -1195,13 +985,12 @@ func TestReservationNeedsAnAction(t *testing.T) {
 func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 	for _, hadIt := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hadIt=%t", hadIt), func(t *testing.T) {
-			a, c := testkit.NewAPI(of("owner"), of("blocked")), &shared{}
-			r := reserving(a, c)
+			a := testkit.NewAPI(of("owner"), of("blocked"))
+			r := reserving(a, &outside{})
 			run(t, r, "owner", "blocked")
 
 			if hadIt {
 				kill(t, a, "owner")
-				c.owner = ""
 				run(t, r, "blocked")
 			}
 
@@ -1209,9 +998,7 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 			run(t, r, "blocked")
 
 			got := bucketNamed(t, a, "blocked").GetCondition(TypeExternalNameReserved)
-			if diff := cmp.Diff([]any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{got.Status, got.Reason}); diff != "" {
-				t.Errorf("condition: -want, +got:\n%s", diff)
-			}
+			wants(t, "", "condition", []any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{got.Status, got.Reason})
 		})
 	}
 }
@@ -1219,106 +1006,101 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 // A second one that is deleted goes, and leaves the external resource alone, unless it
 // may have one of its own, that only has the same key.
 func TestReservationOfWhatIsDeleted(t *testing.T) {
-	at := time.Now().Add(-time.Hour).UTC()
+	const pending, succeeded, failed = meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed
 
-	stamped := func(key string, d time.Duration) func(b *v1alpha1.Bucket) {
-		return annotated(key, at.Add(d).Format(time.RFC3339))
-	}
+	at := time.Now().Add(-time.Hour).UTC()
 
 	cases := map[string]struct {
 		reason string
-		mods   []func(b *v1alpha1.Bucket)
+		stamps map[string]time.Duration
 		gone   bool
 	}{
-		"NeverCreated": {reason: "There is nothing of its own.", gone: true},
-		"AllFailed": {
-			reason: "Nor is there if its creates failed.",
-			mods:   []func(b *v1alpha1.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateFailed, time.Second)},
-			gone:   true,
-		},
-		"FailedAtOnce": {
-			reason: "In the second in which they were announced, too.",
-			mods:   []func(b *v1alpha1.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateFailed, 0)},
-			gone:   true,
-		},
-		"Succeeded": {
-			reason: "What it created must not be forgotten.",
-			mods:   []func(b *v1alpha1.Bucket){stamped(meta.AnnotationKeyExternalCreatePending, 0), stamped(meta.AnnotationKeyExternalCreateSucceeded, time.Second)},
-		},
-		"SucceededOnce": {
-			reason: "Also if a later create failed.",
-			mods: []func(b *v1alpha1.Bucket){
-				stamped(meta.AnnotationKeyExternalCreateSucceeded, 0),
-				stamped(meta.AnnotationKeyExternalCreatePending, time.Minute), stamped(meta.AnnotationKeyExternalCreateFailed, 2*time.Minute),
-			},
-		},
-		"Unknown": {
-			reason: "Nor what it may have created.",
-			mods: []func(b *v1alpha1.Bucket){
-				stamped(meta.AnnotationKeyExternalCreateFailed, 0), stamped(meta.AnnotationKeyExternalCreatePending, time.Minute),
-			},
-		},
+		"NeverCreated":  {reason: "There is nothing of its own.", gone: true},
+		"AllFailed":     {reason: "Nor is there if its creates failed.", stamps: map[string]time.Duration{pending: 0, failed: time.Second}, gone: true},
+		"FailedAtOnce":  {reason: "In the second in which they were announced, too.", stamps: map[string]time.Duration{pending: 0, failed: 0}, gone: true},
+		"Succeeded":     {reason: "What it created must not be forgotten.", stamps: map[string]time.Duration{pending: 0, succeeded: time.Second}},
+		"SucceededOnce": {reason: "Also if a later create failed.", stamps: map[string]time.Duration{succeeded: 0, pending: time.Minute, failed: 2 * time.Minute}},
+		"Unknown":       {reason: "Nor what it may have created.", stamps: map[string]time.Duration{failed: 0, pending: time.Minute}},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, c := testkit.NewAPI(of("owner"), of("blocked", append(tc.mods, deleting, finalizers(FinalizerName))...)), &shared{}
-			r := reserving(a, c, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval))
-			run(t, r, "owner", "blocked")
-
-			says := reconciler.ReasonObserveFailed
-			if tc.gone {
-				says = ""
+			blocked := of("blocked", deleting, finalizers(FinalizerName))
+			for key, d := range tc.stamps {
+				annotated(key, at.Add(d).Format(time.RFC3339))(blocked)
 			}
 
+			a, x := testkit.NewAPI(of("owner"), blocked), &outside{}
+			run(t, reserving(a, x, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval)), "owner", "blocked")
+			obeys(t, x, "create owner")
+			holds(t, tc.reason, a, "owner")
+
 			b := bucketNamed(t, a, "blocked")
-			if diff := cmp.Diff([]any{tc.gone, says, []string{"create owner"}, map[string]string{sharedKey: "owner"}}, []any{b.GetName() == "", b.GetCondition(reconciler.TypeDeleting).Reason, c.did(), holders(t, a)}); diff != "" {
-				t.Errorf("\n%s\ngone, reason, calls, holders: -want, +got:\n%s", tc.reason, diff)
+			wants(t, tc.reason, "gone", tc.gone, b.GetName() == "")
+
+			if !tc.gone {
+				wants(t, tc.reason, "reason", reconciler.ReasonObserveFailed, b.GetCondition(reconciler.TypeDeleting).Reason)
 			}
 		})
 	}
 }
 
-// A name that is learned only while the managed resource is deleted may be another's.
-func TestReservationOfNameLearnedWhileDeleting(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		mods   []func(b *v1alpha1.Bucket)
-		gone   bool
-	}{
-		"NeverCreated": {
-			reason: "It is removed without the external resource of the other.",
-			gone:   true,
-		},
-		"Created": {
-			reason: "It may be what it created itself, so it stays.",
-			mods:   []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339))},
-		},
-	}
+// A process that has lost its leadership still reads the create that failed before the
+// one that another process has begun since.
+func TestStaleProcessKeepsReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, x, creates := testkit.NewAPI(of("b"), of("other")), &outside{}, 0
+		first, second := reserving(a, x), reserving(a, x)
 
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, c := testkit.NewAPI(of("owner"), of("unnamed", append(tc.mods, named(""), deleting, finalizers(FinalizerName))...)), &shared{}
-			fns := c.client()
-			observe := fns.ObserveFn
-			fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				if mg.GetName() == "unnamed" {
-					meta.SetExternalName(mg, "shared")
-				}
-
-				return observe(ctx, mg)
+		x.before = func(what string, _ resource.Managed) error {
+			if what != "create" {
+				return nil
 			}
 
-			r := reserving(a, c, connects(fns))
-			run(t, r, "owner", "unnamed")
-
-			if got := bucketNamed(t, a, "unnamed").GetName() == ""; got != tc.gone {
-				t.Errorf("\n%s\ngone: want %t, got %t", tc.reason, tc.gone, got)
+			switch creates++; creates {
+			case 1:
+				return errors.Wrap(context.DeadlineExceeded, "no answer")
+			case 2:
+				run(t, first, "b")
+				run(t, second, "other")
 			}
 
-			if diff := cmp.Diff([]any{[]string{"create owner"}, map[string]string{sharedKey: "owner"}}, []any{c.did(), holders(t, a)}); diff != "" {
-				t.Errorf("\n%s\ncalls, holders: -want, +got:\n%s", tc.reason, diff)
-			}
-		})
+			return nil
+		}
+
+		run(t, first, "b")
+		must(t, a.Freeze(context.Background(), bucketNamed(t, a, "b")))
+		time.Sleep(time.Minute)
+		run(t, second, "b")
+		obeys(t, x, "create b", "create b")
+	})
+}
+
+// In a foreground deletion the garbage collector deletes what the holder owns, while the
+// external resource still exists.
+func TestReservationOutlivesForegroundDeletion(t *testing.T) {
+	const name = leaseNamespace + "/b"
+
+	for reason, collected := range map[string]bool{"The lease must not be collected.": false, "The garbage collector was first.": true} {
+		a := testkit.NewAPI(of("b", in(leaseNamespace)))
+		r := reserving(a, &outside{})
+
+		run(t, r, name)
+		edit(t, a, name, finalizers(FinalizerName, metav1.FinalizerDeleteDependents))
+		remove(t, a, name)
+
+		if l := leasesIn(t, a)[sharedKey]; collected {
+			must(t, a.Server().Delete(context.Background(), &l))
+		}
+
+		run(t, r, name)
+		holds(t, reason, a, "b")
+
+		l := leasesIn(t, a)[sharedKey]
+		wants(t, reason, "owners", 0, len(l.GetOwnerReferences()))
+
+		edit(t, a, name, finalizers(FinalizerName))
+		repeat(t, r, 3, name)
+		holds(t, reason, a, "")
 	}
 }

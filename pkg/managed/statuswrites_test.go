@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,360 +20,161 @@ import (
 // What Observe put in status must be on the API server after the first
 // reconcile, whatever else had to be written in it.
 func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
-	lateInit := func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-		o, err := exists(ctx, mg)
-		if b, ok := mg.(*v1alpha1.Bucket); ok {
-			b.Spec.ForProvider.Region = "eu"
-		}
-
-		o.ResourceLateInitialized = true
-
-		return o, err
-	}
+	noLateInit := policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)
+	lateInit := func(mg resource.Managed) { bucketOf(mg).Spec.ForProvider.Region = "eu" }
 
 	cases := map[string]struct {
-		reason string
-		object *v1alpha1.Bucket
-		opts   func(a *testkit.API) []ReconcilerOption
-		check  func(t *testing.T, b *v1alpha1.Bucket)
+		reason    string
+		mod       func(b *v1alpha1.Bucket)
+		learns    func(mg resource.Managed) // in Observe
+		finalizer func(a *testkit.API) resource.Finalizer
+		want      []string
+		region    string
 	}{
-		"FinalizerAdded": {
-			reason: "Adding the default finalizer should not lose status.",
-			object: bucket(named("id-1")),
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{connects(upstream.ExternalClientFns{})}
-			},
-		},
+		"FinalizerAdded": {reason: "Adding the default finalizer should not lose status.", mod: named("id-1"), want: []string{FinalizerName}},
 		"CustomFinalizerAddedPastTheSeam": {
-			reason: "A finalizer with a client of its own should not lose status.",
-			object: bucket(named("id-1")),
-			opts: func(a *testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{
-					connects(upstream.ExternalClientFns{}),
-					WithFinalizer(resource.NewAPIFinalizer(a.Client(), "custom")),
-				}
-			},
-			check: func(t *testing.T, b *v1alpha1.Bucket) {
-				if !meta.FinalizerExists(b, "custom") {
-					t.Errorf("finalizers: want custom, got %v", b.GetFinalizers())
-				}
-			},
+			reason:    "A finalizer with a client of its own should not lose status.",
+			mod:       named("id-1"),
+			finalizer: func(a *testkit.API) resource.Finalizer { return resource.NewAPIFinalizer(a.Client(), "custom") },
+			want:      []string{"custom"},
 		},
 		"NameStored": {
 			reason: "Storing an external name that Observe learned should not lose status.",
-			object: bucket(policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)),
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					o, err := exists(ctx, mg)
-					meta.SetExternalName(mg, "id-1")
-					o.ResourceLateInitialized = true
-
-					return o, err
-				}})}
-			},
+			mod:    noLateInit,
+			learns: func(mg resource.Managed) { meta.SetExternalName(mg, "id-1") },
+			want:   []string{FinalizerName},
 		},
-		"SpecLateInitialized": {
-			reason: "Late-initializing spec should not lose status.",
-			object: bucket(named("id-1")),
-			opts: func(*testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{connects(upstream.ExternalClientFns{ObserveFn: lateInit})}
-			},
-			check: func(t *testing.T, b *v1alpha1.Bucket) {
-				if b.Spec.ForProvider.Region != "eu" {
-					t.Errorf("spec was not late-initialized")
-				}
-			},
-		},
+		"SpecLateInitialized": {reason: "Late-initializing spec should not lose status.", mod: named("id-1"), learns: lateInit, want: []string{FinalizerName}, region: "eu"},
 		"SpecLateInitializedWithoutPolicy": {
 			reason: "Spec should not be late-initialized against the management policies.",
-			object: bucket(named("id-1"), policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)),
-			opts: func(*testkit.API) []ReconcilerOption {
-				// The finalizer would be written with the whole object.
-				return []ReconcilerOption{
-					connects(upstream.ExternalClientFns{ObserveFn: lateInit}),
-					WithFinalizer(resource.FinalizerFns{
-						AddFinalizerFn:    func(context.Context, resource.Object) error { return nil },
-						RemoveFinalizerFn: func(context.Context, resource.Object) error { return nil },
-					}),
-				}
-			},
-			check: func(t *testing.T, b *v1alpha1.Bucket) {
-				if b.Spec.ForProvider.Region != "" {
-					t.Errorf("spec was late-initialized")
-				}
+			mod:    func(b *v1alpha1.Bucket) { named("id-1")(b); noLateInit(b) },
+			learns: lateInit,
+			finalizer: func(*testkit.API) resource.Finalizer {
+				// The default finalizer would be written with the whole object.
+				nothing := func(context.Context, resource.Object) error { return nil }
+				return resource.FinalizerFns{AddFinalizerFn: nothing, RemoveFinalizerFn: nothing}
 			},
 		},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(tc.object)
-			r := newBucketReconciler(a, tc.opts(a)...)
+			a := testkit.NewAPI(bucket(tc.mod))
 
+			opts := []ReconcilerOption{connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				if tc.learns != nil {
+					tc.learns(mg)
+				}
+
+				o, err := exists(ctx, mg)
+				o.ResourceLateInitialized = tc.learns != nil
+
+				return o, err
+			}})}
+			if tc.finalizer != nil {
+				opts = append(opts, WithFinalizer(tc.finalizer(a)))
+			}
+
+			r := newBucketReconciler(a, opts...)
 			run(t, r, "b")
 
 			b := get(t, a)
-			if b.Status.AtProvider.ID != "id-1" || b.GetCondition(xpv2.TypeReady).Status != corev1.ConditionTrue || b.GetCondition(xpv2.TypeSynced).Status != corev1.ConditionTrue {
-				t.Errorf("\n%s\nstatus: %+v", tc.reason, b.Status)
-			}
-
-			if meta.GetExternalName(b) != "id-1" {
-				t.Errorf("\n%s\nexternal name: want id-1, got %q", tc.reason, meta.GetExternalName(b))
-			}
-
-			if tc.check != nil {
-				tc.check(t, b)
-			}
+			wants(t, tc.reason, "ID, Ready, Synced, name, finalizers, region",
+				[]any{"id-1", corev1.ConditionTrue, corev1.ConditionTrue, "id-1", tc.want, tc.region},
+				[]any{
+					b.Status.AtProvider.ID, b.GetCondition(xpv2.TypeReady).Status, b.GetCondition(xpv2.TypeSynced).Status,
+					meta.GetExternalName(b), b.GetFinalizers(), b.Spec.ForProvider.Region,
+				})
 
 			a.Forget()
-
-			for range 10 {
-				run(t, r, "b")
-			}
-
-			if n := a.Writes(); n != 0 {
-				t.Errorf("\n%s\nwrites in 10 more reconciles: want 0, got %d: %+v", tc.reason, n, a.Requests())
-			}
+			repeat(t, r, 10)
+			wants(t, tc.reason, "writes in 10 more reconciles", 0, a.Writes())
 		})
-	}
-}
-
-// A condition of another writer must never be overwritten, at whatever moment it is
-// written.
-func TestForeignConditionsAreKept(t *testing.T) {
-	const most = 12
-
-	for wayName, w := range ways() {
-		for _, moment := range []string{"Before", "After"} {
-			for k := 1; k <= most; k++ {
-				t.Run(fmt.Sprintf("%s/%s/%d", wayName, moment, k), func(t *testing.T) {
-					a, x := testkit.NewAPI(bucket()), newOutside()
-					foreign := xpv2.Condition{Type: "Foreign", Status: corev1.ConditionTrue, Reason: "Because", Message: "of another writer"}
-					write := on(k, func(testkit.Request) bool { return true }, func(testkit.Request) error {
-						b := get(t, a)
-						b.SetConditions(foreign)
-
-						return a.Server().Status().Update(context.Background(), b)
-					})
-
-					if moment == "Before" {
-						a.Before = write
-					} else {
-						a.After = write
-					}
-
-					r := newBucketReconciler(a, append(w.opts(a), connects(x.client()))...)
-
-					for range most {
-						if _, err := r.Reconcile(context.Background(), request()); err != nil {
-							t.Errorf("\n%s\nReconcile: %v", w.reason, err)
-						}
-					}
-
-					drive(t, r, a)
-					settledAs(t, w.reason, a, x)
-
-					if diff := cmp.Diff(foreign, get(t, a).GetCondition("Foreign")); diff != "" {
-						t.Errorf("\n%s\ncondition of another writer: -want, +got:\n%s", w.reason, diff)
-					}
-				})
-			}
-		}
 	}
 }
 
 func TestStatusWrites(t *testing.T) {
 	const reconciles = 100
 
-	steady := func(int) upstream.ExternalClientFns { return upstream.ExternalClientFns{} }
+	facts := func(of func(n int) map[string]string) func(int, resource.Managed) error {
+		return func(n int, mg resource.Managed) error {
+			bucketOf(mg).Status.AtProvider.Facts = of(n)
+			return nil
+		}
+	}
 
 	cases := map[string]struct {
 		reason string
-		object *v1alpha1.Bucket
+		mods   []func(b *v1alpha1.Bucket)
 		opts   []ReconcilerOption
 
-		// client returns the external client of the n-th reconcile.
-		client func(n int) upstream.ExternalClientFns
-
-		// between is done before the n-th reconcile.
-		between func(n int, b *v1alpha1.Bucket) bool
+		// observe is done by the Observe of the n-th reconcile, and between before
+		// that.
+		observe func(n int, mg resource.Managed) error
+		between func(n int, b *v1alpha1.Bucket)
 		want    int
 	}{
-		"Unchanged": {
-			reason: "A status that does not change is not written.",
-			object: bucket(named("id-1")),
-			client: steady,
-		},
-		"UnchangedWanted": {
-			reason: "It is if that is wanted.",
-			object: bucket(named("id-1")),
-			opts:   []ReconcilerOption{WithUnchangedStatusWrites()},
-			client: steady,
-			want:   reconciles,
-		},
-		"EmptyLists": {
-			reason: "An empty map is no map.",
-			object: bucket(named("id-1")),
-			client: func(n int) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					o, err := exists(ctx, mg)
-					if n%2 == 0 {
-						bucketOf(mg).Status.AtProvider.Facts = map[string]string{}
-					}
+		"Unchanged":       {reason: "A status that does not change is not written."},
+		"UnchangedWanted": {reason: "It is if that is wanted.", opts: []ReconcilerOption{WithUnchangedStatusWrites()}, want: reconciles},
+		"EmptyLists": {reason: "An empty map is no map.", observe: facts(func(n int) map[string]string {
+			if n%2 == 0 {
+				return map[string]string{}
+			}
 
-					return o, err
-				}}
-			},
-		},
-		"Changing": {
-			reason: "A status that changes each time is written each time.",
-			object: bucket(named("id-1")),
-			client: func(n int) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					o, err := exists(ctx, mg)
-					bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
-
-					return o, err
-				}}
-			},
-			want: reconciles,
-		},
-		"Failing": {
-			reason: "The same failure each time is written once.",
-			object: bucket(named("id-1")),
-			client: func(int) upstream.ExternalClientFns {
-				return upstream.ExternalClientFns{ObserveFn: returns(ExternalObservation{}, errors.New("boom"))}
-			},
-		},
-		"Paused": {
-			reason: "What is paused says so once.",
-			object: bucket(named("id-1"), annotated(meta.AnnotationKeyReconciliationPaused, "true")),
-			client: steady,
-		},
-		"PausedByPolicy": {
-			reason: "What is paused by policy says so once.",
-			object: bucket(named("id-1"), policies()),
-			client: steady,
-		},
+			return nil
+		})},
+		"RawNewline": {reason: "Raw JSON is compared as it is stored, without the newline of an encoder.", observe: func(_ int, mg resource.Managed) error {
+			bucketOf(mg).Status.AtProvider.Manifest.Raw = []byte("{\"b\": 1,\"a\":[1.0]}\n")
+			return nil
+		}},
+		"Milliseconds": {reason: "A time is compared as it is stored, in seconds.", observe: func(n int, mg resource.Managed) error {
+			bucketOf(mg).Status.AtProvider.Created = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 1000*n, time.UTC)}
+			return nil
+		}},
+		"Changing":       {reason: "A status that changes each time is written each time.", observe: facts(func(n int) map[string]string { return map[string]string{"n": fmt.Sprint(n)} }), want: reconciles},
+		"Failing":        {reason: "The same failure each time is written once.", observe: func(int, resource.Managed) error { return errors.New("boom") }},
+		"Paused":         {reason: "What is paused says so once.", mods: []func(b *v1alpha1.Bucket){paused}},
+		"PausedByPolicy": {reason: "What is paused by policy says so once.", mods: []func(b *v1alpha1.Bucket){policies()}},
 		"ReconcileRequested": {
 			reason: "A request to reconcile is acknowledged, though nothing else changed.",
-			object: bucket(named("id-1")),
-			client: steady,
-			between: func(n int, b *v1alpha1.Bucket) bool {
-				if n%50 != 0 {
-					return false
+			between: func(n int, b *v1alpha1.Bucket) {
+				if n%50 == 0 {
+					annotated(meta.AnnotationKeyReconcileRequestedAt, fmt.Sprint("token-", n))(b)
 				}
-
-				meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconcileRequestedAt: fmt.Sprint("token-", n)})
-
-				return true
 			},
 			want: 2,
 		},
-		"ForeignAnnotations": {
-			reason: "That others write what is not status is no reason to write status.",
-			object: bucket(named("id-1")),
-			client: steady,
-			between: func(n int, b *v1alpha1.Bucket) bool {
-				meta.AddAnnotations(b, map[string]string{"example.org/n": fmt.Sprint(n)})
-				return true
-			},
-		},
+		"ForeignAnnotations": {reason: "That others write what is not status is no reason to write status.", between: func(n int, b *v1alpha1.Bucket) { annotated("example.org/n", fmt.Sprint(n))(b) }},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(tc.object)
-			n := 0
-			r := newBucketReconciler(a, append(tc.opts, WithExternalConnector(ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
-				c := clientOf(tc.client(n))
-				return &c, nil
-			})))...)
+			a, n := testkit.NewAPI(bucket(append(tc.mods, named("id-1"))...)), 0
+			r := newBucketReconciler(a, append(tc.opts, connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				if tc.observe != nil {
+					if err := tc.observe(n, mg); err != nil {
+						return ExternalObservation{}, err
+					}
+				}
 
-			for range 3 {
-				run(t, r, "b")
-			}
+				return exists(ctx, mg)
+			}}))...)
 
+			repeat(t, r, 3)
 			a.Forget()
 
 			for n = 1; n <= reconciles; n++ {
-				if b := get(t, a); tc.between != nil && tc.between(n, b) {
-					must(t, a.Server().Update(context.Background(), b))
+				if tc.between != nil {
+					edit(t, a, "b", func(b *v1alpha1.Bucket) { tc.between(n, b) })
 				}
 
 				run(t, r, "b")
 			}
 
-			if diff := cmp.Diff([]int{tc.want, tc.want}, []int{a.Count(testkit.StatusUpdate), a.Writes()}); diff != "" {
-				t.Errorf("\n%s\nstatus updates, writes in %d reconciles: -want, +got:\n%s", tc.reason, reconciles, diff)
-			}
+			wants(t, tc.reason, "status updates, writes in 100 reconciles", []int{tc.want, tc.want}, []int{a.Count(testkit.StatusUpdate), a.Writes()})
 
 			b := get(t, a)
-			if token := b.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]; b.GetLastHandledReconcileAt() != token {
-				t.Errorf("\n%s\nlast handled request: want %q, got %q", tc.reason, token, b.GetLastHandledReconcileAt())
-			}
-		})
-	}
-}
-
-// What the API server stores in the same way is not written again.
-func TestStatusIsComparedAsStored(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		observe func(b *v1alpha1.Bucket, n int)
-		want    int
-	}{
-		"RawNewline": {
-			reason:  "Raw JSON with a trailing newline, as an encoder writes it.",
-			observe: func(b *v1alpha1.Bucket, _ int) { b.Status.AtProvider.Manifest.Raw = []byte("{\"b\": 1,\"a\":[1.0]}\n") },
-		},
-		"Milliseconds": {
-			reason: "A time with milliseconds, as an external API returns it.",
-			observe: func(b *v1alpha1.Bucket, n int) {
-				b.Status.AtProvider.Created = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 1000*n, time.UTC)}
-			},
-		},
-		"AnotherTime": {
-			reason: "Another second is another time.",
-			observe: func(b *v1alpha1.Bucket, n int) {
-				b.Status.AtProvider.Created = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, n, 0, time.UTC)}
-			},
-			want: 3,
-		},
-		"AnotherRaw": {
-			reason: "Another value is another value.",
-			observe: func(b *v1alpha1.Bucket, n int) {
-				b.Status.AtProvider.Manifest.Raw = fmt.Appendf(nil, "{\"a\":%d}\n", n)
-			},
-			want: 3,
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
-
-			r := newBucketReconciler(a, connects(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				n++
-				tc.observe(bucketOf(mg), n)
-
-				return exists(ctx, mg)
-			}}))
-
-			reconcile := func() {
-				run(t, r, "b")
-			}
-
-			reconcile()
-			a.Forget()
-
-			for range 3 {
-				reconcile()
-			}
-
-			if got := a.Writes(); got != tc.want {
-				t.Errorf("\n%s\nwrites in a steady state: want %d, got %d", tc.reason, tc.want, got)
-			}
+			wants(t, tc.reason, "last handled request", b.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt], b.GetLastHandledReconcileAt())
 		})
 	}
 }

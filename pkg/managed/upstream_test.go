@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -126,7 +125,7 @@ func (sc scenario) reconciled(f flavour, build func(a *testkit.API, connect Exte
 	}))
 
 	for range 5 {
-		res, err := r.Reconcile(context.Background(), f.request())
+		res, err := r.Reconcile(context.Background(), requestFor(f.name()))
 		tr = append(tr, fmt.Sprintf("=> %+v %v", res, err))
 	}
 
@@ -169,7 +168,7 @@ func scenarios() map[string]scenario {
 	alive := func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }
 	unnamed := func(mg resource.Managed) { alive(mg); mg.SetFinalizers(nil) }
 
-	of := func(c upstream.ExternalClientFns) func() provider {
+	of := func(c ExternalClientFns) func() provider {
 		return func() provider { return provider{client: c} }
 	}
 
@@ -180,7 +179,7 @@ func scenarios() map[string]scenario {
 		return func() provider {
 			exists := false
 
-			return provider{client: upstream.ExternalClientFns{
+			return provider{client: ExternalClientFns{
 				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 					return ExternalObservation{ResourceExists: exists, ResourceUpToDate: true}, nil
 				},
@@ -220,41 +219,38 @@ func scenarios() map[string]scenario {
 		"CreateConflict":    {reason: "A conflict before the create.", mods: []func(resource.Managed){unnamed}, provider: cloud(nil), before: once(testkit.Update, conflict), updates: true},
 		"CreateServerError": {reason: "A server error before the create.", mods: []func(resource.Managed){alive}, provider: cloud(nil), before: once(testkit.Update, serverError()), updates: true},
 		"CreateIncomplete":  {reason: "A create whose outcome is unknown.", mods: []func(resource.Managed){alive, noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
-		"Update":            {reason: "An update.", mods: []func(resource.Managed){alive}, provider: of(upstream.ExternalClientFns{ObserveFn: outdated})},
-		"UpdateFails": {reason: "An update that fails.", mods: []func(resource.Managed){alive}, provider: of(upstream.ExternalClientFns{
+		"Update":            {reason: "An update.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{ObserveFn: outdated})},
+		"UpdateFails": {reason: "An update that fails.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{
 			ObserveFn: outdated,
 			UpdateFn:  func(context.Context, resource.Managed) (ExternalUpdate, error) { return ExternalUpdate{}, errProvider },
 		})},
-		"UpdateNotAllowed": {reason: "An update that the policies don't allow.", mods: []func(resource.Managed){alive, allowed(xpv2.ManagementActionObserve)}, provider: of(upstream.ExternalClientFns{ObserveFn: outdated})},
-		"LateInit": {reason: "A late initialization.", mods: []func(resource.Managed){alive}, provider: of(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+		"UpdateNotAllowed": {reason: "An update that the policies don't allow.", mods: []func(resource.Managed){alive, allowed(xpv2.ManagementActionObserve)}, provider: of(ExternalClientFns{ObserveFn: outdated})},
+		"LateInit": {reason: "A late initialization.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 			meta.SetExternalName(mg, "id-1")
 			return lateInit(ctx, mg)
 		}}), updates: true},
 		"LateInitNotAllowed": {
 			reason: "A late initialization that the policies don't allow.",
 			mods:   []func(resource.Managed){alive, allowed(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete)},
-			provider: of(upstream.ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			provider: of(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 				meta.SetExternalName(mg, "id-1")
 				return lateInit(ctx, mg)
 			}}),
 		},
-		"Paused":        {reason: "A pause.", mods: []func(resource.Managed){alive, noted(meta.AnnotationKeyReconciliationPaused, "true")}},
-		"DefaultInit":   {reason: "The default initializer.", mods: []func(resource.Managed){alive}, defaultInit: true, updates: true},
-		"InitFails":     {reason: "An initializer that fails.", mods: []func(resource.Managed){alive}, initializers: []Initializer{upstream.InitializerFn(func(context.Context, resource.Managed) error { return errProvider })}},
-		"ConnectFails":  {reason: "Broken credentials.", mods: []func(resource.Managed){alive}, provider: func() provider { return provider{connectErr: errProvider} }},
-		"ObserveFails":  {reason: "An outage.", mods: []func(resource.Managed){alive}, provider: of(upstream.ExternalClientFns{ObserveFn: fails})},
-		"Delete":        {reason: "A slow delete."},
-		"DeleteFails":   {reason: "A delete that fails.", provider: of(upstream.ExternalClientFns{DeleteFn: deleteFails})},
-		"Deleted":       {reason: "An external resource that is gone.", provider: of(upstream.ExternalClientFns{ObserveFn: absent})},
-		"DeleteHeld":    {reason: "A delete that others hold.", mods: []func(resource.Managed){held(FinalizerName, "example.org/a")}},
-		"DeleteOrphans": {reason: "A delete that orphans.", mods: []func(resource.Managed){held(FinalizerName, "example.org/a"), allowed(xpv2.ManagementActionObserve)}},
-		"DeleteConnectFails": {
-			reason:   "A delete with broken credentials.",
-			provider: func() provider { return provider{connectErr: errProvider} },
-		},
+		"Paused":                 {reason: "A pause.", mods: []func(resource.Managed){alive, noted(meta.AnnotationKeyReconciliationPaused, "true")}},
+		"DefaultInit":            {reason: "The default initializer.", mods: []func(resource.Managed){alive}, defaultInit: true, updates: true},
+		"InitFails":              {reason: "An initializer that fails.", mods: []func(resource.Managed){alive}, initializers: []Initializer{InitializerFn(func(context.Context, resource.Managed) error { return errProvider })}},
+		"ConnectFails":           {reason: "Broken credentials.", mods: []func(resource.Managed){alive}, provider: func() provider { return provider{connectErr: errProvider} }},
+		"ObserveFails":           {reason: "An outage.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{ObserveFn: fails})},
+		"Delete":                 {reason: "A slow delete."},
+		"DeleteFails":            {reason: "A delete that fails.", provider: of(ExternalClientFns{DeleteFn: deleteFails})},
+		"Deleted":                {reason: "An external resource that is gone.", provider: of(ExternalClientFns{ObserveFn: absent})},
+		"DeleteHeld":             {reason: "A delete that others hold.", mods: []func(resource.Managed){held(FinalizerName, "example.org/a")}},
+		"DeleteOrphans":          {reason: "A delete that orphans.", mods: []func(resource.Managed){held(FinalizerName, "example.org/a"), allowed(xpv2.ManagementActionObserve)}},
+		"DeleteConnectFails":     {reason: "A delete with broken credentials.", provider: func() provider { return provider{connectErr: errProvider} }},
 		"DeleteIncompleteCreate": {reason: "A delete after a create whose outcome is unknown.", mods: []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
-		"DeleteConflict":         {reason: "A conflict while the finalizer goes.", provider: of(upstream.ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, conflict)},
-		"DeleteServerError":      {reason: "A server error while the finalizer goes.", provider: of(upstream.ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, serverError())},
+		"DeleteConflict":         {reason: "A conflict while the finalizer goes.", provider: of(ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, conflict)},
+		"DeleteServerError":      {reason: "A server error while the finalizer goes.", provider: of(ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, serverError())},
 		"StatusServerError":      {reason: "A server error while status is written.", before: once(testkit.StatusUpdate, serverError())},
 		"CustomFinalizer": {
 			reason:    "A finalizer with a client of its own.",
@@ -274,9 +270,7 @@ func TestTurnedOff(t *testing.T) {
 				f := flavours()[fname]
 
 				got := sc.graft(f, WithoutDeletionStatus(), WithoutExternalNamePersistence(), WithoutFinalizerGuard(), WithUnchangedStatusWrites())
-				if diff := cmp.Diff(sc.upstream(f), got); diff != "" {
-					t.Errorf("\n%s\n-upstream, +Graft:\n%s", sc.reason, diff)
-				}
+				wants(t, sc.reason, "upstream's trace, and Graft's", sc.upstream(f), got)
 			})
 		}
 	}
@@ -329,9 +323,7 @@ func TestTurnedOffOneByOne(t *testing.T) {
 					want, got = statusWrites(want), statusWrites(got)
 				}
 
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("\n%s\n-upstream, +Graft:\n%s", tc.reason, diff)
-				}
+				wants(t, tc.reason, "upstream's trace, and Graft's", want, got)
 
 				if cmp.Equal(sc.upstream(f), sc.graft(f)) && !slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, among) {
 					t.Errorf("\n%s\nthis scenario should differ without the option, or it proves nothing", tc.reason)
@@ -373,7 +365,7 @@ func TestUpstream(t *testing.T) {
 		a := testkit.NewAPI(bucket(named("id-1")))
 
 		r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
-			connects(upstream.ExternalClientFns{}),
+			connects(ExternalClientFns{}),
 			WithPollInterval(time.Hour),
 			Upstream(
 				upstream.WithTimeout(time.Minute),
@@ -393,37 +385,19 @@ func TestUpstream(t *testing.T) {
 			Upstream(),
 		)
 
-		poll := func() time.Duration {
+		polls := func(want time.Duration) {
+			t.Helper()
+
 			res, err := r.Reconcile(context.Background(), request())
-			if err != nil {
-				t.Fatal(err)
-			}
-
-			return res.RequeueAfter
+			must(t, err)
+			wants(t, "The last option counts.", "poll interval", want, res.RequeueAfter)
 		}
 
-		if got := poll(); got != 3*time.Hour {
-			t.Errorf("poll interval: want that of the last option, 3h, got %s", got)
-		}
+		polls(3 * time.Hour)
 
 		r = NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
-			connects(upstream.ExternalClientFns{}), Upstream(upstream.WithPollInterval(2*time.Hour), upstream.WithPollInterval(3*time.Hour)), WithPollInterval(time.Hour))
+			connects(ExternalClientFns{}), Upstream(upstream.WithPollInterval(2*time.Hour), upstream.WithPollInterval(3*time.Hour)), WithPollInterval(time.Hour))
 
-		if got := poll(); got != time.Hour {
-			t.Errorf("poll interval: want that of the last option, 1h, got %s", got)
-		}
-	})
-
-	t.Run("RecorderOfUpstream", func(t *testing.T) {
-		rec := &recorder{}
-		a := testkit.NewAPI(bucket(named("id-1")))
-
-		r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()), Upstream(upstream.WithRecorder(rec)),
-			connects(upstream.ExternalClientFns{ObserveFn: fails}))
-		run(t, r, "b")
-
-		if len(rec.of(event.Reason("CannotObserveExternalResource"))) != 1 {
-			t.Errorf("upstream's events should go to its recorder: %+v", rec.events)
-		}
+		polls(time.Hour)
 	})
 }

@@ -2,13 +2,12 @@ package managed
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,9 +74,7 @@ func usageIn(t *testing.T, a *testkit.API) *usageState {
 		return nil
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	c := metav1.GetControllerOf(u)
 
@@ -88,18 +85,10 @@ func protects() ReconcilerOption { return WithUsageProtection(testkit.ProviderCo
 
 // writesToUsages counts the writes to usages.
 func writesToUsages(a *testkit.API) int {
-	n := 0
-
-	for _, r := range a.Requests() {
-		switch r.Object.(type) {
-		case *v1alpha1.ProviderConfigUsage, *testkit.LegacyProviderConfigUsage:
-			if r.Verb != testkit.LiveGet {
-				n++
-			}
-		}
-	}
-
-	return n
+	return len(slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool {
+		_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
+		return !is || r.Verb == testkit.LiveGet
+	}))
 }
 
 func TestUsageProtection(t *testing.T) {
@@ -120,14 +109,8 @@ func TestUsageProtection(t *testing.T) {
 		writes int
 		warns  bool
 	}{
-		"Tracked": {
-			reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.",
-			usage:  usageOf(), want: held, writes: 1,
-		},
-		"Protected": {
-			reason: "One that is protected is not written.",
-			usage:  usageOf(protected), want: held,
-		},
+		"Tracked":   {reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.", usage: usageOf(), want: held, writes: 1},
+		"Protected": {reason: "One that is protected is not written.", usage: usageOf(protected), want: held},
 		"ProtectedByUpstream": {
 			reason: "One that a later version of upstream protects is left to it.",
 			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
@@ -139,6 +122,14 @@ func TestUsageProtection(t *testing.T) {
 			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
 				u.SetFinalizers([]string{UsageFinalizerName})
 			}), want: held, writes: 1,
+		},
+		"Unblocking": {
+			reason: "A usage without the finalizer is not protected, whatever its owner reference says.",
+			usage:  usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }), want: held, writes: 1,
+		},
+		"ProtectedWithFalse": {
+			reason: "An owner reference that says that it doesn't block is as good as one that says nothing.",
+			usage:  usageOf(protected, func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = new(bool) }), want: held,
 		},
 		"OthersKeep": {
 			reason: "Finalizers and owners of others stay.",
@@ -153,21 +144,13 @@ func TestUsageProtection(t *testing.T) {
 			usage:  usageOf(), lags: func(u *v1alpha1.ProviderConfigUsage) { u.SetLabels(map[string]string{"k": "v"}) },
 			want: held, writes: 2,
 		},
-		"Deleted": {
-			reason: "A usage that is being deleted takes no finalizer.",
-			usage:  usageOf(removed),
-			want:   &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true},
-		},
+		"Deleted": {reason: "A usage that is being deleted takes no finalizer.", usage: usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true}},
 		"UserDeleted": {
 			reason: "The usage of what is being deleted is left alone: it may be on its way.",
 			object: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName, "example.org/f")},
 			usage:  usageOf(), want: open,
 		},
-		"Paused": {
-			reason: "So is that of what is paused.",
-			object: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")},
-			usage:  usageOf(), want: open,
-		},
+		"Paused": {reason: "So is that of what is paused.", object: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyReconciliationPaused, "true")}, usage: usageOf(), want: open},
 		"NotConnected": {
 			reason: "So is that of what can't connect: its provider config may have been missing all along.",
 			opts: []ReconcilerOption{WithExternalConnector(ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
@@ -175,19 +158,13 @@ func TestUsageProtection(t *testing.T) {
 			}))},
 			usage: usageOf(), want: open,
 		},
-		"NobodyTracks": {
-			reason: "Without a usage there is nothing to protect, which is said.",
-			warns:  true,
-		},
+		"NobodyTracks": {reason: "Without a usage there is nothing to protect, which is said.", warns: true},
 		"Another": {
 			reason: "A usage that another object controls is not written.",
 			usage:  usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].UID = "another" }),
 			want:   open, warns: true,
 		},
-		"Refused": {
-			reason: "A usage that can't be written does not block the reconcile.",
-			usage:  usageOf(), fail: boom, want: open, writes: 1, warns: true,
-		},
+		"Refused": {reason: "A usage that can't be written does not block the reconcile.", usage: usageOf(), fail: boom, want: open, writes: 1, warns: true},
 	}
 
 	for name, tc := range cases {
@@ -216,32 +193,12 @@ func TestUsageProtection(t *testing.T) {
 				return is && r.Verb == testkit.Patch
 			}, tc.fail)
 
-			observed := false
-			rec := &recorder{}
-			r := newBucketReconciler(a, append([]ReconcilerOption{WithRecorder(rec), protects(), connects(upstream.ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					observed = true
-					return exists(ctx, mg)
-				},
-			})}, tc.opts...)...)
+			observed, rec := 0, &recorder{}
+			run(t, newBucketReconciler(a, append([]ReconcilerOption{WithRecorder(rec), protects(), connects(ExternalClientFns{ObserveFn: counts[ExternalObservation](&observed)})}, tc.opts...)...), "b")
 
-			run(t, r, "b")
-
-			if diff := cmp.Diff(tc.want, usageIn(t, a)); diff != "" {
-				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			if got := writesToUsages(a); got != tc.writes {
-				t.Errorf("\n%s\nwrites of usages: want %d, got %d", tc.reason, tc.writes, got)
-			}
-
-			if got := len(rec.of(reasonCannotProtectUsage)) > 0; got != tc.warns {
-				t.Errorf("\n%s\nevent %s: want %t, got %t", tc.reason, reasonCannotProtectUsage, tc.warns, got)
-			}
-
-			if tc.warns && !observed {
-				t.Errorf("\n%s\nwant it reconciled", tc.reason)
-			}
+			wants(t, tc.reason, "usage", tc.want, usageIn(t, a))
+			wants(t, tc.reason, "writes of usages", tc.writes, writesToUsages(a))
+			wants(t, tc.reason, "warns, and reconciles", []bool{tc.warns, tc.warns}, []bool{len(rec.of(reasonCannotProtectUsage)) > 0, tc.warns && observed > 0})
 		})
 	}
 }
@@ -249,59 +206,31 @@ func TestUsageProtection(t *testing.T) {
 // The usage of a legacy managed resource is where its tracker creates it. It is
 // released with the finalizer of the managed resource.
 func TestLegacyUsageProtection(t *testing.T) {
-	ctx := context.Background()
-	d := &v1alpha1.Database{ObjectMeta: metav1.ObjectMeta{Name: "d"}}
-	d.Spec.ProviderConfigReference = &xpv2.Reference{Name: "config"}
-
-	a := testkit.NewAPI(d)
+	d := v1alpha1.NewDatabase("d")
+	a, there := testkit.NewAPI(d), true
 	tracker := NewLegacyProviderConfigUsageTracker(a.Client(), &testkit.LegacyProviderConfigUsage{})
-	there := true
 
 	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
 		WithUsageProtection(testkit.LegacyProviderConfigUsageKind()), WithInitializers(), waits(noWait),
-		WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
-			db, _ := mg.(*v1alpha1.Database)
-			c := clientOf(upstream.ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: there, ResourceUpToDate: true}, nil
-				},
-			})
-
-			return &c, tracker.Track(ctx, db)
+		WithTypedExternalConnector(TypedExternalConnectorFn[*v1alpha1.Database](func(ctx context.Context, d *v1alpha1.Database) (TypedExternalClient[*v1alpha1.Database], error) {
+			return connected[*v1alpha1.Database](provider{client: ExternalClientFns{ObserveFn: sees(&there)}}), tracker.Track(ctx, d)
 		})))
 
-	reconcile := func() {
-		req := request()
-		req.Namespace, req.Name = "", "d"
+	has := func(finalizers ...string) {
+		t.Helper()
+		run(t, r, "/d")
 
-		if _, err := r.Reconcile(ctx, req); err != nil {
-			t.Fatal(err)
-		}
+		u := &testkit.LegacyProviderConfigUsage{}
+		must(t, a.Server().Get(t.Context(), client.ObjectKey{Name: string(d.GetUID())}, u))
+		wants(t, "", "finalizers", finalizers, u.GetFinalizers(), cmpopts.EquateEmpty())
 	}
 
-	reconcile()
-
-	u := &testkit.LegacyProviderConfigUsage{}
-	key := client.ObjectKey{Name: string(d.GetUID())}
-
-	must(t, a.Server().Get(ctx, key, u))
-
-	if diff := cmp.Diff([]string{UsageFinalizerName}, u.GetFinalizers()); diff != "" {
-		t.Errorf("finalizers while it is used: -want, +got:\n%s", diff)
-	}
+	has(UsageFinalizerName)
 
 	there = false
 
-	must(t, a.Server().Delete(ctx, d))
-
-	reconcile()
-
-	u = &testkit.LegacyProviderConfigUsage{}
-	must(t, a.Server().Get(ctx, key, u))
-
-	if diff := cmp.Diff([]string{}, u.GetFinalizers(), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("finalizers when it is gone: -want, +got:\n%s", diff)
-	}
+	must(t, a.Server().Delete(t.Context(), d))
+	has()
 }
 
 // A usage is released with the finalizer of its managed resource, and not before.
@@ -318,26 +247,11 @@ func TestUsageProtectionReleases(t *testing.T) {
 		want   *usageState
 		writes int
 	}{
-		"Gone": {
-			reason: "A usage that was deleted before goes with it.",
-			usage:  usageOf(protected, removed),
-			want:   &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1,
-		},
-		"NotDeletedYet": {
-			reason: "One that wasn't is left for the garbage collector.",
-			usage:  usageOf(protected), want: &usageState{}, writes: 1,
-		},
-		"There": {
-			reason: "As long as the external resource exists, the usage is not released.",
-			usage:  usageOf(protected), there: true, want: &usageState{Finalizers: []string{UsageFinalizerName}},
-		},
-		"Unprotected": {
-			reason: "One that isn't protected is not written.",
-			usage:  usageOf(), want: &usageState{Blocks: true},
-		},
-		"NoUsage": {
-			reason: "Without one there is nothing to do.",
-		},
+		"Gone":          {reason: "A usage that was deleted before goes with it.", usage: usageOf(protected, removed), want: &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1},
+		"NotDeletedYet": {reason: "One that wasn't is left for the garbage collector.", usage: usageOf(protected), want: &usageState{}, writes: 1},
+		"There":         {reason: "As long as the external resource exists, the usage is not released.", usage: usageOf(protected), there: true, want: &usageState{Finalizers: []string{UsageFinalizerName}}},
+		"Unprotected":   {reason: "One that isn't protected is not written.", usage: usageOf(), want: &usageState{Blocks: true}},
+		"NoUsage":       {reason: "Without one there is nothing to do."},
 		"Refused": {
 			reason: "A failed release of the usage does not block the managed resource.",
 			usage:  usageOf(protected), fail: boom,
@@ -358,25 +272,11 @@ func TestUsageProtectionReleases(t *testing.T) {
 				return is && r.Verb == testkit.Update
 			}, tc.fail)
 
-			r := newBucketReconciler(a, protects(), connects(upstream.ExternalClientFns{
-				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: tc.there}, nil
-				},
-			}))
+			run(t, newBucketReconciler(a, protects(), connects(ExternalClientFns{ObserveFn: sees(&tc.there)})), "b")
 
-			run(t, r, "b")
-
-			if diff := cmp.Diff(tc.want, usageIn(t, a), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			if got := get(t, a).GetName() != ""; got != tc.there {
-				t.Errorf("\n%s\nmanaged resource is there: want %t, got %t", tc.reason, tc.there, got)
-			}
-
-			if got := writesToUsages(a); got != tc.writes {
-				t.Errorf("\n%s\nwrites of usages: want %d, got %d", tc.reason, tc.writes, got)
-			}
+			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
+			wants(t, tc.reason, "managed resource is there", tc.there, get(t, a).GetName() != "")
+			wants(t, tc.reason, "writes of usages", tc.writes, writesToUsages(a))
 		})
 	}
 }
@@ -421,69 +321,19 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := bucket(used)
 			a := testkit.NewAPI(b, tc.usage)
-			reads := 0
+			a.Before = on(tc.failing, verb(testkit.Get), func(testkit.Request) error { return boom })
 
 			b.SetGroupVersionKind(testkit.BucketKind())
-
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if r.Verb == testkit.Get {
-					if reads++; reads == tc.failing {
-						return boom
-					}
-				}
-
-				return nil
-			}
-
 			b.SetProviderConfigReference(&xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: "other"})
 
 			err := tc.tracker(a.Client(), &v1alpha1.ProviderConfigUsage{}).Track(context.Background(), b)
-			if diff := cmp.Diff(tc.err, err, cmpopts.EquateErrors()); diff != "" {
-				t.Errorf("\n%s\nTrack: -want, +got:\n%s", tc.reason, diff)
-			}
-
-			if diff := cmp.Diff(tc.want, usageIn(t, a), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "Track", tc.err, err, cmpopts.EquateErrors())
+			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
 
 			u := usageOf()
 			must(t, a.Server().Get(context.Background(), client.ObjectKeyFromObject(u), u))
 
-			if got := u.GetProviderConfigReference().Name; got != tc.config {
-				t.Errorf("\n%s\nprovider config: want %q, got %q", tc.reason, tc.config, got)
-			}
-		})
-	}
-}
-
-// A managed resource that waits for the garbage collector alone needs no provider
-// config.
-func TestIsLeft(t *testing.T) {
-	cases := map[string]struct {
-		reason     string
-		deleted    bool
-		finalizers []string
-		want       bool
-	}{
-		"NotDeleted": {reason: "It is in use."},
-		"Deleting":   {reason: "The provider still needs it.", deleted: true, finalizers: []string{FinalizerName}},
-		"None":       {reason: "Nothing is left to do.", deleted: true, want: true},
-		"Dependents": {reason: "The garbage collector deletes dependents.", deleted: true, finalizers: []string{metav1.FinalizerDeleteDependents}, want: true},
-		"Orphans":    {reason: "The garbage collector orphans dependents.", deleted: true, finalizers: []string{metav1.FinalizerOrphanDependents}, want: true},
-		"Both":       {reason: "The provider needs it, too.", deleted: true, finalizers: []string{metav1.FinalizerOrphanDependents, FinalizerName}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := bucket(finalizers(tc.finalizers...))
-			if tc.deleted {
-				deleting(b)
-				b.SetFinalizers(tc.finalizers)
-			}
-
-			if got := isLeft(b); got != tc.want {
-				t.Errorf("\n%s\nisLeft(...): want %t, got %t", tc.reason, tc.want, got)
-			}
+			wants(t, tc.reason, "provider config", tc.config, u.GetProviderConfigReference().Name)
 		})
 	}
 }

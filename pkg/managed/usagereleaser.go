@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // usageInterval is the interval at which the user of a usage that is being deleted
@@ -162,7 +164,7 @@ func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of sche
 		err = from.Get(ctx, client.ObjectKey{Namespace: usage.GetNamespace(), Name: user.Name}, mg)
 
 		switch {
-		case kerrors.IsNotFound(err), kmeta.IsNoMatchError(err):
+		case r.isAbsent(err, of.GroupKind()):
 		case err != nil:
 			return false, errors.Wrapf(err, "cannot get %s %q, whose usage of a provider config is to be released", of.Kind, user.Name)
 		case mg.GetUID() == user.UID && !isLeft(mg):
@@ -171,6 +173,20 @@ func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of sche
 	}
 
 	return false, nil
+}
+
+// isAbsent reports whether an error of reading an object says that it does not exist, or
+// that no version of its kind is served.
+func (r *UsageReleaser) isAbsent(err error, of schema.GroupKind) bool {
+	var none *kmeta.NoKindMatchError
+
+	if !errors.As(err, &none) || len(none.SearchedVersions) == 0 {
+		return seam.IsGone(err) || kmeta.IsNoMatchError(err)
+	}
+
+	_, err = r.usages.client.RESTMapper().RESTMapping(of)
+
+	return kmeta.IsNoMatchError(err)
 }
 
 // isLeft reports whether a managed resource is being deleted, and has no finalizer left

@@ -2,14 +2,17 @@ package managed
 
 import (
 	"context"
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	kmeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -26,6 +29,16 @@ func TestUsageReleaser(t *testing.T) {
 		return bucket(append([]func(b *v1alpha1.Bucket){used, finalizers(FinalizerName)}, mod...)...)
 	}
 
+	fails := func(verb string, err error) func(string) error {
+		return func(v string) error {
+			if v == verb {
+				return err
+			}
+
+			return nil
+		}
+	}
+
 	// ownedBy gives a usage another controller.
 	ownedBy := func(fn func(r *metav1.OwnerReference)) func(u *v1alpha1.ProviderConfigUsage) {
 		return func(u *v1alpha1.ProviderConfigUsage) { fn(&u.OwnerReferences[0]) }
@@ -38,7 +51,7 @@ func TestUsageReleaser(t *testing.T) {
 		opts   []UsageReleaserOption
 		// before is called with each read of the managed resource, and with what
 		// the verb is.
-		before func(a *testkit.API, verb string) error
+		before func(verb string) error
 		// conflicts is whether another writer changes the usage in the meantime.
 		conflicts bool
 
@@ -46,108 +59,51 @@ func TestUsageReleaser(t *testing.T) {
 		again time.Duration
 		err   error
 	}{
-		"UserGone": {
-			reason: "A usage whose user no longer exists is released.",
-			usage:  usageOf(protected, removed), want: let,
-		},
-		"LastFinalizer": {
-			reason: "With its last finalizer it goes.",
-			usage:  usageOf(removed, protected),
-		},
-		"UserAnother": {
-			reason: "One of the user's name is not the user.",
-			user:   is(func(b *v1alpha1.Bucket) { b.UID = "another" }),
-			usage:  usageOf(protected, removed), want: let,
-		},
-		"User": {
-			reason: "What is used stays, also if the user is not being deleted.",
-			user:   is(), usage: usageOf(protected, removed), want: held, again: usageInterval,
-		},
-		"UserDeleted": {
-			reason: "What is being deleted uses it until its finalizer is gone.",
-			user:   is(deleting), usage: usageOf(protected, removed), want: held, again: usageInterval,
-		},
-		"UserHeldByOthers": {
-			reason: "So does what a custom finalizer holds.",
-			user:   is(deleting, finalizers("example.org/f")), usage: usageOf(protected, removed), want: held, again: usageInterval,
-		},
+		"UserGone":         {reason: "A usage whose user no longer exists is released.", usage: usageOf(protected, removed), want: let},
+		"LastFinalizer":    {reason: "With its last finalizer it goes.", usage: usageOf(removed, protected)},
+		"UserAnother":      {reason: "One of the user's name is not the user.", user: is(func(b *v1alpha1.Bucket) { b.UID = "another" }), usage: usageOf(protected, removed), want: let},
+		"User":             {reason: "What is used stays, also if the user is not being deleted.", user: is(), usage: usageOf(protected, removed), want: held, again: usageInterval},
+		"UserDeleted":      {reason: "What is being deleted uses it until its finalizer is gone.", user: is(deleting), usage: usageOf(protected, removed), want: held, again: usageInterval},
+		"UserHeldByOthers": {reason: "So does what a custom finalizer holds.", user: is(deleting, finalizers("example.org/f")), usage: usageOf(protected, removed), want: held, again: usageInterval},
 		"UserLeft": {
 			reason: "What only the garbage collector holds uses nothing any more.",
 			user:   is(deleting, finalizers(metav1.FinalizerDeleteDependents)), usage: usageOf(protected, removed), want: let,
 		},
+		"UserOrphans": {reason: "Whatever that does with its dependents.", user: is(deleting, finalizers(metav1.FinalizerOrphanDependents)), usage: usageOf(protected, removed), want: let},
+		"UserNotLeft": {
+			reason: "What the provider holds as well needs it.",
+			user:   is(deleting, finalizers(metav1.FinalizerOrphanDependents, FinalizerName)), usage: usageOf(protected, removed), want: held, again: usageInterval,
+		},
 		"CacheIsOld": {
 			reason: "A user that the cache doesn't have, but the API server has, is one.",
 			user:   is(), usage: usageOf(protected, removed),
-			before: func(_ *testkit.API, verb string) error {
-				if verb == testkit.Get {
-					return &kmeta.NoKindMatchError{}
-				}
-
-				return nil
-			},
-			want: held, again: usageInterval,
+			before: fails(testkit.Get, &kmeta.NoKindMatchError{}),
+			want:   held, again: usageInterval,
 		},
-		"Unreadable": {
-			reason: "A usage is not released if it is unknown whether its user exists.",
-			usage:  usageOf(protected, removed),
-			before: func(_ *testkit.API, verb string) error {
-				if verb == testkit.LiveGet {
-					return boom
-				}
-
-				return nil
-			},
-			want: held, err: boom,
-		},
-		"KindGone": {
-			reason: "Of a kind that isn't served any more, nothing is left.",
-			usage:  usageOf(protected, removed),
-			before: func(*testkit.API, string) error { return &kmeta.NoKindMatchError{} },
-			want:   let,
-		},
+		"Unreadable": {reason: "A usage is not released if it is unknown whether its user exists.", usage: usageOf(protected, removed), before: fails(testkit.LiveGet, boom), want: held, err: boom},
+		"KindGone":   {reason: "Of a kind that isn't served any more, nothing is left.", usage: usageOf(protected, removed), before: func(string) error { return &kmeta.NoKindMatchError{} }, want: let},
 		"OtherVersion": {
 			reason: "A user is looked for in the version that the provider knows.",
 			user:   is(), usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.APIVersion = "sample.graft.crossplane.io/v9" })),
 			want: held, again: usageInterval,
 		},
-		"OthersUser": {
-			reason: "The user of another provider is for that to look after.",
-			usage:  usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })),
-			want:   held,
-		},
+		"OthersUser": {reason: "The user of another provider is for that to look after.", usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), want: held},
 		"NoController": {
 			reason: "A usage without a controller is released. It is created again if it is needed.",
 			user:   is(), usage: usageOf(protected, removed, func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences = nil }),
 			want: let,
 		},
-		"NotDeleted": {
-			reason: "What isn't being deleted is for its user's reconciler.",
-			usage:  usageOf(protected), want: &usageState{Finalizers: []string{UsageFinalizerName}},
-		},
-		"Unprotected": {
-			reason: "What isn't protected isn't ours.",
-			usage:  usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true},
-		},
-		"NoUsage": {
-			reason: "A usage that no longer exists needs nothing.",
-		},
-		"All": {
-			reason: "With WithReleaseAll a usage whose user exists is released, too.",
-			user:   is(), usage: usageOf(protected), opts: []UsageReleaserOption{WithReleaseAll()}, want: &usageState{},
-		},
-		"AllDeleted": {
-			reason: "So is one that is being deleted.",
-			user:   is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{WithReleaseAll()}, want: let,
-		},
+		"NotDeleted":  {reason: "What isn't being deleted is for its user's reconciler.", usage: usageOf(protected), want: &usageState{Finalizers: []string{UsageFinalizerName}}},
+		"Unprotected": {reason: "What isn't protected isn't ours.", usage: usageOf(removed), want: &usageState{Finalizers: []string{"example.org/holds"}, Blocks: true}},
+		"NoUsage":     {reason: "A usage that no longer exists needs nothing."},
+		"All":         {reason: "With WithReleaseAll a usage whose user exists is released, too.", user: is(), usage: usageOf(protected), opts: []UsageReleaserOption{WithReleaseAll()}, want: &usageState{}},
+		"AllDeleted":  {reason: "So is one that is being deleted.", user: is(), usage: usageOf(protected, removed), opts: []UsageReleaserOption{WithReleaseAll()}, want: let},
 		"AllOfOthers": {
 			reason: "Also those of managed resources that the scheme doesn't know, or the finalizer would stay for ever.",
 			usage:  usageOf(protected, ownedBy(func(r *metav1.OwnerReference) { r.Kind = "Unknown" })), opts: []UsageReleaserOption{WithReleaseAll()},
 			want: &usageState{},
 		},
-		"Conflict": {
-			reason: "What was changed meanwhile is looked at again.",
-			usage:  usageOf(protected, removed), conflicts: true, want: held, again: time.Second,
-		},
+		"Conflict": {reason: "What was changed meanwhile is looked at again.", usage: usageOf(protected, removed), conflicts: true, want: held, again: time.Second},
 	}
 
 	for name, tc := range cases {
@@ -166,7 +122,7 @@ func TestUsageReleaser(t *testing.T) {
 			a := testkit.NewAPI(objs...)
 			a.Before = func(_ context.Context, r testkit.Request) error {
 				if _, is := r.Object.(*v1alpha1.Bucket); is && tc.before != nil {
-					return tc.before(a, r.Verb)
+					return tc.before(r.Verb)
 				}
 
 				if r.Verb == testkit.Update && tc.conflicts {
@@ -186,16 +142,34 @@ func TestUsageReleaser(t *testing.T) {
 			r := NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind(), tc.opts...)
 
 			got, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: userUID}})
-			if diff := cmp.Diff(tc.err, err, cmpopts.EquateErrors()); diff != "" {
-				t.Errorf("\n%s\nReconcile: -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "Reconcile", tc.err, err, cmpopts.EquateErrors())
+			wants(t, tc.reason, "result", reconcile.Result{RequeueAfter: tc.again}, got)
+			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
+		})
+	}
+}
 
-			if diff := cmp.Diff(reconcile.Result{RequeueAfter: tc.again}, got); diff != "" {
-				t.Errorf("\n%s\nresult: -want, +got:\n%s", tc.reason, diff)
-			}
+// A user whose version is not served any more may exist in another one.
+func TestUsageReleaserOfUnservedVersion(t *testing.T) {
+	of := testkit.BucketKind()
 
-			if diff := cmp.Diff(tc.want, usageIn(t, a), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("\n%s\nusage: -want, +got:\n%s", tc.reason, diff)
+	cases := map[string]error{
+		"Mapped":  kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: of.Group, Resource: "buckets"}, "b", "404 page not found", 0, true),
+		"NoMatch": &kmeta.NoKindMatchError{GroupKind: of.GroupKind(), SearchedVersions: []string{of.Version}},
+	}
+
+	for name, unserved := range cases {
+		t.Run(name, func(t *testing.T) {
+			u := usageOf(protected, removed)
+			a := testkit.NewAPI(u)
+			a.Before = failing(func(r testkit.Request) bool {
+				_, is := r.Object.(*v1alpha1.Bucket)
+				return is && r.Verb == testkit.LiveGet
+			}, unserved)
+
+			_, err := NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind()).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(u)})
+			if is := usageIn(t, a); err == nil || is == nil || !slices.Contains(is.Finalizers, UsageFinalizerName) {
+				t.Errorf("the usage was released: %+v, %v", is, err)
 			}
 		})
 	}

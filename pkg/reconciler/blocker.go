@@ -105,7 +105,7 @@ func observe(ctx context.Context, r *patientReader, l DependentLister, o client.
 		}
 
 		if err := get(ctx, d.NamespacedName, u); err != nil {
-			if !kerrors.IsNotFound(err) {
+			if !seam.IsGone(err) {
 				out.blockers = append(out.blockers, blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck})
 			}
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // lookTimeout is how long a Finder may look for what a create made that returned an
@@ -70,7 +71,7 @@ func (t Terraform) check() error {
 // for each other, but Observe does not wait for an operation: it reports that the
 // external resource exists and is up to date.
 func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConnector {
-	if c == nil {
+	if seam.IsNil(c) {
 		panic(errors.New("upjet.NewConnector was given no connector: pass one of upjet's synchronous connectors"))
 	}
 
@@ -80,6 +81,11 @@ func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConn
 
 	if t.Logger == nil {
 		t.Logger = logging.NewNopLogger()
+	}
+
+	// A function that returns a Finder may return a pointer that is nil.
+	if seam.IsNil(t.Finder) {
+		t.Finder = nil
 	}
 
 	return &connector{inner: c, terraform: t, gates: newGates()}
@@ -252,6 +258,10 @@ func (e *external) look(ctx context.Context, tr resource.Terraformed, started ti
 	f, err := e.terraform.find(ctx, tr, asyncstate.Attempt{Type: asyncstate.Create, Token: asyncstate.Token(ctx), Started: started})
 	if err != nil {
 		e.terraform.Logger.Debug("Cannot look for the result of a create that failed", "uid", tr.GetUID(), "error", err)
+		return ""
+	}
+
+	if !f.Found() {
 		return ""
 	}
 

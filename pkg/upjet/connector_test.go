@@ -494,3 +494,31 @@ func TestLongest(t *testing.T) {
 		})
 	}
 }
+
+// A pointer or a function that is nil is no Finder.
+func TestConnector_NilFinder(t *testing.T) {
+	for name, f := range map[string]Finder{"Pointer": (*tagFinder)(nil), "Function": FinderFn(nil)} {
+		c, err := newRig(t, &stub{}, f).Connect(t.Context(), instance(""))
+		must(t, err)
+
+		if _, finds := c.(asyncstate.Finder); finds {
+			t.Errorf("%s: the client is an asyncstate.Finder", name)
+		}
+	}
+}
+
+// A name of which a Finder is not sure is not the external resource's.
+func TestConnector_FinderCannotTell(t *testing.T) {
+	s := &stub{create: func(xpresource.Managed) error { return errors.New("refused") }}
+	r := newRig(t, s, FinderFn(func(context.Context, Search) (asyncstate.Finding, error) {
+		return asyncstate.Finding{ExternalName: "perhaps"}, nil
+	}))
+	mg := instance("")
+
+	c, err := r.Connect(t.Context(), mg)
+	must(t, err)
+
+	if _, err := c.Create(t.Context(), mg); asyncstate.OutcomeUnknown(err) || meta.GetExternalName(mg) != "" {
+		t.Errorf("external name %q, %v", meta.GetExternalName(mg), err)
+	}
+}

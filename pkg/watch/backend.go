@@ -15,7 +15,6 @@ import (
 	kunstructured "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	kcache "k8s.io/client-go/tools/cache"
@@ -66,10 +65,7 @@ func exampleOf(id kindID, o client.Object) client.Object {
 		return m
 	case typed:
 	}
-	c, ok := o.DeepCopyObject().(client.Object)
-	if !ok {
-		return o // Can't be: it is of the same type.
-	}
+	c, _ := o.DeepCopyObject().(client.Object) // It is of the same type.
 	return c
 }
 
@@ -113,6 +109,9 @@ type opening struct {
 	obj     client.Object
 	mapping *meta.RESTMapping
 
+	// run a function in a goroutine that is waited for.
+	run func(fn func())
+
 	// changed is called when the informer's health may have changed, and relisted when
 	// it lists again after it watched: what it lists may be another kind's by now.
 	changed, relisted func()
@@ -120,21 +119,12 @@ type opening struct {
 
 // An index that a caller asked for. It is added to each informer of the kind.
 type index struct {
-	field    string
-	extract  client.IndexerFunc
-	indexers kcache.Indexers // Instead of a field and its function.
+	field string // Empty if that isn't known.
+	addTo func(ctx context.Context, o *opened, obj client.Object) error
 
 	// used says that an informer has, or had, the index. Guarded by the kind's
 	// mutex.
 	used bool
-}
-
-// addTo adds the index to an informer.
-func (i *index) addTo(ctx context.Context, c client.FieldIndexer, inf cache.Informer, obj client.Object) error {
-	if i.indexers != nil {
-		return inf.AddIndexers(i.indexers)
-	}
-	return c.IndexField(ctx, obj, i.field, i.extract)
 }
 
 // An opened informer.
@@ -169,7 +159,7 @@ type opened struct {
 
 // A health is the last outcomes of the lists and watches of one informer.
 type health struct {
-	changed, relisted func()
+	opening
 
 	mu    sync.Mutex
 	parts []*observedListerWatcher // One for each namespace, if there are some.
@@ -219,14 +209,11 @@ type cachePerKind struct {
 
 	cfg  *rest.Config
 	opts cache.Options
-
-	// run a function in a goroutine that is waited for.
-	run func(func())
 }
 
 // newCachePerKind returns a backend with copies of the options, so that a caller's
 // later changes have no effect, or the error that controller-runtime has for them.
-func newCachePerKind(cfg *rest.Config, opts cache.Options, run func(func())) (*cachePerKind, error) {
+func newCachePerKind(cfg *rest.Config, opts cache.Options) (*cachePerKind, error) {
 	opts.ReaderFailOnMissingInformer = false
 	opts.DefaultNamespaces = maps.Clone(opts.DefaultNamespaces)
 	opts.ByObject = maps.Clone(opts.ByObject)
@@ -248,7 +235,7 @@ func newCachePerKind(cfg *rest.Config, opts cache.Options, run func(func())) (*c
 		return nil, errors.Wrap(err, "invalid cache options")
 	}
 	r, err := newDiscoveryResolver(cfg, opts.HTTPClient)
-	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts, run: run}, err
+	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts}, err
 }
 
 func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
@@ -270,14 +257,14 @@ func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 		}
 	}
 
-	h := &health{changed: o.changed, relisted: o.relisted}
+	h := &health{opening: o}
 	newInformer := opts.NewInformer
 	if newInformer == nil {
 		newInformer = kcache.NewSharedIndexInformer
 	}
 	var informers []*endingInformer // One for each namespace, if there are some.
 	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-		part := &observedListerWatcher{lw: kcache.ToListerWatcherWithContext(lw), unwrapped: lw, health: h, run: b.run}
+		part := &observedListerWatcher{lw: kcache.ToListerWatcherWithContext(lw), unwrapped: lw, health: h}
 		h.parts = append(h.parts, part)
 		inf := &endingInformer{SharedIndexInformer: newInformer(part, obj, resync, indexers), running: make(chan struct{}, 1)}
 		informers = append(informers, inf)
@@ -309,7 +296,7 @@ func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 		indexer: c,
 		health:  h,
 		start: func() {
-			b.run(func() {
+			o.run(func() {
 				if err := c.Start(ctx); err != nil {
 					h.failed(err)
 				}
@@ -328,11 +315,6 @@ type endingInformer struct {
 	kcache.SharedIndexInformer
 
 	running chan struct{} // Full while it runs.
-}
-
-// Run the informer, unless its context has ended.
-func (i *endingInformer) Run(stop <-chan struct{}) {
-	i.RunWithContext(wait.ContextForChannel(stop))
 }
 
 // RunWithContext runs the informer, unless its context has ended.
@@ -355,9 +337,6 @@ type observedListerWatcher struct {
 	lw        kcache.ListerWatcherWithContext
 	unwrapped kcache.ListerWatcher
 	health    *health
-
-	// run a function in a goroutine that is waited for.
-	run func(func())
 
 	// Outcomes, guarded by the health's mutex: a list that works doesn't mean that
 	// a watch does.
@@ -403,7 +382,7 @@ func (o *observedListerWatcher) WatchWithContext(ctx context.Context, opts metav
 			o.listed(nil)
 		}
 		o.health.set(func() { o.listErr, o.watchErr, o.watched, o.health.other = nil, nil, true, nil })
-		return &drainedWatch{Interface: w, run: o.run}, nil
+		return &drainedWatch{Interface: w, run: o.health.run}, nil
 	case ctx.Err() == nil && !passing(err):
 		o.health.set(func() { o.watchErr = err })
 	}
@@ -421,7 +400,7 @@ func (o *observedListerWatcher) IsWatchListSemanticsUnSupported() bool {
 type drainedWatch struct {
 	apiwatch.Interface
 
-	run  func(func())
+	run  func(fn func())
 	once sync.Once
 }
 
@@ -447,9 +426,6 @@ type wrapped struct {
 
 	reader   client.Reader                     // Nil if the informers aren't also a cache.
 	resolver atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
-
-	// run a function in a goroutine that is waited for.
-	run func(func())
 }
 
 // resolve finds out whether the kind is served, and whether that changed. The other
@@ -466,7 +442,7 @@ func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 	defer cancel()
 	var inf cache.Informer
 	got := make(chan error, 1)
-	w.run(func() {
+	o.run(func() {
 		var err error
 		inf, err = w.GetInformer(limited, o.obj, cache.BlockUntilSynced(false))
 		got <- err
@@ -487,7 +463,7 @@ func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 	var asked chan struct{} // Closed when start's question is answered.
 	out.start = func() {
 		asked = make(chan struct{})
-		w.run(func() {
+		o.run(func() {
 			defer close(asked)
 			// A cache that isn't started doesn't wait.
 			_, err := w.GetInformer(ctx, o.obj, cache.BlockUntilSynced(true))

@@ -2,13 +2,12 @@ package watch_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -30,12 +29,8 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 			reason: "What failed for a moment is tried again at once.",
 			crds:   true, kind: widget, hiccup: time.Second, within: 2 * time.Second,
 		},
-		"Minutes": {
+		"Long": {
 			reason: "It is tried at least once a minute, since its definition says that it's there.",
-			crds:   true, kind: widget, hiccup: 5 * time.Minute, within: spread(time.Minute),
-		},
-		"Hours": {
-			reason: "However long that takes.",
 			crds:   true, kind: widget, hiccup: 5 * time.Hour, within: spread(time.Minute),
 		},
 		"NoDefinition": {
@@ -70,77 +65,6 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 	}
 }
 
-// Kinds that failed together don't all try again together, and a hundred that aren't
-// there cost few requests, however often they are asked for: calls fail at once.
-func TestNoStorm(t *testing.T) {
-	const kinds = 100
-	cases := map[string]struct {
-		reason string
-		crds   bool
-		most   int // Requests in an hour.
-	}{
-		"DefinitionsWatched":    {reason: "Each is looked for every two minutes.", crds: true, most: kinds * 30},
-		"DefinitionsNotWatched": {reason: "Each is looked for once a minute.", most: kinds * 60},
-	}
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			var mu sync.Mutex
-			d := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // It must be the same each time.
-			random := func() float64 {
-				mu.Lock()
-				defer mu.Unlock()
-				return d.Float64()
-			}
-			api := watchtest.NewAPI()
-			lines := &logLines{}
-			r := newGraft(t, api, api.Config(), nil, watch.WithLogger(lines))
-			watch.SetRandom(r.cache, random)
-			r.mgr.Elect()
-			r.start("c", idle())
-			if tc.crds {
-				r.watchCRDs()
-			}
-			var ws []spec
-			for i := range kinds {
-				ws = append(ws, watchOf(watchtest.NewKind(fmt.Sprintf("None%d", i)), &recorder{}))
-			}
-			_ = r.StartWatches(t.Context(), "c", ws...)
-			pass(15 * time.Minute)
-			api.Forget()
-			said := len(lines.all())
-			for range 60 {
-				if took, err := timed(func() error { return r.StartWatches(t.Context(), "c", ws...) }); err == nil || took > quick {
-					t.Fatalf("\n%s\nStartWatches(...) of kinds that don't exist: %v after %s", tc.reason, err, took)
-				}
-				if took, err := timed(func() error { return r.read(t.Context(), watchtest.NewKind("None0"), "one") }); err == nil || took > quick {
-					t.Fatalf("\n%s\nGet(...) of a kind that doesn't exist: %v after %s", tc.reason, err, took)
-				}
-				pass(time.Minute)
-			}
-			if n := len(lines.all()) - said; n > 0 {
-				t.Errorf("\n%s\n%d lines were logged in an hour in which nothing happened", tc.reason, n)
-			}
-			seconds := make(map[int64]int)
-			total := 0
-			for _, req := range api.Requests(watchtest.Everything().Only(watchtest.Discover)) {
-				seconds[req.At.Unix()]++
-				total++
-			}
-			most := 0
-			for _, n := range seconds {
-				most = max(most, n)
-			}
-			t.Logf("%d requests in an hour, at most %d in a second", total, most)
-			if total > tc.most {
-				t.Errorf("\n%s\n%d requests in an hour, want at most %d", tc.reason, total, tc.most)
-			}
-			if most > kinds/5 {
-				t.Errorf("\n%s\n%d requests in one second, want at most %d", tc.reason, most, kinds/5)
-			}
-		})
-	}
-}
-
 // A definition that changes again and again, and says what it said before,
 // causes no look-up of a kind that isn't served.
 func TestDefinitionsThatChange(t *testing.T) {
@@ -162,6 +86,23 @@ func TestDefinitionsThatChange(t *testing.T) {
 	})
 }
 
+// An answer from before a CRD changed is no failure: the kind is looked up at once.
+func TestLookUps_ThatAreLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		r := running(t, watchtest.NewAPI())
+		r.watchCRDs()
+		lift := r.api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound).After(5*time.Second))
+		done := background(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})) })
+		pass(time.Second)
+		lift()
+		r.api.Define(k)
+		if err := <-done; err != nil || len(r.lines.all()) > 0 {
+			t.Errorf("StartWatches(...): %v, logged: %q", err, r.lines.all())
+		}
+	})
+}
+
 // Backoffs double up to a minute, and luck makes them longer by a fifth at
 // most.
 func TestBackoffIsSpread(t *testing.T) {
@@ -174,11 +115,6 @@ func TestBackoffIsSpread(t *testing.T) {
 			reason: "Without luck nothing is added.",
 			random: 0,
 			want:   []time.Duration{1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000},
-		},
-		"Half": {
-			reason: "Half of luck adds a tenth.",
-			random: 0.5,
-			want:   []time.Duration{1100, 2200, 4400, 8800, 17600, 35200, 66000, 66000},
 		},
 		"Most": {
 			reason: "All of it adds a fifth.",
@@ -216,13 +152,10 @@ func TestLostAgainAndAgain(t *testing.T) {
 			k := watchtest.NewKind("Widget")
 			api := watchtest.NewAPI(k)
 			api.Put(k.Object("one"), k)
-			lines := &logLines{}
-			r := newGraft(t, api, api.Config(), nil, watch.WithLogger(lines))
-			r.mgr.Elect()
+			r := running(t, api)
 			if crds {
 				r.watchCRDs()
 			}
-			r.start("c", idle())
 
 			// Watches fail late enough for the informer to have synced from its
 			// list, which isn't streamed.
@@ -237,7 +170,7 @@ func TestLostAgainAndAgain(t *testing.T) {
 			_ = r.watchFor(time.Second, "c", watchOf(k, rec))
 			pass(10 * time.Minute)
 			api.Forget()
-			said := len(lines.all())
+			said := len(r.lines.all())
 			pass(time.Hour)
 
 			// Each time it is looked up, and listed and watched in two ways.
@@ -247,8 +180,8 @@ func TestLostAgainAndAgain(t *testing.T) {
 			if n := len(api.Requests(watchtest.Of(k))); n > 60*4 {
 				t.Errorf("%d requests in an hour", n)
 			}
-			if said == 0 || len(lines.all()) > said {
-				t.Errorf("%d lines at first, %d more in an hour; want some and none", said, len(lines.all())-said)
+			if said == 0 || len(r.lines.all()) > said {
+				t.Errorf("%d lines at first, %d more in an hour; want some and none", said, len(r.lines.all())-said)
 			}
 			if s := stateOf(t, r); s.State != watch.StateDegraded || s.Error == "" {
 				t.Errorf("the watch is %s (%q), want %s and why", s.State, s.Error, watch.StateDegraded)
@@ -292,7 +225,7 @@ func TestLookUps_AreShared(t *testing.T) {
 			}
 			cfg := api.Config()
 			cfg.QPS, cfg.Burst = 10, 10
-			r := newGraft(t, api, cfg, nil)
+			r := newGraft(t, api, cfg, cache.Options{})
 			r.mgr.Elect()
 			r.start("c", idle())
 			if err := r.StartWatches(t.Context(), "c", specs...); err != nil {

@@ -12,10 +12,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -261,28 +259,7 @@ type baselineSource struct {
 }
 
 func (s *baselineSource) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	reg, err := s.inf.AddEventHandler(kcache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if o, ok := obj.(client.Object); ok {
-				s.spec.handler.Create(ctx, event.CreateEvent{Object: o}, q)
-			}
-		},
-		UpdateFunc: func(was, is any) {
-			o, ok := was.(client.Object)
-			n, okn := is.(client.Object)
-			if ok && okn {
-				s.spec.handler.Update(ctx, event.UpdateEvent{ObjectOld: o, ObjectNew: n}, q)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if t, ok := obj.(kcache.DeletedFinalStateUnknown); ok {
-				obj = t.Obj
-			}
-			if o, ok := obj.(client.Object); ok {
-				s.spec.handler.Delete(ctx, event.DeleteEvent{Object: o}, q)
-			}
-		},
-	})
+	reg, err := s.inf.AddEventHandler(watch.NewEventHandler(ctx, q, s.spec.handler).HandlerFuncs())
 	if err != nil {
 		return err
 	}

@@ -28,36 +28,22 @@ type lockWaiter struct {
 }
 
 func (l *waitLock) acquire(write bool) {
-	l.mu.Lock()
-	if len(l.queue) == 0 && !l.writing && (!write || l.readers == 0) {
-		l.enter(write)
-		l.mu.Unlock()
-		return
-	}
 	w := lockWaiter{write: write, turn: make(chan struct{})}
+	l.mu.Lock()
 	l.queue = append(l.queue, w)
+	l.next()
 	l.mu.Unlock()
 	<-w.turn
 }
 
-// enter takes the lock, which must be free for it.
-func (l *waitLock) enter(write bool) {
-	if write {
-		l.writing = true
-		return
-	}
-	l.readers++
-}
-
 // next lets those in whose turn it is.
 func (l *waitLock) next() {
-	for len(l.queue) > 0 {
+	for len(l.queue) > 0 && !l.writing && (!l.queue[0].write || l.readers == 0) {
 		w := l.queue[0]
-		if l.writing || w.write && l.readers > 0 {
-			return
-		}
 		l.queue = l.queue[1:]
-		l.enter(w.write)
+		if l.writing = w.write; !w.write {
+			l.readers++
+		}
 		close(w.turn)
 	}
 }

@@ -54,7 +54,6 @@ func benchGraft(b *testing.B, api *watchtest.API, co ...watch.CacheOption) *benc
 		b.Fatal(err)
 	}
 	startCache(b, ca)
-	ca.WaitForCacheSync(b.Context())
 	mgr := watchtest.NewManager(api.Config(), scheme())
 	e := watch.New(mgr, ca, nil, nil)
 	b.Cleanup(func() { _ = stopAll(context.Background(), e) })
@@ -66,7 +65,6 @@ func benchPlain(b *testing.B, api *watchtest.API, _ ...watch.CacheOption) *bench
 	b.Helper()
 	ca := plainCache(b, api.Config())
 	startCache(b, ca)
-	ca.WaitForCacheSync(b.Context())
 	return &benchRig{api: api, mgr: watchtest.NewManager(api.Config(), scheme()), reader: ca, informers: ca}
 }
 

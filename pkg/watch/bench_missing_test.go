@@ -2,9 +2,12 @@ package watch_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
@@ -42,16 +45,39 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 			var baselines, ours float64
 
 			// A quarter of an hour is like any other. But what went with its CRD is
-			// looked for once an hour, so that less would miss it.
+			// looked for every ten minutes, so that less would miss it.
 			minutes := 15
 			if tc.were && tc.crds {
 				minutes = 75
 			}
 			bubble(t, func(t *testing.T) {
-				baselines = requestsForMissing(t, baseline(t, watchtest.NewAPI()), kinds, 15, tc.were, tc.crds)
+				m := &missing{rig: baseline(t, watchtest.NewAPI())}
+				m.begin(kinds, tc.were, tc.crds)
+				baselines = m.requests(15)
 			})
 			bubble(t, func(t *testing.T) {
-				ours = requestsForMissing(t, graft(t, watchtest.NewAPI()), kinds, minutes, tc.were, tc.crds)
+				m := &missing{rig: graft(t, watchtest.NewAPI())}
+				luck := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // It must be the same each time.
+				var mu sync.Mutex
+				watch.SetRandom(m.cache, func() float64 {
+					mu.Lock()
+					defer mu.Unlock()
+					return luck.Float64()
+				})
+				m.begin(kinds, tc.were, tc.crds)
+				said := len(m.lines.all())
+				ours = m.requests(minutes)
+				if n := len(m.lines.all()) - said; n > 0 {
+					t.Errorf("\n%s\n%d lines were logged while nothing happened", tc.reason, n)
+				}
+				if m.slowest > quick {
+					t.Errorf("\n%s\na call for a kind that doesn't exist took %s", tc.reason, m.slowest)
+				}
+
+				// Kinds that failed together don't all try again together.
+				if m.most > kinds/5 {
+					t.Errorf("\n%s\n%d requests in one second, want at most %d", tc.reason, m.most, kinds/5)
+				}
 			})
 			t.Logf("requests a second for %d kinds that aren't there: baseline %.2f, Graft %.3f", kinds, baselines, ours)
 			if ours > mostASecond {
@@ -64,48 +90,64 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 	}
 }
 
-// requestsForMissing returns how many requests there are a second for n kinds that
-// aren't there, or aren't any more.
-func requestsForMissing(t *testing.T, r *rig, n, minutes int, were, crds bool) float64 {
-	t.Helper()
-	r.mgr.Elect()
-	r.start("c", idle())
-	if crds {
-		if err := r.GarbageCollectCustomResourceInformers(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	kinds := make([]watchtest.Kind, n)
-	for i := range kinds {
-		kinds[i] = watchtest.NewKind(fmt.Sprintf("Missing%d", i))
-	}
+// A missing rig is asked for kinds that aren't there, or aren't any more.
+type missing struct {
+	*rig
 
-	// Each is asked for on its own: the baseline gives up at the first error.
-	ask := func() {
-		for _, k := range kinds {
-			_ = r.watchFor(200*time.Millisecond, "c", watchOf(k, &recorder{}))
-		}
+	kinds []watchtest.Kind
+
+	// The longest call, and the most requests in a second.
+	slowest time.Duration
+	most    int
+}
+
+// begin to ask, until all kinds are tried as seldom as they ever are.
+func (m *missing) begin(n int, were, crds bool) {
+	m.t.Helper()
+	m.mgr.Elect()
+	m.start("c", idle())
+	if crds {
+		m.watchCRDs()
+	}
+	for i := range n {
+		m.kinds = append(m.kinds, watchtest.NewKind(fmt.Sprintf("Missing%d", i)))
 	}
 	if were {
-		for _, k := range kinds {
-			r.api.Define(k)
+		for _, k := range m.kinds {
+			m.api.Define(k)
 		}
-		ask()
-		for _, k := range kinds {
-			r.api.Undefine(k)
-		}
-	}
-	asking := func(minutes int) {
-		for range minutes {
-			ask()
-			pass(time.Minute)
+		m.ask()
+		for _, k := range m.kinds {
+			m.api.Undefine(k)
 		}
 	}
+	m.requests(5)
+	m.slowest, m.most = 0, 0
+}
 
-	// Until all are tried as seldom as they ever are.
-	asking(5)
-	r.api.Forget()
+// ask for each on its own: the baseline gives up at the first error.
+func (m *missing) ask() {
+	m.t.Helper()
+	for _, k := range m.kinds {
+		took, _ := timed(func() error { return m.watchFor(200*time.Millisecond, "c", watchOf(k, &recorder{})) })
+		m.slowest = max(m.slowest, took)
+	}
+}
+
+// requests returns how many there are a second while time passes.
+func (m *missing) requests(minutes int) float64 {
+	m.t.Helper()
+	m.api.Forget()
 	began := time.Now()
-	asking(minutes)
-	return float64(len(r.api.Requests(watchtest.Everything()))) / time.Since(began).Seconds()
+	for range minutes {
+		m.ask()
+		pass(time.Minute)
+	}
+	sent := m.api.Requests(watchtest.Everything())
+	seconds := make(map[int64]int)
+	for _, req := range sent {
+		seconds[req.At.Unix()]++
+		m.most = max(m.most, seconds[req.At.Unix()])
+	}
+	return float64(len(sent)) / time.Since(began).Seconds()
 }

@@ -79,7 +79,7 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	for _, fn := range o {
 		fn(set)
 	}
-	b, err := newCachePerKind(cfg, opts, set.wg.Go)
+	b, err := newCachePerKind(cfg, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 // newWrappedSet returns the kinds of another cache.
 func newWrappedSet(infs cache.Informers, r client.Reader) *kindSet {
 	set := newKindSet()
-	set.backend = &wrapped{Informers: infs, reader: r, run: set.wg.Go}
+	set.backend = &wrapped{Informers: infs, reader: r}
 	set.start()
 	return set
 }
@@ -153,7 +153,7 @@ func (c *kindCache) Get(ctx context.Context, key client.ObjectKey, obj client.Ob
 	if err != nil {
 		return err
 	}
-	r, err := c.reader(ctx, id, func() (client.Object, error) { return obj, nil })
+	r, err := c.reader(ctx, id, obj)
 	if err != nil {
 		return err
 	}
@@ -167,12 +167,7 @@ func (c *kindCache) List(ctx context.Context, list client.ObjectList, opts ...cl
 		return err
 	}
 	id.Kind = strings.TrimSuffix(id.Kind, "List")
-	r, err := c.reader(ctx, id, func() (client.Object, error) {
-		if id.as != typed {
-			return nil, nil //nolint:nilnil // These need no example.
-		}
-		return c.newObject(id.GroupVersionKind)
-	})
+	r, err := c.reader(ctx, id, nil)
 	if err != nil {
 		return err
 	}
@@ -191,8 +186,8 @@ func (c *kindCache) newObject(gvk schema.GroupVersionKind) (client.Object, error
 	return obj, nil
 }
 
-// reader returns what can read a kind.
-func (c *kindCache) reader(ctx context.Context, id kindID, example func() (client.Object, error)) (client.Reader, error) {
+// reader returns what can read a kind, of which there may be an object.
+func (c *kindCache) reader(ctx context.Context, id kindID, obj client.Object) (client.Reader, error) {
 	k := c.set.find(id)
 	if k != nil {
 		if o := k.current.Load(); o != nil {
@@ -202,9 +197,11 @@ func (c *kindCache) reader(ctx context.Context, id kindID, example func() (clien
 	} else if c.readsFail {
 		return nil, &cache.ErrResourceNotCached{GVK: id.GroupVersionKind}
 	}
-	obj, err := example()
-	if err != nil {
-		return nil, err
+	if obj == nil && id.as == typed {
+		var err error
+		if obj, err = c.newObject(id.GroupVersionKind); err != nil {
+			return nil, err
+		}
 	}
 	o, err := c.synced(ctx, id, obj)
 	switch {
@@ -226,7 +223,7 @@ func (c *kindCache) synced(ctx context.Context, id kindID, obj client.Object) (*
 	}
 	defer k.leave()
 	defer k.touch()
-	return k.wait(ctx)
+	return k.wait(ctx, nil)
 }
 
 // GetInformer returns an informer whose handlers get events again when the kind has
@@ -275,7 +272,9 @@ func (c *kindCache) RemoveInformer(_ context.Context, obj client.Object) error {
 	if err != nil {
 		return err
 	}
-	c.set.remove(id)
+	if k := c.set.find(id); k != nil {
+		k.raise(true, false)
+	}
 	return nil
 }
 
@@ -286,7 +285,9 @@ func (c *kindCache) IndexField(ctx context.Context, obj client.Object, field str
 	if err != nil {
 		return err
 	}
-	return c.set.index(ctx, id, obj, &index{field: field, extract: extract})
+	return c.set.index(ctx, id, obj, &index{field: field, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
+		return o.indexer.IndexField(ctx, obj, field, extract)
+	}})
 }
 
 // Start runs the cache until the context ends, and returns when everything that
@@ -318,7 +319,7 @@ func (c *kindCache) WaitForCacheSync(ctx context.Context) bool {
 	initial := c.set.initial
 	c.set.mu.RUnlock()
 	for _, k := range initial {
-		if _, err := k.wait(ctx); err != nil && ctx.Err() != nil {
+		if _, err := k.wait(ctx, nil); err != nil && ctx.Err() != nil {
 			return false
 		}
 	}

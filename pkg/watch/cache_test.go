@@ -3,7 +3,6 @@ package watch_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,6 +35,9 @@ func TestCacheOptions(t *testing.T) {
 		opts   cache.Options
 		kind   watchtest.Kind
 		want   []string
+
+		// change the options after the cache was made.
+		change func(o *cache.Options)
 	}{
 		"None": {
 			reason: "All objects of all namespaces are cached.",
@@ -79,6 +82,31 @@ func TestCacheOptions(t *testing.T) {
 			kind: namespaced,
 			want: []string{"elsewhere"},
 		},
+		"ChangedByObject": {
+			reason: "An entry that is removed afterwards still restricts.",
+			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{namespaced.New(): {Namespaces: map[string]cache.Config{"elsewhere": {}}}}},
+			kind:   namespaced,
+			want:   []string{"elsewhere"},
+			change: func(o *cache.Options) { clear(o.ByObject) },
+		},
+		"ChangedNamespacesByObject": {
+			reason: "So does a namespace of an entry.",
+			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{namespaced.New(): {Namespaces: map[string]cache.Config{"elsewhere": {}}}}},
+			kind:   namespaced,
+			want:   []string{"elsewhere"},
+			change: func(o *cache.Options) {
+				for _, by := range o.ByObject {
+					clear(by.Namespaces)
+				}
+			},
+		},
+		"ChangedDefaultNamespaces": {
+			reason: "And one for all kinds.",
+			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"elsewhere": {}}},
+			kind:   namespaced,
+			want:   []string{"elsewhere"},
+			change: func(o *cache.Options) { clear(o.DefaultNamespaces) },
+		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
@@ -97,10 +125,10 @@ func TestCacheOptions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			startCache(t, ca)
-			if !ca.WaitForCacheSync(t.Context()) {
-				t.Fatal("the cache doesn't start")
+			if tc.change != nil {
+				tc.change(&tc.opts)
 			}
+			startCache(t, ca)
 			l := tc.kind.NewList()
 			if err := ca.List(t.Context(), l); err != nil {
 				t.Fatalf("\n%s\nList(...): %v", tc.reason, err)
@@ -126,12 +154,7 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
 		api.Put(k.Object("one"), k)
-		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme(), ReaderFailOnMissingInformer: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		startCache(t, ca)
-		ca.WaitForCacheSync(t.Context())
+		ca := newGraft(t, api, api.Config(), cache.Options{ReaderFailOnMissingInformer: true}).cache
 		missing := &cache.ErrResourceNotCached{}
 		if err := ca.Get(t.Context(), k.Key("one"), k.New()); !errors.As(err, &missing) {
 			t.Errorf("Get(...) of what isn't cached: %v", err)
@@ -205,59 +228,7 @@ func TestStartWaitsForInformers(t *testing.T) {
 	}
 }
 
-// What is done to options after the cache was made has no effect, and what
-// controller-runtime refuses is refused.
-func TestNewCache_OwnsItsOptions(t *testing.T) {
-	k := watchtest.NewKind("Widget")
-	one := map[string]cache.Config{"one": {}}
-	cases := map[string]struct {
-		reason string
-		opts   cache.Options
-		change func(o *cache.Options)
-	}{
-		"ByObject": {
-			reason: "An entry that is removed still restricts.",
-			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{k.New(): {Namespaces: maps.Clone(one)}}},
-			change: func(o *cache.Options) { clear(o.ByObject) },
-		},
-		"ByObjectNamespaces": {
-			reason: "So does a namespace that is removed from an entry.",
-			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{k.New(): {Namespaces: maps.Clone(one)}}},
-			change: func(o *cache.Options) {
-				for _, by := range o.ByObject {
-					clear(by.Namespaces)
-				}
-			},
-		},
-		"DefaultNamespaces": {
-			reason: "And one that is removed for all kinds.",
-			opts:   cache.Options{DefaultNamespaces: maps.Clone(one)},
-			change: func(o *cache.Options) { clear(o.DefaultNamespaces) },
-		},
-	}
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			api := watchtest.NewAPI(k)
-			tc.opts.Scheme = scheme()
-			ca, err := watch.NewCache(api.Config(), tc.opts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tc.change(&tc.opts)
-			startCache(t, ca)
-			ca.WaitForCacheSync(t.Context())
-			if err := ca.List(t.Context(), k.NewList()); err != nil {
-				t.Fatal(err)
-			}
-			for _, req := range api.Requests(watchtest.Of(k)) {
-				if req.Namespace != "one" {
-					t.Errorf("\n%s\na %s is for namespace %q, want one", tc.reason, req.Verb, req.Namespace)
-				}
-			}
-		})
-	}
-}
-
+// What controller-runtime refuses is refused.
 func TestNewCache_RefusesInvalidOptions(t *testing.T) {
 	for name, obj := range map[string]client.Object{
 		"UnknownType":        &unknown{},
@@ -283,6 +254,12 @@ func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 			if got := r.infs.ActiveInformers(); slices.Contains(got, k.GVK) {
 				t.Fatalf("round %d: the informer is active after it was removed", i)
 			}
+		}
+
+		// Reads don't keep it.
+		pass(time.Second)
+		if n := r.api.Open(watchtest.Of(k)); n != 0 {
+			t.Errorf("%d informers watch a kind whose informer was removed", n)
 		}
 	})
 }
@@ -339,17 +316,79 @@ func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 					t.Errorf("\n%s\nGet(...): got %v, want %v", tc.reason, err, tc.want)
 				}
 			}
+
+			// A kind has a goroutine.
+			pass(time.Minute)
+			if n := len(r.ours.Snapshot().Kinds); n > 0 {
+				t.Errorf("\n%s\n%d kinds are left", tc.reason, n)
+			}
 			pass(time.Hour)
 			if n := len(api.Requests(watchtest.Everything())); n > 100*tc.most {
 				t.Errorf("\n%s\n%d requests in an hour, want at most %d", tc.reason, n, 100*tc.most)
 			}
-
-			// A kind has a goroutine.
-			if n := len(r.ours.Snapshot().Kinds); n > 0 {
-				t.Errorf("\n%s\n%d kinds are left", tc.reason, n)
-			}
 		})
 	}
+}
+
+// When the cache ends, so do calls that wait for it, and it isn't started again.
+func TestStart_Ends(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		api := watchtest.NewAPI(k)
+		defer api.Inject(watchtest.Of(k), watchtest.Hang())()
+		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if limited(t, time.Second, func(ctx context.Context) error { return ca.Get(ctx, k.Key("one"), k.New()) }) == nil {
+			t.Error("Get(...) before Start: no error")
+		}
+		done := background(func() error { return ca.Start(ctx) })
+		pass(time.Second)
+		get := func() error { return ca.Get(t.Context(), k.Key("one"), k.New()) }
+		waiting := background(get)
+		pass(time.Second)
+		if err := limited(t, time.Second, ca.Start); err == nil {
+			t.Error("Start(...) of a cache that runs: no error")
+		}
+		if limited(t, time.Second, func(ctx context.Context) error {
+			if ca.WaitForCacheSync(ctx) {
+				return nil
+			}
+			return ctx.Err()
+		}) == nil {
+			t.Error("WaitForCacheSync(...) doesn't wait for a kind that was asked for before")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Start(...): %v", err)
+		}
+		_, late := ca.GetInformer(t.Context(), k.New(), cache.BlockUntilSynced(false))
+		for what, err := range map[string]error{"Get(...) that waits": <-waiting, "Get(...) afterwards": get(), "GetInformer(...) afterwards": late} {
+			if !errors.Is(err, watch.ErrShutDown) {
+				t.Errorf("%s: got %v, want %v", what, err, watch.ErrShutDown)
+			}
+		}
+	})
+}
+
+func TestReads_OfTypedObjects(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.ConfigMap()
+		r := graft(t, watchtest.NewAPI())
+		r.api.Put(k.Object("one"), k)
+		l := &corev1.ConfigMapList{}
+		if err := r.reader.List(t.Context(), l); err != nil || len(l.Items) != 1 {
+			t.Errorf("List(...): %d objects, %v", len(l.Items), err)
+		}
+		if _, err := r.infs.GetInformerForKind(t.Context(), k.GVK); err != nil {
+			t.Errorf("GetInformerForKind(...): %v", err)
+		}
+		if n := len(r.api.Requests(watchtest.Of(k).Initial())); n != 1 {
+			t.Errorf("%d informers were made", n)
+		}
+	})
 }
 
 // Calls with an object whose kind isn't known fail, and look nothing up.

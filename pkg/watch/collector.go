@@ -93,16 +93,9 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 		return nil
 	}
 
-	var candidates []WatchID
-	c.mu.RLock()
-	for id := range c.watches {
-		if slices.Contains(gc.types, id.Type) && !slices.Contains(needed, id.GVK) {
-			candidates = append(candidates, id)
-		}
-	}
-	c.mu.RUnlock()
-
-	n, err := gc.engine.stopWatchesIf(ctx, c, candidates, func(w *controllerWatch) bool { return w.requested.Load() <= before })
+	n, err := gc.engine.stopAndDrain(ctx, c, func(w *controllerWatch) bool {
+		return slices.Contains(gc.types, w.id.Type) && !slices.Contains(needed, w.id.GVK) && w.requested.Load() <= before
+	})
 	if n > 0 {
 		gc.engine.log.Debug("Garbage collected watches", "controller", gc.controller, "count", n)
 	}

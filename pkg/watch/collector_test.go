@@ -2,7 +2,10 @@ package watch_test
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,47 +151,6 @@ func TestRequestedWatchesStay(t *testing.T) {
 		if got := recs["B"].count("create", "one"); got != 1 {
 			t.Errorf("the watch got %d events, want 1", got)
 		}
-
-		// It isn't needed any more.
-		n.mu.Lock()
-		n.asked = nil
-		n.mu.Unlock()
-		pass(5 * time.Minute)
-		r.api.Put(b.Object("two"), b)
-		pass(time.Second)
-		if got := recs["B"].count("create", "two"); got != 0 {
-			t.Errorf("a watch that isn't needed got %d events", got)
-		}
-
-		// When it is needed again it delivers what is there.
-		r.watch("c", watchOf(b, recs["B"]))
-		pass(time.Second)
-		if got := recs["B"].count("create", "two"); got != 1 {
-			t.Errorf("a watch that was started again got %d events of an object, want 1", got)
-		}
-	})
-}
-
-// The collector ends with its controller, and with its engine.
-func TestCollectorEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n := &needs{}
-		r, _, a, _, _ := collecting(t, n)
-		asked := make(chan struct{}, 100)
-		n.set(nil, a)
-		n.mu.Lock()
-		n.asked = func() { asked <- struct{}{} }
-		n.mu.Unlock()
-		<-asked
-		r.stop("c")
-		pass(time.Second)
-		for len(asked) > 0 {
-			<-asked
-		}
-		pass(time.Hour)
-		if len(asked) > 0 {
-			t.Error("the collector of a stopped controller asks what is needed")
-		}
 	})
 }
 
@@ -217,5 +179,57 @@ func TestNothingNeededTwice(t *testing.T) {
 		r.watch("c", watchOf(b, recs["B"]))
 		look("second, and one was asked for", 2, nil)
 		look("third", 1, nil)
+	})
+}
+
+// However a collector and those who need a watch meet, the watch is there
+// for as long as it is needed.
+func TestCollectorsMeetRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := watchtest.NewKind("A"), watchtest.NewKind("B")
+		r := running(t, watchtest.NewAPI(a, b))
+		rec := &recorder{}
+		r.watch("c", watchOf(a, rec))
+		var needed atomic.Int64
+		tracker := watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) {
+			if needed.Load() > 0 {
+				return []schema.GroupVersionKind{a.GVK, b.GVK}, nil
+			}
+			return []schema.GroupVersionKind{a.GVK}, nil
+		})
+		gc := watch.NewGarbageCollector("c", r.ours, tracker, []watch.WatchType{watch.WatchTypeDependency})
+		ctx, cancel := context.WithCancel(t.Context())
+		rest := func(most int) { time.Sleep(time.Duration(rand.N(most)) * time.Millisecond) } //nolint:gosec // Chance is all we want.
+		var collectors, users sync.WaitGroup
+		for range 2 {
+			collectors.Go(func() {
+				for ; ctx.Err() == nil; rest(3) {
+					if err := gc.GarbageCollectWatchesNow(ctx); err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		for range 4 {
+			users.Go(func() {
+				for range 200 {
+					needed.Add(1)
+					if err := r.StartWatches(t.Context(), "c", watchOf(b, rec)); err != nil {
+						t.Error(err)
+					}
+					for range 3 {
+						if ids, err := r.GetWatches("c"); err != nil || !slices.Contains(ids, idOf(b)) {
+							t.Errorf("a watch that is needed isn't there: %v, %v", ids, err)
+						}
+						rest(3)
+					}
+					needed.Add(-1)
+					rest(10)
+				}
+			})
+		}
+		users.Wait()
+		cancel()
+		collectors.Wait()
 	})
 }

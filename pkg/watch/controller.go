@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,18 +76,14 @@ type incarnation struct {
 	started time.Time
 	running atomic.Bool
 
-	// begun says that the incarnation before has ended. Guarded by the engine's mutex.
-	begun bool
-
-	// handlers that run.
 	handlers dispatcher
+	wg       sync.WaitGroup // Handlers that run, and the collector.
 
-	mu       sync.RWMutex
-	watches  map[WatchID]*controllerWatch
-	stopping bool
+	mu      sync.RWMutex
+	watches map[WatchID]*controllerWatch
 
 	// draining is closed, for each watch that was stopped, when its handler has
-	// returned, if it hadn't then.
+	// returned, if it hadn't then. Another watch of the identity delivers nothing before.
 	draining map[WatchID]<-chan struct{}
 }
 
@@ -104,32 +101,30 @@ func newIncarnation(name string, ctrl kcontroller.Controller, delivered promethe
 		draining: make(map[WatchID]<-chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.WithValue(context.Background(), incarnationKey{}, c))
-	c.handlers.ctx, c.handlers.delivered = c.ctx, delivered
+	c.handlers = dispatcher{ctx: c.ctx, run: c.wg.Go, delivered: delivered}
 	return c
 }
 
-// drop a watch, which is then to be stopped. It delivers nothing new from now on:
-// a call that finds no watch can wait for handlers that run, and none will follow.
-// The returned channel, which may be nil, is closed when no handler runs any more.
-// The mutex must be held.
-func (c *incarnation) drop(w *controllerWatch) <-chan struct{} {
-	delete(c.watches, w.id)
-	ch := w.sub.stop()
-	if ch != nil {
-		c.draining[w.id] = ch
+// drop those watches for which stop returns true. They deliver nothing new from now on:
+// a call that finds no watch can wait for handlers that run, and none will follow. No
+// call can ask for a watch between the question and its end. The returned channels, which
+// may be nil, are closed when no handler runs any more.
+func (c *incarnation) drop(stop func(w *controllerWatch) bool) map[*controllerWatch]<-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.draining, func(_ WatchID, ch <-chan struct{}) bool { return isClosed(ch) })
+	dropped := make(map[*controllerWatch]<-chan struct{})
+	for id, w := range c.watches {
+		if !stop(w) {
+			continue
+		}
+		delete(c.watches, id)
+		dropped[w] = w.sub.stop()
+		if dropped[w] != nil {
+			c.draining[id] = dropped[w]
+		}
 	}
-	return ch
-}
-
-// drained returns what must be closed before another watch of the identity may
-// deliver; nil if nothing must. The mutex must be held.
-func (c *incarnation) drained(id WatchID) <-chan struct{} {
-	ch := c.draining[id]
-	if ch != nil && isClosed(ch) {
-		delete(c.draining, id)
-		return nil
-	}
-	return ch
+	return dropped
 }
 
 // caller returns the incarnation whose reconcile or handler makes a call, or nil.
@@ -145,35 +140,25 @@ type controllerWatch struct {
 	handler    handler.EventHandler
 	predicates []predicate.Predicate
 	on         *trackedKind
-	set        *kindSet
 	sub        *subscription
 	when       time.Time // It was asked for first.
 
 	// requested is the engine's count of requests when it was last asked for.
 	requested atomic.Uint64
 
-	mu      sync.Mutex
-	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
-	stopped bool
+	// queue of the controller, since it began to run.
+	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]]
 }
-
-// sinkKey finds, in a context, the watch whose handler it was given to.
-type sinkKey struct{}
 
 // deliver an event to the handler.
 func (w *controllerWatch) deliver(ctx context.Context, d delivery) {
-	NewEventHandler(context.WithValue(ctx, sinkKey{}, w), w.queue, w.handler, w.predicates...).handle(d) //nolint:contextcheck // It has it.
+	NewEventHandler(ctx, *w.queue.Load(), w.handler, w.predicates...).handle(d) //nolint:contextcheck // It has it.
 }
 
 // Start is called by the controller when it has a queue. It is then that events
 // can be delivered. It makes the watch a source.Source.
 func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stopped || w.queue != nil {
-		return nil
-	}
-	w.queue = q
+	w.queue.Store(&q)
 	w.on.fan.attach(w.sub) //nolint:contextcheck // Handlers outlive the call.
 	return nil
 }
@@ -181,14 +166,4 @@ func (w *controllerWatch) Start(_ context.Context, q workqueue.TypedRateLimiting
 // String says what is watched, for the controller's log.
 func (w *controllerWatch) String() string {
 	return string(w.id.Type) + " " + w.id.GVK.String()
-}
-
-// stop a watch that was dropped. Nothing here needs the API server, or waits.
-func (w *controllerWatch) stop() {
-	w.mu.Lock()
-	w.stopped = true
-	w.mu.Unlock()
-
-	w.on.fan.detach(w.sub)
-	w.set.release(w.on, w.sub)
 }

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -41,13 +42,12 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 	k.fan.attach(sub) //nolint:contextcheck // As above.
 	stop := func() {
 		sub.stop()
-		k.fan.detach(sub)
 		e.set.release(k, sub)
 		// Unless there is another one it isn't kept up to date any more.
 		e.set.crds.CompareAndSwap(k, nil)
 	}
 
-	if _, err := k.wait(ctx); err != nil {
+	if _, err := k.wait(ctx, nil); err != nil {
 		stop()
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
@@ -67,40 +67,24 @@ func (s crdSink) deliver(_ context.Context, d delivery) {
 	if !ok {
 		return
 	}
-	says := sayingOf(crd)
-	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok {
-		said := sayingOf(old)
-		if said == says {
-			return
-		}
-		if said.GroupKind != says.GroupKind {
-			s.set.raise(said.GroupKind, false)
-		}
+	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok && servedAs(old) == servedAs(crd) {
+		return
 	}
-	s.set.raise(says.GroupKind, d.op == deleted)
+	s.set.raise(schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}, d.op == deleted)
 }
 
-// A saying is what a CRD says about how its kind is served.
-type saying struct {
-	schema.GroupKind
-
-	plural, scope, versions string
-	established             bool
-}
-
-func sayingOf(crd *extv1.CustomResourceDefinition) saying {
-	s := saying{
-		GroupKind: schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind},
-		plural:    crd.Spec.Names.Plural,
-		scope:     string(crd.Spec.Scope),
-	}
+// servedAs returns what a CRD says about how its kind is served, in a form to compare.
+func servedAs(crd *extv1.CustomResourceDefinition) string {
+	out := []string{crd.Spec.Names.Kind, crd.Spec.Names.Plural, string(crd.Spec.Scope)}
 	for _, v := range crd.Spec.Versions {
 		if v.Served {
-			s.versions += v.Name + ","
+			out = append(out, v.Name)
 		}
 	}
 	for _, c := range crd.Status.Conditions {
-		s.established = s.established || c.Type == extv1.Established && c.Status == extv1.ConditionTrue
+		if c.Type == extv1.Established {
+			out = append(out, string(c.Status))
+		}
 	}
-	return s
+	return strings.Join(out, " ")
 }

@@ -160,7 +160,7 @@ func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnati
 
 	from := caller(ctx)
 	if !ok || (from != nil && from.name == name && from != c) {
-		return nil, notRunningError(name)
+		return nil, notRunning(name)
 	}
 	return c, nil
 }
@@ -204,31 +204,24 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 
 // run an incarnation to its end.
 func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
-	var wg sync.WaitGroup
 	defer e.ended(c)
-	defer wg.Wait()
 	defer c.cancel()
 
-	if await(c.ctx, c.before) != nil {
-		return // What comes after waits for the one before: see Stop.
-	}
-	e.mu.Lock()
-	c.begun = true
-	e.mu.Unlock()
-	select {
-	case <-e.mgr.Elected():
-	case <-c.ctx.Done():
+	if await(c.ctx, c.before) != nil || await(c.ctx, e.mgr.Elected()) != nil {
 		return
 	}
-	if c.ctx.Err() != nil {
-		return // Both were true.
+	e.mu.RLock()
+	stopped := e.controllers[c.name] != c
+	e.mu.RUnlock()
+	if stopped {
+		return // The next one may wait for the one before alone: see retire.
 	}
 
 	e.log.Debug("Starting new controller", "controller", c.name)
 	e.metrics.ControllerStarted(c.name)
 	c.running.Store(true)
 	if co.gc != nil {
-		wg.Go(func() { co.gc.GarbageCollectWatches(c.ctx, collectInterval) })
+		c.wg.Go(func() { co.gc.GarbageCollectWatches(c.ctx, collectInterval) })
 	}
 
 	err := c.ctrl.Start(c.ctx)
@@ -250,9 +243,8 @@ func (e *ControllerEngine) ended(c *incarnation) {
 	}
 	e.mu.Unlock()
 
-	e.stopWatches(c)
-	// They got a context that has ended.
-	c.handlers.wg.Wait()
+	e.stopWatches(c, everyWatch)
+	c.wg.Wait() // Their context has ended.
 	close(c.done)
 
 	e.mu.Lock()
@@ -267,33 +259,26 @@ func (e *ControllerEngine) ended(c *incarnation) {
 func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 	delete(e.controllers, c.name)
 	ch := (<-chan struct{})(c.done)
-	if !c.begun && c.before != nil && !isClosed(c.before) {
+	if c.before != nil && !isClosed(c.before) {
 		ch = c.before // This one never runs.
 	}
 	e.ending[c.name] = ch
 	return ch
 }
 
-// stopWatches stops all watches of an incarnation, for good.
-func (e *ControllerEngine) stopWatches(c *incarnation) {
-	c.mu.Lock()
-	ws := slices.Collect(maps.Values(c.watches))
-	for _, w := range ws {
-		c.drop(w)
+// stopWatches stops those watches of an incarnation for which stop returns true, without
+// a request or a wait. It returns what is closed when the handler of each has returned.
+func (e *ControllerEngine) stopWatches(c *incarnation, stop func(w *controllerWatch) bool) map[*controllerWatch]<-chan struct{} {
+	dropped := c.drop(stop)
+	for w := range dropped {
+		e.set.release(w.on, w.sub)
+		e.metrics.WatchStopped(c.name, w.id.Type)
+		e.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
 	}
-	c.stopping = true
-	c.mu.Unlock()
-
-	for _, w := range ws {
-		e.stopWatch(c, w)
-	}
+	return dropped
 }
 
-func (e *ControllerEngine) stopWatch(c *incarnation, w *controllerWatch) {
-	w.stop()
-	e.metrics.WatchStopped(c.name, w.id.Type)
-	e.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
-}
+func everyWatch(*controllerWatch) bool { return true }
 
 // Stop a controller and its watches, and wait until none of its handlers and
 // reconciles run any more; they get a context that has ended. It waits until its
@@ -323,18 +308,18 @@ func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 
 	if running {
 		c.cancel()
-		e.stopWatches(c)
+		e.stopWatches(c, everyWatch)
 	}
 	if within {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
 	return errors.Wrapf(drain(ctx, done), "cannot wait for controller %q", name)
 }
 
 // drain waits until a channel, which may be nil, is closed.
 func drain(ctx context.Context, ch <-chan struct{}) error {
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
-	defer cancel()
 	if err := await(ctx, ch); err != nil {
 		return errors.Join(ErrNotDrained, err)
 	}
@@ -391,13 +376,13 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
 	for _, w := range started {
-		if _, err := w.on.wait(ctx); err != nil {
+		if _, err := w.on.wait(ctx, nil); err != nil {
 			errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
 		}
 	}
 	if c.ctx.Err() != nil {
 		// Stopped meanwhile, and the watches with it, whatever became of them.
-		return notRunningError(name)
+		return notRunning(name)
 	}
 	return errors.Join(errs...)
 }
@@ -447,15 +432,7 @@ func (e *ControllerEngine) startWatch(c *incarnation, seq uint64, r *Watch) (*co
 	// The controller calls back with its queue: at once if it runs, else when it
 	// starts to.
 	if err := c.ctrl.Watch(w); err != nil {
-		c.mu.Lock()
-		ours := c.watches[id] == w
-		if ours {
-			c.drop(w)
-		}
-		c.mu.Unlock()
-		if ours {
-			e.stopWatch(c, w)
-		}
+		e.stopWatches(c, func(o *controllerWatch) bool { return o == w })
 		return nil, errors.Wrapf(err, "cannot start %q watch for %q", id.Type, id.GVK)
 	}
 	e.log.Debug("Started watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
@@ -467,8 +444,8 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, seq uint64, r *W
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stopping {
-		return nil, false, notRunningError(c.name)
+	if c.ctx.Err() != nil { // Its watches are stopped afterwards.
+		return nil, false, notRunning(c.name)
 	}
 	if w, ok := c.watches[id]; ok {
 		if w.on.id.as != as {
@@ -478,9 +455,9 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, seq uint64, r *W
 		return w, false, nil
 	}
 
-	w = &controllerWatch{id: id, handler: r.handler, predicates: r.predicates, set: e.set, when: time.Now()}
+	w = &controllerWatch{id: id, handler: r.handler, predicates: r.predicates, when: time.Now()}
 	w.sub = newSubscription(w, &c.handlers)
-	w.sub.before = c.drained(id)
+	w.sub.before = c.draining[id]
 	w.requested.Store(seq)
 	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, w.sub); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
@@ -498,41 +475,17 @@ func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...W
 	if err != nil {
 		return 0, err
 	}
-	return e.stopWatchesIf(ctx, c, ws, func(*controllerWatch) bool { return true })
+	return e.stopAndDrain(ctx, c, func(w *controllerWatch) bool { return slices.Contains(ws, w.id) })
 }
 
-// stopWatchesIf stops those watches for which stop returns true. No call can ask for
-// a watch between the question and its end.
-func (e *ControllerEngine) stopWatchesIf(ctx context.Context, c *incarnation, ids []WatchID, stop func(*controllerWatch) bool) (int, error) {
-	// All at once, before waiting for any.
-	running := make(map[*controllerWatch]<-chan struct{}, len(ids))
-	c.mu.Lock()
-	for _, id := range ids {
-		if w, ok := c.watches[id]; ok && stop(w) {
-			running[w] = c.drop(w)
-		}
-	}
-	c.mu.Unlock()
-	for w := range running {
-		e.stopWatch(c, w)
-	}
-
-	from, _ := ctx.Value(sinkKey{}).(*controllerWatch)
+// stopAndDrain stops watches, and waits for their handlers.
+func (e *ControllerEngine) stopAndDrain(ctx context.Context, c *incarnation, stop func(w *controllerWatch) bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-	var errs []error
-	for w, ch := range running {
-		if w == from {
-			continue
-		}
-		if err := await(ctx, ch); err != nil {
-			errs = append(errs, errors.Wrapf(errors.Join(ErrNotDrained, err), "cannot wait for %q watch for %q", w.id.Type, w.id.GVK))
-		}
+	stopped := e.stopWatches(c, stop)
+	errs := make([]error, 0, len(stopped))
+	for w, ch := range stopped {
+		errs = append(errs, errors.Wrapf(drain(ctx, ch), "cannot wait for %q watch for %q", w.id.Type, w.id.GVK))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for w := range running {
-		c.drained(w.id)
-	}
-	return len(running), errors.Join(errs...)
+	return len(stopped), errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package watch_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -54,28 +53,6 @@ type bareManager struct {
 func (m bareManager) Elected() <-chan struct{}   { return m.elected }
 func (m bareManager) GetScheme() *runtime.Scheme { return scheme() }
 
-func TestNew_NeedsLittleOfAManager(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		m := bareManager{elected: make(chan struct{})}
-		close(m.elected)
-		plain := plainCache(t, watchtest.NewAPI(k).Config())
-		startCache(t, plain)
-		plain.WaitForCacheSync(t.Context())
-		e := watch.New(m, watch.TrackInformers(plain, scheme()), nil, nil)
-		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.StartWatches(t.Context(), "c", watch.WatchFor(k.New(), "x", &recorder{})); err != nil {
-			t.Errorf("StartWatches(...): %v", err)
-		}
-		if err := e.Stop(t.Context(), "c"); err != nil {
-			t.Errorf("Stop(...): %v", err)
-		}
-		pass(time.Hour)
-	})
-}
-
 // nothing is informers of foreign code, which returns none, and an error or not.
 type nothing struct {
 	watch.TrackingInformers
@@ -89,15 +66,24 @@ func (n nothing) GetInformer(context.Context, client.Object, ...cache.InformerGe
 
 func (nothing) ActiveInformers() []schema.GroupVersionKind { return nil }
 
+// A refusing controller can't watch.
+type refusing struct {
+	kcontroller.Controller
+
+	err error
+}
+
+func (c refusing) Watch(source.Source) error { return c.err }
+
 // Foreign code that returns nothing, without an error, fails calls. It doesn't end the
 // process.
 func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 	boom := errors.New("boom")
-	start := func(t *testing.T, api *watchtest.API, infs nothing) error {
+	start := func(t *testing.T, infs nothing) error {
 		t.Helper()
-		mgr := watchtest.NewManager(api.Config(), scheme())
-		mgr.Elect()
+		mgr := bareManager{elected: make(chan struct{})}
+		close(mgr.elected)
 		e := watch.New(mgr, infs, nil, nil)
 		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
 			t.Fatal(err)
@@ -117,11 +103,11 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	}{
 		"Informer": {
 			reason: "Informers that aren't ours.",
-			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{}) },
+			do:     func(t *testing.T, _ *watchtest.API) error { return start(t, nothing{}) },
 		},
 		"InformerError": {
 			reason: "Their error is the cause.",
-			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{err: boom}) },
+			do:     func(t *testing.T, _ *watchtest.API) error { return start(t, nothing{err: boom}) },
 			want:   boom,
 		},
 		"Controller": {
@@ -133,6 +119,24 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 				r.mgr.Elect()
 				return r.Start("none", o)
 			},
+		},
+		"Watch": {
+			reason: "A controller that refuses a watch. It isn't kept.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				o := idle()
+				o.newController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
+					c, err := kcontroller.NewUnmanaged(name, o)
+					return refusing{Controller: c, err: boom}, err
+				}
+				r := graft(t, api)
+				r.start("c", o)
+				err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+				if ids, err := r.GetWatches("c"); err != nil || len(ids) > 0 {
+					t.Errorf("GetWatches(...): %v, %v", ids, err)
+				}
+				return err
+			},
+			want: boom,
 		},
 		"Tracker": {
 			reason: "A collector without a tracker.",
@@ -214,7 +218,7 @@ func TestFirstHandlersStay(t *testing.T) {
 		api := watchtest.NewAPI(k)
 		r := running(t, api)
 		first, second := &recorder{}, &recorder{}
-		none := watchOf(k, first)
+		none := watchOf(k, second)
 		none.preds = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return false })}
 		for _, w := range []spec{watchOf(k, first), watchOf(k, second), none} {
 			r.watch("c", w)
@@ -230,53 +234,14 @@ func TestFirstHandlersStay(t *testing.T) {
 		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 0 {
 			t.Errorf("the first handler got %d events, the second %d; want 1, 0", f, s)
 		}
-		r.unwatch("c", idOf(k))
-		r.watch("c", watchOf(k, second))
-		pass(time.Second)
-		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 1 {
-			t.Errorf("after the watch was stopped the first handler got %d events, the second %d; want 1, 1", f, s)
-		}
-	})
-}
-
-// All predicates see what a watch sees.
-func TestPredicatesOfEachEvent(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		r := running(t, api)
-		var seen []string
-		w := watchOf(k, &recorder{})
-		w.preds = []predicate.Predicate{
-			predicate.Funcs{
-				CreateFunc: func(e event.CreateEvent) bool {
-					seen = append(seen, "create "+e.Object.GetName())
-					return true
-				},
-				UpdateFunc: func(e event.UpdateEvent) bool {
-					seen = append(seen, fmt.Sprintf("update %s %d %d", e.ObjectNew.GetName(), e.ObjectOld.GetGeneration(), e.ObjectNew.GetGeneration()))
-					return false
-				},
-				DeleteFunc: func(e event.DeleteEvent) bool {
-					seen = append(seen, "delete "+e.Object.GetName())
-					return true
-				},
-			},
-		}
-		rec, ok := w.handler.(*recorder)
-		if !ok {
-			t.Fatal("not a recorder")
-		}
-		r.watch("c", w)
-		api.Put(k.Object("one"), k)
-		api.Put(k.Object("one"), k)
-		api.Remove(k, k.Key("one"))
-		pass(time.Second)
-		if want := []string{"create one", "update one 1 2", "delete one"}; strings.Join(seen, ", ") != strings.Join(want, ", ") {
-			t.Errorf("predicates saw %q, want %q", seen, want)
-		}
-		if c, u, d := rec.count("create", "one"), rec.count("update", "one"), rec.count("delete", "one"); c != 1 || u != 0 || d != 1 {
-			t.Errorf("the handler got %d, %d and %d events, want 1, 0 and 1", c, u, d)
+		none.kind = k.New()
+		for want, w := range []spec{none, watchOf(k, second)} {
+			r.unwatch("c", idOf(k))
+			r.watch("c", w)
+			pass(time.Second)
+			if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != want {
+				t.Errorf("after the watch was stopped the first handler got %d events, the second %d; want 1, %d", f, s, want)
+			}
 		}
 	})
 }

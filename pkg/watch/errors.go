@@ -40,7 +40,7 @@ var (
 	// ErrNotRunning is matched by the error of a call for a controller that
 	// isn't running, or from a reconcile of an earlier controller of the same
 	// name.
-	ErrNotRunning = errors.New("controller is not running")
+	ErrNotRunning = errors.New("is not running")
 
 	// ErrNotDrained is matched by the error of a Stop or StopWatches that gave
 	// up waiting for a handler or a reconcile. What it stopped is stopped all
@@ -91,15 +91,10 @@ func (e *KindError) Unwrap() []error {
 	return out
 }
 
-// notRunningError is about the controller of that name. It has the text that callers
-// of upstream's engine know.
-type notRunningError string
-
-func (e notRunningError) Error() string {
-	return fmt.Sprintf("controller %q is not running", string(e))
+// notRunning returns an error with the text that callers of upstream's engine know.
+func notRunning(name string) error {
+	return fmt.Errorf("controller %q %w", name, ErrNotRunning)
 }
-
-func (notRunningError) Is(target error) bool { return target == ErrNotRunning }
 
 // classify returns what an error that was met on the way to an informer means.
 func classify(gvk schema.GroupVersionKind, err error) *KindError {

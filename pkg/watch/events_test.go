@@ -19,21 +19,18 @@ func TestLateWatchesAreToldAll(t *testing.T) {
 		r, first := watching(t, k, true)
 		r.api.Put(k.Object("two"), k)
 		pass(time.Second)
-		for i := range 5 {
-			name := fmt.Sprintf("late%d", i)
-			r.start(name, idle())
-			rec := &recorder{}
-			r.watch(name, watchOf(k, rec))
-			pass(time.Second)
-			for _, n := range []string{"one", "two"} {
-				if got := rec.count("create", n); got != 1 {
-					t.Errorf("a late watch was told %d times of %s", got, n)
-				}
+		r.start("late", idle())
+		late := &recorder{}
+		r.watch("late", watchOf(k, late))
+		pass(time.Second)
+		for _, n := range []string{"one", "two"} {
+			if got := late.count("create", n); got != 1 {
+				t.Errorf("a late watch was told %d times of %s", got, n)
 			}
-			for _, e := range rec.all() {
-				if !e.initial {
-					t.Errorf("what was there before isn't marked as such: %+v", e)
-				}
+		}
+		for _, e := range late.all() {
+			if !e.initial {
+				t.Errorf("what was there before isn't marked as such: %+v", e)
 			}
 		}
 		for _, e := range first.all() {
@@ -62,16 +59,23 @@ func TestHandlersOfInformers(t *testing.T) {
 		if n := rec.count("create", "one"); n != 1 {
 			t.Errorf("HasSynced is true, and the handler was told %d times of what is there", n)
 		}
+
+		// The deletion isn't seen.
+		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 		r.api.Undefine(k)
 		pass(time.Hour)
+		lift()
 		r.api.Define(k)
 		r.api.Put(k.Object("two"), k)
 		pass(time.Second)
 		if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c != 1 {
 			t.Errorf("the handler was told %d times that an object went, %d times that one came; want 1, 1", d, c)
 		}
-		if err := inf.RemoveEventHandler(reg); err != nil {
-			t.Errorf("RemoveEventHandler(...): %v", err)
+		if err := inf.RemoveEventHandler(nil); err == nil {
+			t.Error("RemoveEventHandler(...) of another informer's: no error")
+		}
+		if err := inf.RemoveEventHandler(reg); err != nil || inf.IsStopped() {
+			t.Errorf("RemoveEventHandler(...): %v, stopped: %t", err, inf.IsStopped())
 		}
 		rec.forget()
 		r.api.Put(k.Object("three"), k)

@@ -24,8 +24,7 @@ func stuckAndHealthy(t *testing.T, r *rig) (stuck, healthy watchtest.Kind) {
 	t.Helper()
 	stuck, healthy = watchtest.NewKind("Stuck"), watchtest.NewKind("Healthy")
 	r.api.Define(stuck)
-	r.api.Define(healthy)
-	r.api.Put(healthy.Object("one"), healthy)
+	r.define(healthy)
 	t.Cleanup(r.api.Inject(watchtest.Of(stuck), watchtest.Hang()))
 	if err := r.read(t.Context(), healthy, "one"); err != nil {
 		t.Fatalf("Get(...) of a healthy kind: %v", err)
@@ -62,8 +61,7 @@ func TestFact_FailedWatchIsTriedAgain(t *testing.T) {
 			_ = start()
 
 			// The kind comes back, and the caller does what it always does.
-			r.api.Define(k)
-			r.api.Put(k.Object("one"), k)
+			r.define(k)
 			for range 10 {
 				if err := start(); err != nil {
 					t.Logf("StartWatches(...): %v", err)
@@ -81,10 +79,7 @@ func TestFact_FailedWatchIsTriedAgain(t *testing.T) {
 
 func TestFact_ReadsDontWaitForAnotherKind(t *testing.T) {
 	slow := func(what string, took time.Duration, err error) string {
-		if took > 20*time.Millisecond+quick {
-			return fmt.Sprintf("%s with a context of 20 ms took %s: %v", what, took, err)
-		}
-		return ""
+		return found(took > 20*time.Millisecond+quick, "%s with a context of 20 ms took %s: %v", what, took, err)
 	}
 	prove(t, map[string]fact{
 		"FirstTry": {
@@ -94,9 +89,7 @@ func TestFact_ReadsDontWaitForAnotherKind(t *testing.T) {
 				r.mgr.Elect()
 				r.start("c", idle())
 				done := background(func() error { return r.watchFor(stuckFor, "c", watchOf(stuck, &recorder{})) })
-				if err := r.api.AwaitOpen(t.Context(), watchtest.Of(stuck), 1); err != nil {
-					t.Fatal(err)
-				}
+				r.await(watchtest.Of(stuck))
 				took, err := timed(func() error { return r.readFor(20*time.Millisecond, healthy, "one") })
 				tookList, errList := timed(func() error {
 					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.list(ctx, healthy) })
@@ -119,9 +112,7 @@ func TestFact_ControllersDontWaitForEachOther(t *testing.T) {
 			r.start("a", idle())
 			r.start("b", idle())
 			started := background(func() error { return r.watchFor(stuckFor, "a", watchOf(stuck, &recorder{})) })
-			if err := r.api.AwaitOpen(t.Context(), watchtest.Of(stuck), 1); err != nil {
-				t.Fatal(err)
-			}
+			r.await(watchtest.Of(stuck))
 			stopped := background(func() error { return r.Stop(t.Context(), "a") })
 			pass(time.Millisecond)
 			var findings []string
@@ -153,8 +144,7 @@ func TestFact_KindsOfABatchDontShareAFate(t *testing.T) {
 		reason: "One kind that can't be watched fails the rest of the batch, and whatever needs it.",
 		scenario: func(t *testing.T, r *rig) string {
 			dead, healthy := watchtest.NewKind("Dead"), watchtest.NewKind("Healthy")
-			r.api.Define(healthy)
-			r.api.Put(healthy.Object("one"), healthy)
+			r.define(healthy)
 			r.mgr.Elect()
 			r.start("c", idle())
 			rec := &recorder{}
@@ -163,20 +153,15 @@ func TestFact_KindsOfABatchDontShareAFate(t *testing.T) {
 				t.Error("StartWatches(...) of a kind that doesn't exist: no error")
 			}
 			pass(time.Second)
-			if rec.count("create", "one") == 0 {
-				return fmt.Sprintf("the healthy kind isn't watched, since another could not be: %v", err)
-			}
-			return ""
+			return found(rec.count("create", "one") == 0, "the healthy kind isn't watched, since another could not be: %v", err)
 		},
 	}})
 }
 
 func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 	open := func(r *rig, k watchtest.Kind) string {
-		if n := r.api.Open(watchtest.Of(k)); n > 0 {
-			return fmt.Sprintf("%d informers watch %s", n, k.GVK.Kind)
-		}
-		return ""
+		n := r.api.Open(watchtest.Of(k))
+		return found(n > 0, "%d informers watch %s", n, k.GVK.Kind)
 	}
 	prove(t, map[string]fact{
 		"StopWatches": {
@@ -199,10 +184,8 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 				r.watch("c", watchOf(k, &recorder{}))
 				r.api.Unserve(k)
 				pass(time.Minute)
-				if n := requestsIn(10*time.Hour, r.api, watchtest.Of(k)); n > 200 {
-					return fmt.Sprintf("%d requests in ten hours for a version that isn't served", n)
-				}
-				return ""
+				n := requestsIn(10*time.Hour, r.api, watchtest.Of(k))
+				return found(n > 200, "%d requests in ten hours for a version that isn't served", n)
 			},
 		},
 		"Metadata": {
@@ -217,10 +200,8 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 				r.watch("c", w)
 				r.api.Undefine(k)
 				pass(time.Minute)
-				if n := requestsIn(10*time.Hour, r.api, watchtest.Of(k)); n > 200 {
-					return fmt.Sprintf("%d requests in ten hours for a kind that's gone", n)
-				}
-				return ""
+				n := requestsIn(10*time.Hour, r.api, watchtest.Of(k))
+				return found(n > 200, "%d requests in ten hours for a kind that's gone", n)
 			},
 		},
 	})
@@ -247,9 +228,7 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 					})
 					return err
 				})
-				if err := r.api.AwaitOpen(t.Context(), watchtest.Of(k), 1); err != nil {
-					t.Fatal(err)
-				}
+				r.await(watchtest.Of(k))
 				if err := infs.RemoveInformer(t.Context(), k.New()); err != nil {
 					t.Fatal(err)
 				}
@@ -258,10 +237,7 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 				pass(time.Millisecond)
 				lift()
 				err := <-done
-				if took > 10*time.Second {
-					return fmt.Sprintf("GetInformer of a healthy kind took %s: %v", took, err)
-				}
-				return ""
+				return found(took > 10*time.Second, "GetInformer of a healthy kind took %s: %v", took, err)
 			},
 		},
 		"HandlerOfARemovedInformer": {
@@ -280,8 +256,7 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 			reason: "The mapper knows a kind whose definition is gone, so a read makes an informer that asks for it for ever.",
 			scenario: func(t *testing.T, r *rig) string {
 				k := watchtest.NewKind("Widget")
-				r.api.Define(k)
-				r.api.Put(k.Object("one"), k)
+				r.define(k)
 				r.watchCRDs()
 				r.reads(k)
 				r.api.Undefine(k)
@@ -291,10 +266,8 @@ func TestFact_CacheKeepsUpWithItsKinds(t *testing.T) {
 					t.Error("Get(...) of a kind that's gone: no error")
 				}
 				pass(time.Minute)
-				if n := requestsIn(time.Hour, r.api, watchtest.Of(k)); n > 20 {
-					return fmt.Sprintf("%d requests in an hour, after one read that failed: %v", n, err)
-				}
-				return ""
+				n := requestsIn(time.Hour, r.api, watchtest.Of(k))
+				return found(n > 20, "%d requests in an hour, after one read that failed: %v", n, err)
 			},
 		},
 		"AnotherScope": {
@@ -344,8 +317,7 @@ func handlerOfRemoved(t *testing.T, r *rig, k watchtest.Kind) string {
 // movedKind reports whether reads find objects of a kind that came back elsewhere.
 func movedKind(t *testing.T, r *rig, was, is watchtest.Kind) string {
 	t.Helper()
-	r.api.Define(was)
-	r.api.Put(was.Object("one"), was)
+	r.define(was)
 	r.watchCRDs()
 	r.reads(was)
 	r.api.Undefine(was)
@@ -404,16 +376,12 @@ func TestFact_DiscoveryHoldsUpReads(t *testing.T) {
 func slowDiscovery(t *testing.T, r *rig) (lift func(), done <-chan error) {
 	t.Helper()
 	slow, healthy := watchtest.NewKind("Slow"), watchtest.NewKind("Healthy")
-	r.api.Define(healthy)
-	r.api.Put(healthy.Object("one"), healthy)
+	r.define(healthy)
 	r.reads(healthy)
-	r.api.Define(slow)
-	r.api.Put(slow.Object("one"), slow)
+	r.define(slow)
 	lift = r.api.Inject(watchtest.DiscoveryOf(slow), watchtest.Hang())
 	t.Cleanup(lift)
 	done = background(func() error { return r.read(t.Context(), slow, "one") })
-	if err := r.api.AwaitOpen(t.Context(), watchtest.DiscoveryOf(slow), 1); err != nil {
-		t.Fatal(err)
-	}
+	r.await(watchtest.DiscoveryOf(slow))
 	return lift, done
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+	kcache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -17,6 +19,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
+
+// A clingingInformer doesn't let handlers go.
+type clingingInformer struct{ cache.Informer }
+
+func (clingingInformer) RemoveEventHandler(kcache.ResourceEventHandlerRegistration) error {
+	return errors.New("boom")
+}
 
 func TestFact_StopAttemptsEverything(t *testing.T) {
 	prove(t, map[string]fact{"AWatchThatCantBeStopped": {
@@ -81,19 +90,17 @@ func TestFact_StopBeatsStartWatches(t *testing.T) {
 
 			// A call that asks for the scheme is about to start the watch.
 			stop := sync.OnceValue(func() error { return r.Stop(t.Context(), "c") })
-			r.mgr.onScheme(func() { _ = stop() })
+			r.mgr.set(&r.mgr.onScheme, func() { _ = stop() })
 			rec := &recorder{}
 			err := r.StartWatches(t.Context(), "c", watchOf(k, rec))
-			r.mgr.onScheme(nil)
+			r.mgr.set(&r.mgr.onScheme, nil)
 			if err := stop(); err != nil {
 				t.Errorf("Stop(...): %v", err)
 			}
 			r.api.Put(k.Object("one"), k)
 			pass(time.Minute)
-			if n := rec.count("", "one"); n > 0 {
-				return fmt.Sprintf("StartWatches returned %v; after Stop its handler got %d events", err, n)
-			}
-			return ""
+			n := rec.count("", "one")
+			return found(n > 0, "StartWatches returned %v; after Stop its handler got %d events", err, n)
 		},
 	}, "StopWhileSyncing": {
 		reason: "The informer of a new watch syncs when Stop comes. Stop must not wait for that, and StartWatches must not outlive it.",
@@ -106,23 +113,18 @@ func TestFact_StopBeatsStartWatches(t *testing.T) {
 			r.start("c", idle())
 			rec := &recorder{}
 			done := background(func() error { return r.watchFor(time.Minute, "c", watchOf(k, rec)) })
-			if err := r.api.AwaitOpen(t.Context(), watchtest.Of(k), 1); err != nil {
-				t.Fatal(err)
-			}
+			r.await(watchtest.Of(k))
 			took, err := timed(func() error { return r.Stop(t.Context(), "c") })
-			lift()
-			if err := <-done; err == nil && took <= quick {
-				return "StartWatches of a controller that was stopped meanwhile returned no error"
+			if waited, err := timed(func() error { return <-done }); err == nil || waited > quick {
+				return fmt.Sprintf("StartWatches of a controller that was stopped meanwhile went on for %s: %v", waited, err)
 			}
+			lift()
 			r.api.Put(k.Object("one"), k)
 			pass(time.Minute)
 			if n := rec.count("", "one"); n > 0 {
 				return fmt.Sprintf("after Stop the handler got %d events", n)
 			}
-			if took > quick {
-				return fmt.Sprintf("Stop took %s: %v", took, err)
-			}
-			return ""
+			return found(took > quick, "Stop took %s: %v", took, err)
 		},
 	}})
 }
@@ -147,18 +149,15 @@ func TestFact_NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 					r.stop("c")
 				}
 				pass(time.Second)
-				if after := gort.NumGoroutine(); after > before+10 {
-					return fmt.Sprintf("%d goroutines before 1,000 cycles, %d after", before, after)
-				}
-				return ""
+				after := gort.NumGoroutine()
+				return found(after > before+10, "%d goroutines before 1,000 cycles, %d after", before, after)
 			},
 		},
 		"Watches": {
 			reason: "A watch that was stopped before the election is added by it, and never removed.",
 			scenario: func(t *testing.T, r *rig) string {
 				k := watchtest.NewKind("Widget")
-				r.api.Define(k)
-				r.api.Put(k.Object("one"), k)
+				r.define(k)
 				r.start("c", idle())
 				rec := &recorder{}
 				r.watch("c", watchOf(k, rec))
@@ -167,10 +166,8 @@ func TestFact_NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 				pass(time.Minute)
 				r.api.Put(k.Object("two"), k)
 				pass(time.Minute)
-				if n := len(rec.all()); n > 0 {
-					return fmt.Sprintf("after the election the handler of a stopped controller got %d events", n)
-				}
-				return ""
+				n := len(rec.all())
+				return found(n > 0, "after the election the handler of a stopped controller got %d events", n)
 			},
 		},
 	})
@@ -217,8 +214,7 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 	again := func(t *testing.T, r *rig, patience time.Duration) string {
 		t.Helper()
 		k := watchtest.NewKind("Widget")
-		r.api.Define(k)
-		r.api.Put(k.Object("one"), k)
+		r.define(k)
 		r.mgr.Elect()
 		o := &overlap{}
 		slow := reconciling(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -243,10 +239,8 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 		}
 		start()
 		pass(time.Minute)
-		if most, _ := o.result(); most > 1 {
-			return fmt.Sprintf("a key was reconciled %d times at once, with one worker", most)
-		}
-		return ""
+		most, _ := o.result()
+		return found(most > 1, "a key was reconciled %d times at once, with one worker", most)
 	}
 	prove(t, map[string]fact{
 		"PatientStop": {
@@ -277,7 +271,16 @@ func TestFact_OldReconcilesStartNoWatches(t *testing.T) {
 				<-proceed
 
 				// The context has ended, and this one cares as little as its informer.
-				started <- r.StartWatches(context.WithoutCancel(ctx), "c", watchOf(k, was))
+				ctx = context.WithoutCancel(ctx)
+				err := r.StartWatches(ctx, "c", watchOf(k, was))
+				if r.ours != nil {
+					// Nor does it stop what is another's, or wait for that, which waits for it.
+					took, stop := timed(func() error { return r.Stop(ctx, "c") })
+					if _, watches := r.StopWatches(ctx, "c", idOf(k)); stop != nil || took > 0 || !errors.Is(watches, watch.ErrNotRunning) {
+						t.Errorf("from the old reconcile: Stop(...): %v after %s, StopWatches(...): %v", stop, took, watches)
+					}
+				}
+				started <- err
 				return reconcile.Result{}, nil
 			}))
 			r.watch("c", watchOf(trigger, &recorder{}))
@@ -315,9 +318,9 @@ func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 		Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error
 		Stop(ctx context.Context) error
 	}
-	run := func(t *testing.T, create func(inf *pausingInformer) source) int {
+	run := func(t *testing.T, create func(inf *fakeInformer) source) int {
 		t.Helper()
-		inf := &pausingInformer{adding: make(chan struct{}), add: make(chan struct{})}
+		inf := &fakeInformer{adding: make(chan struct{}), add: make(chan struct{})}
 		src := create(inf)
 		q := priorityqueue.New[reconcile.Request]("test")
 		defer q.ShutDown()
@@ -339,17 +342,17 @@ func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 				t.Errorf("Stop(...): %v", err)
 			}
 		}
-		return inf.handlers()
+		return inf.handlers
 	}
 	inBubble(t, "Baseline", func(t *testing.T) {
-		if n := run(t, func(inf *pausingInformer) source {
+		if n := run(t, func(inf *fakeInformer) source {
 			return &baselineSource{inf: inf, spec: spec{handler: &recorder{}}}
 		}); n != 1 {
 			t.Errorf("%d handlers are left; the scenario proves nothing", n)
 		}
 	})
 	inBubble(t, "Graft", func(t *testing.T) {
-		if n := run(t, func(inf *pausingInformer) source {
+		if n := run(t, func(inf *fakeInformer) source {
 			return watch.NewStoppableSource(inf, &recorder{})
 		}); n != 0 {
 			t.Errorf("%d handlers are left after Stop", n)
@@ -359,10 +362,8 @@ func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 
 func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 	check := func(r *rig, controllers, watches int) string {
-		if c, w := r.metrics.running(); c != controllers || w != watches {
-			return fmt.Sprintf("started minus stopped: %d controllers, want %d; %d watches, want %d", c, controllers, w, watches)
-		}
-		return ""
+		c, w := r.metrics.running()
+		return found(c != controllers || w != watches, "started minus stopped: %d controllers, want %d; %d watches, want %d", c, controllers, w, watches)
 	}
 	prove(t, map[string]fact{
 		"Stop": {
@@ -405,6 +406,14 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 // A scenario is a schedule of calls and faults. It returns what went wrong, or
 // nothing.
 type scenario func(t *testing.T, r *rig) (finding string)
+
+// found returns what is wrong, if something is.
+func found(wrong bool, format string, args ...any) string {
+	if !wrong {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
 
 // A fact is something that is wrong with the baseline, and must not be with our
 // engine. Each reason says what.

@@ -58,7 +58,7 @@ type subscription struct {
 // A dispatcher is what the subscriptions of a controller, or of a cache, share.
 type dispatcher struct {
 	ctx       context.Context //nolint:containedctx // Of the contexts that sinks get.
-	wg        sync.WaitGroup  // Of goroutines that deliver.
+	run       func(fn func()) // In a goroutine that is waited for.
 	delivered prometheus.Counter
 }
 
@@ -82,7 +82,7 @@ func (s *subscription) enqueue(ds ...delivery) {
 	if s.running == nil && len(s.waiting) > 0 {
 		ctx, cancel := context.WithCancel(s.with.ctx)
 		s.running = &dispatch{done: make(chan struct{}), cancel: cancel}
-		s.with.wg.Go(func() { s.dispatch(ctx) })
+		s.with.run(func() { s.dispatch(ctx) })
 	}
 }
 
@@ -150,9 +150,8 @@ type fan struct {
 	mu      sync.Mutex
 	tap     *tap // In the current informer, if there is one.
 	settled bool
-	closed  bool
 	known   map[types.NamespacedName]known
-	subs    map[*subscription]struct{}
+	subs    map[*subscription]struct{} // Nil when nothing is delivered any more.
 }
 
 func newFan() *fan {
@@ -163,7 +162,7 @@ func newFan() *fan {
 func (f *fan) attach(s *subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, ok := f.subs[s]; ok || f.closed {
+	if f.subs == nil || s.stopped.Load() { // One that was stopped is not detached again.
 		return
 	}
 	f.subs[s] = struct{}{}
@@ -190,7 +189,7 @@ func (f *fan) detach(s *subscription) {
 func (f *fan) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tap, f.settled, f.closed, f.known, f.subs = nil, false, true, nil, nil
+	f.tap, f.settled, f.known, f.subs = nil, false, nil, nil
 }
 
 // listen makes the fan listen to a new tap, for an informer, and to no earlier one.
@@ -233,10 +232,7 @@ func (f *fan) clear() {
 	for key, k := range f.known {
 		f.forget(key, k)
 	}
-	if !f.closed {
-		// Maps don't shrink.
-		f.known = make(map[types.NamespacedName]known)
-	}
+	f.known = make(map[types.NamespacedName]known) // Maps don't shrink.
 }
 
 func (f *fan) objects() int {
@@ -255,6 +251,16 @@ func (f *fan) any(is func(client.Object) bool) bool {
 		}
 	}
 	return false
+}
+
+// replaces reports whether an object takes the place of another one, which is deleted.
+func (f *fan) replaces(key types.NamespacedName, o client.Object) bool {
+	k, ok := f.known[key]
+	if !ok || k.object.GetUID() == o.GetUID() {
+		return false
+	}
+	f.forget(key, k)
+	return true
 }
 
 func (f *fan) forget(key types.NamespacedName, k known) {
@@ -289,9 +295,7 @@ func (t *tap) with(obj any, fn func(f *fan, o client.Object, key types.Namespace
 // OnAdd hands out a new object.
 func (t *tap) OnAdd(obj any, isInInitialList bool) {
 	t.with(obj, func(f *fan, o client.Object, key types.NamespacedName) {
-		if k, ok := f.known[key]; ok && k.object.GetUID() != o.GetUID() {
-			f.forget(key, k)
-		}
+		f.replaces(key, o)
 		f.known[key] = known{object: o, by: t}
 		f.send(delivery{op: created, object: o, initial: isInInitialList})
 	})
@@ -299,22 +303,14 @@ func (t *tap) OnAdd(obj any, isInInitialList bool) {
 
 // OnUpdate hands out a changed object. An informer that missed a deletion reports
 // another object of the same name as a change.
-func (t *tap) OnUpdate(oldObj, newObj any) {
-	t.with(newObj, func(f *fan, n client.Object, key types.NamespacedName) {
-		o, ok := oldObj.(client.Object)
-		if !ok {
-			return
+func (t *tap) OnUpdate(_, obj any) {
+	t.with(obj, func(f *fan, o client.Object, key types.NamespacedName) {
+		d := delivery{op: updated, old: f.known[key].object, object: o}
+		if f.replaces(key, o) {
+			d = delivery{op: created, object: o}
 		}
-		replaced := o.GetUID() != n.GetUID()
-		if replaced {
-			f.forget(key, known{object: o})
-		}
-		f.known[key] = known{object: n, by: t}
-		if replaced {
-			f.send(delivery{op: created, object: n})
-			return
-		}
-		f.send(delivery{op: updated, old: o, object: n})
+		f.known[key] = known{object: o, by: t}
+		f.send(d)
 	})
 }
 

@@ -41,13 +41,14 @@ func TestFan_ReplacedObject(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got deliveries
-			with := &dispatcher{ctx: t.Context(), delivered: newKindSet().delivered}
+			var wg sync.WaitGroup
+			with := &dispatcher{ctx: t.Context(), run: wg.Go, delivered: newKindSet().delivered}
 			f := newFan()
 			first := f.listen()
 			first.OnAdd(was, true)
 			f.attach(newSubscription(&got, with))
 			tc.report(f, first)
-			with.wg.Wait()
+			wg.Wait()
 			want := deliveries{
 				{op: created, object: was, initial: true},
 				{op: deleted, object: was, unseen: true},
@@ -105,8 +106,8 @@ func TestWrapped_RemovesAfterTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		infs := &scriptedInformers{answer: make(chan struct{})}
 		var wg sync.WaitGroup
-		w := &wrapped{Informers: infs, run: wg.Go}
-		o, err := w.open(t.Context(), opening{id: kindID{as: metadata}, obj: &metav1.PartialObjectMetadata{}, changed: func() {}})
+		w := &wrapped{Informers: infs}
+		o, err := w.open(t.Context(), opening{id: kindID{as: metadata}, obj: &metav1.PartialObjectMetadata{}, run: wg.Go, changed: func() {}})
 		if err != nil {
 			t.Fatal(err)
 		}

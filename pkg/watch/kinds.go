@@ -49,9 +49,12 @@ func newKindSet() *kindSet {
 	}
 	nop := logging.NewNopLogger()
 	h.log.Store(&nop)
-	s := &kindSet{host: h, kinds: make(map[kindID]*trackedKind), indexes: make(map[kindID][]*index)}
-	s.handlers.ctx, s.handlers.delivered = h.ctx, h.delivered
-	return s
+	return &kindSet{
+		host:     h,
+		handlers: dispatcher{ctx: h.ctx, run: h.wg.Go, delivered: h.delivered},
+		kinds:    make(map[kindID]*trackedKind),
+		indexes:  make(map[kindID][]*index),
+	}
 }
 
 // start running kinds.
@@ -75,7 +78,6 @@ func (s *kindSet) shutdown() {
 	s.cancel()
 	s.mu.Unlock()
 	s.wg.Wait()
-	s.handlers.wg.Wait()
 }
 
 // find a kind that is there.
@@ -85,9 +87,15 @@ func (s *kindSet) find(id kindID) *trackedKind {
 	return s.kinds[id]
 }
 
-// acquire a kind for an owner, which must release it.
-func (s *kindSet) acquire(id kindID, obj client.Object, owner any) (*trackedKind, error) {
-	return s.get(id, obj, func(k *trackedKind) { k.own(owner) })
+// acquire a kind for a subscription, which must be released.
+func (s *kindSet) acquire(id kindID, obj client.Object, sub *subscription) (*trackedKind, error) {
+	return s.get(id, obj, func(k *trackedKind) { k.own(sub) })
+}
+
+// release what was acquired for a subscription that was stopped.
+func (s *kindSet) release(k *trackedKind, sub *subscription) {
+	k.fan.detach(sub)
+	k.disown(sub)
 }
 
 // get a kind, making it if need be. What is done with it by use happens before
@@ -125,18 +133,6 @@ func (s *kindSet) retire(k *trackedKind) bool {
 	return true
 }
 
-// release a kind. Before the cache is started no goroutine is there to retire it.
-func (s *kindSet) release(k *trackedKind, owner any) {
-	k.disown(owner)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !isClosed(s.starting) && !k.owned() && k.lastRead.Load() == 0 && s.kinds[k.id] == k {
-		delete(s.kinds, k.id)
-	}
-}
-
 // all kinds, in no order.
 func (s *kindSet) all() []*trackedKind {
 	s.mu.RLock()
@@ -163,24 +159,13 @@ func (s *kindSet) index(ctx context.Context, id kindID, obj client.Object, i *in
 		return err
 	}
 	defer k.leave()
-	for {
-		o, err := k.wait(ctx)
-		if err != nil || o == nil {
-			return err
-		}
-		k.mu.Lock()
-		changed := k.changed
-		err, added := o.indexes[i]
-		k.mu.Unlock()
-		if added {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return k.late(ctx)
-		}
+	o, err := k.wait(ctx, i)
+	if err != nil || o == nil {
+		return err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return o.indexes[i]
 }
 
 // addIndex adds an index without waiting for it. One that can't have been used
@@ -191,7 +176,7 @@ func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
 		indexes := make([]*index, 0, len(k.indexes)+1)
 		for _, other := range k.indexes {
 			switch {
-			case i.indexers != nil, other.indexers != nil, other.field != i.field:
+			case other.field != i.field, i.field == "":
 				indexes = append(indexes, other)
 			case other.used:
 				conflict = errors.Errorf("indexer conflict: there is an index on field %q of %s", i.field, id.GroupVersionKind)
@@ -206,20 +191,4 @@ func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
 		return err
 	}
 	return conflict
-}
-
-// remove a kind's informer, and the reads that keep it.
-func (s *kindSet) remove(id kindID) {
-	k := s.find(id)
-	if k == nil {
-		return
-	}
-	// Reads must not keep it when the epoch is raised, or it would be opened again.
-	k.lastRead.Store(0)
-	k.mu.Lock()
-	if !k.owned() {
-		k.idleSince = time.Now().Add(-s.linger)
-	}
-	k.mu.Unlock()
-	k.raise(true, false)
 }

@@ -19,18 +19,23 @@ import (
 )
 
 // graft makes a rig with our engine and cache.
-func graft(t *testing.T, api *watchtest.API) *rig {
+func graft(t *testing.T, api *watchtest.API, co ...watch.CacheOption) *rig {
 	t.Helper()
-	return newGraft(t, api, api.Config(), nil)
+	return newGraft(t, api, api.Config(), cache.Options{}, co...)
 }
 
-func newGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []watch.CacheOption, eo ...watch.ControllerEngineOption) *rig {
+func newGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, o cache.Options, co ...watch.CacheOption) *rig {
 	t.Helper()
-	r := unstartedGraft(t, api, cfg, co, eo...)
-	startCache(t, r.cache)
-	if !r.cache.WaitForCacheSync(t.Context()) {
-		t.Fatal("the cache doesn't start")
+	o.Scheme = scheme()
+	ca, err := watch.NewCache(cfg, o, co...)
+	if err != nil {
+		t.Fatal(err)
 	}
+
+	// What happens must not depend on luck.
+	watch.SetRandom(ca, func() float64 { return 0.5 })
+	r := graftOn(t, api, cfg, ca)
+	startCache(t, ca)
 	return r
 }
 
@@ -39,58 +44,32 @@ func around(t *testing.T, api *watchtest.API) *rig {
 	t.Helper()
 	plain := plainCache(t, api.Config())
 	startCache(t, plain)
-	if !plain.WaitForCacheSync(t.Context()) {
-		t.Fatal("the cache doesn't start")
-	}
 
 	// What is read lingers, and the other cache doesn't say that it has ended.
 	t.Cleanup(func() { pass(time.Hour) })
 	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme()))
 }
 
-// unstartedGraft is a rig whose cache isn't started.
-func unstartedGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, co []watch.CacheOption, eo ...watch.ControllerEngineOption) *rig {
-	t.Helper()
-	h, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.CloseIdleConnections)
-	ca, err := watch.NewCache(cfg, cache.Options{HTTPClient: h, Scheme: scheme()}, co...)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	// What happens must not depend on luck.
-	watch.SetRandom(ca, func() float64 { return 0.5 })
-	return graftOn(t, api, cfg, ca, eo...)
-}
-
 // graftOn makes a rig with our engine on a cache.
-func graftOn(t *testing.T, api *watchtest.API, cfg *rest.Config, ca *watch.InformerTrackingCache, eo ...watch.ControllerEngineOption) *rig {
+func graftOn(t *testing.T, api *watchtest.API, cfg *rest.Config, ca *watch.InformerTrackingCache) *rig {
 	t.Helper()
-	h, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.CloseIdleConnections)
-	live, err := client.New(cfg, client.Options{HTTPClient: h, Scheme: scheme()})
+	live, err := client.New(cfg, client.Options{Scheme: scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cached, err := client.New(cfg, client.Options{
-		HTTPClient: h, Scheme: scheme(), Mapper: live.RESTMapper(),
+		Scheme: scheme(), Mapper: live.RESTMapper(),
 		Cache: &client.CacheOptions{Reader: ca, Unstructured: true},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{
-		t: t, api: api, infs: ca, reader: ca, cache: ca, live: live,
-		mgr:     &schemeHook{Manager: watchtest.NewManager(cfg, scheme())},
-		metrics: &counts{},
+		t: t, api: api, infs: ca, reader: ca, cache: ca,
+		mgr:     &hooked{Manager: watchtest.NewManager(cfg, scheme())},
+		metrics: &counts{}, lines: &logLines{},
 	}
-	r.ours = watch.New(r.mgr, ca, cached, live, append([]watch.ControllerEngineOption{watch.WithMetrics(r.metrics)}, eo...)...)
+	r.ours = watch.New(r.mgr, ca, cached, live, watch.WithMetrics(r.metrics), watch.WithLogger(r.lines))
 	r.engine = graftEngine{r.ours}
 	t.Cleanup(func() {
 		if err := stopAll(context.Background(), r.ours); err != nil {
@@ -146,7 +125,7 @@ func creating(fn func(ctx context.Context, o client.Object)) handler.EventHandle
 // running is a rig with controller c, on a cache with options.
 func running(t *testing.T, api *watchtest.API, co ...watch.CacheOption) *rig {
 	t.Helper()
-	r := newGraft(t, api, api.Config(), co)
+	r := graft(t, api, co...)
 	r.mgr.Elect()
 	r.start("c", idle())
 	return r

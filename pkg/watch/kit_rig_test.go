@@ -32,13 +32,10 @@ func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock fun
 	t.Helper()
 	ca := plainCache(t, cfg)
 	startCache(t, ca)
-	if !ca.WaitForCacheSync(t.Context()) {
-		t.Fatal("the cache doesn't start")
-	}
 	infs := newBaselineCache(ca, scheme(), newLock())
 	r := &rig{
 		t: t, api: api, infs: infs, reader: infs,
-		mgr:     &schemeHook{Manager: watchtest.NewManager(cfg, scheme())},
+		mgr:     &hooked{Manager: watchtest.NewManager(cfg, scheme())},
 		metrics: &counts{},
 	}
 	r.engine = newBaselineEngine(r.mgr, infs, r.metrics, newLock)
@@ -171,6 +168,20 @@ func (r *rig) reads(k watchtest.Kind) {
 func (r *rig) remove(k watchtest.Kind) {
 	r.t.Helper()
 	if err := r.infs.RemoveInformer(r.t.Context(), k.New()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// define a kind, with object one.
+func (r *rig) define(k watchtest.Kind) {
+	r.api.Define(k)
+	r.api.Put(k.Object("one"), k)
+}
+
+// await a request that isn't answered.
+func (r *rig) await(m watchtest.Match) {
+	r.t.Helper()
+	if err := r.api.AwaitOpen(r.t.Context(), m, 1); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -101,7 +101,7 @@ type rig struct {
 
 	t       *testing.T
 	api     *watchtest.API
-	mgr     *schemeHook
+	mgr     *hooked
 	infs    watch.TrackingInformers
 	reader  client.Reader
 	metrics *counts
@@ -109,32 +109,41 @@ type rig struct {
 	// Of ours only, nil for the baseline.
 	ours  *watch.ControllerEngine
 	cache *watch.InformerTrackingCache
-	live  client.Client
+	lines *logLines
 }
 
-// A schemeHook is a manager that calls fn whenever it is asked for its scheme:
-// engines ask between looking a controller up and doing something with it.
-type schemeHook struct {
+// A hooked manager calls a function whenever it is asked for its scheme, or whether it
+// is elected: engines ask between looking a controller up and doing something with it.
+type hooked struct {
 	*watchtest.Manager
 
-	mu sync.Mutex
-	fn func()
+	mu                  sync.Mutex
+	onScheme, onElected func()
 }
 
-func (m *schemeHook) GetScheme() *runtime.Scheme {
+func (m *hooked) call(fn *func()) {
 	m.mu.Lock()
-	fn := m.fn
+	f := *fn
 	m.mu.Unlock()
-	if fn != nil {
-		fn()
+	if f != nil {
+		f()
 	}
+}
+
+func (m *hooked) set(fn *func(), f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	*fn = f
+}
+
+func (m *hooked) GetScheme() *runtime.Scheme {
+	m.call(&m.onScheme)
 	return m.Manager.GetScheme()
 }
 
-func (m *schemeHook) onScheme(fn func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.fn = fn
+func (m *hooked) Elected() <-chan struct{} {
+	m.call(&m.onElected)
+	return m.Manager.Elected()
 }
 
 func scheme() *runtime.Scheme {
@@ -261,6 +270,8 @@ func (c *counts) running() (controllers, watches int) {
 // A recorder is a handler that remembers what it was told, and enqueues the
 // object.
 type recorder struct {
+	handler.Funcs
+
 	mu     sync.Mutex
 	events []recorded
 
@@ -302,10 +313,6 @@ func (r *recorder) Update(_ context.Context, e event.UpdateEvent, q workqueue.Ty
 
 func (r *recorder) Delete(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	r.add(recorded{op: "delete", unknown: e.DeleteStateUnknown}, q, e.Object)
-}
-
-func (r *recorder) Generic(_ context.Context, e event.GenericEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	r.add(recorded{op: "generic"}, q, e.Object)
 }
 
 // all returns the events so far.
@@ -365,7 +372,7 @@ func (o *overlap) result() (most, running int) {
 	return o.most, running
 }
 
-// startCache starts a cache, and stops it when the test ends.
+// startCache starts a cache, waits until it has, and stops it when the test ends.
 func startCache(t testing.TB, c cache.Cache) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -376,31 +383,14 @@ func startCache(t testing.TB, c cache.Cache) {
 			t.Errorf("cache: %v", err)
 		}
 	})
+	if !c.WaitForCacheSync(ctx) {
+		t.Fatal("the cache doesn't start")
+	}
 }
 
 // funcs returns the recorder as a handler of client-go.
 func (r *recorder) funcs() kcache.ResourceEventHandler {
-	return kcache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(obj any, initial bool) {
-			if o, ok := obj.(client.Object); ok {
-				r.add(recorded{op: "create", initial: initial}, nil, o)
-			}
-		},
-		UpdateFunc: func(_, obj any) {
-			if o, ok := obj.(client.Object); ok {
-				r.add(recorded{op: "update"}, nil, o)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			t, unknown := obj.(kcache.DeletedFinalStateUnknown)
-			if unknown {
-				obj = t.Obj
-			}
-			if o, ok := obj.(client.Object); ok {
-				r.add(recorded{op: "delete", unknown: unknown}, nil, o)
-			}
-		},
-	}
+	return watch.NewEventHandler(context.Background(), nil, r).HandlerFuncs()
 }
 
 // partial returns an object that asks for the metadata of a kind only.

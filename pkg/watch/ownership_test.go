@@ -10,6 +10,7 @@ import (
 	"unsafe"
 	"weak"
 
+	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
@@ -35,24 +36,7 @@ func TestInformersHaveOwners(t *testing.T) {
 			own: func(t *testing.T, r *rig) func() {
 				r.start("c", idle())
 				r.watch("c", watchOf(k, &recorder{}))
-				return func() {
-					if _, err := r.StopWatches(t.Context(), "c", idOf(k)); err != nil {
-						t.Error(err)
-					}
-				}
-			},
-			stays: linger,
-		},
-		"Controller": {
-			reason: "Or its controller is.",
-			own: func(t *testing.T, r *rig) func() {
-				r.start("c", idle())
-				r.watch("c", watchOf(k, &recorder{}))
-				return func() {
-					if err := r.Stop(t.Context(), "c"); err != nil {
-						t.Error(err)
-					}
-				}
+				return func() { r.unwatch("c", idOf(k)) }
 			},
 			stays: linger,
 		},
@@ -79,7 +63,7 @@ func TestInformersHaveOwners(t *testing.T) {
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI(k)
-			r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithLinger(linger), watch.WithReadLinger(readLinger)})
+			r := graft(t, api, watch.WithLinger(linger), watch.WithReadLinger(readLinger))
 			r.mgr.Elect()
 			running := func() bool { return api.Open(watchtest.Of(k)) > 0 }
 			release := tc.own(t, r)
@@ -119,7 +103,7 @@ func TestReadsKeepInformers(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		api := watchtest.NewAPI(k)
 		api.Put(k.Object("one"), k)
-		r := newGraft(t, api, api.Config(), []watch.CacheOption{watch.WithReadLinger(time.Minute)})
+		r := graft(t, api, watch.WithReadLinger(time.Minute))
 		for range 100 {
 			r.reads(k)
 			pass(50 * time.Second)
@@ -204,20 +188,35 @@ func TestStoresAreCollected(t *testing.T) {
 	})
 }
 
-// What is removed isn't kept by what was read before.
-func TestRemovedInformersArentKeptByReads(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		api.Put(k.Object("one"), k)
-		r := graft(t, api)
-		r.reads(k)
-		r.remove(k)
-		pass(time.Second)
-		if n := api.Open(watchtest.Of(k)); n != 0 {
-			t.Errorf("%d informers watch a kind whose informer was removed", n)
-		}
-	})
+// A watch that was stopped leaves nothing behind on a kind that is kept, whether its
+// controller ran or runs afterwards.
+func TestHandlersAreCollected(t *testing.T) {
+	for name, later := range map[string]bool{"Running": false, "NotElected": true} {
+		inBubble(t, name, func(t *testing.T) {
+			k := watchtest.NewKind("Widget")
+			api := watchtest.NewAPI(k)
+			api.Put(k.Object("one"), k)
+			r := graft(t, api)
+			r.reads(k)
+			if !later {
+				r.mgr.Elect()
+			}
+			r.start("c", idle())
+			rec := &recorder{}
+			kept := weak.Make(rec)
+			r.watch("c", watchOf(k, rec))
+			pass(time.Second)
+			rec = nil
+			_ = rec
+			r.unwatch("c", idOf(k))
+			r.mgr.Elect()
+			pass(time.Minute)
+			runtime.GC()
+			if kept.Value() != nil {
+				t.Error("the handler of a watch that was stopped is still reachable")
+			}
+		})
+	}
 }
 
 // A call that waits owns what it waits for, however short the linger is.
@@ -311,9 +310,22 @@ func TestIndexes_OnOneFieldConflict(t *testing.T) {
 		if err := index("x"); err == nil {
 			t.Error("IndexField(...) of a field that has an index: no error")
 		}
-		l := k.NewList()
-		if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": "x"}); err != nil || len(l.Items) != 1 {
-			t.Errorf("List(...) by the first index: %d objects, %v", len(l.Items), err)
+
+		// Those of client-go are added, too. It is controller-runtime that reads them.
+		inf, err := r.infs.GetInformer(t.Context(), k.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := func(any) ([]string, error) { return []string{"__all_namespaces/z"}, nil }
+		if err := inf.AddIndexers(kcache.Indexers{"field:z": all}); err != nil {
+			t.Errorf("AddIndexers(...): %v", err)
+		}
+		pass(time.Second)
+		for _, field := range []string{"x", "y", "z"} {
+			l := k.NewList()
+			if err := r.reader.List(t.Context(), l, client.MatchingFields{field: field}); err != nil || len(l.Items) != 1 {
+				t.Errorf("List(...) by index %s: %d objects, %v", field, len(l.Items), err)
+			}
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
@@ -24,8 +25,9 @@ import (
 
 // Random schedules of calls and faults, against a simple model: a controller runs
 // or not, and has watches or not; what is in the API is what each watch must have
-// been told in the end, no more and no less. A schedule is a string of bytes, so
-// that one that failed can be run again, and a fuzzer can look for others.
+// been told in the end, no more and no less. One more controller has no model: everything is
+// called for it at once. A schedule is a string of bytes, so that one that failed can be
+// run again, and a fuzzer can look for others.
 
 // A tally is a handler's recorder with what it makes of the events: which objects
 // there are.
@@ -116,12 +118,18 @@ type schedule struct {
 
 	// What must not change any more.
 	stopped map[*tally]int
+
+	// The handlers of the controller that has no model, one for each kind, and what it
+	// reconciles.
+	wild    [scheduleKinds]recorder
+	overlap overlap
 }
 
 const (
 	scheduleKinds       = 4
 	scheduleControllers = 3
 	scheduleIndex       = "metadata.name.first"
+	wild                = "wild"
 
 	// How long calls that wait for informers may. Faults may make them.
 	callTimeout = 2 * time.Second
@@ -166,13 +174,6 @@ func (s *schedule) over(rec *tally) {
 	s.stopped[rec] = n
 }
 
-// A renamed handler is another one that does the same.
-type renamed struct {
-	*tally
-
-	n int
-}
-
 // draw draws some watches.
 func (s *schedule) draw() []wanted {
 	ws := make([]wanted, 1+s.next(3))
@@ -193,7 +194,7 @@ func (s *schedule) one(c *modelled) func() {
 		case 2:
 			s.stop(c)
 		case 3, 4, 5, 6:
-			s.startWatches(c, ws, mask)
+			s.startWatches(c, ws)
 		case 7, 8:
 			s.stopWatches(c, ws)
 		case 9:
@@ -222,7 +223,7 @@ func (s *schedule) stop(c *modelled) {
 	c.running = false
 }
 
-func (s *schedule) startWatches(c *modelled, ws []wanted, n int) {
+func (s *schedule) startWatches(c *modelled, ws []wanted) {
 	specs := make([]spec, len(ws))
 	recs := make(map[wanted]*tally)
 	for i, w := range ws {
@@ -233,7 +234,7 @@ func (s *schedule) startWatches(c *modelled, ws []wanted, n int) {
 			recs[w] = &tally{}
 		}
 		k := s.kind(w.kind)
-		specs[i] = spec{kind: k.New(), typ: w.typ, handler: &renamed{tally: recs[w], n: n}}
+		specs[i] = spec{kind: k.New(), typ: w.typ, handler: recs[w]}
 		if w.typ == watch.WatchTypeManagedResource && !s.around {
 			// Around another cache this leaves a goroutine of client-go's.
 			specs[i].kind = partial(k)
@@ -325,9 +326,34 @@ func (s *schedule) compare(c *modelled) {
 	}
 }
 
+// wildly makes a call for the controller without a model.
+func (s *schedule) wildly(i, arg int) {
+	k := s.kind(i)
+	err := s.call(fmt.Sprintf("wild %d of %d", arg%8, i), 50*time.Millisecond, func(ctx context.Context) error {
+		switch arg % 8 {
+		case 0:
+			return s.r.Stop(ctx, wild)
+		case 1, 2:
+			_, err := s.r.StopWatches(ctx, wild, idOf(k))
+			return err
+		case 3, 4:
+			return s.r.Start(wild, reconciling(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
+				defer s.overlap.enter(req)()
+				time.Sleep(20 * time.Millisecond)
+				return reconcile.Result{}, nil
+			}))
+		default:
+			return s.r.StartWatches(ctx, wild, watchOf(k, &s.wild[i]))
+		}
+	})
+	if errors.Is(err, watch.ErrInvalidWatch) {
+		s.t.Errorf("a call for a kind that is well: %v", err)
+	}
+}
+
 // churn draws something to happen at the same time as a call.
 func (s *schedule) churn() func() {
-	i, what, arg := s.next(scheduleKinds), s.next(22), s.next(256)
+	i, what, arg := s.next(scheduleKinds), s.next(28), s.next(256)
 	name := fmt.Sprintf("o%d", arg%5)
 	if s.around && (what == 1 || what == 2 || what == 10) {
 		// Such a cache doesn't find what is served elsewhere, and locks what it
@@ -438,6 +464,8 @@ func (s *schedule) look(what, i, arg int) {
 			_, err := s.r.ours.IsAuthorizedFor(ctx, k.GVK, "default")
 			return err
 		})
+	default:
+		s.wildly(i, arg)
 	}
 }
 
@@ -462,26 +490,20 @@ func (s *schedule) listen(i int) {
 
 // watchDefinitions begins or ends to.
 func (s *schedule) watchDefinitions(on bool) {
-	s.mu.Lock()
-	unwatch := s.unwatch
-	s.unwatch = nil
-	s.mu.Unlock()
-	if unwatch != nil {
-		unwatch()
-	}
-	if !on {
-		return
-	}
-	ctx, cancel := context.WithCancel(s.t.Context())
-	if err := s.r.GarbageCollectCustomResourceInformers(ctx); err != nil {
-		s.t.Errorf("GarbageCollectCustomResourceInformers(...): %v", err)
+	var unwatch context.CancelFunc
+	if on {
+		var ctx context.Context
+		ctx, unwatch = context.WithCancel(s.t.Context())
+		if err := s.r.GarbageCollectCustomResourceInformers(ctx); err != nil {
+			s.t.Errorf("GarbageCollectCustomResourceInformers(...): %v", err)
+		}
 	}
 	s.mu.Lock()
-	other := s.unwatch
-	s.unwatch = cancel
+	was := s.unwatch
+	s.unwatch = unwatch
 	s.mu.Unlock()
-	if other != nil {
-		other()
+	if was != nil {
+		was()
 	}
 }
 
@@ -502,23 +524,19 @@ func (s *schedule) fault(i int, m watchtest.Match, arg int) {
 		watchtest.Hang(), watchtest.Refuse(), watchtest.Delay(time.Second), watchtest.TooManyRequests(1),
 		watchtest.Status(http.StatusForbidden), watchtest.Status(http.StatusNotFound), watchtest.Status(http.StatusInternalServerError),
 	}
-	s.lift(i)
-	lift := s.r.api.Inject(m, faults[arg%len(faults)])
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if was := s.lifts[i]; was != nil {
-		defer was()
-	}
-	s.lifts[i] = lift
+	s.replaceLift(i, s.r.api.Inject(m, faults[arg%len(faults)]))
 }
 
-func (s *schedule) lift(i int) {
+// lift the fault of a kind, if there is one.
+func (s *schedule) lift(i int) { s.replaceLift(i, nil) }
+
+func (s *schedule) replaceLift(i int, by func()) {
 	s.mu.Lock()
-	lift := s.lifts[i]
-	delete(s.lifts, i)
+	was := s.lifts[i]
+	s.lifts[i] = by
 	s.mu.Unlock()
-	if lift != nil {
-		lift()
+	if was != nil {
+		was()
 	}
 }
 
@@ -538,7 +556,7 @@ func runSchedule(t *testing.T, data []byte, around bool) {
 			startCache(t, tracking)
 			s.r = graftOn(t, api, api.Config(), tracking)
 		} else {
-			s.r = newGraft(t, api, api.Config(), nil)
+			s.r = graft(t, api)
 		}
 		for i := range scheduleKinds {
 			k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
@@ -563,7 +581,7 @@ func runSchedule(t *testing.T, data []byte, around bool) {
 		}
 		for len(s.rest) > 0 && !t.Failed() {
 			var wg sync.WaitGroup
-			for range s.next(3) {
+			for range s.next(5) {
 				fn := s.churn()
 				wg.Go(fn)
 			}
@@ -617,6 +635,22 @@ func (s *schedule) knows(who string, i int, rec *tally) {
 	}
 }
 
+// quiet checks that watches that were stopped were told nothing more.
+func (s *schedule) quiet() {
+	for rec, n := range s.stopped {
+		if got := len(rec.all()); got != n {
+			s.t.Errorf("a watch that was stopped got %d more events", got-n)
+		}
+	}
+}
+
+// counted checks what runs by the metrics.
+func (s *schedule) counted(controllers, watches int) {
+	if c, w := s.r.metrics.running(); c != controllers || w != watches {
+		s.t.Errorf("started minus stopped: %d controllers, %d watches; want %d, %d", c, w, controllers, watches)
+	}
+}
+
 // check compares what is with what must be.
 func (s *schedule) check() {
 	live, running := 0, 0
@@ -636,14 +670,25 @@ func (s *schedule) check() {
 			s.t.Errorf("a handler of %d wasn't told all that there is", l.kind)
 		}
 	}
-	for rec, n := range s.stopped {
-		if got := len(rec.all()); got != n {
-			s.t.Errorf("a watch that was stopped got %d more events", got-n)
+	s.quiet()
+	if s.r.IsRunning(wild) {
+		running++
+	}
+	ids, _ := s.r.GetWatches(wild) // None if it doesn't run.
+	live += len(ids)
+	for i, k := range s.kinds {
+		want := 0
+		if slices.Contains(ids, idOf(k)) {
+			want = 1
+		}
+		if got := s.wild[i].count("create", "last"); got != want {
+			s.t.Errorf("%d watches of %d were told %d times of the last object", want, i, got)
 		}
 	}
-	if c, w := s.r.metrics.running(); c != running || w != live {
-		s.t.Errorf("started minus stopped: %d controllers, %d watches; want %d, %d", c, w, running, live)
+	if most, _ := s.overlap.result(); most > 1 {
+		s.t.Errorf("a key was reconciled %d times at once", most)
 	}
+	s.counted(running, live)
 	for i, k := range s.kinds {
 		if !s.indexed[i] {
 			continue
@@ -677,18 +722,20 @@ func (s *schedule) end() {
 			s.t.Errorf("StartWatches(%s) after the end: %v", c.name, err)
 		}
 	}
+	if err := s.r.Stop(s.t.Context(), wild); err != nil {
+		s.t.Errorf("Stop(%s): %v", wild, err)
+	}
 	for _, k := range s.kinds {
 		s.r.api.Put(k.Object("late"), k)
 	}
 	pass(time.Hour)
-	for rec, n := range s.stopped {
-		if got := len(rec.all()); got != n {
-			s.t.Errorf("a watch that was stopped got %d more events at the end", got-n)
+	for i := range s.wild {
+		if n := s.wild[i].count("", "late"); n > 0 {
+			s.t.Errorf("a handler of a controller that was stopped got %d events", n)
 		}
 	}
-	if c, w := s.r.metrics.running(); c != 0 || w != 0 {
-		s.t.Errorf("at the end started minus stopped: %d controllers, %d watches", c, w)
-	}
+	s.quiet()
+	s.counted(0, 0)
 	for i, k := range s.kinds {
 		want := 0
 		if s.indexed[i] {

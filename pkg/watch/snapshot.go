@@ -202,15 +202,13 @@ func (w *controllerWatch) snapshot() WatchSnapshot {
 		Delivered:  w.sub.delivered.Load(),
 	}
 
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.when.After(s.Since) {
 		s.Since = w.when
 	}
 	switch {
-	case w.stopped:
+	case w.sub.stopped.Load():
 		s.State = StateStopped
-	case w.queue == nil:
+	case w.queue.Load() == nil:
 		// The controller doesn't run yet.
 		s.State, s.Since = StatePending, w.when
 	}

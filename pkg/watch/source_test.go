@@ -3,6 +3,7 @@ package watch_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/test"
@@ -60,12 +61,23 @@ func TestEventHandler(t *testing.T) {
 type fakeInformer struct {
 	cache.Informer
 
+	// adding is closed when a handler is being added, and add lets it happen. If there
+	// are none it happens at once.
+	adding, add chan struct{}
+
+	mu       sync.Mutex
 	handlers int
 	stopped  bool
 	err      error
 }
 
 func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
+	if f.adding != nil {
+		close(f.adding)
+		<-f.add
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -74,6 +86,8 @@ func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.Reso
 }
 
 func (f *fakeInformer) RemoveEventHandler(kcache.ResourceEventHandlerRegistration) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.handlers--
 	return f.err
 }

@@ -199,9 +199,6 @@ func TestNothingRunsAfterStop(t *testing.T) {
 				t.Errorf("after Stop %d handlers and %d reconciles run", h, c)
 			}
 			before := len(rec.all())
-			for i := range 50 {
-				api.Put(k.Object(fmt.Sprintf("w%d", i)), k)
-			}
 			pass(time.Second)
 			if n := len(rec.all()); n != before {
 				t.Errorf("after Stop a handler got %d events", n-before)
@@ -210,50 +207,19 @@ func TestNothingRunsAfterStop(t *testing.T) {
 	})
 }
 
-// What is late from an old incarnation stops nothing of the one that has its
-// name now, and doesn't wait for it, which waits for the old one.
-func TestOldReconcilesStopNothing(t *testing.T) {
+// A controller that is stopped at the moment of the election doesn't start.
+func TestStop_AtTheElection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, k := elected(t)
-		type answer struct {
-			took          time.Duration
-			stop, watches error
-		}
-		running, proceed := make(chan struct{}), make(chan struct{})
-		answers := make(chan answer, 1)
-		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			close(running)
-			<-proceed
-
-			// That its context has ended doesn't keep it from anything.
-			ctx = context.WithoutCancel(ctx)
-			var a answer
-			a.took, _ = timed(func() error {
-				a.stop = r.Stop(ctx, "c")
-				_, a.watches = r.StopWatches(ctx, "c", idOf(k))
-				return nil
-			})
-			answers <- a
-			return reconcile.Result{}, nil
-		}))
-		r.watch("c", watchOf(k, &recorder{}))
-		<-running
-		if err := r.stopFor(time.Second); !errors.Is(err, watch.ErrNotDrained) {
-			t.Fatalf("Stop(...): got %v, want %v", err, watch.ErrNotDrained)
-		}
+		r := graft(t, watchtest.NewAPI())
+		r.mgr.Elect()
+		r.mgr.set(&r.mgr.onElected, func() {
+			r.mgr.set(&r.mgr.onElected, nil)
+			_ = r.stopFor(0) // It can't wait for what waits for it.
+		})
 		r.start("c", idle())
-		rec := &recorder{}
-		r.watch("c", watchOf(k, rec))
-		close(proceed)
-		if a := <-answers; a.stop != nil || !errors.Is(a.watches, watch.ErrNotRunning) || a.took > 0 {
-			t.Errorf("from the old reconcile: Stop(...): %v, StopWatches(...): %v, after %s", a.stop, a.watches, a.took)
-		}
-		pass(time.Minute)
-		if !r.IsRunning("c") {
-			t.Error("the new controller doesn't run any more")
-		}
-		if n := rec.count("create", "one"); n != 1 {
-			t.Errorf("its watch got %d events, want 1", n)
+		pass(time.Second)
+		if n := r.metrics.controllersStarted; n != 0 {
+			t.Errorf("%d controllers were started", n)
 		}
 	})
 }
@@ -368,6 +334,9 @@ func TestStart_BehindAHangingController(t *testing.T) {
 		stop := func() error { return r.stopFor(time.Second) }
 		if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
 			t.Errorf("Stop(...): %v", err)
+		}
+		if _, w := r.metrics.running(); w != 0 {
+			t.Errorf("%d watches of a controller that hangs weren't stopped", w)
 		}
 		pass(time.Minute)
 		before := goroutines()

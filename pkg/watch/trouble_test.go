@@ -243,15 +243,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	for _, name := range []string{"stays", "goes", "again"} {
 		api.Put(k.Object(name), k)
 	}
-	tc.opts.Scheme = scheme()
-	ca, err := watch.NewCache(api.Config(), tc.opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	startCache(t, ca)
-	ca.WaitForCacheSync(t.Context())
-	lines := &logLines{}
-	r := graftOn(t, api, api.Config(), ca, watch.WithLogger(lines))
+	r := newGraft(t, api, api.Config(), tc.opts)
 	r.mgr.Elect()
 	if crds {
 		r.watchCRDs()
@@ -291,7 +283,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if tc.life && (s.Since != at.Since || s.Generation != at.Generation) {
 		t.Errorf("\n%s\nthe watch is another one: %+v, was %+v", tc.reason, s, at)
 	}
-	said := slices.DeleteFunc(lines.all(), func(l string) bool { return !strings.Contains(l, k.GVK.Kind) })
+	said := slices.DeleteFunc(r.lines.all(), func(l string) bool { return !strings.Contains(l, k.GVK.Kind) })
 	if bad && len(said) != 1 || tc.life && len(said) > 0 {
 		t.Errorf("\n%s\nin an hour of %s: %d log lines\n%s", tc.reason, s.State, len(said), strings.Join(said, "\n"))
 	}
@@ -303,7 +295,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if bad && !failed || tc.life && failed {
 		t.Errorf("\n%s\nfailures are counted: %t", tc.reason, failed)
 	}
-	err = r.readFor(time.Second, k, "stays")
+	err := r.readFor(time.Second, k, "stays")
 	if readable := tc.lists || tc.readable && !before; tc.state != "" && readable != (client.IgnoreNotFound(err) == nil) {
 		t.Errorf("\n%s\nGet(...) in state %s: %v", tc.reason, s.State, err)
 	}

@@ -1,7 +1,6 @@
 package watch_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -16,32 +15,14 @@ import (
 func unstartedWrapping(t *testing.T, api *watchtest.API) (r *rig, start func()) {
 	t.Helper()
 	ca := plainCache(t, api.Config())
-	infs := watch.TrackInformers(ca, scheme())
-	r = &rig{
-		t: t, api: api, infs: infs, reader: infs,
-		mgr:     &schemeHook{Manager: watchtest.NewManager(api.Config(), scheme())},
-		metrics: &counts{},
-	}
-	r.ours = watch.New(r.mgr, infs, nil, nil, watch.WithMetrics(r.metrics))
-	r.engine = graftEngine{r.ours}
-	t.Cleanup(func() {
-		if err := stopAll(context.Background(), r.ours); err != nil {
-			t.Errorf("Stop(...): %v", err)
-		}
-
-		// What isn't owned any more lingers a little.
-		pass(time.Hour)
-	})
-	return r, func() {
-		startCache(t, ca)
-		pass(time.Millisecond)
-	}
+	t.Cleanup(func() { pass(time.Hour) }) // What isn't owned any more lingers a little.
+	return graftOn(t, api, api.Config(), watch.TrackInformers(ca, scheme())), func() { startCache(t, ca) }
 }
 
 // A fork that changes nothing but the import wraps the cache that it has, and
 // starts that.
 func TestWrappedCache(t *testing.T) {
-	k, stuck := watchtest.NewKind("Widget"), watchtest.NewKind("Stuck")
+	k := watchtest.NewKind("Widget")
 	cases := map[string]struct {
 		reason string
 		do     func(t *testing.T, r *rig, start func(), rec *recorder)
@@ -62,53 +43,18 @@ func TestWrappedCache(t *testing.T) {
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
 				start()
 				r.watch("c", watchOf(k, rec))
-				tracking, ok := r.infs.(*watch.InformerTrackingCache)
-				if !ok {
-					t.Fatalf("%T isn't a tracking cache", r.infs)
-				}
 				for range 3 {
-					if err := tracking.Cache.RemoveInformer(t.Context(), k.New()); err != nil {
+					if err := r.cache.Cache.RemoveInformer(t.Context(), k.New()); err != nil {
 						t.Fatal(err)
 					}
 					pass(10 * time.Second)
 				}
 			},
 		},
-		"RemovedByUs": {
-			reason: "So is one that is removed through the tracking cache.",
-			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
-				start()
-				r.watch("c", watchOf(k, rec))
-				for range 3 {
-					r.remove(k)
-					pass(10 * time.Second)
-				}
-			},
-		},
-		"AnotherIsStuck": {
-			reason: "A call that waits for a kind that doesn't sync delays no call for another kind.",
-			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
-				start()
-				t.Cleanup(r.api.Inject(watchtest.Of(stuck), watchtest.Hang()))
-				done := background(func() error { return r.watchFor(stuckFor, "c", watchOf(stuck, &recorder{})) })
-				pass(10 * time.Millisecond)
-				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
-				if err != nil || took > 2*quick {
-					t.Errorf("StartWatches(...) of a healthy kind: %v after %s", err, took)
-				}
-				took, err = timed(func() error { return r.read(t.Context(), k, "one") })
-				if err != nil || took > quick {
-					t.Errorf("Get(...) of a healthy kind: %v after %s", err, took)
-				}
-				if err := <-done; err == nil {
-					t.Error("StartWatches(...) of a kind that is stuck: no error")
-				}
-			},
-		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := watchtest.NewAPI(k, stuck)
+			api := watchtest.NewAPI(k)
 			api.Put(k.Object("one"), k)
 			r, start := unstartedWrapping(t, api)
 			r.mgr.Elect()
@@ -133,7 +79,7 @@ func TestWrappedCache(t *testing.T) {
 			if n := len(rec.all()); n != 0 {
 				t.Errorf("\n%s\nafter Stop the handler got %d events", tc.reason, n)
 			}
-			if n := api.Open(watchtest.Of(k).Or(watchtest.Of(stuck))); n != 0 {
+			if n := api.Open(watchtest.Of(k)); n != 0 {
 				t.Errorf("\n%s\n%d informers are left", tc.reason, n)
 			}
 		})

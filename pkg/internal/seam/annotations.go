@@ -41,8 +41,12 @@ type Change struct {
 	// Remove takes the annotation away, if it says what it was.
 	Remove bool
 
+	// Insist makes it win over what another writer wrote under the key meanwhile,
+	// also if StoreOptions don't.
+	Insist bool
+
 	// Yield gives way to what another writer wrote under the key meanwhile,
-	// whatever StoreOptions say.
+	// whatever else is said.
 	Yield bool
 }
 
@@ -123,21 +127,27 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	w := Writer{Client: s.client, Live: s.options.Live, Wait: s.options.Wait}
 
 	server, followed, err := w.Store(ctx, current, cs, so)
+	if err != nil && server != nil {
+		s.wrote(server, true)
+	}
+
 	if IsOverruled(err) || err != nil && so.Forget {
 		return err
 	}
 
 	if err != nil {
-		s.memory.update(s.base, func(e *entry) {
-			e.pending = merged(e.pending, cs)
-			e.insist = e.insist || so.Insist
-		})
+		left := slices.Clone(cs)
+		for i := range left {
+			left[i].Insist = left[i].Insist || so.Insist
+		}
+
+		s.memory.update(s.base, func(e *entry) { e.pending = merged(e.pending, left) })
 
 		return err
 	}
 
 	if !so.Forget {
-		s.memory.update(s.base, func(e *entry) { e.pending, e.insist = nil, false })
+		s.memory.update(s.base, func(e *entry) { e.pending = nil })
 	}
 
 	if server == nil {
@@ -178,7 +188,38 @@ type Writer struct {
 // Store puts exactly these annotations on the API server, if current's object is
 // still there. It returns the object as the API server then has it, or nil if it
 // is gone; and whether nothing but the annotations changed since current.
+//
+// It may return an object together with an error. With a conflict (IsOverruled) it has
+// stored the external name alone; with one that says that the API server refuses an
+// annotation (IsRefused), what says which external resource there is.
 func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
+	server, followed, err = w.store(ctx, current, cs, so)
+	if !IsRefused(err) || so.Strict {
+		return server, followed, err
+	}
+
+	needed := cs.Only(meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed)
+	for _, c := range cs {
+		if c.Yield && !slices.Contains(needed, c) {
+			needed = append(needed, c)
+		}
+	}
+
+	if len(needed) == 0 || len(needed) == len(cs) {
+		return nil, false, err
+	}
+
+	server, _, serr := w.store(ctx, current, needed, so)
+	if serr != nil {
+		return nil, false, err
+	}
+
+	return server, false, err
+}
+
+func (w Writer) store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
+	var overruler error
+
 	attempts, delay := storeAttempts, firstStoreDelay
 	if so.Patient {
 		attempts = storeAttemptsPatient
@@ -191,7 +232,7 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 
 		switch {
 		case err == nil:
-			return server, followed, nil
+			return server, followed, overruler
 		case so.Strict && (kerrors.IsConflict(err) || kerrors.IsNotFound(err)):
 			return nil, false, err
 		case kerrors.IsConflict(err), kerrors.IsNotFound(err), kerrors.IsInvalid(err):
@@ -214,11 +255,11 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 
 				left, rerr := cs.Left(live, so)
 				if rerr != nil {
-					return nil, false, rerr
+					overruler = rerr
 				}
 
 				if len(left) == 0 {
-					return live, false, nil
+					return live, false, overruler
 				}
 
 				current, cs = live, left
@@ -296,9 +337,14 @@ func (cs Changes) Apply(o client.Object) {
 }
 
 // Left returns the changes that live, which was read from the API server itself,
-// still lacks; or a conflict if another writer decided otherwise (IsOverruled).
+// still lacks; or a conflict if another writer decided otherwise (IsOverruled). With
+// that only the external name is left, unless the conflict is about a change that yields:
+// a name must not be lost with another annotation.
 func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
-	var left Changes
+	var (
+		left      Changes
+		overruler error
+	)
 
 	for _, c := range cs {
 		theirs, exists := live.GetAnnotations()[c.Key]
@@ -307,12 +353,17 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 		case c.Remove && !exists, !c.Remove && exists && theirs == c.Value:
 			continue
 		case exists == c.Existed && theirs == c.Was, !exists && !c.Yield:
-		case so.Insist && !c.Yield:
+		case (so.Insist || c.Insist) && !c.Yield:
 			if so.Overwrote != nil {
 				so.Overwrote(c.Key, theirs, c.Value)
 			}
 		default:
-			return nil, overruled{Conflict(live, fmt.Sprintf("annotation %q was set by another writer meanwhile", c.Key))}
+			overruler = overruled{Conflict(live, fmt.Sprintf("annotation %q was set by another writer meanwhile", c.Key))}
+			if c.Yield {
+				return nil, overruler
+			}
+
+			continue
 		}
 
 		// Should live change again, it is compared with what it says now.
@@ -320,7 +371,24 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 		left = append(left, c)
 	}
 
-	return left, nil
+	if overruler != nil {
+		left = left.Only(meta.AnnotationKeyExternalName)
+	}
+
+	return left, overruler
+}
+
+// Only returns the changes of these annotations.
+func (cs Changes) Only(keys ...string) Changes {
+	var only Changes
+
+	for _, c := range cs {
+		if slices.Contains(keys, c.Key) {
+			only = append(only, c)
+		}
+	}
+
+	return only
 }
 
 // overruled is the conflict that is not about the version of the object, but
@@ -361,7 +429,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			return nil
 		}
 
-		so := StoreOptions{Insist: e.insist, Overwrote: func(key, theirs, ours string) { overwrote(o, key, theirs, ours) }}
+		so := StoreOptions{Overwrote: func(key, theirs, ours string) { overwrote(o, key, theirs, ours) }}
 		left := e.pending
 
 		var err error
@@ -373,19 +441,32 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		}
 
 		if len(left) == 0 && err == nil {
-			s.memory.update(o, func(e *entry) { e.pending, e.insist = nil, false })
+			s.memory.update(o, func(e *entry) { e.pending = nil })
 			return nil
 		}
 
-		if err == nil {
-			err = s.StoreAnnotations(ctx, o, left, so)
+		if len(left) > 0 {
+			if serr := s.StoreAnnotations(ctx, o, left, so); serr != nil {
+				err = serr
+			}
 		}
 
 		switch {
 		case IsOverruled(err):
 			// Another writer decided meanwhile, and what we had can be learned
-			// again.
-			s.memory.update(o, func(e *entry) { e.pending = nil })
+			// again. A name that a create returned can't: it is stored next, if
+			// there is no other.
+			s.memory.update(o, func(e *entry) {
+				name := e.pending.Only(meta.AnnotationKeyExternalName)
+				if len(e.pending) == 1 || len(name) == 0 || !name[0].Insist {
+					e.pending = nil
+					return
+				}
+
+				name[0].Insist = false
+				e.pending = name
+			})
+
 			return err
 		case Permanent(err):
 			// Waiting doesn't help. With the annotations in memory nothing is

@@ -1,4 +1,4 @@
-package seam_test
+package seam
 
 import (
 	"context"
@@ -15,15 +15,14 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 func TestChangesLeft(t *testing.T) {
-	set := func(key, value string) seam.Change { return seam.Change{Key: key, Value: value} }
-	changed := func(c seam.Change, was string) seam.Change { c.Was, c.Existed = was, true; return c }
+	set := func(key, value string) Change { return Change{Key: key, Value: value} }
+	changed := func(c Change, was string) Change { c.Was, c.Existed = was, true; return c }
 
 	type want struct {
-		left      seam.Changes
+		left      Changes
 		overwrote []string
 		overruled bool
 	}
@@ -31,84 +30,55 @@ func TestChangesLeft(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		live   map[string]string
-		cs     seam.Changes
+		cs     Changes
 		insist bool
 		want   want
 	}{
-		"Missing": {
-			reason: "An annotation that is not there is left to store.",
-			cs:     seam.Changes{set("k", "v")},
-			want:   want{left: seam.Changes{set("k", "v")}},
-		},
-		"MissingAndEmpty": {
-			reason: "An empty value is not the same as no annotation.",
-			cs:     seam.Changes{set("k", "")},
-			want:   want{left: seam.Changes{set("k", "")}},
-		},
-		"Stored": {
-			reason: "An annotation with the value is stored.",
-			live:   map[string]string{"k": "v"},
-			cs:     seam.Changes{set("k", "v")},
-		},
+		"Missing":         {reason: "An annotation that is not there is left to store.", cs: Changes{set("k", "v")}, want: want{left: Changes{set("k", "v")}}},
+		"MissingAndEmpty": {reason: "An empty value is not the same as no annotation.", cs: Changes{set("k", "")}, want: want{left: Changes{set("k", "")}}},
+		"Stored":          {reason: "An annotation with the value is stored.", live: map[string]string{"k": "v"}, cs: Changes{set("k", "v")}},
 		"Unchanged": {
 			reason: "An annotation that still has its earlier value is left to store.",
 			live:   map[string]string{"k": "old"},
-			cs:     seam.Changes{changed(set("k", "v"), "old")},
-			want:   want{left: seam.Changes{changed(set("k", "v"), "old")}},
+			cs:     Changes{changed(set("k", "v"), "old")},
+			want:   want{left: Changes{changed(set("k", "v"), "old")}},
 		},
-		"RemovedByAnotherWriter": {
-			reason: "Another writer that only removed the annotation decided on no other value.",
-			cs:     seam.Changes{changed(set("k", "v"), "old")},
-			want:   want{left: seam.Changes{set("k", "v")}},
-		},
-		"SetByAnotherWriter": {
-			reason: "Another value is a conflict.",
-			live:   map[string]string{"k": "theirs"},
-			cs:     seam.Changes{set("k", "v")},
-			want:   want{overruled: true},
-		},
+		"RemovedByAnotherWriter": {reason: "Another writer that only removed the annotation decided on no other value.", cs: Changes{changed(set("k", "v"), "old")}, want: want{left: Changes{set("k", "v")}}},
+		"SetByAnotherWriter":     {reason: "Another value is a conflict.", live: map[string]string{"k": "theirs"}, cs: Changes{set("k", "v")}, want: want{overruled: true}},
 		"Insist": {
 			reason: "With Insist another value is replaced, which is reported.",
 			live:   map[string]string{"k": "theirs"},
-			cs:     seam.Changes{set("k", "v")},
+			cs:     Changes{set("k", "v")},
 			insist: true,
-			want:   want{left: seam.Changes{changed(set("k", "v"), "theirs")}, overwrote: []string{"k: theirs, v"}},
+			want:   want{left: Changes{changed(set("k", "v"), "theirs")}, overwrote: []string{"k: theirs, v"}},
 		},
 		"Yield": {
 			reason: "A change that yields never replaces another value.",
 			live:   map[string]string{"k": "theirs"},
-			cs:     seam.Changes{{Key: "k", Value: "v", Yield: true}},
+			cs:     Changes{{Key: "k", Value: "v", Yield: true}},
 			insist: true,
 			want:   want{overruled: true},
 		},
 		"YieldToRemoval": {
 			reason: "A change that yields does not set again what another writer removed.",
-			cs:     seam.Changes{{Key: "k", Value: "v", Was: "old", Existed: true, Yield: true}},
+			cs:     Changes{{Key: "k", Value: "v", Was: "old", Existed: true, Yield: true}},
 			insist: true,
 			want:   want{overruled: true},
 		},
-		"Removed": {
-			reason: "An annotation that is not there needs no removal.",
-			cs:     seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
-		},
+		"Removed": {reason: "An annotation that is not there needs no removal.", cs: Changes{{Key: "k", Remove: true, Was: "old", Existed: true}}},
 		"Remove": {
 			reason: "An annotation that still has its earlier value is left to remove.",
 			live:   map[string]string{"k": "old"},
-			cs:     seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
-			want:   want{left: seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}}},
+			cs:     Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
+			want:   want{left: Changes{{Key: "k", Remove: true, Was: "old", Existed: true}}},
 		},
 		"RemoveAnotherValue": {
 			reason: "An annotation that another writer set is not removed.",
 			live:   map[string]string{"k": "theirs"},
-			cs:     seam.Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
+			cs:     Changes{{Key: "k", Remove: true, Was: "old", Existed: true}},
 			want:   want{overruled: true},
 		},
-		"Some": {
-			reason: "Of several changes those that are not stored are left.",
-			live:   map[string]string{"a": "1"},
-			cs:     seam.Changes{set("a", "1"), set("b", "2")},
-			want:   want{left: seam.Changes{set("b", "2")}},
-		},
+		"Some": {reason: "Of several changes those that are not stored are left.", live: map[string]string{"a": "1"}, cs: Changes{set("a", "1"), set("b", "2")}, want: want{left: Changes{set("b", "2")}}},
 	}
 
 	for name, tc := range cases {
@@ -118,18 +88,16 @@ func TestChangesLeft(t *testing.T) {
 
 			var got want
 
-			left, err := tc.cs.Left(live, seam.StoreOptions{Insist: tc.insist, Overwrote: func(key, theirs, ours string) {
+			left, err := tc.cs.Left(live, StoreOptions{Insist: tc.insist, Overwrote: func(key, theirs, ours string) {
 				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)
 			}})
-			got.left, got.overruled = left, seam.IsOverruled(err)
+			got.left, got.overruled = left, IsOverruled(err)
 
 			if err != nil && (!got.overruled || !kerrors.IsConflict(err)) {
 				t.Errorf("\n%s\nLeft(...): unexpected error %v", tc.reason, err)
 			}
 
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
-				t.Errorf("\n%s\nLeft(...): -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "Left(...)", tc.want, got, cmp.AllowUnexported(want{}))
 		})
 	}
 }
@@ -155,19 +123,12 @@ func TestWriterStore(t *testing.T) {
 		reason string
 		fails  []error                                          // What the first patches end in.
 		before func(ctx context.Context, c client.Client) error // What another writer does first.
-		so     seam.StoreOptions
+		so     StoreOptions
 		wait   error
 		want   want
 	}{
-		"FirstTry": {
-			reason: "A patch that the API server accepts is all there is to do.",
-			want:   want{patches: 1, stored: "v", followed: true},
-		},
-		"FailsOnce": {
-			reason: "A patch that failed is sent again after a delay.",
-			fails:  []error{busy},
-			want:   want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true},
-		},
+		"FirstTry":  {reason: "A patch that the API server accepts is all there is to do.", want: want{patches: 1, stored: "v", followed: true}},
+		"FailsOnce": {reason: "A patch that failed is sent again after a delay.", fails: []error{busy}, want: want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true}},
 		"FailsAlways": {
 			reason: "After four attempts the error is returned: the next reconcile stores it.",
 			fails:  always,
@@ -176,77 +137,32 @@ func TestWriterStore(t *testing.T) {
 		"Patient": {
 			reason: "A patient writer makes twelve attempts, at most five seconds apart.",
 			fails:  always,
-			so:     seam.StoreOptions{Patient: true},
+			so:     StoreOptions{Patient: true},
 			want: want{
 				waits:   []string{"50ms", "100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s", "5s", "5s"},
 				patches: 12, err: metav1.StatusReasonServerTimeout,
 			},
 		},
-		"NoTimeLeft": {
-			reason: "If waiting fails, the API server's error is returned.",
-			fails:  always,
-			wait:   stop,
-			want:   want{waits: []string{"50ms"}, patches: 1, err: metav1.StatusReasonServerTimeout},
-		},
-		"Permanent": {
-			reason: "A request that fails the same way again is not repeated.",
-			fails:  []error{kerrors.NewBadRequest("no")},
-			want:   want{patches: 1, err: metav1.StatusReasonBadRequest},
-		},
+		"NoTimeLeft": {reason: "If waiting fails, the API server's error is returned.", fails: always, wait: stop, want: want{waits: []string{"50ms"}, patches: 1, err: metav1.StatusReasonServerTimeout}},
+		"Permanent":  {reason: "A request that fails the same way again is not repeated.", fails: []error{kerrors.NewBadRequest("no")}, want: want{patches: 1, err: metav1.StatusReasonBadRequest}},
 		"Invalid": {
 			reason: "If the object has not moved, the API server refuses the annotation itself.",
 			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},
 			want:   want{patches: 1, lives: 1, err: metav1.StatusReasonInvalid},
 		},
-		"Moved": {
-			reason: "After a conflict the patch is made from what the API server has.",
-			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "other", "x") },
-			want:   want{waits: []string{"50ms"}, patches: 2, lives: 1, stored: "v"},
-		},
-		"MovedThere": {
-			reason: "If another writer stored the same, there is nothing left to write.",
-			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "v") },
-			want:   want{patches: 1, lives: 1, stored: "v"},
-		},
-		"Overruled": {
-			reason: "Another value is a conflict, and stays.",
-			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
-			want:   want{patches: 1, lives: 1, stored: "theirs", err: metav1.StatusReasonConflict},
-		},
-		"Strict": {
-			reason: "A strict writer returns the first conflict.",
-			before: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "other", "x") },
-			so:     seam.StoreOptions{Strict: true},
-			want:   want{patches: 1, err: metav1.StatusReasonConflict},
-		},
+		"Moved":      {reason: "After a conflict the patch is made from what the API server has.", before: annotates("other", "x"), want: want{waits: []string{"50ms"}, patches: 2, lives: 1, stored: "v"}},
+		"MovedThere": {reason: "If another writer stored the same, there is nothing left to write.", before: annotates("k", "v"), want: want{patches: 1, lives: 1, stored: "v"}},
+		"Overruled":  {reason: "Another value is a conflict, and stays.", before: annotates("k", "theirs"), want: want{patches: 1, lives: 1, stored: "theirs", err: metav1.StatusReasonConflict}},
+		"Strict":     {reason: "A strict writer returns the first conflict.", before: annotates("other", "x"), so: StoreOptions{Strict: true}, want: want{patches: 1, err: metav1.StatusReasonConflict}},
 		"StrictBusy": {
 			reason: "A strict writer sends a patch again that was not refused.",
 			fails:  []error{busy},
-			so:     seam.StoreOptions{Strict: true},
+			so:     StoreOptions{Strict: true},
 			want:   want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true},
 		},
-		"StrictGone": {
-			reason: "A strict writer reports that the object no longer exists.",
-			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) },
-			so:     seam.StoreOptions{Strict: true},
-			want:   want{patches: 1, err: metav1.StatusReasonNotFound},
-		},
-		"Gone": {
-			reason: "An object that no longer exists needs nothing stored.",
-			before: func(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) },
-			want:   want{patches: 1, lives: 1, gone: true},
-		},
-		"Replaced": {
-			reason: "Another object of the same name does not get the annotation.",
-			before: func(ctx context.Context, c client.Client) error {
-				if err := c.Delete(ctx, newBucket()); err != nil {
-					return err
-				}
-
-				return c.Create(ctx, newBucket())
-			},
-			want: want{patches: 1, lives: 1, gone: true},
-		},
+		"StrictGone": {reason: "A strict writer reports that the object no longer exists.", before: removes, so: StoreOptions{Strict: true}, want: want{patches: 1, err: metav1.StatusReasonNotFound}},
+		"Gone":       {reason: "An object that no longer exists needs nothing stored.", before: removes, want: want{patches: 1, lives: 1, gone: true}},
+		"Replaced":   {reason: "Another object of the same name does not get the annotation.", before: replaces, want: want{patches: 1, lives: 1, gone: true}},
 		"NoPermissionToPatch": {
 			reason: "Without the permission to patch the object is updated.",
 			fails:  []error{kerrors.NewForbidden(schema.GroupResource{}, "b", stop)},
@@ -256,10 +172,8 @@ func TestWriterStore(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			ctx := context.Background()
-			a := testkit.NewAPI(newBucket())
-			current := newBucket()
-			must(t, "Get", a.Server().Get(ctx, key(), current))
+			ctx, a := context.Background(), testkit.NewAPI(newBucket())
+			current := stored(t, a)
 
 			if tc.before != nil {
 				must(t, "another writer", tc.before(ctx, a.Server()))
@@ -268,42 +182,34 @@ func TestWriterStore(t *testing.T) {
 			var got want
 
 			a.Before = func(_ context.Context, r testkit.Request) error {
-				if r.Verb == testkit.LiveGet {
+				switch r.Verb {
+				case testkit.LiveGet:
 					got.lives++
-				}
-
-				if r.Verb != testkit.Patch {
-					return nil
-				}
-
-				got.patches++
-
-				if got.patches <= len(tc.fails) {
-					return tc.fails[got.patches-1]
+				case testkit.Patch:
+					if got.patches++; got.patches <= len(tc.fails) {
+						return tc.fails[got.patches-1]
+					}
 				}
 
 				return nil
 			}
 
-			w := seam.Writer{Client: a.Client(), Live: a.Live(), Wait: func(_ context.Context, d time.Duration) error {
+			w := Writer{Client: a.Client(), Live: a.Live(), Wait: func(_ context.Context, d time.Duration) error {
 				got.waits = append(got.waits, d.String())
 				return tc.wait
 			}}
 
-			server, followed, err := w.Store(ctx, current, seam.Changes{{Key: "k", Value: "v"}}, tc.so)
+			server, followed, err := w.Store(ctx, current, Changes{{Key: "k", Value: "v"}}, tc.so)
 			got.followed, got.gone, got.err = followed, server == nil && err == nil, kerrors.ReasonForError(err)
 
-			live := newBucket()
-			must(t, "Get", client.IgnoreNotFound(a.Server().Get(ctx, key(), live)))
+			live := stored(t, a)
 			got.stored = live.GetAnnotations()["k"]
 
-			if server != nil && server.GetResourceVersion() != live.GetResourceVersion() {
-				t.Errorf("\n%s\nStore(...): want what the API server has (version %s), got version %s", tc.reason, live.GetResourceVersion(), server.GetResourceVersion())
+			if server != nil {
+				wants(t, tc.reason, "version of what is returned", live.GetResourceVersion(), server.GetResourceVersion())
 			}
 
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
-				t.Errorf("\n%s\nStore(...): -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "Store(...)", tc.want, got, cmp.AllowUnexported(want{}))
 		})
 	}
 }
@@ -312,7 +218,7 @@ func TestWriterStore(t *testing.T) {
 // else.
 func TestStoreAnnotations(t *testing.T) {
 	busy := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
-	cs := seam.Changes{{Key: "k", Value: "v"}}
+	cs := Changes{{Key: "k", Value: "v"}}
 
 	type want struct {
 		err       metav1.StatusReason // Of storing.
@@ -326,55 +232,44 @@ func TestStoreAnnotations(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		fails   error // What storing ends in.
-		so      seam.StoreOptions
+		so      StoreOptions
 		old     bool                                             // The object in memory has an older version.
 		between func(ctx context.Context, c client.Client) error // What another writer does before the next reconcile.
 		again   error                                            // What storing in the next reconcile ends in.
 		want    want
 	}{
-		"Stored": {
-			reason: "What is stored is seen by the next reconcile.",
-			want:   want{ran: true, seen: "v", stored: "v"},
-		},
-		"FailedAgain": {
-			reason: "The next reconcile does nothing unless it can store it.",
-			fails:  busy, again: busy,
-			want: want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonServerTimeout},
-		},
+		"Stored":      {reason: "What is stored is seen by the next reconcile.", want: want{ran: true, seen: "v", stored: "v"}},
+		"FailedAgain": {reason: "The next reconcile does nothing unless it can store it.", fails: busy, again: busy, want: want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonServerTimeout}},
 		"FailedForGood": {
 			reason: "The next reconcile sees an annotation that can't ever be stored.",
-			fails:  busy, again: kerrors.NewBadRequest("no"),
-			want: want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v"},
-		},
-		"Forget": {
-			reason: "What is to be forgotten is not stored later.",
 			fails:  busy,
-			so:     seam.StoreOptions{Forget: true},
-			want:   want{err: metav1.StatusReasonServerTimeout, ran: true},
+			again:  kerrors.NewBadRequest("no"),
+			want:   want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v"},
 		},
+		"Forget": {reason: "What is to be forgotten is not stored later.", fails: busy, so: StoreOptions{Forget: true}, want: want{err: metav1.StatusReasonServerTimeout, ran: true}},
 		"Overruled": {
 			reason:  "The value of another writer is a conflict once, and then stays.",
 			fails:   busy,
-			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
+			between: annotates("k", "theirs"),
 			want:    want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonConflict, stored: "theirs"},
 		},
 		"Insist": {
 			reason:  "What insists replaces the value of another writer, also in the next reconcile.",
 			fails:   busy,
-			so:      seam.StoreOptions{Insist: true},
-			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "theirs") },
+			so:      StoreOptions{Insist: true},
+			between: annotates("k", "theirs"),
 			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}},
 		},
 		"StoredByAnotherWriter": {
 			reason:  "What another writer stored needs no write.",
 			fails:   busy,
 			again:   busy,
-			between: func(ctx context.Context, c client.Client) error { return annotate(ctx, c, "k", "v") },
+			between: annotates("k", "v"),
 			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v"},
 		},
 		"OlderObject": {
 			reason: "The API server judges by the version of the object in memory.",
-			so:     seam.StoreOptions{Strict: true, Forget: true},
+			so:     StoreOptions{Strict: true, Forget: true},
 			old:    true,
 			want:   want{err: metav1.StatusReasonConflict, ran: true},
 		},
@@ -397,7 +292,7 @@ func TestStoreAnnotations(t *testing.T) {
 			}
 
 			first := true
-			r := withSession(t, a, seam.Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *seam.Session, b *v1alpha1.Bucket) error {
+			r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
 				if !first {
 					got.ran, got.seen = true, b.GetAnnotations()["k"]
 					return nil
@@ -412,15 +307,12 @@ func TestStoreAnnotations(t *testing.T) {
 				err := s.StoreAnnotations(ctx, b, cs, tc.so)
 				got.err = kerrors.ReasonForError(err)
 
-				live := newBucket()
-				must(t, "Get", a.Server().Get(ctx, key(), live))
-
-				if err == nil && b.GetResourceVersion() != live.GetResourceVersion() {
-					t.Errorf("\n%s\nStoreAnnotations(...): want the object in memory at version %s, got %s", tc.reason, live.GetResourceVersion(), b.GetResourceVersion())
+				if err == nil {
+					wants(t, tc.reason, "version in memory", stored(t, a).GetResourceVersion(), b.GetResourceVersion())
 				}
 
 				return nil
-			}, seam.PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
+			}, PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
 				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)
 			}))
 
@@ -433,18 +325,57 @@ func TestStoreAnnotations(t *testing.T) {
 			fails = tc.again
 			got.next = kerrors.ReasonForError(run(t, r))
 
-			live := newBucket()
-			must(t, "Get", a.Server().Get(context.Background(), key(), live))
-			got.stored = live.GetAnnotations()["k"]
+			got.stored = stored(t, a).GetAnnotations()["k"]
 
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got, cmp.AllowUnexported(want{}))
 		})
 	}
 }
 
-// annotate is what another writer does.
+// What insists does so until it is stored, and no longer: what could not be stored later
+// gives way to another writer, as it would have without it.
+func TestInsistEndsWithWhatInsisted(t *testing.T) {
+	a, fails, n := testkit.NewAPI(newBucket()), true, 0
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if fails && r.Verb == testkit.Patch {
+			return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+		}
+
+		return nil
+	}
+
+	r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+		n++
+
+		switch n {
+		case 1:
+			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "created", Value: "v"}}, StoreOptions{Insist: true})
+			b.SetAnnotations(map[string]string{"created": "v"})
+
+			// The whole object is written with it.
+			return NewClient(a.Client()).Update(ctx, b)
+		case 2:
+			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, StoreOptions{})
+		}
+
+		return nil
+	}, PendingAnnotations(func(client.Object, string, string, string) {}))
+
+	must(t, "first", run(t, r))
+	must(t, "second", run(t, r))
+
+	fails = false
+
+	must(t, "another writer", annotate(context.Background(), a.Server(), "k", "theirs"))
+
+	if err := run(t, r); !kerrors.IsConflict(err) {
+		t.Errorf("Reconcile(...): want a conflict, got %v", err)
+	}
+
+	wants(t, "", "annotation", "theirs", stored(t, a).GetAnnotations()["k"])
+}
+
+// What another writer does.
 func annotate(ctx context.Context, c client.Client, k, v string) error {
 	o := newBucket()
 	if err := c.Get(ctx, key(), o); err != nil {
@@ -454,4 +385,18 @@ func annotate(ctx context.Context, c client.Client, k, v string) error {
 	o.SetAnnotations(map[string]string{k: v})
 
 	return c.Update(ctx, o)
+}
+
+func annotates(k, v string) func(ctx context.Context, c client.Client) error {
+	return func(ctx context.Context, c client.Client) error { return annotate(ctx, c, k, v) }
+}
+
+func removes(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) }
+
+func replaces(ctx context.Context, c client.Client) error {
+	if err := removes(ctx, c); err != nil {
+		return err
+	}
+
+	return c.Create(ctx, newBucket())
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
@@ -21,10 +20,7 @@ func TestCreateEnded(t *testing.T) {
 		annotations map[string]string
 		want        Change
 	}{
-		"NeverAnnounced": {
-			reason: "There is nothing that it could be before.",
-			want:   Change{Key: key, Value: "2026-01-02T03:04:05Z"},
-		},
+		"NeverAnnounced": {reason: "There is nothing that it could be before.", want: Change{Key: key, Value: "2026-01-02T03:04:05Z"}},
 		"After": {
 			reason:      "Later is later, and what was there is known.",
 			annotations: map[string]string{meta.AnnotationKeyExternalCreatePending: "2026-01-02T03:04:04Z", key: "2025-01-02T03:04:04Z"},
@@ -58,9 +54,7 @@ func TestCreateEnded(t *testing.T) {
 			b.SetAnnotations(tc.annotations)
 
 			got := CreateEnded(b, key, now)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got)
 
 			Changes{got}.Apply(b)
 
@@ -91,9 +85,7 @@ func TestCheckText(t *testing.T) {
 				got = err.Error()
 			}
 
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
 }

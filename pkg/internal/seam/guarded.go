@@ -5,6 +5,7 @@ import (
 
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,6 +43,17 @@ func guarded(o client.Object, body map[string]any) (client.Patch, error) {
 func Conflict(o client.Object, why string) error {
 	gk := o.GetObjectKind().GroupVersionKind()
 	return kerrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, o.GetName(), errors.New(why))
+}
+
+// IsGone reports whether err says that an object does not exist. That its kind, or the
+// version of it, is not served is "not found" too, and says nothing of the object.
+func IsGone(err error) bool {
+	return kerrors.IsNotFound(err) && !kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// IsRefused reports whether the API server refuses what a request would make of an object.
+func IsRefused(err error) bool {
+	return kerrors.IsInvalid(err) || kerrors.IsBadRequest(err) || kerrors.IsRequestEntityTooLargeError(err)
 }
 
 // Permanent reports whether the same request would fail the same way again.

@@ -16,62 +16,27 @@ func TestPermanent(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		"NoStatus":        {reason: "The CRD must be changed first.", err: ErrNoStatus, want: true},
-		"NotFound":        {reason: "An object that is gone does not come back.", err: kerrors.NewNotFound(gr, "b"), want: true},
-		"Invalid":         {reason: "The same content is refused again.", err: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: true},
-		"Forbidden":       {reason: "An administrator must grant the permission first.", err: kerrors.NewForbidden(gr, "b", nil), want: true},
-		"BadRequest":      {reason: "The same request is refused again.", err: kerrors.NewBadRequest("no"), want: true},
-		"NotSupported":    {reason: "The API server does not serve this verb.", err: kerrors.NewMethodNotSupported(gr, "patch"), want: true},
-		"TooLarge":        {reason: "The object does not become smaller.", err: kerrors.NewRequestEntityTooLargeError("no"), want: true},
-		"MediaType":       {reason: "The API server does not read this encoding.", err: kerrors.NewGenericServerResponse(415, "patch", gr, "b", "", 0, true), want: true},
-		"NotAcceptable":   {reason: "The API server does not write this encoding.", err: kerrors.NewGenericServerResponse(406, "patch", gr, "b", "", 0, true), want: true},
-		"Wrapped":         {reason: "What the error is wrapped in does not matter.", err: errors.Wrap(kerrors.NewForbidden(gr, "b", nil), "cannot patch"), want: true},
-		"Conflict":        {reason: "The next read may be newer.", err: kerrors.NewConflict(gr, "b", nil)},
-		"TooMany":         {reason: "The API server may have time later.", err: kerrors.NewTooManyRequests("later", 1)},
-		"ServerTimeout":   {reason: "The API server may be faster later.", err: kerrors.NewServerTimeout(gr, "patch", 1)},
-		"InternalError":   {reason: "A webhook that failed may be back later.", err: kerrors.NewInternalError(errors.New("webhook"))},
-		"Unauthorized":    {reason: "A token is renewed.", err: kerrors.NewUnauthorized("expired")},
-		"NoAnswer":        {reason: "The network may be back later.", err: errors.New("connection refused")},
-		"NothingFailed":   {reason: "No error is no failure.", err: nil},
-		"AlreadyExists":   {reason: "The other object may be deleted.", err: kerrors.NewAlreadyExists(gr, "b")},
-		"ServiceIsAway":   {reason: "The service may be back later.", err: kerrors.NewServiceUnavailable("no")},
-		"ContinueExpired": {reason: "A list can be started again.", err: kerrors.NewResourceExpired("no")},
+		"NoStatus":      {reason: "The CRD must be changed first.", err: ErrNoStatus, want: true},
+		"NotFound":      {reason: "An object that is gone does not come back.", err: kerrors.NewNotFound(gr, "b"), want: true},
+		"Invalid":       {reason: "The same content is refused again.", err: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: true},
+		"Forbidden":     {reason: "An administrator must grant the permission first.", err: kerrors.NewForbidden(gr, "b", nil), want: true},
+		"BadRequest":    {reason: "The same request is refused again.", err: kerrors.NewBadRequest("no"), want: true},
+		"NotSupported":  {reason: "The API server does not serve this verb.", err: kerrors.NewMethodNotSupported(gr, "patch"), want: true},
+		"TooLarge":      {reason: "The object does not become smaller.", err: kerrors.NewRequestEntityTooLargeError("no"), want: true},
+		"MediaType":     {reason: "The API server does not read this encoding.", err: kerrors.NewGenericServerResponse(415, "patch", gr, "b", "", 0, true), want: true},
+		"NotAcceptable": {reason: "The API server does not write this encoding.", err: kerrors.NewGenericServerResponse(406, "patch", gr, "b", "", 0, true), want: true},
+		"Wrapped":       {reason: "What the error is wrapped in does not matter.", err: errors.Wrap(kerrors.NewForbidden(gr, "b", nil), "cannot patch"), want: true},
+		"Conflict":      {reason: "The next read may be newer.", err: kerrors.NewConflict(gr, "b", nil)},
+		"TooMany":       {reason: "The API server may have time later.", err: kerrors.NewTooManyRequests("later", 1)},
+		"ServerTimeout": {reason: "The API server may be faster later.", err: kerrors.NewServerTimeout(gr, "patch", 1)},
+		"InternalError": {reason: "A webhook that failed may be back later.", err: kerrors.NewInternalError(errors.New("webhook"))},
+		"Unauthorized":  {reason: "A token is renewed.", err: kerrors.NewUnauthorized("expired")},
+		"NoAnswer":      {reason: "The network may be back later.", err: errors.New("connection refused")},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := Permanent(tc.err); got != tc.want {
-				t.Errorf("\n%s\nPermanent(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
-			}
-		})
-	}
-}
-
-func TestResourceVersions(t *testing.T) {
-	cases := map[string]struct {
-		reason    string
-		a, b      string
-		older     bool
-		asFreshAs bool
-	}{
-		"Same":       {reason: "A version is as fresh as itself.", a: "7", b: "7", asFreshAs: true},
-		"Older":      {reason: "Versions are numbers.", a: "9", b: "10", older: true},
-		"Newer":      {reason: "Versions are numbers.", a: "10", b: "9", asFreshAs: true},
-		"SameOpaque": {reason: "Two equal versions are the same even if they are no numbers.", a: "x", b: "x", asFreshAs: true},
-		"Opaque":     {reason: "Versions that are no numbers can't be compared.", a: "x", b: "y"},
-		"OneOpaque":  {reason: "A number can't be compared with what is none.", a: "7", b: "y"},
-		"NoVersion":  {reason: "An object that has no version was never stored.", a: "", b: "7"},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if got := OlderThan(tc.a, tc.b); got != tc.older {
-				t.Errorf("\n%s\nOlderThan(%q, %q): want %t, got %t", tc.reason, tc.a, tc.b, tc.older, got)
-			}
-
-			if got := asFreshAs(tc.a, tc.b); got != tc.asFreshAs {
-				t.Errorf("\n%s\nasFreshAs(%q, %q): want %t, got %t", tc.reason, tc.a, tc.b, tc.asFreshAs, got)
-			}
+			wants(t, tc.reason, "Permanent(...)", tc.want, Permanent(tc.err))
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -99,7 +98,7 @@ func (k Kind) statusEqual(a, b client.Object) bool {
 
 	bs, ok := k.statusOf(b)
 
-	return ok && (same(reflect.ValueOf(as), reflect.ValueOf(bs)) || equality.Semantic.DeepEqual(as, bs) || storedEqual(as, bs))
+	return ok && (same(reflect.ValueOf(as), reflect.ValueOf(bs)) || storedEqual(as, bs))
 }
 
 // moveStatus sets the status of dst to that of src, which must not be used

@@ -30,10 +30,8 @@ type entry struct {
 	// ours whose outcome is not known. A read that is not newer may lack it.
 	doubt string
 
-	// pending are annotations that could not be stored; insist, that they are
-	// to win over what another writer wrote meanwhile.
+	// pending are annotations that could not be stored.
 	pending Changes
-	insist  bool
 
 	// failures counts the reconciles in a row that could not store the
 	// deletion status.

@@ -35,9 +35,7 @@ func TestFresh(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.entry.fresh(tc.read); got != tc.want {
-				t.Errorf("\n%s\nfresh(%q): want %t, got %t", tc.reason, tc.read, tc.want, got)
-			}
+			wants(t, tc.reason, "fresh(...)", tc.want, tc.entry.fresh(tc.read))
 		})
 	}
 }
@@ -54,41 +52,35 @@ func TestMemory(t *testing.T) {
 	}
 
 	m := NewMemory()
+	is := func(reason string, uid types.UID, version, doubt string, pending ...string) {
+		t.Helper()
+
+		e, keys := m.get(object(uid, "", nil)), []string(nil)
+		for _, c := range e.pending {
+			keys = append(keys, c.Key)
+		}
+
+		wants(t, reason, "version, doubt, pending", []any{version, doubt, pending}, []any{e.version, e.doubt, keys})
+	}
+
 	m.doubted(object("1", "4", nil))
 	m.wrote(object("1", "5", nil))
-
-	if e := m.get(object("1", "", nil)); e.version != "5" || e.doubt != "" {
-		t.Errorf("An answer ends doubt: got %+v", e)
-	}
+	is("An answer ends doubt.", "1", "5", "")
 
 	m.wrote(object("1", "3", nil))
-
-	if e := m.get(object("1", "", nil)); e.version != "5" {
-		t.Errorf("The newest write counts: got %+v", e)
-	}
+	is("The newest write counts.", "1", "5", "")
 
 	m.update(object("1", "", nil), func(e *entry) {
 		e.pending = Changes{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}, {Key: "c", Value: ""}}
 	})
 	m.wrote(object("1", "6", map[string]string{"a": "1", "b": "other"}))
-
-	if e := m.get(object("1", "", nil)); len(e.pending) != 3 {
-		t.Errorf("The answer to a write of status stores no annotations: got %+v", e.pending)
-	}
+	is("The answer to a write of status stores no annotations.", "1", "6", "", "a", "b", "c")
 
 	m.stored(object("1", "6", map[string]string{"a": "1", "b": "other"}))
-
-	if e := m.get(object("1", "", nil)); len(e.pending) != 2 || e.pending[0].Key != "b" || e.pending[1].Key != "c" {
-		t.Errorf("What was stored is not left over, what was not is: got %+v", e.pending)
-	}
-
-	if e := m.get(object("2", "", nil)); e.version != "" || len(e.pending) != 0 {
-		t.Errorf("Another object of the name has nothing to remember: got %+v", e)
-	}
+	is("What was stored is not left over, what was not is.", "1", "6", "", "b", "c")
+	is("Another object of the name has nothing to remember.", "2", "", "")
 
 	m.wrote(object("2", "9", nil))
-
-	if e := m.get(object("2", "", nil)); e.version != "9" || len(e.pending) != 0 || m.Len() != 1 {
-		t.Errorf("The new object replaces the old: got %+v, %d", e, m.Len())
-	}
+	is("The new object replaces the old.", "2", "9", "")
+	wants(t, "", "objects", 1, m.Len())
 }

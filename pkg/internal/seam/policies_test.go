@@ -23,9 +23,7 @@ func TestAllows(t *testing.T) {
 			b := bucket()
 			b.SetManagementPolicies(tc.policies)
 
-			if got := Allows(b, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete); got != tc.want {
-				t.Errorf("\n%s\nAllows(...): want %t, got %t", tc.reason, tc.want, got)
-			}
+			wants(t, tc.reason, "Allows(...)", tc.want, Allows(b, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete))
 		})
 	}
 }

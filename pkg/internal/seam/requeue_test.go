@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -47,9 +46,7 @@ func TestRequeue(t *testing.T) {
 				s.Requeue(r)
 			}
 
-			if diff := cmp.Diff(tc.want, s.requeue.decide(tc.result)); diff != "" {
-				t.Errorf("\n%s\ndecide(...): -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "decide(...)", tc.want, s.requeue.decide(tc.result))
 		})
 	}
 }
@@ -65,7 +62,5 @@ func TestSlot(t *testing.T) {
 
 	*a.In(s), *b.In(s), *a.In(nil) = 1, 2, 3
 
-	if diff := cmp.Diff([]int{1, 2, 0}, []int{*a.In(s), *b.Find(s), *a.In(other)}); diff != "" {
-		t.Errorf("values: -want, +got:\n%s", diff)
-	}
+	wants(t, "", "values", []int{1, 2, 0}, []int{*a.In(s), *b.Find(s), *a.In(other)})
 }

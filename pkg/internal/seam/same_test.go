@@ -3,11 +3,8 @@ package seam
 import (
 	"reflect"
 	"testing"
-	"testing/quick"
 	"time"
 
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,42 +29,6 @@ type everything struct {
 	Status   v1alpha1.Status
 	Quantity resource.Quantity
 	Time     *metav1.Time
-}
-
-// What same says is the same must be the same, whatever it is.
-func TestSameIsNeverWrong(t *testing.T) {
-	type facts struct {
-		ID    string
-		Facts map[string]string
-	}
-
-	property := func(a, b facts, c, d []string, n int64) bool {
-		mk := func(f facts, messages []string) *everything {
-			o := v1alpha1.Observation{ID: f.ID, Facts: f.Facts}
-			e := &everything{
-				Status:  v1alpha1.Status{AtProvider: o},
-				Strings: o.Facts, String: o.ID, Numbers: map[string]int64{o.ID: n},
-				Nested: &everything{}, Any: o.ID,
-			}
-			for _, m := range messages {
-				e.Nested.Status.SetConditions(xpv2.Condition{Type: xpv2.ConditionType(m), Message: m})
-			}
-
-			return e
-		}
-
-		for _, pair := range [][2]*everything{{mk(a, c), mk(a, c)}, {mk(a, c), mk(b, c)}, {mk(a, c), mk(a, d)}} {
-			if same(reflect.ValueOf(pair[0]), reflect.ValueOf(pair[1])) && !equality.Semantic.DeepEqual(pair[0], pair[1]) {
-				return false
-			}
-		}
-
-		return same(reflect.ValueOf(mk(a, c)), reflect.ValueOf(mk(a, c)))
-	}
-
-	if err := quick.Check(property, &quick.Config{MaxCount: 300}); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestSame(t *testing.T) {
@@ -98,6 +59,8 @@ func TestSame(t *testing.T) {
 		"StringMapKey":     {reason: "Keys differ.", a: everything{Strings: map[string]string{"a": ""}}, b: everything{Strings: map[string]string{"b": ""}}},
 		"EmptyMap":         {reason: "An empty map is an absent one.", a: everything{Strings: map[string]string{}}, b: everything{}, want: true},
 		"NumberMap":        {reason: "Other maps differ.", a: everything{Numbers: map[string]int64{"a": 1}}, b: everything{Numbers: map[string]int64{"a": 2}}},
+		"StringMapLonger":  {reason: "A map that has all of another one's entries may have more.", a: everything{Strings: map[string]string{"a": "1"}}, b: everything{Strings: map[string]string{"a": "1", "b": "2"}}},
+		"NumberMapLonger":  {reason: "So may another one.", a: everything{Numbers: map[string]int64{"a": 1}}, b: everything{Numbers: map[string]int64{"a": 1, "b": 2}}},
 		"NumberMapKey":     {reason: "An absent key is not a zero value.", a: everything{Numbers: map[string]int64{"a": 0}}, b: everything{Numbers: map[string]int64{"b": 0}}},
 		"ListMap":          {reason: "Maps of lists are the same if the lists are.", a: everything{Lists: map[string][]string{"a": {"1"}}}, b: everything{Lists: map[string][]string{"a": {"1"}}}, want: true},
 		"Any":              {reason: "What interfaces hold counts.", a: everything{Any: map[string]any{"a": 1.0}}, b: everything{Any: map[string]any{"a": 1.0}}, want: true},
@@ -112,9 +75,8 @@ func TestSame(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := same(reflect.ValueOf(tc.a), reflect.ValueOf(tc.b)); got != tc.want {
-				t.Errorf("\n%s\nsame(...): want %t, got %t", tc.reason, tc.want, got)
-			}
+			a, b := reflect.ValueOf(tc.a), reflect.ValueOf(tc.b)
+			wants(t, tc.reason, "same(...), in both orders", []bool{tc.want, tc.want}, []bool{same(a, b), same(b, a)})
 		})
 	}
 }

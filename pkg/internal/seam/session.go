@@ -3,10 +3,10 @@ package seam
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -237,7 +237,7 @@ func bookkeeping(dst, src client.Object) {
 func sameButKind(a, b client.Object) bool {
 	a.GetObjectKind().SetGroupVersionKind(b.GetObjectKind().GroupVersionKind())
 
-	return equality.Semantic.DeepEqual(a, b) || storedEqual(a, b)
+	return same(reflect.ValueOf(a), reflect.ValueOf(b)) || storedEqual(a, b)
 }
 
 // OnlyAnnotationsDiffer reports whether o is known to differ from what the API
@@ -285,7 +285,7 @@ func (w Writer) live(ctx context.Context, o client.Object) (client.Object, error
 	live := Empty(o)
 
 	if err := w.Live.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
-		if client.IgnoreNotFound(err) == nil {
+		if IsGone(err) {
 			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
 		}
 

@@ -1,6 +1,7 @@
 package seam
 
 import (
+	stdcmp "cmp"
 	"context"
 	"testing"
 	"time"
@@ -8,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,12 +19,28 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
+// wants reports how got differs from want.
+func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
+	t.Helper()
+
+	if diff := cmp.Diff(want, got, o...); diff != "" {
+		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
+	}
+}
+
+func must(t *testing.T, what string, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
 // bucket returns the object of the sessions in these tests, changed by fn.
 func bucket(fn ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
-	b := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{
-		Name: "b", Namespace: "default", UID: "uid", ResourceVersion: "7",
-		Annotations: map[string]string{"k": "v"}, Finalizers: []string{"f"},
-	}}
+	b := newBucket()
+	b.UID, b.ResourceVersion = "uid", "7"
+	b.Annotations, b.Finalizers = map[string]string{"k": "v"}, []string{"f"}
 	b.Status.AtProvider.ID = "stored"
 
 	for _, f := range fn {
@@ -82,13 +98,9 @@ func TestSessionTracks(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.s.Tracks(tc.o); got != tc.tracks {
-				t.Errorf("\n%s\nTracks(...): want %t, got %t", tc.reason, tc.tracks, got)
-			}
+			wants(t, tc.reason, "Tracks(...)", tc.tracks, tc.s.Tracks(tc.o))
 
-			if got := tc.s.Moved(tc.o); got != tc.moved {
-				t.Errorf("\n%s\nMoved(...): want %t, got %t", tc.reason, tc.moved, got)
-			}
+			wants(t, tc.reason, "Moved(...)", tc.moved, tc.s.Moved(tc.o))
 		})
 	}
 }
@@ -115,10 +127,7 @@ func TestOnlyAnnotationsDiffer(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
-
-			if got := s.OnlyAnnotationsDiffer(bucket(tc.change)); got != tc.want {
-				t.Errorf("\n%s\nOnlyAnnotationsDiffer(...): want %t, got %t", tc.reason, tc.want, got)
-			}
+			wants(t, tc.reason, "OnlyAnnotationsDiffer(...)", tc.want, s.OnlyAnnotationsDiffer(bucket(tc.change)))
 		})
 	}
 }
@@ -148,11 +157,7 @@ func TestKeepStatus(t *testing.T) {
 		err    error
 		want   want
 	}{
-		"NothingWritten": {
-			reason: "Without a write the status in memory stays.",
-			fn:     func(*v1alpha1.Bucket) {},
-			want:   want{status: "memory", version: "7", label: "memory", base: "stored", exact: true},
-		},
+		"NothingWritten": {reason: "Without a write the status in memory stays.", fn: func(*v1alpha1.Bucket) {}, want: want{status: "memory", version: "7", label: "memory", base: "stored", exact: true}},
 		"Failed": {
 			reason: "The error of the write is returned, and the status in memory stays.",
 			fn:     answer("7", "stored"),
@@ -192,17 +197,11 @@ func TestKeepStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
 			o := bucket(func(b *v1alpha1.Bucket) {
-				b.Status.AtProvider.ID, b.Labels = "memory", map[string]string{"l": "memory"}
-				if tc.read != "" {
-					b.ResourceVersion = tc.read
-				}
+				b.Status.AtProvider.ID, b.Labels, b.ResourceVersion = "memory", map[string]string{"l": "memory"}, stdcmp.Or(tc.read, b.ResourceVersion)
 			})
 
 			err := s.KeepStatus(o, func() error {
-				if o.Status.AtProvider.ID != "stored" {
-					t.Errorf("\n%s\nKeepStatus(...): want fn to see the stored status, got %q", tc.reason, o.Status.AtProvider.ID)
-				}
-
+				wants(t, tc.reason, "status that fn sees", "stored", o.Status.AtProvider.ID)
 				tc.fn(o)
 
 				return tc.err
@@ -215,18 +214,10 @@ func TestKeepStatus(t *testing.T) {
 				requeue: s.requeue.decide(reconcile.Result{}).Requeue, err: err, //nolint:staticcheck // A requeue with backoff.
 			}
 
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{}), cmp.Comparer(errors.Is)); diff != "" {
-				t.Errorf("\n%s\nKeepStatus(...): -want, +got:\n%s", tc.reason, diff)
-			}
+			wants(t, tc.reason, "KeepStatus(...)", tc.want, got, cmp.AllowUnexported(want{}), cmp.Comparer(errors.Is))
 
-			// What the API server answered is stored already.
-			if cs := s.ChangedAnnotations(o); len(cs) > 0 {
-				t.Errorf("\n%s\nKeepStatus(...): want no annotations left to store, got %v", tc.reason, cs)
-			}
-
-			if s.base.GetResourceVersion() != o.ResourceVersion && tc.read == "" {
-				t.Errorf("\n%s\nKeepStatus(...): want the session to know version %s, got %s", tc.reason, o.ResourceVersion, s.base.GetResourceVersion())
-			}
+			wants(t, "What the API server answered is stored already.", "annotations to store, version that the session knows",
+				[]any{0, o.ResourceVersion}, []any{len(s.ChangedAnnotations(o)), s.base.GetResourceVersion()})
 		})
 	}
 }
@@ -253,13 +244,7 @@ func TestDoubt(t *testing.T) {
 			s := sessionOf(bucket())
 			s.doubt(bucket(), tc.err)
 
-			if s.exact == tc.want {
-				t.Errorf("\n%s\ndoubt(%v): want exact %t, got %t", tc.reason, tc.err, !tc.want, s.exact)
-			}
-
-			if fresh := s.memory.get(bucket()).fresh("7"); fresh == tc.want {
-				t.Errorf("\n%s\ndoubt(%v): want the next read of the same version to be fresh: %t, got %t", tc.reason, tc.err, !tc.want, fresh)
-			}
+			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{s.exact, s.memory.get(bucket()).fresh("7")})
 		})
 	}
 }

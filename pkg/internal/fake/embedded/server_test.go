@@ -202,16 +202,36 @@ func (tc writeCase) run(t *testing.T, admin, c client.Client) {
 	}
 }
 
-func writeCases() map[string]writeCase { //nolint:funlen // A table.
+func writeCases() map[string]writeCase {
+	finalizers := []string{finalizer}
+	unchanged := state{Generation: 1, Size: 1, Finalizers: finalizers}
+	resized := state{Version: true, Generation: 2, Size: 2, Finalizers: finalizers}
+	observed := state{Version: true, Generation: 1, Size: 1, ID: "x", Finalizers: finalizers}
+	deleting := state{Generation: 2, Size: 1, Finalizers: finalizers}
+
+	// updates changes the object, and updates it.
+	updates := func(change func(d *v1alpha1.Database)) func(context.Context, client.Client, *v1alpha1.Database) error {
+		return func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
+			change(d)
+			return c.Update(ctx, d)
+		}
+	}
+	patches := func(p client.Patch) func(context.Context, client.Client, *v1alpha1.Database) error {
+		return func(ctx context.Context, c client.Client, d *v1alpha1.Database) error { return c.Patch(ctx, d, p) }
+	}
+	patchesStatus := func(p client.Patch) func(context.Context, client.Client, *v1alpha1.Database) error {
+		return func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
+			return c.Status().Patch(ctx, d, p)
+		}
+	}
+	applies := func(content map[string]any) func(context.Context, client.Client, *v1alpha1.Database) error {
+		return func(ctx context.Context, c client.Client, _ *v1alpha1.Database) error {
+			return c.Apply(ctx, config(content), client.FieldOwner("test"), client.ForceOwnership)
+		}
+	}
+
 	return map[string]writeCase{
-		"SpecUpdate": {
-			reason: "A new spec is a new generation.",
-			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				d.Spec.ForProvider.Size = 2
-				return c.Update(ctx, d)
-			},
-			want: state{Version: true, Generation: 2, Size: 2, Finalizers: []string{finalizer}},
-		},
+		"SpecUpdate": {reason: "A new spec is a new generation.", write: updates(func(d *v1alpha1.Database) { d.Spec.ForProvider.Size = 2 }), want: resized},
 		"UpdateIgnoresStatus": {
 			reason: "An update of the object doesn't change its status.",
 			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
@@ -222,78 +242,58 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 
 				return nil
 			},
-			want: state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+			want: unchanged,
 		},
 		"StatusUpdate": {
 			reason: "An update of status changes nothing else.",
 			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				d.Spec.ForProvider.Size = 2
-				d.Status.AtProvider.ID = "x"
-
+				d.Spec.ForProvider.Size, d.Status.AtProvider.ID = 2, "x"
 				return c.Status().Update(ctx, d)
 			},
-			want: state{Version: true, Generation: 1, Size: 1, ID: "x", Finalizers: []string{finalizer}},
+			want: observed,
 		},
-		"EmptyUpdate": {
-			reason: "An update that changes nothing is no new version.",
-			write:  func(ctx context.Context, c client.Client, d *v1alpha1.Database) error { return c.Update(ctx, d) },
-			want:   state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
-		},
+		"EmptyUpdate": {reason: "An update that changes nothing is no new version.", write: updates(func(*v1alpha1.Database) {}), want: unchanged},
 		"EmptyStatusUpdate": {
 			reason: "An update of status that changes nothing is no new version.",
 			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
 				return c.Status().Update(ctx, d)
 			},
-			want: state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+			want: unchanged,
 		},
 		"StaleUpdate": {
-			reason: "An update of an old version is refused.",
-			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				d.ResourceVersion = anotherVersion
-				return c.Update(ctx, d)
-			},
+			reason:  "An update of an old version is refused.",
+			write:   updates(func(d *v1alpha1.Database) { d.ResourceVersion = anotherVersion }),
 			refused: kerrors.IsConflict,
-			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+			want:    unchanged,
 		},
 		"BlindUpdate": {
-			reason: "A custom resource can't be updated without saying which version was read.",
-			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				d.ResourceVersion = ""
-				return c.Update(ctx, d)
-			},
+			reason:  "A custom resource can't be updated without saying which version was read.",
+			write:   updates(func(d *v1alpha1.Database) { d.ResourceVersion = "" }),
 			refused: kerrors.IsInvalid,
-			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+			want:    unchanged,
 		},
 		"PatchOfAnotherUID": {
-			reason: "A patch that names another UID would change it, which is invalid.",
-			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				return c.Patch(ctx, d, mergePatch(`{"metadata":{"uid":"other"},"spec":{"forProvider":{"size":2}}}`))
-			},
+			reason:  "A patch that names another UID would change it, which is invalid.",
+			write:   patches(mergePatch(`{"metadata":{"uid":"other"},"spec":{"forProvider":{"size":2}}}`)),
 			refused: kerrors.IsInvalid,
-			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+			want:    unchanged,
 		},
 		"PatchOfAnotherVersion": {
-			reason: "A patch that names another version is refused.",
-			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				return c.Patch(ctx, d, mergePatch(`{"metadata":{"resourceVersion":%q},"spec":{"forProvider":{"size":2}}}`, anotherVersion))
-			},
+			reason:  "A patch that names another version is refused.",
+			write:   patches(mergePatch(`{"metadata":{"resourceVersion":%q},"spec":{"forProvider":{"size":2}}}`, anotherVersion)),
 			refused: kerrors.IsConflict,
-			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+			want:    unchanged,
 		},
 		"StatusPatchOfAnotherUID": {
 			reason: "A server drops all but status from a patch of status, and with it the UID.",
-			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				return c.Status().Patch(ctx, d, mergePatch(`{"metadata":{"uid":"other"},"status":{"atProvider":{"id":"x"}}}`))
-			},
-			want: state{Version: true, Generation: 1, Size: 1, ID: "x", Finalizers: []string{finalizer}},
+			write:  patchesStatus(mergePatch(`{"metadata":{"uid":"other"},"status":{"atProvider":{"id":"x"}}}`)),
+			want:   observed,
 		},
 		"StatusPatchOfAnotherVersion": {
-			reason: "The version counts for a patch of status too.",
-			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				return c.Status().Patch(ctx, d, mergePatch(`{"metadata":{"resourceVersion":%q},"status":{"atProvider":{"id":"x"}}}`, anotherVersion))
-			},
+			reason:  "The version counts for a patch of status too.",
+			write:   patchesStatus(mergePatch(`{"metadata":{"resourceVersion":%q},"status":{"atProvider":{"id":"x"}}}`, anotherVersion)),
 			refused: kerrors.IsConflict,
-			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+			want:    unchanged,
 		},
 		"UnstructuredStatusPatchOfAnotherVersion": {
 			reason: "And for one of an object whose kind the client doesn't know.",
@@ -345,43 +345,32 @@ func writeCases() map[string]writeCase { //nolint:funlen // A table.
 			want: state{Version: true, Generation: 2, Size: 1, Finalizers: []string{finalizer}},
 		},
 		"JSONPatchTest": {
-			reason: "A JSON patch whose test fails is refused with a status.",
-			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				return c.Patch(ctx, d, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"test","path":"/metadata/finalizers/0","value":"other"},{"op":"remove","path":"/metadata/finalizers/0"}]`)))
-			},
+			reason:  "A JSON patch whose test fails is refused with a status.",
+			write:   patches(client.RawPatch(types.JSONPatchType, []byte(`[{"op":"test","path":"/metadata/finalizers/0","value":"other"},{"op":"remove","path":"/metadata/finalizers/0"}]`))),
 			refused: kerrors.IsInvalid,
-			want:    state{Generation: 1, Size: 1, Finalizers: []string{finalizer}},
+			want:    unchanged,
 		},
 		"DeletingAddFinalizer": {
 			reason:   "An update can't add a finalizer to an object that is being deleted.",
 			deleting: true,
-			write: func(ctx context.Context, c client.Client, d *v1alpha1.Database) error {
-				d.SetFinalizers(append(d.GetFinalizers(), "example.org/more"))
-				return c.Update(ctx, d)
-			},
-			refused: kerrors.IsInvalid,
-			want:    state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
+			write:    updates(func(d *v1alpha1.Database) { d.SetFinalizers(append(d.GetFinalizers(), "example.org/more")) }),
+			refused:  kerrors.IsInvalid,
+			want:     deleting,
 		},
 		"DeletingApplyFinalizer": {
 			reason:   "An apply can't add a finalizer to an object that is being deleted.",
 			deleting: true,
-			write: func(ctx context.Context, c client.Client, _ *v1alpha1.Database) error {
-				return c.Apply(ctx, config(map[string]any{"metadata": map[string]any{
-					"name": "one", "finalizers": []any{finalizer, "example.org/more"},
-				}}), client.FieldOwner("test"), client.ForceOwnership)
-			},
-			refused: kerrors.IsInvalid,
-			want:    state{Generation: 2, Size: 1, Finalizers: []string{finalizer}},
+			write:    applies(map[string]any{"metadata": map[string]any{"name": "one", "finalizers": []any{finalizer, "example.org/more"}}}),
+			refused:  kerrors.IsInvalid,
+			want:     deleting,
 		},
 		"Apply": {
 			reason: "Applying a spec is a new generation.",
-			write: func(ctx context.Context, c client.Client, _ *v1alpha1.Database) error {
-				return c.Apply(ctx, config(map[string]any{
-					"metadata": map[string]any{"name": "one"},
-					"spec":     map[string]any{"forProvider": map[string]any{"size": int64(2)}},
-				}), client.FieldOwner("test"), client.ForceOwnership)
-			},
-			want: state{Version: true, Generation: 2, Size: 2, Finalizers: []string{finalizer}},
+			write: applies(map[string]any{
+				"metadata": map[string]any{"name": "one"},
+				"spec":     map[string]any{"forProvider": map[string]any{"size": int64(2)}},
+			}),
+			want: resized,
 		},
 	}
 }

@@ -2,10 +2,9 @@
 // socket and no randomness of its own: it answers in memory, and its tests say
 // when it hangs, refuses, forgets a kind or brings it back.
 //
-// An [API] serves discovery, custom resource definitions, and get, list, watch
-// (with and without streamed lists), create, update and delete of the kinds it
-// is told to define. Real clients, caches, informers and REST mappers talk to
-// it: hand them [API.Config].
+// An [API] serves discovery, custom resource definitions, and list and watch (with
+// and without streamed lists) of the kinds it is told to define. Real caches,
+// informers and REST mappers talk to it: hand them [API.Config].
 //
 // Everything waits on channels and contexts, never on a lock, so that an API and
 // its clients can live in a testing/synctest bubble. Time then moves only while

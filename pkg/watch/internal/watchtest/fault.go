@@ -14,12 +14,8 @@ type Verb string
 // The verbs that an API knows.
 const (
 	Discover Verb = "discover"
-	Get      Verb = "get"
 	List     Verb = "list"
 	Watch    Verb = "watch"
-	Create   Verb = "create"
-	Update   Verb = "update"
-	Delete   Verb = "delete"
 )
 
 // A Request is what an API was asked.
@@ -30,8 +26,8 @@ type Request struct {
 	// group and version are set; of one for the groups that exist, nothing.
 	GVR schema.GroupVersionResource
 
-	// Namespace and Name are those in the path, if any.
-	Namespace, Name string
+	// Namespace in the path, if any.
+	Namespace string
 
 	// Initial says of a watch that it asks for what is there first: it is a list
 	// that is streamed.

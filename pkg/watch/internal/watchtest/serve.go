@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 )
 
@@ -23,9 +22,6 @@ type stream struct {
 	req Request
 	cut context.CancelFunc
 }
-
-// A refuser is a response writer that can refuse the connection.
-type refuser interface{ refuse() }
 
 // ServeHTTP serves the Kubernetes API.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +41,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case Watch:
 		a.watch(w, r, req)
 	default:
-		a.answer(w, r, req)
+		code, body := a.list(r, req)
+		write(w, code, body)
 	}
 }
 
@@ -74,25 +71,15 @@ func parse(r *http.Request) (req Request, sub string, ok bool) {
 		req.Namespace, p = p[1], p[2:]
 	}
 	req.GVR.Resource = p[0]
-	if len(p) > 1 {
-		req.Name = p[1]
-	}
-	switch q := r.URL.Query(); {
-	case r.Method == http.MethodGet && (q.Get("watch") == "true" || q.Get("watch") == "1"):
+	q := r.URL.Query()
+	switch {
+	case r.Method != http.MethodGet || len(p) > 1:
+		return req, "", false
+	case q.Get("watch") == "true" || q.Get("watch") == "1":
 		req.Verb = Watch
 		req.Initial = q.Get("sendInitialEvents") == "true"
-	case r.Method == http.MethodGet && req.Name == "":
-		req.Verb = List
-	case r.Method == http.MethodGet:
-		req.Verb = Get
-	case r.Method == http.MethodPost:
-		req.Verb = Create
-	case r.Method == http.MethodPut:
-		req.Verb = Update
-	case r.Method == http.MethodDelete:
-		req.Verb = Delete
 	default:
-		return req, "", false
+		req.Verb = List
 	}
 	return req, "", true
 }
@@ -131,13 +118,10 @@ func (a *API) suffer(ctx context.Context, w http.ResponseWriter, r Request) bool
 				return false
 			}
 		case f.refuse:
-			if c, ok := w.(refuser); ok {
+			if c, ok := w.(*response); ok {
 				c.refuse()
-				return false
 			}
-
-			// Over a real connection the closest thing is to close it.
-			panic(http.ErrAbortHandler)
+			return false
 		case f.delay > 0 && !sleep(ctx, f.delay):
 			return false
 		case f.status == 0:
@@ -176,8 +160,6 @@ func reasonFor(status int) metav1.StatusReason {
 		return metav1.StatusReasonTooManyRequests
 	case http.StatusGone:
 		return metav1.StatusReasonExpired
-	case http.StatusConflict:
-		return metav1.StatusReasonConflict
 	case http.StatusInternalServerError:
 		return metav1.StatusReasonInternalError
 	default:
@@ -191,7 +173,7 @@ func statusFor(code int, message string, r Request) *metav1.Status {
 		Status:   metav1.StatusFailure,
 		Message:  fmt.Sprintf("%s %s: %s", r.Verb, r.GVR.Resource, message),
 		Reason:   reasonFor(code),
-		Details:  &metav1.StatusDetails{Group: r.GVR.Group, Kind: r.GVR.Resource, Name: r.Name},
+		Details:  &metav1.StatusDetails{Group: r.GVR.Group, Kind: r.GVR.Resource},
 		Code:     int32(code), //nolint:gosec // An HTTP status.
 	}
 }
@@ -300,62 +282,24 @@ func viewFor(r *http.Request) (view, func(k Kind) (apiVersion, kind string)) {
 		func(Kind) (string, string) { return "meta.k8s.io/v1", "PartialObjectMetadataList" }
 }
 
-// answer serves everything but watches.
-func (a *API) answer(w http.ResponseWriter, r *http.Request, req Request) {
-	var in unstructured.Unstructured
-	if req.Verb == Create || req.Verb == Update {
-		if err := json.NewDecoder(r.Body).Decode(&in.Object); err != nil {
-			fail(w, http.StatusBadRequest, err.Error(), req)
-			return
-		}
-	}
-	code, body := a.do(r, req, &in)
-	write(w, code, body)
-}
-
-// do what was asked for. What it returns is a copy.
-func (a *API) do(r *http.Request, req Request, in *unstructured.Unstructured) (int, any) {
-	no := func(code int, message string) (int, any) { return code, statusFor(code, message, req) }
+// list the objects of a kind. What it returns is a copy.
+func (a *API) list(r *http.Request, req Request) (int, any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.storageFor(req)
 	if s == nil {
-		return no(http.StatusNotFound, "the server could not find the requested resource")
+		return http.StatusNotFound, statusFor(http.StatusNotFound, "the server could not find the requested resource", req)
 	}
 	see, list := viewFor(r)
-	key := types.NamespacedName{Namespace: req.Namespace, Name: req.Name}
-	if req.Verb == Create {
-		key.Name = in.GetName()
+	apiVersion, kind := list(s.kind)
+	items := make([]any, 0, len(s.objects))
+	for _, o := range s.sorted(req.Namespace) {
+		items = append(items, see(s.kind, o))
 	}
-	old := s.objects[key]
-	switch {
-	case req.Verb == List:
-		apiVersion, kind := list(s.kind)
-		items := make([]any, 0, len(s.objects))
-		for _, o := range s.sorted(req.Namespace) {
-			items = append(items, see(s.kind, o))
-		}
-		return http.StatusOK, map[string]any{
-			"apiVersion": apiVersion, "kind": kind,
-			"metadata": map[string]any{"resourceVersion": strconv.FormatInt(a.version, 10)},
-			"items":    items,
-		}
-	case req.Verb == Create && old != nil:
-		return no(http.StatusConflict, "already exists")
-	case req.Verb == Create:
-		in.SetNamespace(req.Namespace)
-		return http.StatusCreated, see(s.kind, a.put(s, in))
-	case old == nil:
-		return no(http.StatusNotFound, "not found")
-	case req.Verb == Update && in.GetResourceVersion() != "" && in.GetResourceVersion() != old.GetResourceVersion():
-		return no(http.StatusConflict, "the object has been modified")
-	case req.Verb == Update:
-		return http.StatusOK, see(s.kind, a.put(s, in))
-	case req.Verb == Delete:
-		a.remove(s, key)
-		return http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}
-	default:
-		return http.StatusOK, see(s.kind, old)
+	return http.StatusOK, map[string]any{
+		"apiVersion": apiVersion, "kind": kind,
+		"metadata": map[string]any{"resourceVersion": strconv.FormatInt(a.version, 10)},
+		"items":    items,
 	}
 }
 
