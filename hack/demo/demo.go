@@ -25,7 +25,7 @@ type demo struct {
 	sides sides
 }
 
-// A result is what came of a story.
+// A result of a story.
 type result struct {
 	Name       string `json:"name"`
 	About      string `json:"about"`
