@@ -94,7 +94,7 @@ func TestDisconnectOnce(t *testing.T) {
 					tc.faults(p)
 				}
 
-				reconcileLoosely(p, "b")
+				_, _ = p.reconcile("b") // It may fail.
 				pass(time.Hour)
 
 				if n := len(w.cloud.clients); n != tc.clients {
@@ -160,9 +160,6 @@ func TestTypedConnector(t *testing.T) {
 		})
 	}
 }
-
-// reconcileLoosely reconciles an object by hand, which may fail.
-func reconcileLoosely(p *process, name string) { _, _ = p.reconcile(name) }
 
 // While an operation runs, nothing connects and nothing observes: some clients share
 // with it what they plan from.

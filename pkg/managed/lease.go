@@ -139,7 +139,7 @@ func (l *leases) hold(ctx context.Context, key string, h holder, now time.Time) 
 				return lease{}, err
 			}
 
-			if mine && !(h.foreground && len(u.GetOwnerReferences()) > 0) {
+			if mine && (!h.foreground || len(u.GetOwnerReferences()) == 0) {
 				return leaseOf(u), nil
 			}
 
