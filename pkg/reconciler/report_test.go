@@ -3,6 +3,7 @@ package reconciler_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,11 @@ func TestReport(t *testing.T) {
 			reason: "So is what there is no kind for.",
 			object: xr(thing("a"), gone), fail: failing(errors.Wrap(&kmeta.NoKindMatchError{GroupKind: things.GroupKind()}, "cannot map")),
 			want: said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/a: unknown: no such kind."},
+		},
+		"VersionNotServed": {
+			reason: "A version that is not served says nothing of the dependent.",
+			object: xr(thing("a")), fail: failing(kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "a", "404 page not found", 0, true)),
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."},
 		},
 		"NoAnswer": {
 			reason: "So is a dependent that the API server does not answer for.",
