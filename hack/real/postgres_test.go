@@ -66,7 +66,7 @@ func startPostgres(t *testing.T) postgres {
 	}
 
 	port := freePort(t)
-	server := exec.Command(program(t, "postgres"), "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", port)
+	server := exec.Command(program(t, "postgres"), "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", port, "-c", "fsync=off")
 	server.Dir, server.SysProcAttr = dir, as
 	t.Cleanup(background(t, "QUIT", server))
 

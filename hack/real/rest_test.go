@@ -21,7 +21,7 @@ const (
 	// restPoll is the poll interval, and restFor how long nothing changes.
 	restPoll, restFor = time.Minute, 2 * time.Minute
 
-	createsTake = 10 * time.Minute
+	createsTake = 30 * time.Minute
 
 	// restRate lets a provider reconcile all roles in a poll interval. PostgreSQL accepts
 	// 100 connections, and a reconcile takes one.
