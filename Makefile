@@ -62,7 +62,7 @@ fork: ## Do to a release of Crossplane what the documentation tells its forks to
 	cd hack && go test -tags fork -count=1 -timeout 30m -v ./fork
 
 .PHONY: real
-real: controlplane ## Run provider-sql on PostgreSQL without Graft and with it, and provider-kubernetes' own tests (GRAFT_POSTGRES=URL)
+real: controlplane ## Run provider-sql on PostgreSQL without Graft and with it, and provider-kubernetes' own tests (up to an hour; GRAFT_POSTGRES=URL)
 	cd hack && go test -tags real -count=1 -timeout 90m -v ./real
 
 .PHONY: torture
