@@ -173,23 +173,12 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 	var due seam.Changes
 
 	for _, ch := range changes {
-		if storedAtOnce(ch.Key) || !ch.Existed || a.mayStore(c, ch) {
+		if seam.IdentifiesResource(ch.Key) || !ch.Existed || a.mayStore(c, ch) {
 			due = append(due, ch)
 		}
 	}
 
 	return due
-}
-
-// storedAtOnce reports whether an annotation says which external resource there is, or
-// may be.
-func storedAtOnce(key string) bool {
-	switch key {
-	case meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed:
-		return true
-	default:
-		return false
-	}
 }
 
 // restore what was held back for long enough, unless the annotation was changed since.

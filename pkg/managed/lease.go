@@ -217,13 +217,11 @@ func (l *leases) gone(ctx context.Context, h holder) (bool, error) {
 }
 
 // isObjectNotFound reports whether err says that an object of that name does not
-// exist. That its kind, or the version of it, is not served is "not found" too,
-// and says nothing of the object.
+// exist.
 func isObjectNotFound(err error, name string) bool {
 	var s kerrors.APIStatus
 
-	return seam.IsGone(err) &&
-		errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
+	return seam.IsGone(err) && errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
 }
 
 // release what h may have. What is known of the lease saves a read.

@@ -198,9 +198,10 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 		return server, followed, err
 	}
 
-	needed := cs.Only(meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed)
+	var needed Changes
+
 	for _, c := range cs {
-		if c.Yield && !slices.Contains(needed, c) {
+		if c.Yield || IdentifiesResource(c.Key) {
 			needed = append(needed, c)
 		}
 	}
@@ -376,6 +377,17 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 	}
 
 	return left, overruler
+}
+
+// IdentifiesResource reports whether an annotation says which external resource there
+// is, or may be.
+func IdentifiesResource(key string) bool {
+	switch key {
+	case meta.AnnotationKeyExternalName, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed:
+		return true
+	default:
+		return false
+	}
 }
 
 // Only returns the changes of these annotations.

@@ -58,8 +58,6 @@ func IsRefused(err error) bool {
 
 // Permanent reports whether the same request would fail the same way again.
 func Permanent(err error) bool {
-	return errors.Is(err, ErrNoStatus) || kerrors.IsNotFound(err) || kerrors.IsInvalid(err) || kerrors.IsForbidden(err) ||
-		kerrors.IsBadRequest(err) || kerrors.IsMethodNotSupported(err) ||
-		kerrors.IsRequestEntityTooLargeError(err) || kerrors.IsUnsupportedMediaType(err) ||
-		kerrors.IsNotAcceptable(err)
+	return IsRefused(err) || errors.Is(err, ErrNoStatus) || kerrors.IsNotFound(err) || kerrors.IsForbidden(err) ||
+		kerrors.IsMethodNotSupported(err) || kerrors.IsUnsupportedMediaType(err) || kerrors.IsNotAcceptable(err)
 }
