@@ -33,17 +33,21 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 	r := newReferee(cloud.New(cloud.Options{}))
 
 	// Creates take until they are released, even if their process has stopped.
-	underWay, released := make(chan act, 2), make(chan struct{})
-	release := sync.OnceFunc(func() { close(released) })
+	underWay := make(chan act, 2)
+	released := map[string]chan struct{}{first: make(chan struct{}), second: make(chan struct{})}
+	release := map[string]func(){
+		first:  sync.OnceFunc(func() { close(released[first]) }),
+		second: sync.OnceFunc(func() { close(released[second]) }),
+	}
 	r.hold = func(a act) {
 		if a.op != cloud.OpCreate {
 			return
 		}
 
 		select {
-		case <-released:
+		case <-released[a.process]:
 		case underWay <- a:
-			<-released
+			<-released[a.process]
 		}
 	}
 
@@ -67,7 +71,7 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 	l := &line{}
 	start(t, r.reserved(first), setup{wrap: l.wrap})
 	// Before the process is stopped in the end, which waits for its calls.
-	t.Cleanup(release)
+	t.Cleanup(release[first])
 	mustCreate(first)
 
 	rivals := contenders(1)
@@ -81,6 +85,7 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 	// The second process continues for the holder: it is the same holder.
 	tr := &traffic{}
 	start(t, r.reserved(second), setup{wrap: tr.wrap})
+	t.Cleanup(release[second])
 	mustCreate(second)
 
 	eventually(t, "the others try again and again", func() (bool, string) {
@@ -92,7 +97,11 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 		t.Errorf("want nothing done for others, got %v", acts)
 	}
 
-	release()
+	// The create of the second fails, since that of the first has succeeded.
+	release[first]()
+	eventually(t, "the first process creates it", func() (bool, string) { return r.owner(t) != "", "there is none" })
+	release[second]()
+
 	s.until(t, "the holder is available", []sample.Instance{holder}, isAvailable)
 	eventually(t, "the first process tries again and again", func() (bool, string) {
 		return l.refused.Load() > 10, fmt.Sprint(l.refused.Load())

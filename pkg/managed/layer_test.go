@@ -74,6 +74,10 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner ca
 			}
 
 			c := &call{Session: seam.From(ctx), mg: resource.Managed(b), terms: termsOf(b)}
+			c.client = ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+				o, err := inner.Observe(ctx, &call{Session: c.Session, mg: mg})
+				return o.ExternalObservation, err
+			}}
 			c.Connecting(b)
 			fn(ctx, e, c)
 

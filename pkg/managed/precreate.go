@@ -96,7 +96,7 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 		return e.external.Create(ctx, c)
 	case !e.adopt:
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: refusedAs(seen)})
-		return creation{}, errRefused(seen)
+		return creation{Outcome: seam.Outcome{State: seam.Untried}}, errRefused(seen)
 	}
 
 	meta.AddAnnotations(c.mg, seen.GetAnnotations())

@@ -39,8 +39,11 @@ const (
 // finalizer of the managed resource is removed. Create, Update and Delete are called
 // only while it holds the Lease, which the API server is asked each time.
 //
-// A create that failed gives the Lease back: a name that no create has confirmed is
-// reserved only while a create of it is in progress, or while its outcome is unknown.
+// A create that failed gives the Lease back, unless the external resource exists: a name
+// that no create has confirmed is reserved only while a create of it is in progress, or
+// while its outcome is unknown. After a create that was interrupted, or had no answer,
+// that is as long as a reconcile may take (WithTimeout), and a minute more; another create
+// that fails meanwhile says nothing of the first one.
 // A managed resource whose management policies allow no Create, Update or Delete holds
 // nothing.
 //
@@ -66,7 +69,8 @@ const (
 // The provider needs get, create, update and delete of leases.coordination.k8s.io
 // in the namespace, and get of each kind that shares the keys. It costs one or two
 // requests when a managed resource is first observed by this process, one for each
-// Create, Update and Delete, two more for a create that failed, one for each Observe of
+// Create, Update and Delete, two more and a call of Observe for a create that failed, one
+// for each Observe of
 // what was never created or is deleted in the foreground, and one when the managed
 // resource is removed; none while nothing changes.
 //
@@ -91,6 +95,7 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 			kind:   p.kind,
 			key:    ro.key,
 			leases: &leases{client: p.client, live: p.live, namespace: namespace},
+			open:   p.settings.timeout + createMargin,
 			log:    p.log,
 			record: p.record,
 		}
@@ -143,6 +148,9 @@ type reservation struct {
 	log    logging.Logger
 	record event.Recorder
 
+	// open is how long a create without a known outcome may be in progress.
+	open time.Duration
+
 	held memory[holding]
 }
 
@@ -153,6 +161,9 @@ type holding struct {
 
 	// found means that the external resource was seen to exist.
 	found bool
+
+	// open is until when a create without a known outcome may be in progress.
+	open time.Time
 
 	// nothing means that the managed resource may hold nothing, and is known to.
 	nothing bool
@@ -176,6 +187,15 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	if !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
 		return r.observeOnly(ctx, c)
 	}
+
+	r.held.update(c.mg, func(h *holding) {
+		switch open := meta.ExternalCreateIncomplete(c.mg) && !recorded(c.mg); {
+		case open && h.open.IsZero():
+			h.open = c.Now().Add(r.open)
+		case !open && !c.Now().Before(h.open):
+			h.open = time.Time{}
+		}
+	})
 
 	var err error
 
@@ -241,6 +261,18 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, er
 
 // Create the external resource, while its name is reserved.
 func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
+	open := c.Now().Before(r.held.get(c.mg).open)
+
+	o, err := r.create(ctx, c)
+	if err != nil && open && o.State != seam.InProgress {
+		// It says nothing of the create before, which may still succeed.
+		o.State = seam.Unknown
+	}
+
+	return o, err
+}
+
+func (r *reservation) create(ctx context.Context, c *call) (creation, error) {
 	if err := r.reserve(ctx, c, true); err != nil {
 		return creation{}, err
 	}
@@ -248,17 +280,39 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := r.external.Create(ctx, c)
 
 	switch {
-	case err != nil && (o.State == seam.Untried || o.State == seam.Done && !asyncstate.OutcomeUnknown(err)):
-		r.releaseUnused(ctx, c)
 	case err == nil:
 		// The create can't be undone, so an error is for the next reconcile,
 		// which meets it again.
 		if rerr := r.reserve(ctx, c, false); rerr != nil {
 			r.log.Info("Cannot reserve the name of a created external resource", "uid", c.mg.GetUID(), "error", rerr)
 		}
+	case o.State == seam.Untried:
+		r.releaseUnused(ctx, c)
+	case o.State == seam.Unknown, o.State == seam.Done && asyncstate.OutcomeUnknown(err):
+		r.held.update(c.mg, func(h *holding) { h.open = c.Now().Add(r.open) })
+	case o.State == seam.Done && r.absent(ctx, c):
+		r.releaseUnused(ctx, c)
 	}
 
 	return o, err
+}
+
+// absent reports whether there is no external resource after a create that failed: the
+// error may be that of a later step, or say that the external resource exists.
+func (r *reservation) absent(ctx context.Context, c *call) bool {
+	// The reconcile may have ended because a call took too long.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+
+	// What Observe does to the managed resource must not be stored.
+	mg, ok := c.mg.DeepCopyObject().(resource.Managed)
+	if !ok {
+		return false
+	}
+
+	o, err := c.client.Observe(ctx, mg)
+
+	return err == nil && !o.ResourceExists
 }
 
 // Update the external resource, if its name is reserved.
@@ -336,7 +390,7 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	}
 
 	if mine {
-		r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l} })
+		r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l, open: h.open} })
 	} else {
 		r.notNeeded(c, messageUnconfirmed)
 	}
@@ -362,13 +416,13 @@ func (r *reservation) reserve(ctx context.Context, c *call, surely bool) error {
 	l, err := r.leases.hold(ctx, key, h, c.Now())
 	if err != nil {
 		if had.key == key {
-			r.held.update(c.mg, func(h *holding) { *h = holding{} })
+			r.held.update(c.mg, func(h *holding) { *h = holding{open: h.open} })
 		}
 
 		return r.refused(c, err)
 	}
 
-	r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l, found: had.found && had.key == key} })
+	r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l, found: had.found && had.key == key, open: had.open} })
 
 	if had.key != "" && had.key != key {
 		r.giveBack(ctx, c.mg, had.lease)
@@ -410,7 +464,7 @@ func (r *reservation) notNeeded(c *call, message string) {
 // found to exist, or was never to be created, is kept.
 func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 	had := r.held.get(c.mg)
-	if had.key == "" || had.found || meta.GetExternalCreatePending(c.mg).IsZero() || !r.failedAlone(ctx, c.mg) || !r.giveBack(ctx, c.mg, had.lease) {
+	if had.key == "" || had.found || c.Now().Before(had.open) || meta.GetExternalCreatePending(c.mg).IsZero() || !r.failedAlone(ctx, c.mg) || !r.giveBack(ctx, c.mg, had.lease) {
 		return
 	}
 

@@ -622,6 +622,127 @@ func TestReservation_AfterCreate(t *testing.T) {
 	}
 }
 
+// A create fails although the external resource exists, or gets to: another create of the
+// same managed resource made it, or this one at an earlier step. It is not left to others.
+func TestReservation_FailedThoughMade(t *testing.T) {
+	quota := func(*outside, *v1alpha1.Bucket) error { return errors.New("quota exceeded") }
+	lands := func(x *outside, mg resource.Managed) { x.there, x.owner = true, mg.GetUID() }
+	announced := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+
+	cases := map[string]struct {
+		reason string
+		create func(x *outside, b *v1alpha1.Bucket) error
+
+		// interrupted says that the create of another process was, and then is what
+		// happens after that of this one has failed.
+		interrupted bool
+		then        func(t *testing.T, again func(), x *outside, a *testkit.API)
+		want        string
+	}{
+		"Interrupted": {
+			reason:      "The create that was interrupted made it after it was observed.",
+			interrupted: true,
+			create: func(x *outside, b *v1alpha1.Bucket) error {
+				lands(x, b)
+				return errors.New("already exists")
+			},
+			want: "b",
+		},
+		"InterruptedIsSlow": {
+			reason:      "The create that was interrupted makes it after the next one has failed.",
+			interrupted: true,
+			create:      quota,
+			then:        func(t *testing.T, _ func(), x *outside, a *testkit.API) { t.Helper(); lands(x, bucketNamed(t, a, "b")) },
+			want:        "b",
+		},
+		"InterruptedIsOver": {
+			reason:      "The create that was interrupted cannot be in progress any more.",
+			interrupted: true,
+			create:      quota,
+			then:        func(_ *testing.T, again func(), _ *outside, _ *testkit.API) { time.Sleep(2 * time.Minute); again() },
+		},
+		"InterruptedTwice": {
+			reason:      "That of a third process can.",
+			interrupted: true,
+			create:      quota,
+			then: func(t *testing.T, again func(), _ *outside, a *testkit.API) {
+				t.Helper()
+				time.Sleep(2 * time.Minute)
+				again()
+				again()
+				edit(t, a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(time.Second)) })
+				again()
+			},
+			want: "b",
+		},
+		"NoAnswer": {
+			reason: "The request may be on its way, whatever the next one leads to.",
+			create: func(x *outside, b *v1alpha1.Bucket) error {
+				if x.did("create b") == 1 {
+					return context.DeadlineExceeded
+				}
+
+				return quota(x, b)
+			},
+			then: func(_ *testing.T, again func(), _ *outside, _ *testkit.API) { again() },
+			want: "b",
+		},
+		"LaterStep": {
+			reason: "The error is that of a later step.",
+			create: func(x *outside, b *v1alpha1.Bucket) error {
+				lands(x, b)
+				return errors.New("cannot tag")
+			},
+			want: "b",
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := of("b", finalizers(FinalizerName))
+				if tc.interrupted {
+					announced(b)
+				}
+
+				a, x := testkit.NewAPI(b, of("other")), &outside{}
+				r := reserving(a, x, WithDeterministicExternalName(true))
+
+				x.before = func(what string, mg resource.Managed) error {
+					if b, _ := mg.(*v1alpha1.Bucket); what == "create" && b.GetName() == "b" {
+						return tc.create(x, b)
+					}
+
+					return nil
+				}
+
+				run(t, r, "b")
+
+				if tc.then != nil {
+					tc.then(t, func() { run(t, r, "b") }, x, a)
+				}
+
+				holds(t, tc.reason, a, tc.want)
+				run(t, r, "other", "b")
+				wants(t, tc.reason, "crimes", 0, len(x.crimes))
+			})
+		})
+	}
+}
+
+// What was refused is for another to have.
+func TestReservationOfRefused(t *testing.T) {
+	a, x := testkit.NewAPI(of("b")), &outside{}
+	x.before = func(string, resource.Managed) error {
+		x.there = x.observes > 1
+		return nil
+	}
+
+	run(t, reserving(a, x, WithPreCreateObserve()), "b")
+	wants(t, "", "refused", "shared", bucketNamed(t, a, "b").GetAnnotations()[AnnotationKeyCreateRefused])
+	holds(t, "", a, "")
+}
+
 // A lease that gets lost on the way is noticed before anything is changed.
 func TestReservationLostMeanwhile(t *testing.T) {
 	for name, there := range map[string]bool{"Create": false, "Update": true} {
@@ -754,16 +875,25 @@ func TestAsyncCreateThatKeepsFailingReserves(t *testing.T) {
 		a, x := testkit.NewAPI(of("mine", in("attacker")), of("theirs", in("victim"))), failsIn("attacker", errors.New("quota exceeded"))
 		r := reserving(a, x, WithAsync(newTracker(a)))
 
-		for _, name := range []string{"attacker/mine", "attacker/mine", "attacker/mine", "", "victim/theirs"} {
-			if name == "" {
-				holds(t, "While the failed create waits nothing is held.", a, "")
-				continue
+		fails := x.before
+		x.before = func(what string, mg resource.Managed) error {
+			if what == "create" {
+				time.Sleep(time.Second)
 			}
 
-			run(t, r, name)
+			return fails(what, mg)
+		}
+
+		ends := func(names ...string) {
+			run(t, r, names...)
+			time.Sleep(time.Second)
 			synctest.Wait()
 		}
 
+		ends("attacker/mine", "attacker/mine") // The second meets the create in progress.
+		ends("attacker/mine")
+		holds(t, "While the failed create waits nothing is held.", a, "")
+		ends("victim/theirs")
 		wants(t, "", "creates", []string{"create mine", "create theirs"}, x.acts)
 	})
 }
