@@ -70,9 +70,8 @@ const (
 // in the namespace, and get of each kind that shares the keys. It costs one or two
 // requests when a managed resource is first observed by this process, one for each
 // Create, Update and Delete, two more and a call of Observe for a create that failed, one
-// for each Observe of
-// what was never created or is deleted in the foreground, and one when the managed
-// resource is removed; none while nothing changes.
+// for each Observe of what was never created or is deleted in the foreground, and one when
+// the managed resource is removed; none while nothing changes.
 //
 // WithExternalNameReservation panics if the namespace is not a name of one.
 func WithExternalNameReservation(namespace string, o ...ReservationOption) ReconcilerOption {
