@@ -40,7 +40,7 @@ func (o options) embeddedStates(ctx context.Context, r *results) error {
 					return err
 				}
 
-				if _, err := server.Settle(ctx, reconciler, d, 20); err != nil {
+				if err := server.Settle(ctx, reconciler, d, 20); err != nil {
 					return err
 				}
 			}

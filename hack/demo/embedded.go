@@ -62,7 +62,7 @@ func (s *inMemoryStage) close() {
 func (s *inMemoryStage) user() client.Client { return s.server.Admin() }
 
 func (s *inMemoryStage) program() (client.WithWatch, error) {
-	return interceptor.NewClient(s.server.Client(), s.recorder.writes()), nil
+	return interceptor.NewClient(s.server.Client(), embedded.Intercept(s.recorder.request)), nil
 }
 
 func (s *inMemoryStage) place(o client.Object, i int) { placed(o, "example", i) }
@@ -85,15 +85,21 @@ func (p *inMemoryProcess) first(ctx context.Context, objs []sample.Instance) err
 // reconcile continues after errors, as a work queue does.
 func (p *inMemoryProcess) reconcile(ctx context.Context, n int, objs []sample.Instance) error {
 	for _, o := range objs {
-		embedded.Drive(ctx, p.reconciler, requestFor(o), n, nil)
+		for range n {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+
+			_, _ = p.reconciler.Reconcile(ctx, requestFor(o))
+		}
 	}
 
-	return ctx.Err()
+	return nil
 }
 
 func (p *inMemoryProcess) settle(ctx context.Context, objs []sample.Instance) error {
 	for _, o := range objs {
-		if _, err := p.server.Settle(ctx, p.reconciler, o, maxRounds); err != nil {
+		if err := p.server.Settle(ctx, p.reconciler, o, maxRounds); err != nil {
 			return err
 		}
 	}

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 )
 
@@ -141,7 +142,7 @@ func (s *realStage) recorded(c *rest.Config, o client.Options) (client.WithWatch
 		return nil, err
 	}
 
-	return interceptor.NewClient(wc, s.recorder.writes()), nil
+	return interceptor.NewClient(wc, embedded.Intercept(s.recorder.request)), nil
 }
 
 func (s *realStage) place(o client.Object, i int) {

@@ -4,10 +4,9 @@ import (
 	"context"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 )
 
 // A recorder sees what a provider does: its reconciles, and its writes to the API
@@ -113,47 +112,17 @@ func (r *recorder) end(req reconcile.Request, requeued bool) {
 	r.news = make(chan struct{})
 }
 
-// writes returns what records a client's writes, refused ones too.
-func (r *recorder) writes() interceptor.Funcs {
-	return interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return r.write(ctx, "", c.Create(ctx, o, opts...))
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return r.write(ctx, "", c.Update(ctx, o, opts...))
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return r.write(ctx, "", c.Patch(ctx, o, p, opts...))
-		},
-		Apply: func(ctx context.Context, c client.WithWatch, ac runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			return r.write(ctx, "", c.Apply(ctx, ac, opts...))
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return r.write(ctx, "", c.Delete(ctx, o, opts...))
-		},
-		DeleteAllOf: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption) error {
-			return r.write(ctx, "", c.DeleteAllOf(ctx, o, opts...))
-		},
-		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, s client.Object, opts ...client.SubResourceCreateOption) error {
-			return r.write(ctx, sub, c.SubResource(sub).Create(ctx, o, s, opts...))
-		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return r.write(ctx, sub, c.SubResource(sub).Update(ctx, o, opts...))
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return r.write(ctx, sub, c.SubResource(sub).Patch(ctx, o, p, opts...))
-		},
-		SubResourceApply: func(ctx context.Context, c client.Client, sub string, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
-			return r.write(ctx, sub, c.SubResource(sub).Apply(ctx, ac, opts...))
-		},
+// request has a request served. If it is a write, also one that is refused, it is
+// recorded with what a user sees after it.
+func (r *recorder) request(ctx context.Context, c embedded.Call, serve func() error) error {
+	err := serve()
+	if !c.Writes() {
+		return err
 	}
-}
 
-// write records a write, and what a user sees after it. It returns the error.
-func (r *recorder) write(ctx context.Context, sub string, err error) error {
 	r.mu.Lock()
 
-	if sub == "status" {
+	if c.Subresource == "status" {
 		r.count.statusWrites++
 	} else {
 		r.count.otherWrites++

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -170,27 +171,13 @@ func (s *scene) audit(ctx context.Context) error {
 
 // audited returns a client before whose writes that controller acts.
 func (s *scene) audited(c client.WithWatch) client.Client {
-	return interceptor.NewClient(c, interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	return interceptor.NewClient(c, embedded.Intercept(func(ctx context.Context, c embedded.Call, serve func() error) error {
+		if c.Writes() {
 			if err := s.audit(ctx); err != nil {
 				return err
 			}
+		}
 
-			return c.Patch(ctx, o, p, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			if err := s.audit(ctx); err != nil {
-				return err
-			}
-
-			return c.Update(ctx, o, opts...)
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := s.audit(ctx); err != nil {
-				return err
-			}
-
-			return c.Delete(ctx, o, opts...)
-		},
-	})
+		return serve()
+	}))
 }

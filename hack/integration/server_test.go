@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/answers"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -105,9 +106,7 @@ func (s server) createFor(t *testing.T, os ...client.Object) {
 func (s server) erase(t *testing.T, o client.Object) {
 	t.Helper()
 
-	ctx := context.WithoutCancel(t.Context())
-	must(t, "cannot clean up", client.IgnoreNotFound(s.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))))
-	must(t, "cannot clean up", client.IgnoreNotFound(s.Patch(ctx, o, mergePatch(`{"metadata":{"finalizers":null}}`))))
+	must(t, "cannot clean up", answers.Erase(t, s, o))
 }
 
 // list returns all managed resources, by UID.

@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
@@ -86,7 +86,7 @@ func (w *world) start() error {
 	p := &process{id: len(w.processes) + 1, world: w, due: time.Now()}
 
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
-	p.client = interceptor.NewClient(w.server.Client(), gated(p))
+	p.client = interceptor.NewClient(w.server.Client(), embedded.Intercept(p.request))
 	p.manager = processManager{Manager: w.server.ManagerFor(cached(p)), process: p}
 	w.processes = append(w.processes, p)
 	w.tracef("process %d starts", p.id)
@@ -349,43 +349,12 @@ func (m processManager) Add(r manager.Runnable) error {
 	return nil
 }
 
-// gated returns functions that make a client's requests wait for their turns.
-// Requests of other kinds pass without waiting.
-func gated(p *process) interceptor.Funcs {
-	pass := func(ctx context.Context, verb string, o runtime.Object, effect func() error) error {
-		of := fmt.Sprintf("%T", o)
-		if co, ok := o.(client.Object); ok {
-			of = p.world.kindOf(co) + " " + co.GetName()
-		}
-
-		return p.world.pass(ctx, p, step{target: api, verb: verb, of: of, write: verb != "get" && verb != "list"}, effect)
+// request waits for its turn. One for another kind passes without waiting.
+func (p *process) request(ctx context.Context, c embedded.Call, serve func() error) error {
+	of := fmt.Sprintf("%T", c.Object)
+	if o, ok := c.Object.(client.Object); ok {
+		of = p.world.kindOf(o) + " " + c.Key.Name
 	}
 
-	return interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			named := step{target: api, verb: "get", of: p.world.kindOf(o) + " " + key.Name}
-			return p.world.pass(ctx, p, named, func() error { return c.Get(ctx, key, o, opts...) })
-		},
-		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-			return pass(ctx, "list", l, func() error { return c.List(ctx, l, opts...) })
-		},
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return pass(ctx, "create", o, func() error { return c.Create(ctx, o, opts...) })
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return pass(ctx, "update", o, func() error { return c.Update(ctx, o, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, pt client.Patch, opts ...client.PatchOption) error {
-			return pass(ctx, "patch", o, func() error { return c.Patch(ctx, o, pt, opts...) })
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return pass(ctx, "delete", o, func() error { return c.Delete(ctx, o, opts...) })
-		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return pass(ctx, sub+" update", o, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, pt client.Patch, opts ...client.SubResourcePatchOption) error {
-			return pass(ctx, sub+" patch", o, func() error { return c.SubResource(sub).Patch(ctx, o, pt, opts...) })
-		},
-	}
+	return p.world.pass(ctx, p, step{target: api, verb: c.String(), of: of, write: c.Writes()}, serve)
 }

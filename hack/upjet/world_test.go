@@ -333,7 +333,7 @@ func (w *world) start(t *testing.T, o ...processOption) *process {
 	f := &feature.Flags{}
 	f.Enable(feature.EnableBetaManagementPolicies)
 
-	c := interceptor.NewClient(w.api.Client(), p.requests())
+	c := interceptor.NewClient(w.api.Client(), embedded.Intercept(p.request))
 
 	must(t, "Setup()", add(&capturing{Manager: w.api.ManagerFor(c), process: p}, tjcontroller.Options{
 		Options: xpcontroller.Options{
@@ -447,31 +447,9 @@ func (p *process) hasRefused() bool {
 	return p.refused > 0
 }
 
-// requests of the process to the API server.
-func (p *process) requests() interceptor.Funcs {
-	return interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			return p.step("get", false, func() error { return c.Get(ctx, k, o, opts...) })
-		},
-		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-			return p.step("list", false, func() error { return c.List(ctx, l, opts...) })
-		},
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return p.step("create", true, func() error { return c.Create(ctx, o, opts...) })
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return p.step("update", true, func() error { return c.Update(ctx, o, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			return p.step("patch", true, func() error { return c.Patch(ctx, o, patch, opts...) })
-		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return p.step("update "+sub, true, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-			return p.step("patch "+sub, true, func() error { return c.SubResource(sub).Patch(ctx, o, patch, opts...) })
-		},
-	}
+// request of the process to the API server.
+func (p *process) request(_ context.Context, c embedded.Call, serve func() error) error {
+	return p.step(c.String(), c.Writes(), serve)
 }
 
 // session of the process with the cloud.

@@ -3,7 +3,7 @@ package reconciler_test
 import (
 	"context"
 	"encoding/json"
-	stderrors "errors"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,7 +11,6 @@ import (
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
-	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,7 +121,7 @@ func newOrdinaryServer(t *testing.T, o client.Object) *ordinaryServer {
 	is, _ := o.DeepCopyObject().(client.Object)
 	is.SetResourceVersion(as.GetResourceVersion())
 
-	if err := stderrors.Join(err, srv.Admin().Status().Update(t.Context(), is), srv.Admin().Delete(t.Context(), is)); err != nil {
+	if err := errors.Join(err, srv.Admin().Status().Update(t.Context(), is), srv.Admin().Delete(t.Context(), is)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -253,11 +252,7 @@ func TestOrdinaryTypes(t *testing.T) {
 				m, events, told := reconciler.NewMetrics(), &testkit.Said{}, 0
 				now := reported.Time
 
-				build := func(c client.Client) reconcile.Reconciler {
-					return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-						return reconcile.Result{}, c.Get(ctx, req.NamespacedName, empty(tc.object))
-					})
-				}
+				build := reads(func() client.Object { return empty(tc.object) }, nil)
 				r := reconciler.New(c, ordinaries, build, reconciler.WithMetrics(m), reconciler.WithRecorder(events),
 					reconciler.WithClock(func() time.Time { return now }),
 					reconciler.WithDeletionDeadline(time.Hour, func(context.Context, client.Object) { told++ }))
@@ -294,21 +289,14 @@ func TestConditionedType(t *testing.T) {
 	o := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}}
 	c := newOrdinaryServer(t, o)
 
-	r := reconciler.New(c, ordinaries, func(cl client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			read := &v1alpha1.Bucket{}
-			if err := cl.Get(ctx, req.NamespacedName, read); err != nil {
-				return reconcile.Result{}, err
-			}
+	r := reconciler.New(c, ordinaries, reads(func() *v1alpha1.Bucket { return &v1alpha1.Bucket{} }, func(ctx context.Context, cl client.Client, read *v1alpha1.Bucket) (reconcile.Result, error) {
+		want := xpv2.Deleting().WithMessage("Deletion was requested.").WithObservedGeneration(2)
+		if got := read.GetCondition(xpv2.TypeReady); !got.Equal(want) || len(c.conditions(t)) != 2 {
+			t.Errorf("Ready: want %+v, got %+v; the API server has %v", want, got, c.conditions(t))
+		}
 
-			want := xpv2.Deleting().WithMessage("Deletion was requested.").WithObservedGeneration(2)
-			if got := read.GetCondition(xpv2.TypeReady); !got.Equal(want) || len(c.conditions(t)) != 2 {
-				t.Errorf("Ready: want %+v, got %+v; the API server has %v", want, got, c.conditions(t))
-			}
-
-			return reconcile.Result{}, cl.Status().Update(ctx, read)
-		})
-	})
+		return reconcile.Result{}, cl.Status().Update(ctx, read)
+	}))
 
 	for range 3 {
 		pass(t, r, o)
@@ -347,11 +335,7 @@ func TestTypesWithoutFittingConditions(t *testing.T) {
 				}
 			}()
 
-			reconciler.New(c, ordinaries, func(client.Client) reconcile.Reconciler {
-				return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-					return reconcile.Result{}, errors.New("not called")
-				})
-			})
+			reconciler.New(c, ordinaries, readsOnly(ordinaries))
 		})
 	}
 }
@@ -363,20 +347,12 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 	c, n := newOrdinaryServer(t, o), 0
 	reported := requestedAt().Add(time.Minute)
 
-	r := reconciler.New(c, ordinaries, func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			n++
+	r := reconciler.New(c, ordinaries, reads(func() *ordinary[inStatus] { return &ordinary[inStatus]{} }, func(ctx context.Context, c client.Client, is *ordinary[inStatus]) (reconcile.Result, error) {
+		n++
+		is.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Deleting", LastTransitionTime: metav1.Unix(int64(n)*3600, 0)}}
 
-			is := &ordinary[inStatus]{}
-			if err := c.Get(ctx, req.NamespacedName, is); err != nil {
-				return reconcile.Result{}, err
-			}
-
-			is.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Deleting", LastTransitionTime: metav1.Unix(int64(n)*3600, 0)}}
-
-			return reconcile.Result{}, c.Status().Update(ctx, is)
-		})
-	}, reconciler.WithClock(func() time.Time { return reported }))
+		return reconcile.Result{}, c.Status().Update(ctx, is)
+	}), reconciler.WithClock(func() time.Time { return reported }))
 
 	for range 3 {
 		pass(t, r, o)

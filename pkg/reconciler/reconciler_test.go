@@ -65,20 +65,6 @@ func conditionedForm(o client.Object) conditioned {
 	return &claim.Unstructured{Unstructured: *u}
 }
 
-// readsForms returns a reconciler that reads an object of a form, and calls fn.
-func readsForms(empty func() client.Object, fn func(ctx context.Context, c client.Client, o client.Object) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
-	return func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			o := empty()
-			if err := c.Get(ctx, req.NamespacedName, o); err != nil {
-				return reconcile.Result{}, client.IgnoreNotFound(err)
-			}
-
-			return fn(ctx, c, o)
-		})
-	}
-}
-
 func TestReconcile(t *testing.T) {
 	const message = "Deletion was requested."
 
@@ -140,7 +126,7 @@ func TestReconcile(t *testing.T) {
 				// As Crossplane's reconciler of claims does, it says in memory that
 				// the object is being deleted, and the first time returns before it
 				// writes that.
-				r := reconciler.New(c, claims, readsForms(empty, func(ctx context.Context, cl client.Client, o client.Object) (reconcile.Result, error) {
+				r := reconciler.New(c, claims, reads(empty, func(ctx context.Context, cl client.Client, o client.Object) (reconcile.Result, error) {
 					seen = append(seen, c.conditions(t, tc.object))
 					status := conditions.ObservedGenerationPropagationManager{}.For(conditionedForm(o))
 
@@ -275,7 +261,7 @@ func TestReportFaults(t *testing.T) {
 
 			rec, m, passes, failed := &testkit.Said{}, reconciler.NewMetrics(), 0, 0
 
-			r := reconciler.New(c, claims, readsForms(forms()["Plain"], func(context.Context, client.Client, client.Object) (reconcile.Result, error) {
+			r := reconciler.New(c, claims, reads(forms()["Plain"], func(context.Context, client.Client, client.Object) (reconcile.Result, error) {
 				passes++
 				return reconcile.Result{}, nil
 			}), reconciler.WithRecorder(rec), reconciler.WithLogger(rec), reconciler.WithMetrics(m), reconciler.WithLiveReader(c.server))

@@ -448,12 +448,10 @@ func TestOddConditions(t *testing.T) {
 				c := newCluster(o)
 				passes := 0
 
-				r := reconciler.New(c, claims, func(c client.Client) reconcile.Reconciler {
-					return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-						passes++
-						return reconcile.Result{}, c.Get(ctx, req.NamespacedName, form())
-					})
-				}, reconciler.WithDependents(reconciler.CompositeOfClaim(composites)), reconciler.WithDeletionDeadline(time.Second, nil))
+				r := reconciler.New(c, claims, reads(form, func(context.Context, client.Client, client.Object) (reconcile.Result, error) {
+					passes++
+					return reconcile.Result{}, nil
+				}), reconciler.WithDependents(reconciler.CompositeOfClaim(composites)), reconciler.WithDeletionDeadline(time.Second, nil))
 
 				pass(t, r, o)
 				pass(t, r, o)

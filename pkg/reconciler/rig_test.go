@@ -60,19 +60,24 @@ func (r *rig) toldOf(reason event.Reason) int {
 	return len(r.said.Events(reason))
 }
 
-// answers is an inner reconciler that reads the object, hands it to fn, and
-// returns what fn does.
-func answers(fn func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
+// reads returns an inner reconciler that reads its object into what empty returns,
+// hands it to fn unless that is nil, and returns what fn does.
+func reads[O client.Object](empty func() O, fn func(ctx context.Context, c client.Client, o O) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
 	return func(c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			o := composite.New(composite.WithGroupVersionKind(composites))
-			if err := c.Get(ctx, req.NamespacedName, o); err != nil {
+			o := empty()
+			if err := c.Get(ctx, req.NamespacedName, o); err != nil || fn == nil {
 				return reconcile.Result{}, client.IgnoreNotFound(err)
 			}
 
 			return fn(ctx, c, o)
 		})
 	}
+}
+
+// answers is an inner reconciler of composite resources.
+func answers(fn func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
+	return reads(func() *composite.Unstructured { return composite.New(composite.WithGroupVersionKind(composites)) }, fn)
 }
 
 // A reader is an inner reconciler that does nothing but read its object.

@@ -36,11 +36,7 @@ func requestedToGo(k schema.GroupVersionKind, namespace, name string, path []str
 
 // readsOnly is a reconciler that only reads its object.
 func readsOnly(k schema.GroupVersionKind) func(c client.Client) reconcile.Reconciler {
-	return func(c client.Client) reconcile.Reconciler {
-		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			return reconcile.Result{}, c.Get(ctx, req.NamespacedName, of(k, "", ""))
-		})
-	}
+	return reads(func() *unstructured.Unstructured { return of(k, "", "") }, nil)
 }
 
 // What a user's reference names is not shown to them.

@@ -43,12 +43,9 @@ func (RealClock) Sleep(ctx context.Context, d time.Duration) error {
 // A ManualClock stands still until it is told to move. It is safe for concurrent
 // use.
 type ManualClock struct {
-	skip bool
-
 	mu       sync.Mutex
 	now      time.Time
 	sleepers []*sleeper
-	changed  chan struct{}
 }
 
 type sleeper struct {
@@ -59,16 +56,7 @@ type sleeper struct {
 // NewManualClock returns a clock that shows start until Advance moves it. Who
 // sleeps on it waits for Advance.
 func NewManualClock(start time.Time) *ManualClock {
-	return &ManualClock{now: start, changed: make(chan struct{})}
-}
-
-// NewSkippingClock returns a clock whose Sleep does not wait: it moves the clock
-// forward and returns. Advance moves it too.
-func NewSkippingClock(start time.Time) *ManualClock {
-	c := NewManualClock(start)
-	c.skip = true
-
-	return c
+	return &ManualClock{now: start}
 }
 
 // Now returns the time that the clock shows.
@@ -99,19 +87,13 @@ func (c *ManualClock) Advance(d time.Duration) {
 
 		return true
 	})
-	c.notify()
 }
 
 // Sleep waits until Advance has moved the clock by d, or for the end of the
-// context. The clock of NewSkippingClock moves by d itself.
+// context.
 func (c *ManualClock) Sleep(ctx context.Context, d time.Duration) error {
 	if err := ctx.Err(); err != nil || d <= 0 {
 		return err
-	}
-
-	if c.skip {
-		c.Advance(d)
-		return nil
 	}
 
 	s := c.enter(d)
@@ -125,34 +107,12 @@ func (c *ManualClock) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// AwaitSleepers returns nil once n or more callers sleep on the clock, or the
-// context's error. A test calls it before Advance, to be sure that the call
-// under test is on its way.
-func (c *ManualClock) AwaitSleepers(ctx context.Context, n int) error {
-	for {
-		c.mu.Lock()
-		asleep, changed := len(c.sleepers), c.changed
-		c.mu.Unlock()
-
-		if asleep >= n {
-			return nil
-		}
-
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
 func (c *ManualClock) enter(d time.Duration) *sleeper {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
 	s := &sleeper{until: c.now.Add(d), wake: make(chan struct{})}
 	c.sleepers = append(c.sleepers, s)
-	c.notify()
 
 	return s
 }
@@ -162,11 +122,4 @@ func (c *ManualClock) leave(s *sleeper) {
 	defer c.mu.Unlock()
 
 	c.sleepers = slices.DeleteFunc(c.sleepers, func(o *sleeper) bool { return o == s })
-	c.notify()
-}
-
-// notify tells AwaitSleepers to look again. The caller holds the lock.
-func (c *ManualClock) notify() {
-	close(c.changed)
-	c.changed = make(chan struct{})
 }

@@ -40,19 +40,11 @@ type Options struct {
 	// VisibleAfter is how long a new resource is hidden from Get and List.
 	VisibleAfter time.Duration
 
-	// VisibleAfterReads is how many Gets of a new resource say that it isn't
-	// there, also when VisibleAfter has passed.
-	VisibleAfterReads int
-
 	// ReadyAfter is how long a new resource is in state creating.
 	ReadyAfter time.Duration
 
 	// GoneAfter is how long a resource is in state deleting after Delete.
 	GoneAfter time.Duration
-
-	// GoneAfterReads is how many Gets after a Delete still show the resource, in
-	// state deleting, also when GoneAfter has passed.
-	GoneAfterReads int
 
 	// Defaults are properties that every new resource gets unless the request
 	// gives them.
@@ -79,9 +71,6 @@ type Cloud struct {
 type Stats struct {
 	// Existing is how many resources there are now, in any state.
 	Existing int
-
-	// Peak is how many there have been at the same time.
-	Peak int
 
 	// Created is how many have ever been created.
 	Created int
@@ -203,8 +192,7 @@ func (c *Cloud) collect() {
 	now := c.clock.Now()
 
 	for id, r := range c.resources {
-		over := r.deleting && r.reads >= c.opts.GoneAfterReads && !now.Before(r.deletedAt.Add(c.opts.GoneAfter))
-		if !over {
+		if !r.deleting || now.Before(r.deletedAt.Add(c.opts.GoneAfter)) {
 			continue
 		}
 
@@ -218,11 +206,7 @@ func (c *Cloud) collect() {
 }
 
 func (c *Cloud) visible(r *record) bool {
-	if r.deleting {
-		return true
-	}
-
-	return r.reads >= c.opts.VisibleAfterReads && !c.clock.Now().Before(r.CreatedAt.Add(c.opts.VisibleAfter))
+	return r.deleting || !c.clock.Now().Before(r.CreatedAt.Add(c.opts.VisibleAfter))
 }
 
 func (c *Cloud) state(r *record) State {

@@ -83,10 +83,6 @@ type record struct {
 
 	request CreateRequest
 
-	// reads counts the Gets since the resource was created or, once it is being
-	// deleted, since then.
-	reads int
-
 	deleting  bool
 	deletedAt time.Time
 }

@@ -64,14 +64,7 @@ func (s *Session) Get(ctx context.Context, id string) (Resource, error) {
 
 	err := s.cloud.call(ctx, Call{Op: OpGet, ID: id}, s.token, func(*Call) error {
 		r, ok := s.cloud.resources[id]
-		if !ok {
-			return ErrNotFound
-		}
-
-		visible := s.cloud.visible(r)
-		r.reads++
-
-		if !visible {
+		if !ok || !s.cloud.visible(r) {
 			return ErrNotFound
 		}
 
@@ -134,7 +127,6 @@ func (s *Session) Delete(ctx context.Context, id string) error {
 
 		if !r.deleting {
 			r.deleting, r.deletedAt = true, s.cloud.clock.Now()
-			r.reads = 0
 			s.cloud.deleting++
 		}
 
@@ -143,7 +135,7 @@ func (s *Session) Delete(ctx context.Context, id string) error {
 }
 
 // List returns the visible resources that the filter selects, in order of their
-// ids. It doesn't count as a read where visibility depends on reads.
+// ids.
 func (s *Session) List(ctx context.Context, f Filter) ([]Resource, error) {
 	var out []Resource
 
@@ -202,7 +194,6 @@ func (c *Cloud) create(req CreateRequest) (*record, error) {
 	s := c.stats[req.Owner]
 	s.Existing++
 	s.Created++
-	s.Peak = max(s.Peak, s.Existing)
 	c.stats[req.Owner] = s
 
 	return r, nil

@@ -1,7 +1,9 @@
 package embedded
 
 import (
+	"context"
 	"maps"
+	"strings"
 	"sync"
 )
 
@@ -10,15 +12,12 @@ type Verb string
 
 // The verbs that are counted.
 const (
-	VerbGet              Verb = "get"
-	VerbList             Verb = "list"
-	VerbWatch            Verb = "watch"
-	VerbCreate           Verb = "create"
-	VerbUpdate           Verb = "update"
-	VerbPatch            Verb = "patch"
-	VerbApply            Verb = "apply"
-	VerbDelete           Verb = "delete"
-	VerbDeleteCollection Verb = "deletecollection"
+	VerbGet    Verb = "get"
+	VerbList   Verb = "list"
+	VerbCreate Verb = "create"
+	VerbUpdate Verb = "update"
+	VerbPatch  Verb = "patch"
+	VerbDelete Verb = "delete"
 )
 
 // A Request is a class of requests.
@@ -37,21 +36,14 @@ type Request struct {
 // Counts tells how many requests of each class were made, refused ones included.
 type Counts map[Request]int
 
-// Writes returns how many requests were neither get, list nor watch.
+// Writes returns how many requests were neither get nor list.
 func (c Counts) Writes() int {
-	return c.sum(func(r Request) bool {
-		return r.Verb != VerbGet && r.Verb != VerbList && r.Verb != VerbWatch
-	})
+	return c.sum(func(r Request) bool { return Call{Verb: r.Verb}.Writes() })
 }
 
 // StatusWrites returns how many writes were for the status subresource.
 func (c Counts) StatusWrites() int {
 	return c.sum(func(r Request) bool { return r.Subresource == "status" && r.Verb != VerbGet })
-}
-
-// Of returns how many requests had that verb and subresource, for all kinds.
-func (c Counts) Of(v Verb, subresource string) int {
-	return c.sum(func(r Request) bool { return r.Verb == v && r.Subresource == subresource })
 }
 
 func (c Counts) sum(match func(Request) bool) int {
@@ -64,6 +56,15 @@ func (c Counts) sum(match func(Request) bool) int {
 	}
 
 	return n
+}
+
+// count a request, and have it served.
+func (s *Server) count(_ context.Context, c Call, serve func() error) error {
+	// Without a kind the request is going to fail.
+	gvk, _ := s.base.GroupVersionKindFor(c.Object)
+	s.counter.add(Request{Verb: c.Verb, Subresource: c.Subresource, Kind: strings.TrimSuffix(gvk.Kind, "List")})
+
+	return serve()
 }
 
 type counter struct {
@@ -87,11 +88,4 @@ func (c *counter) get() Counts {
 	defer c.mu.Unlock()
 
 	return maps.Clone(c.counts)
-}
-
-func (c *counter) reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	c.counts = nil
 }

@@ -1,6 +1,6 @@
 // Package embedded is an API server in memory: controller-runtime's fake client,
-// corrected where the fake is kinder than a kube-apiserver, a manager to build
-// reconcilers with, and a driver that runs them step by step.
+// corrected where the fake is kinder than a kube-apiserver, and a manager to build
+// reconcilers with.
 //
 // What it adds to the fake, as a kube-apiserver does it for custom resources:
 //
@@ -28,8 +28,7 @@
 // metadata, unknown fields aren't pruned, a dry run does nothing at all. There is
 // no admission and no authorization, namespaces needn't exist, nothing is garbage
 // collected. A patch that touches the deletionTimestamp fails with an error that has
-// no API status, where a server ignores the change. Lists have no resourceVersion. Server-side apply takes every
-// list as atomic, and one that changes only who owns a field leaves the
-// resourceVersion alone. One write is done at a time, and each costs some JSON: don't
-// benchmark with it.
+// no API status, where a server ignores the change. Lists have no resourceVersion. There is no server-side
+// apply, and collections can't be deleted. One write is done at a time, and each costs
+// some JSON: don't benchmark with it.
 package embedded

@@ -121,7 +121,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds, tracker: t, collect: o.CollectorFinalizers}
 	s.base = builder.WithRESTMapper(s.mapper).WithObjectTracker(t).Build()
 	s.admin = interceptor.NewClient(s.base, s.serving())
-	s.client = interceptor.NewClient(s.admin, s.counting())
+	s.client = interceptor.NewClient(s.admin, Intercept(s.count))
 
 	return s, nil
 }
@@ -136,11 +136,8 @@ func (s *Server) Admin() client.WithWatch { return s.admin }
 // Scheme returns the server's scheme.
 func (s *Server) Scheme() *runtime.Scheme { return s.scheme }
 
-// Counts returns the requests since the last ResetCounts.
+// Counts returns the requests so far.
 func (s *Server) Counts() Counts { return s.counter.get() }
-
-// ResetCounts forgets the requests so far.
-func (s *Server) ResetCounts() { s.counter.reset() }
 
 func kindsOf(crds []*extv1.CustomResourceDefinition) map[schema.GroupVersionKind]kind {
 	out := map[schema.GroupVersionKind]kind{}

@@ -19,6 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
+// errUnsupported is what a server answers that is asked for what none of Graft's code
+// asks for.
+var errUnsupported = errors.New("embedded: neither applies nor deletes collections")
+
 // serving returns what a server does to writes before and after they reach the
 // tracker.
 func (s *Server) serving() interceptor.Funcs {
@@ -51,17 +55,11 @@ func (s *Server) serving() interceptor.Funcs {
 
 			return s.delete(ctx, o, do)
 		},
-		DeleteAllOf: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption) error {
-			s.writing.Lock()
-			defer s.writing.Unlock()
-
-			return c.DeleteAllOf(ctx, o, opts...)
+		DeleteAllOf: func(context.Context, client.WithWatch, client.Object, ...client.DeleteAllOfOption) error {
+			return errUnsupported
 		},
-		Apply: func(ctx context.Context, c client.WithWatch, ac runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			s.writing.Lock()
-			defer s.writing.Unlock()
-
-			return c.Apply(ctx, ac, opts...)
+		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+			return errUnsupported
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			so := (&client.SubResourceUpdateOptions{}).ApplyOptions(opts)
@@ -78,11 +76,8 @@ func (s *Server) serving() interceptor.Funcs {
 
 			return s.write(ctx, o, dry, check, func() error { return asRefused(p, c.SubResource(name).Patch(ctx, o, p, opts...)) })
 		},
-		SubResourceApply: func(ctx context.Context, c client.Client, name string, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
-			s.writing.Lock()
-			defer s.writing.Unlock()
-
-			return c.SubResource(name).Apply(ctx, ac, opts...)
+		SubResourceApply: func(context.Context, client.Client, string, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
+			return errUnsupported
 		},
 	}
 }
@@ -204,14 +199,14 @@ func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch
 		return err
 	}
 
+	if v := body.Metadata.Version; v != "" && v != current.GetResourceVersion() {
+		return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherVersion(v, current.GetResourceVersion()))
+	}
+
 	if uid := body.Metadata.UID; uid != "" && !status {
 		if errs := validation.ValidateImmutableField(uid, current.GetUID(), field.NewPath("metadata", "uid")); len(errs) > 0 {
 			return kerrors.NewInvalid(gvk.GroupKind(), o.GetName(), errs)
 		}
-	}
-
-	if v := body.Metadata.Version; v != "" && v != current.GetResourceVersion() {
-		return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherVersion(v, current.GetResourceVersion()))
 	}
 
 	return nil

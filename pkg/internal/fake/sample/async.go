@@ -77,7 +77,7 @@ func NewAsync[M resource.Managed](c *cloud.Cloud, o ...Option) *Async[M] {
 
 // Connect logs in to the cloud.
 func (c *Async[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
-	session, err := c.settings.connect(ctx, c.cloud, &c.Calls, mg)
+	session, err := c.settings.connect(ctx, c.cloud, mg)
 	if err != nil {
 		return nil, err
 	}

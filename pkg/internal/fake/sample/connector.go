@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -77,20 +76,15 @@ func newSettings(o []Option) settings {
 	return s
 }
 
-// Calls count how often a connector was used. They are safe for concurrent use.
-type Calls struct {
-	connects    atomic.Int64
-	disconnects atomic.Int64
-}
-
-// Connects returns how many clients the connector has made.
-func (c *Calls) Connects() int { return int(c.connects.Load()) }
+// Calls count how often a connector's clients were used. They are safe for concurrent
+// use.
+type Calls struct{ disconnects atomic.Int64 }
 
 // Disconnects returns how many of the connector's clients were disconnected.
 func (c *Calls) Disconnects() int { return int(c.disconnects.Load()) }
 
 // connect logs in and checks that the managed resource is one of ours.
-func (s settings) connect(ctx context.Context, c *cloud.Cloud, calls *Calls, mg resource.Managed) (Session, error) {
+func (s settings) connect(ctx context.Context, c *cloud.Cloud, mg resource.Managed) (Session, error) {
 	if _, err := instance(mg); err != nil {
 		return nil, err
 	}
@@ -110,30 +104,5 @@ func (s settings) connect(ctx context.Context, c *cloud.Cloud, calls *Calls, mg 
 		return nil, fmt.Errorf("cannot log in to the cloud: %w", err)
 	}
 
-	calls.connects.Add(1)
-
 	return session, nil
 }
-
-// A ConnectDisconnector is a connector that has a Disconnect itself, beside the
-// one of its clients.
-type ConnectDisconnector[M resource.Managed] struct {
-	managed.TypedExternalConnector[M]
-
-	disconnects atomic.Int64
-}
-
-// WithDisconnect gives a connector a Disconnect that counts its calls.
-func WithDisconnect[M resource.Managed](c managed.TypedExternalConnector[M]) *ConnectDisconnector[M] {
-	return &ConnectDisconnector[M]{TypedExternalConnector: c}
-}
-
-// Disconnect counts. It never returns an error.
-func (c *ConnectDisconnector[M]) Disconnect(context.Context) error {
-	c.disconnects.Add(1)
-
-	return nil
-}
-
-// ConnectorDisconnects returns how often Disconnect was called.
-func (c *ConnectDisconnector[M]) ConnectorDisconnects() int { return int(c.disconnects.Load()) }

@@ -9,7 +9,7 @@
 // Async has the shape of providers generated with upjet: Create and Delete return
 // at once, the operation ends later in memory, and the next Observe returns its
 // result. Both serve as managed.ExternalConnector and, typed, as
-// managed.TypedExternalConnector; WithDisconnect gives them a Disconnect.
+// managed.TypedExternalConnector.
 //
 // The package knows only the interfaces of crossplane-runtime. The very same code
 // runs under crossplane-runtime's managed reconciler and under Graft's.

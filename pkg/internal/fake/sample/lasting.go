@@ -43,7 +43,7 @@ func NewLasting[M resource.Managed](c *cloud.Cloud, o ...Option) *Lasting[M] {
 
 // Connect logs in to the cloud.
 func (c *Lasting[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
-	session, err := c.sync.settings.connect(ctx, c.sync.cloud, &c.sync.Calls, mg)
+	session, err := c.sync.settings.connect(ctx, c.sync.cloud, mg)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,6 @@ import (
 var (
 	_ managed.ExternalConnector                        = &Sync[resource.Managed]{}
 	_ managed.TypedExternalConnector[*v1alpha1.Bucket] = &Sync[*v1alpha1.Bucket]{}
-	_ managed.ExternalConnectDisconnector              = &ConnectDisconnector[resource.Managed]{}
 	_ managed.TypedExternalClient[*v1alpha1.Bucket]    = &syncClient[*v1alpha1.Bucket]{}
 )
 
@@ -38,7 +37,7 @@ func NewSync[M resource.Managed](c *cloud.Cloud, o ...Option) *Sync[M] {
 
 // Connect logs in to the cloud.
 func (c *Sync[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
-	session, err := c.settings.connect(ctx, c.cloud, &c.Calls, mg)
+	session, err := c.settings.connect(ctx, c.cloud, mg)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -228,66 +227,58 @@ func (a *API) do(ctx context.Context, h Hooks, r Request, serve func() error) er
 }
 
 func (a *API) client(get string, h Hooks) client.Client {
-	return interceptor.NewClient(a.server.Admin(), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			return a.do(ctx, h, Request{Verb: get, Object: o, Key: key}, func() error {
-				a.mu.Lock()
-				f := a.frozen[key]
-				a.mu.Unlock()
+	c := a.server.Admin()
+	if get == Get {
+		c = interceptor.NewClient(c, interceptor.Funcs{Get: a.read})
+	}
 
-				if get == LiveGet {
-					return c.Get(ctx, key, o, opts...)
-				}
+	return interceptor.NewClient(c, embedded.Intercept(func(ctx context.Context, c embedded.Call, serve func() error) error {
+		r := Request{Verb: c.String(), Key: c.Key, Body: string(c.Propagation)}
+		if r.Verb == Get {
+			r.Verb = get
+		}
 
-				gvk, err := c.GroupVersionKindFor(o)
-				if err != nil {
-					return err
-				}
-
-				if f == nil {
-					if err := c.Get(ctx, key, o, opts...); err != nil {
-						return err
-					}
-				} else if err := into(f, o); err != nil {
-					return err
-				}
-
-				// A cache says of which kind an object is, an API server
-				// doesn't say it of a typed one.
-				o.GetObjectKind().SetGroupVersionKind(gvk)
-
-				return nil
-			})
-		},
-		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+		o, ok := c.Object.(client.Object)
+		if !ok {
 			of := &metav1.PartialObjectMetadata{}
-			of.SetGroupVersionKind(l.GetObjectKind().GroupVersionKind())
+			of.SetGroupVersionKind(c.Object.GetObjectKind().GroupVersionKind())
+			o = of
+		}
 
-			return a.do(ctx, h, Request{Verb: List, Object: of}, func() error { return c.List(ctx, l, opts...) })
-		},
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return a.do(ctx, h, Request{Verb: Create, Object: o}, func() error { return c.Create(ctx, o, opts...) })
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return a.do(ctx, h, Request{Verb: Update, Object: o}, func() error { return c.Update(ctx, o, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return a.do(ctx, h, Request{Verb: Patch, Object: o, Body: body(o, p)}, func() error { return c.Patch(ctx, o, p, opts...) })
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			policy := ptr.Deref((&client.DeleteOptions{}).ApplyOptions(opts).PropagationPolicy, "")
+		if r.Object = o; c.Patch != nil {
+			r.Body = body(o, c.Patch)
+		}
 
-			return a.do(ctx, h, Request{Verb: Delete, Object: o, Body: string(policy)}, func() error { return c.Delete(ctx, o, opts...) })
-		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return a.do(ctx, h, Request{Verb: sub + " update", Object: o}, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return a.do(ctx, h, Request{Verb: sub + " patch", Object: o, Body: body(o, p)}, func() error {
-				return c.SubResource(sub).Patch(ctx, o, p, opts...)
-			})
-		},
-	})
+		return a.do(ctx, h, r, serve)
+	}))
+}
+
+// read an object from the cache.
+func (a *API) read(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	gvk, err := c.GroupVersionKindFor(o)
+	if err != nil {
+		return err
+	}
+
+	a.mu.Lock()
+	f := a.frozen[key]
+	a.mu.Unlock()
+
+	if f == nil {
+		err = c.Get(ctx, key, o, opts...)
+	} else {
+		err = into(f, o)
+	}
+
+	if err != nil {
+		return err
+	}
+
+	// A cache says of which kind an object is, an API server doesn't say it of a
+	// typed one.
+	o.GetObjectKind().SetGroupVersionKind(gvk)
+
+	return nil
 }
 
 // into decodes one object into another, as a cache does: nothing of what was in
