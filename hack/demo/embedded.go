@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net/http/httptest"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
 // inMemory is the environment with an API server in memory. Nothing runs in it by
@@ -45,19 +45,9 @@ func (inMemory) stage(_ string, r *recorder) (stage, error) {
 type inMemoryStage struct {
 	server   *embedded.Server
 	recorder *recorder
-	http     *httptest.Server
 }
 
-func (s *inMemoryStage) config() (*rest.Config, error) {
-	s.http = serve()
-	return &rest.Config{Host: s.http.URL}, nil
-}
-
-func (s *inMemoryStage) close() {
-	if s.http != nil {
-		s.http.Close()
-	}
-}
+func (s *inMemoryStage) config() *rest.Config { return watchtest.NewAPI().Config() }
 
 func (s *inMemoryStage) user() client.Client { return s.server.Admin() }
 

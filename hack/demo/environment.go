@@ -50,14 +50,11 @@ type stage interface {
 	program() (client.WithWatch, error)
 
 	// config returns that of an API server for kinds of a story's own.
-	config() (*rest.Config, error)
+	config() *rest.Config
 
 	// place gives an object that a user is about to create a name that is free,
 	// and what else it takes for the stage's provider to see it.
 	place(o client.Object, i int)
-
-	// close ends what the stage has started for itself.
-	close()
 
 	// start starts a provider. It runs until it's stopped, or ctx ends.
 	start(ctx context.Context, p provider) (process, error)

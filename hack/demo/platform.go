@@ -60,11 +60,7 @@ type platform struct {
 
 // startPlatform starts one on the API server of a stage.
 func (s *scene) startPlatform(ctx context.Context, name string) (*platform, error) {
-	cfg, err := s.stage.config()
-	if err != nil {
-		return nil, err
-	}
-
+	cfg := s.stage.config()
 	p := &platform{group: s.side.key + "." + name + ".example.org", line: &s.recorder.timeline, requests: map[string]int{}}
 	cfg.QPS = -1
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counted{next: next, platform: p} })

@@ -125,11 +125,9 @@ type realStage struct {
 	recorder *recorder
 }
 
-func (s *realStage) close() {}
-
 func (s *realStage) user() client.Client { return s.client }
 
-func (s *realStage) config() (*rest.Config, error) { return s.plane.Config(), nil }
+func (s *realStage) config() *rest.Config { return s.plane.Config() }
 
 // program returns a client whose writes are recorded.
 func (s *realStage) program() (client.WithWatch, error) {

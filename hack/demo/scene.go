@@ -220,8 +220,6 @@ func (s *scene) end() error {
 		errs = append(errs, p.stop())
 	}
 
-	s.stage.close()
-
 	return errors.Join(errs...)
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
-	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
 // A kind that was asked for while discovery didn't tell of it, though

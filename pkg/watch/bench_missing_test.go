@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
-	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
 // What a hundred kinds cost that aren't there, while each of them is asked for

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
 // outage is how long the API server doesn't answer if Stop waits for it.

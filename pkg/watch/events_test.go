@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
 // Watches that come at different times are told the same. What was there

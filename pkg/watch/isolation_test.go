@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
-	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
 // A kind in trouble delays no calls but those for it.

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
-	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
 // graft makes a rig with our engine and cache.

@@ -13,8 +13,8 @@ import (
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
-	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
 )
 
 // An informer runs for as long as it has an owner, and a while longer.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
 // goroutines that there are.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/crossplane-graft/graft/pkg/watch/internal/watchtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
 func TestDiscoveryResolver(t *testing.T) {

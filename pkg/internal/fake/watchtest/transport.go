@@ -28,13 +28,13 @@ type transport struct{ handler http.Handler }
 // RoundTrip returns as soon as the handler has written a header.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
-	if r.Body != nil {
-		_ = r.Body.Close() // No handler reads it.
-	}
 	pr, pw := io.Pipe()
 	w := &response{header: make(http.Header), body: pw, ready: make(chan struct{})}
 	go func() {
 		defer w.end()
+		if r.Body != nil {
+			defer r.Body.Close() //nolint:errcheck // It was read, or isn't needed.
+		}
 		t.handler.ServeHTTP(w, r.WithContext(ctx))
 	}()
 	select {

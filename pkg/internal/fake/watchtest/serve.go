@@ -40,6 +40,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.discover(w, req.GVR, sub)
 	case Watch:
 		a.watch(w, r, req)
+	case Object:
+		code, body := a.object(r, req)
+		write(w, code, body)
 	default:
 		code, body := a.list(r, req)
 		write(w, code, body)
@@ -71,10 +74,13 @@ func parse(r *http.Request) (req Request, sub string, ok bool) {
 		req.Namespace, p = p[1], p[2:]
 	}
 	req.GVR.Resource = p[0]
+	if len(p) > 1 {
+		req.Name = p[1]
+	}
 	q := r.URL.Query()
 	switch {
-	case r.Method != http.MethodGet || len(p) > 1:
-		return req, "", false
+	case r.Method != http.MethodGet || req.Name != "":
+		req.Verb = Object
 	case q.Get("watch") == "true" || q.Get("watch") == "1":
 		req.Verb = Watch
 		req.Initial = q.Get("sendInitialEvents") == "true"
@@ -156,6 +162,8 @@ func reasonFor(status int) metav1.StatusReason {
 		return metav1.StatusReasonNotFound
 	case http.StatusForbidden:
 		return metav1.StatusReasonForbidden
+	case http.StatusConflict:
+		return metav1.StatusReasonConflict
 	case http.StatusTooManyRequests:
 		return metav1.StatusReasonTooManyRequests
 	case http.StatusGone:

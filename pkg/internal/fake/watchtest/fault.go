@@ -16,6 +16,7 @@ const (
 	Discover Verb = "discover"
 	List     Verb = "list"
 	Watch    Verb = "watch"
+	Object   Verb = "object" // Reads or writes one.
 )
 
 // A Request is what an API was asked.
@@ -26,8 +27,8 @@ type Request struct {
 	// group and version are set; of one for the groups that exist, nothing.
 	GVR schema.GroupVersionResource
 
-	// Namespace in the path, if any.
-	Namespace string
+	// Namespace and Name in the path, if any.
+	Namespace, Name string
 
 	// Initial says of a watch that it asks for what is there first: it is a list
 	// that is streamed.

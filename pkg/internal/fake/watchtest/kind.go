@@ -96,6 +96,23 @@ func ConfigMap() Kind {
 	return Kind{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Plural: "configmaps"}
 }
 
+// kindOf returns the kind that a definition defines.
+func kindOf(crd *unstructured.Unstructured) Kind {
+	text := func(path ...string) string {
+		out, _, _ := unstructured.NestedString(crd.Object, path...)
+		return out
+	}
+	k := Kind{Plural: text("spec", "names", "plural"), Cluster: text("spec", "scope") == "Cluster"}
+	k.GVK = schema.GroupVersionKind{Group: text("spec", "group"), Kind: text("spec", "names", "kind")}
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		if v, ok := v.(map[string]any); ok {
+			k.GVK.Version, _ = v["name"].(string)
+		}
+	}
+	return k
+}
+
 // definition returns the definition of the kind, as an API server returns it
 // when it has accepted its names.
 func (k Kind) definition(established, served bool) *unstructured.Unstructured {
