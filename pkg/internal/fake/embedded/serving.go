@@ -137,12 +137,7 @@ func (s *Server) checkCreate(_ context.Context, o client.Object) error {
 // checkUpdate refuses an update of another object of the same name. The tracker
 // can't: for status it sees the stored object's metadata.
 func (s *Server) checkUpdate(ctx context.Context, o client.Object) error {
-	gvk, err := s.base.GroupVersionKindFor(o)
-	if err != nil {
-		return err
-	}
-
-	current, err := s.current(ctx, gvk, o)
+	gvk, current, err := s.current(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -189,12 +184,7 @@ func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch
 		return nil
 	}
 
-	gvk, err := s.base.GroupVersionKindFor(o)
-	if err != nil {
-		return err
-	}
-
-	current, err := s.current(ctx, gvk, o)
+	gvk, current, err := s.current(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -225,12 +215,7 @@ func asRefused(p client.Patch, err error) error {
 
 // delete an object. It needs the lock.
 func (s *Server) delete(ctx context.Context, o client.Object, do *client.DeleteOptions) error {
-	gvk, err := s.base.GroupVersionKindFor(o)
-	if err != nil {
-		return err
-	}
-
-	current, err := s.current(ctx, gvk, o)
+	gvk, current, err := s.current(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -290,17 +275,19 @@ func anotherVersion(want, got string) error {
 	return fmt.Errorf("the request is for version %s, the object has version %s", want, got)
 }
 
-func (s *Server) current(ctx context.Context, gvk schema.GroupVersionKind, o client.Object) (client.Object, error) {
+// current returns the kind of an object, and the object as it is stored.
+func (s *Server) current(ctx context.Context, o client.Object) (schema.GroupVersionKind, client.Object, error) {
+	gvk, err := s.base.GroupVersionKindFor(o)
+	if err != nil {
+		return gvk, nil, err
+	}
+
 	current, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("embedded: a copy of %s has no metadata", gvk)
+		return gvk, nil, fmt.Errorf("embedded: a copy of %s has no metadata", gvk)
 	}
 
-	if err := s.base.Get(ctx, client.ObjectKeyFromObject(o), current); err != nil {
-		return nil, err
-	}
-
-	return current, nil
+	return gvk, current, s.base.Get(ctx, client.ObjectKeyFromObject(o), current)
 }
 
 func (s *Server) resource(gvk schema.GroupVersionKind) schema.GroupResource {

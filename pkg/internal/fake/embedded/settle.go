@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -56,18 +55,9 @@ func (s *Server) Settle(ctx context.Context, r reconcile.Reconciler, obj client.
 
 // versionOf returns the object's resourceVersion, empty if there is none.
 func (s *Server) versionOf(ctx context.Context, obj client.Object) (string, error) {
-	gvk, err := s.admin.GroupVersionKindFor(obj)
+	_, current, err := s.current(ctx, obj)
 	if err != nil {
-		return "", err
-	}
-
-	current, err := s.current(ctx, gvk, obj)
-	if kerrors.IsNotFound(err) {
-		return "", nil
-	}
-
-	if err != nil {
-		return "", err
+		return "", client.IgnoreNotFound(err)
 	}
 
 	return current.GetResourceVersion(), nil
