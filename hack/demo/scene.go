@@ -19,6 +19,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
 const namespace = "default"
@@ -201,6 +202,25 @@ func (s *scene) start(ctx context.Context, of resource.ManagedKind, c managed.Ex
 	s.started = append(s.started, p)
 
 	return p, nil
+}
+
+// createAtRest creates the managed resources and starts a provider, which comes to rest.
+func (s *scene) createAtRest(ctx context.Context, newOne func() (sample.Instance, error), of resource.ManagedKind, c managed.ExternalConnector) (process, error) {
+	if err := s.create(ctx, newOne); err != nil {
+		return nil, err
+	}
+
+	return s.startAtRest(ctx, of, c)
+}
+
+// databaseWith returns what makes Databases with finalizers.
+func databaseWith(finalizers ...string) func() (sample.Instance, error) {
+	return func() (sample.Instance, error) {
+		d := v1alpha1.NewDatabase("")
+		d.SetFinalizers(finalizers)
+
+		return d, nil
+	}
 }
 
 // startAtRest starts a provider, and lets it come to rest.

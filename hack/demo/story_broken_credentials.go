@@ -31,13 +31,9 @@ func brokenCredentials() story {
 }
 
 func playBrokenCredentials(ctx context.Context, s *scene, token string) ([]finding, error) {
-	if err := s.create(ctx, newBucket); err != nil {
-		return nil, err
-	}
-
 	c := sample.NewSync[resource.Managed](s.cloud, sample.WithToken(token))
 
-	p, err := s.startAtRest(ctx, v1alpha1.BucketManagedKind(), c)
+	p, err := s.createAtRest(ctx, newBucket, v1alpha1.BucketManagedKind(), c)
 	if err != nil {
 		return nil, err
 	}

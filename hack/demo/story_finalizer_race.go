@@ -67,17 +67,7 @@ func finalizerRace() story {
 }
 
 func playFinalizerRace(ctx context.Context, s *scene) ([]finding, error) {
-	err := s.create(ctx, func() (sample.Instance, error) {
-		d := v1alpha1.NewDatabase("")
-		d.SetFinalizers([]string{backupFinalizer, auditFinalizer})
-
-		return d, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-
-	p, err := s.startAtRest(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.createAtRest(ctx, databaseWith(backupFinalizer, auditFinalizer), v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}

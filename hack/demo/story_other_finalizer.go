@@ -34,17 +34,7 @@ func otherFinalizer() story {
 }
 
 func playOtherFinalizer(ctx context.Context, s *scene, reconciles int) ([]finding, error) {
-	err := s.create(ctx, func() (sample.Instance, error) {
-		d := v1alpha1.NewDatabase("")
-		d.SetFinalizers([]string{backupFinalizer})
-
-		return d, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-
-	p, err := s.startAtRest(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.createAtRest(ctx, databaseWith(backupFinalizer), v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}

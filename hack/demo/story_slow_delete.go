@@ -33,16 +33,12 @@ func slowDelete() story {
 }
 
 func playSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]finding, error) {
-	if err := s.create(ctx, newBucket); err != nil {
-		return nil, err
-	}
-
 	// While the cloud is at its first delete of a resource we look at what
 	// users see. It is what they see for as long as the call takes.
 	during := &snapshots{scene: s}
 	s.onCall = during.take
 
-	p, err := s.startAtRest(ctx, v1alpha1.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.createAtRest(ctx, newBucket, v1alpha1.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}

@@ -28,11 +28,7 @@ func steadyState() story {
 }
 
 func playSteadyState(ctx context.Context, s *scene, reconciles int) ([]finding, error) {
-	if err := s.create(ctx, newDatabase); err != nil {
-		return nil, err
-	}
-
-	p, err := s.startAtRest(ctx, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
+	p, err := s.createAtRest(ctx, newDatabase, v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}
