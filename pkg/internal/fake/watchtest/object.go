@@ -15,12 +15,12 @@ func (a *API) object(r *http.Request, req Request) (int, any) {
 	defer a.mu.Unlock()
 	s := a.storageFor(req)
 	if s == nil {
-		return http.StatusNotFound, statusFor(http.StatusNotFound, "the server could not find the requested resource", req)
+		return refused(http.StatusNotFound, "the server could not find the requested resource", req)
 	}
 	in := &unstructured.Unstructured{}
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		if err := json.NewDecoder(r.Body).Decode(&in.Object); err != nil {
-			return http.StatusBadRequest, statusFor(http.StatusBadRequest, err.Error(), req)
+			return refused(http.StatusBadRequest, err.Error(), req)
 		}
 		req.Name = in.GetName()
 	}
@@ -37,9 +37,9 @@ func (a *API) object(r *http.Request, req Request) (int, any) {
 		exists.Reason = metav1.StatusReasonAlreadyExists
 		return http.StatusConflict, exists
 	case old == nil:
-		return http.StatusNotFound, statusFor(http.StatusNotFound, "there is none of that name", req)
+		return refused(http.StatusNotFound, "there is none of that name", req)
 	case r.Method == http.MethodPut && in.GetResourceVersion() != old.GetResourceVersion():
-		return http.StatusConflict, statusFor(http.StatusConflict, "it was modified", req)
+		return refused(http.StatusConflict, "it was modified", req)
 	case r.Method == http.MethodPut:
 		return http.StatusOK, a.put(s, in).DeepCopy().Object
 	case r.Method == http.MethodDelete:
@@ -51,6 +51,6 @@ func (a *API) object(r *http.Request, req Request) (int, any) {
 	case r.Method == http.MethodGet:
 		return http.StatusOK, old.DeepCopy().Object
 	default:
-		return http.StatusMethodNotAllowed, statusFor(http.StatusMethodNotAllowed, "it can't be patched", req)
+		return refused(http.StatusMethodNotAllowed, "it can't be patched", req)
 	}
 }

@@ -157,22 +157,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // reasonFor returns the reason that goes with an HTTP status, for those that
 // clients look at.
 func reasonFor(status int) metav1.StatusReason {
-	switch status {
-	case http.StatusNotFound:
-		return metav1.StatusReasonNotFound
-	case http.StatusForbidden:
-		return metav1.StatusReasonForbidden
-	case http.StatusConflict:
-		return metav1.StatusReasonConflict
-	case http.StatusTooManyRequests:
-		return metav1.StatusReasonTooManyRequests
-	case http.StatusGone:
-		return metav1.StatusReasonExpired
-	case http.StatusInternalServerError:
-		return metav1.StatusReasonInternalError
-	default:
-		return metav1.StatusReasonUnknown
-	}
+	return map[int]metav1.StatusReason{
+		http.StatusNotFound:            metav1.StatusReasonNotFound,
+		http.StatusForbidden:           metav1.StatusReasonForbidden,
+		http.StatusConflict:            metav1.StatusReasonConflict,
+		http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
+		http.StatusGone:                metav1.StatusReasonExpired,
+		http.StatusInternalServerError: metav1.StatusReasonInternalError,
+	}[status]
 }
 
 func statusFor(code int, message string, r Request) *metav1.Status {
@@ -184,6 +176,10 @@ func statusFor(code int, message string, r Request) *metav1.Status {
 		Details:  &metav1.StatusDetails{Group: r.GVR.Group, Kind: r.GVR.Resource},
 		Code:     int32(code), //nolint:gosec // An HTTP status.
 	}
+}
+
+func refused(code int, message string, r Request) (int, any) {
+	return code, statusFor(code, message, r)
 }
 
 func fail(w http.ResponseWriter, code int, message string, r Request) {
@@ -296,7 +292,7 @@ func (a *API) list(r *http.Request, req Request) (int, any) {
 	defer a.mu.Unlock()
 	s := a.storageFor(req)
 	if s == nil {
-		return http.StatusNotFound, statusFor(http.StatusNotFound, "the server could not find the requested resource", req)
+		return refused(http.StatusNotFound, "the server could not find the requested resource", req)
 	}
 	see, list := viewFor(r)
 	apiVersion, kind := list(s.kind)
