@@ -29,6 +29,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/apicalls"
 	"github.com/crossplane-graft/graft/pkg/hack/internal/process"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -124,7 +125,7 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 	}
 
 	transport := &http.Transport{MaxIdleConnsPerHost: c.Workers}
-	connector := sample.NewSync[resource.Managed](nil, sample.WithSessions(func(ctx context.Context, token string) (sample.Session, error) {
+	connector := sample.NewSync[resource.Managed](nil, sample.WithSessions(func(ctx context.Context, token string) (cloud.Client, error) {
 		return httpapi.NewClient(c.Cloud, &http.Client{Transport: transport}).NewSession(ctx, token)
 	}))
 

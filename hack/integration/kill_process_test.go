@@ -18,6 +18,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/hack/internal/process"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -58,7 +59,7 @@ func runProcess(description string) error {
 		return err
 	}
 
-	sessions := sample.WithSessions(func(ctx context.Context, token string) (sample.Session, error) {
+	sessions := sample.WithSessions(func(ctx context.Context, token string) (cloud.Client, error) {
 		return httpapi.NewClient(c.Cloud, http.DefaultClient).NewSession(ctx, token)
 	})
 

@@ -25,13 +25,7 @@ const (
 )
 
 // A Session calls the cloud: in process, or over HTTP.
-type Session interface {
-	Create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error)
-	Get(ctx context.Context, id string) (cloud.Resource, error)
-	Update(ctx context.Context, id string, properties map[string]string) (cloud.Resource, error)
-	Delete(ctx context.Context, id string) error
-	List(ctx context.Context, f cloud.Filter) ([]cloud.Resource, error)
-}
+type Session = cloud.Client
 
 // pollEvery is how often a resource is read that is not available yet, or not gone.
 const pollEvery = 20 * time.Millisecond

@@ -6,6 +6,15 @@ import (
 	"maps"
 )
 
+// A Client calls the cloud's API: a Session does, and one of package httpapi.
+type Client interface {
+	Create(ctx context.Context, req CreateRequest) (Resource, error)
+	Get(ctx context.Context, id string) (Resource, error)
+	Update(ctx context.Context, id string, properties map[string]string) (Resource, error)
+	Delete(ctx context.Context, id string) error
+	List(ctx context.Context, f Filter) ([]Resource, error)
+}
+
 // A Session calls the cloud's API with one token. It is safe for concurrent use
 // and needs no closing.
 //

@@ -210,7 +210,7 @@ func (c *Async[M]) forget(uid types.UID) {
 
 type asyncClient[M resource.Managed] struct {
 	connector *Async[M]
-	session   Session
+	session   cloud.Client
 }
 
 func (c *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {

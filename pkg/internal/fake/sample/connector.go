@@ -21,18 +21,8 @@ type settings struct {
 	configs client.Reader
 	tracker resource.ModernTracker
 
-	open       func(ctx context.Context, token string) (Session, error)
+	open       func(ctx context.Context, token string) (cloud.Client, error)
 	operations *asyncstate.Tracker
-}
-
-// A Session calls the cloud's API: a *cloud.Session does, and one of package
-// httpapi.
-type Session interface {
-	Create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error)
-	Get(ctx context.Context, id string) (cloud.Resource, error)
-	Update(ctx context.Context, id string, properties map[string]string) (cloud.Resource, error)
-	Delete(ctx context.Context, id string) error
-	List(ctx context.Context, f cloud.Filter) ([]cloud.Resource, error)
 }
 
 // An Option configures a connector.
@@ -57,7 +47,7 @@ func WithBackground() Option { return func(s *settings) { s.background = true } 
 // WithSessions makes the connector log in with open, for instance to a cloud in
 // another process. The cloud that the connector was given is not used, and may be
 // nil.
-func WithSessions(open func(ctx context.Context, token string) (Session, error)) Option {
+func WithSessions(open func(ctx context.Context, token string) (cloud.Client, error)) Option {
 	return func(s *settings) { s.open = open }
 }
 
@@ -84,7 +74,7 @@ type Calls struct{ disconnects atomic.Int64 }
 func (c *Calls) Disconnects() int { return int(c.disconnects.Load()) }
 
 // connect logs in and checks that the managed resource is one of ours.
-func (s settings) connect(ctx context.Context, c *cloud.Cloud, mg resource.Managed) (Session, error) {
+func (s settings) connect(ctx context.Context, c *cloud.Cloud, mg resource.Managed) (cloud.Client, error) {
 	if _, err := instance(mg); err != nil {
 		return nil, err
 	}
@@ -96,7 +86,7 @@ func (s settings) connect(ctx context.Context, c *cloud.Cloud, mg resource.Manag
 
 	open := s.open
 	if open == nil {
-		open = func(ctx context.Context, token string) (Session, error) { return c.NewSession(ctx, token) }
+		open = func(ctx context.Context, token string) (cloud.Client, error) { return c.NewSession(ctx, token) }
 	}
 
 	session, err := open(ctx, token)

@@ -127,7 +127,7 @@ func (c *findingClient[M]) Find(ctx context.Context, mg M, _ asyncstate.Attempt)
 }
 
 // find a resource in a cloud that shows new ones at once.
-func find(ctx context.Context, s Session, f cloud.Filter) (asyncstate.Finding, error) {
+func find(ctx context.Context, s cloud.Client, f cloud.Filter) (asyncstate.Finding, error) {
 	rs, err := s.List(ctx, f)
 
 	switch {

@@ -46,7 +46,7 @@ func (c *Sync[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClien
 }
 
 type syncClient[M resource.Managed] struct {
-	session  Session
+	session  cloud.Client
 	settings settings
 	calls    *Calls
 }

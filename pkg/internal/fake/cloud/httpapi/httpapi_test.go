@@ -27,20 +27,12 @@ func serve(t *testing.T, c *cloud.Cloud) *httpapi.Client {
 
 // A session over HTTP does and returns what a session of the cloud itself does.
 func TestSession(t *testing.T) {
-	type session interface {
-		Create(ctx context.Context, req cloud.CreateRequest) (cloud.Resource, error)
-		Get(ctx context.Context, id string) (cloud.Resource, error)
-		Update(ctx context.Context, id string, properties map[string]string) (cloud.Resource, error)
-		Delete(ctx context.Context, id string) error
-		List(ctx context.Context, f cloud.Filter) ([]cloud.Resource, error)
-	}
-
 	type result struct {
 		Resources []cloud.Resource
 		Error     string
 	}
 
-	life := func(ctx context.Context, s session) []result {
+	life := func(ctx context.Context, s cloud.Client) []result {
 		var out []result
 
 		add := func(rs []cloud.Resource, err error) {
