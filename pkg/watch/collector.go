@@ -32,22 +32,18 @@ func (fn DependenciesFn) Needed(ctx context.Context) ([]schema.GroupVersionKind,
 // A GarbageCollector stops watches of a controller whose kind isn't needed any
 // more.
 //
-// It notes how many requests for watches there were, then asks what is needed, then
-// stops those watches that are not needed and that weren't requested since. If nothing
-// is needed, as it seems where that was just started, the answer must be the same
-// twice in a row: only watches that weren't requested in between are stopped.
+// It notes how often each watch was requested, then asks what is needed, then stops
+// those watches that are not needed and that weren't requested since. If nothing is
+// needed, as it seems where that was just started, the answer must be the same twice in
+// a row: only watches that weren't requested in between are stopped.
 type GarbageCollector struct {
 	controller string
 	engine     *ControllerEngine
 	needed     Dependencies
 	types      []WatchType
 
-	mu sync.Mutex
-
-	// The incarnation for which nothing was needed when that was last asked,
-	// and the requests until then.
-	idle   *incarnation
-	idleAt uint64
+	mu   sync.Mutex
+	idle map[*controllerWatch]uint64 // The requests, if nothing was needed the last time.
 }
 
 // NewGarbageCollector returns a collector for a controller's watches of the given
@@ -81,36 +77,25 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	if isNil(gc.needed) {
 		return errors.New("cannot get kinds that are needed: there are no Dependencies")
 	}
-	before := gc.engine.requests.Load()
+	asked := c.requests()
 	needed, err := gc.needed.Needed(ctx)
-	if err != nil {
-		gc.noteIdle(nil, 0)
-		return errors.Wrap(err, "cannot get kinds that are needed")
+	gc.mu.Lock()
+	last := gc.idle
+	gc.idle = nil
+	if err == nil && len(needed) == 0 {
+		gc.idle, asked = asked, last
 	}
-	if len(needed) > 0 {
-		gc.noteIdle(nil, 0)
-	} else if before = gc.noteIdle(c, before); before == 0 {
-		return nil
+	gc.mu.Unlock()
+	if err != nil {
+		return errors.Wrap(err, "cannot get kinds that are needed")
 	}
 
 	n, err := gc.engine.stopAndDrain(ctx, c, func(w *controllerWatch) bool {
-		return slices.Contains(gc.types, w.id.Type) && !slices.Contains(needed, w.id.GVK) && w.requested.Load() <= before
+		requests, was := asked[w]
+		return was && requests == w.requests.Load() && slices.Contains(gc.types, w.id.Type) && !slices.Contains(needed, w.id.GVK)
 	})
 	if n > 0 {
 		gc.engine.log.Debug("Garbage collected watches", "controller", gc.controller, "count", n)
 	}
 	return errors.Wrap(err, "cannot stop watches that aren't needed")
-}
-
-// noteIdle notes that nothing is needed for an incarnation, or that something is. It
-// returns how many requests there were when that was noted before; zero if it wasn't.
-func (gc *GarbageCollector) noteIdle(c *incarnation, requests uint64) uint64 {
-	gc.mu.Lock()
-	defer gc.mu.Unlock()
-	before := gc.idleAt
-	if gc.idle != c {
-		before = 0
-	}
-	gc.idle, gc.idleAt = c, requests
-	return before
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -47,111 +48,66 @@ func (n *needs) Needed(context.Context) ([]schema.GroupVersionKind, error) {
 
 // collecting is a rig with a controller that watches a composite kind and two
 // composed ones, whose watches are collected.
-func collecting(t *testing.T, n *needs) (r *rig, xr, a, b watchtest.Kind, recs map[string]*recorder) {
+func collecting(t *testing.T, n *needs) (r *rig, a, b watchtest.Kind) {
 	t.Helper()
-	xr, a, b = watchtest.NewKind("XR"), watchtest.NewKind("A"), watchtest.NewKind("B")
+	xr, a, b := watchtest.NewKind("XR"), watchtest.NewKind("A"), watchtest.NewKind("B")
 	r = graft(t, watchtest.NewAPI(xr, a, b))
 	r.mgr.Elect()
 	o := idle()
 	o.gc = watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
 	r.start("c", o)
-	recs = map[string]*recorder{}
-	specs := []spec{}
-	for name, k := range map[string]watchtest.Kind{"XR": xr, "A": a, "B": b} {
-		recs[name] = &recorder{}
-		w := watchOf(k, recs[name])
-		if name == "XR" {
-			w.typ = watch.WatchTypeCompositeResource
-		}
-		specs = append(specs, w)
+	composite := watchOf(xr, &recorder{})
+	composite.typ = watch.WatchTypeCompositeResource
+	r.watch("c", composite, watchOf(a, &recorder{}), watchOf(b, &recorder{}))
+	return r, a, b
+}
+
+// watched returns the kinds that controller c watches.
+func (r *rig) watched() []string {
+	r.t.Helper()
+	ids, err := r.GetWatches("c")
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	r.watch("c", specs...)
-	return r, xr, a, b, recs
+	kinds := make([]string, len(ids))
+	for i, id := range ids {
+		kinds[i] = id.GVK.Kind
+	}
+	slices.Sort(kinds)
+	return kinds
 }
 
 // Only types that opted in are collected, and only on the word of a tracker
-// that knows something.
+// that knows something. What was requested since the collector looked stays.
 func TestCollectsOnlyWhatItMay(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		tell   func(n *needs, xr, a, b watchtest.Kind)
-		want   []string
+		needed string
+		err    error
+
+		// requests B while the collector asks what is needed.
+		requests bool
+		want     []string
 	}{
-		"NotNeeded": {
-			reason: "A kind that isn't needed goes; the composite's own never opted in.",
-			tell:   func(n *needs, _, a, _ watchtest.Kind) { n.set(nil, a) },
-			want:   []string{"XR", "A"},
-		},
-		"AllNeeded": {
-			reason: "What is needed stays.",
-			tell:   func(n *needs, _, a, b watchtest.Kind) { n.set(nil, a, b) },
-			want:   []string{"XR", "A", "B"},
-		},
-		"OnlyOthersNeeded": {
-			reason: "All that opted in may go.",
-			tell:   func(n *needs, xr, _, _ watchtest.Kind) { n.set(nil, xr) },
-			want:   []string{"XR"},
-		},
-		"Empty": {
-			reason: "A tracker that names nothing twice in a row needs nothing.",
-			tell:   func(n *needs, _, _, _ watchtest.Kind) { n.set(nil) },
-			want:   []string{"XR"},
-		},
-		"Failing": {
-			reason: "One that fails says nothing, whatever else it returns.",
-			tell:   func(n *needs, _, a, _ watchtest.Kind) { n.set(errors.New("boom"), a) },
-			want:   []string{"XR", "A", "B"},
-		},
+		"NotNeeded":        {reason: "A kind that isn't needed goes; the composite's own never opted in.", needed: "A", want: []string{"A", "XR"}},
+		"OnlyOthersNeeded": {reason: "All that opted in may go.", needed: "XR", want: []string{"XR"}},
+		"Failing":          {reason: "One that fails says nothing, whatever else it returns.", needed: "A", err: errors.New("boom"), want: []string{"A", "B", "XR"}},
+		"Requested":        {reason: "While the collector asks what is needed, B is needed again.", needed: "A", requests: true, want: []string{"A", "B", "XR"}},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			n := &needs{}
-			r, xr, a, b, recs := collecting(t, n)
-			tc.tell(n, xr, a, b)
-			pass(5 * time.Minute)
-			for name, k := range map[string]watchtest.Kind{"XR": xr, "A": a, "B": b} {
-				r.api.Put(k.Object("one"), k)
-				pass(time.Second)
-				want := 0
-				for _, w := range tc.want {
-					if w == name {
-						want = 1
-					}
-				}
-				if got := recs[name].count("create", "one"); got != want {
-					t.Errorf("\n%s\nthe watch of %s got %d events, want %d", tc.reason, name, got, want)
-				}
+			r, _, b := collecting(t, n)
+			if tc.requests {
+				n.asked = func() { _ = r.StartWatches(t.Context(), "c", watchOf(b, &recorder{})) }
 			}
-			ids, err := r.GetWatches("c")
-			if err != nil || len(ids) != len(tc.want) {
-				t.Errorf("\n%s\nGetWatches(...): %v, %v; want those of %v", tc.reason, ids, err, tc.want)
+			n.set(tc.err, watchtest.NewKind(tc.needed))
+			pass(5 * time.Minute)
+			if diff := cmp.Diff(tc.want, r.watched()); diff != "" {
+				t.Errorf("\n%s\nwatches: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
-}
-
-// A watch that was requested since the collector looked is never collected.
-func TestRequestedWatchesStay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n := &needs{}
-		r, _, a, b, recs := collecting(t, n)
-		n.set(nil, a)
-
-		// While the collector asks what is needed, b is needed again.
-		n.mu.Lock()
-		n.asked = func() {
-			if err := r.StartWatches(t.Context(), "c", watchOf(b, recs["B"])); err != nil {
-				t.Errorf("StartWatches(...): %v", err)
-			}
-		}
-		n.mu.Unlock()
-		pass(5 * time.Minute)
-		r.api.Put(b.Object("one"), b)
-		pass(time.Second)
-		if got := recs["B"].count("create", "one"); got != 1 {
-			t.Errorf("the watch got %d events, want 1", got)
-		}
-	})
 }
 
 // A tracker that names nothing must do so twice in a row, and what was asked for
@@ -159,7 +115,7 @@ func TestRequestedWatchesStay(t *testing.T) {
 func TestNothingNeededTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := &needs{}
-		r, _, a, b, recs := collecting(t, n)
+		r, a, b := collecting(t, n)
 		gc := watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
 		look := func(when string, want int, err error, ks ...watchtest.Kind) {
 			t.Helper()
@@ -167,8 +123,8 @@ func TestNothingNeededTwice(t *testing.T) {
 			if got := gc.GarbageCollectWatchesNow(t.Context()); (got == nil) != (err == nil) {
 				t.Errorf("%s: GarbageCollectWatchesNow(...): %v", when, got)
 			}
-			if ids, err := r.GetWatches("c"); err != nil || len(ids) != want {
-				t.Errorf("%s: %d watches, %v; want %d", when, len(ids), err, want)
+			if got := r.watched(); len(got) != want {
+				t.Errorf("%s: watches %v, want %d", when, got, want)
 			}
 		}
 		look("first", 3, nil)
@@ -176,7 +132,7 @@ func TestNothingNeededTwice(t *testing.T) {
 		look("first again", 3, nil)
 		look("failed", 3, errors.New("boom"))
 		look("first after a failure", 3, nil)
-		r.watch("c", watchOf(b, recs["B"]))
+		r.watch("c", watchOf(b, &recorder{}))
 		look("second, and one was asked for", 2, nil)
 		look("third", 1, nil)
 	})

@@ -127,6 +127,17 @@ func (c *incarnation) drop(stop func(w *controllerWatch) bool) map[*controllerWa
 	return dropped
 }
 
+// requests returns how often each watch was asked for again.
+func (c *incarnation) requests() map[*controllerWatch]uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out := make(map[*controllerWatch]uint64, len(c.watches))
+	for _, w := range c.watches {
+		out[w] = w.requests.Load()
+	}
+	return out
+}
+
 // caller returns the incarnation whose reconcile or handler makes a call, or nil.
 func caller(ctx context.Context) *incarnation {
 	c, _ := ctx.Value(incarnationKey{}).(*incarnation)
@@ -143,8 +154,8 @@ type controllerWatch struct {
 	sub        *subscription
 	when       time.Time // It was asked for first.
 
-	// requested is the engine's count of requests when it was last asked for.
-	requested atomic.Uint64
+	// requests counts how often it was asked for again.
+	requests atomic.Uint64
 
 	// queue of the controller, since it began to run.
 	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]]

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
@@ -35,9 +34,6 @@ type ControllerEngine struct {
 	serviceAccount string
 	log            logging.Logger
 	metrics        Metrics
-
-	// requests counts calls to StartWatches: see controllerWatch.requested.
-	requests atomic.Uint64
 
 	mu          sync.RWMutex
 	controllers map[string]*incarnation
@@ -356,15 +352,14 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	if err != nil {
 		return err
 	}
-	seq := e.requests.Add(1)
-	if e.nothingToStart(c, seq, ws) {
+	if e.nothingToStart(c, ws) {
 		return nil
 	}
 
 	var errs []error
 	started := make([]*controllerWatch, 0, len(ws))
 	for i := range ws {
-		w, err := e.startWatch(c, seq, &ws[i])
+		w, err := e.startWatch(c, &ws[i])
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -390,7 +385,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 // nothingToStart notes that the watches were asked for, and reports whether all
 // are there. StartWatches is called at every reconcile of a composite resource;
 // this allocates nothing.
-func (e *ControllerEngine) nothingToStart(c *incarnation, seq uint64, ws []Watch) bool {
+func (e *ControllerEngine) nothingToStart(c *incarnation, ws []Watch) bool {
 	s := e.mgr.GetScheme()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -403,28 +398,18 @@ func (e *ControllerEngine) nothingToStart(c *incarnation, seq uint64, ws []Watch
 		if !ok || w.on.id.as != representationOf(ws[i].obj) || w.on.current.Load() == nil {
 			return false
 		}
-		w.askAgain(seq)
+		w.requests.Add(1)
 	}
 	return true
 }
 
-// askAgain notes that a watch that is there was asked for once more.
-func (w *controllerWatch) askAgain(seq uint64) {
-	for {
-		now := w.requested.Load()
-		if seq <= now || w.requested.CompareAndSwap(now, seq) {
-			return
-		}
-	}
-}
-
 // startWatch makes a watch, or finds the one that is there.
-func (e *ControllerEngine) startWatch(c *incarnation, seq uint64, r *Watch) (*controllerWatch, error) {
+func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatch, error) {
 	id, err := r.id(e.mgr.GetScheme())
 	if err != nil {
 		return nil, err
 	}
-	w, isNew, err := e.addWatch(c, id, seq, r)
+	w, isNew, err := e.addWatch(c, id, r)
 	if err != nil || !isNew {
 		return w, err
 	}
@@ -439,7 +424,7 @@ func (e *ControllerEngine) startWatch(c *incarnation, seq uint64, r *Watch) (*co
 	return w, nil
 }
 
-func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, seq uint64, r *Watch) (w *controllerWatch, isNew bool, err error) {
+func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *controllerWatch, isNew bool, err error) {
 	as := representationOf(r.obj)
 
 	c.mu.Lock()
@@ -451,14 +436,13 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, seq uint64, r *W
 		if w.on.id.as != as {
 			return nil, false, errors.Wrapf(ErrConflictingWatch, "%q watch for %q is for %s objects, not for %s ones", id.Type, id.GVK, w.on.id.as, as)
 		}
-		w.askAgain(seq)
+		w.requests.Add(1)
 		return w, false, nil
 	}
 
 	w = &controllerWatch{id: id, handler: r.handler, predicates: r.predicates, when: time.Now()}
 	w.sub = newSubscription(w, &c.handlers)
 	w.sub.before = c.draining[id]
-	w.requested.Store(seq)
 	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, w.sub); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
