@@ -400,18 +400,15 @@ func (o *observedListerWatcher) IsWatchListSemanticsUnSupported() bool {
 type drainedWatch struct {
 	apiwatch.Interface
 
-	run  func(fn func())
-	once sync.Once
+	run func(fn func())
 }
 
 // Stop the watch.
 func (w *drainedWatch) Stop() {
 	w.Interface.Stop()
-	w.once.Do(func() {
-		w.run(func() {
-			for range w.ResultChan() { //nolint:revive // There is nothing to do with it.
-			}
-		})
+	w.run(func() {
+		for range w.ResultChan() { //nolint:revive // There is nothing to do with it.
+		}
 	})
 }
 

@@ -203,7 +203,7 @@ func (c *kindCache) reader(ctx context.Context, id kindID, obj client.Object) (c
 			return nil, err
 		}
 	}
-	o, err := c.synced(ctx, id, obj)
+	o, err := c.set.synced(ctx, id, obj, nil)
 	switch {
 	case err != nil:
 		return nil, err
@@ -212,18 +212,6 @@ func (c *kindCache) reader(ctx context.Context, id kindID, obj client.Object) (c
 	default:
 		return o.reader, nil
 	}
-}
-
-// synced waits for a kind's informer, and owns it meanwhile. It returns nil without an
-// error if the cache isn't started.
-func (c *kindCache) synced(ctx context.Context, id kindID, obj client.Object) (*opened, error) {
-	k, err := c.set.get(id, obj, (*trackedKind).join)
-	if err != nil {
-		return nil, err
-	}
-	defer k.leave()
-	defer k.touch()
-	return k.wait(ctx, nil)
 }
 
 // GetInformer returns an informer whose handlers get events again when the kind has
@@ -253,7 +241,7 @@ func (c *kindCache) informer(ctx context.Context, id kindID, obj client.Object, 
 	}
 	var err error
 	if o.BlockUntilSynced == nil || *o.BlockUntilSynced {
-		_, err = c.synced(ctx, id, obj)
+		_, err = c.set.synced(ctx, id, obj, nil)
 	} else {
 		_, err = c.set.get(id, obj, (*trackedKind).touch)
 	}

@@ -363,8 +363,9 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 		k.mu.Lock()
 		o, changed, state, err := k.current.Load(), k.changed, k.state, k.err
 		ready := o != nil
+		var refused error
 		if ready && i != nil {
-			_, ready = o.indexes[i]
+			refused, ready = o.indexes[i]
 		}
 		started := isClosed(k.starting) && !k.unstarted
 		again := k.trying || k.epoch != k.noted || !time.Now().Before(k.dueForCalls())
@@ -372,7 +373,7 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 
 		switch {
 		case ready:
-			return o, nil
+			return o, refused
 		case k.ctx.Err() != nil, state == StateStopped:
 			return nil, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ErrShutDown}
 		case !started:

@@ -154,18 +154,20 @@ func (s *kindSet) index(ctx context.Context, id kindID, obj client.Object, i *in
 	if err := s.addIndex(id, obj, i); err != nil {
 		return err
 	}
+	_, err := s.synced(ctx, id, obj, i)
+	return err
+}
+
+// synced waits for a kind's informer, and the index if it isn't nil, and owns the kind
+// meanwhile. It returns nil without an error if the cache isn't started.
+func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *index) (*opened, error) {
 	k, err := s.get(id, obj, (*trackedKind).join)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer k.leave()
-	o, err := k.wait(ctx, i)
-	if err != nil || o == nil {
-		return err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return o.indexes[i]
+	defer k.touch()
+	return k.wait(ctx, i)
 }
 
 // addIndex adds an index without waiting for it. One that can't have been used

@@ -51,95 +51,70 @@ func (m *PrometheusMetrics) WatchStopped(name string, t WatchType) {
 
 // Describe sends the descriptors of all metrics.
 func (m *PrometheusMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.collectors() {
+	collectors(m.counters).Describe(ch)
+}
+
+// Collect sends all metrics.
+func (m *PrometheusMetrics) Collect(ch chan<- prometheus.Metric) {
+	collectors(m.counters).Collect(ch)
+}
+
+func (m *PrometheusMetrics) counters() []prometheus.Collector {
+	return []prometheus.Collector{m.controllersStarted, m.controllersStopped, m.watchesStarted, m.watchesStopped}
+}
+
+// Collector returns metrics of what runs now, to register with Prometheus: those that
+// begin with graft_watch_, which docs/watch.md lists. No label names a kind, of which
+// there may be thousands. DebugHandler names them.
+func (e *ControllerEngine) Collector() prometheus.Collector {
+	return collectors(e.gauges)
+}
+
+// collectors that are registered as one.
+type collectors func() []prometheus.Collector
+
+// Describe sends the descriptors of all metrics.
+func (fn collectors) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range fn() {
 		c.Describe(ch)
 	}
 }
 
 // Collect sends all metrics.
-func (m *PrometheusMetrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.collectors() {
+func (fn collectors) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range fn() {
 		c.Collect(ch)
 	}
 }
 
-func (m *PrometheusMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.controllersStarted, m.controllersStopped, m.watchesStarted, m.watchesStopped}
-}
-
-// Collector returns metrics of what runs now, to register with Prometheus:
-//
-//   - graft_watch_watches, by controller, type and state
-//   - graft_watch_controllers, by state: Running, Waiting, Ending
-//   - graft_watch_kinds, by state
-//   - graft_watch_objects, that are kept in informers
-//   - graft_watch_events_delivered_total
-//   - graft_watch_failures_total, of kinds, by reason
-//
-// No label names a kind, of which there may be thousands. DebugHandler names them.
-func (e *ControllerEngine) Collector() prometheus.Collector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("graft_watch_"+name, help, labels, nil)
+func (e *ControllerEngine) gauges() []prometheus.Collector {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "graft_watch_" + name, Help: help}, labels)
 	}
-	return &gauges{
-		engine:      e,
-		watches:     desc("watches", "Watches that are there.", "controller", "type", "state"),
-		controllers: desc("controllers", "Controllers that are there.", "state"),
-		kinds:       desc("kinds", "Kinds that are watched or read.", "state"),
-		objects:     desc("objects", "Objects that informers keep."),
-	}
-}
+	watches := gauge("watches", "Watches that are there.", "controller", "type", "state")
+	controllers := gauge("controllers", "Controllers that are there.", "state")
+	kinds := gauge("kinds", "Kinds that are watched or read.", "state")
+	objects := gauge("objects", "Objects that informers keep.").WithLabelValues()
 
-type gauges struct {
-	engine *ControllerEngine
-
-	watches, controllers, kinds, objects *prometheus.Desc
-}
-
-// Describe sends the descriptors of all metrics.
-func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.watches, g.controllers, g.kinds, g.objects} {
-		ch <- d
-	}
-	g.engine.set.delivered.Describe(ch)
-	g.engine.set.counts.Describe(ch)
-}
-
-// Collect sends all metrics.
-func (g *gauges) Collect(ch chan<- prometheus.Metric) {
-	s := g.engine.Snapshot()
-	gauge := func(d *prometheus.Desc, n int, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
-	}
-
-	type key struct{ controller, wt, state string }
-	watches := make(map[key]int)
-	running := 0
+	s := e.Snapshot()
+	waiting, running := controllers.WithLabelValues("Waiting"), controllers.WithLabelValues("Running")
+	controllers.WithLabelValues("Ending").Set(float64(len(s.Ending)))
 	for _, c := range s.Controllers {
 		if c.Running {
-			running++
+			running.Inc()
+		} else {
+			waiting.Inc()
 		}
 		for _, w := range c.Watches {
-			watches[key{c.Name, string(w.Type), string(w.State)}]++
+			watches.WithLabelValues(c.Name, string(w.Type), string(w.State)).Inc()
 		}
 	}
-	for k, n := range watches {
-		gauge(g.watches, n, k.controller, k.wt, k.state)
-	}
-	gauge(g.controllers, running, "Running")
-	gauge(g.controllers, len(s.Controllers)-running, "Waiting")
-	gauge(g.controllers, len(s.Ending), "Ending")
-
-	kinds := make(map[State]int)
-	objects := 0
-	for _, k := range s.Kinds {
-		kinds[k.State]++
-		objects += k.Objects
-	}
 	for _, state := range states() {
-		gauge(g.kinds, kinds[state], string(state))
+		kinds.WithLabelValues(string(state)) // Zero if there are none.
 	}
-	gauge(g.objects, objects)
-	g.engine.set.delivered.Collect(ch)
-	g.engine.set.counts.Collect(ch)
+	for _, k := range s.Kinds {
+		kinds.WithLabelValues(string(k.State)).Inc()
+		objects.Add(float64(k.Objects))
+	}
+	return []prometheus.Collector{watches, controllers, kinds, objects, e.set.delivered, e.set.counts}
 }
