@@ -8,12 +8,10 @@ import (
 
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -43,16 +41,6 @@ func TestQueueMetrics(t *testing.T) {
 	})
 }
 
-// A bareManager has only what Crossplane's own tests of its engine give it.
-type bareManager struct {
-	manager.Manager
-
-	elected chan struct{}
-}
-
-func (m bareManager) Elected() <-chan struct{}   { return m.elected }
-func (m bareManager) GetScheme() *runtime.Scheme { return scheme() }
-
 // nothing is informers of foreign code, which returns none, and an error or not.
 type nothing struct {
 	watch.TrackingInformers
@@ -80,10 +68,10 @@ func (c refusing) Watch(source.Source) error { return c.err }
 func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 	boom := errors.New("boom")
-	start := func(t *testing.T, infs nothing) error {
+	start := func(t *testing.T, api *watchtest.API, infs nothing) error {
 		t.Helper()
-		mgr := bareManager{elected: make(chan struct{})}
-		close(mgr.elected)
+		mgr := watchtest.NewManager(api.Config(), scheme())
+		mgr.Elect()
 		e := watch.New(mgr, infs, nil, nil)
 		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
 			t.Fatal(err)
@@ -103,11 +91,11 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	}{
 		"Informer": {
 			reason: "Informers that aren't ours.",
-			do:     func(t *testing.T, _ *watchtest.API) error { return start(t, nothing{}) },
+			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{}) },
 		},
 		"InformerError": {
 			reason: "Their error is the cause.",
-			do:     func(t *testing.T, _ *watchtest.API) error { return start(t, nothing{err: boom}) },
+			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{err: boom}) },
 			want:   boom,
 		},
 		"Controller": {

@@ -10,11 +10,10 @@ import (
 
 	"github.com/pkg/errors"
 	kcache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
@@ -309,55 +308,43 @@ func TestFact_OldReconcilesStartNoWatches(t *testing.T) {
 	}})
 }
 
+// Sources get an informer that lets Stop in while Start adds its handler. That is also a
+// data race on the baseline's registration, which a race detector would report as a
+// failure of this test: so the order there is one that it takes for safe.
 func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
-	// Both are driven with an informer that lets Stop in while Start adds its
-	// handler. That is also a data race on the baseline's registration, which a
-	// race detector would report as a failure of this test: so the order here is
-	// one that it takes for safe.
-	type source interface {
-		Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error
+	type stoppable interface {
+		source.Source
 		Stop(ctx context.Context) error
 	}
-	run := func(t *testing.T, create func(inf *fakeInformer) source) int {
-		t.Helper()
-		inf := &fakeInformer{adding: make(chan struct{}), add: make(chan struct{})}
-		src := create(inf)
-		q := priorityqueue.New[reconcile.Request]("test")
-		defer q.ShutDown()
-		started := background(func() error { return src.Start(t.Context(), q) })
-		<-inf.adding
-		stopped := background(func() error { return src.Stop(t.Context()) })
-		if _, ok := src.(*baselineSource); ok {
-			// It doesn't wait for Start.
-			if err := <-stopped; err != nil {
-				t.Fatal(err)
-			}
-		}
-		close(inf.add)
-		if err := <-started; err != nil {
-			t.Logf("Start(...): %v", err)
-		}
-		if _, ok := src.(*baselineSource); !ok {
-			if err := <-stopped; err != nil {
-				t.Errorf("Stop(...): %v", err)
-			}
-		}
-		return inf.handlers
+	cases := map[string]struct {
+		source func(inf cache.Informer) stoppable
+		waits  bool // Stop waits for Start.
+		want   int  // Handlers that are left.
+	}{
+		"Baseline": {func(inf cache.Informer) stoppable { return &baselineSource{inf: inf, spec: spec{handler: &recorder{}}} }, false, 1},
+		"Graft":    {func(inf cache.Informer) stoppable { return watch.NewStoppableSource(inf, &recorder{}) }, true, 0},
 	}
-	inBubble(t, "Baseline", func(t *testing.T) {
-		if n := run(t, func(inf *fakeInformer) source {
-			return &baselineSource{inf: inf, spec: spec{handler: &recorder{}}}
-		}); n != 1 {
-			t.Errorf("%d handlers are left; the scenario proves nothing", n)
-		}
-	})
-	inBubble(t, "Graft", func(t *testing.T) {
-		if n := run(t, func(inf *fakeInformer) source {
-			return watch.NewStoppableSource(inf, &recorder{})
-		}); n != 0 {
-			t.Errorf("%d handlers are left after Stop", n)
-		}
-	})
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			inf := &fakeInformer{adding: make(chan struct{}), add: make(chan struct{})}
+			src := tc.source(inf)
+			started := background(func() error { return src.Start(t.Context(), nil) })
+			<-inf.adding
+			stopped := background(func() error { return src.Stop(t.Context()) })
+			var err error
+			if !tc.waits {
+				err = <-stopped
+			}
+			close(inf.add)
+			<-started
+			if tc.waits {
+				err = <-stopped
+			}
+			if err != nil || inf.handlers != tc.want {
+				t.Errorf("Stop(...): %v, and %d handlers are left, want %d", err, inf.handlers, tc.want)
+			}
+		})
+	}
 }
 
 func TestFact_MetricsMatchWhatRuns(t *testing.T) {
@@ -448,7 +435,9 @@ func prove(t *testing.T, facts map[string]fact) {
 				return
 			}
 			inBubble(t, "GraftAroundAnotherCache", func(t *testing.T) {
-				if finding := f.scenario(t, around(t, watchtest.NewAPI())); finding != "" {
+				r, start := around(t, watchtest.NewAPI())
+				start()
+				if finding := f.scenario(t, r); finding != "" {
 					t.Errorf("\n%s\nFound: %s", f.reason, finding)
 				}
 			})

@@ -39,15 +39,15 @@ func newGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, o cache.Option
 	return r
 }
 
-// around makes a rig with our engine around controller-runtime's cache.
-func around(t *testing.T, api *watchtest.API) *rig {
+// around makes a rig with our engine around controller-runtime's cache, which isn't
+// started, and returns what starts it.
+func around(t *testing.T, api *watchtest.API) (r *rig, start func()) {
 	t.Helper()
 	plain := plainCache(t, api.Config())
-	startCache(t, plain)
 
 	// What is read lingers, and the other cache doesn't say that it has ended.
 	t.Cleanup(func() { pass(time.Hour) })
-	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme()))
+	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme())), func() { startCache(t, plain) }
 }
 
 // graftOn makes a rig with our engine on a cache.

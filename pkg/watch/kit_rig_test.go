@@ -2,7 +2,6 @@ package watch_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,24 +17,18 @@ import (
 // controller-runtime's own cache.
 func baseline(t *testing.T, api *watchtest.API) *rig {
 	t.Helper()
-	return newBaseline(t, api, api.Config(), func() rwLock { return &waitLock{} })
+	return newBaseline(t, api, func() rwLock { return &waitLock{} })
 }
 
-// realBaseline is baseline with the locks of package sync, for tests outside of
-// a bubble.
-func realBaseline(t *testing.T, api *watchtest.API) *rig {
+// newBaseline makes one with locks of package sync for tests outside of a bubble.
+func newBaseline(t *testing.T, api *watchtest.API, newLock func() rwLock) *rig {
 	t.Helper()
-	return newBaseline(t, api, api.Config(), func() rwLock { return &sync.RWMutex{} })
-}
-
-func newBaseline(t *testing.T, api *watchtest.API, cfg *rest.Config, newLock func() rwLock) *rig {
-	t.Helper()
-	ca := plainCache(t, cfg)
+	ca := plainCache(t, api.Config())
 	startCache(t, ca)
 	infs := newBaselineCache(ca, scheme(), newLock())
 	r := &rig{
 		t: t, api: api, infs: infs, reader: infs,
-		mgr:     &hooked{Manager: watchtest.NewManager(cfg, scheme())},
+		mgr:     &hooked{Manager: watchtest.NewManager(api.Config(), scheme())},
 		metrics: &counts{},
 	}
 	r.engine = newBaselineEngine(r.mgr, infs, r.metrics, newLock)
@@ -181,7 +174,7 @@ func (r *rig) define(k watchtest.Kind) {
 // await a request that isn't answered.
 func (r *rig) await(m watchtest.Match) {
 	r.t.Helper()
-	if err := r.api.AwaitOpen(r.t.Context(), m, 1); err != nil {
+	if err := r.api.AwaitOpen(r.t.Context(), m); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	gort "runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -204,13 +202,10 @@ func background(fn func() error) <-chan error {
 
 // bubble runs fn in a synctest bubble: it sees a clock that moves only while
 // every goroutine waits for a channel or the clock. Should a goroutine wait for
-// a lock while its holder waits for something else, time stands still; then the
-// test fails after a while of real time, saying who waits where.
+// a lock while its holder waits for something else, time stands still, until the
+// timeout of go test.
 func bubble(t *testing.T, fn func(t *testing.T)) {
 	t.Helper()
-	over := make(chan struct{})
-	defer close(over)
-	go watchdog(t.Name(), over)
 	synctest.Test(t, func(t *testing.T) {
 		leaks := goleak.IgnoreCurrent()
 
@@ -224,23 +219,6 @@ func bubble(t *testing.T, fn func(t *testing.T)) {
 func inBubble(t *testing.T, name string, fn func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { bubble(t, fn) })
-}
-
-// patience is how long a bubble may take in real time. Few need a second, on a
-// machine that has nothing else to do.
-const patience = 3 * time.Minute
-
-func watchdog(name string, over <-chan struct{}) {
-	t := time.NewTimer(patience)
-	select {
-	case <-over:
-		t.Stop()
-	case <-t.C:
-		buf := make([]byte, 4<<20)
-		buf = buf[:gort.Stack(buf, true)]
-		fmt.Fprintf(os.Stderr, "%s: a lock is held across a wait, or something spins:\n%s\n", name, buf)
-		os.Exit(2)
-	}
 }
 
 // counts is a Metrics that counts.

@@ -21,87 +21,70 @@ import (
 )
 
 func TestDiscoveryResolver(t *testing.T) {
+	const group, core = "/apis/example.org/v1", "/api/v1"
 	widget := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"}
 	all := metav1.Verbs{"create", "get", "list", "watch"}
 	notWatchable := func(err error) bool { return errors.Is(err, ErrNotWatchable) }
 	cases := map[string]struct {
 		reason string
 		gvk    schema.GroupVersionKind
-		served map[string][]metav1.APIResource // By path. Of others there are none.
-		want   string                          // The resource.
+		path   string // Of what is served.
+		served []metav1.APIResource
+		want   string // The resource.
 		scope  meta.RESTScopeName
 		err    func(error) bool
 	}{
 		"Namespaced": {
-			reason: "What is served in namespaces is found so.",
-			gvk:    widget,
-			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {
-				{Name: "gadgets", Kind: "Gadget", Verbs: all},
-				{Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: all},
-			}},
-			want: "widgets", scope: meta.RESTScopeNameNamespace,
+			reason: "What is served in namespaces is found so.", gvk: widget, path: group,
+			served: []metav1.APIResource{{Name: "gadgets", Kind: "Gadget", Verbs: all}, {Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: all}},
+			want:   "widgets", scope: meta.RESTScopeNameNamespace,
 		},
 		"ClusterScoped": {
-			reason: "And what isn't, so.",
-			gvk:    widget,
-			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "widgetry", Kind: "Widget", Verbs: all}}},
+			reason: "And what isn't, so.", gvk: widget, path: group,
+			served: []metav1.APIResource{{Name: "widgetry", Kind: "Widget", Verbs: all}},
 			want:   "widgetry", scope: meta.RESTScopeNameRoot,
 		},
 		"Core": {
-			reason: "The group without a name is served elsewhere.",
-			gvk:    schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
-			served: map[string][]metav1.APIResource{"/api/v1": {{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: all}}},
+			reason: "The group without a name is served elsewhere.", gvk: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, path: core,
+			served: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: all}},
 			want:   "configmaps", scope: meta.RESTScopeNameNamespace,
 		},
 		"Subresource": {
-			reason: "Subresources have kinds, and aren't what is watched.",
-			gvk:    widget,
-			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "gadgets/widget", Kind: "Widget", Verbs: all}}},
+			reason: "Subresources have kinds, and aren't what is watched.", gvk: widget, path: group,
+			served: []metav1.APIResource{{Name: "gadgets/widget", Kind: "Widget", Verbs: all}},
 			err:    meta.IsNoMatchError,
 		},
 		"NotWatchable": {
-			reason: "Some are only created.",
-			gvk:    widget,
-			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "widgets", Kind: "Widget", Verbs: metav1.Verbs{"create"}}}},
+			reason: "Some are only created.", gvk: widget, path: group,
+			served: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Verbs: metav1.Verbs{"create"}}},
 			err:    notWatchable,
 		},
 		"OnlyListable": {
-			reason: "What can be listed and not watched can't be kept up to date.",
-			gvk:    widget,
-			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "widgets", Kind: "Widget", Verbs: metav1.Verbs{"list"}}}},
+			reason: "What can be listed and not watched can't be kept up to date.", gvk: widget, path: group,
+			served: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Verbs: metav1.Verbs{"list"}}},
 			err:    notWatchable,
 		},
 		"TwoResources": {
-			reason: "Of two resources of one kind, that which can be watched is meant.",
-			gvk:    widget,
-			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {
-				{Name: "widgetreviews", Kind: "Widget", Verbs: metav1.Verbs{"create"}},
-				{Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: all},
-			}},
-			want: "widgets", scope: meta.RESTScopeNameNamespace,
+			reason: "Of two resources of one kind, that which can be watched is meant.", gvk: widget, path: group,
+			served: []metav1.APIResource{{Name: "widgetreviews", Kind: "Widget", Verbs: metav1.Verbs{"create"}}, {Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: all}},
+			want:   "widgets", scope: meta.RESTScopeNameNamespace,
 		},
 		"NoSuchKind": {
-			reason: "The group is there, the kind isn't.",
-			gvk:    widget,
-			served: map[string][]metav1.APIResource{"/apis/example.org/v1": {{Name: "gadgets", Kind: "Gadget", Verbs: all}}},
+			reason: "The group is there, the kind isn't.", gvk: widget, path: group,
+			served: []metav1.APIResource{{Name: "gadgets", Kind: "Gadget", Verbs: all}},
 			err:    meta.IsNoMatchError,
 		},
-		"NoSuchGroup": {
-			reason: "Nothing of the group is there.",
-			gvk:    widget,
-			err:    kerrors.IsNotFound,
-		},
+		"NoSuchGroup": {reason: "Nothing of the group is there.", gvk: widget, path: core, err: kerrors.IsNotFound},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				rs, ok := tc.served[r.URL.Path]
-				if !ok {
+				if r.URL.Path != tc.path {
 					http.NotFound(w, r)
 					return
 				}
 				w.Header().Set("Content-Type", "application/json")
-				if err := json.NewEncoder(w).Encode(metav1.APIResourceList{APIResources: rs}); err != nil {
+				if err := json.NewEncoder(w).Encode(metav1.APIResourceList{APIResources: tc.served}); err != nil {
 					t.Error(err)
 				}
 			}))

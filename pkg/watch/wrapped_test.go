@@ -7,17 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
-	"github.com/crossplane-graft/graft/pkg/watch"
 )
-
-// unstartedWrapping is a rig whose cache is controller-runtime's, which isn't started, and
-// what starts it.
-func unstartedWrapping(t *testing.T, api *watchtest.API) (r *rig, start func()) {
-	t.Helper()
-	ca := plainCache(t, api.Config())
-	t.Cleanup(func() { pass(time.Hour) }) // What isn't owned any more lingers a little.
-	return graftOn(t, api, api.Config(), watch.TrackInformers(ca, scheme())), func() { startCache(t, ca) }
-}
 
 // A fork that changes nothing but the import wraps the cache that it has, and
 // starts that.
@@ -28,11 +18,15 @@ func TestWrappedCache(t *testing.T) {
 		do     func(t *testing.T, r *rig, start func(), rec *recorder)
 	}{
 		"StartedLater": {
-			reason: "Before the cache is started there is nothing to wait for; afterwards all is delivered.",
+			reason: "Before the cache is started there is nothing to wait for, and reads fail; afterwards all is delivered.",
 			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
 				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
 				if err != nil || took > quick {
 					t.Errorf("StartWatches(...) before the cache is started: %v after %s", err, took)
+				}
+				took, err = timed(func() error { return r.read(t.Context(), k, "one") })
+				if client.IgnoreNotFound(err) == nil || took > quick {
+					t.Errorf("Get(...) before the cache is started: %v after %s", err, took)
 				}
 				start()
 				pass(time.Second)
@@ -56,7 +50,7 @@ func TestWrappedCache(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI(k)
 			api.Put(k.Object("one"), k)
-			r, start := unstartedWrapping(t, api)
+			r, start := around(t, api)
 			r.mgr.Elect()
 			r.start("c", idle())
 			rec := &recorder{}
@@ -84,18 +78,4 @@ func TestWrappedCache(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Reads before the cache is started fail at once, as those of any cache do.
-func TestWrappedCacheIsntStarted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		r, start := unstartedWrapping(t, watchtest.NewAPI(k))
-		took, err := timed(func() error { return r.read(t.Context(), k, "one") })
-		if err == nil || client.IgnoreNotFound(err) == nil || took > quick {
-			t.Errorf("Get(...): %v after %s", err, took)
-		}
-		start()
-		pass(time.Second)
-	})
 }

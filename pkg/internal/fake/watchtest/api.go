@@ -197,14 +197,13 @@ func (a *API) Open(m Match) int {
 	return n
 }
 
-// Await waits until cond is true. It looks again whenever something happens to
-// the API: a request arrives or ends, an object or fault comes or goes.
-func (a *API) Await(ctx context.Context, cond func() bool) error {
+// AwaitOpen waits until a matching request is open.
+func (a *API) AwaitOpen(ctx context.Context, m Match) error {
 	for {
 		a.mu.Lock()
 		changed := a.changed
 		a.mu.Unlock()
-		if cond() {
+		if a.Open(m) > 0 {
 			return nil
 		}
 		select {
@@ -213,16 +212,6 @@ func (a *API) Await(ctx context.Context, cond func() bool) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// AwaitOpen waits until at least n matching requests are open.
-func (a *API) AwaitOpen(ctx context.Context, m Match, n int) error {
-	return a.Await(ctx, func() bool { return a.Open(m) >= n })
-}
-
-// AwaitRequests waits until at least n matching requests have arrived.
-func (a *API) AwaitRequests(ctx context.Context, m Match, n int) error {
-	return a.Await(ctx, func() bool { return len(a.Requests(m)) >= n })
 }
 
 // change tells those who wait. The lock must be held.

@@ -66,11 +66,6 @@ func (m Match) Initial() Match {
 	return func(r Request) bool { return r.Initial && m(r) }
 }
 
-// Or matches what either matches.
-func (m Match) Or(o Match) Match {
-	return func(r Request) bool { return m(r) || o(r) }
-}
-
 // A Fault is what happens to a request instead of, or before, its answer.
 type Fault struct {
 	// status to answer with, if not zero.
