@@ -297,9 +297,7 @@ func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 		health:  h,
 		start: func() {
 			o.run(func() {
-				if err := c.Start(ctx); err != nil {
-					h.failed(err)
-				}
+				_ = c.Start(ctx) // It fails only if it was started before.
 				for _, inf := range informers {
 					inf.end()
 				}

@@ -65,8 +65,8 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 	}
 }
 
-// A definition that changes again and again, and says what it said before,
-// causes no look-up of a kind that isn't served.
+// A definition that changes again and again, and says what it said before, causes no
+// look-up of a kind that isn't served. One that says something else does.
 func TestDefinitionsThatChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
@@ -74,7 +74,6 @@ func TestDefinitionsThatChange(t *testing.T) {
 		r := running(t, api)
 		r.watchCRDs()
 		lift := api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound))
-		defer lift()
 		_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
 		for range 600 {
 			api.Define(k)
@@ -82,6 +81,17 @@ func TestDefinitionsThatChange(t *testing.T) {
 		}
 		if n := len(api.Requests(watchtest.DiscoveryOf(k))); n > 20 {
 			t.Errorf("%d requests in ten minutes for a kind that isn't served", n)
+		}
+
+		// That it is established is a change.
+		api.Undefine(k)
+		lift()
+		api.Announce(k)
+		pass(10 * time.Minute)
+		api.Define(k)
+		pass(time.Second)
+		if s := stateOf(t, r); s.State != watch.StateActive {
+			t.Errorf("a second after the kind is established the watch is %s: %s", s.State, s.Error)
 		}
 	})
 }
