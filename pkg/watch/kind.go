@@ -46,7 +46,7 @@ const (
 	// was delivered before stays readable while the informer runs.
 	StateDegraded State = "Degraded"
 
-	// StateStopped means that the watch was stopped.
+	// StateStopped means that the watch was stopped, or that the cache has ended.
 	StateStopped State = "Stopped"
 )
 
@@ -440,7 +440,7 @@ func (k *trackedKind) found(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.gone = err != nil && errors.Is(reasonFor(err), ErrNoSuchKind)
-	if err == nil && k.deleted == k.noted {
+	if err == nil {
 		k.deleted = 0
 	}
 }

@@ -193,8 +193,10 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 			inBubble(t, fmt.Sprintf("%s/Quiet=%t", name, quiet), func(t *testing.T) {
 				r, rec := watching(t, was, false)
 				var lift func()
+				within := time.Minute // It lists again.
 				if quiet {
 					// The watch stays open and silent.
+					within = 25 * time.Minute
 					lift = r.api.Inject(watchtest.Of(was), watchtest.Hang())
 					defer lift()
 				}
@@ -204,7 +206,7 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 				if quiet && is.Plural == was.Plural {
 					time.AfterFunc(20*time.Minute, lift)
 				}
-				pass(25 * time.Minute)
+				pass(within)
 				s := r.ours.Snapshot()
 				if k := s.Kinds[0]; k.Resource != is.Plural || k.Namespaced == is.Cluster || k.State != watch.StateActive {
 					t.Errorf("the kind is %s as %s, namespaced: %t", k.State, k.Resource, k.Namespaced)

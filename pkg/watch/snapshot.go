@@ -178,10 +178,8 @@ func (e *ControllerEngine) DebugHandler() http.Handler {
 func (c *incarnation) snapshot() ControllerSnapshot {
 	s := ControllerSnapshot{Name: c.name, Running: c.running.Load(), Started: c.started, Watches: []WatchSnapshot{}}
 	c.mu.RLock()
-	ws := slices.Collect(maps.Values(c.watches))
-	c.mu.RUnlock()
-
-	for _, w := range ws {
+	defer c.mu.RUnlock()
+	for _, w := range c.watches {
 		s.Watches = append(s.Watches, w.snapshot())
 	}
 	slices.SortFunc(s.Watches, func(a, b WatchSnapshot) int {
@@ -205,10 +203,7 @@ func (w *controllerWatch) snapshot() WatchSnapshot {
 	if w.when.After(s.Since) {
 		s.Since = w.when
 	}
-	switch {
-	case w.sub.stopped.Load():
-		s.State = StateStopped
-	case w.queue.Load() == nil:
+	if w.queue.Load() == nil {
 		// The controller doesn't run yet.
 		s.State, s.Since = StatePending, w.when
 	}
