@@ -333,6 +333,10 @@ func TestStart_Ends(t *testing.T) {
 		if limited(t, time.Second, func(ctx context.Context) error { return ca.Get(ctx, k.Key("one"), k.New()) }) == nil {
 			t.Error("Get(...) before Start: no error")
 		}
+		pass(time.Second)
+		if n := len(api.Requests(watchtest.Everything())); n != 0 {
+			t.Errorf("%d requests before Start", n)
+		}
 		done := background(func() error { return ca.Start(ctx) })
 		pass(time.Second)
 		get := func() error { return ca.Get(t.Context(), k.Key("one"), k.New()) }
