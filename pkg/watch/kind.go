@@ -406,7 +406,7 @@ func (k *trackedKind) late(ctx context.Context) error {
 func (k *trackedKind) run() {
 	defer k.end()
 	for k.ctx.Err() == nil {
-		if k.unused() && k.retire() {
+		if k.retire() {
 			return
 		}
 		if d := k.cooling(); d > 0 {
