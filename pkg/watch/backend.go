@@ -462,10 +462,7 @@ func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 			defer close(asked)
 			// A cache that isn't started doesn't wait.
 			_, err := w.GetInformer(ctx, o.obj, cache.BlockUntilSynced(true))
-			if err == nil && !inf.HasSynced() {
-				out.unstarted.Store(true)
-				o.changed()
-			}
+			out.unstarted.Store(err == nil && !inf.HasSynced())
 		})
 	}
 	out.close = func() {

@@ -162,6 +162,7 @@ func TestBadInput(t *testing.T) {
 		"NilPointerHandler": {"A nil pointer is no handler either.", spec{kind: k.New(), typ: "x", handler: none}, watch.ErrInvalidWatch},
 		"NilObject":         {"A watch must be of something.", spec{typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
 		"NoKind":            {"An unstructured object has a kind only if it says so.", spec{kind: watchtest.Kind{GVK: schema.GroupVersionKind{}}.New(), typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
+		"NoVersion":         {"And a version.", spec{kind: watchtest.Kind{GVK: schema.GroupVersionKind{Kind: "Widget"}}.New(), typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
 		"UnknownType":       {"A type has a kind only if the scheme says so.", spec{kind: &unknown{}, typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
 		"NilPredicate":      {"A predicate that isn't there lets nothing pass.", spec{kind: k.New(), typ: "x", handler: &recorder{}, preds: []predicate.Predicate{nil}}, watch.ErrInvalidWatch},
 	}

@@ -107,7 +107,7 @@ func TestWrapped_RemovesAfterTheLastAnswer(t *testing.T) {
 		infs := &scriptedInformers{answer: make(chan struct{})}
 		var wg sync.WaitGroup
 		w := &wrapped{Informers: infs}
-		o, err := w.open(t.Context(), opening{id: kindID{as: metadata}, obj: &metav1.PartialObjectMetadata{}, run: wg.Go, changed: func() {}})
+		o, err := w.open(t.Context(), opening{id: kindID{as: metadata}, obj: &metav1.PartialObjectMetadata{}, run: wg.Go})
 		if err != nil {
 			t.Fatal(err)
 		}
