@@ -279,6 +279,26 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 	})
 }
 
+// Nor for a kind that was asked for before the cache was started, and went since.
+func TestWaitForCacheSync_DoesNotWaitForWhatWent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ca, err := watch.NewCache(watchtest.NewAPI().Config(), cache.Options{Scheme: scheme()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ca.GetInformer(t.Context(), watchtest.NewKind("Gone").New(), cache.BlockUntilSynced(false)); err != nil {
+			t.Fatal(err)
+		}
+		startCache(t, ca)
+		pass(time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if !ca.WaitForCacheSync(ctx) {
+			t.Error("WaitForCacheSync(...) waits for a kind that went")
+		}
+	})
+}
+
 // Reads of kinds that can't be read cost a request each, and nothing afterwards.
 func TestReads_OfKindsThatCannotBeRead(t *testing.T) {
 	cases := map[string]struct {

@@ -90,12 +90,9 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 		return errors.Wrap(err, "cannot get kinds that are needed")
 	}
 
-	n, err := gc.engine.stopAndDrain(ctx, c, func(w *controllerWatch) bool {
+	_, err = gc.engine.stopAndDrain(ctx, c, func(w *controllerWatch) bool {
 		requests, was := asked[w]
 		return was && requests == w.requests.Load() && slices.Contains(gc.types, w.id.Type) && !slices.Contains(needed, w.id.GVK)
 	})
-	if n > 0 {
-		gc.engine.log.Debug("Garbage collected watches", "controller", gc.controller, "count", n)
-	}
 	return errors.Wrap(err, "cannot stop watches that aren't needed")
 }

@@ -224,7 +224,9 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 		end = tc.begin(r, k)
 	}
 	rec := &recorder{}
-	_ = r.watchFor(time.Second, "c", watchOf(k, rec))
+	if err := r.watchFor(time.Second, "c", watchOf(k, rec)); tc.lists && err != nil {
+		t.Errorf("\n%s\nStartWatches(...) of a kind that can be listed: %v", tc.reason, err)
+	}
 	pass(time.Second)
 	at := stateOf(t, r)
 	if !before {
