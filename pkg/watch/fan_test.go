@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-type deliveries []delivery
+type sinkFn func(ctx context.Context, d delivery)
 
-func (d *deliveries) deliver(_ context.Context, one delivery) { *d = append(*d, one) }
+func (fn sinkFn) deliver(ctx context.Context, d delivery) { fn(ctx, d) }
 
 // An object that was replaced by one of the same name is delivered as deleted, and the
-// other one as created, however an informer reports it.
+// other one as created, however an informer reports it. Nothing is left of a delivery.
 func TestFan_ReplacedObject(t *testing.T) {
 	was := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "old"}}
 	is := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "new"}}
@@ -40,22 +40,26 @@ func TestFan_ReplacedObject(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var got deliveries
+			var got []delivery
+			var last context.Context
 			var wg sync.WaitGroup
 			with := &dispatcher{ctx: t.Context(), run: wg.Go, delivered: newKindSet().delivered}
 			f := newFan()
 			first := f.listen()
 			first.OnAdd(was, true)
-			f.attach(newSubscription(&got, with))
+			f.attach(newSubscription(sinkFn(func(ctx context.Context, d delivery) { last, got = ctx, append(got, d) }), with))
 			tc.report(f, first)
 			wg.Wait()
-			want := deliveries{
+			want := []delivery{
 				{op: created, object: was, initial: true},
 				{op: deleted, object: was, unseen: true},
 				{op: created, object: is, initial: tc.initial},
 			}
 			if diff := cmp.Diff(want, got, cmp.AllowUnexported(delivery{})); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			if last.Err() == nil {
+				t.Errorf("\n%s\nthe context of a delivery doesn't end", tc.reason)
 			}
 		})
 	}

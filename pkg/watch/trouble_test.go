@@ -160,11 +160,12 @@ func troubles() map[string]trouble {
 			soon:   watch.StateSyncing, state: watch.StateDegraded, onlyBefore: true,
 		},
 		"WatchHangs": {
-			reason: "So is a watch that is never opened.",
+			reason: "So is a watch that is never opened, also of one namespace.",
+			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}, "secret": {}}},
 			begin: func(r *rig, k watchtest.Kind) func() {
 				unstreamed := r.api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))
-				notInitial := func(r watchtest.Request) bool { return !r.Initial }
-				hang := r.api.Inject(watchtest.Match(notInitial).Only(watchtest.Watch), watchtest.Hang())
+				one := func(r watchtest.Request) bool { return !r.Initial && r.Namespace == "default" }
+				hang := r.api.Inject(watchtest.Match(one).Only(watchtest.Watch), watchtest.Hang())
 				return func() { hang(); unstreamed() }
 			},
 			soon: watch.StateSyncing, state: watch.StateDegraded, onlyBefore: true, lists: true,
