@@ -68,8 +68,10 @@ func TestHandlersOfInformers(t *testing.T) {
 		r.api.Define(k)
 		r.api.Put(k.Object("two"), k)
 		pass(time.Second)
-		if d, c := rec.count("delete", "one"), rec.count("create", "two"); d != 1 || c != 1 {
-			t.Errorf("the handler was told %d times that an object went, %d times that one came; want 1, 1", d, c)
+		r.api.Remove(k, k.Key("two"))
+		pass(time.Second)
+		if d, c, seen := rec.count("delete", "one"), rec.count("create", "two"), rec.count("delete", "two"); d != 1 || c != 1 || seen != 1 {
+			t.Errorf("the handler was told %d times that an object went, %d times that one came, and %d times that it went; want 1 each", d, c, seen)
 		}
 		if err := inf.RemoveEventHandler(nil); err == nil {
 			t.Error("RemoveEventHandler(...) of another informer's: no error")

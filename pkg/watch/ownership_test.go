@@ -292,6 +292,9 @@ func TestIndexes_OnOneFieldConflict(t *testing.T) {
 		if err := errors.Join(index("x"), index("y")); err != nil {
 			t.Errorf("IndexField(...) of two fields: %v", err)
 		}
+		if err := r.reader.List(t.Context(), k.NewList(), client.MatchingFields{"y": "y"}); err != nil {
+			t.Errorf("List(...) by an index that was just added: %v", err)
+		}
 		if err := index("x"); err == nil {
 			t.Error("IndexField(...) of a field that has an index: no error")
 		}
