@@ -619,7 +619,7 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 		}
 
 		d := time.Until(next)
-		if k.current.Load() == nil || !k.active.Load() {
+		if !k.active.Load() {
 			d = poll
 			poll = min(2*poll, lastPoll)
 		} else if o.recheck > 0 {
