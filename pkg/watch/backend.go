@@ -212,27 +212,18 @@ type cachePerKind struct {
 }
 
 // newCachePerKind returns a backend with copies of the options, so that a caller's
-// later changes have no effect, or the error that controller-runtime has for them.
+// later changes have no effect. As by controller-runtime, objects whose kind isn't known
+// are refused.
 func newCachePerKind(cfg *rest.Config, opts cache.Options) (*cachePerKind, error) {
 	opts.ReaderFailOnMissingInformer = false
 	opts.DefaultNamespaces = maps.Clone(opts.DefaultNamespaces)
 	opts.ByObject = maps.Clone(opts.ByObject)
-
-	// How kinds are served isn't known yet. This is for validation alone.
-	mapper := meta.NewDefaultRESTMapper(nil)
 	for obj, by := range opts.ByObject {
-		by.Namespaces = maps.Clone(by.Namespaces)
-		opts.ByObject[obj] = by
-		gvk, err := apiutil.GVKForObject(obj, opts.Scheme)
-		if err != nil {
+		if _, err := apiutil.GVKForObject(obj, opts.Scheme); err != nil {
 			return nil, errors.Wrapf(err, "cannot determine group, version, and kind of %T in ByObject", obj)
 		}
-		mapper.Add(gvk, meta.RESTScopeNamespace)
-	}
-	validated := opts
-	validated.Mapper = mapper
-	if _, err := cache.New(cfg, validated); err != nil {
-		return nil, errors.Wrap(err, "invalid cache options")
+		by.Namespaces = maps.Clone(by.Namespaces)
+		opts.ByObject[obj] = by
 	}
 	r, err := newDiscoveryResolver(cfg, opts.HTTPClient)
 	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts}, err
