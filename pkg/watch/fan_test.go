@@ -10,6 +10,7 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -71,6 +72,19 @@ func TestExampleIsACopy(t *testing.T) {
 	if exampleOf(kindID{as: typed}, o) == client.Object(o) {
 		t.Error("a kind keeps the object that it was asked for with")
 	}
+}
+
+// A watch is stopped, and what it has left to say has a receiver.
+func TestDrainedWatch(t *testing.T) {
+	w := apiwatch.NewFake()
+	var wg sync.WaitGroup
+	d := &drainedWatch{Interface: w, run: wg.Go}
+	d.Stop()
+	d.Stop()
+	if !w.IsStopped() {
+		t.Fatal("the watch isn't stopped")
+	}
+	wg.Wait()
 }
 
 // scriptedInformers answer a call that waits when they are told to.
