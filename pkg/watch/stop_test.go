@@ -217,54 +217,38 @@ func TestStop_AtTheElection(t *testing.T) {
 	})
 }
 
-// A controller may be stopped by its own reconcile, or by its own handler.
-func TestStopFromWithin(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, k := elected(t)
-		stopped := make(chan error, 1)
-		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			took, err := timed(func() error { return r.Stop(ctx, "c") })
-			if took > quick {
-				err = errors.Join(err, fmt.Errorf("took %s", took))
+// A reconcile stops its own controller without waiting for itself, or another one and
+// waits for that. The name can be started again.
+func TestStop_FromAReconcile(t *testing.T) {
+	for name, from := range map[string]string{"OfItsOwn": "c", "OfAnother": "other"} {
+		inBubble(t, name, func(t *testing.T) {
+			r, k := elected(t)
+			ran := make(chan struct{}, 10)
+			o := reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				ran <- struct{}{}
+				return reconcile.Result{}, nil
+			})
+			stopped := make(chan error, 1)
+			if from != "c" {
+				r.start("c", o)
 			}
-			stopped <- err
-			return reconcile.Result{}, nil
-		}))
-		if err := r.StartWatches(t.Context(), "c", watchOf(k, &recorder{})); err != nil && !errors.Is(err, watch.ErrNotRunning) {
-			t.Fatal(err)
-		}
-		if err := <-stopped; err != nil {
-			t.Errorf("Stop(...) from within: %v", err)
-		}
-
-		// It can be started again, and runs.
-		again := make(chan struct{}, 10)
-		r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-			again <- struct{}{}
-			return reconcile.Result{}, nil
-		}))
-		r.watch("c", watchOf(k, &recorder{}))
-		<-again
-	})
-}
-
-// A reconcile of one controller stops another one, and waits for it.
-func TestStop_FromAnotherController(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
-		stopped := make(chan error, 1)
-		r.start("other", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			stopped <- r.Stop(ctx, "c")
-			return reconcile.Result{}, nil
-		}))
-		r.watch("other", watchOf(k, &recorder{}))
-		if err := <-stopped; err != nil || r.IsRunning("c") {
-			t.Errorf("Stop(...) from another controller: %v, still running: %t", err, r.IsRunning("c"))
-		}
-		if c, _ := r.metrics.running(); c != 1 {
-			t.Errorf("%d controllers run after Stop, want 1", c)
-		}
-	})
+			r.start(from, reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+				took, err := timed(func() error { return r.Stop(ctx, "c") })
+				if c, _ := r.metrics.running(); took > quick || from != "c" && c != 1 {
+					err = errors.Join(err, fmt.Errorf("%d controllers run after %s", c, took))
+				}
+				stopped <- err
+				return reconcile.Result{}, nil
+			}))
+			_ = r.StartWatches(t.Context(), from, watchOf(k, &recorder{})) // It may be stopped by now.
+			if err := <-stopped; err != nil || r.IsRunning("c") {
+				t.Errorf("Stop(...) from a reconcile: %v, still running: %t", err, r.IsRunning("c"))
+			}
+			r.start("c", o)
+			r.watch("c", watchOf(k, &recorder{}))
+			<-ran
+		})
+	}
 }
 
 // A handler that heeds its context lets StopWatches return.
