@@ -181,18 +181,23 @@ type lateFailure struct {
 
 func (c lateFailure) Start(context.Context) error { return <-c.fail }
 
+// failing returns options for such a controller.
+func failing(fail chan error) startOptions {
+	o := idle()
+	o.newController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
+		c, err := kcontroller.NewUnmanaged(name, o)
+		return lateFailure{Controller: c, fail: fail}, err
+	}
+	return o
+}
+
 func TestFact_OldIncarnationsStopNobody(t *testing.T) {
 	prove(t, map[string]fact{"LateFailure": {
 		reason: "A controller that fails after it was stopped stops the one that has its name now.",
 		scenario: func(t *testing.T, r *rig) string {
 			r.mgr.Elect()
 			fail := make(chan error, 1)
-			old := idle()
-			old.newController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
-				c, err := kcontroller.NewUnmanaged(name, o)
-				return lateFailure{Controller: c, fail: fail}, err
-			}
-			r.start("c", old)
+			r.start("c", failing(fail))
 			pass(time.Second)
 
 			// That it doesn't end in time is an error.
@@ -372,12 +377,7 @@ func TestFact_MetricsMatchWhatRuns(t *testing.T) {
 			scenario: func(t *testing.T, r *rig) string {
 				r.mgr.Elect()
 				fail := make(chan error, 1)
-				o := idle()
-				o.newController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
-					c, err := kcontroller.NewUnmanaged(name, o)
-					return lateFailure{Controller: c, fail: fail}, err
-				}
-				r.start("c", o)
+				r.start("c", failing(fail))
 				pass(time.Second)
 				fail <- errors.New("boom")
 				pass(time.Minute)
