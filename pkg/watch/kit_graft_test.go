@@ -40,14 +40,14 @@ func newGraft(t *testing.T, api *watchtest.API, cfg *rest.Config, o cache.Option
 }
 
 // around makes a rig with our engine around controller-runtime's cache, which isn't
-// started, and returns what starts it.
-func around(t *testing.T, api *watchtest.API) (r *rig, start func()) {
+// started.
+func around(t *testing.T, api *watchtest.API) (r *rig, plain cache.Cache) {
 	t.Helper()
-	plain := plainCache(t, api.Config())
+	plain = plainCache(t, api.Config())
 
 	// What is read lingers, and the other cache doesn't say that it has ended.
 	t.Cleanup(func() { pass(time.Hour) })
-	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme())), func() { startCache(t, plain) }
+	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme())), plain
 }
 
 // graftOn makes a rig with our engine on a cache.

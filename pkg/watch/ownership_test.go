@@ -55,6 +55,11 @@ func TestInformersHaveOwners(t *testing.T) {
 					if err := inf.RemoveEventHandler(reg); err != nil {
 						t.Error(err)
 					}
+					t.Cleanup(func() {
+						if inf.HasSynced() || !inf.IsStopped() {
+							t.Error("the informer of a kind that nothing owns isn't stopped")
+						}
+					})
 				}
 			},
 			stays: readLinger,

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
@@ -15,11 +16,11 @@ func TestWrappedCache(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 	cases := map[string]struct {
 		reason string
-		do     func(t *testing.T, r *rig, start func(), rec *recorder)
+		do     func(t *testing.T, r *rig, plain cache.Cache, rec *recorder)
 	}{
 		"StartedLater": {
 			reason: "Before the cache is started there is nothing to wait for, and reads fail; afterwards all is delivered.",
-			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
+			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
 				took, err := timed(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, rec)) })
 				if err != nil || took > quick {
 					t.Errorf("StartWatches(...) before the cache is started: %v after %s", err, took)
@@ -28,17 +29,17 @@ func TestWrappedCache(t *testing.T) {
 				if client.IgnoreNotFound(err) == nil || took > quick {
 					t.Errorf("Get(...) before the cache is started: %v after %s", err, took)
 				}
-				start()
+				startCache(t, plain)
 				pass(time.Second)
 			},
 		},
 		"RemovedBySomebody": {
 			reason: "An informer that is removed from the other cache is replaced.",
-			do: func(t *testing.T, r *rig, start func(), rec *recorder) {
-				start()
+			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
+				startCache(t, plain)
 				r.watch("c", watchOf(k, rec))
 				for range 3 {
-					if err := r.cache.Cache.RemoveInformer(t.Context(), k.New()); err != nil {
+					if err := plain.RemoveInformer(t.Context(), k.New()); err != nil {
 						t.Fatal(err)
 					}
 					pass(10 * time.Second)
@@ -50,11 +51,11 @@ func TestWrappedCache(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI(k)
 			api.Put(k.Object("one"), k)
-			r, start := around(t, api)
+			r, plain := around(t, api)
 			r.mgr.Elect()
 			r.start("c", idle())
 			rec := &recorder{}
-			tc.do(t, r, start, rec)
+			tc.do(t, r, plain, rec)
 			if n := rec.count("create", "one"); n == 0 {
 				t.Errorf("\n%s\nan object that was there wasn't delivered", tc.reason)
 			}
