@@ -41,15 +41,25 @@ func doubled(first, last time.Duration, n int) time.Duration {
 
 // absentFrom returns from when on it is believed that what a create should have made
 // does not exist. It counts from when this process first saw the record, by its own
-// clock. A create that was seen to end is over.
+// clock. A create that was seen to end is over, unless it was the repetition of one that
+// was not.
 func (t *Tracker) absentFrom(r *record, first time.Time) time.Time {
-	if r.Phase != phaseRunning && !r.Abandoned {
+	ended := r.Phase != phaseRunning && !r.Abandoned
+	if ended && r.Open == nil {
 		return time.Time{}
 	}
 
-	allowed := r.Deadline.Sub(r.began())
-	if t.absentAfter > 0 {
-		allowed = min(allowed, t.absentAfter)
+	allowed := time.Duration(0)
+
+	if !ended {
+		allowed = r.Deadline.Sub(r.began())
+		if t.absentAfter > 0 {
+			allowed = min(allowed, t.absentAfter)
+		}
+	}
+
+	if r.Open != nil {
+		allowed = max(allowed, r.Open.Sub(r.began()))
 	}
 
 	return first.Add(allowed)

@@ -3,6 +3,7 @@ package asyncstate_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -329,4 +330,33 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An operation that ends after it was abandoned leaves the record of its repetition alone.
+func TestBegin_EndsDuringRepetition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ops []*asyncstate.Operation
+
+		w := newWorld(t, nothing, bucket("b"))
+		w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithDeterministicNames()}
+		w.connect = func(of *process, _ resource.Managed) (upstream.ExternalClient, error) {
+			return actor(false, func(ctx context.Context, mg resource.Managed) error {
+				op, err := of.tracker.Begin(ctx, mg, asyncstate.Create)
+				ops = append(ops, op)
+
+				return err
+			}), nil
+		}
+		w.start()
+		pass(70 * time.Minute)
+
+		had := record(w.get("b"))
+
+		ops[0].End(errQuota)
+		pass(time.Minute)
+
+		if b := w.get("b"); len(ops) != 2 || record(b) != had {
+			t.Errorf("%d operations, and the record of the second was %s: %s", len(ops), had, describe(b))
+		}
+	})
 }

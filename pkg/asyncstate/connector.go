@@ -244,7 +244,14 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 	}
 
 	if wait := t.backoff(mg, r); wait > 0 {
-		return e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
+		exists := o.ResourceExists
+
+		o, err = e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
+		if !exists && e.canLookUp(r) {
+			e.outcome.State = seam.Unknown
+		}
+
+		return o, err
 	}
 
 	if !e.acquire(ctx, mg) {
@@ -276,7 +283,10 @@ func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObse
 		s.Requeue(seam.Within(wait))
 	}
 
-	e.outcome.State = seam.InProgress
+	if !o.ResourceExists {
+		e.outcome.State = seam.InProgress
+	}
+
 	o.ResourceExists, o.ResourceUpToDate = true, true
 
 	return e.withDetails(mg, o), nil

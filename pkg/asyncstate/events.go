@@ -60,12 +60,9 @@ func (t *Tracker) overruled(op *Operation) {
 func (t *Tracker) lost(op *Operation) {
 	op.mu.Lock()
 	typ, err := op.record.Type, op.err
-	name, named := op.set[meta.AnnotationKeyExternalName]
+	_, named := op.set[meta.AnnotationKeyExternalName]
+	name := op.name()
 	op.mu.Unlock()
-
-	if name == "" {
-		name = meta.GetExternalName(op.object)
-	}
 
 	if typ != Create || err != nil && !named && !OutcomeUnknown(err) {
 		return

@@ -155,7 +155,12 @@ func (e *external[M]) repeatedElsewhere(ctx context.Context, mg M, i interruptio
 // when the next create is due, or the object may go. The error may be that of a step
 // after the one that made the resource.
 func (e *external[M]) looksUp(mg M, r *record) bool {
-	return r.Type == Create && !r.Named && finderOf(e.inner) != nil && (meta.WasDeleted(mg) || e.tracker.backoff(mg, r) <= 0)
+	return e.canLookUp(r) && (meta.WasDeleted(mg) || e.tracker.backoff(mg, r) <= 0)
+}
+
+// canLookUp reports whether the external resource of r can be looked up.
+func (e *external[M]) canLookUp(r *record) bool {
+	return r.Type == Create && !r.Named && finderOf(e.inner) != nil
 }
 
 // settle the record of a create that turned out to have succeeded.
@@ -277,10 +282,10 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 		return e.postpone(ctx, mg, managed.ExternalObservation{}, 0, nil)
 	}
 
-	r = t.again(r)
+	r = t.again(r, t.interruption(mg, r).first)
 	if how == interruptedResumed {
 		// Nothing is asked for again.
-		r.Repeated = false
+		r.Repeated, r.Open = false, nil
 	}
 
 	if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {

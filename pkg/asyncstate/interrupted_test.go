@@ -131,6 +131,55 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 	}
 }
 
+// That the repetition of a create was refused says nothing of the create itself, which
+// another process may still have in progress.
+func TestDelete_RepetitionRefused(t *testing.T) {
+	cases := map[string]struct {
+		kind    clientKind
+		options []asyncstate.TrackerOption
+	}{
+		"Deterministic": {kind: deterministic},
+		"Finder":        {kind: finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}},
+	}
+
+	for name, tc := range cases {
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b"))
+			w.manual, w.options = true, tc.options
+
+			// The create of the first process makes it two minutes later.
+			reconciled(t, w.start(), "b")
+			pass(3 * time.Minute)
+
+			p := w.start()
+
+			w.cloud.refuses(errQuota)
+			reconciled(t, p, "b")
+			synctest.Wait()
+			w.cloud.refuses(nil)
+
+			if n := w.cloud.count(asyncstate.Create); n != 2 {
+				t.Fatalf("%d creates, want 2: %s", n, describe(w.get("b")))
+			}
+
+			w.delete("b")
+
+			for range 10 {
+				if w.gone() {
+					break
+				}
+
+				reconciled(t, p, "b")
+				pass(11 * time.Minute)
+			}
+
+			if got := w.cloud.names(); !w.gone() || len(got) > 0 {
+				t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
+			}
+		})
+	}
+}
+
 // What can't be gone on with any more keeps its record.
 func TestRecordOutlivesStoppedTracker(t *testing.T) {
 	for _, k := range []clientKind{resumer, token, deterministic} {

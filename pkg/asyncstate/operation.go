@@ -245,9 +245,16 @@ func (t *Tracker) announcedElsewhere(o client.Object) *record {
 	return r
 }
 
-// again returns the record of the same attempt, made once more by this tracker.
-func (t *Tracker) again(had *record) *record {
+// again returns the record of the same attempt, made once more by this tracker, which
+// first saw it then.
+func (t *Tracker) again(had *record, first time.Time) *record {
 	r, now := *had, metav1.NewTime(time.Now())
+
+	r.Open = nil
+	if open := metav1.NewTime(t.absentFrom(had, first)); now.Before(&open) {
+		r.Open = &open
+	}
+
 	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, phaseRunning, true, nil
 	r.Abandoned = false
 	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(t.timeout))

@@ -76,6 +76,10 @@ type record struct {
 	Began    *metav1.Time `json:"began,omitempty"`
 	Deadline metav1.Time  `json:"deadline"`
 
+	// Open is until when the same attempt of another process may be in progress, by the
+	// clock of the holder, which repeats it. It is missing if that attempt was seen to end.
+	Open *metav1.Time `json:"open,omitempty"`
+
 	// Abandoned says that it has not ended, but is not waited for any more.
 	Abandoned bool `json:"abandoned,omitempty"`
 

@@ -249,3 +249,29 @@ func TestShutdown_BetweenAnnouncementAndCreate(t *testing.T) {
 		}
 	})
 }
+
+// A process that is slow to end does not take a result that it could not store for an
+// operation that it never began.
+func TestShutdown_ResultIsNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.manual = true
+		w.cloud.takes = 10 * time.Second
+		p := w.start()
+
+		reconciled(t, p, "b")
+		p.faults(away, nil)
+		p.stop()
+		p.faults(nil, nil)
+
+		w.delete("b")
+
+		for range 3 {
+			_, _ = p.reconcile("b") // It may fail.
+		}
+
+		if b := w.get("b"); meta.GetExternalName(b) != "id-0001" {
+			t.Errorf("The cloud has %v: %s", w.cloud.names(), describe(b))
+		}
+	})
+}

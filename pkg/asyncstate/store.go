@@ -87,7 +87,11 @@ func (op *Operation) owns(o client.Object) (string, bool) {
 
 	r, err := recordOf(o)
 
-	return o.GetAnnotations()[AnnotationKeyOperation], err == nil && r != nil && r.Holder == op.record.Holder && r.Token == op.record.Token
+	// An attempt that was abandoned may be made again by the same tracker. Records count
+	// whole seconds.
+	ours := err == nil && r != nil && r.Holder == op.record.Holder && r.Token == op.record.Token && seam.Stamp(r.began()) == seam.Stamp(op.record.began())
+
+	return o.GetAnnotations()[AnnotationKeyOperation], ours
 }
 
 // wasTried reports whether the operation itself may have stored v under key.
@@ -180,6 +184,16 @@ func (op *Operation) changes() seam.Changes {
 	return cs
 }
 
+// name of the external resource, as far as the operation knows. While it may set one, it
+// needs the lock.
+func (op *Operation) name() string {
+	if name := op.set[meta.AnnotationKeyExternalName]; name != "" {
+		return name
+	}
+
+	return meta.GetExternalName(op.object)
+}
+
 func (op *Operation) options() seam.StoreOptions {
 	return seam.StoreOptions{
 		// What a create returned is known only once.
@@ -204,6 +218,11 @@ func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 
 		if op.record.Type == Create {
 			cs = append(cs, succeeded(op.object, op.endedAt))
+
+			// Another writer may have changed meanwhile what it was created as.
+			if name := op.name(); name != "" && len(cs.Only(meta.AnnotationKeyExternalName)) == 0 {
+				cs = append(cs, seam.SetAnnotation(op.object, meta.AnnotationKeyExternalName, name))
+			}
 		}
 	default:
 		r := op.record.ended(op.err, op.endedAt)
@@ -308,7 +327,7 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 	if seam.IsOverruled(err) {
 		// They have another name. A person has to find out what that means.
 		t.log.Info("An operation whose record was taken over ended with an external name that is not the stored one", "uid", op.object.GetUID())
-		t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("an operation that was treated as interrupted made %q, which is not the external name of this managed resource: delete it if it is not needed", op.set[meta.AnnotationKeyExternalName])))
+		t.record.Event(op.object, event.Warning(reasonOverruled, errors.Errorf("an operation that was treated as interrupted made %q, which is not the external name of this managed resource: delete it if it is not needed", op.name())))
 
 		// It is there.
 		return op.object, nil
@@ -353,8 +372,8 @@ func (op *Operation) settle() {
 		pause(stop, delay, op.settled)
 
 		if t.abandoning.Err() != nil {
-			// The record is stored, so the next process can continue.
-			t.operations.CompareAndDelete(op.object.GetUID(), op)
+			// The record is stored, so the next process can continue. This one still
+			// knows better than the record.
 			return
 		}
 	}

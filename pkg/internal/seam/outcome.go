@@ -26,6 +26,7 @@ const (
 	// Untried means that the call returned an error before it did anything.
 	Untried
 
-	// Unknown means that the call returned an error, and may have succeeded.
+	// Unknown means that the call returned an error, and may have succeeded; or did not
+	// find out what an earlier one led to.
 	Unknown
 )
