@@ -457,6 +457,35 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 	}
 }
 
+// A create need not return the name that it was given. It was created under that name,
+// whatever another writer says since.
+func TestRenamedWhileCreated(t *testing.T) {
+	for name, async := range map[string]bool{"Sync": false, "Async": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &recorder{}
+				opts := []ReconcilerOption{WithRecorder(h), connects(ExternalClientFns{
+					ObserveFn: absent,
+					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
+						edit(t, a, "b", named("theirs"))
+						return ExternalCreation{}, nil
+					},
+				})}
+
+				if async {
+					opts = append(opts, WithAsync(newTracker(a, asyncstate.WithRecorder(h))))
+				}
+
+				run(t, newBucketReconciler(a, opts...), "b")
+				synctest.Wait()
+
+				b := get(t, a)
+				wants(t, "", "name, incomplete, told", []any{"first", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), len(h.of(reasonOverwroteAnnotation))})
+			})
+		})
+	}
+}
+
 // The name that Create returned replaces a name that another writer set while the
 // first could not be stored, also if it is stored before the next reconcile only.
 func TestCreatedNameWinsLater(t *testing.T) {
@@ -621,20 +650,39 @@ func TestGoneWhileCreating(t *testing.T) {
 }
 
 // Writes of metadata are refused for a while (an admission webhook) after a create
-// that came up with the name, and the provider writes its status itself in Observe. A
-// client of client-go's decodes the answer into the map of annotations that is there.
+// that came up with the name. A client of client-go's decodes the answer into the map of annotations that is there.
 func TestNameLostToProvidersWrite(t *testing.T) {
-	for name, writes := range map[string]bool{"Quiet": false, "WritesStatus": true} {
+	cases := map[string]struct {
+		reason string
+		writes bool
+		sets   bool
+
+		// names says that only writes of the name are refused.
+		names bool
+	}{
+		"Quiet":          {reason: "Nothing else happens meanwhile."},
+		"WritesStatus":   {reason: "The provider writes its status itself in Observe.", writes: true},
+		"SetsAnnotation": {reason: "Another annotation, which Observe sets, is not refused.", sets: true, names: true},
+	}
+
+	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, created, denied, n := testkit.NewAPI(bucket()), 0, false, 0
 
-			a.Before = failing(func(r testkit.Request) bool { return denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) },
+			a.Before = failing(func(r testkit.Request) bool {
+				return denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) && (!tc.names || strings.Contains(r.Body, meta.AnnotationKeyExternalName) || meta.GetExternalName(r.Object) != "")
+			},
 				kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("admission webhook denied the request")))
 
 			r := newBucketReconciler(a, connects(ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					o := ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}
-					if !writes {
+
+					if tc.sets && o.ResourceExists {
+						meta.AddAnnotations(mg, map[string]string{"etag": "1"})
+					}
+
+					if !tc.writes {
 						return o, nil
 					}
 
@@ -662,7 +710,7 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 			denied = false
 
 			try(r, 3)
-			wants(t, "", "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), created})
+			wants(t, tc.reason, "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), created})
 		})
 	}
 }

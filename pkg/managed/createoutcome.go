@@ -131,6 +131,11 @@ func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o c
 
 	changes := ofThisCreate(o, s.ChangedAnnotations(o))
 
+	// Another writer may have changed meanwhile what it was created as.
+	if name := meta.GetExternalName(o); name != "" && len(changes.Only(meta.AnnotationKeyExternalCreateSucceeded)) > 0 && len(changes.Only(meta.AnnotationKeyExternalName)) == 0 {
+		changes = append(changes, seam.SetAnnotation(o, meta.AnnotationKeyExternalName, name))
+	}
+
 	if text, ok := o.GetAnnotations()[u.forget]; ok {
 		changes = append(changes, seam.Change{Key: u.forget, Was: text, Existed: true, Remove: true, Yield: true})
 		meta.RemoveAnnotations(o, u.forget)

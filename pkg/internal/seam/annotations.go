@@ -147,7 +147,7 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	}
 
 	if !so.Forget {
-		s.memory.update(s.base, func(e *entry) { e.pending = nil })
+		s.memory.update(s.base, func(e *entry) { e.pending = e.pending.without(cs) })
 	}
 
 	if server == nil {
@@ -403,6 +403,13 @@ func (cs Changes) Only(keys ...string) Changes {
 	return only
 }
 
+// without returns the changes of other annotations than those of done.
+func (cs Changes) without(done Changes) Changes {
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool {
+		return slices.ContainsFunc(done, func(d Change) bool { return d.Key == c.Key })
+	})
+}
+
 // overruled is the conflict that is not about the version of the object, but
 // about what an annotation should say. To try again is no way out of it.
 type overruled struct{ error }
@@ -418,14 +425,7 @@ func IsOverruled(err error) bool {
 
 // merged returns both, later ones replacing earlier ones of the same key.
 func merged(earlier, later Changes) Changes {
-	out := slices.Clone(later)
-
-	for _, e := range earlier {
-		if !slices.ContainsFunc(later, func(l Change) bool { return l.Key == e.Key }) {
-			out = append(out, e)
-		}
-	}
-
+	out := slices.Concat(later, earlier.without(later))
 	slices.SortFunc(out, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
 
 	return out
@@ -492,6 +492,8 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		case s.gone:
 			return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
 		}
+
+		s.memory.update(o, func(e *entry) { e.pending = nil })
 
 		// StoreAnnotations leaves alone what is in memory, which here is the
 		// object without the annotations.
