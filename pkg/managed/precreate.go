@@ -136,13 +136,14 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
 	o, err := e.external.Observe(ctx, c)
 
 	refused := c.mg.GetAnnotations()[AnnotationKeyCreateRefused]
-	if err != nil || refused == "" {
+	if err != nil || refused == "" || o.State != seam.Done {
+		// What is in progress is the managed resource's own.
 		return o, err
 	}
 
 	switch {
 	case !o.ResourceExists:
-	case meta.GetExternalCreateSucceeded(c.mg).After(meta.GetExternalCreateFailed(c.mg)):
+	case meta.GetExternalCreateSucceeded(c.mg).After(meta.GetExternalCreateFailed(c.mg)) && !meta.ExternalCreateIncomplete(c.mg):
 		// What was refused no longer existed, and this was created since.
 	case refused != refusedAs(c.mg):
 		// The managed resource was given another name since.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -221,10 +222,19 @@ func TestRefusalWithoutOption(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		mods   []func(b *v1alpha1.Bucket)
+		opts   []ReconcilerOption
 		acts   []string
 		gone   bool
 		synced corev1.ConditionStatus
 	}{
+		"Interrupted": {
+			reason: "It was created once, and when it was to be created again the process ended between the refusal and the result of the create.",
+			mods: []func(b *v1alpha1.Bucket){
+				refused, annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"), annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-03T03:04:05Z"),
+			},
+			opts:   []ReconcilerOption{WithDeterministicExternalName(true)},
+			synced: corev1.ConditionFalse,
+		},
 		"Deleting":          {reason: "It is removed without the external resource.", mods: []func(b *v1alpha1.Bucket){refused, deleting}, gone: true, synced: corev1.ConditionUnknown},
 		"Managed":           {reason: "It is not updated.", mods: []func(b *v1alpha1.Bucket){refused}, synced: corev1.ConditionFalse},
 		"Adopted":           {reason: "To remove the annotation is to adopt the external resource.", acts: []string{"update b"}, synced: corev1.ConditionTrue},
@@ -236,7 +246,7 @@ func TestRefusalWithoutOption(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, x := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: true, outdated: true}
 
-			run(t, newBucketReconciler(a, connects(x.client())), "b")
+			run(t, newBucketReconciler(a, append(tc.opts, connects(x.client()))...), "b")
 
 			b := get(t, a)
 			wants(t, tc.reason, "calls, gone, Synced", []any{tc.acts, tc.gone, tc.synced}, []any{x.acts, b.GetName() == "", b.GetCondition(xpv2.TypeSynced).Status})
@@ -331,5 +341,32 @@ func TestPreCreateObserve_Async(t *testing.T) {
 
 		b := get(t, a)
 		wants(t, "", "refused, succeeded, creates", []any{"id-1", false, 0}, []any{b.GetAnnotations()[AnnotationKeyCreateRefused], !meta.GetExternalCreateSucceeded(b).IsZero(), x.did("create")})
+	})
+}
+
+// A refusal is of another's external resource, not of what a create of its own makes.
+func TestRefused_AsyncCreateRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1"))), &outside{}
+		x.before = func(what string, _ resource.Managed) error {
+			if what == "create" {
+				time.Sleep(time.Minute)
+			}
+
+			return nil
+		}
+
+		r := newBucketReconciler(a, WithAsync(newTracker(a)), connects(x.client()))
+
+		run(t, r, "b")
+		remove(t, a, "b")
+
+		for range 5 {
+			run(t, r, "b")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+
+		wants(t, "", "object, acts, there", []any{"", []string{"create b", "delete b"}, false}, []any{get(t, a).GetName(), x.acts, x.there})
 	})
 }
