@@ -66,8 +66,9 @@ type settings struct {
 	timeout                   time.Duration
 	deterministicExternalName bool
 
-	// async says that records of operations are acted on.
-	async bool
+	// async says that records of operations are acted on, and resolves that the outcome
+	// of an interrupted create is.
+	async, resolves bool
 }
 
 // A newLayer makes a layer. It panics if the layer can't work with what it is given.

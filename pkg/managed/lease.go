@@ -67,6 +67,9 @@ type lease struct {
 	name    string
 	uid     types.UID
 	version string
+
+	// written says that this process wrote it last.
+	written bool
 }
 
 // A heldError says that another managed resource holds a lease.
@@ -117,8 +120,9 @@ func (l *leases) check(ctx context.Context, key string, h holder) (lease, bool, 
 }
 
 // hold takes the lease of a key for h, or finds that h has it. It returns the errors
-// of check.
-func (l *leases) hold(ctx context.Context, key string, h holder, now time.Time) (lease, error) {
+// of check. If renews is true it writes one, too, that this process did not write last:
+// another process of ours, which is about to release it, must meet a conflict.
+func (l *leases) hold(ctx context.Context, key string, h holder, had lease, renews bool, now time.Time) (lease, error) {
 	name := leaseName(key)
 
 	for range leaseAttempts {
@@ -139,8 +143,11 @@ func (l *leases) hold(ctx context.Context, key string, h holder, now time.Time) 
 				return lease{}, err
 			}
 
-			if mine && (!h.foreground || len(u.GetOwnerReferences()) == 0) {
-				return leaseOf(u), nil
+			is := leaseOf(u)
+			is.written = had.written && had.uid == is.uid && had.version == is.version
+
+			if mine && (is.written || !renews) && (!h.foreground || len(u.GetOwnerReferences()) == 0) {
+				return is, nil
 			}
 
 			l.fill(u, key, h, now)
@@ -149,7 +156,10 @@ func (l *leases) hold(ctx context.Context, key string, h holder, now time.Time) 
 
 		switch {
 		case err == nil:
-			return leaseOf(u), nil
+			is := leaseOf(u)
+			is.written = true
+
+			return is, nil
 		case !kerrors.IsAlreadyExists(err) && !kerrors.IsConflict(err) && !kerrors.IsNotFound(err):
 			return lease{}, errors.Wrapf(err, "cannot write lease %s/%s", l.namespace, name)
 		case kerrors.IsNotFound(err) && u.GetResourceVersion() == "":
@@ -224,39 +234,45 @@ func isObjectNotFound(err error, name string) bool {
 	return seam.IsGone(err) && errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
 }
 
-// release what h may have. What is known of the lease saves a read.
-func (l *leases) release(ctx context.Context, known lease, h holder) error {
+// release what h may have, as long as it is not needed. What is known of the lease saves
+// a read. It reports whether h has it no more.
+func (l *leases) release(ctx context.Context, known lease, h holder, needed func(context.Context) bool) (bool, error) {
 	for range leaseAttempts {
 		if known.version == "" {
 			u, err := l.get(ctx, known.name)
 			if err != nil {
-				return errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, known.name)
+				return false, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, known.name)
 			}
 
 			if u == nil {
-				return nil
+				return true, nil
 			}
 
 			if identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity"); identity != string(h.UID) {
-				return nil
+				return true, nil
 			}
 
 			known = leaseOf(u)
+		}
+
+		// At this version, so that it is needed by no process that has taken over since.
+		if needed(ctx) {
+			return false, nil
 		}
 
 		err := l.client.Delete(ctx, emptyLease(l.namespace, known.name), client.Preconditions{UID: &known.uid, ResourceVersion: &known.version})
 
 		switch {
 		case client.IgnoreNotFound(err) == nil:
-			return nil
+			return true, nil
 		case !kerrors.IsConflict(err):
-			return errors.Wrapf(err, "cannot delete lease %s/%s", l.namespace, known.name)
+			return false, errors.Wrapf(err, "cannot delete lease %s/%s", l.namespace, known.name)
 		}
 
 		known.version = ""
 	}
 
-	return errors.Errorf("cannot delete lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, known.name, leaseAttempts)
+	return false, errors.Errorf("cannot delete lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, known.name, leaseAttempts)
 }
 
 // get returns a lease as the API server has it, or nil.

@@ -91,7 +91,7 @@ func TestHoldLease(t *testing.T) {
 
 			l := &leases{client: a.Client(), live: a.Live(), namespace: leaseNamespace}
 
-			if _, err := l.hold(t.Context(), "key", mine, now); err != nil {
+			if _, err := l.hold(t.Context(), "key", mine, lease{}, false, now); err != nil {
 				got.Err = tc.want.Err
 				if tc.want.Err == "" || !strings.Contains(err.Error(), tc.want.Err) {
 					got.Err = err.Error()
@@ -157,7 +157,7 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 			a := testkit.NewAPI()
 			l := &leases{client: a.Client(), live: a.Live(), namespace: leaseNamespace}
 
-			known, err := l.hold(t.Context(), "key", mine, now)
+			known, err := l.hold(t.Context(), "key", mine, lease{}, false, now)
 			must(t, err)
 
 			if tc.then != nil {
@@ -168,7 +168,8 @@ func TestReleaseOnlyByHolder(t *testing.T) {
 				known = lease{name: leaseName("key")}
 			}
 
-			must(t, l.release(t.Context(), known, mine))
+			_, err = l.release(t.Context(), known, mine, never)
+			must(t, err)
 			wants(t, tc.reason, "holders", tc.want, holders(t, a))
 		})
 	}

@@ -77,7 +77,7 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	mustWork(probe)
 
 	live, settings := liveReader(m), settingsOf(probe)
-	settings.async = c.tracker != nil
+	settings.async, settings.resolves = c.tracker != nil, c.layers[slotCreateResolver] != nil
 
 	layers := c.build(parts{
 		kind:         gvk,

@@ -69,9 +69,10 @@ const (
 // The provider needs get, create, update and delete of leases.coordination.k8s.io
 // in the namespace, and get of each kind that shares the keys. It costs one or two
 // requests when a managed resource is first observed by this process, one for each
-// Create, Update and Delete, two more and a call of Observe for a create that failed, one
-// for each Observe of what was never created or is deleted in the foreground, and one when
-// the managed resource is removed; none while nothing changes.
+// Create, Update and Delete, one more for a Create while it holds the Lease from an earlier
+// process, two more and a call of Observe for a create that failed, one for each Observe of
+// what was never created, is being created asynchronously, or is deleted in the foreground,
+// and one when the managed resource is removed; none while nothing changes.
 //
 // WithExternalNameReservation panics if the namespace is not a name of one.
 func WithExternalNameReservation(namespace string, o ...ReservationOption) ReconcilerOption {
@@ -95,6 +96,8 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 			key:    ro.key,
 			leases: &leases{client: p.client, live: p.live, namespace: namespace},
 			open:   p.settings.timeout + createMargin,
+			finds:  p.settings.resolves,
+			goesOn: p.settings.resolves || p.settings.deterministicExternalName,
 			log:    p.log,
 			record: p.record,
 		}
@@ -150,6 +153,10 @@ type reservation struct {
 	// open is how long a create without a known outcome may be in progress.
 	open time.Duration
 
+	// finds says that what a create made that failed is looked up before the next Observe
+	// ends, and goesOn that a create whose outcome is unknown stops nothing for good.
+	finds, goesOn bool
+
 	held memory[holding]
 }
 
@@ -161,8 +168,11 @@ type holding struct {
 	// found means that the external resource was seen to exist.
 	found bool
 
-	// open is until when a create without a known outcome may be in progress.
-	open time.Time
+	creates
+
+	// former is the lease of another key that it had, to be released once no create is in
+	// progress that may be of that key.
+	former lease
 
 	// nothing means that the managed resource may hold nothing, and is known to.
 	nothing bool
@@ -170,6 +180,20 @@ type holding struct {
 	// released means that the finalizer is removed, and with it the right to have
 	// anything: a cache may still show the managed resource as it was.
 	released bool
+}
+
+// creates are what is known of the creates of a managed resource.
+type creates struct {
+	// open is until when one without a known outcome may be in progress.
+	open time.Time
+
+	// announced is the last one that this is known of, as upstream announced it.
+	announced string
+}
+
+// busy reports whether what is in progress may still change the external resource.
+func (h holding) busy(c *call) bool {
+	return meta.ExternalCreateIncomplete(c.mg) || recorded(c.mg) || c.Now().Before(h.open)
 }
 
 // gone forgets a managed resource. After the finalizer was removed it stays known
@@ -187,19 +211,29 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 		return r.observeOnly(ctx, c)
 	}
 
-	r.held.update(c.mg, func(h *holding) {
-		switch open := meta.ExternalCreateIncomplete(c.mg) && !recorded(c.mg); {
-		case open && h.open.IsZero():
-			h.open = c.Now().Add(r.open)
-		case !open && !c.Now().Before(h.open):
-			h.open = time.Time{}
+	announced := c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
+
+	had := r.held.update(c.mg, func(h *holding) {
+		if meta.ExternalCreateIncomplete(c.mg) && !recorded(c.mg) && h.announced != announced {
+			// It was interrupted.
+			h.creates = creates{open: c.Now().Add(r.open), announced: announced}
 		}
 	})
+
+	if !had.busy(c) {
+		r.releaseFormer(ctx, c)
+	}
 
 	var err error
 
 	if mayExist(c.mg) {
-		err = r.reserve(ctx, c, false)
+		as := leaseKnown
+		if recorded(c.mg) && meta.ExternalCreateIncomplete(c.mg) {
+			// To observe may be to repeat the create that is recorded.
+			as = leaseRead
+		}
+
+		err = r.reserve(ctx, c, as)
 	} else {
 		err = r.check(ctx, c)
 	}
@@ -219,10 +253,10 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 		return o, err
 	case o.State == seam.Done && (o.ResourceExists || mayExist(c.mg)):
 		// Its name may be known only now.
-		if err = r.reserve(ctx, c, false); err == nil && o.ResourceExists {
+		if err = r.reserve(ctx, c, leaseKnown); err == nil && o.ResourceExists {
 			r.held.update(c.mg, func(h *holding) { h.found = true })
 		}
-	case !mayExist(c.mg) && !c.Moved(c.mg):
+	case o.State != seam.Unknown && !mayExist(c.mg) && !c.Moved(c.mg):
 		// A create that failed in another process, or asynchronously.
 		r.releaseUnused(ctx, c)
 	}
@@ -237,17 +271,18 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 // observeOnly observes for a managed resource that may not change its external
 // resource, and so has nothing to reserve.
 func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, error) {
-	// What is in progress may still change the external resource.
-	busy := meta.ExternalCreateIncomplete(c.mg) || recorded(c.mg)
+	had := r.held.get(c.mg)
 
-	if had := r.held.get(c.mg); !busy && !had.nothing && !had.released {
+	if !had.busy(c) && !had.nothing && !had.released {
+		r.releaseFormer(ctx, c)
+
 		// An earlier process may have reserved it.
 		if key := r.key(c.mg); had.key == "" && key != "" {
 			had.lease = lease{name: leaseName(key)}
 		}
 
-		if had.lease.name == "" || r.giveBack(ctx, c.mg, had.lease) {
-			r.held.update(c.mg, func(h *holding) { *h = holding{nothing: true} })
+		if had.lease.name == "" || r.giveBack(ctx, c.mg, had.lease, never) {
+			r.held.update(c.mg, func(h *holding) { *h = holding{nothing: true, former: h.former} })
 		}
 	}
 
@@ -260,10 +295,12 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, er
 
 // Create the external resource, while its name is reserved.
 func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
-	open := c.Now().Before(r.held.get(c.mg).open)
+	open, announced := c.Now().Before(r.held.get(c.mg).open), c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
 
 	o, err := r.create(ctx, c)
-	if err != nil && open && o.State != seam.InProgress {
+	r.held.update(c.mg, func(h *holding) { h.announced = announced })
+
+	if err != nil && open && r.goesOn && o.State != seam.InProgress {
 		// It says nothing of the create before, which may still succeed.
 		o.State = seam.Unknown
 	}
@@ -272,7 +309,7 @@ func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 }
 
 func (r *reservation) create(ctx context.Context, c *call) (creation, error) {
-	if err := r.reserve(ctx, c, true); err != nil {
+	if err := r.reserve(ctx, c, leaseRenewed); err != nil {
 		return creation{}, err
 	}
 
@@ -282,14 +319,14 @@ func (r *reservation) create(ctx context.Context, c *call) (creation, error) {
 	case err == nil:
 		// The create can't be undone, so an error is for the next reconcile,
 		// which meets it again.
-		if rerr := r.reserve(ctx, c, false); rerr != nil {
+		if rerr := r.reserve(ctx, c, leaseKnown); rerr != nil {
 			r.log.Info("Cannot reserve the name of a created external resource", "uid", c.mg.GetUID(), "error", rerr)
 		}
 	case o.State == seam.Untried:
 		r.releaseUnused(ctx, c)
 	case o.State == seam.Unknown, o.State == seam.Done && asyncstate.OutcomeUnknown(err):
 		r.held.update(c.mg, func(h *holding) { h.open = c.Now().Add(r.open) })
-	case o.State == seam.Done && r.absent(ctx, c):
+	case o.State == seam.Done && !r.finds && r.absent(ctx, c):
 		r.releaseUnused(ctx, c)
 	}
 
@@ -316,7 +353,7 @@ func (r *reservation) absent(ctx context.Context, c *call) bool {
 
 // Update the external resource, if its name is reserved.
 func (r *reservation) Update(ctx context.Context, c *call) (ExternalUpdate, error) {
-	if err := r.reserve(ctx, c, true); err != nil {
+	if err := r.reserve(ctx, c, leaseRead); err != nil {
 		return ExternalUpdate{}, err
 	}
 
@@ -325,7 +362,7 @@ func (r *reservation) Update(ctx context.Context, c *call) (ExternalUpdate, erro
 
 // Delete the external resource, if its name is reserved.
 func (r *reservation) Delete(ctx context.Context, c *call) (deletion, error) {
-	if err := r.reserve(ctx, c, true); err != nil {
+	if err := r.reserve(ctx, c, leaseRead); err != nil {
 		return deletion{}, err
 	}
 
@@ -389,7 +426,7 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	}
 
 	if mine {
-		r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l, open: h.open} })
+		r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l, creates: h.creates, former: h.former} })
 	} else {
 		r.notNeeded(c, messageUnconfirmed)
 	}
@@ -397,10 +434,24 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	return nil
 }
 
-// reserve the external name of mg. If surely is true it reads the lease even if mg
-// held it before. It does so in a foreground deletion, too, in which the garbage
-// collector may have deleted the lease.
-func (r *reservation) reserve(ctx context.Context, c *call, surely bool) error {
+// A certainty is how surely a managed resource must have its lease.
+type certainty int
+
+const (
+	// leaseKnown means that it was found to have it.
+	leaseKnown certainty = iota
+
+	// leaseRead means that the API server says so now.
+	leaseRead
+
+	// leaseRenewed means that no other process of ours can release it either, because of
+	// what it knows of an earlier create.
+	leaseRenewed
+)
+
+// reserve the external name of mg, as surely as the caller needs it. In a foreground
+// deletion the lease is always read: the garbage collector may have deleted it.
+func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error {
 	key, had, h := r.key(c.mg), r.held.get(c.mg), r.holder(c.mg)
 
 	switch {
@@ -408,23 +459,29 @@ func (r *reservation) reserve(ctx context.Context, c *call, surely bool) error {
 		return nil
 	case had.released:
 		return r.removed(c.mg)
-	case had.key == key && !surely && !h.foreground:
+	case had.key == key && as == leaseKnown && !h.foreground:
 		return nil
 	}
 
-	l, err := r.leases.hold(ctx, key, h, c.Now())
+	l, err := r.leases.hold(ctx, key, h, had.lease, as == leaseRenewed, c.Now())
 	if err != nil {
 		if had.key == key {
-			r.held.update(c.mg, func(h *holding) { *h = holding{open: h.open} })
+			r.held.update(c.mg, func(h *holding) { *h = holding{creates: h.creates, former: h.former} })
 		}
 
 		return r.refused(c, err)
 	}
 
-	r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l, found: had.found && had.key == key, open: had.open} })
+	r.held.update(c.mg, func(h *holding) {
+		*h = holding{key: key, lease: l, found: had.found && had.key == key, creates: had.creates, former: had.former}
 
-	if had.key != "" && had.key != key {
-		r.giveBack(ctx, c.mg, had.lease)
+		if had.key != "" && had.key != key {
+			h.former = had.lease
+		}
+	})
+
+	if !had.busy(c) {
+		r.releaseFormer(ctx, c)
 	}
 
 	r.free(c)
@@ -463,13 +520,21 @@ func (r *reservation) notNeeded(c *call, message string) {
 // found to exist, or was never to be created, is kept.
 func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 	had := r.held.get(c.mg)
-	if had.key == "" || had.found || c.Now().Before(had.open) || meta.GetExternalCreatePending(c.mg).IsZero() || !r.failedAlone(ctx, c.mg) || !r.giveBack(ctx, c.mg, had.lease) {
+	if had.key == "" || had.found || c.Now().Before(had.open) || meta.GetExternalCreatePending(c.mg).IsZero() ||
+		!r.giveBack(ctx, c.mg, had.lease, func(ctx context.Context) bool { return !r.failedAlone(ctx, c.mg) }) {
 		return
 	}
 
-	r.held.update(c.mg, func(h *holding) { *h = holding{} })
+	r.held.update(c.mg, func(h *holding) { *h = holding{former: h.former} })
 
 	r.notNeeded(c, messageUnconfirmed)
+}
+
+// releaseFormer releases the lease of the key that the managed resource had before.
+func (r *reservation) releaseFormer(ctx context.Context, c *call) {
+	if l := r.held.get(c.mg).former; l.name != "" && r.giveBack(ctx, c.mg, l, never) {
+		r.held.update(c.mg, func(h *holding) { h.former = lease{} })
+	}
 }
 
 // failedAlone reports whether a create that failed is the last one: it was not another
@@ -479,9 +544,6 @@ func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool
 	if !pending.After(succeeded) {
 		return false
 	}
-
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
 
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(r.kind)
@@ -497,31 +559,36 @@ func (r *reservation) release(ctx context.Context, mg resource.Managed) {
 	had := r.held.get(mg)
 	r.held.update(mg, func(h *holding) { *h = holding{released: true} })
 
-	if had.key != "" {
-		r.giveBack(ctx, mg, had.lease)
+	for _, l := range []lease{had.lease, had.former} {
+		if l.name != "" {
+			r.giveBack(ctx, mg, l, never)
+		}
 	}
 
 	// An earlier process may have reserved it.
 	if key := r.key(mg); key != "" && key != had.key && !had.nothing {
-		r.giveBack(ctx, mg, lease{name: leaseName(key)})
+		r.giveBack(ctx, mg, lease{name: leaseName(key)}, never)
 	}
 }
 
-// giveBack releases a lease, and reports whether it did. A lease that stays is taken
-// over once its holder no longer exists.
-func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease) bool {
+// giveBack releases a lease unless it is needed, and reports whether it did. A lease that
+// stays is taken over once its holder no longer exists.
+func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease, needed func(context.Context) bool) bool {
 	// The reconcile may have ended because a call took too long.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 
-	err := r.leases.release(ctx, l, r.holder(mg))
+	released, err := r.leases.release(ctx, l, r.holder(mg), needed)
 	if err != nil {
 		r.log.Info("Cannot release the reservation of an external name", "uid", mg.GetUID(), "error", err)
 		r.record.Event(mg, event.Warning(reasonCannotRelease, err))
 	}
 
-	return err == nil
+	return released
 }
+
+// never is a lease needed that is released whatever happens.
+func never(context.Context) bool { return false }
 
 func (r *reservation) say(c *call, status corev1.ConditionStatus, reason xpv2.ConditionReason, message string) {
 	c.SetConditions(c.mg, xpv2.Condition{Type: TypeExternalNameReserved, Status: status, LastTransitionTime: metav1.NewTime(c.Now()), Reason: reason, Message: message})

@@ -675,6 +675,28 @@ func TestReservation_FailedThoughMade(t *testing.T) {
 			},
 			want: "b",
 		},
+		"InterruptedAgain": {
+			reason:      "That of a third process can, also if none was seen to end in between.",
+			interrupted: true,
+			create:      quota,
+			then: func(t *testing.T, again func(), _ *outside, a *testkit.API) {
+				t.Helper()
+				time.Sleep(2 * time.Minute)
+				edit(t, a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) })
+				again()
+			},
+			want: "b",
+		},
+		"NoAnswerThenObserveOnly": {
+			reason: "The request may be on its way, although no other may follow.",
+			create: func(*outside, *v1alpha1.Bucket) error { return context.DeadlineExceeded },
+			then: func(t *testing.T, again func(), _ *outside, a *testkit.API) {
+				t.Helper()
+				edit(t, a, "b", policies(xpv2.ManagementActionObserve))
+				again()
+			},
+			want: "b",
+		},
 		"NoAnswer": {
 			reason: "The request may be on its way, whatever the next one leads to.",
 			create: func(x *outside, b *v1alpha1.Bucket) error {
@@ -730,6 +752,95 @@ func TestReservation_FailedThoughMade(t *testing.T) {
 	}
 }
 
+// A process stalls after its create has failed, right before it releases the Lease, and
+// the next one creates meanwhile.
+func TestReservation_ReleaseStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, x, stalls := testkit.NewAPI(of("b"), of("other")), &outside{}, 0
+		r, next := reserving(a, x), reserving(a, x, WithDeterministicExternalName(true))
+
+		x.before = func(what string, _ resource.Managed) error {
+			if what == "create" && stalls == 0 {
+				return errors.New("quota exceeded")
+			}
+
+			return nil
+		}
+		a.Before = func(_ context.Context, req testkit.Request) error {
+			if req.Verb == testkit.Delete && isLease(req.Object) {
+				if stalls++; stalls == 1 {
+					time.Sleep(5 * time.Second)
+					run(t, next, "b")
+				}
+			}
+
+			return nil
+		}
+
+		run(t, r, "b")
+		holds(t, "", a, "b")
+		obeys(t, x, "create b", "create b")
+	})
+}
+
+// Where a create of unknown outcome would stop the managed resource for good, one that had
+// no answer is repeated as often as it fails.
+func TestReservation_NoAnswerStopsNothing(t *testing.T) {
+	a, x := testkit.NewAPI(of("b")), &outside{}
+	x.before = func(what string, _ resource.Managed) error {
+		switch {
+		case what != "create":
+			return nil
+		case x.did("create") == 1:
+			return context.DeadlineExceeded
+		default:
+			return errors.New("quota exceeded")
+		}
+	}
+
+	repeat(t, reserving(a, x), 3)
+	wants(t, "", "creates", 3, x.did("create"))
+	holds(t, "The first create may be in progress.", a, "b")
+}
+
+// What only a Finder finds of a create that failed is not left to others, either.
+func TestReservation_FailedThoughFound(t *testing.T) {
+	find := &seeker{finding: asyncstate.Found("id-1")}
+	c := clientOf(ExternalClientFns{ObserveFn: existsIfNamed, CreateFn: returns(ExternalCreation{}, errors.New("cannot tag"))})
+
+	cases := map[string]func(a *testkit.API) []ReconcilerOption{
+		"Resolver": func(*testkit.API) []ReconcilerOption {
+			return []ReconcilerOption{connects(c), WithCreateResolver(find)}
+		},
+		"Async": func(a *testkit.API) []ReconcilerOption {
+			connector := ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) {
+				return struct {
+					ExternalClient
+					asyncstate.Finder
+				}{&c, find}, nil
+			})
+
+			return []ReconcilerOption{WithExternalConnector(connector), WithAsync(newTracker(a))}
+		},
+	}
+
+	for name, opts := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := testkit.NewAPI(bucket())
+				key := WithReservationKey(func(resource.Managed) string { return "key" })
+				r := newBucketReconciler(a, append(opts(a), WithExternalNameReservation(leaseNamespace, key))...)
+
+				for range 3 {
+					run(t, r, "b")
+					synctest.Wait()
+					wants(t, "", "holders", map[string]string{"key": "b"}, holders(t, a))
+				}
+			})
+		})
+	}
+}
+
 // What was refused is for another to have.
 func TestReservationOfRefused(t *testing.T) {
 	a, x := testkit.NewAPI(of("b")), &outside{}
@@ -757,12 +868,8 @@ func TestReservationLostMeanwhile(t *testing.T) {
 
 			x.outdated = true
 			x.before = func(string, resource.Managed) error {
-				// Another holder takes it, for example after a restored backup.
-				u := emptyLease(leaseNamespace, leaseName(sharedKey))
-				_ = a.Server().Delete(context.Background(), u)
-				(&leases{namespace: leaseNamespace}).fill(u, sharedKey, holder{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Namespace: "default", Name: "thief", UID: "uid-2"}, time.Now())
-
-				return a.Server().Create(context.Background(), u)
+				steals(t, a)
+				return nil
 			}
 
 			run(t, r, "b")
@@ -777,6 +884,31 @@ func TestReservationLostMeanwhile(t *testing.T) {
 			wants(t, "What is known to be lost is not observed.", "observations", observed, x.observes)
 		})
 	}
+}
+
+// To repeat an asynchronous create takes the Lease, too.
+func TestReservationLostMeanwhile_AsyncRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, x := testkit.NewAPI(of("b"), of("thief")), failsIn("default", asyncstate.ErrOutcomeUnknown)
+		r := reserving(a, x, WithAsync(newTracker(a, asyncstate.WithDeterministicNames())))
+
+		run(t, r, "b")
+		time.Sleep(time.Minute)
+		steals(t, a)
+		run(t, r, "b")
+		synctest.Wait()
+		wants(t, "", "creates", 1, x.did("create"))
+	})
+}
+
+// steals has another holder take the Lease, for example after a restored backup.
+func steals(t *testing.T, a *testkit.API) {
+	t.Helper()
+
+	u := emptyLease(leaseNamespace, leaseName(sharedKey))
+	_ = a.Server().Delete(context.Background(), u)
+	(&leases{namespace: leaseNamespace}).fill(u, sharedKey, holder{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Namespace: "default", Name: "thief", UID: "uid-2"}, time.Now())
+	must(t, a.Server().Create(context.Background(), u))
 }
 
 func TestReservationKeys(t *testing.T) {
@@ -898,6 +1030,33 @@ func TestAsyncCreateThatKeepsFailingReserves(t *testing.T) {
 	})
 }
 
+// What an asynchronous create made that failed at a later step is kept while its update
+// waits.
+func TestReservation_AsyncFailedThoughMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, x := testkit.NewAPI(of("b"), of("other")), &outside{outdated: true}
+		x.before = func(what string, mg resource.Managed) error {
+			if what != "create" || mg.GetName() != "b" {
+				return nil
+			}
+
+			x.there, x.owner = true, mg.GetUID()
+
+			return errors.New("cannot tag")
+		}
+
+		r := reserving(a, x, WithAsync(newTracker(a)))
+
+		run(t, r, "b")
+		synctest.Wait()
+		run(t, r, "b", "other", "b")
+		synctest.Wait()
+
+		holds(t, "", a, "b")
+		wants(t, "", "crimes", 0, len(x.crimes))
+	})
+}
+
 // What is said of a reservation that is not held any more.
 func TestReservedThoughNot(t *testing.T) {
 	a, x := testkit.NewAPI(of("mine", in("attacker")), of("theirs", in("victim"))), failsIn("attacker", errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout"))
@@ -913,6 +1072,74 @@ func TestReservedThoughNot(t *testing.T) {
 	run(t, r, "victim/theirs")
 	holds(t, "", a, "")
 	wants(t, "", "condition", corev1.ConditionUnknown, bucketNamed(t, a, "victim/theirs").GetCondition(TypeExternalNameReserved).Status)
+}
+
+// A name is kept while a create that was begun under it is in progress.
+func TestReservation_RenamedWhileCreated(t *testing.T) {
+	another := strings.Replace(sharedKey, "shared", "another", 1)
+
+	cases := map[string]struct {
+		reason string
+		names  bool // The create does, rather than another writer.
+		then   func(t *testing.T, a *testkit.API)
+		want   map[string]string
+	}{
+		"Created": {reason: "It is the name of what was created.", then: func(*testing.T, *testkit.API) { time.Sleep(2 * time.Minute) }, want: map[string]string{sharedKey: "b"}},
+		"Named":   {reason: "Of two names of its own it has the last.", names: true, then: func(*testing.T, *testkit.API) { time.Sleep(2 * time.Minute) }, want: map[string]string{another: "b"}},
+		"Orphaned": {
+			reason: "What is left alone is left to others.",
+			then: func(t *testing.T, a *testkit.API) {
+				t.Helper()
+				edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate))
+				remove(t, a, "b")
+			},
+			want: map[string]string{},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, x := testkit.NewAPI(of("b")), &outside{}
+				x.before = func(what string, _ resource.Managed) error {
+					if what == "create" {
+						time.Sleep(time.Minute)
+					}
+
+					return nil
+				}
+
+				c := x.client()
+				create := c.CreateFn
+				c.CreateFn = func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
+					if tc.names {
+						must(t, asyncstate.SetExternalName(ctx, "another"))
+					}
+
+					return create(ctx, mg)
+				}
+
+				r := reserving(a, x, WithAsync(newTracker(a)), connects(c))
+
+				run(t, r, "b")
+				synctest.Wait()
+
+				if !tc.names {
+					edit(t, a, "b", named("another"))
+				}
+
+				run(t, r, "b")
+				wants(t, tc.reason, "holders while it is created", map[string]string{sharedKey: "b", another: "b"}, holders(t, a))
+
+				tc.then(t, a)
+				run(t, r, "b", "b")
+				wants(t, tc.reason, "holders", tc.want, holders(t, a))
+
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+			})
+		})
+	}
 }
 
 // A name that the managed resource was given after its create succeeded under
