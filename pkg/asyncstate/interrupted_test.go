@@ -164,11 +164,7 @@ func TestDelete_RepetitionRefused(t *testing.T) {
 
 			w.delete("b")
 
-			for range 10 {
-				if w.gone() {
-					break
-				}
-
+			for n := 0; n < 10 && !w.gone(); n++ {
 				reconciled(t, p, "b")
 				pass(11 * time.Minute)
 			}
@@ -427,11 +423,7 @@ func TestFound_ConnectsAgain(t *testing.T) {
 				w.delete("b")
 			}
 
-			for range 3 {
-				if w.gone() {
-					break
-				}
-
+			for n := 0; n < 3 && !w.gone(); n++ {
 				reconciled(t, p, "b")
 				pass(11 * time.Minute)
 			}
