@@ -310,9 +310,9 @@ func (c *createResolver) find(ctx context.Context, mg resource.Managed) (asyncst
 	*c.answered.In(seam.From(ctx)) = true
 
 	// What the finder does to the managed resource must not be stored.
-	o, ok := mg.DeepCopyObject().(resource.Managed)
-	if !ok {
-		return asyncstate.Finding{}, errors.Errorf("cannot copy managed resource: %T has a deep copy of another type", mg)
+	o, err := copyOf(mg)
+	if err != nil {
+		return asyncstate.Finding{}, err
 	}
 
 	// Upstream leaves itself time to say what went wrong, and so do we.

@@ -11,6 +11,7 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -116,6 +117,17 @@ type call struct {
 
 	// client is the provider's, once it is connected.
 	client ExternalClient
+}
+
+// copyOf returns a copy of a managed resource, to call a provider whose changes of it
+// must not be stored.
+func copyOf(mg resource.Managed) (resource.Managed, error) {
+	c, ok := mg.DeepCopyObject().(resource.Managed)
+	if !ok {
+		return nil, errors.Errorf("cannot copy managed resource: %T has a deep copy of another type", mg)
+	}
+
+	return c, nil
 }
 
 // terms are what a managed resource says of what may be done for it, and the resource

@@ -75,9 +75,9 @@ type preCreate struct {
 func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 	// What Observe does to the managed resource must not be done twice, nor be
 	// stored if the external resource does not exist.
-	seen, ok := c.mg.DeepCopyObject().(resource.Managed)
-	if !ok {
-		return creation{}, errors.Errorf("cannot copy managed resource: %T has a deep copy of another type", c.mg)
+	seen, err := copyOf(c.mg)
+	if err != nil {
+		return creation{}, err
 	}
 
 	// What exists is not what this create made: it has not begun.

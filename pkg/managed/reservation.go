@@ -341,8 +341,8 @@ func (r *reservation) absent(ctx context.Context, c *call) bool {
 	defer cancel()
 
 	// What Observe does to the managed resource must not be stored.
-	mg, ok := c.mg.DeepCopyObject().(resource.Managed)
-	if !ok {
+	mg, err := copyOf(c.mg)
+	if err != nil {
 		return false
 	}
 
