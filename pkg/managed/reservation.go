@@ -160,14 +160,9 @@ type reservation struct {
 	held memory[holding]
 }
 
-// A holding is a lease that a managed resource was found to have.
+// A holding is what is known of a managed resource.
 type holding struct {
-	key   string
-	lease lease
-
-	// found means that the external resource was seen to exist.
-	found bool
-
+	leased
 	creates
 
 	// former is the lease of another key that it had, to be released once no create is in
@@ -180,6 +175,15 @@ type holding struct {
 	// released means that the finalizer is removed, and with it the right to have
 	// anything: a cache may still show the managed resource as it was.
 	released bool
+}
+
+// leased is a lease that a managed resource was found to have.
+type leased struct {
+	key   string
+	lease lease
+
+	// found means that the external resource was seen to exist.
+	found bool
 }
 
 // creates are what is known of the creates of a managed resource.
@@ -426,7 +430,7 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	}
 
 	if mine {
-		r.held.update(c.mg, func(h *holding) { *h = holding{key: key, lease: l, creates: h.creates, former: h.former} })
+		r.held.update(c.mg, func(h *holding) { h.leased, h.nothing = leased{key: key, lease: l}, false })
 	} else {
 		r.notNeeded(c, messageUnconfirmed)
 	}
@@ -466,14 +470,14 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 	l, err := r.leases.hold(ctx, key, h, had.lease, as == leaseRenewed, c.Now())
 	if err != nil {
 		if had.key == key {
-			r.held.update(c.mg, func(h *holding) { *h = holding{creates: h.creates, former: h.former} })
+			r.held.update(c.mg, func(h *holding) { h.leased = leased{} })
 		}
 
 		return r.refused(c, err)
 	}
 
 	r.held.update(c.mg, func(h *holding) {
-		*h = holding{key: key, lease: l, found: had.found && had.key == key, creates: had.creates, former: had.former}
+		h.leased, h.nothing = leased{key: key, lease: l, found: had.found && had.key == key}, false
 
 		if had.key != "" && had.key != key {
 			h.former = had.lease
