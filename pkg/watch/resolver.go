@@ -28,21 +28,20 @@ type discoveryResolver struct {
 	client  rest.Interface
 	limiter flowcontrol.RateLimiter
 
-	mu sync.Mutex
-
-	// Look-ups whose requests wait to be sent, which more calls may join, and those
-	// whose requests were sent.
-	unsent, sent map[schema.GroupVersion]*lookUp
+	mu     sync.Mutex
+	shared map[schema.GroupVersion]*lookUps // Of the calls that there are.
 }
 
-// A lookUp is one request that several calls wait for.
-type lookUp struct {
-	done chan struct{} // Closed when the rest is set.
-	list *metav1.APIResourceList
-	err  error
+// lookUps are the calls for one group and version. One at a time has the turn.
+type lookUps struct {
+	calls int           // Guarded by the resolver's mutex, as is asked.
+	asked uint64        // How many calls came.
+	turn  chan struct{} // Full while a call has the turn, which guards the rest.
 
-	// The call that was to send the request gave up.
-	abandoned bool
+	// The last answer, and how many calls had come when its request was sent.
+	answered uint64
+	list     *metav1.APIResourceList
+	err      error
 }
 
 func newDiscoveryResolver(cfg *rest.Config, hc *http.Client) (*discoveryResolver, error) {
@@ -55,8 +54,7 @@ func newDiscoveryResolver(cfg *rest.Config, hc *http.Client) (*discoveryResolver
 	r := &discoveryResolver{
 		client:  dc.RESTClient(),
 		limiter: dc.RESTClient().GetRateLimiter(),
-		unsent:  make(map[schema.GroupVersion]*lookUp),
-		sent:    make(map[schema.GroupVersion]*lookUp),
+		shared:  make(map[schema.GroupVersion]*lookUps),
 	}
 	if r.limiter == nil { // The config has none.
 		r.limiter = flowcontrol.NewFakeAlwaysRateLimiter()
@@ -94,56 +92,47 @@ func (r *discoveryResolver) resolve(ctx context.Context, gvk schema.GroupVersion
 	return nil, err
 }
 
-// discover what a group and version has. Of the calls that come before a request is
-// sent the first sends it, when the answer to the one before has come.
+// discover what a group and version has. Of the calls that wait for their turn the next
+// sends the request, and its answer is for all those that came before it was sent.
 func (r *discoveryResolver) discover(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
-	for {
-		r.mu.Lock()
-		l, joined := r.unsent[gv]
-		if !joined {
-			l = &lookUp{done: make(chan struct{})}
-			r.unsent[gv] = l
-		}
-		before := r.sent[gv]
-		r.mu.Unlock()
-
-		if !joined {
-			r.send(ctx, gv, l, before)
-			return l.list, l.err
-		}
-		if err := await(ctx, l.done); err != nil {
-			return nil, err
-		}
-		if !l.abandoned {
-			return l.list, l.err
-		}
-	}
-}
-
-// send the request of a look-up.
-func (r *discoveryResolver) send(ctx context.Context, gv schema.GroupVersion, l, before *lookUp) {
-	if before != nil {
-		l.err = await(ctx, before.done)
-	}
-	if l.err == nil {
-		l.err = r.limiter.Wait(ctx)
-	}
 	r.mu.Lock()
-	delete(r.unsent, gv)
-	r.sent[gv] = l
+	l, ok := r.shared[gv]
+	if !ok {
+		l = &lookUps{turn: make(chan struct{}, 1)}
+		r.shared[gv] = l
+	}
+	l.calls++
+	l.asked++
+	own := l.asked
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if l.calls--; l.calls == 0 {
+			delete(r.shared, gv)
+		}
+	}()
 
-	if l.err == nil {
-		l.list, l.err = r.get(ctx, gv)
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	l.abandoned = ctx.Err() != nil
-
+	if l.answered >= own {
+		return l.list, l.err
+	}
+	if err := r.limiter.Wait(ctx); err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sent[gv] == l {
-		delete(r.sent, gv)
+	asked := l.asked
+	r.mu.Unlock()
+	list, err := r.get(ctx, gv)
+	if ctx.Err() == nil { // Else the others ask themselves.
+		l.answered, l.list, l.err = asked, list, err
 	}
-	close(l.done)
+	return list, err
 }
 
 func (r *discoveryResolver) get(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
