@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -226,7 +227,7 @@ func TestLookUps_AreShared(t *testing.T) {
 	for _, groups := range []int{20, kinds} {
 		inBubble(t, fmt.Sprint(groups), func(t *testing.T) {
 			api := watchtest.NewAPI()
-			specs := make([]spec, kinds)
+			specs := make([]baseline.Watch, kinds)
 			for i := range specs {
 				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
 				k.GVK.Group = fmt.Sprintf("g%d.example.org", i%groups)

@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -68,21 +69,21 @@ func BenchmarkIdleWatch(b *testing.B) {
 		n    int
 
 		// watches to start, after those that aren't measured.
-		watches func(api *watchtest.API) (first, then []spec)
+		watches func(api *watchtest.API) (first, then []baseline.Watch)
 	}{
-		{"OnAKindThatIsWatched", 10 * kinds, func(api *watchtest.API) (first, then []spec) {
+		{"OnAKindThatIsWatched", 10 * kinds, func(api *watchtest.API) (first, then []baseline.Watch) {
 			k := watchtest.NewKind("Widget")
 			api.Define(k)
 
 			// One watch has a type and kind for itself.
-			ws := make([]spec, 10*kinds+1)
+			ws := make([]baseline.Watch, 10*kinds+1)
 			for i := range ws {
 				ws[i] = watchOf(k, &handler.EnqueueRequestForObject{})
-				ws[i].typ = watch.WatchType(fmt.Sprintf("Type%d", i))
+				ws[i].Type = watch.WatchType(fmt.Sprintf("Type%d", i))
 			}
 			return ws[:1], ws[1:]
 		}},
-		{"OnAKindOfItsOwn", kinds, func(api *watchtest.API) (first, then []spec) {
+		{"OnAKindOfItsOwn", kinds, func(api *watchtest.API) (first, then []baseline.Watch) {
 			return nil, watchesOf(manyKinds(api, kinds))
 		}},
 	}
@@ -164,7 +165,7 @@ func BenchmarkResidue(b *testing.B) {
 					if !tc.notElected {
 						r.mgr.Elect()
 					}
-					cycle := func(ws ...spec) {
+					cycle := func(ws ...baseline.Watch) {
 						up, ended := r.startController(b, ws...)
 						if !tc.early {
 							<-up

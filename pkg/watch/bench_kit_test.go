@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -72,11 +73,11 @@ func benchPlain(b *testing.B, api *watchtest.API, _ ...watch.CacheOption) *bench
 // controller-runtime's cache.
 func benchBaseline(b *testing.B, api *watchtest.API, _ ...watch.CacheOption) *benchRig {
 	b.Helper()
-	newLock := func() rwLock { return &sync.RWMutex{} }
+	newLock := func() baseline.Lock { return &sync.RWMutex{} }
 	r := benchPlain(b, api)
-	infs := newBaselineCache(r.informers, scheme(), newLock())
+	infs := baseline.NewCache(r.informers, scheme(), newLock())
 	r.reader = infs
-	r.engine = newBaselineEngine(r.mgr, infs, &watch.NopMetrics{}, newLock)
+	r.engine = baseline.NewEngine(r.mgr, infs, &watch.NopMetrics{}, newLock)
 	b.Cleanup(func() {
 		_ = r.engine.Stop(context.Background(), benchController)
 
@@ -105,7 +106,7 @@ func (c *benchRun) Start(ctx context.Context) error {
 // startController starts a controller with watches. up is closed when it has
 // reconciled something, ended when it runs no more: of the controllers that it
 // stops, the baseline doesn't know. Without an engine there is no controller.
-func (r *benchRig) startController(b *testing.B, ws ...spec) (up, ended <-chan struct{}) {
+func (r *benchRig) startController(b *testing.B, ws ...baseline.Watch) (up, ended <-chan struct{}) {
 	b.Helper()
 	first, last := make(chan struct{}), make(chan struct{})
 	tell := sync.OnceFunc(func() { close(first) })
@@ -113,7 +114,7 @@ func (r *benchRig) startController(b *testing.B, ws ...spec) (up, ended <-chan s
 		tell()
 		return reconcile.Result{}, nil
 	})
-	o.newController = func(name string, ko kcontroller.Options) (kcontroller.Controller, error) {
+	o.NewController = func(name string, ko kcontroller.Options) (kcontroller.Controller, error) {
 		c, err := kcontroller.NewUnmanaged(name, ko)
 		return &benchRun{Controller: c, ended: last}, err
 	}
@@ -127,7 +128,7 @@ func (r *benchRig) startController(b *testing.B, ws ...spec) (up, ended <-chan s
 }
 
 // startWatches of the controller. Without an engine handlers are added to informers.
-func (r *benchRig) startWatches(b *testing.B, ws ...spec) {
+func (r *benchRig) startWatches(b *testing.B, ws ...baseline.Watch) {
 	b.Helper()
 	if r.engine != nil {
 		if err := r.engine.StartWatches(context.Background(), benchController, ws...); err != nil {
@@ -136,7 +137,7 @@ func (r *benchRig) startWatches(b *testing.B, ws ...spec) {
 		return
 	}
 	for _, w := range ws {
-		inf, err := r.informers.GetInformer(context.Background(), w.kind)
+		inf, err := r.informers.GetInformer(context.Background(), w.Kind)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -149,12 +150,12 @@ func (r *benchRig) startWatches(b *testing.B, ws ...spec) {
 // warm makes sure that the kinds of all watches have informers that are synced.
 // controller-runtime looks only every 100 ms whether one is, and the baseline
 // waits for one after the other.
-func (r *benchRig) warm(b *testing.B, ws []spec) {
+func (r *benchRig) warm(b *testing.B, ws []baseline.Watch) {
 	b.Helper()
 	var wg sync.WaitGroup
 	for _, w := range ws {
 		wg.Go(func() {
-			if _, err := r.informers.GetInformer(context.Background(), w.kind); err != nil {
+			if _, err := r.informers.GetInformer(context.Background(), w.Kind); err != nil {
 				b.Error(err)
 			}
 		})
@@ -173,8 +174,8 @@ func manyKinds(api *watchtest.API, n int) []watchtest.Kind {
 }
 
 // watchesOf returns a watch of each kind.
-func watchesOf(ks []watchtest.Kind) []spec {
-	ws := make([]spec, len(ks))
+func watchesOf(ks []watchtest.Kind) []baseline.Watch {
+	ws := make([]baseline.Watch, len(ks))
 	for i, k := range ks {
 		ws[i] = watchOf(k, &handler.EnqueueRequestForObject{})
 	}

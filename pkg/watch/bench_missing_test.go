@@ -51,7 +51,7 @@ func TestRequestsForKindsThatArentThere(t *testing.T) {
 				minutes = 75
 			}
 			bubble(t, func(t *testing.T) {
-				m := &missing{rig: baseline(t, watchtest.NewAPI())}
+				m := &missing{rig: onBaseline(t, watchtest.NewAPI())}
 				m.begin(kinds, tc.were, tc.crds)
 				baselines = m.requests(15)
 			})

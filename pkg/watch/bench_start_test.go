@@ -9,13 +9,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
 // startAgain starts a controller with watches, and returns what asks for them
 // once more. Nothing but the call itself is done then.
-func (r *benchRig) startAgain(b *testing.B, ws []spec) func() error {
+func (r *benchRig) startAgain(b *testing.B, ws []baseline.Watch) func() error {
 	b.Helper()
 	r.mgr.Elect()
 	r.warm(b, ws)
@@ -28,10 +29,10 @@ func (r *benchRig) startAgain(b *testing.B, ws []spec) func() error {
 }
 
 // watchesFor returns the watches as our engine takes them.
-func watchesFor(ws []spec) []watch.Watch {
+func watchesFor(ws []baseline.Watch) []watch.Watch {
 	out := make([]watch.Watch, len(ws))
 	for i, w := range ws {
-		out[i] = watch.WatchFor(w.kind, w.typ, w.handler, w.preds...)
+		out[i] = watch.WatchFor(w.Kind, w.Type, w.Handler, w.Predicates...)
 	}
 	return out
 }
@@ -95,23 +96,23 @@ func TestAskingAgainAllocatesNothing(t *testing.T) {
 	const n = 50
 	cases := map[string]struct {
 		reason string
-		watch  func(k watchtest.Kind) spec
+		watch  func(k watchtest.Kind) baseline.Watch
 	}{
 		"Unstructured": {
 			reason: "This is what composites watch what they compose with.",
-			watch:  func(k watchtest.Kind) spec { return watchOf(k, &handler.EnqueueRequestForObject{}) },
+			watch:  func(k watchtest.Kind) baseline.Watch { return watchOf(k, &handler.EnqueueRequestForObject{}) },
 		},
 		"Metadata": {
 			reason: "Watching metadata is meant to be cheap.",
-			watch: func(k watchtest.Kind) spec {
-				return spec{kind: partial(k), typ: watch.WatchTypeDependency, handler: &handler.EnqueueRequestForObject{}}
+			watch: func(k watchtest.Kind) baseline.Watch {
+				return baseline.Watch{Kind: partial(k), Type: watch.WatchTypeDependency, Handler: &handler.EnqueueRequestForObject{}}
 			},
 		},
 		"Funcs": {
 			reason: "Handlers and predicates that are made of functions aren't pointers.",
-			watch: func(k watchtest.Kind) spec {
+			watch: func(k watchtest.Kind) baseline.Watch {
 				w := watchOf(k, handler.Funcs{})
-				w.preds = []predicate.Predicate{predicate.Funcs{}, predicate.GenerationChangedPredicate{}}
+				w.Predicates = []predicate.Predicate{predicate.Funcs{}, predicate.GenerationChangedPredicate{}}
 				return w
 			},
 		},
@@ -120,7 +121,7 @@ func TestAskingAgainAllocatesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api := watchtest.NewAPI()
 			r := running(t, api)
-			ws := make([]spec, n)
+			ws := make([]baseline.Watch, n)
 			for i, k := range manyKinds(api, n) {
 				ws[i] = tc.watch(k)
 			}

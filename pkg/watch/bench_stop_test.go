@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
@@ -31,7 +32,7 @@ func BenchmarkStop(b *testing.B) {
 		b.Run(fmt.Sprintf("Watches=%d", n), func(b *testing.B) {
 			sides := []benchSide{engineShaped(), ours()}
 			rigs := make([]*benchRig, len(sides))
-			watches := make([][]spec, len(sides))
+			watches := make([][]baseline.Watch, len(sides))
 			for i, side := range sides {
 				api := watchtest.NewAPI()
 				kinds := manyKinds(api, n)
@@ -63,7 +64,7 @@ func BenchmarkStop(b *testing.B) {
 
 // startAndStop starts a controller, stops it while there is trouble, and waits until it
 // has ended. It returns how long Stop took.
-func (r *benchRig) startAndStop(b *testing.B, ws []spec, inject func() (settle func())) time.Duration {
+func (r *benchRig) startAndStop(b *testing.B, ws []baseline.Watch, inject func() (settle func())) time.Duration {
 	b.Helper()
 	up, down := r.startController(b, ws...)
 	<-up

@@ -54,10 +54,10 @@ func collecting(t *testing.T, n *needs) (r *rig, a, b watchtest.Kind) {
 	r = graft(t, watchtest.NewAPI(xr, a, b))
 	r.mgr.Elect()
 	o := idle()
-	o.gc = watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
+	o.Collector = watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
 	r.start("c", o)
 	composite := watchOf(xr, &recorder{})
-	composite.typ = watch.WatchTypeCompositeResource
+	composite.Type = watch.WatchTypeCompositeResource
 	r.watch("c", composite, watchOf(a, &recorder{}), watchOf(b, &recorder{}))
 	return r, a, b
 }

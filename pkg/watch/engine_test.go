@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -26,7 +27,7 @@ func TestQueueMetrics(t *testing.T) {
 		r := graft(t, watchtest.NewAPI())
 		r.mgr.Elect()
 		o := idle()
-		o.runtime.MaxConcurrentReconciles = 5
+		o.Runtime.MaxConcurrentReconciles = 5
 		r.start("queue-metrics", o)
 		pass(time.Second)
 		r.stop("queue-metrics")
@@ -73,7 +74,7 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 		mgr := watchtest.NewManager(api.Config(), scheme())
 		mgr.Elect()
 		e := watch.New(mgr, infs, nil, nil)
-		if err := e.Start("c", watch.WithRuntimeOptions(idle().runtime)); err != nil {
+		if err := e.Start("c", watch.WithRuntimeOptions(idle().Runtime)); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
@@ -102,7 +103,7 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 			reason: "What makes controllers.",
 			do: func(t *testing.T, api *watchtest.API) error {
 				o := idle()
-				o.newController = func(string, kcontroller.Options) (kcontroller.Controller, error) { return nil, nil }
+				o.NewController = func(string, kcontroller.Options) (kcontroller.Controller, error) { return nil, nil }
 				r := graft(t, api)
 				r.mgr.Elect()
 				return r.Start("none", o)
@@ -112,7 +113,7 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 			reason: "A controller that refuses a watch. It isn't kept.",
 			do: func(t *testing.T, api *watchtest.API) error {
 				o := idle()
-				o.newController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
+				o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
 					c, err := kcontroller.NewUnmanaged(name, o)
 					return refusing{Controller: c, err: boom}, err
 				}
@@ -155,16 +156,16 @@ func TestBadInput(t *testing.T) {
 	var none *recorder
 	cases := map[string]struct {
 		reason string
-		spec   spec
+		spec   baseline.Watch
 		want   error
 	}{
-		"NilHandler":        {"A watch without a handler is of no use.", spec{kind: k.New(), typ: "x"}, watch.ErrInvalidWatch},
-		"NilPointerHandler": {"A nil pointer is no handler either.", spec{kind: k.New(), typ: "x", handler: none}, watch.ErrInvalidWatch},
-		"NilObject":         {"A watch must be of something.", spec{typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
-		"NoKind":            {"An unstructured object has a kind only if it says so.", spec{kind: watchtest.Kind{GVK: schema.GroupVersionKind{}}.New(), typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
-		"NoVersion":         {"And a version.", spec{kind: watchtest.Kind{GVK: schema.GroupVersionKind{Kind: "Widget"}}.New(), typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
-		"UnknownType":       {"A type has a kind only if the scheme says so.", spec{kind: &unknown{}, typ: "x", handler: &recorder{}}, watch.ErrInvalidWatch},
-		"NilPredicate":      {"A predicate that isn't there lets nothing pass.", spec{kind: k.New(), typ: "x", handler: &recorder{}, preds: []predicate.Predicate{nil}}, watch.ErrInvalidWatch},
+		"NilHandler":        {"A watch without a handler is of no use.", baseline.Watch{Kind: k.New(), Type: "x"}, watch.ErrInvalidWatch},
+		"NilPointerHandler": {"A nil pointer is no handler either.", baseline.Watch{Kind: k.New(), Type: "x", Handler: none}, watch.ErrInvalidWatch},
+		"NilObject":         {"A watch must be of something.", baseline.Watch{Type: "x", Handler: &recorder{}}, watch.ErrInvalidWatch},
+		"NoKind":            {"An unstructured object has a kind only if it says so.", baseline.Watch{Kind: watchtest.Kind{GVK: schema.GroupVersionKind{}}.New(), Type: "x", Handler: &recorder{}}, watch.ErrInvalidWatch},
+		"NoVersion":         {"And a version.", baseline.Watch{Kind: watchtest.Kind{GVK: schema.GroupVersionKind{Kind: "Widget"}}.New(), Type: "x", Handler: &recorder{}}, watch.ErrInvalidWatch},
+		"UnknownType":       {"A type has a kind only if the scheme says so.", baseline.Watch{Kind: &unknown{}, Type: "x", Handler: &recorder{}}, watch.ErrInvalidWatch},
+		"NilPredicate":      {"A predicate that isn't there lets nothing pass.", baseline.Watch{Kind: k.New(), Type: "x", Handler: &recorder{}, Predicates: []predicate.Predicate{nil}}, watch.ErrInvalidWatch},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
@@ -208,23 +209,23 @@ func TestFirstHandlersStay(t *testing.T) {
 		r := running(t, api)
 		first, second := &recorder{}, &recorder{}
 		none := watchOf(k, second)
-		none.preds = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return false })}
-		for _, w := range []spec{watchOf(k, first), watchOf(k, second), none} {
+		none.Predicates = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return false })}
+		for _, w := range []baseline.Watch{watchOf(k, first), watchOf(k, second), none} {
 			r.watch("c", w)
 		}
 		api.Put(k.Object("one"), k)
 		pass(time.Second)
 
 		// Another representation of the kind is another informer: refused.
-		none.kind = partial(k)
+		none.Kind = partial(k)
 		if err := r.StartWatches(t.Context(), "c", none); !errors.Is(err, watch.ErrConflictingWatch) {
 			t.Errorf("StartWatches(...) of metadata: got %v, want %v", err, watch.ErrConflictingWatch)
 		}
 		if f, s := first.count("create", "one"), second.count("create", "one"); f != 1 || s != 0 {
 			t.Errorf("the first handler got %d events, the second %d; want 1, 0", f, s)
 		}
-		none.kind = k.New()
-		for want, w := range []spec{none, watchOf(k, second)} {
+		none.Kind = k.New()
+		for want, w := range []baseline.Watch{none, watchOf(k, second)} {
 			r.unwatch("c", idOf(k))
 			r.watch("c", w)
 			pass(time.Second)

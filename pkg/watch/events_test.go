@@ -127,7 +127,7 @@ func TestMetadataWatches(t *testing.T) {
 				r.start("c", idle())
 				got := make(chan client.Object, 10)
 				w := watchOf(k, creating(func(_ context.Context, o client.Object) { got <- o }))
-				w.kind = partial(k)
+				w.Kind = partial(k)
 				r.watch("c", w)
 				if o := <-got; o.GetUID() == "" || o.GetObjectKind().GroupVersionKind() != k.GVK {
 					t.Errorf("got %T %s with UID %q", o, o.GetObjectKind().GroupVersionKind(), o.GetUID())

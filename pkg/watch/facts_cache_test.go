@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
@@ -197,7 +198,7 @@ func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {
 				k := r.ready()
 				r.watchCRDs()
 				w := watchOf(k, &recorder{})
-				w.kind = partial(k)
+				w.Kind = partial(k)
 				r.watch("c", w)
 				r.api.Undefine(k)
 				pass(time.Minute)
@@ -339,7 +340,7 @@ func movedKind(t *testing.T, r *rig, was, is watchtest.Kind) string {
 // takes real time on the baseline: what blocks does so until the test lets go.
 func TestFact_DiscoveryHoldsUpReads(t *testing.T) {
 	t.Run("Baseline", func(t *testing.T) {
-		r := newBaseline(t, watchtest.NewAPI(), func() rwLock { return &sync.RWMutex{} })
+		r := newBaseline(t, watchtest.NewAPI(), func() baseline.Lock { return &sync.RWMutex{} })
 		slow, done := slowDiscovery(t, r)
 
 		// In a cache that doesn't wait this takes microseconds.

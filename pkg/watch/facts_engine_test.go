@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -30,7 +31,7 @@ func TestFact_StopAttemptsEverything(t *testing.T) {
 	prove(t, map[string]fact{"AWatchThatCantBeStopped": {
 		reason: "Stop returns at the first error: the controller still runs, with some of its watches gone.",
 		scenario: func(t *testing.T, r *rig) string {
-			var specs []spec
+			var specs []baseline.Watch
 			kinds := make([]watchtest.Kind, 5)
 			for i := range kinds {
 				kinds[i] = watchtest.NewKind(fmt.Sprintf("Widget%d", i))
@@ -57,18 +58,18 @@ func TestFact_StopAttemptsEverything(t *testing.T) {
 
 // breakWatch makes it impossible to stop a watch cleanly: the baseline's informer
 // refuses to let its handler go, and our handler doesn't come back.
-func (r *rig) breakWatch(k watchtest.Kind, s spec) (heal func()) {
-	if e, ok := r.engine.(*baselineEngine); ok {
-		src := e.controllers["c"].sources[idOf(k)]
-		inf := src.inf
-		src.inf = clingingInformer{inf}
-		return func() { src.inf = inf }
+func (r *rig) breakWatch(k watchtest.Kind, s baseline.Watch) (heal func()) {
+	if e, ok := r.engine.(*baseline.Engine); ok {
+		src := e.Source("c", idOf(k))
+		inf := src.Informer
+		src.Informer = clingingInformer{inf}
+		return func() { src.Informer = inf }
 	}
 	entered, release := make(chan struct{}), make(chan struct{})
 	var once, released sync.Once
-	rec, ok := s.handler.(*recorder)
+	rec, ok := s.Handler.(*recorder)
 	if !ok {
-		r.t.Fatalf("a watch of a %T can't be broken", s.handler)
+		r.t.Fatalf("a watch of a %T can't be broken", s.Handler)
 	}
 	rec.mu.Lock()
 	rec.before = func() {
@@ -141,7 +142,7 @@ func TestFact_NothingIsLeftOfWhatStoppedBeforeElection(t *testing.T) {
 				before := gort.NumGoroutine()
 				for range 1000 {
 					o := idle()
-					o.gc = waitingCollector{}
+					o.Collector = waitingCollector{}
 					if err := r.Start("c", o); err != nil {
 						t.Fatal(err)
 					}
@@ -182,9 +183,9 @@ type lateFailure struct {
 func (c lateFailure) Start(context.Context) error { return <-c.fail }
 
 // failing returns options for such a controller.
-func failing(fail chan error) startOptions {
+func failing(fail chan error) baseline.Options {
 	o := idle()
-	o.newController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
+	o.NewController = func(name string, o kcontroller.Options) (kcontroller.Controller, error) {
 		c, err := kcontroller.NewUnmanaged(name, o)
 		return lateFailure{Controller: c, fail: fail}, err
 	}
@@ -326,8 +327,10 @@ func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
 		waits  bool // Stop waits for Start.
 		want   int  // Handlers that are left.
 	}{
-		"Baseline": {func(inf cache.Informer) stoppable { return &baselineSource{inf: inf, spec: spec{handler: &recorder{}}} }, false, 1},
-		"Graft":    {func(inf cache.Informer) stoppable { return watch.NewStoppableSource(inf, &recorder{}) }, true, 0},
+		"Baseline": {func(inf cache.Informer) stoppable {
+			return &baseline.Source{Informer: inf, Watch: baseline.Watch{Handler: &recorder{}}}
+		}, false, 1},
+		"Graft": {func(inf cache.Informer) stoppable { return watch.NewStoppableSource(inf, &recorder{}) }, true, 0},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
@@ -420,7 +423,7 @@ func prove(t *testing.T, facts map[string]fact) {
 	for name, f := range facts {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, "Baseline", func(t *testing.T) {
-				finding := f.scenario(t, baseline(t, watchtest.NewAPI()))
+				finding := f.scenario(t, onBaseline(t, watchtest.NewAPI()))
 				if finding == "" {
 					t.Errorf("\n%s\nThe baseline doesn't show it: the scenario proves nothing.", f.reason)
 				}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -95,21 +96,21 @@ func stopAll(ctx context.Context, e *watch.ControllerEngine) error {
 // A graftEngine is our engine in the terms that it shares with the baseline.
 type graftEngine struct{ *watch.ControllerEngine }
 
-func (e graftEngine) Start(name string, o startOptions) error {
-	opts := []watch.ControllerOption{watch.WithRuntimeOptions(o.runtime)}
-	if o.newController != nil {
-		opts = append(opts, watch.WithNewControllerFn(o.newController))
+func (e graftEngine) Start(name string, o baseline.Options) error {
+	opts := []watch.ControllerOption{watch.WithRuntimeOptions(o.Runtime)}
+	if o.NewController != nil {
+		opts = append(opts, watch.WithNewControllerFn(o.NewController))
 	}
-	if o.gc != nil {
-		opts = append(opts, watch.WithWatchGarbageCollector(o.gc))
+	if o.Collector != nil {
+		opts = append(opts, watch.WithWatchGarbageCollector(o.Collector))
 	}
 	return e.ControllerEngine.Start(name, opts...)
 }
 
-func (e graftEngine) StartWatches(ctx context.Context, name string, ws ...spec) error {
+func (e graftEngine) StartWatches(ctx context.Context, name string, ws ...baseline.Watch) error {
 	out := make([]watch.Watch, len(ws))
 	for i, w := range ws {
-		out[i] = watch.WatchFor(w.kind, w.typ, w.handler, w.preds...)
+		out[i] = watch.WatchFor(w.Kind, w.Type, w.Handler, w.Predicates...)
 	}
 	return e.ControllerEngine.StartWatches(ctx, name, out...)
 }

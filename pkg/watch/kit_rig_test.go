@@ -9,29 +9,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// baseline makes a rig with an engine of the shape that ours replaces, on
+// onBaseline makes a rig with an engine of the shape that ours replaces, on
 // controller-runtime's own cache.
-func baseline(t *testing.T, api *watchtest.API) *rig {
+func onBaseline(t *testing.T, api *watchtest.API) *rig {
 	t.Helper()
-	return newBaseline(t, api, func() rwLock { return &waitLock{} })
+	return newBaseline(t, api, func() baseline.Lock { return &baseline.WaitLock{} })
 }
 
 // newBaseline makes one with locks of package sync for tests outside of a bubble.
-func newBaseline(t *testing.T, api *watchtest.API, newLock func() rwLock) *rig {
+func newBaseline(t *testing.T, api *watchtest.API, newLock func() baseline.Lock) *rig {
 	t.Helper()
 	ca := plainCache(t, api.Config())
 	startCache(t, ca)
-	infs := newBaselineCache(ca, scheme(), newLock())
+	infs := baseline.NewCache(ca, scheme(), newLock())
 	r := &rig{
 		t: t, api: api, infs: infs, reader: infs,
 		mgr:     &hooked{Manager: watchtest.NewManager(api.Config(), scheme())},
 		metrics: &counts{},
 	}
-	r.engine = newBaselineEngine(r.mgr, infs, r.metrics, newLock)
+	r.engine = baseline.NewEngine(r.mgr, infs, r.metrics, newLock)
 
 	// Controllers that wait for an election would wait for ever.
 	t.Cleanup(r.mgr.Elect)
@@ -58,7 +59,7 @@ func plainCache(t testing.TB, cfg *rest.Config) cache.Cache {
 }
 
 // start a controller, and stop it when the test ends.
-func (r *rig) start(name string, o startOptions) {
+func (r *rig) start(name string, o baseline.Options) {
 	r.t.Helper()
 	if err := r.Start(name, o); err != nil {
 		r.t.Fatalf("Start(%q): %v", name, err)
@@ -86,7 +87,7 @@ func (r *rig) ready() watchtest.Kind {
 }
 
 // watchFor starts watches, and waits for at most so long.
-func (r *rig) watchFor(d time.Duration, name string, ws ...spec) error {
+func (r *rig) watchFor(d time.Duration, name string, ws ...baseline.Watch) error {
 	r.t.Helper()
 	return limited(r.t, d, func(ctx context.Context) error { return r.StartWatches(ctx, name, ws...) })
 }
@@ -111,14 +112,14 @@ func (r *rig) list(ctx context.Context, k watchtest.Kind) error {
 // informers returns the cache that keeps the informers: controller-runtime's, or
 // ours.
 func (r *rig) informers() cache.Informers {
-	if c, ok := r.infs.(*baselineCache); ok {
+	if c, ok := r.infs.(*baseline.Cache); ok {
 		return c.Cache
 	}
 	return r.infs
 }
 
 // watch starts watches.
-func (r *rig) watch(name string, ws ...spec) {
+func (r *rig) watch(name string, ws ...baseline.Watch) {
 	r.t.Helper()
 	if err := r.StartWatches(r.t.Context(), name, ws...); err != nil {
 		r.t.Fatal(err)

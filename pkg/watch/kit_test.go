@@ -28,9 +28,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -47,17 +47,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A spec is a watch to start.
-type spec struct {
-	kind    client.Object
-	typ     watch.WatchType
-	handler handler.EventHandler
-	preds   []predicate.Predicate
-}
-
 // watchOf returns a spec with a type that is used for nothing else.
-func watchOf(k watchtest.Kind, h handler.EventHandler) spec {
-	return spec{kind: k.New(), typ: watch.WatchTypeDependency, handler: h}
+func watchOf(k watchtest.Kind, h handler.EventHandler) baseline.Watch {
+	return baseline.Watch{Kind: k.New(), Type: watch.WatchTypeDependency, Handler: h}
 }
 
 // idOf returns the identity of the watch that watchOf makes.
@@ -65,29 +57,22 @@ func idOf(k watchtest.Kind) watch.WatchID {
 	return watch.WatchID{Type: watch.WatchTypeDependency, GVK: k.GVK}
 }
 
-// startOptions say how to start a controller.
-type startOptions struct {
-	runtime       kcontroller.Options
-	newController watch.NewControllerFn
-	gc            watch.WatchGarbageCollector
-}
-
 // reconciling returns options for a controller with one worker.
-func reconciling(fn reconcile.Func) startOptions {
-	return startOptions{runtime: kcontroller.Options{Reconciler: fn, MaxConcurrentReconciles: 1}}
+func reconciling(fn reconcile.Func) baseline.Options {
+	return baseline.Options{Runtime: kcontroller.Options{Reconciler: fn, MaxConcurrentReconciles: 1}}
 }
 
 // idle returns options for a controller that does nothing.
-func idle() startOptions {
+func idle() baseline.Options {
 	return reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
 }
 
 // An engine is what the baseline and ours have in common.
 type engine interface {
-	Start(name string, o startOptions) error
+	Start(name string, o baseline.Options) error
 	Stop(ctx context.Context, name string) error
 	IsRunning(name string) bool
-	StartWatches(ctx context.Context, name string, ws ...spec) error
+	StartWatches(ctx context.Context, name string, ws ...baseline.Watch) error
 	StopWatches(ctx context.Context, name string, ids ...watch.WatchID) (int, error)
 	GetWatches(name string) ([]watch.WatchID, error)
 	GarbageCollectCustomResourceInformers(ctx context.Context) error

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -170,16 +171,16 @@ func (s *schedule) stop(c *modelled) {
 }
 
 func (s *schedule) startWatches(c *modelled, ids []watch.WatchID) {
-	specs := make([]spec, len(ids))
+	specs := make([]baseline.Watch, len(ids))
 	recs := maps.Clone(c.watches)
 	for i, id := range ids {
 		if recs[id] == nil { // Twice in a batch is once.
 			recs[id] = &recorder{}
 		}
 		k := watchtest.Kind{GVK: id.GVK}
-		specs[i] = spec{kind: k.New(), typ: id.Type, handler: recs[id]}
+		specs[i] = baseline.Watch{Kind: k.New(), Type: id.Type, Handler: recs[id]}
 		if id.Type == metadataWatch {
-			specs[i].kind = partial(k)
+			specs[i].Kind = partial(k)
 		}
 	}
 	err := s.call(fmt.Sprintf("StartWatches %s %v", c.name, ids), callTimeout, func(ctx context.Context) error {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -54,7 +55,7 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 				if name == "Hanging" {
 					n = 200
 				}
-				specs := make([]spec, n)
+				specs := make([]baseline.Watch, n)
 				ids := make([]watch.WatchID, n)
 				for i := range specs {
 					k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))

@@ -1,4 +1,4 @@
-package watch_test
+package baseline
 
 import (
 	"context"
@@ -11,25 +11,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// A baselineCache remembers which kinds informers were asked for. Its locking is
+// A Cache remembers which kinds informers were asked for. Its locking is
 // that of the cache we replace: one lock, held while the wrapped cache works, and
 // a kind counts as active from before its informer was asked for.
-type baselineCache struct {
+type Cache struct {
 	cache.Cache
 
 	scheme *runtime.Scheme
 
-	lock   rwLock
+	lock   Lock
 	active map[schema.GroupVersionKind]bool
 }
 
-func newBaselineCache(c cache.Cache, s *runtime.Scheme, l rwLock) *baselineCache {
-	return &baselineCache{Cache: c, scheme: s, lock: l, active: make(map[schema.GroupVersionKind]bool)}
+// NewCache returns a cache that wraps another one.
+func NewCache(c cache.Cache, s *runtime.Scheme, l Lock) *Cache {
+	return &Cache{Cache: c, scheme: s, lock: l, active: make(map[schema.GroupVersionKind]bool)}
 }
 
 // holding runs fn with the lock that the wrapped cache is used under: for
 // reading if the kind is as we want it, for writing if that has to be set first.
-func (c *baselineCache) holding(gvk schema.GroupVersionKind, active bool, fn func() error) error {
+func (c *Cache) holding(gvk schema.GroupVersionKind, active bool, fn func() error) error {
 	c.lock.RLock()
 	if c.active[gvk] == active {
 		defer c.lock.RUnlock()
@@ -46,7 +47,7 @@ func (c *baselineCache) holding(gvk schema.GroupVersionKind, active bool, fn fun
 	return fn()
 }
 
-func (c *baselineCache) ActiveInformers() []schema.GroupVersionKind {
+func (c *Cache) ActiveInformers() []schema.GroupVersionKind {
 	c.lock.RLock()
 	defer c.lock.RUnlock()
 	out := make([]schema.GroupVersionKind, 0, len(c.active))
@@ -56,7 +57,7 @@ func (c *baselineCache) ActiveInformers() []schema.GroupVersionKind {
 	return out
 }
 
-func (c *baselineCache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (c *Cache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	gvk, err := apiutil.GVKForObject(obj, c.scheme)
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ func (c *baselineCache) Get(ctx context.Context, key client.ObjectKey, obj clien
 	return c.holding(gvk, true, func() error { return c.Cache.Get(ctx, key, obj, opts...) })
 }
 
-func (c *baselineCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	gvk, err := apiutil.GVKForObject(list, c.scheme)
 	if err != nil {
 		return err
@@ -73,7 +74,7 @@ func (c *baselineCache) List(ctx context.Context, list client.ObjectList, opts .
 	return c.holding(gvk, true, func() error { return c.Cache.List(ctx, list, opts...) })
 }
 
-func (c *baselineCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (inf cache.Informer, err error) {
+func (c *Cache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (inf cache.Informer, err error) {
 	gvk, err := apiutil.GVKForObject(obj, c.scheme)
 	if err != nil {
 		return nil, err
@@ -84,14 +85,14 @@ func (c *baselineCache) GetInformer(ctx context.Context, obj client.Object, opts
 	})
 }
 
-func (c *baselineCache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (inf cache.Informer, err error) {
+func (c *Cache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (inf cache.Informer, err error) {
 	return inf, c.holding(gvk, true, func() error {
 		inf, err = c.Cache.GetInformerForKind(ctx, gvk, opts...)
 		return err
 	})
 }
 
-func (c *baselineCache) RemoveInformer(ctx context.Context, obj client.Object) error {
+func (c *Cache) RemoveInformer(ctx context.Context, obj client.Object) error {
 	gvk, err := apiutil.GVKForObject(obj, c.scheme)
 	if err != nil {
 		return err

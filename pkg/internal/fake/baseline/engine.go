@@ -1,4 +1,7 @@
-package watch_test
+// Package baseline has an engine and a cache of the shape that Crossplane's have at
+// v2.4.0. They are written to have the faults that pkg/watch ends, in the places where they
+// were found, so that a test or a demo can show the same schedule with and without them.
+package baseline
 
 import (
 	"context"
@@ -12,44 +15,61 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// A baselineEngine is an engine of the shape that ours replaces. It is written
-// to have the faults that this package ends, in the places where they were
-// found, so that a test can show the same schedule with and without them.
-type baselineEngine struct {
+// A Watch is a watch to start.
+type Watch struct {
+	Kind       client.Object
+	Type       watch.WatchType
+	Handler    handler.EventHandler
+	Predicates []predicate.Predicate
+}
+
+// Options say how to start a controller.
+type Options struct {
+	Runtime       kcontroller.Options
+	NewController watch.NewControllerFn
+	Collector     watch.WatchGarbageCollector
+}
+
+// An Engine starts and stops controllers and their watches.
+type Engine struct {
 	mgr     manager.Manager
 	infs    watch.TrackingInformers
 	metrics watch.Metrics
-	newLock func() rwLock
+	newLock func() Lock
 
-	lock        rwLock
-	controllers map[string]*baselineController
+	lock        Lock
+	controllers map[string]*controller
 }
 
-type baselineController struct {
+type controller struct {
 	ctrl   kcontroller.Controller
 	cancel context.CancelFunc
 
-	lock    rwLock
-	sources map[watch.WatchID]*baselineSource
+	lock    Lock
+	sources map[watch.WatchID]*Source
 }
 
-func newBaselineEngine(mgr manager.Manager, infs watch.TrackingInformers, m watch.Metrics, newLock func() rwLock) *baselineEngine {
-	return &baselineEngine{
+// NewEngine returns an engine whose locks newLock makes.
+func NewEngine(mgr manager.Manager, infs watch.TrackingInformers, m watch.Metrics, newLock func() Lock) *Engine {
+	return &Engine{
 		mgr: mgr, infs: infs, metrics: m,
 		newLock: newLock, lock: newLock(),
-		controllers: make(map[string]*baselineController),
+		controllers: make(map[string]*controller),
 	}
 }
 
-func (e *baselineEngine) find(name string) (*baselineController, error) {
+func (e *Engine) find(name string) (*controller, error) {
 	e.lock.RLock()
 	defer e.lock.RUnlock()
 	if c := e.controllers[name]; c != nil {
@@ -58,17 +78,17 @@ func (e *baselineEngine) find(name string) (*baselineController, error) {
 	return nil, fmt.Errorf("controller %q is not running", name)
 }
 
-func (e *baselineEngine) Start(name string, o startOptions) error {
+func (e *Engine) Start(name string, o Options) error {
 	e.lock.Lock()
 	defer e.lock.Unlock()
 	if e.controllers[name] != nil {
 		return nil
 	}
 	create := kcontroller.NewUnmanaged
-	if o.newController != nil {
-		create = o.newController
+	if o.NewController != nil {
+		create = o.NewController
 	}
-	ko := o.runtime
+	ko := o.Runtime
 	ko.SkipNameValidation = ptr.To(true)
 
 	// A priority queue that is shut down while it hands out a key may leave a
@@ -91,22 +111,33 @@ func (e *baselineEngine) Start(name string, o startOptions) error {
 		}
 		e.metrics.ControllerStopped(name)
 	}()
-	if o.gc != nil {
+	if o.Collector != nil {
 		go func() {
 			<-e.mgr.Elected()
-			o.gc.GarbageCollectWatches(ctx, time.Minute)
+			o.Collector.GarbageCollectWatches(ctx, time.Minute)
 		}()
 	}
-	e.controllers[name] = &baselineController{
+	e.controllers[name] = &controller{
 		ctrl: ctrl, cancel: cancel,
-		lock: e.newLock(), sources: make(map[watch.WatchID]*baselineSource),
+		lock: e.newLock(), sources: make(map[watch.WatchID]*Source),
 	}
 	return nil
 }
 
+// Source returns a watch that was started, or nil.
+func (e *Engine) Source(name string, id watch.WatchID) *Source {
+	c, err := e.find(name)
+	if err != nil {
+		return nil
+	}
+	c.lock.RLock()
+	defer c.lock.RUnlock()
+	return c.sources[id]
+}
+
 // Stop holds the engine's lock while it waits for the controller's, gives up at
 // the first error, and waits for nothing that runs.
-func (e *baselineEngine) Stop(ctx context.Context, name string) error {
+func (e *Engine) Stop(ctx context.Context, name string) error {
 	e.lock.Lock()
 	defer e.lock.Unlock()
 	c := e.controllers[name]
@@ -126,25 +157,25 @@ func (e *baselineEngine) Stop(ctx context.Context, name string) error {
 	return nil
 }
 
-func (e *baselineEngine) IsRunning(name string) bool {
+func (e *Engine) IsRunning(name string) bool {
 	_, err := e.find(name)
 	return err == nil
 }
 
 // StartWatches holds the controller's lock while it waits for informers, and
 // gives up at the first error.
-func (e *baselineEngine) StartWatches(ctx context.Context, name string, ws ...spec) error {
+func (e *Engine) StartWatches(ctx context.Context, name string, ws ...Watch) error {
 	c, err := e.find(name)
 	if err != nil {
 		return err
 	}
 	ids := make([]watch.WatchID, len(ws))
 	for i, w := range ws {
-		gvk, err := apiutil.GVKForObject(w.kind, e.mgr.GetScheme())
+		gvk, err := apiutil.GVKForObject(w.Kind, e.mgr.GetScheme())
 		if err != nil {
 			return err
 		}
-		ids[i] = watch.WatchID{Type: w.typ, GVK: gvk}
+		ids[i] = watch.WatchID{Type: w.Type, GVK: gvk}
 	}
 	c.lock.RLock()
 	missing := e.missing(c, ids)
@@ -158,23 +189,23 @@ func (e *baselineEngine) StartWatches(ctx context.Context, name string, ws ...sp
 		if !e.missing(c, ids[i:i+1]) {
 			continue
 		}
-		inf, err := e.infs.GetInformer(ctx, w.kind, cache.BlockUntilSynced(true))
+		inf, err := e.infs.GetInformer(ctx, w.Kind, cache.BlockUntilSynced(true))
 		if err != nil {
 			return fmt.Errorf("cannot get informer for %q: %w", ids[i].GVK, err)
 		}
-		src := &baselineSource{inf: inf, spec: w}
+		src := &Source{Informer: inf, Watch: w}
 		if err := c.ctrl.Watch(src); err != nil {
 			return err
 		}
 		c.sources[ids[i]] = src
-		e.metrics.WatchStarted(name, w.typ)
+		e.metrics.WatchStarted(name, w.Type)
 	}
 	return nil
 }
 
 // missing reports whether there is a watch to start. The controller's lock must
 // be held. That a kind is active is all it asks of its informer.
-func (e *baselineEngine) missing(c *baselineController, ids []watch.WatchID) bool {
+func (e *Engine) missing(c *controller, ids []watch.WatchID) bool {
 	active := make(map[schema.GroupVersionKind]bool)
 	for _, gvk := range e.infs.ActiveInformers() {
 		active[gvk] = true
@@ -187,7 +218,7 @@ func (e *baselineEngine) missing(c *baselineController, ids []watch.WatchID) boo
 	return false
 }
 
-func (e *baselineEngine) GetWatches(name string) ([]watch.WatchID, error) {
+func (e *Engine) GetWatches(name string) ([]watch.WatchID, error) {
 	c, err := e.find(name)
 	if err != nil {
 		return nil, err
@@ -201,7 +232,7 @@ func (e *baselineEngine) GetWatches(name string) ([]watch.WatchID, error) {
 	return out, nil
 }
 
-func (e *baselineEngine) StopWatches(ctx context.Context, name string, ids ...watch.WatchID) (int, error) {
+func (e *Engine) StopWatches(ctx context.Context, name string, ids ...watch.WatchID) (int, error) {
 	c, err := e.find(name)
 	if err != nil {
 		return 0, err
@@ -226,7 +257,7 @@ func (e *baselineEngine) StopWatches(ctx context.Context, name string, ids ...wa
 
 // GarbageCollectCustomResourceInformers knows deleted definitions only, and
 // unstructured informers only.
-func (e *baselineEngine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
+func (e *Engine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
 	inf, err := e.infs.GetInformer(ctx, &extv1.CustomResourceDefinition{})
 	if err != nil {
 		return err
@@ -250,16 +281,17 @@ func (e *baselineEngine) GarbageCollectCustomResourceInformers(ctx context.Conte
 	return err
 }
 
-// A baselineSource is a source that can be stopped. That Start writes what Stop
+// A Source is a source that can be stopped. That Start writes what Stop
 // reads is a data race that it is meant to have; see TestFact_SourcesStopWhileTheyStart.
-type baselineSource struct {
-	inf  cache.Informer
-	spec spec
-	reg  kcache.ResourceEventHandlerRegistration
+type Source struct {
+	Informer cache.Informer
+	Watch    Watch
+
+	reg kcache.ResourceEventHandlerRegistration
 }
 
-func (s *baselineSource) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	reg, err := s.inf.AddEventHandler(watch.NewEventHandler(ctx, q, s.spec.handler).HandlerFuncs())
+func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	reg, err := s.Informer.AddEventHandler(watch.NewEventHandler(ctx, q, s.Watch.Handler, s.Watch.Predicates...).HandlerFuncs())
 	if err != nil {
 		return err
 	}
@@ -267,11 +299,11 @@ func (s *baselineSource) Start(ctx context.Context, q workqueue.TypedRateLimitin
 	return nil
 }
 
-func (s *baselineSource) Stop(context.Context) error {
-	if s.reg == nil || s.inf.IsStopped() {
+func (s *Source) Stop(context.Context) error {
+	if s.reg == nil || s.Informer.IsStopped() {
 		return nil
 	}
-	if err := s.inf.RemoveEventHandler(s.reg); err != nil {
+	if err := s.Informer.RemoveEventHandler(s.reg); err != nil {
 		return err
 	}
 	s.reg = nil

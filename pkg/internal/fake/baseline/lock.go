@@ -1,34 +1,34 @@
-package watch_test
+package baseline
 
 import "sync"
 
-// A rwLock is what a sync.RWMutex is to its users.
-type rwLock interface {
+// A Lock is what a sync.RWMutex is to its users.
+type Lock interface {
 	Lock()
 	Unlock()
 	RLock()
 	RUnlock()
 }
 
-// A waitLock is a lock for readers and writers that behaves as sync.RWMutex
+// A WaitLock is a lock for readers and writers that behaves as sync.RWMutex
 // does: a writer that waits keeps new readers out. Those who wait for it do so on
 // a channel. A testing/synctest bubble takes a goroutine that waits for a
 // sync.RWMutex to be busy, and lets no time pass; with this lock it measures how
 // long the wait is.
-type waitLock struct {
+type WaitLock struct {
 	mu      sync.Mutex
 	readers int
 	writing bool
-	queue   []lockWaiter
+	queue   []waiter
 }
 
-type lockWaiter struct {
+type waiter struct {
 	write bool
 	turn  chan struct{}
 }
 
-func (l *waitLock) acquire(write bool) {
-	w := lockWaiter{write: write, turn: make(chan struct{})}
+func (l *WaitLock) acquire(write bool) {
+	w := waiter{write: write, turn: make(chan struct{})}
 	l.mu.Lock()
 	l.queue = append(l.queue, w)
 	l.next()
@@ -37,7 +37,7 @@ func (l *waitLock) acquire(write bool) {
 }
 
 // next lets those in whose turn it is.
-func (l *waitLock) next() {
+func (l *WaitLock) next() {
 	for len(l.queue) > 0 && !l.writing && (!l.queue[0].write || l.readers == 0) {
 		w := l.queue[0]
 		l.queue = l.queue[1:]
@@ -48,17 +48,17 @@ func (l *waitLock) next() {
 	}
 }
 
-func (l *waitLock) Lock()  { l.acquire(true) }
-func (l *waitLock) RLock() { l.acquire(false) }
+func (l *WaitLock) Lock()  { l.acquire(true) }
+func (l *WaitLock) RLock() { l.acquire(false) }
 
-func (l *waitLock) Unlock() {
+func (l *WaitLock) Unlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.writing = false
 	l.next()
 }
 
-func (l *waitLock) RUnlock() {
+func (l *WaitLock) RUnlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.readers--
