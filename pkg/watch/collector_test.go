@@ -2,10 +2,8 @@ package watch_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,57 +133,5 @@ func TestNothingNeededTwice(t *testing.T) {
 		r.watch("c", watchOf(b, &recorder{}))
 		look("second, and one was asked for", 2, nil)
 		look("third", 1, nil)
-	})
-}
-
-// However a collector and those who need a watch meet, the watch is there
-// for as long as it is needed.
-func TestCollectorsMeetRequests(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := watchtest.NewKind("A"), watchtest.NewKind("B")
-		r := running(t, watchtest.NewAPI(a, b))
-		rec := &recorder{}
-		r.watch("c", watchOf(a, rec))
-		var needed atomic.Int64
-		tracker := watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) {
-			if needed.Load() > 0 {
-				return []schema.GroupVersionKind{a.GVK, b.GVK}, nil
-			}
-			return []schema.GroupVersionKind{a.GVK}, nil
-		})
-		gc := watch.NewGarbageCollector("c", r.ours, tracker, []watch.WatchType{watch.WatchTypeDependency})
-		ctx, cancel := context.WithCancel(t.Context())
-		rest := func(most int) { time.Sleep(time.Duration(rand.N(most)) * time.Millisecond) } //nolint:gosec // Chance is all we want.
-		var collectors, users sync.WaitGroup
-		for range 2 {
-			collectors.Go(func() {
-				for ; ctx.Err() == nil; rest(3) {
-					if err := gc.GarbageCollectWatchesNow(ctx); err != nil && ctx.Err() == nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		for range 4 {
-			users.Go(func() {
-				for range 200 {
-					needed.Add(1)
-					if err := r.StartWatches(t.Context(), "c", watchOf(b, rec)); err != nil {
-						t.Error(err)
-					}
-					for range 3 {
-						if ids, err := r.GetWatches("c"); err != nil || !slices.Contains(ids, idOf(b)) {
-							t.Errorf("a watch that is needed isn't there: %v, %v", ids, err)
-						}
-						rest(3)
-					}
-					needed.Add(-1)
-					rest(10)
-				}
-			})
-		}
-		users.Wait()
-		cancel()
-		collectors.Wait()
 	})
 }

@@ -1,12 +1,9 @@
 package watch_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
@@ -110,31 +107,4 @@ func TestSlowHandlersHoldUpNobody(t *testing.T) {
 			t.Errorf("a slow handler got %d of 101 events", n)
 		}
 	})
-}
-
-// Watches of metadata are watches: they deliver, stop, and leave nothing.
-func TestMetadataWatches(t *testing.T) {
-	for range 20 {
-		bubble(t, func(t *testing.T) {
-			k := watchtest.NewKind("Widget")
-			api := watchtest.NewAPI(k)
-			o := k.Object("one")
-			o.Object["spec"] = map[string]any{"big": "x"}
-			api.Put(o, k)
-			r := graft(t, api)
-			r.mgr.Elect()
-			for range 20 {
-				r.start("c", idle())
-				got := make(chan client.Object, 10)
-				w := watchOf(k, creating(func(_ context.Context, o client.Object) { got <- o }))
-				w.Kind = partial(k)
-				r.watch("c", w)
-				if o := <-got; o.GetUID() == "" || o.GetObjectKind().GroupVersionKind() != k.GVK {
-					t.Errorf("got %T %s with UID %q", o, o.GetObjectKind().GroupVersionKind(), o.GetUID())
-				}
-				r.stop("c")
-				pass(time.Hour)
-			}
-		})
-	}
 }

@@ -47,6 +47,7 @@ func (c *Cache) holding(gvk schema.GroupVersionKind, active bool, fn func() erro
 	return fn()
 }
 
+// ActiveInformers returns the kinds that informers were asked for.
 func (c *Cache) ActiveInformers() []schema.GroupVersionKind {
 	c.lock.RLock()
 	defer c.lock.RUnlock()
@@ -57,6 +58,7 @@ func (c *Cache) ActiveInformers() []schema.GroupVersionKind {
 	return out
 }
 
+// Get an object.
 func (c *Cache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	gvk, err := apiutil.GVKForObject(obj, c.scheme)
 	if err != nil {
@@ -65,6 +67,7 @@ func (c *Cache) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 	return c.holding(gvk, true, func() error { return c.Cache.Get(ctx, key, obj, opts...) })
 }
 
+// List objects.
 func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	gvk, err := apiutil.GVKForObject(list, c.scheme)
 	if err != nil {
@@ -74,6 +77,7 @@ func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client
 	return c.holding(gvk, true, func() error { return c.Cache.List(ctx, list, opts...) })
 }
 
+// GetInformer returns an informer.
 func (c *Cache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (inf cache.Informer, err error) {
 	gvk, err := apiutil.GVKForObject(obj, c.scheme)
 	if err != nil {
@@ -85,6 +89,7 @@ func (c *Cache) GetInformer(ctx context.Context, obj client.Object, opts ...cach
 	})
 }
 
+// GetInformerForKind returns an informer.
 func (c *Cache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (inf cache.Informer, err error) {
 	return inf, c.holding(gvk, true, func() error {
 		inf, err = c.Cache.GetInformerForKind(ctx, gvk, opts...)
@@ -92,6 +97,7 @@ func (c *Cache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionK
 	})
 }
 
+// RemoveInformer removes an informer.
 func (c *Cache) RemoveInformer(ctx context.Context, obj client.Object) error {
 	gvk, err := apiutil.GVKForObject(obj, c.scheme)
 	if err != nil {

@@ -78,6 +78,7 @@ func (e *Engine) find(name string) (*controller, error) {
 	return nil, fmt.Errorf("controller %q is not running", name)
 }
 
+// Start a controller.
 func (e *Engine) Start(name string, o Options) error {
 	e.lock.Lock()
 	defer e.lock.Unlock()
@@ -157,6 +158,7 @@ func (e *Engine) Stop(ctx context.Context, name string) error {
 	return nil
 }
 
+// IsRunning reports whether a controller was started, and not stopped.
 func (e *Engine) IsRunning(name string) bool {
 	_, err := e.find(name)
 	return err == nil
@@ -218,6 +220,7 @@ func (e *Engine) missing(c *controller, ids []watch.WatchID) bool {
 	return false
 }
 
+// GetWatches returns the watches of a controller.
 func (e *Engine) GetWatches(name string) ([]watch.WatchID, error) {
 	c, err := e.find(name)
 	if err != nil {
@@ -232,6 +235,7 @@ func (e *Engine) GetWatches(name string) ([]watch.WatchID, error) {
 	return out, nil
 }
 
+// StopWatches stops watches, up to the first error.
 func (e *Engine) StopWatches(ctx context.Context, name string, ids ...watch.WatchID) (int, error) {
 	c, err := e.find(name)
 	if err != nil {
@@ -290,6 +294,7 @@ type Source struct {
 	reg kcache.ResourceEventHandlerRegistration
 }
 
+// Start adds the handler.
 func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	reg, err := s.Informer.AddEventHandler(watch.NewEventHandler(ctx, q, s.Watch.Handler, s.Watch.Predicates...).HandlerFuncs())
 	if err != nil {
@@ -299,6 +304,7 @@ func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterfa
 	return nil
 }
 
+// Stop removes it, if Start has added it.
 func (s *Source) Stop(context.Context) error {
 	if s.reg == nil || s.Informer.IsStopped() {
 		return nil

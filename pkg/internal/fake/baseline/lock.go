@@ -48,9 +48,13 @@ func (l *WaitLock) next() {
 	}
 }
 
-func (l *WaitLock) Lock()  { l.acquire(true) }
+// Lock for writing.
+func (l *WaitLock) Lock() { l.acquire(true) }
+
+// RLock locks for reading.
 func (l *WaitLock) RLock() { l.acquire(false) }
 
+// Unlock what was locked for writing.
 func (l *WaitLock) Unlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,6 +62,7 @@ func (l *WaitLock) Unlock() {
 	l.next()
 }
 
+// RUnlock what was locked for reading.
 func (l *WaitLock) RUnlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
