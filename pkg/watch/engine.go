@@ -2,13 +2,14 @@ package watch
 
 import (
 	"context"
+	stderrors "errors"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/errors"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/pkg/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -317,7 +318,7 @@ func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 // drain waits until a channel, which may be nil, is closed.
 func drain(ctx context.Context, ch <-chan struct{}) error {
 	if err := await(ctx, ch); err != nil {
-		return errors.Join(ErrNotDrained, err)
+		return stderrors.Join(ErrNotDrained, err)
 	}
 	return nil
 }
@@ -379,7 +380,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		// Stopped meanwhile, and the watches with it, whatever became of them.
 		return notRunning(name)
 	}
-	return errors.Join(errs...)
+	return stderrors.Join(errs...)
 }
 
 // nothingToStart notes that the watches were asked for, and reports whether all
@@ -471,5 +472,5 @@ func (e *ControllerEngine) stopAndDrain(ctx context.Context, c *incarnation, sto
 	for w, ch := range stopped {
 		errs = append(errs, errors.Wrapf(drain(ctx, ch), "cannot wait for %q watch for %q", w.id.Type, w.id.GVK))
 	}
-	return len(stopped), errors.Join(errs...)
+	return len(stopped), stderrors.Join(errs...)
 }

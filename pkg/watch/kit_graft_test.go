@@ -2,7 +2,7 @@ package watch_test
 
 import (
 	"context"
-	"errors"
+	stderrors "errors"
 	"testing"
 	"time"
 
@@ -90,7 +90,7 @@ func stopAll(ctx context.Context, e *watch.ControllerEngine) error {
 	for _, name := range s.Ending {
 		errs = append(errs, e.Stop(ctx, name))
 	}
-	return errors.Join(errs...)
+	return stderrors.Join(errs...)
 }
 
 // A graftEngine is our engine in the terms that it shares with the baseline.

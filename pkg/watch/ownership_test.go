@@ -2,7 +2,7 @@ package watch_test
 
 import (
 	"context"
-	"errors"
+	stderrors "errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -294,7 +294,7 @@ func TestIndexes_OnOneFieldConflict(t *testing.T) {
 		index := func(field string) error {
 			return r.infs.IndexField(t.Context(), k.New(), field, func(client.Object) []string { return []string{field} })
 		}
-		if err := errors.Join(index("x"), index("y")); err != nil {
+		if err := stderrors.Join(index("x"), index("y")); err != nil {
 			t.Errorf("IndexField(...) of two fields: %v", err)
 		}
 		if err := r.reader.List(t.Context(), k.NewList(), client.MatchingFields{"y": "y"}); err != nil {

@@ -3,7 +3,7 @@ package watch
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	stderrors "errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -152,7 +153,7 @@ func TestLookUps_AreFresh(t *testing.T) {
 		if err := <-given; !errors.Is(err, context.Canceled) {
 			t.Errorf("resolve(...) with a context that ended: %v", err)
 		}
-		if err := errors.Join(<-early, <-late); err != nil {
+		if err := stderrors.Join(<-early, <-late); err != nil {
 			t.Errorf("resolve(...) of kinds that are served: %v", err)
 		}
 	})

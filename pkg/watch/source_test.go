@@ -2,12 +2,13 @@ package watch_test
 
 import (
 	"context"
-	"errors"
+	stderrors "errors"
 	"sync"
 	"testing"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/test"
 	"github.com/google/go-cmp/cmp"
+	"github.com/pkg/errors"
 	authv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
@@ -109,7 +110,7 @@ func TestStoppableSource(t *testing.T) {
 			reason: "A source that is started twice has one handler.",
 			inf:    &fakeInformer{},
 			do: func(ctx context.Context, s *watch.StoppableSource) error {
-				return errors.Join(s.Start(ctx, nil), s.Start(ctx, nil))
+				return stderrors.Join(s.Start(ctx, nil), s.Start(ctx, nil))
 			},
 			handlers: 1,
 		},
@@ -117,14 +118,14 @@ func TestStoppableSource(t *testing.T) {
 			reason: "A source can be stopped again.",
 			inf:    &fakeInformer{},
 			do: func(ctx context.Context, s *watch.StoppableSource) error {
-				return errors.Join(s.Start(ctx, nil), s.Stop(ctx), s.Stop(ctx))
+				return stderrors.Join(s.Start(ctx, nil), s.Stop(ctx), s.Stop(ctx))
 			},
 		},
 		"StoppedFirst": {
 			reason: "A source that was stopped before it was started never starts.",
 			inf:    &fakeInformer{},
 			do: func(ctx context.Context, s *watch.StoppableSource) error {
-				return errors.Join(s.Stop(ctx), s.Start(ctx, nil))
+				return stderrors.Join(s.Stop(ctx), s.Start(ctx, nil))
 			},
 		},
 		"InformerIsStopped": {

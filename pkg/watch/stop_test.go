@@ -2,7 +2,7 @@ package watch_test
 
 import (
 	"context"
-	"errors"
+	stderrors "errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -236,7 +237,7 @@ func TestStop_FromAReconcile(t *testing.T) {
 			r.start(from, reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 				took, err := timed(func() error { return r.Stop(ctx, "c") })
 				if c, _ := r.metrics.running(); took > quick || from != "c" && c != 1 {
-					err = errors.Join(err, fmt.Errorf("%d controllers run after %s", c, took))
+					err = stderrors.Join(err, fmt.Errorf("%d controllers run after %s", c, took))
 				}
 				stopped <- err
 				return reconcile.Result{}, nil
