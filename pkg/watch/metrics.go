@@ -10,6 +10,8 @@ import (
 // engine_watches_stopped_total. For what runs now, see
 // ControllerEngine.Collector.
 type PrometheusMetrics struct {
+	collectors
+
 	controllersStarted *prometheus.CounterVec
 	controllersStopped *prometheus.CounterVec
 	watchesStarted     *prometheus.CounterVec
@@ -21,12 +23,16 @@ func NewPrometheusMetrics() *PrometheusMetrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "engine", Name: name, Help: help}, labels)
 	}
-	return &PrometheusMetrics{
+	m := &PrometheusMetrics{
 		controllersStarted: counter("controllers_started_total", "How many controllers began to run.", "controller"),
 		controllersStopped: counter("controllers_stopped_total", "How many controllers ended.", "controller"),
 		watchesStarted:     counter("watches_started_total", "How many watches came to be.", "controller", "type"),
 		watchesStopped:     counter("watches_stopped_total", "How many watches were stopped.", "controller", "type"),
 	}
+	m.collectors = func() []prometheus.Collector {
+		return []prometheus.Collector{m.controllersStarted, m.controllersStopped, m.watchesStarted, m.watchesStopped}
+	}
+	return m
 }
 
 // ControllerStarted counts a controller that began to run.
@@ -47,20 +53,6 @@ func (m *PrometheusMetrics) WatchStarted(name string, t WatchType) {
 // WatchStopped counts a watch that was stopped.
 func (m *PrometheusMetrics) WatchStopped(name string, t WatchType) {
 	m.watchesStopped.WithLabelValues(name, string(t)).Inc()
-}
-
-// Describe sends the descriptors of all metrics.
-func (m *PrometheusMetrics) Describe(ch chan<- *prometheus.Desc) {
-	collectors(m.counters).Describe(ch)
-}
-
-// Collect sends all metrics.
-func (m *PrometheusMetrics) Collect(ch chan<- prometheus.Metric) {
-	collectors(m.counters).Collect(ch)
-}
-
-func (m *PrometheusMetrics) counters() []prometheus.Collector {
-	return []prometheus.Collector{m.controllersStarted, m.controllersStopped, m.watchesStarted, m.watchesStopped}
 }
 
 // Collector returns metrics of what runs now, to register with Prometheus: those that

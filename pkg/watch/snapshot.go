@@ -51,11 +51,8 @@ type ControllerSnapshot struct {
 	Watches []WatchSnapshot `json:"watches"`
 }
 
-// A WatchSnapshot is how a watch does.
-type WatchSnapshot struct { //nolint:revive // There is a Snapshot.
-	Type WatchType               `json:"type"`
-	GVK  schema.GroupVersionKind `json:"gvk"`
-
+// A Status is how a kind does, or a watch of it.
+type Status struct {
 	State State     `json:"state"`
 	Since time.Time `json:"since"`
 
@@ -64,6 +61,14 @@ type WatchSnapshot struct { //nolint:revive // There is a Snapshot.
 
 	// Generation counts the kind's informers.
 	Generation uint64 `json:"generation"`
+}
+
+// A WatchSnapshot is how a watch does.
+type WatchSnapshot struct { //nolint:revive // There is a Snapshot.
+	Type WatchType               `json:"type"`
+	GVK  schema.GroupVersionKind `json:"gvk"`
+
+	Status
 
 	// Delivered counts events that reached the handler or were held back by a
 	// predicate.
@@ -82,18 +87,11 @@ type KindSnapshot struct {
 	Resource   string `json:"resource,omitempty"`
 	Namespaced bool   `json:"namespaced"`
 
-	State State     `json:"state"`
-	Since time.Time `json:"since"`
-
-	// Error that was met last, unless it was overcome.
-	Error string `json:"error,omitempty"`
+	Status
 
 	// Failures in a row, and when to try again.
 	Failures int        `json:"failures,omitempty"`
 	NextTry  *time.Time `json:"nextTry,omitempty"`
-
-	// Generation counts informers.
-	Generation uint64 `json:"generation"`
 
 	// Owners are watches, handlers, and indexes, which count as one.
 	Owners int `json:"owners"`
@@ -189,17 +187,7 @@ func (c *incarnation) snapshot() ControllerSnapshot {
 }
 
 func (w *controllerWatch) snapshot() WatchSnapshot {
-	k := w.on.snapshot()
-	s := WatchSnapshot{
-		Type:       w.id.Type,
-		GVK:        w.id.GVK,
-		State:      k.State,
-		Since:      k.Since,
-		Error:      k.Error,
-		Generation: k.Generation,
-		Delivered:  w.sub.delivered.Load(),
-	}
-
+	s := WatchSnapshot{Type: w.id.Type, GVK: w.id.GVK, Status: w.on.snapshot().Status, Delivered: w.sub.delivered.Load()}
 	if w.when.After(s.Since) {
 		s.Since = w.when
 	}
@@ -218,9 +206,7 @@ func (k *trackedKind) snapshot() KindSnapshot {
 	s := KindSnapshot{
 		GVK:            k.id.GroupVersionKind,
 		Representation: string(k.id.as),
-		State:          k.state,
-		Since:          k.since,
-		Generation:     k.generation,
+		Status:         Status{State: k.state, Since: k.since, Generation: k.generation},
 		Owners:         len(k.owners),
 		Objects:        objects,
 	}
