@@ -29,24 +29,10 @@ func TestRun(t *testing.T) {
 		args   []string
 		want   want
 	}{
-		"NoCommand": {
-			reason: "Without a command there is the usage, as an error.",
-			want:   want{code: 2, stderr: usage},
-		},
-		"Help": {
-			reason: "Who asks for the usage gets it where it can be piped.",
-			args:   []string{"help"},
-			want:   want{stdout: usage},
-		},
 		"UnknownCommand": {
 			reason: "An unknown command is named.",
 			args:   []string{"biuld"},
 			want:   want{code: 2, stderr: `there is no command "biuld"`},
-		},
-		"UnknownFlag": {
-			reason: "So is an unknown flag.",
-			args:   []string{"build", "-logs=x"},
-			want:   want{code: 2, stderr: "flag provided but not defined: -logs"},
 		},
 		"Build": {
 			reason: "Build prints the folder and nothing else.",
