@@ -46,30 +46,21 @@ func f(mgr ctrl.Manager, o helper.Options, opts []managed.ReconcilerOption, r *m
 		want   []string
 	}{
 		"SpreadIntoNew":     {"Another module's options in a call of NewReconciler.", "", `managed.NewReconciler(mgr, k, helper.Opts(o)...)`, takes("(helper.Opts(o)...)")},
-		"OneIntoNew":        {"One option among ours.", "", `managed.NewReconciler(mgr, k, managed.WithTimeout(1), helper.Opt())`, takes("(helper.Opt())")},
 		"FieldIntoNew":      {"A field of another module's type.", "", `managed.NewReconciler(mgr, k, o.Reconciler...)`, takes("(o.Reconciler...)")},
 		"VariableIntoNew":   {"A variable is followed.", "", `x := helper.Opts(); managed.NewReconciler(mgr, k, x...)`, takes("(x...)")},
 		"RangeIntoNew":      {"So is a range's.", "", `for _, x := range helper.Opts() { managed.NewReconciler(mgr, k, x) }`, takes("(x)")},
 		"Closure":           {"And what a function literal is given.", "", `func(p helper.Options) { managed.NewReconciler(mgr, k, p.Opts...) }(o)`, takes("(p.Opts...)")},
 		"Append":            {"Options are often put together with append.", "", `opts = append(opts, helper.Opts()...)`, takes("(helper.Opts()...)")},
-		"AppendFirst":       {"Upstream returns one option, so a whole slice can't be replaced in place.", "", `x := append(helper.Opts(), managed.WithTimeout(1)); _ = x`, takes("")},
-		"Concat":            {"Or with package slices.", "", `opts = slices.Concat(opts, helper.Opts())`, takes("")},
-		"Literal":           {"Or listed.", "", `_ = []managed.ReconcilerOption{managed.WithTimeout(1), helper.Opt()}`, takes("(helper.Opt())")},
 		"Assigned":          {"A variable of ours gets another module's.", "", `opts = helper.Opts()`, takes("")},
-		"Declared":          {"As its first value, too.", "", `var x []managed.ReconcilerOption = helper.Opts(); _ = x`, takes("")},
 		"Converted":         {"A conversion doesn't help.", "", `_ = managed.ReconcilerOption(helper.Opt())`, takes("")},
 		"Returned":          {"A function of ours returns another module's.", "([]managed.ReconcilerOption, error)", `return helper.Opts(), nil`, takes("")},
 		"LongExpression":    {"A long expression isn't repeated.", "", `managed.NewReconciler(mgr, k, helper.OptionsWithAVeryLongName("and a long argument", "and another one")...)`, takes("")},
 		"Asserted":          {"An assertion compiles and fails later.", "", `_ = o.Any.(managed.ReconcilerOption)`, []string{"asserts a type that Graft has its own of on a value from example.org/helper; this compiles, and fails when it runs"}},
 		"OptionsGiven":      {"Options go to another module.", "", `helper.Setup(mgr, opts)`, gives("example.org/helper")},
-		"OptionGiven":       {"One option made on the way.", "", `helper.New().With(managed.WithTimeout(1))`, gives("example.org/helper")},
-		"MethodGiven":       {"To a method.", "", `o.Add(opts[0])`, gives("example.org/helper")},
 		"FieldGiven":        {"To a field.", "", `o.Reconciler = opts`, gives("example.org/helper")},
-		"LiteralGiven":      {"To a field of a literal.", "", `_ = &helper.Options{Reconciler: opts}`, gives("example.org/helper")},
 		"UnseenGiven":       {"Without the source it is a guess.", "", `unseen.Setup(mgr, opts)`, gives("example.org/unseen (a guess: its source isn't here)")},
 		"NestedGiven":       {"A nested module isn't changed, and go.mod doesn't say where it is.", "", `part.Setup(mgr, opts)`, gives("example.org/provider/nested/part (a guess: its source isn't here)")},
 		"ReconcilerGiven":   {"A reconciler goes to another module.", "", `helper.Start(r)`, []string{givesReconciler}},
-		"NewGiven":          {"A reconciler made on the way.", "", `x := managed.NewReconciler(mgr, k); helper.Start(x)`, []string{givesReconciler}},
 		"Upstream":          {"This is how it is to be done.", "", `managed.NewReconciler(mgr, k, managed.Upstream(helper.Opts()...))`, nil},
 		"Connector":         {"A connector is an interface, in an option of ours.", "", `managed.NewReconciler(mgr, k, managed.WithExternalConnecter(helper.NewConnector(o.Client, o.Opts...)))`, nil},
 		"Initializers":      {"Initializers are an alias.", "", `var i managed.InitializerChain; i = append(i, helper.Init()); _ = managed.WithInitializers(i)`, nil},
@@ -121,23 +112,11 @@ func TestCrossingsNames(t *testing.T) {
 		ours   string
 		want   []crossing
 	}{
-		"Alias": {
-			reason: "Advice has the file's own name for the package.",
-			src:    "package p\n\nimport (\n\t\"example.org/helper\"\n\txp \"" + upstreamManaged + "\"\n)\n\nvar r = xp.NewReconciler(m, k, helper.Opts()...)\n",
-			ours:   upstreamManaged,
-			want:   []crossing{{8, "takes upstream's options from example.org/helper; wrap them with xp.Upstream(helper.Opts()...)"}},
-		},
 		"Dot": {
 			reason: "Under a dot import the names stand alone.",
 			src:    "package p\n\nimport (\n\t\"example.org/helper\"\n\t. \"" + upstreamManaged + "\"\n)\n\nvar o = []ReconcilerOption{helper.Opt()}\n",
 			ours:   upstreamManaged,
 			want:   []crossing{{8, "takes upstream's options from example.org/helper; wrap them with Upstream(helper.Opt())"}},
-		},
-		"MajorVersion": {
-			reason: "A package is named after the element before the version.",
-			src:    "package p\n\nimport (\n\t\"example.org/helper/v3\"\n\t\"" + graftManaged + "\"\n)\n\nvar r = managed.NewReconciler(m, k, helper.Opts()...)\n",
-			ours:   graftManaged,
-			want:   []crossing{{8, "takes upstream's options from example.org/helper/v3; wrap them with managed.Upstream(helper.Opts()...)"}},
 		},
 		"Raw": {
 			reason: "In a file with both imports, upstream's options need Upstream.",

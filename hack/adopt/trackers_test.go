@@ -48,30 +48,15 @@ func TestTrackers(t *testing.T) {
 			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n" + alone,
 			want:   "package p\n\nimport (\n\t" + graft + "\n)\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "resource.", "managed.", 1),
 		},
-		"Added": {
-			reason: "A file without the import gets it, in gofmt's order.",
-			src:    "package p\n\nimport (\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t" + resource + " // Trackers.\n\n\t\"z.org/z\"\n)\n" + use,
-			want:   "package p\n\nimport (\n\t" + graft + "\n\t\"github.com/crossplane/crossplane-runtime/v2/pkg/event\"\n\t" + resource + " // Trackers.\n\n\t\"z.org/z\"\n)\n" + strings.Replace(use, "resource.New", "managed.New", 1),
-		},
 		"Replaced": {
 			reason: "It gets it in the place of an import that nothing else needs, whatever that was called.",
 			src:    "package p\n\nimport xpresource " + resource + "\n" + strings.Replace(alone, "resource.", "xpresource.", 1),
 			want:   "package p\n\nimport " + graft + "\n" + strings.Replace(alone, "resource.", "managed.", 1),
 		},
-		"NameTaken": {
-			reason: "Under another name if something else in the file has it.",
-			src:    "package p\n\nimport " + resource + "\n\nvar managed int\n" + alone,
-			want:   "package p\n\nimport graftmanaged " + graft + "\n\nvar managed int\n" + strings.Replace(alone, "resource.", "graftmanaged.", 1),
-		},
 		"Shadowed": {
 			reason: "Also if the import has that name, and a function's parameter, too.",
 			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return resource.NewProviderConfigUsageTracker(c, u) }\n",
 			want:   "package p\n\nimport (\n\t" + graft + "\n\tgraftmanaged " + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return graftmanaged.NewProviderConfigUsageTracker(c, u) }\n",
-		},
-		"OneLine": {
-			reason: "A line may have more than the import.",
-			src:    "package p\n\nimport (\"os\"; " + resource + ")\n" + use,
-			want:   "package p\n\nimport (\"os\"; " + resource + "; " + graft + ")\n" + strings.Replace(use, "resource.New", "managed.New", 1),
 		},
 		"Dot": {
 			reason: "A dot import needs no name.",
@@ -129,20 +114,10 @@ func TestTrackersBack(t *testing.T) {
 			src:    "package p\n\nimport (\n\t" + graft + "\n\txpr " + resource + "\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" + alone,
 			want:   "package p\n\nimport (\n\t" + up + "\n\txpr " + resource + "\n)\n\nvar _ xpr.Managed\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "xpr.", 1),
 		},
-		"NameTakenByImport": {
-			reason: "Another import may have it, too.",
-			src:    "package p\n\nimport (\n\t\"example.org/resource\"\n\t" + graft + "\n)\n\nvar _ resource.X\n\nvar _ managed.ExternalClient\n" + alone,
-			want:   "package p\n\nimport (\n\t\"example.org/resource\"\n\t" + up + "\n\txpresource " + resource + "\n)\n\nvar _ resource.X\n\nvar _ managed.ExternalClient\n" + strings.Replace(alone, "managed.", "xpresource.", 1),
-		},
 		"Dot": {
 			reason: "With a dot import the constructors go back, too.",
 			src:    "package p\n\nimport (\n\t. " + graft + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "managed.", "", 1),
 			want:   "package p\n\nimport (\n\t. " + up + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "managed.New", "resource.New", 1),
-		},
-		"BothManaged": {
-			reason: "A file with options of upstream's package goes back as well.",
-			src:    "package p\n\nimport (\n\t" + graft + "\n\traw " + up + " //graft:keep\n\t" + resource + "\n)\n\nvar a, b = raw.WithTimeout(1), managed.NewReconciler\n" + use,
-			want:   "package p\n\nimport (\n\t" + up + "\n\traw " + up + " //graft:keep\n\t" + resource + "\n)\n\nvar a, b = raw.WithTimeout(1), managed.NewReconciler\n" + strings.Replace(use, "managed.New", "resource.New", 1),
 		},
 	}
 	trackerCases(t, cases, "-revert")
@@ -170,13 +145,6 @@ func TestTrackersAreOffered(t *testing.T) {
 			files:  map[string]string{"a.go": one, "b.go": one, "c.go": one},
 			says:   []string{"a.go:5  " + hint + " (and 2 more places; -v lists all)\n"},
 			not:    "b.go",
-		},
-		"All": {
-			reason: "All are listed if that is asked for.",
-			args:   []string{"-v"},
-			files:  map[string]string{"a.go": one, "b.go": one},
-			says:   []string{"a.go:5  " + hint + "\n", "b.go:5  " + hint + "\n"},
-			not:    "more place",
 		},
 		"Legacy": {
 			reason: "What is cluster-scoped has no namespace to be deleted.",

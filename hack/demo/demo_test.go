@@ -16,8 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
 // seen is what a finding is compared by.
@@ -269,11 +267,6 @@ func TestCommand(t *testing.T) {
 				"+ 1 story: upstream fails, Graft holds.",
 			},
 		},
-		"Family": {
-			reason: "What is before the slash selects all variants.",
-			args:   []string{"-story", "silent-deletion"},
-			stdout: []string{fmt.Sprintf("+ %d stories: upstream fails, Graft holds.", len(selected("silent-deletion")))},
-		},
 		"UTF8": {
 			reason: "Marks are beyond ASCII where the locale has such characters.",
 			args:   []string{"-story", "steady-state-writes"},
@@ -319,28 +312,11 @@ func TestCommand(t *testing.T) {
 			stdout:   []string{"x Upstream fixed this: update the story at \"external-name annotation\":"},
 			stderr:   []string{errFailed.Error()},
 		},
-		"Help": {
-			reason: "The help names the stories.",
-			args:   []string{"-h"},
-			stdout: append(names(), "Usage: demo [FLAGS]", "CONTROL_PLANE"),
-		},
 		"UnknownStory": {
 			reason: "A story that isn't there is a mistake of who asks.",
 			args:   []string{"-story", "once-upon-a-time"},
 			want:   exitUsage,
 			stderr: []string{`there is no story "once-upon-a-time"`, "lost-external-name"},
-		},
-		"UnknownFlag": {
-			reason: "A flag that isn't there is a mistake of who asks.",
-			args:   []string{"-fast"},
-			want:   exitUsage,
-			stderr: []string{"not defined: -fast"},
-		},
-		"Argument": {
-			reason: "There are no arguments.",
-			args:   []string{"lost-external-name"},
-			want:   exitUsage,
-			stderr: []string{`there is no argument "lost-external-name"`},
 		},
 		"UnknownControlPlane": {
 			reason: "A typing error must not pass for the default.",
@@ -386,26 +362,6 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestInterrupted checks that the end of the context ends the demo.
-func TestInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-
-	sd := bothSides()
-	sd.graft.newReconciler = broken(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-		cancel()
-		return reconcile.Result{}, nil
-	})
-
-	var stdout, stderr bytes.Buffer
-	if got := command(ctx, nil, func(string) string { return "" }, sd, &stdout, &stderr); got != exitFailed {
-		t.Errorf("exit status: want %d, got %d", exitFailed, got)
-	}
-
-	if stdout.Len() > 0 {
-		t.Errorf("half of a demo proves nothing, got:\n%s", &stdout)
-	}
-}
-
 func TestJSON(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	if got := command(t.Context(), []string{"-story", "steady-state-writes", "-format", "json"}, func(string) string { return "" }, bothSides(), &stdout, &stderr); got != exitOK {
@@ -426,95 +382,5 @@ func TestJSON(t *testing.T) {
 
 	if f := got.Stories[0].Upstream.Findings[1]; f.Seen != "100" || f.Good || !f.Broken {
 		t.Errorf("status writes with upstream: got %+v", f)
-	}
-}
-
-func TestJudge(t *testing.T) {
-	cases := map[string]struct {
-		reason   string
-		upstream finding
-		graft    finding
-		want     []string
-	}{
-		"AsKnown": {
-			reason:   "Upstream fails where it is known to, Graft doesn't.",
-			upstream: finding{Broken: true},
-			graft:    finding{Broken: true, Good: true},
-		},
-		"BothGood": {
-			reason:   "Not everything is broken.",
-			upstream: finding{Good: true},
-			graft:    finding{Good: true},
-		},
-		"GraftFails": {
-			reason:   "Graft may never fail, wherever upstream does.",
-			upstream: finding{Broken: true},
-			graft:    finding{Where: "here", Seen: "nothing", Broken: true},
-			want:     []string{"Graft fails at \"here\": nothing"},
-		},
-		"UpstreamFixed": {
-			reason:   "A failure that is gone is not to be shown.",
-			upstream: finding{Where: "here", Seen: "all", Broken: true, Good: true},
-			graft:    finding{Broken: true, Good: true},
-			want:     []string{"Upstream fixed this: update the story at \"here\": all"},
-		},
-		"UpstreamWorse": {
-			reason:   "A new failure has to be shown.",
-			upstream: finding{Where: "here", Seen: "nothing"},
-			graft:    finding{Good: true},
-			want:     []string{"Upstream fails where it didn't: update the story at \"here\": nothing"},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, judge([]finding{tc.upstream}, []finding{tc.graft})); diff != "" {
-				t.Errorf("\n%s\njudge(): -want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-func TestFound(t *testing.T) {
-	with := func(ids ...string) view {
-		v := view{found: true}
-		for _, id := range ids {
-			v.external = append(v.external, cloud.Resource{ID: id})
-		}
-
-		return v
-	}
-	show := func(v view) string { return plurals(len(v.external), "resource", "resources") }
-	good := func(v view) bool { return len(v.external) == 1 }
-
-	cases := map[string]struct {
-		reason string
-		views  []view
-		want   seen
-	}{
-		"One": {
-			reason: "What one says is said as it is.",
-			views:  []view{with("a")},
-			want:   seen{"here", "1 resource", true},
-		},
-		"Same": {
-			reason: "What all say is said once.",
-			views:  []view{with("a"), with("b")},
-			want:   seen{"here", "1 resource", true},
-		},
-		"Different": {
-			reason: "One that is bad makes it bad, and what differs is counted.",
-			views:  []view{with("a"), with("b", "c"), with("d")},
-			want:   seen{"here", "2 of 3: 1 resource\n1 of 3: 2 resources", false},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got := measured([]finding{found("here", tc.views, show, good)})[0]
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\nfound(): -want, +got:\n%s", tc.reason, diff)
-			}
-		})
 	}
 }

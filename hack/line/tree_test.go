@@ -40,22 +40,6 @@ func TestGoMod(t *testing.T) {
 	}
 }
 
-// Modules of a released tree require each other at the release, whatever main's do.
-func TestGoModOfRelease(t *testing.T) {
-	l := lines()["v2.2.1"]
-	l.version = "v0.22.3"
-	main := "module " + graftModule + "/pkg/upjet\n\ngo 1.25.11\n\nreplace " + graftModule + " => ../..\n\nrequire " + graftModule + " v0.0.0\n"
-
-	got, err := goMod(l, runtimeFile(t), []byte(main))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if want := "require " + graftModule + " v0.22.3\n"; !strings.Contains(string(got), want) {
-		t.Errorf("want %q, got:\n%s", want, got)
-	}
-}
-
 // What adopt, the README and the documentation say of lines is what this command
 // writes.
 func TestTables(t *testing.T) {

@@ -314,10 +314,8 @@ func TestReplay(t *testing.T) {
 	cases := map[string]struct {
 		reason, side, life string
 	}{
-		"Crash":    {"A crash is the same whenever it is replayed.", graftSide, "create/sync/nothing/crash-after/6"},
-		"Failover": {"Two processes take the same turns.", graftSide, "delete-in-update/sync/token/failover/4"},
-		"Async":    {"So do goroutines.", upstreamSide, "create/async/nothing/failover/6"},
-		"Tracker":  {"And a tracker's.", graftSide, "delete-in-create/async/finder/failover/9"},
+		"Crash":   {"A crash is the same whenever it is replayed.", graftSide, "create/sync/nothing/crash-after/6"},
+		"Tracker": {"And a tracker's.", graftSide, "delete-in-create/async/finder/failover/9"},
 	}
 
 	for name, tc := range cases {
@@ -339,57 +337,6 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-func TestPointNames(t *testing.T) {
-	cases := map[string]struct {
-		reason, name, side string
-		command            string
-		err                bool
-	}{
-		"Fault": {
-			reason: "A point is found by its name, and names itself so.",
-			name:   "create/sync/token/crash-after/7", side: graftSide,
-			command: "go run ./torture -replay create/sync/token/crash-after/7 -seed 3",
-		},
-		"Undisturbed": {
-			reason: "So is the life without any fault, and the other side.",
-			name:   "delete/async/name/none", side: upstreamSide,
-			command: "go run ./torture -replay delete/async/name/none -side upstream -seed 3",
-		},
-		"TwoFaults": {
-			reason: "A second fault follows the first.",
-			name:   "create/sync/plan/crash-after/7/api-lost/12", side: graftSide,
-			command: "go run ./torture -replay create/sync/plan/crash-after/7/api-lost/12 -seed 3",
-		},
-		"WrongOrder":  {reason: "The second fault is at a later step.", name: "create/sync/token/crash-after/7/api-lost/7", side: graftSide, err: true},
-		"HalfASecond": {reason: "Each fault has a step.", name: "create/sync/token/crash-after/7/api-lost", side: graftSide, err: true},
-		"NoStep":      {reason: "A fault strikes somewhere.", name: "create/sync/token/crash-after", side: graftSide, err: true},
-		"StepOfNone":  {reason: "No fault strikes nowhere.", name: "create/sync/token/none/3", side: graftSide, err: true},
-		"BadStep":     {reason: "Steps are counted from 1.", name: "create/sync/token/crash-after/0", side: graftSide, err: true},
-		"NoSuchLife":  {reason: "A life that isn't there.", name: "live/sync/token/none", side: graftSide, err: true},
-		"NoSuchMode":  {reason: "A mode that isn't there.", name: "create/slow/token/none", side: graftSide, err: true},
-		"NoSuchKind":  {reason: "A kind that isn't there.", name: "create/sync/magic/none", side: graftSide, err: true},
-		"NoFault":     {reason: "A fault that isn't there.", name: "create/sync/token/flood/2", side: graftSide, err: true},
-		"Empty":       {reason: "Nothing names nothing.", side: graftSide, err: true},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			p, err := parse(tc.name, tc.side, columns())
-			if (err != nil) != tc.err {
-				t.Fatalf("\n%s\nparse(%q): %v", tc.reason, tc.name, err)
-			}
-
-			if err != nil {
-				return
-			}
-
-			if got := p.command(environment{seed: 3}); got != tc.command {
-				t.Errorf("\n%s\ncommand(): want %q, got %q", tc.reason, tc.command, got)
-			}
-		})
-	}
-}
-
 func TestCommand(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -399,18 +346,14 @@ func TestCommand(t *testing.T) {
 		errs   string
 	}{
 		"Help":      {reason: "Help is no failure.", args: []string{"-h"}, want: exitOK, out: "Usage: torture"},
-		"Argument":  {reason: "There are no arguments.", args: []string{"all"}, want: exitUsage, errs: `no argument "all"`},
-		"Flag":      {reason: "A flag that isn't there.", args: []string{"-fast"}, want: exitUsage, errs: "-fast"},
-		"BadReplay": {reason: "A life that isn't there.", args: []string{"-replay", "x"}, want: exitUsage, errs: "doesn't name a point"},
-		"BadOnly":   {reason: "Nothing to lead is a mistake.", args: []string{"-only", "live/"}, want: exitUsage, errs: `"live/"`},
-		"BadFault":  {reason: "A fault that isn't there.", args: []string{"-fault", "flood"}, want: exitUsage, errs: `"flood"`},
+		"BadReplay": {reason: "A second fault is at a later step.", args: []string{"-replay", "create/sync/token/crash-after/7/api-lost/7"}, want: exitUsage, errs: `a step is a number from 8, not "7"`},
 		"OneFault": {
 			reason: "One fault is tried at as many points as are asked for.",
 			args:   []string{"-only", "update/sync/token", "-fault", "stall", "-sample", "2"}, want: exitOK, out: "all",
 		},
 		"Replay": {
-			reason: "A replay shows the steps.",
-			args:   []string{"-replay", "delete/sync/token/none"}, want: exitOK, out: "cloud Delete",
+			reason: "A replay shows the steps, here with two faults.",
+			args:   []string{"-replay", "delete/sync/token/crash-after/7/api-lost/12"}, want: exitOK, out: "cloud Delete",
 		},
 		"ReplayBad": {
 			reason: "A replay of what went badly fails.",
