@@ -1,9 +1,7 @@
 package embedded_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -14,10 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/answers"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
@@ -54,10 +49,6 @@ func must(t *testing.T, what string, err error) {
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-}
-
-func mergePatch(format string, args ...any) client.Patch {
-	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))
 }
 
 func TestCreate(t *testing.T) {
@@ -181,120 +172,5 @@ func TestAnswersAreWhatIsStored(t *testing.T) {
 
 	if got := d.GetCondition(xpv2.TypeReady).LastTransitionTime.Nanosecond(); got != 0 {
 		t.Errorf("want times of whole seconds, got %d ns more", got)
-	}
-}
-
-func TestDeletion(t *testing.T) {
-	s := serve(t)
-	ctx := t.Context()
-
-	d := v1alpha1.NewDatabase("one")
-	d.SetFinalizers([]string{finalizer})
-	must(t, "Create()", s.Client().Create(ctx, d))
-	must(t, "Delete()", s.Client().Delete(ctx, d))
-	must(t, "Get()", s.Client().Get(ctx, client.ObjectKeyFromObject(d), d))
-
-	if d.DeletionTimestamp == nil || ptr.Deref(d.DeletionGracePeriodSeconds, -1) != 0 {
-		t.Errorf("Delete(): want deletionTimestamp and no grace, got %v and %v", d.DeletionTimestamp, d.DeletionGracePeriodSeconds)
-	}
-
-	d.SetFinalizers(nil)
-	must(t, "Update()", s.Client().Update(ctx, d))
-
-	if err := s.Client().Get(ctx, client.ObjectKeyFromObject(d), d); !kerrors.IsNotFound(err) {
-		t.Errorf("Get() after the last finalizer went: want NotFound, got %v", err)
-	}
-}
-
-func TestCounts(t *testing.T) {
-	s := serve(t)
-	ctx := t.Context()
-	c := s.Client()
-
-	d := v1alpha1.NewDatabase("one")
-	must(t, "Create()", c.Create(ctx, d))
-	must(t, "Status().Update()", c.Status().Update(ctx, d))
-	must(t, "Status().Patch()", c.Status().Patch(ctx, d, mergePatch(`{}`)))
-	must(t, "Patch()", c.Patch(ctx, d, mergePatch(`{}`)))
-	must(t, "Get()", c.Get(ctx, client.ObjectKeyFromObject(d), d))
-	must(t, "List()", c.List(ctx, &v1alpha1.DatabaseList{}))
-	must(t, "Get() by the admin", s.Admin().Get(ctx, client.ObjectKeyFromObject(d), d))
-
-	want := embedded.Counts{
-		{Verb: embedded.VerbCreate, Kind: "Database"}:                        1,
-		{Verb: embedded.VerbUpdate, Subresource: "status", Kind: "Database"}: 1,
-		{Verb: embedded.VerbPatch, Subresource: "status", Kind: "Database"}:  1,
-		{Verb: embedded.VerbPatch, Kind: "Database"}:                         1,
-		{Verb: embedded.VerbGet, Kind: "Database"}:                           1,
-		{Verb: embedded.VerbList, Kind: "Database"}:                          1,
-	}
-	got := s.Counts()
-
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Counts(): -want, +got:\n%s", diff)
-	}
-
-	if got.Writes() != 4 || got.StatusWrites() != 2 {
-		t.Errorf("want 4 writes, 2 of status, got %d, %d", got.Writes(), got.StatusWrites())
-	}
-}
-
-func TestSettle(t *testing.T) {
-	cases := map[string]struct {
-		reason    string
-		reconcile func(ctx context.Context, c client.Client, n int) (reconcile.Result, error)
-		steps     int
-		want      error
-	}{
-		"AtRest": {
-			reason: "A reconcile that changes nothing and waits for a poll is the last.",
-			reconcile: func(context.Context, client.Client, int) (reconcile.Result, error) {
-				return reconcile.Result{RequeueAfter: time.Minute}, nil
-			},
-			steps: 1,
-		},
-		"Changed": {
-			reason: "A reconcile that changes the object brings the next one.",
-			reconcile: func(ctx context.Context, c client.Client, n int) (reconcile.Result, error) {
-				if n > 2 {
-					return reconcile.Result{}, nil
-				}
-
-				return reconcile.Result{}, c.Patch(ctx, v1alpha1.NewDatabase("one"), mergePatch(`{"spec":{"forProvider":{"size":%d}}}`, n+10))
-			},
-			steps: 3,
-		},
-		"Gone": {
-			reason: "There is nothing to reconcile once the object is gone.",
-			reconcile: func(ctx context.Context, c client.Client, _ int) (reconcile.Result, error) {
-				return reconcile.Result{}, c.Delete(ctx, v1alpha1.NewDatabase("one"))
-			},
-			steps: 1,
-		},
-		"Never": {
-			reason: "A reconcile that asks for another at once never rests.",
-			reconcile: func(context.Context, client.Client, int) (reconcile.Result, error) {
-				return reconcile.Result{Requeue: true}, nil
-			},
-			steps: 5,
-			want:  embedded.ErrUnsettled,
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s := serve(t)
-			must(t, "Create()", s.Admin().Create(t.Context(), v1alpha1.NewDatabase("one")))
-
-			n := 0
-			r := reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-				n++
-				return tc.reconcile(ctx, s.Client(), n)
-			})
-
-			if err := s.Settle(t.Context(), r, v1alpha1.NewDatabase("one"), 5); !errors.Is(err, tc.want) || n != tc.steps {
-				t.Errorf("\n%s\nSettle(): want %d steps and error %v, got %d and %v", tc.reason, tc.steps, tc.want, n, err)
-			}
-		})
 	}
 }

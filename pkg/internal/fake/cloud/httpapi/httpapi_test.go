@@ -82,30 +82,6 @@ func TestSession(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
-	c := cloud.New(cloud.Options{Token: "secret"})
-	client := serve(t, c)
-
-	if _, err := client.NewSession(t.Context(), "wrong"); !errors.Is(err, cloud.ErrUnauthenticated) {
-		t.Errorf("NewSession() with a wrong token: want %v, got %v", cloud.ErrUnauthenticated, err)
-	}
-
-	s, err := client.NewSession(t.Context(), "secret")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if _, err := s.Get(t.Context(), "missing"); !errors.Is(err, cloud.ErrNotFound) {
-		t.Errorf("Get() of what isn't there: want %v, got %v", cloud.ErrNotFound, err)
-	}
-
-	c.SetHooks(cloud.Hooks{Before: func(context.Context, cloud.Call) error { return errors.New("boom") }})
-
-	if _, err := s.Get(t.Context(), "missing"); err == nil || errors.Is(err, cloud.ErrNotFound) {
-		t.Errorf("Get() that a hook lets fail: want another error, got %v", err)
-	}
-}
-
 // A create that has arrived is carried out even if its client no longer waits.
 func TestAbandonedCreate(t *testing.T) {
 	c := cloud.New(cloud.Options{})
