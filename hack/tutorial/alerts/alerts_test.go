@@ -56,6 +56,10 @@ graft_async_operations_total{type="create",outcome="succeeded"} 0+1x200`,
 					t.Fatal("nothing raises this alert")
 				}
 
+				if r.Annotations["summary"] == "" || r.Annotations["runbook"] == "" || r.Labels["severity"] == "" {
+					t.Error("it needs a summary, a runbook and a severity")
+				}
+
 				if n := firing(t, well, r.Expr); n != 0 {
 					t.Errorf("a provider that is well raises it: %d times", n)
 				}
