@@ -144,39 +144,6 @@ func TestQuoted(t *testing.T) {
 	}
 }
 
-func TestPrograms(t *testing.T) {
-	r := &results{}
-	addBenchmarks(r, []byte("goos: linux\nBenchmarkStop/Watches=200/Healthy-2 \t 100\t 0.4486 Baseline-p50-ms\t 12883633 B/op\nBenchmarkRead-16 2 1943 p50-ns 20205 heap-B/watch 1500 ns/op\nPASS\n"))
-
-	if err := addTorture(r, []byte("life  mode\ncreate sync 1 : 1 9 : 9\nall   161 : 239    2 : 0      3 : 0     0 : 0     0 : 0    5 : 3     0 : 0    12 : 24\n\nGraft is\n")); err != nil {
-		t.Fatal(err)
-	}
-
-	addMissing(r, []byte("=== RUN   TestRequests\n=== RUN   TestRequests/Went/CRDsAreWatched\n    bench_missing_test.go:57: requests a second for 100 kinds that aren't there: baseline 4.40, Graft 0.160\n--- PASS: TestRequests (0.1s)\n"))
-
-	for name, want := range map[string]float64{
-		"missing/Went/CRDsAreWatched/Baseline":           4.4,
-		"missing/Went/CRDsAreWatched/Graft":              0.16,
-		"bench/Stop/Watches=200/Healthy/Baseline-p50-ms": 0.4486,
-		"bench/Read/p50-µs":                              1.943,
-		"bench/Read/heap-KB/watch":                       20.205,
-		"bench/Read/µs/op":                               1.5,
-		"torture/upstream/points":                        161,
-		"torture/upstream/leaks":                         3,
-		"torture/graft/stopped":                          3,
-		"torture/graft/reconciles":                       24,
-		"torture/upstream/names-lost":                    0,
-	} {
-		if f := r.figure(name); f == nil || f.median() != want {
-			t.Errorf("%s: want %v, got %v", name, want, f)
-		}
-	}
-
-	if err := addTorture(r, []byte("all of it failed\n")); err == nil {
-		t.Error("addTorture() of something else: want an error")
-	}
-}
-
 // isPicture checks that a file is one, and shows a text.
 func isPicture(t *testing.T, file, text string) {
 	t.Helper()

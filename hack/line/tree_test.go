@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,64 +60,6 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// repository returns this repository's files, without asking git.
-func repository(t *testing.T) []file {
-	t.Helper()
-
-	var files []file
-
-	for _, dir := range []string{"go.mod", "pkg", "hack"} {
-		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(name string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-
-			text, err := os.ReadFile(name)
-			rel, _ := filepath.Rel(filepath.Join("..", ".."), name) // One is below the other.
-			files = append(files, file{path: filepath.ToSlash(rel), mode: 0o644, text: text})
-
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	return files
-}
-
-func TestRepository(t *testing.T) {
-	files := repository(t)
-
-	for version, l := range lines() {
-		t.Run(version, func(t *testing.T) {
-			tree, err := newTree(l, runtimeFile(t), files)
-			if err != nil {
-				t.Fatal(err)
-			}
-
-			for _, f := range tree.files {
-				if l.main {
-					i := slices.IndexFunc(files, func(m file) bool { return m.path == f.path })
-					if diff := cmp.Diff(string(files[i].text), string(f.text)); diff != "" {
-						t.Errorf("%s: the tree of main differs from main: -want, +got:\n%s", f.path, diff)
-					}
-
-					continue
-				}
-
-				if filepath.Ext(f.path) == ".go" && strings.Contains(string(f.text), " \""+corePath+"\"\n") {
-					t.Errorf("%s still imports %s", f.path, corePath)
-				}
-			}
-
-			if !slices.Contains(tree.modules, ".") || !slices.Contains(tree.modules, "hack") {
-				t.Errorf("want the root and hack among the modules, got %v", tree.modules)
-			}
-		})
-	}
-}
-
 func TestNewTree(t *testing.T) {
 	v22 := lines()["v2.2.1"]
 	v22.differs = nil
@@ -138,12 +79,6 @@ func TestNewTree(t *testing.T) {
 			files:  map[string]string{"LICENSE": "x", "Makefile": "x", ".ci/run": "x", "hack/line/a.go": "package p\n", "hack/liner/a.go": "package p\n", passThrough: "package managed\n"},
 			want:   []string{"LICENSE", "hack/liner/a.go"},
 		},
-		"Modules": {
-			reason: "A module that doesn't require crossplane-runtime is the same in all lines.",
-			line:   v22,
-			files:  map[string]string{"hack/x/go.mod": "module x\n\ngo 1.1\n"},
-			want:   []string{"hack/x/go.mod"},
-		},
 		"ModuleOfOtherLine": {
 			reason: "A module that requires another release of crossplane-runtime than main is built in that line alone.",
 			line:   lines()["v2.4.0"],
@@ -153,15 +88,6 @@ func TestNewTree(t *testing.T) {
 			},
 			want:    []string{"go.mod", "pkg/upjet/go.mod"},
 			modules: []string{"."},
-		},
-		"ModuleOfLine": {
-			reason: "There it is built, whatever release main's go.mod names.",
-			line:   v22,
-			files: map[string]string{
-				"pkg/upjet/go.mod": "module " + graftModule + "/pkg/upjet\n\nrequire " + runtimeModule + " v2.2.1\n",
-			},
-			want:    []string{"pkg/upjet/go.mod"},
-			modules: []string{"pkg/upjet"},
 		},
 		"NoSuchCase": {
 			reason: "A case that no test has any more must not stay in the table.",
