@@ -5,7 +5,6 @@ package fork
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,16 +83,6 @@ func TestDocumentation(t *testing.T) {
 				run(t, dir, append([]string{"go", "test"}, tc.tested...)...)
 			}
 		})
-	}
-}
-
-// A documentation that nothing can be taken from must not pass.
-func TestSteps(t *testing.T) {
-	got := steps("# A\n```sh\nno\n```\n## In a fork of Crossplane\n\n1. b\n\n   ```diff\n   --- a/x\n    y\n\n   ```\n\n```go\nno\n```\n\n```sh\necho\n```\n## C\n```sh\nno\n```\n")
-	want := []step{{language: "diff", text: "--- a/x\n y\n\n"}, {language: "sh", text: "echo\n"}}
-
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("want %q, got %q", want, got)
 	}
 }
 

@@ -10,30 +10,40 @@ import (
 	"testing"
 )
 
-// An operator looks up what a condition says.
-func TestReasonsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operators.md"))
+// read the files that a pattern matches, in one text each.
+func read(t *testing.T, pattern string) map[string]string {
+	t.Helper()
+
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	apis, err := filepath.Glob(filepath.Join("..", "api", "*.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := map[string]string{}
 
-	constant, found := regexp.MustCompile(`xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`), 0
-
-	for _, api := range apis {
-		text, err := os.ReadFile(api)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		for _, m := range constant.FindAllStringSubmatch(string(text), -1) {
+		out[f] = string(text)
+	}
+
+	return out
+}
+
+// An operator looks up what a condition says.
+func TestReasonsAreDocumented(t *testing.T) {
+	page := filepath.Join("..", "..", "docs", "operators.md")
+	text := read(t, page)[page]
+	constant, found := regexp.MustCompile(`xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`), 0
+
+	for api, declared := range read(t, filepath.Join("..", "api", "*.txt")) {
+		for _, m := range constant.FindAllStringSubmatch(declared, -1) {
 			found++
 
-			if name := regexp.MustCompile(`(?m)^(### ` + m[1] + `$|.*` + "`" + m[1] + "`" + `)`); !name.Match(page) {
+			if name := regexp.MustCompile(`(?m)^(### ` + m[1] + `$|.*` + "`" + m[1] + "`" + `)`); !name.MatchString(text) {
 				t.Errorf("docs/operators.md does not explain %q, which %s declares", m[1], filepath.Base(api))
 			}
 		}
@@ -46,12 +56,9 @@ func TestReasonsAreDocumented(t *testing.T) {
 
 // What a stranger copies first compiles.
 func TestReadmeCompiles(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := filepath.Join("..", "..", "README.md")
 
-	block := regexp.MustCompile("(?s)\n```go\n(.*?)```").FindSubmatch(page)
+	block := regexp.MustCompile("(?s)\n```go\n(.*?)```").FindStringSubmatch(read(t, page)[page])
 	if block == nil {
 		t.Fatal("README.md has no Go code")
 	}
@@ -64,7 +71,7 @@ func TestReadmeCompiles(t *testing.T) {
 	src, overlay := filepath.Join(t.TempDir(), "readme.go"), filepath.Join(t.TempDir(), "overlay.json")
 
 	for file, text := range map[string]string{
-		src:     "package readme\n" + string(block[1]),
+		src:     "package readme\n" + block[1],
 		overlay: fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "readme", "readme.go"), src),
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -82,23 +89,13 @@ func TestReadmeCompiles(t *testing.T) {
 
 // A command that runs no test passes, and shows nothing.
 func TestCommandsRunTests(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	command := regexp.MustCompile("(cd hack && )?go test [^`\n]*")
 	selects, folder := regexp.MustCompile(`-run ('[^']*'|\S+)`), regexp.MustCompile(`\./\S+`)
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	checked := 0
 
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
+	for page, text := range read(t, filepath.Join("..", "..", "docs", "*.md")) {
+		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			run := selects.FindStringSubmatch(m[0])
 			if len(run) < 2 || run[1] == "'^$'" {
 				continue
@@ -114,21 +111,11 @@ func TestCommandsRunTests(t *testing.T) {
 				continue
 			}
 
-			sources, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-			if err != nil {
-				t.Fatal(err)
-			}
-
 			var tests strings.Builder
 
-			for _, source := range sources {
-				src, err := os.ReadFile(source)
-				if err != nil {
-					t.Fatal(err)
-				}
-
-				for _, f := range function.FindAllSubmatch(src, -1) {
-					fmt.Fprintf(&tests, "%s\n", f[1])
+			for _, src := range read(t, filepath.Join(dir, "*_test.go")) {
+				for _, f := range function.FindAllStringSubmatch(src, -1) {
+					fmt.Fprintln(&tests, f[1])
 				}
 			}
 
