@@ -40,63 +40,6 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestUpstream holds what the comparison relies on. If one of these turns out fine
-// the table's left column has to be looked at again.
-func TestUpstream(t *testing.T) {
-	dies := func(f finding) []bool {
-		return []bool{f.duplicate, f.leak, f.nameLost, f.stuck, f.stopped}
-	}
-
-	cases := map[string]struct {
-		reason string
-		life   string
-		seed   uint64
-		want   finding
-	}{
-		"SyncLostAnswer": {
-			reason: "A client that can't know whether its request was carried out makes it again.",
-			life:   "create/sync/nothing/cloud-lost/Create",
-			want:   finding{duplicate: true, leak: true},
-		},
-		"SyncCrash": {
-			reason: "A create that was interrupted is never made again; a person has to decide.",
-			life:   "create/sync/nothing/crash-after/Create",
-			want:   finding{stopped: true},
-		},
-		"SyncName": {
-			reason: "With a name that is known beforehand there is nothing to find out.",
-			life:   "create/sync/name/crash-after/Create",
-			want:   finding{},
-		},
-		"AsyncCrash": {
-			reason: "Of an asynchronous create nothing is stored, and a new process makes another.",
-			life:   "create/async/nothing/crash-after/Create",
-			seed:   2, // By which the create takes longer than the reconcile.
-			want:   finding{duplicate: true, leak: true},
-		},
-		"SyncDenied": {
-			reason: "An error of a create is taken to mean that nothing was created.",
-			life:   "create/sync/finder/cloud-denied/Create",
-			want:   finding{duplicate: true, leak: true},
-		},
-		"AsyncDeleted": {
-			reason: "What an asynchronous create makes of a resource that is being deleted is left behind.",
-			life:   "delete-in-create/async/token/crash-after/Create",
-			seed:   2,
-			want:   finding{leak: true},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got := leadAt(t, tc.life, upstreamSide, columns(), tc.seed)
-			if diff := cmp.Diff(dies(tc.want), dies(got)); diff != "" {
-				t.Errorf("\n%s\n-want, +got (duplicate, leak, name lost, stuck, stopped):\n%s\n%s", tc.reason, diff, strings.Join(got.why, "\n"))
-			}
-		})
-	}
-}
-
 // TestDenied holds what Graft promises of a create that made something and returned an
 // error that says nothing of it.
 func TestDenied(t *testing.T) {
