@@ -58,20 +58,10 @@ func TestTrackers(t *testing.T) {
 			src:    "package p\n\nimport (\n\t" + up + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return resource.NewProviderConfigUsageTracker(c, u) }\n",
 			want:   "package p\n\nimport (\n\t" + graft + "\n\tgraftmanaged " + graft + "\n\t" + resource + "\n)\n\nvar _ managed.ExternalClient\n\nfunc f(managed resource.Managed) any { return graftmanaged.NewProviderConfigUsageTracker(c, u) }\n",
 		},
-		"Dot": {
-			reason: "A dot import needs no name.",
-			src:    "package p\n\nimport (\n\t. " + up + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + use,
-			want:   "package p\n\nimport (\n\t. " + graft + "\n\t" + resource + "\n)\n\nvar _ ExternalClient\n" + strings.Replace(use, "resource.New", "New", 1),
-		},
 		"Legacy": {
 			reason: "Legacy trackers move too, and so do values.",
 			src:    "package p\n\nimport " + resource + "\n\nvar f, _ = resource.NewLegacyProviderConfigUsageTracker, resource.NewProviderConfigUsageTracker\n",
 			want:   "package p\n\nimport " + graft + "\n\nvar f, _ = managed.NewLegacyProviderConfigUsageTracker, managed.NewProviderConfigUsageTracker\n",
-		},
-		"CRLF": {
-			reason: "Line endings are kept.",
-			src:    "package p\r\n\r\nimport (\r\n\t" + resource + "\r\n)\r\n" + strings.ReplaceAll(use, "\n", "\r\n"),
-			want:   "package p\r\n\r\nimport (\r\n\t" + graft + "\r\n\t" + resource + "\r\n)\r\n" + strings.ReplaceAll(strings.Replace(use, "resource.New", "managed.New", 1), "\n", "\r\n"),
 		},
 		"Kept": {
 			reason: "What is to be left is.",
