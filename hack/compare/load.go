@@ -12,13 +12,13 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
@@ -303,24 +303,13 @@ func (w *world) until(ctx context.Context, holds func() (bool, error)) error {
 
 // inParallel calls fn for each number below n, 16 at a time.
 func inParallel(n int, fn func(i int) error) error {
-	var wg sync.WaitGroup
+	var g errgroup.Group
 
-	next, errs := make(chan int), make([]error, n)
-
-	for range 16 {
-		wg.Go(func() {
-			for i := range next {
-				errs[i] = fn(i)
-			}
-		})
-	}
+	g.SetLimit(16)
 
 	for i := range n {
-		next <- i
+		g.Go(func() error { return fn(i) })
 	}
 
-	close(next)
-	wg.Wait()
-
-	return errors.Join(errs...)
+	return g.Wait()
 }
