@@ -1,6 +1,7 @@
 package asyncstate_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
@@ -264,6 +266,104 @@ func (w *world) end() {
 	}
 }
 
+// An ending is the outcome of operations on b.
+type ending struct {
+	Creates, Updates, Deletes int // asked for
+	Made                      int
+	Left                      int // external resources
+
+	// Gone means that the object is. Otherwise these are its external name, and reasons
+	// of its conditions.
+	Gone       bool
+	Name       string
+	Operation  xpv2.ConditionReason
+	Ready      xpv2.ConditionReason
+	Synced     xpv2.ConditionReason
+	Deleting   xpv2.ConditionReason
+	Recorded   bool
+	Incomplete bool // as upstream sees it
+}
+
+func (w *world) ending() ending {
+	w.t.Helper()
+
+	b := w.get("b")
+	e := ending{
+		Creates: w.cloud.count(asyncstate.Create), Updates: w.cloud.count(asyncstate.Update), Deletes: w.cloud.count(asyncstate.Delete),
+		Made: w.cloud.Stats("uid-1").Created, Left: len(w.cloud.names("uid-1")), Gone: w.gone(),
+	}
+
+	if !e.Gone {
+		e.Operation, e.Ready, e.Synced, e.Deleting = reason(b, asyncstate.TypeOperation), reason(b, xpv2.TypeReady), reason(b, xpv2.TypeSynced), reason(b, reconciler.TypeDeleting)
+		e.Name, e.Recorded, e.Incomplete = meta.GetExternalName(b), record(b) != "", meta.ExternalCreateIncomplete(b)
+	}
+
+	return e
+}
+
+// A life of b is what happens to it and to the provider, and how it ends.
+type life struct {
+	reason  string
+	kind    clientKind // nothing if it isn't said
+	options []asyncstate.TrackerOption
+
+	plain, auto bool // auto if it is reconciled by itself
+	happens     func(t *testing.T, w *world)
+	want        ending
+}
+
+func live(t *testing.T, lives map[string]life) {
+	t.Helper()
+
+	for name, l := range lives {
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, cmp.Or(l.kind, nothing), bucket("b"))
+			w.manual, w.plain, w.options = !l.auto, l.plain, l.options
+
+			l.happens(t, w)
+
+			if diff := gocmp.Diff(l.want, w.ending()); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s\n%s", l.reason, diff, describe(w.get("b")))
+			}
+		})
+	}
+}
+
+// finished returns the ending of what exists, after so many creates.
+func finished(creates int, name string) ending {
+	return ending{
+		Creates: creates, Made: 1, Left: 1, Name: name,
+		Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess,
+	}
+}
+
+// crash begins to create b, dies a while later, and returns the next process.
+func (w *world) crash(after time.Duration) *process {
+	w.t.Helper()
+
+	p := w.start()
+	if w.manual {
+		reconciled(w.t, p, "b")
+	}
+
+	pass(after)
+	p.kill()
+
+	return w.start()
+}
+
+// again reconciles b n times as long as it is there, which may fail, and passes time
+// after each.
+func (p *process) again(n int, d time.Duration) {
+	for range n {
+		if !p.w.gone() {
+			_, _ = p.reconcile("b")
+		}
+
+		pass(d)
+	}
+}
+
 // wake queues a reconcile of the object in all processes.
 func (w *world) wake(o client.Object) {
 	w.mu.Lock()
@@ -416,6 +516,24 @@ func (p *process) faults(fault, lose func(verb string, o client.Object) error) {
 	defer p.mu.Unlock()
 
 	p.fault, p.lose = fault, lose
+}
+
+// loses has the answers to requests that match get lost, for one request at a time.
+func (p *process) loses(match func(verb string, o client.Object) bool) {
+	p.faults(nil, func(verb string, o client.Object) error {
+		if match(verb, o) {
+			return errors.New("connection reset")
+		}
+
+		return nil
+	})
+}
+
+// away has b be reconciled once without the API server.
+func (p *process) away() {
+	p.faults(away, nil)
+	p.again(1, 0)
+	p.faults(nil, nil)
 }
 
 // away is an API server that can't be reached.
