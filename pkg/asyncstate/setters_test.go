@@ -29,9 +29,14 @@ func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource
 
 	w := newWorld(t, nothing, bucket("b"))
 	w.manual = true
-	w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return actor(exists, act), nil }
+	w.acts(exists, act)
 
 	return w
+}
+
+// acts has the external client act as told.
+func (w *world) acts(exists bool, act func(ctx context.Context, mg resource.Managed) error) {
+	w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return actor(exists, act), nil }
 }
 
 func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error) *upstream.ExternalClientFns {
