@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -92,43 +91,6 @@ func TestReportOfBlocker(t *testing.T) {
 
 			b := blockerOf(Dependent{}, u)
 			if diff := cmp.Diff(tc.want, is{b.words(maxReasonsLength), b.urgency}); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-func TestRelationOf(t *testing.T) {
-	controlledBy := func(uid types.UID, namespace string) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{}
-		u.SetNamespace(namespace)
-		u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: uid, Controller: ptr.To(uid != "")}})
-
-		return u
-	}
-	in := func(namespace string, owner types.UID) Dependent {
-		return Dependent{NamespacedName: types.NamespacedName{Namespace: namespace}, Owner: owner}
-	}
-	us := &unstructured.Unstructured{}
-	us.SetUID("us")
-
-	cases := map[string]struct {
-		reason string
-		d      Dependent
-		o, u   *unstructured.Unstructured
-		want   relation
-	}{
-		"Controlled":                {reason: "An object that a reference names is described if the object controls it.", d: in("ns", "us"), o: us, u: controlledBy("us", "ns"), want: described},
-		"NotControlled":             {reason: "Nor of one without a controller.", d: in("ns", "us"), o: us, u: controlledBy("", "ns"), want: unrelated},
-		"ClusterScoped":             {reason: "Nor of one that was read because its kind has no namespaces.", d: in("ns", "us"), o: us, u: controlledBy("us", ""), want: unrelated},
-		"ListedControlled":          {reason: "An object that the program lists is described if the object controls it.", d: in("ns", ""), o: us, u: controlledBy("us", "ns"), want: described},
-		"ListedControlledByAnother": {reason: "It is only named if another object controls it.", d: in("ns", ""), o: us, u: controlledBy("them", "ns"), want: listed},
-		"ListedWithoutUID":          {reason: "Objects without a UID control nothing.", d: in("ns", ""), o: &unstructured.Unstructured{}, u: &unstructured.Unstructured{}, want: listed},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, tc.d.relationOf(OwnedObjects(), tc.o, tc.u)); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -261,53 +262,40 @@ func TestForgetfulLister(t *testing.T) {
 	}
 }
 
-// Reading dependents costs one read each, whatever they are, once a reconcile; and
-// an object that has dependents is looked at again.
+// Reading dependents costs one read each, once a reconcile, whoever writes status and
+// however often.
 func TestReportCosts(t *testing.T) {
-	for _, n := range []int{0, 3} {
-		var refs, exists []*unstructured.Unstructured
-		for i := range n {
-			o := of(things, "", fmt.Sprintf("t%d", i), ownedBy(xr()), dying, held("f"))
-			refs, exists = append(refs, o), append(exists, o)
-		}
+	for name, inner := range map[string]func(c client.Client) reconcile.Reconciler{
+		"Silent": reader(nil),
+		"Writing": func(c client.Client) reconcile.Reconciler {
+			return crossplane.NewCompositeReconciler(c, composites, composite.SchemaLegacy)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := of(things, "", "a", ownedBy(xr()), dying, held("f")), of(things, "", "b", ownedBy(xr()), dying, held("f"))
+			o := xr(a, b)
+			c := newCluster(a, b, o)
+			r := reconciler.New(c, composites, inner, reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithReportInterval(time.Minute), reconciler.WithoutWait())
 
-		for name, inner := range map[string]func(c client.Client) reconcile.Reconciler{"Silent": reader(nil), "Writing": compositeShaped} {
-			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
-				o := xr(refs...)
-				c := newCluster(append(exists, o)...)
-				r := reconciler.New(c, composites, inner, reconciler.WithDependents(reconciler.ComposedResources()), reconciler.WithReportInterval(time.Minute), reconciler.WithoutWait())
-
-				// Another client writes in between.
-				conflicts := 2
-				c.fail = func(verb string, u client.Object, after bool) error {
-					if verb == "status" && !after && name == "Silent" && conflicts > 0 {
-						conflicts--
-						c.change(t, o, annotated("n", fmt.Sprint(conflicts)))
-					}
-
-					return nil
+			// Another client writes in between.
+			conflicts := 2
+			c.fail = func(verb string, _ client.Object, after bool) error {
+				if verb == "status" && !after && name == "Silent" && conflicts > 0 {
+					conflicts--
+					c.change(t, o, annotated("n", fmt.Sprint(conflicts)))
 				}
 
-				for i := range 2 {
-					c.forget()
+				return nil
+			}
 
-					result := pass(t, r, o)
+			for i := range 2 {
+				c.forget()
 
-					if got := c.count("get Thing"); got != n {
-						t.Errorf("reads of dependents in reconcile %d: want %d, got %d", i, n, got)
-					}
-
-					want := reconcile.Result{}
-					if n > 0 {
-						want.RequeueAfter = time.Minute
-					}
-
-					if diff := cmp.Diff(want, result); diff != "" {
-						t.Errorf("result of reconcile %d: -want, +got:\n%s", i, diff)
-					}
+				if result, n := pass(t, r, o), c.count("get Thing"); n != 2 || result.RequeueAfter != time.Minute {
+					t.Errorf("reconcile %d: want 2 reads and the next in a minute, got %d and %+v", i, n, result)
 				}
-			})
-		}
+			}
+		})
 	}
 }
 
@@ -375,46 +363,6 @@ func TestResult(t *testing.T) {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})
-	}
-}
-
-// The cause at the bottom of a deep tree is in the message at its top, which doesn't
-// grow with the tree, and so is protection.
-func TestReportTravelsUp(t *testing.T) {
-	leaf := of(things, "", "leaf", held("example.org/f"), dying, being(xpv2.ReconcileError(errors.New("cannot delete external resource: access denied"))))
-	objs, top := []*unstructured.Unstructured{leaf}, leaf
-
-	for i := range 30 {
-		u := of(composites, "", fmt.Sprintf("level-%d", 30-i), with(at("spec", "crossplane", "resourceRefs"), []any{ref(top)}), held("example.org/f"), dying, being())
-		ownedBy(u)(top)
-
-		objs, top = append(objs, u), u
-	}
-
-	c := newCluster(objs...)
-	r := reconciler.New(c, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
-
-	for _, o := range objs[1:] {
-		pass(t, r, o)
-	}
-
-	got := c.says(t, top, reconciler.TypeDeleting)
-	if got.Reason != "WaitingForDependents" || !strings.HasPrefix(got.Message, "0 of 1 dependents deleted, 0%. XApp/level-2 since T: ") || !strings.HasSuffix(got.Message, "access denied.") || len(got.Message) > 1400 {
-		t.Errorf("want a message that names the dependent and ends with the cause, got %+v", got)
-	}
-
-	c.change(t, leaf, func(u *unstructured.Unstructured) { u.SetFinalizers(nil) })
-
-	if err := c.server.Create(context.Background(), of(things, "", "leaf", ownedBy(objs[1]), protected)); err != nil {
-		t.Fatal(err)
-	}
-
-	for _, o := range objs[1:] {
-		pass(t, r, o)
-	}
-
-	if got := c.says(t, top, reconciler.TypeDeleting); got.Reason != "BlockedByProtection" {
-		t.Errorf("want protection to be the reason at the top, got %+v", got)
 	}
 }
 
@@ -496,53 +444,4 @@ func TestReadyOverwritten(t *testing.T) {
 	if n := c.writes(); n != 1 {
 		t.Errorf("writes: want 1, got %d", n)
 	}
-}
-
-func BenchmarkReport(b *testing.B) {
-	for _, n := range []int{1, 50, 500} {
-		b.Run(fmt.Sprintf("%d", n), func(b *testing.B) {
-			read := &cached{objects: map[types.NamespacedName]*unstructured.Unstructured{}}
-			refs := []any{}
-
-			for i := range n {
-				o := of(things, "", fmt.Sprintf("t%d", i), ownedBy(xr()), dying, held("f"), being(reconciler.Deleting(time.Now(), reconciler.ReasonExternalDeleteRequested, "The external resource is being deleted.")...))
-				read.objects[client.ObjectKeyFromObject(o)] = o
-				refs = append(refs, ref(o))
-			}
-
-			o := of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), refs), held("f"), dying, being(xpv2.Available()))
-			c := newCluster(o)
-			read.Client = c
-			r := reconciler.New(read, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
-
-			b.ReportAllocs()
-
-			for b.Loop() {
-				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// cached is a client that has things in memory, and copies what it returns, as a
-// cache does.
-type cached struct {
-	client.Client
-
-	objects map[types.NamespacedName]*unstructured.Unstructured
-}
-
-func (c *cached) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	have, ok := c.objects[key]
-	u, isU := o.(*unstructured.Unstructured)
-
-	if !ok || !isU {
-		return c.Client.Get(ctx, key, o, opts...)
-	}
-
-	have.DeepCopyInto(u)
-
-	return nil
 }
