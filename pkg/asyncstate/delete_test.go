@@ -10,17 +10,14 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 func TestDeleteWhileOperationRuns(t *testing.T) {
-	type want struct {
-		deletes int
-		within  time.Duration
-		made    int
+	cancellable := []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}
+	deleted := func(creates, updates int) ending {
+		return ending{Creates: creates, Updates: updates, Deletes: 1, Made: 1, Gone: true}
 	}
-
 	crash := func(w *world) {
 		pass(6 * time.Minute)
 		w.processes[0].kill()
@@ -34,90 +31,57 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		options []asyncstate.TrackerOption
 		plain   bool
 		prime   func(w *world)
-		want    want
+		within  time.Duration
+		want    ending
 	}{
-		"Waits":              {reason: "A create that can't be cancelled is waited for, and what it made is deleted.", kind: nothing, want: want{deletes: 1, within: 25 * time.Minute, made: 1}},
-		"WaitsUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: nothing, plain: true, want: want{deletes: 1, within: 25 * time.Minute, made: 1}},
+		"Waits":              {reason: "A create that can't be cancelled is waited for, and what it made is deleted.", within: 25 * time.Minute, want: deleted(1, 0)},
+		"WaitsUnderUpstream": {reason: "As above, without Graft's reconciler.", plain: true, within: 25 * time.Minute, want: deleted(1, 0)},
 		"CancelsBeforeAnythingWasMade": {
-			reason: "A create that can be cancelled is, and has made nothing.",
-			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}, want: want{within: 4 * time.Minute},
+			reason: "A create that can be cancelled is, and has made nothing.", options: cancellable, within: 4 * time.Minute, want: ending{Creates: 1, Gone: true},
 		},
 		"CancelsAfterSomethingWasMade": {
-			reason: "A create that was cancelled and says what it made leaves that to be deleted.",
-			kind:   nothing, options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}, prime: func(*world) { pass(6 * time.Minute) },
-			want: want{deletes: 1, within: 15 * time.Minute, made: 1},
+			reason: "A create that was cancelled and says what it made leaves that to be deleted.", options: cancellable,
+			prime: func(*world) { pass(6 * time.Minute) }, within: 15 * time.Minute, want: deleted(1, 0),
 		},
 		"UpdateRuns": {
-			reason: "An update is waited for.",
-			kind:   nothing,
+			reason: "An update is waited for.", within: 25 * time.Minute, want: deleted(1, 1),
 			prime: func(w *world) {
 				pass(15 * time.Minute)
-				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				w.ask(asyncstate.Update)
 				pass(time.Minute)
 			},
-			want: want{deletes: 1, within: 25 * time.Minute, made: 1},
 		},
 		"RepetitionIsNotCancelled": {
-			reason:  "An attempt that is repeated to find out what it made is not cancelled: it would never be found out.",
-			kind:    token,
-			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime:   crash,
-			want:    want{deletes: 1, within: 30 * time.Minute, made: 1},
+			reason: "An attempt that is repeated to find out what it made is not cancelled: it would never be found out.",
+			kind:   token, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(2, 0),
 		},
-		"ResumptionIsNotCancelled": {
-			reason:  "Nor is what is resumed.",
-			kind:    resumer,
-			options: []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()},
-			prime:   crash,
-			want:    want{deletes: 1, within: 30 * time.Minute, made: 1},
-		},
+		"ResumptionIsNotCancelled": {reason: "Nor is what is resumed.", kind: resumer, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(1, 0)},
 	}
 
+	lives := map[string]life{}
+
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, tc.kind, bucket("b"))
-			w.plain, w.options = tc.plain, tc.options
+		lives[name] = life{reason: tc.reason, kind: tc.kind, options: tc.options, plain: tc.plain, auto: true, want: tc.want, happens: func(t *testing.T, w *world) {
 			w.cloud.cancellable = len(tc.options) > 0
 			w.start()
-
 			pass(2 * time.Minute)
 
 			if tc.prime != nil {
 				tc.prime(w)
 			}
 
-			begun := time.Now()
-
 			w.delete("b")
 			pass(time.Second)
 
-			if b := w.get("b"); b.GetName() != "" && !tc.plain && tc.want.deletes > 0 {
-				if got := reason(b, reconciler.TypeDeleting); got != reconciler.ReasonWaitingForAsyncOperation {
-					t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(b))
-				}
+			if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && tc.want.Deletes > 0 && got != reconciler.ReasonWaitingForAsyncOperation {
+				t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(w.get("b")))
 			}
 
-			for !w.gone() && time.Since(begun) < 3*time.Hour {
-				pass(time.Minute)
-			}
-
-			if !w.gone() {
-				t.Errorf("\n%s\nIt is still there: %s", tc.reason, describe(w.get("b")))
-			}
-
-			if d := time.Since(begun); d > tc.want.within {
-				t.Errorf("\n%s\nIt took %s, longer than %s", tc.reason, d, tc.want.within)
-			}
-
-			if n := w.cloud.count(asyncstate.Delete); n != tc.want.deletes {
-				t.Errorf("\n%s\n%d deletes, want %d", tc.reason, n, tc.want.deletes)
-			}
-
-			if n := w.cloud.Stats("uid-1").Created; n != tc.want.made || len(w.cloud.names()) > 0 {
-				t.Errorf("\n%s\n%d were made, want %d, and there are %v", tc.reason, n, tc.want.made, w.cloud.names())
-			}
-		})
+			pass(tc.within)
+		}}
 	}
+
+	live(t, lives)
 }
 
 // What is accepted again and again, and deletes nothing, is asked for ever less often.
