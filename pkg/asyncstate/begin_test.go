@@ -303,11 +303,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 
 			pass(61*time.Minute + time.Second)
 
-			if err := w.api.Server().Create(t.Context(), bucket("other")); err != nil {
-				t.Fatal(err)
-			}
-
-			w.wake(w.get("other"))
+			w.add("other")
 			pass(time.Minute)
 
 			if b := w.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {

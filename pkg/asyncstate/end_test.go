@@ -99,11 +99,7 @@ func TestObjectIsReplaced(t *testing.T) {
 			w.delete("b")
 			w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 
-			if err := w.api.Server().Create(context.Background(), bucket("b")); err != nil {
-				t.Fatal(err)
-			}
-
-			w.wake(w.get("b"))
+			w.add("b")
 			pass(time.Hour)
 
 			b := w.get("b")

@@ -2,8 +2,8 @@ package asyncstate_test
 
 import (
 	"context"
-	"encoding/json"
 	stderrors "errors"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -106,6 +106,26 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
 		},
+	}
+
+	cases["AbsenceIsStored"] = life{
+		reason: "That a create made nothing is found out once, although the next has to wait, and that of the next process.",
+		kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
+		happens: func(t *testing.T, w *world) {
+			p := w.crash(3 * time.Minute)
+			w.add("other")
+			p.again(1, time.Hour)
+			reconciled(t, p, "other")
+			p.again(3, time.Minute)
+
+			if n := len(w.said.Events("ExternalResourceAbsent")); n != 1 || reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonQueued {
+				t.Errorf("It was said %d times: %s", n, describe(w.get("b")))
+			}
+
+			p.kill()
+			w.start().again(1, time.Second)
+		},
+		want: ending{Creates: 3, Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true},
 	}
 
 	for name, deleting := range map[string]bool{"Found": false, "FoundDeleted": true} {
@@ -367,12 +387,8 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
-	live(t, cases)
-}
-
-// What an interrupted create made has to be found out before it can be deleted,
-// however long that has to wait.
-func TestDeleteWaitsForRepetition(t *testing.T) {
+	// What an interrupted create made has to be found out before it can be deleted, however
+	// long that has to wait.
 	backoff := func(t *testing.T, w *world, p *process) {
 		t.Helper()
 		w.cloud.refuses(errQuota)
@@ -385,54 +401,40 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 		reconciled(t, p, "other")
 	}
 
-	cases := map[string]struct {
-		reason string
-		kind   clientKind
-		plain  bool
-		prime  func(t *testing.T, w *world, p *process)
+	for name, tc := range map[string]struct {
+		reason  string
+		kind    clientKind
+		plain   bool
+		prime   func(t *testing.T, w *world, p *process)
+		creates int // of both
 	}{
-		"Backoff":              {reason: "A repetition that failed is backed off from.", kind: token, prime: backoff},
-		"BackoffUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: token, plain: true, prime: backoff},
-		"Queue":                {reason: "The repetition waits for other objects.", kind: token, prime: queue},
-		"QueueOfResumption":    {reason: "As above, for a client that resumes.", kind: resumer, prime: queue},
-	}
+		"Backoff":              {reason: "A repetition that failed is backed off from.", kind: token, prime: backoff, creates: 3},
+		"BackoffUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: token, plain: true, prime: backoff, creates: 3},
+		"Queue":                {reason: "The repetition waits for other objects.", kind: token, prime: queue, creates: 3},
+		"QueueOfResumption":    {reason: "As above, for a client that resumes.", kind: resumer, prime: queue, creates: 2},
+	} {
+		cases["DeleteWaits/"+name] = life{
+			reason: tc.reason, kind: tc.kind, plain: tc.plain,
+			options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute)},
+			happens: func(t *testing.T, w *world) {
+				w.add("other")
 
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, tc.kind, bucket("b"), bucket("other"))
-			w.manual, w.plain = true, tc.plain
-			w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute)}
-			p := w.start()
+				p := w.crash(6 * time.Minute)
+				tc.prime(t, w, p)
+				w.delete("b")
+				reconciled(t, p, "b")
 
-			reconciled(t, p, "b")
-			pass(6 * time.Minute)
-			p.kill()
-			p = w.start()
-			tc.prime(t, w, p)
-			w.delete("b")
-			reconciled(t, p, "b")
-
-			if n := w.cloud.count(asyncstate.Delete); n != 0 {
-				t.Errorf("\n%s\nA delete was begun of an unknown resource", tc.reason)
-			}
-
-			if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && got != reconciler.ReasonWaitingForAsyncOperation {
-				t.Errorf("\n%s\nDeleting: %s", tc.reason, describe(w.get("b")))
-			}
-
-			for range 20 {
-				pass(2 * time.Minute)
-
-				if !w.gone() {
-					reconciled(t, p, "b")
+				if n := w.cloud.count(asyncstate.Delete); n != 0 || !tc.plain && reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
+					t.Errorf("\n%s\n%d deletes of an unknown resource: %s", tc.reason, n, describe(w.get("b")))
 				}
-			}
 
-			if got := w.cloud.names("uid-1"); !w.gone() || len(got) > 0 {
-				t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, got, describe(w.get("b")))
-			}
-		})
+				p.again(20, 2*time.Minute)
+			},
+			want: ending{Creates: tc.creates, Deletes: 1, Made: 1, Gone: true},
+		}
 	}
+
+	live(t, cases)
 }
 
 // A name that is stored before there is anything does not tell that a create made nothing:
@@ -453,53 +455,83 @@ func TestNamedBeforeItIsMade(t *testing.T) {
 
 			return c, nil
 		}
-		p := w.start()
-
-		reconciled(t, p, "b")
-		pass(time.Minute)
-		p.kill()
-		p = w.start()
+		p := w.crash(time.Minute)
 
 		for _, want := range []int{1, 2} {
-			reconciled(t, p, "b")
-			synctest.Wait()
+			p.again(1, 2*time.Hour)
 
 			if creates != want {
 				t.Errorf("%d creates, want %d: %s", creates, want, describe(w.get("b")))
 			}
-
-			pass(2 * time.Hour)
 		}
 	})
 }
+
+// What has a handle is resumed, however the process ended.
+func TestResume_Update(t *testing.T) {
+	for _, end := range []string{"Killed", "Stopped", "StoppedInItsOwnWords"} {
+		bubble(t, end, func(t *testing.T) {
+			updates, resumed := 0, 0
+
+			w := acting(t, true, nil)
+			w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+				c := actor(true, func(ctx context.Context, _ resource.Managed) error {
+					updates++
+
+					err := stderrors.Join(asyncstate.SetHandle(ctx, "h"), sleep(ctx, 50*time.Minute))
+					if end == "StoppedInItsOwnWords" {
+						err = errQuota
+					}
+
+					return err
+				})
+
+				return struct {
+					upstream.ExternalClient
+					resumerFn
+				}{c, func() error { resumed++; return nil }}, nil
+			}
+
+			p := w.start()
+			p.again(1, time.Minute)
+
+			if end == "Killed" {
+				p.kill()
+			} else {
+				p.stop()
+			}
+
+			p = w.start()
+			pass(time.Minute)
+			p.again(1, 0)
+
+			if b := w.get("b"); updates != 1 || resumed != 1 || record(b) != "" {
+				t.Errorf("%d updates, resumed %d times: %s", updates, resumed, describe(b))
+			}
+		})
+	}
+}
+
+type resumerFn func() error
+
+func (fn resumerFn) Resume(context.Context, resource.Managed, asyncstate.Attempt) error { return fn() }
 
 // skew has the record of b, as it is stored, come from a clock that is ahead by d.
 func skew(t *testing.T, w *world, d time.Duration) {
 	t.Helper()
 
 	w.edit("b", func(b *v1alpha1.Bucket) {
-		fields := map[string]any{}
-		if err := json.Unmarshal([]byte(record(b)), &fields); err != nil {
-			t.Fatal(err)
-		}
+		text := regexp.MustCompile(`"(started|deadline)":"[^"]*"`).ReplaceAllStringFunc(record(b), func(field string) string {
+			key, value, _ := strings.Cut(field, ":")
 
-		for _, k := range []string{"started", "deadline"} {
-			text, _ := fields[k].(string)
-
-			at, err := time.Parse(time.RFC3339, text)
+			at, err := time.Parse(`"`+time.RFC3339+`"`, value)
 			if err != nil {
 				t.Fatal(err)
 			}
 
-			fields[k] = at.Add(d).Format(time.RFC3339)
-		}
-
-		text, err := json.Marshal(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: string(text)})
+			return key + at.Add(d).Format(`:"`+time.RFC3339+`"`)
+		})
+		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
 	})
 }
 
@@ -635,96 +667,6 @@ func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.
 	}
 
 	return c.findingClient.Find(ctx, mg, a)
-}
-
-// What has a handle is resumed, however the process ended.
-func TestResume_Update(t *testing.T) {
-	for _, end := range []string{"Killed", "Stopped", "StoppedInItsOwnWords"} {
-		bubble(t, end, func(t *testing.T) {
-			updates, resumed := 0, 0
-
-			w := acting(t, true, nil)
-			w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
-				c := actor(true, func(ctx context.Context, _ resource.Managed) error {
-					updates++
-
-					if err := asyncstate.SetHandle(ctx, "h"); err != nil {
-						return err
-					}
-
-					err := sleep(ctx, 50*time.Minute)
-					if end == "StoppedInItsOwnWords" {
-						err = errQuota
-					}
-
-					return err
-				})
-
-				return struct {
-					upstream.ExternalClient
-					resumerFn
-				}{c, func() error { resumed++; return nil }}, nil
-			}
-			p := w.start()
-
-			reconciled(t, p, "b")
-			pass(time.Minute)
-
-			if end == "Killed" {
-				p.kill()
-			} else {
-				p.stop()
-			}
-
-			p = w.start()
-
-			pass(time.Minute)
-			reconciled(t, p, "b")
-			synctest.Wait()
-
-			if b := w.get("b"); updates != 1 || resumed != 1 || record(b) != "" {
-				t.Errorf("%d updates, resumed %d times: %s", updates, resumed, describe(b))
-			}
-		})
-	}
-}
-
-type resumerFn func() error
-
-func (fn resumerFn) Resume(context.Context, resource.Managed, asyncstate.Attempt) error { return fn() }
-
-// That a create made nothing is found out once, although the next has to wait.
-func TestAbsence_IsStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, finder, bucket("b"))
-		w.manual, w.options = true, []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
-		p := w.crash(3 * time.Minute)
-
-		if err := w.api.Server().Create(t.Context(), bucket("other")); err != nil {
-			t.Fatal(err)
-		}
-
-		reconciled(t, p, "b")
-		pass(time.Hour)
-		reconciled(t, p, "other")
-
-		for range 3 {
-			reconciled(t, p, "b")
-			pass(time.Minute)
-		}
-
-		if n := len(w.said.Events("ExternalResourceAbsent")); n != 1 || reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonQueued {
-			t.Errorf("It was said %d times: %s", n, describe(w.get("b")))
-		}
-
-		// The next process need not wait for as long.
-		p.kill()
-		reconciled(t, w.start(), "b")
-
-		if b := w.get("b"); reason(b, asyncstate.TypeOperation) != asyncstate.ReasonRunning {
-			t.Error(describe(b))
-		}
-	})
 }
 
 // A guessingClient tries names out on the managed resource, and finds nothing.

@@ -135,9 +135,7 @@ func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 			}
 
 			for _, name := range []string{"hangs", "waits"} {
-				if err := w.api.Server().Create(t.Context(), bucket(name)); err != nil {
-					t.Fatal(err)
-				}
+				w.add(name)
 			}
 
 			w.start()

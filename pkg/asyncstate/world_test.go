@@ -399,6 +399,17 @@ func (w *world) ask(typ asyncstate.Type) {
 	}
 }
 
+// add an object as a user does.
+func (w *world) add(name string) {
+	w.t.Helper()
+
+	if err := w.api.Server().Create(context.Background(), bucket(name)); err != nil {
+		w.t.Fatal(err)
+	}
+
+	w.wake(w.get(name))
+}
+
 // edit an object as a user does.
 func (w *world) edit(name string, fn func(b *v1alpha1.Bucket)) {
 	w.t.Helper()
