@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composed"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -71,17 +70,11 @@ func newCluster(objs ...*unstructured.Unstructured) *cluster {
 				o = of(o.GetObjectKind().GroupVersionKind(), r.Key.Namespace, r.Key.Name)
 			}
 
-			if c.fail != nil {
-				if err := c.fail(verbOf(r), o, after); err != nil {
-					return err
-				}
+			if c.fail == nil {
+				return nil
 			}
 
-			if r.Verb == testkit.Delete && !after {
-				return c.guard(r.Object)
-			}
-
-			return nil
+			return c.fail(verbOf(r), o, after)
 		}
 	}
 	c.api.Before, c.api.After = hook(false), hook(true)
@@ -103,37 +96,11 @@ func verbOf(r testkit.Request) string {
 	return verb
 }
 
-// guard what a Usage protects, as a webhook does.
-func (c *cluster) guard(o client.Object) error {
-	u := of(o.GetObjectKind().GroupVersionKind(), o.GetNamespace(), o.GetName())
-	if err := c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u); err != nil {
-		return err
-	}
-
-	if u.GetLabels()["crossplane.io/in-use"] == "true" {
-		return kerrors.NewForbidden(schema.GroupResource{}, o.GetName(), errors.New("admission webhook denied the request: in use"))
-	}
-
-	return nil
-}
-
 // refuses returns what fails the requests of a verb.
 func refuses(verb string, err error) func(string, client.Object, bool) error {
 	return func(v string, _ client.Object, _ bool) error {
 		if v == verb {
 			return err
-		}
-
-		return nil
-	}
-}
-
-// lostAnswers returns what loses the answers to n requests of a verb.
-func lostAnswers(verb string, n *int) func(string, client.Object, bool) error {
-	return func(v string, _ client.Object, after bool) error {
-		if v == verb && after && *n > 0 {
-			*n--
-			return kerrors.NewTimeoutError("lost", 1)
 		}
 
 		return nil
@@ -159,65 +126,27 @@ func (c *cluster) freeze(t *testing.T, o *unstructured.Unstructured) {
 
 func (c *cluster) thaw() { c.api.Thaw() }
 
-// remove an object, unless it is protected.
-func (c *cluster) remove(o client.Object) error {
-	if err := c.guard(o); err != nil {
-		return err
-	}
-
-	return c.server.Delete(context.Background(), o)
-}
-
-// collect does what the garbage collector does with the given objects: it removes the
-// owner references to those that are deleted with the policy Orphan, deletes what
-// those own that are deleted in the foreground, and deletes what has lost its owner.
-func (c *cluster) collect(t *testing.T, objs ...*unstructured.Unstructured) {
+// collect does what the garbage collector does with an object and what it owns: it
+// removes the owner references if the object is deleted with the policy Orphan, and
+// deletes what has lost its owner.
+func (c *cluster) collect(t *testing.T, owner *unstructured.Unstructured, owned ...*unstructured.Unstructured) {
 	t.Helper()
 
-	var all []*unstructured.Unstructured
+	gone := !c.has(owner)
+	if !gone && (!meta.WasDeleted(c.read(t, owner)) || !meta.FinalizerExists(c.read(t, owner), gcOrphan)) {
+		return
+	}
 
-	exists := map[types.UID]bool{}
-
-	for _, o := range objs {
-		if c.has(o) {
-			u := c.read(t, o)
-			all, exists[u.GetUID()] = append(all, u), true
+	for _, o := range owned {
+		if !gone {
+			c.change(t, o, func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
+		} else if len(c.read(t, o).GetOwnerReferences()) > 0 {
+			_ = c.server.Delete(context.Background(), o)
 		}
 	}
 
-	for _, owner := range all {
-		foreground := slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents)
-		if owner.GetDeletionTimestamp() == nil || !foreground && !slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents) {
-			continue
-		}
-
-		left := false
-
-		for _, o := range all {
-			owned := slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
-
-			switch {
-			case owned && foreground:
-				// It may be refused. The collector tries again.
-				_ = c.remove(o)
-				left = left || c.has(o)
-			case owned:
-				c.change(t, o, func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
-			}
-		}
-
-		if !left {
-			c.release(t, owner, metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents)
-			c.collect(t, objs...) // What was read is out of date.
-
-			return
-		}
-	}
-
-	for _, o := range all {
-		if refs := o.GetOwnerReferences(); len(refs) > 0 && !slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return exists[r.UID] }) {
-			c.delete(t, o)
-		}
+	if !gone {
+		c.release(t, owner, gcOrphan)
 	}
 }
 
@@ -235,15 +164,6 @@ func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *
 	fn(u)
 
 	if err := c.server.Update(context.Background(), u); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// delete an object as another client does.
-func (c *cluster) delete(t *testing.T, o *unstructured.Unstructured) {
-	t.Helper()
-
-	if err := c.remove(o); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -97,8 +97,15 @@ func TestDeadline(t *testing.T) {
 		"AnswerLost": {
 			reason: "If the answer to the write is lost, it is still reported.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				n := 1
-				r.c.fail = lostAnswers("status", &n)
+				r.c.fail = func(verb string, _ client.Object, after bool) error {
+					if verb != "status" || !after {
+						return nil
+					}
+
+					r.c.fail = nil
+
+					return kerrors.NewTimeoutError("lost", 1)
+				}
 
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err == nil {
 					t.Error("want an error")

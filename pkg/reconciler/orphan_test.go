@@ -230,7 +230,7 @@ func TestForceOrphan(t *testing.T) {
 		"CollectorIsFaster": {
 			reason: "A garbage collector that is done before the finalizer is removed is not asked again.",
 			verb:   "update", meanwhile: func(t *testing.T, c *cluster) {
-				c.collect(t, append(owned, xr())...)
+				c.collect(t, xr(), owned...)
 			},
 			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
@@ -291,7 +291,7 @@ func TestForceOrphan(t *testing.T) {
 				}
 
 				if i >= 2 || !tc.slow {
-					r.c.collect(t, append(owned, o)...)
+					r.c.collect(t, o, owned...)
 				}
 			}
 
