@@ -219,6 +219,20 @@ func TestReport(t *testing.T) {
 			if n := c.writes(); n != 0 {
 				t.Errorf("\nwrites in 2 more reconciles of the same situation: want 0, got %d", n)
 			}
+
+			// A controller that ignores deletions overwrites Ready.
+			u := c.read(t, tc.object)
+			being(xpv2.Available())(u)
+
+			if err := c.server.Status().Update(context.Background(), u); err != nil {
+				t.Fatal(err)
+			}
+
+			pass(t, r, tc.object)
+
+			if diff := cmp.Diff(said{"False", "Deleting", got.Message}, c.says(t, tc.object, xpv2.TypeReady)); diff != "" || c.writes() != 1 {
+				t.Errorf("\nReady is corrected by one write, got %d: -want, +got:\n%s", c.writes(), diff)
+			}
 		})
 	}
 }
@@ -413,35 +427,5 @@ func TestOddConditions(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// When Ready is overwritten by a controller that ignores deletions it is
-// corrected without forgetting what was known.
-func TestReadyOverwritten(t *testing.T) {
-	dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
-	o := xr(dep)
-	c := newCluster(o, dep)
-	r := reconciler.New(c, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
-	pass(t, r, o)
-
-	want := c.says(t, o, xpv2.TypeReady)
-
-	u := c.read(t, o)
-	being(xpv2.Available())(u)
-
-	if err := c.server.Status().Update(context.Background(), u); err != nil {
-		t.Fatal(err)
-	}
-
-	c.forget()
-	pass(t, r, o)
-
-	if diff := cmp.Diff(want, c.says(t, o, xpv2.TypeReady)); diff != "" {
-		t.Errorf("-want, +got:\n%s", diff)
-	}
-
-	if n := c.writes(); n != 1 {
-		t.Errorf("writes: want 1, got %d", n)
 	}
 }
