@@ -8,9 +8,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +25,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // A client that panics, or ends its goroutine, in the middle of a call ends the
@@ -73,52 +76,37 @@ func TestObjectIsReplaced(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		kind   clientKind
-		lost   bool
-		name   string
+		lost   string // external name
 		refuse error
 	}{
-		"Create":        {reason: "What was made has no owner, and an event says so.", kind: nothing, lost: true, name: "id-0001"},
-		"Deterministic": {reason: "Its name is known.", kind: namedMid, lost: true, name: "id-0001"},
-		"Refused":       {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
+		"Create":  {reason: "What was made has no owner, and an event says so.", kind: nothing, lost: "id-0001"},
+		"Named":   {reason: "Its name is known.", kind: namedMid, lost: "id-0001"},
+		"Refused": {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
 	}
 
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, tc.kind, bucket("b"))
-			n := 0
 			w.cloud.lose = func() error {
-				if n++; n == 1 {
-					return tc.refuse
-				}
-
-				return nil
+				w.cloud.lose = nil
+				return tc.refuse
 			}
 			p := w.start()
 
 			pass(time.Minute)
 			w.delete("b")
 			w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
-
 			w.add("b")
 			pass(time.Hour)
 
 			b := w.get("b")
-			if got := w.cloud.names(string(b.GetUID())); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" {
-				t.Errorf("\n%s\nOf the new one the cloud has %v: %s", tc.reason, got, describe(b))
+			if got := w.cloud.names(string(b.GetUID())); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" || asyncstate.Remembered(p.tracker) != 0 {
+				t.Errorf("\n%s\nOf the new one the cloud has %v, and %d things are remembered: %s", tc.reason, got, asyncstate.Remembered(p.tracker), describe(b))
 			}
 
-			said := w.said.Events("ExternalResourceOrphaned")
-			if tc.lost != (len(said) == 1) {
+			if said := w.said.Events("ExternalResourceOrphaned"); (tc.lost != "") != (len(said) == 1) || !strings.Contains(strings.Join(said, ""), tc.lost) ||
+				strings.Contains(w.said.All(), "managed resource is gone") != (tc.lost != "") {
 				t.Errorf("\n%s\n%v", tc.reason, said)
-			}
-
-			if tc.lost {
-				contains(t, "the event", strings.Join(said, ""), tc.name)
-				contains(t, "the log", w.said.All(), "managed resource is gone")
-			}
-
-			if n := asyncstate.Remembered(p.tracker); n != 0 {
-				t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
 			}
 		})
 	}
@@ -434,4 +422,146 @@ func TestEnds(t *testing.T) {
 	}
 
 	live(t, cases)
+}
+
+// The cache can catch up with a result at any moment, also between two looks.
+func TestCacheCatchesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.manual = true
+		p := w.start()
+
+		w.cloud.set(func(c *fakeCloud) { c.lose = func() error { return errQuota } })
+
+		reconciled(t, p, "b")
+
+		if err := w.api.Freeze(context.Background(), w.get("b")); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(11*time.Minute + 300*time.Millisecond)
+		reconciled(t, p, "b")
+
+		if got := reason(w.get("b"), xpv2.TypeSynced); got != xpv2.ReasonReconcileSuccess {
+			t.Errorf("What is read is older than the result, so nothing is to be said: %s", describe(w.get("b")))
+		}
+
+		w.cloud.set(func(c *fakeCloud) { c.lose = nil })
+		w.api.Thaw()
+		reconciled(t, p, "b")
+
+		b := w.get("b")
+		if got := reason(b, asyncstate.TypeOperation); got != asyncstate.ReasonRunning || !meta.ExternalCreateIncomplete(b) {
+			t.Errorf("The second attempt should run: %s", describe(b))
+		}
+
+		// A process that ends does not wait for its cache.
+		if err := w.api.Freeze(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+
+		p.stop()
+	})
+}
+
+func TestDeleteWhileOperationRuns(t *testing.T) {
+	cancellable := []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}
+	deleted := func(creates, updates int) ending {
+		return ending{Creates: creates, Updates: updates, Deletes: 1, Made: 1, Gone: true}
+	}
+	crash := func(w *world) {
+		pass(6 * time.Minute)
+		w.processes[0].kill()
+		w.delete("b")
+		w.start()
+	}
+
+	cases := map[string]struct {
+		reason  string
+		kind    clientKind
+		options []asyncstate.TrackerOption
+		plain   bool
+		prime   func(w *world)
+		within  time.Duration
+		want    ending
+	}{
+		"Waits":              {reason: "A create that can't be cancelled is waited for, and what it made is deleted.", within: 25 * time.Minute, want: deleted(1, 0)},
+		"WaitsUnderUpstream": {reason: "As above, without Graft's reconciler.", plain: true, within: 25 * time.Minute, want: deleted(1, 0)},
+		"CancelsBeforeAnythingWasMade": {
+			reason: "A create that can be cancelled is, and has made nothing.", options: cancellable, within: 4 * time.Minute, want: ending{Creates: 1, Gone: true},
+		},
+		"CancelsAfterSomethingWasMade": {
+			reason: "A create that was cancelled and says what it made leaves that to be deleted.", options: cancellable,
+			prime: func(*world) { pass(6 * time.Minute) }, within: 15 * time.Minute, want: deleted(1, 0),
+		},
+		"UpdateRuns": {
+			reason: "An update is waited for.", within: 25 * time.Minute, want: deleted(1, 1),
+			prime: func(w *world) {
+				pass(15 * time.Minute)
+				w.ask(asyncstate.Update)
+				pass(time.Minute)
+			},
+		},
+		"RepetitionIsNotCancelled": {
+			reason: "An attempt that is repeated to find out what it made is not cancelled: it would never be found out.",
+			kind:   token, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(2, 0),
+		},
+		"ResumptionIsNotCancelled": {reason: "Nor is what is resumed.", kind: resumer, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(1, 0)},
+	}
+
+	lives := map[string]life{}
+
+	for name, tc := range cases {
+		lives[name] = life{reason: tc.reason, kind: tc.kind, options: tc.options, plain: tc.plain, auto: true, want: tc.want, happens: func(t *testing.T, w *world) {
+			w.cloud.cancellable = len(tc.options) > 0
+			w.start()
+			pass(2 * time.Minute)
+
+			if tc.prime != nil {
+				tc.prime(w)
+			}
+
+			w.delete("b")
+			pass(time.Second)
+
+			if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && tc.want.Deletes > 0 && got != reconciler.ReasonWaitingForAsyncOperation {
+				t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(w.get("b")))
+			}
+
+			pass(tc.within)
+		}}
+	}
+
+	live(t, lives)
+}
+
+// What is accepted again and again, and deletes nothing, is asked for ever less often.
+func TestDeleteIsAcceptedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deletes := 0
+
+		w := acting(t, true, nil)
+		w.manual = false
+		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+			c := actor(true, nil)
+			c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+				return upstream.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+			}
+			c.DeleteFn = func(context.Context, resource.Managed) (upstream.ExternalDelete, error) {
+				deletes++
+				return upstream.ExternalDelete{}, nil
+			}
+
+			return c, nil
+		}
+		w.start()
+
+		pass(time.Minute)
+		w.delete("b")
+		pass(3 * time.Hour)
+
+		if deletes > 200 {
+			t.Errorf("%d deletes in 3 hours", deletes)
+		}
+	})
 }

@@ -67,6 +67,37 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: finished(3, "id-0001"),
 		},
+		"Ended": {
+			reason: "A leader that was replaced has said that its create was cancelled: absence is believed earlier.",
+			kind:   finder, auto: true,
+			happens: func(_ *testing.T, w *world) {
+				p := w.start()
+				pass(3 * time.Minute)
+				p.cancel()
+				pass(17 * time.Second) // As long as a lease lasts.
+				w.start()
+				pass(11 * time.Minute)
+			},
+			want: finished(2, "id-0001"),
+		},
+		"GoesOn": {
+			reason: "What a leader that was replaced has made nevertheless is what there is.",
+			kind:   finder, auto: true,
+			happens: func(t *testing.T, w *world) {
+				w.cloud.deaf = true
+				p := w.start()
+				pass(3 * time.Minute)
+				p.cancel()
+				pass(17 * time.Second)
+				next := w.start()
+				pass(2 * time.Hour)
+
+				if n := asyncstate.Remembered(p.tracker) + asyncstate.Remembered(next.tracker); n != 0 {
+					t.Errorf("%d things are remembered", n)
+				}
+			},
+			want: finished(1, "id-0001"),
+		},
 		"FinderWithTokens": {
 			reason: "A Finder that finds nothing needs no patience if there are tokens, too: to repeat it can't make a second one.",
 			kind:   finder, options: tokens,
