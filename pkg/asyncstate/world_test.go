@@ -57,9 +57,6 @@ type world struct {
 	// plain means upstream's reconciler, with Connector.
 	plain bool
 
-	// synchronous means that there are no operations at all.
-	synchronous bool
-
 	// manual means that nothing is reconciled by itself.
 	manual bool
 
@@ -172,27 +169,23 @@ func (p *process) newReconciler() reconcile.Reconciler {
 
 	connector := upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) { return w.connect(p, mg) })
 
-	switch {
-	case w.synchronous:
-		return managed.NewReconciler(p, of, managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalConnector(connector))
-	case w.plain:
+	if w.plain {
 		connect := upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker))
 		if w.typed != nil {
 			connect = upstream.WithTypedExternalConnector(asyncstate.TypedConnector(w.typed(p), p.tracker))
 		}
 
 		return upstream.NewReconciler(p, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said), connect)
-	default:
-		connect := managed.WithExternalConnector(connector)
-		if w.typed != nil {
-			connect = managed.WithTypedExternalConnector(w.typed(p))
-		}
-
-		return managed.NewReconciler(p, of, append([]managed.ReconcilerOption{
-			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said),
-			connect, managed.WithAsync(p.tracker),
-		}, w.graft...)...)
 	}
+
+	connect := managed.WithExternalConnector(connector)
+	if w.typed != nil {
+		connect = managed.WithTypedExternalConnector(w.typed(p))
+	}
+
+	return managed.NewReconciler(p, of, append([]managed.ReconcilerOption{
+		managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said), connect, managed.WithAsync(p.tracker),
+	}, w.graft...)...)
 }
 
 // tooMany reconciles of a process mean that a reconcile triggers the next.
