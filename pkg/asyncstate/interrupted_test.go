@@ -576,11 +576,8 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 		option asyncstate.TrackerOption
 		until  time.Duration
 	}{
-		"InStep":            {reason: "As long as an operation may take, from when the record was first seen.", until: time.Hour},
 		"Ahead":             {reason: "A clock that is ten years ahead does not make the object wait for ten years.", skew: decade, until: time.Hour},
-		"Behind":            {reason: "A clock that is ten years behind does not prove that the other process is dead.", skew: -decade, until: time.Hour},
 		"ALittleBehind":     {reason: "Nor does one that is 50 minutes behind.", skew: -50 * time.Minute, until: time.Hour},
-		"AbsenceAfter":      {reason: "The provider sets how long another process can be running the create.", option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
 		"AbsenceAfterAhead": {reason: "As above, ten years ahead.", skew: decade, option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
 	}
 
@@ -635,17 +632,9 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 			after:  3 * time.Second, within: 8 * time.Second,
 			answer: func() (asyncstate.Finding, error) { return asyncstate.Found("wrong"), errQuota },
 		},
-		"UnknownForSeconds": {
-			reason: "The external system cannot tell yet.",
-			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
-		},
 		"UnknownForHours": {
 			reason: "Five minutes is the most.",
 			after:  3 * time.Hour, within: 3*time.Hour + 5*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
-		},
-		"FailsForSeconds": {
-			reason: "The external system can't be asked.",
-			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota },
 		},
 	}
 
