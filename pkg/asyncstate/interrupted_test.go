@@ -81,7 +81,7 @@ func TestInterrupted(t *testing.T) {
 			want: finished(2, "id-0001"),
 		},
 		"GoesOn": {
-			reason: "What a leader that was replaced has made nevertheless is what there is.",
+			reason: "A create that a replaced leader completes is not repeated.",
 			kind:   finder, auto: true,
 			happens: func(t *testing.T, w *world) {
 				w.cloud.deaf = true

@@ -276,8 +276,8 @@ func TestForgetfulLister(t *testing.T) {
 	}
 }
 
-// Reading dependents costs one read each, once a reconcile, whoever writes status and
-// however often.
+// Reading dependents costs one read each, once a reconcile, whichever reconciler writes
+// status, and however often.
 func TestReportCosts(t *testing.T) {
 	for name, inner := range map[string]func(c client.Client) reconcile.Reconciler{
 		"Silent": reader(nil),
