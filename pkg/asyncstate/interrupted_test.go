@@ -127,11 +127,10 @@ func TestInterrupted(t *testing.T) {
 			happens: func(_ *testing.T, w *world) {
 				w.cloud.takes = 0
 				w.cloud.lose = func() error { return errors.New("cannot tag the resource") }
-				w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
-					inner, _ := p.client().(findingClient)
-					return guessingClient{inner}, nil
-				}
-
+				w.connect = w.late(func(mg resource.Managed) (asyncstate.Finding, error, bool) {
+					meta.SetExternalName(mg, "guess")
+					return asyncstate.Finding{}, nil, false
+				})
 				w.start()
 				pass(time.Minute)
 			},
@@ -648,7 +647,7 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 
 			began := time.Now()
 
-			w.connect = w.late(func() (asyncstate.Finding, error, bool) {
+			w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
 				f, err := tc.answer()
 				return f, err, time.Since(began) >= tc.after
 			})
@@ -670,11 +669,11 @@ func TestFinder_IsAskedAgain(t *testing.T) {
 type lateClient struct {
 	findingClient
 
-	answer func() (f asyncstate.Finding, err error, ready bool)
+	answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)
 }
 
 // late connects clients that find nothing until they are ready.
-func (w *world) late(answer func() (f asyncstate.Finding, err error, ready bool)) func(*process, resource.Managed) (upstream.ExternalClient, error) {
+func (w *world) late(answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)) func(*process, resource.Managed) (upstream.ExternalClient, error) {
 	return func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
 		inner, _ := p.client().(findingClient)
 		return lateClient{inner, answer}, nil
@@ -682,17 +681,9 @@ func (w *world) late(answer func() (f asyncstate.Finding, err error, ready bool)
 }
 
 func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	if f, err, ready := c.answer(); !ready {
+	if f, err, ready := c.answer(mg); !ready {
 		return f, err
 	}
 
 	return c.findingClient.Find(ctx, mg, a)
-}
-
-// A guessingClient tries names out on the managed resource, and finds nothing.
-type guessingClient struct{ findingClient }
-
-func (guessingClient) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
-	meta.SetExternalName(mg, "guess")
-	return asyncstate.Finding{}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -66,7 +67,7 @@ func TestMetrics_UnknownResults(t *testing.T) {
 
 			if w.kind = nothing; tc.answer != nil {
 				w.kind = finder
-				w.connect = w.late(func() (asyncstate.Finding, error, bool) {
+				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
 					f, err := tc.answer()
 					return f, err, false
 				})
