@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -57,11 +57,6 @@ func TestReportOfBlocker(t *testing.T) {
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "WaitingForDependents", "1 of 2")},
 			want: is{"WaitingForDependents: 1 of 2", urgencyDeleting},
 		},
-		"Doubled": {
-			reason:     "An error that was wrapped twice with the same words is quoted with one.",
-			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: delete failed: 409: conflict")},
-			want: is{"held by f; ReconcileError: delete failed: 409: conflict", urgencyStuck},
-		},
 		"Sentences": {
 			reason:     "A sentence that an error wraps has no stop before the colon.",
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
@@ -72,10 +67,6 @@ func TestReportOfBlocker(t *testing.T) {
 			finalizers: []string{"f"},
 			conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: 409."), condition("Deleting", "True", "ExternalDeleteFailed", "The external system refuses: delete failed: delete failed: 409.")},
 			want:       is{"ExternalDeleteFailed: The external system refuses: delete failed: 409.", urgencyStuck},
-		},
-		"Orphaned": {
-			reason:     "An orphaned object needs no action.",
-			finalizers: []string{"f"}, conditions: []any{condition("Deleting", "True", "ForceOrphaned", "")}, want: is{"ForceOrphaned", urgencyDeleting},
 		},
 	}
 
@@ -93,6 +84,43 @@ func TestReportOfBlocker(t *testing.T) {
 			b := blockerOf(Dependent{}, u)
 			if diff := cmp.Diff(tc.want, is{b.words(maxReasonsLength), b.urgency}); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// What an object does not control is not described, and not even named if it is a
+// reference that names it.
+func TestRelationOf(t *testing.T) {
+	us := &unstructured.Unstructured{}
+	us.SetUID("us")
+
+	cases := map[string]struct {
+		reason            string
+		o                 *unstructured.Unstructured
+		owner, controller types.UID
+		namespace         string
+		want              relation
+	}{
+		"ClusterScoped":             {reason: "It was read because its kind has no namespaces.", o: us, owner: "us", controller: "us", want: unrelated},
+		"ListedControlled":          {reason: "An object that the program lists is described if the object controls it.", o: us, controller: "us", namespace: "ns", want: described},
+		"ListedControlledByAnother": {reason: "It is only named if another object controls it.", o: us, controller: "them", namespace: "ns", want: listed},
+		"ListedWithoutUID":          {reason: "Objects without a UID control nothing.", o: &unstructured.Unstructured{}, namespace: "ns", want: listed},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			u := &unstructured.Unstructured{}
+			u.SetNamespace(tc.namespace)
+			u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: tc.controller, Controller: ptr.To(true)}})
+
+			if tc.controller == "" {
+				u.SetOwnerReferences(nil)
+			}
+
+			d := Dependent{NamespacedName: types.NamespacedName{Namespace: "ns"}, Owner: tc.owner}
+			if got := d.relationOf(OwnedObjects(), tc.o, u); got != tc.want {
+				t.Errorf("\n%s\nrelationOf(...): want %v, got %v", tc.reason, tc.want, got)
 			}
 		})
 	}
@@ -182,20 +210,6 @@ func TestBlockerWords(t *testing.T) {
 	}
 }
 
-// All the reads of a report have a deadline.
-func TestReportIsBounded(t *testing.T) {
-	bounded := false
-
-	observe(context.Background(), newPatientReader(nil, nil, nil, nil, time.Time{}), DependentListerFn(func(ctx context.Context, _ client.Reader, _ client.Object) ([]Dependent, error) {
-		_, bounded = ctx.Deadline()
-		return nil, nil
-	}), &unstructured.Unstructured{})
-
-	if !bounded {
-		t.Error("want a context with a deadline")
-	}
-}
-
 // What is remembered of what is gone is bounded, and doesn't mix objects up.
 func TestMemory(t *testing.T) {
 	m := &memory{objects: map[client.ObjectKey]*remembered{}}
@@ -270,29 +284,6 @@ func TestReportInOrder(t *testing.T) {
 				t.Fatalf("from %v: -want, +got:\n%s", got, diff)
 			}
 		}
-	}
-}
-
-func TestCut(t *testing.T) {
-	cases := map[string]struct {
-		reason       string
-		s            string
-		n            int
-		want, middle string
-	}{
-		"Short":   {"What fits stays.", "abc", 3, "abc", "abc"},
-		"Long":    {"What doesn't is cut.", "abcdefghijklm", 9, "abcdef…", "abc…klm"},
-		"Runes":   {"Never within a rune.", "äöüäöüäöü", 11, "äöüä…", "ä…öü"},
-		"Invalid": {"What is no text becomes text.", "a\xffb", 9, "a�b", "a�b"},
-		"Nothing": {"Too little room is no reason to panic.", "abcdef", 1, "…", "…"},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff([]string{tc.want, tc.middle}, []string{cut(tc.s, tc.n), cutMiddle(tc.s, tc.n)}); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-		})
 	}
 }
 

@@ -65,10 +65,8 @@ func TestListDependents(t *testing.T) {
 			lister: reconciler.ComposedResources(), object: xr("", with(legacy, []any{map[string]any{"apiVersion": "v1", "kind": "Secret"}, ref(a)})),
 			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}},
 		},
-		"NoReferences": {reason: "A composite without references waits for nothing.", lister: reconciler.ComposedResources(), object: xr("")},
-		"NotAList":     {reason: "What can't be read is an error.", lister: reconciler.ComposedResources(), object: xr("", with(v2, "none")), want: want{Failed: true}},
-		"NoObjects":    {reason: "Neither can references that are no objects.", lister: reconciler.ComposedResources(), object: xr("", with(legacy, []any{"a"})), want: want{Failed: true}},
-		"Typed":        {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &v1alpha1.Bucket{}},
+		"NotAList": {reason: "What can't be read is an error.", lister: reconciler.ComposedResources(), object: xr("", with(v2, "none")), want: want{Failed: true}},
+		"Typed":    {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &v1alpha1.Bucket{}},
 		"Claim": {
 			reason: "A claim waits for its composite, which has no namespace.",
 			lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c", with(at("spec", "resourceRef"), ref(of(composites, "", "x")))),
@@ -314,15 +312,10 @@ func TestReferencesStartNoInformer(t *testing.T) {
 		// cached and live are the reads of the dependent from either.
 		cached, live int
 	}{
-		"Composed":           {reason: "A composed resource is read live if nothing is known to be watched.", lister: reconciler.ComposedResources(), object: x, verb: "get Thing", live: 1},
 		"ComposedNotWatched": {reason: "Or only others are.", lister: reconciler.ComposedResources(), object: x, opts: watches(secrets), verb: "get Thing", live: 1},
 		"ComposedWatched": {
 			reason: "It is read from the cache if its kind is watched.",
 			lister: reconciler.ComposedResources(), object: x, opts: watches(secrets, things), verb: "get Thing", cached: 1,
-		},
-		"ComposedByTheProgram": {
-			reason: "A program's own lister that calls this one starts no informer either.",
-			lister: reconciler.DependentListerFn(reconciler.ComposedResources().ListDependents), object: x, verb: "get Thing", live: 1,
 		},
 		"Composite": {
 			reason: "The composite of a claim is read from the cache if the program says of which kind it is.",

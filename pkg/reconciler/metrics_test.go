@@ -98,15 +98,6 @@ func TestMetrics(t *testing.T) {
 		left   map[string]int
 	}{
 		"StillThere": {reason: "As long as it is there it is counted as that.", end: func(*testing.T, *rig, *unstructured.Unstructured) {}, left: map[string]int{"DeletionRequested": 1}},
-		"SomebodyElseLetGo": {
-			reason: "An object that is read as not found is gone.",
-			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.c.release(t, o, "example.org/f")
-				pass(t, r, o)
-				pass(t, r, o)
-			},
-			want: 1,
-		},
 		"StaleRead": {
 			reason: "An object that a cache has after it was seen to be gone is not counted again.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
@@ -129,16 +120,6 @@ func TestMetrics(t *testing.T) {
 					t.Fatal(err)
 				}
 
-				pass(t, r, o)
-			},
-			want: 1,
-		},
-		"Orphaned": {
-			reason: "An object that was orphaned is gone.",
-			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
-				pass(t, r, o)
-				r.c.collect(t, o)
 				pass(t, r, o)
 			},
 			want: 1,
@@ -298,18 +279,6 @@ func TestDeadline(t *testing.T) {
 			},
 			want: waits,
 		},
-		"Passed": {
-			reason: "When it has passed, it is reported once.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.now = o.GetDeletionTimestamp().Add(time.Hour)
-
-				for range 3 {
-					pass(t, r, o)
-				}
-			},
-			told: 1,
-			want: late,
-		},
 		"Restarts": {
 			reason: "A process that starts after it was reported doesn't report it again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
@@ -330,24 +299,6 @@ func TestDeadline(t *testing.T) {
 				r.restart()
 				pass(t, r, o)
 				r.c.thaw()
-				pass(t, r, o)
-			},
-			told: 1,
-			want: late,
-		},
-		"Conflict": {
-			reason: "Neither does a conflict.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				n := 0
-				r.c.fail = func(verb string, _ client.Object, after bool) error {
-					if n++; verb == "status" && !after && n < 5 {
-						r.c.change(t, o, annotated("n", strings.Repeat("n", n)))
-					}
-
-					return nil
-				}
-
-				pass(t, r, o)
 				pass(t, r, o)
 			},
 			told: 1,
@@ -374,24 +325,6 @@ func TestDeadline(t *testing.T) {
 				pass(t, r, o)
 			},
 			told: 1,
-			want: late,
-		},
-		"AnotherProcess": {
-			reason: "What another process has reported meanwhile is not reported again.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.c.freeze(t, o)
-
-				u := r.c.read(t, o)
-				being(reconciler.Deleting(r.now, reconciler.ReasonDeadlineExceeded, "Told.")...)(u)
-
-				if err := r.c.server.Status().Update(context.Background(), u); err != nil {
-					t.Fatal(err)
-				}
-
-				pass(t, r, o)
-				r.c.thaw()
-				pass(t, r, o)
-			},
 			want: late,
 		},
 		"Forbidden": {

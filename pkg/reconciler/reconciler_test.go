@@ -228,13 +228,6 @@ func TestReportFaults(t *testing.T) {
 			reason: "A server that doesn't come back delays nothing any more.",
 			fail:   func(*testing.T, *cluster, int) error { return boom }, failed: 5, passes: 3, events: 3,
 		},
-		"Forbidden": {
-			reason: "What is not allowed delays nothing.",
-			fail: func(*testing.T, *cluster, int) error {
-				return kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))
-			},
-			passes: 8, events: 8,
-		},
 		"NoStatusSubresource": {
 			reason: "A kind without the status subresource is left alone.",
 			fail:   func(*testing.T, *cluster, int) error { return kerrors.NewNotFound(schema.GroupResource{}, "a") }, passes: 8, events: 8,

@@ -153,15 +153,6 @@ func TestRelease(t *testing.T) {
 				requests: []string{pausePatch, deleteOrphan, pausePatch},
 			},
 		},
-		"ExactlyTheGiven": {
-			reason:   "All the supplied finalizers, and no other, should be removed at once.",
-			object:   thing(held(foreign, ours, "example.org/b", alsoOurs)),
-			released: []string{alsoOurs, ours, "example.org/absent"},
-			want: want{
-				released: reconciler.Released{Holding: []string{foreign, "example.org/b", orphan}},
-				requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{foreign, ours, "example.org/b", alsoOurs, orphan}, []string{foreign, "example.org/b", orphan})},
-			},
-		},
 		"DeletedAlready": {
 			reason: "The release of an object that is being deleted should rule out external deletion too, and go on from there.",
 			object: thing(withDeletionPolicy("Delete"), held(ours, foreign), dying),
@@ -181,29 +172,15 @@ func TestRelease(t *testing.T) {
 				requests: []string{pausePatch},
 			},
 		},
-		"BeingCollected": {
-			reason: "The garbage collector should orphan what the object owns, although another client asked it to delete that.",
-			object: thing(held(ours, metav1.FinalizerDeleteDependents), paused, dying),
-			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch}},
-		},
 		"BeingOrphaned": {
 			reason: "It should not be asked for what it does already.",
 			object: thing(held(ours, orphan), paused, dying),
 			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch}},
 		},
 		"DeletedInTheBackground": {
-			reason: "So it should if the object was deleted in the background: what it owns would be deleted as soon as it is gone.",
+			reason: "The garbage collector should orphan what the object owns, although another client deleted it in the background.",
 			object: thing(held(ours), paused, dying),
 			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch}},
-		},
-		"CollectedOnPurpose": {
-			reason: "The garbage collector should not be told twice what it knows.",
-			object: thing(held(foreign, metav1.FinalizerDeleteDependents), paused, dying),
-			opts:   []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationForeground)},
-			want: want{
-				released: reconciler.Released{Holding: []string{foreign, metav1.FinalizerDeleteDependents}},
-				requests: []string{pausePatch},
-			},
 		},
 		"Foreground": {
 			reason: "The garbage collector should not be waited for if it has to delete what the object owns: that may take for ever.",
@@ -217,10 +194,6 @@ func TestRelease(t *testing.T) {
 		"GracePeriod": {
 			reason: "An object that is deleted with a grace period should not be said to be gone.",
 			object: thing(paused, dying, grace(30)), opts: background, want: want{released: reconciler.Released{}, requests: []string{pausePatch, removeAll}},
-		},
-		"NoGracePeriod": {
-			reason: "One without should.",
-			object: thing(paused, dying, grace(0)), opts: background, want: want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, removeAll}},
 		},
 	}
 
@@ -301,12 +274,6 @@ func TestReleaseErrors(t *testing.T) {
 		"Invalid": {
 			reason: "That it is invalid does not mean that the object is gone, whatever it says.", object: read(),
 			prefix: pausePatch, answer: &kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}}, text: "cannot pause it", delays: stays[:1],
-		},
-		"UIDForbidden": {
-			reason: "Nor does a refusal that is about its UID.", object: read(), text: "cannot pause it",
-			prefix: pausePatch, answer: &kerrors.StatusError{ErrStatus: metav1.Status{
-				Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.uid"}}},
-			}},
 		},
 		"CannotPause": {reason: "An object that can't be paused must not be deleted.", object: read(), prefix: pausePatch, answer: forbidden, want: forbidden, text: "cannot pause it"},
 		"CannotKeepExternal": {
@@ -599,11 +566,6 @@ func TestReleaseAgainstEndlessWrites(t *testing.T) {
 				pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, ""),
 				deleteOrphan, pausePatch, orphans, pausePatch,
 			},
-		},
-		"AddsFinalizer": {
-			reason: "Adding the finalizer should not keep it.",
-			before: func(r *registry, _ int) { r.change(func(o *unstructured.Unstructured) { meta.AddFinalizer(o, ours) }) },
-			want:   []string{pausePatch, deleteOrphan, pausePatch, orphans, pausePatch},
 		},
 		"RemovesForeignFinalizer": {
 			reason: "The garbage collector, which has orphaned what the object owned, is not asked to do so again.",

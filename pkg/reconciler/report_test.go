@@ -83,33 +83,10 @@ func TestReport(t *testing.T) {
 			object: xr(thing("a")), fail: failing(kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "a", "404 page not found", 0, true)),
 			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."},
 		},
-		"Unreadable": {
-			reason: "What else goes wrong is not quoted: it may change with every try.",
-			object: xr(thing("a")), fail: failing(errors.New("at 12:03:04 something happened")),
-			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."},
-		},
-		"OddReference": {
-			reason: "A reference that can't be followed doesn't hide the rest.",
-			object: of(composites, "", "x", with(at("spec", "resourceRefs"), []any{map[string]any{"name": "n"}, map[string]any{"apiVersion": "a/b/c", "kind": "K", "name": "k"}, ref(thing("a"))}), held("f"), dying, being()),
-			exists: []*unstructured.Unstructured{thing("a")},
-			fail: func(verb string, o client.Object, _ bool) error {
-				if gvk := o.GetObjectKind().GroupVersionKind(); verb == "get" && gvk.Version == "" {
-					return errors.New("no version")
-				}
-
-				return nil
-			},
-			want: said{"True", "WaitingForDependents", "0 of 3 dependents deleted, 0%. /n: unknown: cannot be read. K/k: unknown: cannot be read. Thing/a: its deletion was not requested yet."},
-		},
 		"TakenOver": {
 			reason: "An object that another object controls is not what was deleted.",
 			object: xr(thing("a"), thing("b")), exists: []*unstructured.Unstructured{thing("a", ownedBy(thing("another"))), thing("b", ownedBy(xr()))},
 			want: said{"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/b: its deletion was not requested yet."},
-		},
-		"AllGoneButFinalizers": {
-			reason: "But for the finalizers that are not the reconciler's own.",
-			object: xr(gone), opts: []reconciler.Option{reconciler.WithOwnFinalizers("example.org/mine")},
-			want: said{"True", "WaitingForFinalizers", "1 of 1 dependents deleted, 100%. Waiting for other controllers to remove their finalizers: example.org/f."},
 		},
 		"AllGoneButError": {
 			reason: "But for the error that the reconciler reports.",
