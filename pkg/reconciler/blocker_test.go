@@ -287,6 +287,28 @@ func TestReportInOrder(t *testing.T) {
 	}
 }
 
+func TestCut(t *testing.T) {
+	cases := map[string]struct {
+		reason       string
+		s            string
+		n            int
+		want, middle string
+	}{
+		"Short":   {"What fits stays.", "abc", 3, "abc", "abc"},
+		"Runes":   {"What doesn't is cut, but never within a rune.", "äöüäöüäöü", 11, "äöüä…", "ä…öü"},
+		"Invalid": {"What is no text becomes text.", "a\xffb", 9, "a�b", "a�b"},
+		"Nothing": {"Too little room is no reason to panic.", "abcdef", 1, "…", "…"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff([]string{tc.want, tc.middle}, []string{cut(tc.s, tc.n), cutMiddle(tc.s, tc.n)}); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 // Whatever objects are called, and say, messages are text of a bounded length, and
 // the same in whatever order dependents are listed.
 func FuzzMessage(f *testing.F) {

@@ -66,12 +66,6 @@ func TestListDependents(t *testing.T) {
 			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}},
 		},
 		"NotAList": {reason: "What can't be read is an error.", lister: reconciler.ComposedResources(), object: xr("", with(v2, "none")), want: want{Failed: true}},
-		"Typed":    {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &v1alpha1.Bucket{}},
-		"Claim": {
-			reason: "A claim waits for its composite, which has no namespace.",
-			lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c", with(at("spec", "resourceRef"), ref(of(composites, "", "x")))),
-			want: want{Dependents: []reconciler.Dependent{dep(composites, "", "x", "")}},
-		},
 		"ClaimConfigured": {
 			reason: "The composite is of the configured kind, in the version that the program reads.",
 			lister: reconciler.CompositeOfClaim(things, composites),
@@ -83,6 +77,7 @@ func TestListDependents(t *testing.T) {
 			lister: reconciler.CompositeOfClaim(composites),
 			object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"apiVersion": "example.com/v1", "kind": "XApp", "name": "x"})), want: want{Failed: true},
 		},
+		"Typed":                 {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &v1alpha1.Bucket{}},
 		"ClaimWithoutComposite": {reason: "A claim that never had one waits for nothing.", lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c")},
 		"ClaimWithoutName": {
 			reason: "A claim whose composite has no name yet waits for nothing.",
