@@ -43,7 +43,6 @@ func TestMetrics_UnknownResults(t *testing.T) {
 	}{
 		"Absent":           {reason: "It is created when the time is over.", answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil }, after: 2 * time.Hour},
 		"UnknownAtFirst":   {reason: "The external system may need a while.", answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil }, after: 4 * time.Minute},
-		"FailsAtFirst":     {reason: "The external system may be back soon.", answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota }, after: 4 * time.Minute},
 		"Unknown":          {reason: "It has had its time.", answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil }, after: 2 * time.Hour, alerts: true},
 		"FailsWithRequest": {reason: "An error that is another each time is no news.", answer: errorsThatChange(), after: 2 * time.Hour, alerts: true},
 		"Nothing":          {reason: "There is nothing to find it out by.", after: time.Minute, alerts: true},

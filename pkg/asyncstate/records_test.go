@@ -332,34 +332,26 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		name     string
 		creates  int // of operations; 1 if it is 0
 	}{
-		"Nothing":            {reason: "The client cannot look it up.", kind: nothing, recorded: interrupted},
-		"Token":              {reason: "To repeat the create of the record makes a second external resource.", kind: token, recorded: interrupted},
-		"TokenClockBehind":   {reason: "As above, if upstream's clock is an hour behind.", kind: token, recorded: interrupted, clock: -time.Hour},
-		"TokenClockFarAhead": {reason: "As above, if upstream's clock is ten years ahead.", kind: token, recorded: interrupted, clock: 10 * 365 * 24 * time.Hour},
-		"TokenKept":          {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true},
-		"TokenDeleted":       {reason: "To repeat the create of the record leaks what upstream's made.", kind: token, recorded: interrupted, deleting: true},
-		"Resumer":            {reason: "The handle is that of another create.", kind: resumer, recorded: made},
-		"Named":              {reason: "The name is that of another create.", kind: namedMid, recorded: made, name: "id-0001"},
-		"Finder":             {reason: "It is found.", kind: finder, recorded: interrupted, finished: true, name: "theirs"},
-		"FinderWithTokens": {
-			reason: "As above: the token of the record is that of another create.",
-			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, finished: true, name: "theirs",
-		},
-		"FinderAbsent": {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, finished: true, name: "id-0001", creates: 2},
+		"Nothing":          {reason: "The client cannot look it up.", kind: nothing, recorded: interrupted},
+		"Token":            {reason: "To repeat the create of the record makes a second external resource.", kind: token, recorded: interrupted},
+		"TokenClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: token, recorded: interrupted, clock: -time.Hour},
+		"TokenKept":        {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true},
+		"TokenDeleted":     {reason: "To repeat the create of the record leaks what upstream's made.", kind: token, recorded: interrupted, deleting: true},
+		"Resumer":          {reason: "The handle is that of another create.", kind: resumer, recorded: made},
+		"Named":            {reason: "The name is that of another create.", kind: namedMid, recorded: made, name: "id-0001"},
+		"Finder":           {reason: "It is found.", kind: finder, recorded: interrupted, finished: true, name: "theirs"},
+		"FinderAbsent":     {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, finished: true, name: "id-0001", creates: 2},
 		"FinderWithTokensAbsent": {
 			reason: "As above: without its token it cannot be repeated earlier.",
 			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, absent: true, finished: true, name: "id-0001", creates: 2,
 		},
-		"Deterministic": {reason: "It is observed by its name.", kind: deterministic, recorded: interrupted, theirs: "of-uid-1", finished: true},
 		"DeterministicAbsent": {
 			reason: "It made nothing, and a second one of that name cannot be made.",
 			kind:   deterministic, recorded: interrupted, absent: true, finished: true, name: "of-uid-1", creates: 3,
 		},
 		"Refused":            {reason: "That the recorded create failed says nothing of upstream's.", kind: nothing, recorded: refused},
 		"RefusedClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: nothing, recorded: refused, kept: true, clock: -time.Hour},
-		"RefusedFinder":      {reason: "It is found.", kind: finder, recorded: refused, finished: true, name: "theirs"},
 		"Updating":           {reason: "Nor does an update of what was deleted meanwhile.", kind: nothing, recorded: updating},
-		"UpdatingFinder":     {reason: "It is found.", kind: finder, recorded: updating, finished: true, name: "theirs"},
 	}
 
 	for name, tc := range cases {
