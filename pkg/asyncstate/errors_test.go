@@ -107,18 +107,13 @@ func TestFailure_IsQuotedInConditionsAlone(t *testing.T) {
 		err    error
 		class  string
 	}{
-		"Plain": {
-			reason: "An error of the external system is not written to an annotation, which many users may read.",
-			err:    errors.New(`tenant "acme": quota of 12345 exceeded`),
-			class:  `"error":"error"`,
-		},
 		"GRPC": {
 			reason: "A status has a code.",
 			err:    status.Error(codes.ResourceExhausted, `tenant "acme": quota of 12345 exceeded`),
 			class:  `"error":"ResourceExhausted"`,
 		},
 		"Long": {
-			reason: "An error as long as a web page does not fill up the annotations.",
+			reason: "An error of the external system is not written to an annotation, which many users may read and which it may fill up.",
 			err:    errors.New(`tenant "acme": quota of 12345 exceeded` + strings.Repeat("<br>", 10<<10)),
 			class:  `"error":"error"`,
 		},

@@ -499,7 +499,7 @@ func TestNamedBeforeItIsMade(t *testing.T) {
 
 // What has a handle is resumed, however the process ended.
 func TestResume_Update(t *testing.T) {
-	for _, end := range []string{"Killed", "Stopped", "StoppedInItsOwnWords"} {
+	for _, end := range []string{"Killed", "StoppedInItsOwnWords"} {
 		bubble(t, end, func(t *testing.T) {
 			updates, resumed := 0, 0
 

@@ -130,43 +130,25 @@ func TestRelationOf(t *testing.T) {
 // nothing of what they say is lost on the way. One of many has less room, and all
 // together have no more.
 func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
-	blockers := func(n, long int) dependents {
-		d := dependents{total: n}
-		for i := range n {
-			d.blockers = append(d.blockers, blocker{Dependent: Dependent{}, why: fmt.Sprintf("begin%d %s end%d", i, strings.Repeat("x", long), i)})
+	for _, tc := range []struct {
+		n, long int
+		cut     bool
+	}{{n: 1, long: 1000}, {n: 3, long: 300}, {n: 3, long: 500, cut: true}} {
+		d := dependents{total: tc.n}
+		for i := range tc.n {
+			d.blockers = append(d.blockers, blocker{why: fmt.Sprintf("begin%d %s end%d", i, strings.Repeat("x", tc.long), i)})
 		}
 
-		return d
-	}
+		got := d.summary()
+		if cut := strings.Contains(got, ellipsis); cut != tc.cut || len(got) > maxReasonsLength+200 {
+			t.Errorf("%d say %d bytes each: cut: %t, want %t: %s", tc.n, tc.long, cut, tc.cut, got)
+		}
 
-	cases := map[string]struct {
-		reason string
-		of     dependents
-		cut    bool
-	}{
-		"OneWithALot":      {reason: "What one says has the room of three.", of: blockers(1, 1000)},
-		"Three":            {reason: "Three have a third each.", of: blockers(3, 300)},
-		"ThreeWithTooMuch": {reason: "None takes another's room.", of: blockers(3, 500), cut: true},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got := tc.of.summary()
-
-			if cut := strings.Contains(got, ellipsis); cut != tc.cut {
-				t.Errorf("\n%s\ncut: want %t, got %t: %s", tc.reason, tc.cut, cut, got)
+		for i := range tc.n {
+			if !strings.Contains(got, fmt.Sprintf("begin%d", i)) || !strings.Contains(got, fmt.Sprintf("end%d", i)) {
+				t.Errorf("want the beginning and the end of what blocker %d says, got %s", i, got)
 			}
-
-			for i := range min(len(tc.of.blockers), maxBlockersNamed) {
-				if !strings.Contains(got, fmt.Sprintf("begin%d", i)) || !strings.Contains(got, fmt.Sprintf("end%d", i)) {
-					t.Errorf("\n%s\nwant the beginning and the end of what blocker %d says, got %s", tc.reason, i, got)
-				}
-			}
-
-			if n := len(got); n > maxReasonsLength+200 {
-				t.Errorf("\n%s\nwant at most %d bytes, got %d", tc.reason, maxReasonsLength+200, n)
-			}
-		})
+		}
 	}
 }
 

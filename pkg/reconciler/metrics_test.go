@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -181,20 +182,11 @@ func TestMetricsExposed(t *testing.T) {
 	want = []string{
 		`graft_deletion_blocked{gvk="example.org/v1, Kind=XApp",reason="DeadlineExceeded"} 0`,
 		`graft_deletion_deadline_exceeded_total{gvk="example.org/v1, Kind=XApp"} 1`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="1"} 0`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="5"} 0`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="15"} 0`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="60"} 1`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="300"} 1`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="900"} 1`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="3600"} 1`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="21600"} 1`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="86400"} 1`,
-		`graft_deletion_duration_seconds_bucket{gvk="example.org/v1, Kind=XApp",le="+Inf"} 1`,
 		`graft_deletion_duration_seconds_sum{gvk="example.org/v1, Kind=XApp"} 60`,
 		`graft_deletion_duration_seconds_count{gvk="example.org/v1, Kind=XApp"} 1`,
 	}
-	if diff := cmp.Diff(want, exposed(t, r.metrics)); diff != "" {
+	buckets := func(l string) bool { return strings.Contains(l, "_bucket{") }
+	if diff := cmp.Diff(want, slices.DeleteFunc(exposed(t, r.metrics), buckets)); diff != "" {
 		t.Errorf("when it is gone: -want, +got:\n%s", diff)
 	}
 }
