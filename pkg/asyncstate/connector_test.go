@@ -32,9 +32,10 @@ func TestDisconnectOnce(t *testing.T) {
 
 		faults  func(p *process)
 		clients int
+		says    string // In Synced.
 	}{
-		"NoConnection": {reason: "There is no client.", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, errQuota }},
-		"NothingAtAll": {reason: "Nor is there one if the connector returns nothing.", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, nil }}, //nolint:nilnil // As it says.
+		"NoConnection": {reason: "There is no client, and the error is the connector's.", says: "quota", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, errQuota }},
+		"NothingAtAll": {reason: "Nor is there one if the connector returns nothing.", says: "neither a client nor an error", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, nil }}, //nolint:nilnil // As it says.
 		"ObserveFails": {
 			reason: "Nothing was begun.", clients: 1,
 			connect: func(c upstream.ExternalClient) (upstream.ExternalClient, error) { return failing{c}, nil },
@@ -81,6 +82,8 @@ func TestDisconnectOnce(t *testing.T) {
 
 				_, _ = p.reconcile("b") // It may fail.
 				pass(time.Hour)
+
+				contains(t, tc.reason, condition(w.get("b"), xpv2.TypeSynced), tc.says)
 
 				if n := len(w.cloud.clients); n != tc.clients {
 					t.Errorf("\n%s\n%d clients, want %d", tc.reason, n, tc.clients)
