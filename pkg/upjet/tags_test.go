@@ -60,6 +60,7 @@ func TestTagFinder(t *testing.T) {
 
 	cases := map[string]struct {
 		reason, namespace string
+		parameters        map[string]any // instead of those with tags
 		tagged            []Tagged
 		err               error
 		reader            namesakes
@@ -103,6 +104,12 @@ func TestTagFinder(t *testing.T) {
 			reason:    "who cannot look must not guess",
 			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}}, reader: namesakes{err: errors.New("forbidden")}, want: "cannot list managed resources of that name in other namespaces: forbidden",
 		},
+		"NoTags":    {reason: "what has no tags cannot be found by them, and so is not absent", parameters: map[string]any{"size": 1}, want: "add a TagInitializer"},
+		"OtherTags": {reason: "nor has it if they are other tags", parameters: map[string]any{"tags": map[string]any{"team": "a"}}, want: "add a TagInitializer"},
+		"AnotherName": {
+			reason:     "someone copied the tags of another managed resource",
+			parameters: map[string]any{"tags": map[string]any{"crossplane-kind": "k", "crossplane-name": "db", "crossplane-providerconfig": "default"}}, want: "add a TagInitializer",
+		},
 		"CannotList": {reason: "an error is no answer", err: errors.New("throttled"), want: "cannot list external resources by tags: throttled"},
 	}
 
@@ -117,7 +124,15 @@ func TestTagFinder(t *testing.T) {
 
 			l := &listed{tagged: tc.tagged, err: tc.err}
 			sent := map[string]any{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default", "team": "a"}
-			must(t, mg.SetParameters(map[string]any{"size": 1, "labels": sent}))
+			want := map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default"}
+
+			if tc.parameters == nil {
+				tc.parameters = map[string]any{"size": 1, "labels": sent}
+			} else {
+				want = nil
+			}
+
+			must(t, mg.SetParameters(tc.parameters))
 
 			got, err := NewTagFinder(l, tc.reader).Find(t.Context(), Search{Managed: mg, Attempt: asyncstate.Attempt{Started: later}})
 
@@ -138,33 +153,8 @@ func TestTagFinder(t *testing.T) {
 				t.Errorf("\n%s\nFind(): want error %q, got %v", tc.reason, tc.want, err)
 			}
 
-			want := map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default"}
 			if diff := cmp.Diff(want, l.asked); diff != "" {
 				t.Errorf("\n%s\ntags that were asked for: -want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-// An external resource without tags cannot be found by them, and so is not absent.
-func TestTagFinder_WithoutTags(t *testing.T) {
-	cases := map[string]struct {
-		reason     string
-		parameters map[string]any
-	}{
-		"NoTags":      {"the configuration has no TagInitializer", map[string]any{"size": 1}},
-		"OtherTags":   {"the configuration has no TagInitializer", map[string]any{"tags": map[string]any{"team": "a"}}},
-		"AnotherName": {"someone copied the tags of another managed resource", map[string]any{"tags": map[string]any{"crossplane-kind": "k", "crossplane-name": "db", "crossplane-providerconfig": "default"}}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(tc.parameters))
-			mg.SetName("web")
-
-			got, err := NewTagFinder(&listed{}, namesakes{}).Find(t.Context(), Search{Managed: mg})
-			if got.Known || err == nil || !strings.Contains(err.Error(), "add a TagInitializer") {
-				t.Errorf("\n%s\nFind(): want an unknown outcome and what to do, got %+v, %v", tc.reason, got, err)
 			}
 		})
 	}
