@@ -188,6 +188,31 @@ func TestInterrupted(t *testing.T) {
 		cases[name] = l
 	}
 
+	for name, err := range map[string]error{"Absent": nil, "Fails": errQuota, "Unknown": nil} {
+		cases["AppearsLater/"+name] = life{
+			reason: "What appears after the first look-up is found soon.",
+			kind:   finder, auto: true,
+			happens: func(t *testing.T, w *world) {
+				p := w.start()
+				pass(6 * time.Minute)
+				p.kill()
+
+				ready := time.Now().Add(3 * time.Second)
+				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong")}[name]
+				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
+					return answer, err, !time.Now().Before(ready)
+				})
+				p = w.start()
+				pass(8 * time.Second)
+
+				if n := p.reconciles.Load(); n > 20 {
+					t.Errorf("%d reconciles", n)
+				}
+			},
+			want: finished(1, "id-0001"),
+		}
+	}
+
 	for _, k := range []clientKind{resumer, token, deterministic} {
 		after, creates, as := 6*time.Minute, 2, "id-0001"
 
@@ -605,61 +630,6 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 
 			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || w.cloud.count(asyncstate.Create) != 2 {
 				t.Errorf("\n%s\n%d creates: %s", tc.reason, w.cloud.count(asyncstate.Create), describe(b))
-			}
-		})
-	}
-}
-
-// What appears after the first look-up is found soon.
-func TestFinder_IsAskedAgain(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		after  time.Duration
-		within time.Duration
-		answer func() (asyncstate.Finding, error)
-	}{
-		"AbsentForSeconds": {
-			reason: "The request was in progress when the process was killed.",
-			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
-		},
-		"AbsentForMinutes": {
-			reason: "A minute is the most.",
-			after:  20 * time.Minute, within: 21*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
-		},
-		"FoundAndFailsForSeconds": {
-			reason: "The result of a look-up that failed is not used.",
-			after:  3 * time.Second, within: 8 * time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Found("wrong"), errQuota },
-		},
-		"UnknownForHours": {
-			reason: "Five minutes is the most.",
-			after:  3 * time.Hour, within: 3*time.Hour + 5*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
-		},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, finder, bucket("b"))
-			p := w.start()
-
-			pass(6 * time.Minute)
-			p.kill()
-
-			began := time.Now()
-
-			w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
-				f, err := tc.answer()
-				return f, err, time.Since(began) >= tc.after
-			})
-			p = w.start()
-			pass(tc.within)
-
-			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || record(b) != "" {
-				t.Errorf("\n%s\nAfter %s: %s", tc.reason, tc.within, describe(b))
-			}
-
-			if n, most := p.reconciles.Load(), int64(20+tc.within/time.Minute); n > most {
-				t.Errorf("\n%s\n%d reconciles, want %d at most", tc.reason, n, most)
 			}
 		})
 	}
