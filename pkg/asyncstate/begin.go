@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -251,7 +252,7 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 		}
 	}
 
-	cs := append(append(seam.From(ctx).ChangedAnnotations(mg), ends...), c)
+	cs := slices.Concat(seam.Changes{c}, seam.From(ctx).ChangedAnnotations(mg), ends)
 
 	perr := e.tracker.persist(ctx, mg, cs, seam.StoreOptions{Insist: r.Type == Create})
 	if perr == nil || seam.IsOverruled(perr) {

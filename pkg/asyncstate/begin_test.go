@@ -25,28 +25,22 @@ func TestOwnGoroutines(t *testing.T) {
 		return nil
 	}
 
-	unstored := func(name string) func(_ *testing.T, w *world, p *process, _ context.Context, mg resource.Managed) error {
-		return func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
-			n := 30
-			p.faults(func(verb string, o client.Object) error {
-				if n--; n >= 0 && verb != testkit.StatusUpdate {
-					return away(verb, o)
-				}
-
-				return nil
-			}, nil)
-
-			if name != "" {
-				meta.SetExternalName(mg, name)
+	unstored := func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
+		n := 30
+		p.faults(func(verb string, o client.Object) error {
+			if n--; n >= 0 && verb != testkit.StatusUpdate {
+				return away(verb, o)
 			}
 
-			return asyncstate.ErrOutcomeUnknown
-		}
+			return nil
+		}, nil)
+		meta.SetExternalName(mg, "now")
+
+		return asyncstate.ErrOutcomeUnknown
 	}
 
 	cases := map[string]struct {
 		reason string
-		plain  bool
 		act    func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error
 		panics bool
 		want   xpv2.ConditionReason // of Synced
@@ -75,10 +69,6 @@ func TestOwnGoroutines(t *testing.T) {
 		"Inline": {
 			reason: "There was nothing to wait for.",
 			act:    inline, want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
-		},
-		"InlineUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			plain:  true, act: inline, want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"ErrorAfterBegin": {
 			reason: "The operation has stopped and failed. The next attempt is made.",
@@ -131,12 +121,8 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"UnknownAndNotStored": {
-			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
-			act:    unstored(""), want: xpv2.ReasonReconcileError, calls: 1,
-		},
-		"NamedAndNotStored": {
-			reason: "As above. The name is stored later, too.",
-			act:    unstored("now"), want: xpv2.ReasonReconcileError, calls: 1, name: "now",
+			reason: "That the outcome is unknown can't be stored at once, nor the name, which is stored later. It is not made again.",
+			act:    unstored, want: xpv2.ReasonReconcileError, calls: 1, name: "now",
 		},
 		"Panic": {
 			reason: "The outcome is unknown. It is not made again.",
@@ -166,7 +152,6 @@ func TestOwnGoroutines(t *testing.T) {
 				w.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
 				return tc.act(t, w, p, ctx, mg)
 			})
-			w.plain = tc.plain
 			w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute)}
 			p = w.start()
 
@@ -198,11 +183,11 @@ func TestOwnGoroutines(t *testing.T) {
 
 // A client that forgets End holds up its object, and others, until the deadline only.
 func TestBegin_EndIsForgotten(t *testing.T) {
-	late := func(op *asyncstate.Operation, after time.Duration, err error) {
+	late := func(op *asyncstate.Operation) {
 		go func() {
-			_ = sleep(context.Background(), after)
+			_ = sleep(context.Background(), 2*time.Hour)
 			_ = op.SetExternalName(context.Background(), "late")
-			op.End(err)
+			op.End(errQuota)
 		}()
 	}
 
@@ -243,13 +228,9 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			},
 			calls: 1, want: asyncstate.ReasonResultUnknown,
 		},
-		"EndsLate": {
-			reason: "What is learned later is stored.",
-			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, nil) }, calls: 1, want: asyncstate.ReasonFinished, name: "late",
-		},
 		"FailsLate": {
-			reason: "As above. Of a create that was cancelled, an error says nothing.",
-			begun:  func(op *asyncstate.Operation) { late(op, 2*time.Hour, errQuota) }, calls: 1, want: asyncstate.ReasonFinished, name: "late",
+			reason: "What is learned later is stored. Of a create that was cancelled, an error says nothing.",
+			begun:  late, calls: 1, want: asyncstate.ReasonFinished, name: "late",
 		},
 		"Update": {reason: "It is tried again.", exists: true, begun: func(*asyncstate.Operation) {}, calls: 3, want: asyncstate.ReasonRunning},
 	}
@@ -303,11 +284,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 
 			pass(61*time.Minute + time.Second)
 
-			if err := w.api.Server().Create(t.Context(), bucket("other")); err != nil {
-				t.Fatal(err)
-			}
-
-			w.wake(w.get("other"))
+			w.add("other")
 			pass(time.Minute)
 
 			if b := w.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {

@@ -44,6 +44,9 @@ type fakeCloud struct {
 	// deaf clients don't notice that they were cancelled.
 	deaf bool
 
+	// same are connection details that are observed of each resource.
+	same managed.ConnectionDetails
+
 	// clients that were connected.
 	clients []*cloudClient
 
@@ -267,7 +270,7 @@ func (c *cloudClient) Observe(ctx context.Context, mg resource.Managed) (managed
 
 	mg.SetConditions(xpv2.Available())
 
-	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: r.Properties["region"] == regionOf(mg)}, nil
+	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: r.Properties["region"] == regionOf(mg), ConnectionDetails: c.cloud.same}, nil
 }
 
 // name of the external resource, as far as it is known.

@@ -3,8 +3,8 @@ package asyncstate_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -25,17 +25,17 @@ import (
 // fakeCloud.misused.
 func TestDisconnectOnce(t *testing.T) {
 	cases := map[string]struct {
-		reason  string
-		options []asyncstate.TrackerOption
+		reason string
 
 		// connect returns what is connected in place of the client.
 		connect func(c upstream.ExternalClient) (upstream.ExternalClient, error)
 
 		faults  func(p *process)
 		clients int
+		says    string // In Synced.
 	}{
-		"NoConnection": {reason: "There is no client.", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, errQuota }},
-		"NothingAtAll": {reason: "Nor is there one if the connector returns nothing.", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, nil }}, //nolint:nilnil // As it says.
+		"NoConnection": {reason: "There is no client, and the error is the connector's.", says: "quota", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, errQuota }},
+		"NothingAtAll": {reason: "Nor is there one if the connector returns nothing.", says: "neither a client nor an error", connect: func(upstream.ExternalClient) (upstream.ExternalClient, error) { return nil, nil }}, //nolint:nilnil // As it says.
 		"ObserveFails": {
 			reason: "Nothing was begun.", clients: 1,
 			connect: func(c upstream.ExternalClient) (upstream.ExternalClient, error) { return failing{c}, nil },
@@ -56,27 +56,13 @@ func TestDisconnectOnce(t *testing.T) {
 				}, nil)
 			},
 		},
-		"Stopped": {
-			reason: "The tracker was stopped between the record and the beginning.", clients: 1,
-			faults: func(p *process) {
-				p.faults(nil, func(verb string, o client.Object) error {
-					if (verb == testkit.Update || verb == testkit.Patch) && record(o) != "" {
-						p.cancel()
-						synctest.Wait()
-					}
-
-					return nil
-				})
-			},
-		},
-		"Inline": {reason: "No operation runs after Create has returned.", options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, clients: 1},
 	}
 
 	for name, tc := range cases {
 		for _, plain := range []bool{false, true} {
 			bubble(t, fmt.Sprintf("%s/Plain=%t", name, plain), func(t *testing.T) {
 				w := newWorld(t, nothing, bucket("b"))
-				w.manual, w.plain, w.options = true, plain, tc.options
+				w.manual, w.plain = true, plain
 
 				if tc.connect != nil {
 					w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
@@ -96,6 +82,8 @@ func TestDisconnectOnce(t *testing.T) {
 
 				_, _ = p.reconcile("b") // It may fail.
 				pass(time.Hour)
+
+				contains(t, tc.reason, condition(w.get("b"), xpv2.TypeSynced), tc.says)
 
 				if n := len(w.cloud.clients); n != tc.clients {
 					t.Errorf("\n%s\n%d clients, want %d", tc.reason, n, tc.clients)
@@ -207,5 +195,96 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+type (
+	noop        struct{ upstream.ExternalClient }
+	typedFinder struct{ noop }
+	pointer     struct{ noop }
+	unrelated   struct{ noop }
+	badResumer  struct{ noop }
+	ofPointer   struct{ noop }
+)
+
+func (noop) Disconnect(context.Context) error { return nil }
+
+func (typedFinder) Find(context.Context, *v1alpha1.Bucket) (asyncstate.Finding, error) {
+	return asyncstate.Finding{}, nil
+}
+
+func (pointer) Find(context.Context, resource.Managed, *asyncstate.Attempt) (asyncstate.Finding, error) {
+	return asyncstate.Finding{}, nil
+}
+
+func (unrelated) Find(string) error { return nil }
+
+func (*ofPointer) Find(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
+	return asyncstate.Finding{}, nil
+}
+
+func (badResumer) Resume(context.Context, asyncstate.Attempt) error { return nil }
+
+// A method whose signature keeps it from ever being called is an error.
+func TestConnector_RefusesWrongSignatures(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		client upstream.ExternalClient
+		want   string
+	}{
+		"TypedFinder":     {reason: "It takes one type of managed resource, and no attempt.", client: typedFinder{}, want: "typedFinder.Find"},
+		"Pointer":         {reason: "An Attempt is no pointer.", client: pointer{}, want: "pointer.Find"},
+		"Receiver":        {reason: "It is one of a pointer, and the client is none.", client: ofPointer{}, want: "of a asyncstate_test.ofPointer"},
+		"ReceiverFits":    {reason: "The client is a pointer.", client: &ofPointer{}},
+		"Unrelated":       {reason: "It happens to have the same name.", client: unrelated{}},
+		"ResumeWithoutMG": {reason: "It lacks the managed resource.", client: badResumer{}, want: "badResumer.Resume"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tr := asyncstate.NewTracker(testkit.NewAPI().Client())
+
+			for range 2 {
+				_, err := asyncstate.Connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
+					return tc.client, nil
+				}), tr).Connect(t.Context(), bucket("b"))
+				if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("\n%s\nConnect(...): %v, want %q", tc.reason, err, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// What makes no sense panics when the provider starts.
+func TestNewTracker_Refuses(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		option func() asyncstate.TrackerOption
+	}{
+		"NoReader":     {reason: "There is nothing to read with.", option: func() asyncstate.TrackerOption { return asyncstate.WithLiveReader(nil) }},
+		"NoLogger":     {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithLogger(nil) }},
+		"NoRecorder":   {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithRecorder(nil) }},
+		"NoMetrics":    {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithMetrics(nil) }},
+		"NoTime":       {reason: "Every operation would be over.", option: func() asyncstate.TrackerOption { return asyncstate.WithTimeout(0) }},
+		"NoWait":       {reason: "Absence would be believed at once.", option: func() asyncstate.TrackerOption { return asyncstate.WithAbsenceAfter(0) }},
+		"NoBackoff":    {reason: "It would be tried without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithBackoff(0, 1) }},
+		"NoMost":       {reason: "It would be tried without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithBackoff(1, 0) }},
+		"NoOperations": {reason: "None could begin.", option: func() asyncstate.TrackerOption { return asyncstate.WithMaxOperations(0) }},
+		"NoShutdown":   {reason: "No result could be stored.", option: func() asyncstate.TrackerOption { return asyncstate.WithShutdownTimeout(-1) }},
+		"NoInterval":   {reason: "It would report without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }},
+		"NoOption":     {reason: "It can't be applied.", option: func() asyncstate.TrackerOption { return nil }},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if _, ok := recover().(error); !ok {
+					t.Errorf("\n%s\nwant a panic with an error", tc.reason)
+				}
+			}()
+
+			asyncstate.NewTracker(testkit.NewAPI().Client(), tc.option())
+		})
 	}
 }

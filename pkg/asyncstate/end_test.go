@@ -15,6 +15,7 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,122 +24,9 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
-
-// What a create ends with when its deadline has passed.
-func TestDeadline(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		returns func(ctx context.Context) error
-		plain   bool
-		named   bool // Whatever it returns.
-		want    xpv2.ConditionReason
-	}{
-		"HeedsItsContext": {reason: "The outcome is unknown.", returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonResultUnknown},
-		"HeedsItsContextUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			plain:  true, returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonResultUnknown,
-		},
-		"Named": {
-			reason: "It is observed by the name that it was given.",
-			named:  true, returns: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: asyncstate.ReasonFinished,
-		},
-		"SaysItInItsOwnWords": {
-			reason: "Clients of cloud APIs have many ways to say that they were cancelled.",
-			returns: func(ctx context.Context) error {
-				<-ctx.Done()
-				return errors.New("RequestCanceled: request context canceled")
-			},
-			want: asyncstate.ReasonResultUnknown,
-		},
-		"IgnoresItsContextAndFails": {
-			reason:  "It can't be told whether that is because of the deadline.",
-			returns: func(context.Context) error { return errors.Join(sleep(context.Background(), 3*time.Hour), errQuota) }, want: asyncstate.ReasonResultUnknown,
-		},
-		"IgnoresItsContextAndSucceeds": {
-			reason:  "A success is a success.",
-			returns: func(context.Context) error { return sleep(context.Background(), 3*time.Hour) }, want: asyncstate.ReasonFinished,
-		},
-		"OwnTimeout": {
-			reason: "The client has a shorter one of its own.",
-			returns: func(ctx context.Context) error {
-				ctx, cancel := context.WithTimeout(ctx, time.Minute)
-				defer cancel()
-
-				<-ctx.Done()
-
-				return ctx.Err()
-			},
-			want: asyncstate.ReasonResultUnknown,
-		},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			calls := 0
-
-			w := acting(t, false, func(ctx context.Context, mg resource.Managed) error {
-				calls++
-
-				err := tc.returns(ctx)
-				if err == nil || tc.named {
-					meta.SetExternalName(mg, "good")
-				}
-
-				return err
-			})
-			w.manual, w.plain = false, tc.plain
-			w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
-			w.start()
-
-			pass(10 * time.Hour)
-
-			b := w.get("b")
-			if got := reason(b, asyncstate.TypeOperation); got != tc.want || calls != 1 {
-				t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
-			}
-		})
-	}
-}
-
-// An operation that doesn't end although its time is over says so.
-func TestPastDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := acting(t, false, func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) })
-		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
-		p := w.start()
-
-		reconciled(t, p, "b")
-		pass(2 * time.Hour)
-
-		// No controller watches what ends, so it is looked at again soon.
-		if res := reconciled(t, p, "b"); res.RequeueAfter != 10*time.Second {
-			t.Errorf("It is reconciled again after %s", res.RequeueAfter)
-		}
-
-		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "past its deadline, 2000-01-01T01:00:00Z")
-		pass(2 * time.Hour)
-	})
-}
-
-// Updates and deletes past their deadline are failures, and backed off from.
-func TestUpdatePastDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error { <-ctx.Done(); return ctx.Err() })
-		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Minute)}
-		p := w.start()
-
-		reconciled(t, p, "b")
-		pass(time.Minute + 100*time.Millisecond)
-		reconciled(t, p, "b")
-
-		if got := condition(w.get("b"), xpv2.TypeSynced); got != "False ReconcileError: update failed: the deadline of the operation has passed" {
-			t.Error(got)
-		}
-
-		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "deadline")
-	})
-}
 
 // A client that panics, or ends its goroutine, in the middle of a call ends the
 // operation, too.
@@ -188,75 +76,58 @@ func TestObjectIsReplaced(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		kind   clientKind
-		lost   bool
-		name   string
+		lost   string // external name
 		refuse error
 	}{
-		"Create":        {reason: "What was made has no owner, and an event says so.", kind: nothing, lost: true, name: "id-0001"},
-		"Deterministic": {reason: "Its name is known.", kind: namedMid, lost: true, name: "id-0001"},
-		"Refused":       {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
+		"Create":  {reason: "What was made has no owner, and an event says so.", kind: nothing, lost: "id-0001"},
+		"Named":   {reason: "Its name is known.", kind: namedMid, lost: "id-0001"},
+		"Refused": {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
 	}
 
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, tc.kind, bucket("b"))
-			n := 0
 			w.cloud.lose = func() error {
-				if n++; n == 1 {
-					return tc.refuse
-				}
-
-				return nil
+				w.cloud.lose = nil
+				return tc.refuse
 			}
 			p := w.start()
 
 			pass(time.Minute)
 			w.delete("b")
 			w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
-
-			if err := w.api.Server().Create(context.Background(), bucket("b")); err != nil {
-				t.Fatal(err)
-			}
-
-			w.wake(w.get("b"))
+			w.add("b")
 			pass(time.Hour)
 
 			b := w.get("b")
-			if got := w.cloud.names(string(b.GetUID())); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" {
-				t.Errorf("\n%s\nOf the new one the cloud has %v: %s", tc.reason, got, describe(b))
+			if got := w.cloud.names(string(b.GetUID())); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" || asyncstate.Remembered(p.tracker) != 0 {
+				t.Errorf("\n%s\nOf the new one the cloud has %v, and %d things are remembered: %s", tc.reason, got, asyncstate.Remembered(p.tracker), describe(b))
 			}
 
-			said := w.said.Events("ExternalResourceOrphaned")
-			if tc.lost != (len(said) == 1) {
+			if said := w.said.Events("ExternalResourceOrphaned"); (tc.lost != "") != (len(said) == 1) || !strings.Contains(strings.Join(said, ""), tc.lost) ||
+				strings.Contains(w.said.All(), "managed resource is gone") != (tc.lost != "") {
 				t.Errorf("\n%s\n%v", tc.reason, said)
-			}
-
-			if tc.lost {
-				contains(t, "the event", strings.Join(said, ""), tc.name)
-				contains(t, "the log", w.said.All(), "managed resource is gone")
-			}
-
-			if n := asyncstate.Remembered(p.tracker); n != 0 {
-				t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
 			}
 		})
 	}
 }
 
-// Connection details wait for a reconcile that publishes them, and are nowhere
-// else.
+// Connection details wait for a reconcile that publishes them, for their own object, and
+// are nowhere else.
 func TestConnectionDetails(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		bubble(t, fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
-			w := newWorld(t, nothing, bucket("b", func(b *v1alpha1.Bucket) {
-				b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"})
-			}))
-			w.plain = plain
+			publishes := func(b *v1alpha1.Bucket) {
+				b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "of-" + b.GetName()})
+			}
+
+			w := newWorld(t, nothing, bucket("a", publishes), bucket("b", publishes))
+			w.plain, w.cloud.same = plain, managed.ConnectionDetails{"same": []byte("for all")}
 			p := w.start()
 
 			pass(15 * time.Minute)
 
-			var published []string
+			published, want := map[string]string{}, map[string]string{}
 
 			secrets := &corev1.SecretList{}
 			if err := w.api.Server().List(t.Context(), secrets); err != nil {
@@ -264,21 +135,23 @@ func TestConnectionDetails(t *testing.T) {
 			}
 
 			for _, s := range secrets.Items {
-				for _, v := range s.Data {
-					published = append(published, string(v))
-				}
+				published[s.GetName()] = string(s.Data["endpoint"])
 			}
 
-			if got := strings.Join(published, " "); got != secretOf("id-0001") {
-				t.Errorf("Published were %q", published)
+			for _, name := range []string{"a", "b"} {
+				want["of-"+name] = secretOf(meta.GetExternalName(w.get(name)))
 			}
 
-			if n := asyncstate.Remembered(p.tracker); !plain && n != 0 {
-				t.Errorf("%d things are remembered", n)
+			if diff := cmp.Diff(want, published); diff != "" {
+				t.Errorf("published: -want, +got:\n%s", diff)
 			}
 
 			if all := w.said.All() + fmt.Sprint(w.get("b")); strings.Contains(all, "SECRET") {
 				t.Errorf("The secret is out: %s", all)
+			}
+
+			if n := asyncstate.Remembered(p.tracker); !plain && n != 0 {
+				t.Errorf("%d things are remembered", n)
 			}
 
 			pass(2 * time.Hour)
@@ -287,69 +160,6 @@ func TestConnectionDetails(t *testing.T) {
 				t.Errorf("%d things are remembered", n)
 			}
 		})
-	}
-}
-
-// An API server that is away for long loses nothing, and neither does one whose
-// answers are lost.
-func TestResultsSurvive(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		fault  func(verb string, o client.Object) error
-		lose   func(verb string, o client.Object) error
-	}{
-		"Away": {reason: "Requests fail for half an hour.", fault: away},
-		"AnswersLost": {reason: "Writes are done, and their answers are lost.", lose: func(verb string, _ client.Object) error {
-			if verb == testkit.LiveGet {
-				return nil
-			}
-
-			return errors.New("connection reset")
-		}},
-	}
-
-	for name, tc := range cases {
-		for _, fails := range []bool{false, true} {
-			bubble(t, fmt.Sprintf("%s/Fails=%t", name, fails), func(t *testing.T) {
-				w := newWorld(t, nothing, bucket("b"))
-				w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-				w.cloud.lose = func() error {
-					if fails {
-						return errQuota
-					}
-
-					return nil
-				}
-				p := w.start()
-
-				pass(5 * time.Minute)
-				p.faults(tc.fault, tc.lose)
-
-				before := p.reconciles.Load()
-
-				pass(30 * time.Minute)
-
-				if n := p.reconciles.Load() - before; n > 100 {
-					t.Errorf("\n%s\n%d reconciles in half an hour", tc.reason, n)
-				}
-
-				p.faults(nil, nil)
-				pass(3 * time.Minute)
-
-				b := w.get("b")
-				if fails {
-					if got := condition(b, xpv2.TypeSynced); got != "False ReconcileError: create failed: quota" || meta.ExternalCreateIncomplete(b) {
-						t.Errorf("\n%s\n%s", tc.reason, describe(b))
-					}
-				} else if meta.GetExternalName(b) != "id-0001" || record(b) != "" || reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
-					t.Errorf("\n%s\n%s", tc.reason, describe(b))
-				}
-
-				if n := w.cloud.count(asyncstate.Create); n != 1 {
-					t.Errorf("\n%s\n%d creates", tc.reason, n)
-				}
-			})
-		}
 	}
 }
 
@@ -417,140 +227,341 @@ func TestFailureIsNotMasked(t *testing.T) {
 	}
 }
 
-// A changed spec ends the backoff.
-func TestSpecChangeEndsTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-		w.cloud.refuses(errQuota)
-		w.start()
+// How an operation ends, whatever its client and the API server do.
+func TestEnds(t *testing.T) {
+	hour := []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
+	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+	unknown := ending{Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true}
+	unknownUnderUpstream := unknown
+	unknownUnderUpstream.Incomplete = false
+	good := ending{Name: "good", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess}
+	failed := ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true}
 
-		pass(10 * time.Minute)
+	// returns has Create return what fn does, once, and pass ten hours.
+	returns := func(fn func(ctx context.Context, mg resource.Managed) error) func(t *testing.T, w *world) {
+		return func(t *testing.T, w *world) {
+			calls := 0
 
-		if n := w.cloud.count(asyncstate.Create); n != 1 {
-			t.Fatalf("%d creates", n)
-		}
-
-		w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
-		pass(time.Second)
-
-		if n := w.cloud.count(asyncstate.Create); n != 1 {
-			t.Errorf("%d creates when a label changed", n)
-		}
-
-		w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
-		pass(time.Second)
-
-		if n := w.cloud.count(asyncstate.Create); n != 2 {
-			t.Errorf("%d creates when the spec changed", n)
-		}
-	})
-}
-
-// Removing the record is the documented way to retry a failed delete at once.
-func TestRemovedRecordEndsTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-		w.cloud.takes = time.Second
-		w.start()
-
-		pass(time.Minute)
-		w.cloud.refuses(errQuota)
-		w.delete("b")
-		pass(time.Minute)
-		w.cloud.refuses(nil)
-		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota")
-
-		w.edit("b", func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
-		pass(time.Minute)
-
-		if !w.gone() {
-			t.Error(describe(w.get("b")))
-		}
-	})
-}
-
-// What is asked for while an update runs comes after it, and the last word counts.
-func TestLatestSpecWins(t *testing.T) {
-	for _, plain := range []bool{false, true} {
-		bubble(t, fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
-			w := newWorld(t, nothing, bucket("b"))
-			w.plain = plain
+			w.acts(false, func(ctx context.Context, mg resource.Managed) error {
+				calls++
+				return fn(ctx, mg)
+			})
 			w.start()
+			pass(10 * time.Hour)
 
-			pass(15 * time.Minute)
-
-			for i := range 4 {
-				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
-				pass(time.Minute)
+			if calls != 1 {
+				t.Errorf("%d calls", calls)
 			}
-
-			pass(25 * time.Minute)
-
-			if got := w.cloud.region("id-0001"); got != "region-3" || w.cloud.most != 1 || w.cloud.count(asyncstate.Update) != 2 {
-				t.Errorf("The region is %q after %d updates, %d at once", got, w.cloud.count(asyncstate.Update), w.cloud.most)
-			}
-		})
+		}
 	}
-}
+	heeds := func(ctx context.Context, _ resource.Managed) error { <-ctx.Done(); return ctx.Err() }
 
-// An external client may observe the same connection details for all objects. Those that
-// a create returned are published for its own object alone.
-func TestConnectionDetails_OfTheirObject(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		publishes := func(b *v1alpha1.Bucket) {
-			b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "of-" + b.GetName()})
+	cases := map[string]life{
+		"HeedsItsContext":              {reason: "The outcome is unknown.", auto: true, options: hour, happens: returns(heeds), want: unknown},
+		"HeedsItsContextUnderUpstream": {reason: "As above, without Graft's reconciler.", auto: true, plain: true, options: hour, happens: returns(heeds), want: unknownUnderUpstream},
+		"Named": {reason: "It is observed by the name that it was given.", auto: true, options: hour, want: good, happens: returns(func(ctx context.Context, mg resource.Managed) error {
+			meta.SetExternalName(mg, "good")
+			return heeds(ctx, mg)
+		})},
+		"SaysItInItsOwnWords": {
+			reason: "Clients of cloud APIs have many ways to say that they were cancelled.", auto: true, options: hour, want: unknown,
+			happens: returns(func(ctx context.Context, _ resource.Managed) error {
+				<-ctx.Done()
+				return errors.New("RequestCanceled: request context canceled")
+			}),
+		},
+		"IgnoresItsContextAndFails": {
+			reason: "It can't be told whether that is because of the deadline.", auto: true, options: hour, want: unknown,
+			happens: returns(func(context.Context, resource.Managed) error {
+				return errors.Join(sleep(context.Background(), 3*time.Hour), errQuota)
+			}),
+		},
+		"IgnoresItsContextAndSucceeds": {
+			reason: "A success is a success.", auto: true, options: hour, want: good,
+			happens: returns(func(_ context.Context, mg resource.Managed) error {
+				meta.SetExternalName(mg, "good")
+				return sleep(context.Background(), 3*time.Hour)
+			}),
+		},
+		"OwnTimeout": {
+			reason: "The client has a shorter one of its own.", auto: true, options: hour, want: unknown,
+			happens: returns(func(ctx context.Context, mg resource.Managed) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+
+				return heeds(ctx, mg)
+			}),
+		},
+		"PastDeadline": {
+			reason: "An operation that doesn't end although its time is over says so.", options: hour, want: ending{Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess, Recorded: true, Incomplete: true},
+			happens: func(t *testing.T, w *world) {
+				w.acts(false, func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) })
+				p := w.start()
+
+				reconciled(t, p, "b")
+				pass(2 * time.Hour)
+
+				// No controller watches what ends, so it is looked at again soon.
+				if res := reconciled(t, p, "b"); res.RequeueAfter != 10*time.Second {
+					t.Errorf("It is reconciled again after %s", res.RequeueAfter)
+				}
+
+				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "past its deadline, 2000-01-01T01:00:00Z")
+			},
+		},
+		"UpdatePastDeadline": {
+			reason: "Updates and deletes past their deadline are failures, and backed off from.", options: hour,
+			happens: func(t *testing.T, w *world) {
+				w.acts(true, heeds)
+				p := w.start()
+
+				reconciled(t, p, "b")
+				pass(time.Hour + 100*time.Millisecond)
+				reconciled(t, p, "b")
+
+				if got := condition(w.get("b"), xpv2.TypeSynced); got != "False ReconcileError: update failed: the deadline of the operation has passed" {
+					t.Error(got)
+				}
+			},
+			want: ending{Operation: asyncstate.ReasonFailed, Ready: "", Synced: xpv2.ReasonReconcileError, Recorded: true},
+		},
+		"SpecChange": {
+			reason: "A changed spec ends the backoff.", auto: true, options: backoff,
+			happens: func(t *testing.T, w *world) {
+				w.cloud.refuses(errQuota)
+				w.start()
+				pass(10 * time.Minute)
+				w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
+				pass(time.Second)
+
+				if n := w.cloud.count(asyncstate.Create); n != 1 {
+					t.Errorf("%d creates when a label changed", n)
+				}
+
+				w.ask(asyncstate.Update)
+				pass(time.Second)
+			},
+			want: ending{Creates: 2, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+		},
+		"RemovedRecord": {
+			reason: "Removing the record is the documented way to retry a failed delete at once.", auto: true, options: backoff,
+			happens: func(t *testing.T, w *world) {
+				w.cloud.takes = time.Second
+				w.start()
+				pass(time.Minute)
+				w.cloud.refuses(errQuota)
+				w.delete("b")
+				pass(time.Minute)
+				w.cloud.refuses(nil)
+				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "Failed", "delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota")
+				w.edit("b", func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
+				pass(time.Minute)
+			},
+			want: ending{Creates: 1, Deletes: 2, Made: 1, Gone: true},
+		},
+	}
+
+	for _, plain := range []bool{false, true} {
+		l := life{
+			reason: "What is asked for while an update runs comes after it, and the last word counts.", auto: true, plain: plain,
+			happens: func(t *testing.T, w *world) {
+				w.start()
+				pass(15 * time.Minute)
+
+				for i := range 4 {
+					w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
+					pass(time.Minute)
+				}
+
+				pass(25 * time.Minute)
+
+				if got := w.cloud.region("id-0001"); got != "region-3" || w.cloud.most != 1 {
+					t.Errorf("The region is %q after updates, %d at once", got, w.cloud.most)
+				}
+			},
+			want: finished(1, "id-0001"),
 		}
+		l.want.Updates = 2
+		cases[fmt.Sprintf("LatestSpec/Plain=%t", plain)] = l
+	}
 
-		w := newWorld(t, nothing, bucket("a", publishes), bucket("b", publishes))
-		same := upstream.ConnectionDetails{"endpoint": []byte("here")}
+	// An API server that is away for half an hour loses nothing, and neither does one whose
+	// answers are lost, or that does not serve the version.
+	for name, fault := range map[string]func(p *process){
+		"Away":        func(p *process) { p.faults(away, nil) },
+		"AnswersLost": func(p *process) { p.loses(func(verb string, _ client.Object) bool { return verb != testkit.LiveGet }) },
+		"NotServed": func(p *process) {
+			p.faults(func(verb string, _ client.Object) error {
+				return kerrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true)
+			}, nil)
+		},
+	} {
+		for failure, want := range map[error]ending{nil: finished(1, "id-0001"), errQuota: failed} {
+			cases[fmt.Sprintf("%s/%v", name, failure)] = life{
+				reason: "The result is stored when the API server is back.", auto: true, options: backoff, want: want,
+				happens: func(t *testing.T, w *world) {
+					w.cloud.lose = func() error { return failure }
+					p := w.start()
 
-		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
-			return &upstream.ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
-					return upstream.ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true, ConnectionDetails: same}, nil
+					pass(5 * time.Minute)
+					fault(p)
+
+					before := p.reconciles.Load()
+
+					pass(30 * time.Minute)
+
+					if n := p.reconciles.Load() - before; n > 100 {
+						t.Errorf("%d reconciles in half an hour", n)
+					}
+
+					p.faults(nil, nil)
+					pass(3 * time.Minute)
 				},
-				CreateFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-					meta.SetExternalName(mg, mg.GetName())
-					return upstream.ExternalCreation{ConnectionDetails: upstream.ConnectionDetails{"password": []byte("of-" + mg.GetName())}}, nil
-				},
-				DisconnectFn: func(context.Context) error { return nil },
-			}, nil
-		}
-
-		w.start()
-		pass(time.Minute)
-
-		secrets := &corev1.SecretList{}
-		if err := w.api.Server().List(context.Background(), secrets); err != nil || len(secrets.Items) != 2 {
-			t.Fatalf("%d secrets: %v", len(secrets.Items), err)
-		}
-
-		for _, s := range secrets.Items {
-			if p := string(s.Data["password"]); p != s.GetName() {
-				t.Errorf("secret %q has the password %q", s.GetName(), p)
 			}
 		}
-	})
+	}
+
+	live(t, cases)
 }
 
-// A version that is not served for a while says nothing of the object.
-func TestResultsSurviveUnservedVersion(t *testing.T) {
+// The cache can catch up with a result at any moment, also between two looks.
+func TestCacheCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
+		w.manual = true
 		p := w.start()
 
-		pass(5 * time.Minute)
-		p.faults(func(verb string, _ client.Object) error {
-			return kerrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true)
-		}, nil)
-		pass(30 * time.Minute)
-		p.faults(nil, nil)
-		pass(3 * time.Minute)
+		w.cloud.set(func(c *fakeCloud) { c.lose = func() error { return errQuota } })
 
-		if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || record(b) != "" || w.cloud.count(asyncstate.Create) != 1 {
-			t.Errorf("%d creates; %s", w.cloud.count(asyncstate.Create), describe(b))
+		reconciled(t, p, "b")
+
+		if err := w.api.Freeze(context.Background(), w.get("b")); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(11*time.Minute + 300*time.Millisecond)
+		reconciled(t, p, "b")
+
+		if got := reason(w.get("b"), xpv2.TypeSynced); got != xpv2.ReasonReconcileSuccess {
+			t.Errorf("What is read is older than the result, so nothing is to be said: %s", describe(w.get("b")))
+		}
+
+		w.cloud.set(func(c *fakeCloud) { c.lose = nil })
+		w.api.Thaw()
+		reconciled(t, p, "b")
+
+		b := w.get("b")
+		if got := reason(b, asyncstate.TypeOperation); got != asyncstate.ReasonRunning || !meta.ExternalCreateIncomplete(b) {
+			t.Errorf("The second attempt should run: %s", describe(b))
+		}
+
+		// A process that ends does not wait for its cache.
+		if err := w.api.Freeze(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+
+		p.stop()
+	})
+}
+
+func TestDeleteWhileOperationRuns(t *testing.T) {
+	cancellable := []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}
+	deleted := func(creates, updates int) ending {
+		return ending{Creates: creates, Updates: updates, Deletes: 1, Made: 1, Gone: true}
+	}
+	crash := func(w *world) {
+		pass(6 * time.Minute)
+		w.processes[0].kill()
+		w.delete("b")
+		w.start()
+	}
+
+	cases := map[string]struct {
+		reason  string
+		kind    clientKind
+		options []asyncstate.TrackerOption
+		plain   bool
+		prime   func(w *world)
+		within  time.Duration
+		want    ending
+	}{
+		"Waits":              {reason: "A create that can't be cancelled is waited for, and what it made is deleted.", within: 25 * time.Minute, want: deleted(1, 0)},
+		"WaitsUnderUpstream": {reason: "As above, without Graft's reconciler.", plain: true, within: 25 * time.Minute, want: deleted(1, 0)},
+		"CancelsBeforeAnythingWasMade": {
+			reason: "A create that can be cancelled is, and has made nothing.", options: cancellable, within: 4 * time.Minute, want: ending{Creates: 1, Gone: true},
+		},
+		"CancelsAfterSomethingWasMade": {
+			reason: "A create that was cancelled and says what it made leaves that to be deleted.", options: cancellable,
+			prime: func(*world) { pass(6 * time.Minute) }, within: 15 * time.Minute, want: deleted(1, 0),
+		},
+		"UpdateRuns": {
+			reason: "An update is waited for.", within: 25 * time.Minute, want: deleted(1, 1),
+			prime: func(w *world) {
+				pass(15 * time.Minute)
+				w.ask(asyncstate.Update)
+				pass(time.Minute)
+			},
+		},
+		"RepetitionIsNotCancelled": {
+			reason: "An attempt that is repeated to find out what it made is not cancelled: it would never be found out.",
+			kind:   token, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(2, 0),
+		},
+		"ResumptionIsNotCancelled": {reason: "Nor is what is resumed.", kind: resumer, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(1, 0)},
+	}
+
+	lives := map[string]life{}
+
+	for name, tc := range cases {
+		lives[name] = life{reason: tc.reason, kind: tc.kind, options: tc.options, plain: tc.plain, auto: true, want: tc.want, happens: func(t *testing.T, w *world) {
+			w.cloud.cancellable = len(tc.options) > 0
+			w.start()
+			pass(2 * time.Minute)
+
+			if tc.prime != nil {
+				tc.prime(w)
+			}
+
+			w.delete("b")
+			pass(time.Second)
+
+			if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && tc.want.Deletes > 0 && got != reconciler.ReasonWaitingForAsyncOperation {
+				t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(w.get("b")))
+			}
+
+			pass(tc.within)
+		}}
+	}
+
+	live(t, lives)
+}
+
+// What is accepted again and again, and deletes nothing, is asked for ever less often.
+func TestDeleteIsAcceptedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deletes := 0
+
+		w := acting(t, true, nil)
+		w.manual = false
+		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+			c := actor(true, nil)
+			c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+				return upstream.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+			}
+			c.DeleteFn = func(context.Context, resource.Managed) (upstream.ExternalDelete, error) {
+				deletes++
+				return upstream.ExternalDelete{}, nil
+			}
+
+			return c, nil
+		}
+		w.start()
+
+		pass(time.Minute)
+		w.delete("b")
+		pass(3 * time.Hour)
+
+		if deletes > 200 {
+			t.Errorf("%d deletes in 3 hours", deletes)
 		}
 	})
 }

@@ -2,8 +2,8 @@ package asyncstate_test
 
 import (
 	"context"
-	"encoding/json"
 	stderrors "errors"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,52 +23,427 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// crashed returns the world in which a process began to create b and died a while
-// later, and the next process.
-func crashed(t *testing.T, k clientKind, after time.Duration, o ...asyncstate.TrackerOption) (*world, *process) {
-	t.Helper()
+// Whatever is found of an interrupted operation, or of a create that failed, leads to one
+// external resource of which the name is stored, or to none.
+func TestInterrupted(t *testing.T) {
+	tokens := []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
+	own := []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
+	unknown := ending{
+		Creates: 1, Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
+	}
+	unknownDeleting, failed := unknown, unknown
+	unknownDeleting.Ready, unknownDeleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
+	failed.Operation = asyncstate.ReasonFailed
 
-	w := newWorld(t, k, bucket("b"))
-	w.manual = true
-	w.options = o
-	p := w.start()
-	reconciled(t, p, "b")
-	pass(after)
-	p.kill()
-	p = w.start()
+	cases := map[string]life{
+		"AnswerToResumptionIsLost": {
+			reason: "It is resumed again.",
+			kind:   resumer,
+			happens: func(t *testing.T, w *world) {
+				p := w.crash(6 * time.Minute)
 
-	return w, p
-}
-
-func TestAnswerToResumptionIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, p := crashed(t, resumer, 6*time.Minute)
-
-		// What the writer tries by itself is not what is tested here.
-		for range 3 {
-			n := 1
-			p.faults(nil, func(verb string, _ client.Object) error {
-				if n--; n >= 0 && verb == testkit.Patch {
-					return errors.New("connection reset")
+				// What the writer tries by itself is not what is tested here.
+				for range 3 {
+					n := 1
+					p.loses(func(verb string, _ client.Object) bool { n--; return n >= 0 && verb == testkit.Patch })
+					reconciled(t, p, "b")
 				}
 
-				return nil
-			})
-			reconciled(t, p, "b")
+				pass(time.Hour)
+				reconciled(t, p, "b")
+			},
+			want: finished(1, "id-0001"),
+		},
+		"ClockWasAhead": {
+			reason: "A create that was begun by a clock that is ahead can be repeated more than once.",
+			kind:   token, auto: true,
+			happens: func(t *testing.T, w *world) {
+				p := w.start()
+				pass(3 * time.Minute)
+				p.kill()
+				skew(t, w, 3*time.Hour)
+				w.crash(3 * time.Minute)
+				pass(30 * time.Minute)
+			},
+			want: finished(3, "id-0001"),
+		},
+		"Ended": {
+			reason: "A leader that was replaced has said that its create was cancelled: absence is believed earlier.",
+			kind:   finder, auto: true,
+			happens: func(_ *testing.T, w *world) {
+				p := w.start()
+				pass(3 * time.Minute)
+				p.cancel()
+				pass(17 * time.Second) // As long as a lease lasts.
+				w.start()
+				pass(11 * time.Minute)
+			},
+			want: finished(2, "id-0001"),
+		},
+		"GoesOn": {
+			reason: "A create that a replaced leader completes is not repeated.",
+			kind:   finder, auto: true,
+			happens: func(t *testing.T, w *world) {
+				w.cloud.deaf = true
+				p := w.start()
+				pass(3 * time.Minute)
+				p.cancel()
+				pass(17 * time.Second)
+				next := w.start()
+				pass(2 * time.Hour)
+
+				if n := asyncstate.Remembered(p.tracker) + asyncstate.Remembered(next.tracker); n != 0 {
+					t.Errorf("%d things are remembered", n)
+				}
+			},
+			want: finished(1, "id-0001"),
+		},
+		"FinderWithTokens": {
+			reason: "A Finder that finds nothing needs no patience if there are tokens, too: to repeat it can't make a second one.",
+			kind:   finder, options: tokens,
+			happens: func(_ *testing.T, w *world) { w.crash(3*time.Minute).again(2, 11*time.Minute) },
+			want:    finished(2, "id-0001"),
+		},
+		"FinderWithTokensDeleted": {
+			reason: "But what wasn't made need not be deleted, once it can't be made any more.",
+			kind:   finder, options: tokens,
+			happens: func(t *testing.T, w *world) {
+				p := w.crash(3 * time.Minute)
+				w.delete("b")
+				p.again(2, 11*time.Minute)
+
+				if w.gone() {
+					t.Error("It is gone while the create may be in progress")
+				}
+
+				pass(time.Hour)
+				reconciled(t, p, "b")
+			},
+			want: ending{Creates: 1, Gone: true},
+		},
+		"FinderChangesNothing": {
+			reason: "What a Finder does to the managed resource is not stored.",
+			kind:   finder, auto: true,
+			happens: func(_ *testing.T, w *world) {
+				w.cloud.takes = 0
+				w.cloud.lose = func() error { return errors.New("cannot tag the resource") }
+				w.connect = w.late(func(mg resource.Managed) (asyncstate.Finding, error, bool) {
+					meta.SetExternalName(mg, "guess")
+					return asyncstate.Finding{}, nil, false
+				})
+				w.start()
+				pass(time.Minute)
+			},
+			want: ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
+		},
+	}
+
+	cases["AbsenceIsStored"] = life{
+		reason: "That a create made nothing is found out once, although the next has to wait, and that of the next process.",
+		kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
+		happens: func(t *testing.T, w *world) {
+			p := w.crash(3 * time.Minute)
+			w.add("other")
+			p.again(1, time.Hour)
+			reconciled(t, p, "other")
+			p.again(3, time.Minute)
+
+			if n := len(w.said.Events("ExternalResourceAbsent")); n != 1 || reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonQueued {
+				t.Errorf("It was said %d times: %s", n, describe(w.get("b")))
+			}
+
+			p.kill()
+			w.start().again(1, time.Second)
+		},
+		want: ending{Creates: 3, Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true},
+	}
+
+	for name, deleting := range map[string]bool{"Found": false, "FoundDeleted": true} {
+		l := life{
+			reason: "What a Finder found is observed by a client that was connected with its name. One that was connected before would create a second one, or leak this.",
+			kind:   finder,
+			happens: func(t *testing.T, w *world) {
+				w.graft = []managed.ReconcilerOption{managed.WithCreationGracePeriod(0)}
+				w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+					return p.client(meta.GetExternalName(mg)), nil
+				}
+				p := w.crash(6 * time.Minute)
+
+				if deleting {
+					w.delete("b")
+				}
+
+				p.again(3, 11*time.Minute)
+
+				if n := len(w.said.Events("FoundExternalResource")); n != 1 {
+					t.Errorf("%d events say that it was found", n)
+				}
+			},
+			want: finished(1, "id-0001"),
+		}
+		if deleting {
+			l.want = ending{Creates: 1, Deletes: 1, Made: 1, Gone: true}
 		}
 
-		pass(time.Hour)
-		reconciled(t, p, "b")
+		cases[name] = l
+	}
 
-		if got := w.cloud.names("uid-1"); len(got) != 1 || meta.GetExternalName(w.get("b")) != got[0] {
-			t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
+	for name, err := range map[string]error{"Absent": nil, "Fails": errQuota, "Unknown": nil} {
+		cases["AppearsLater/"+name] = life{
+			reason: "What appears after the first look-up is found soon.",
+			kind:   finder, auto: true,
+			happens: func(t *testing.T, w *world) {
+				p := w.start()
+				pass(6 * time.Minute)
+				p.kill()
+
+				ready := time.Now().Add(3 * time.Second)
+				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong")}[name]
+				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
+					return answer, err, !time.Now().Before(ready)
+				})
+				p = w.start()
+				pass(8 * time.Second)
+
+				if n := p.reconciles.Load(); n > 20 {
+					t.Errorf("%d reconciles", n)
+				}
+			},
+			want: finished(1, "id-0001"),
 		}
-	})
-}
+	}
 
-// What an interrupted create made has to be found out before it can be deleted,
-// however long that has to wait.
-func TestDeleteWaitsForRepetition(t *testing.T) {
+	for _, k := range []clientKind{resumer, token, deterministic} {
+		after, creates, as := 6*time.Minute, 2, "id-0001"
+
+		switch k {
+		case deterministic:
+			after, as = 3*time.Minute, "of-uid-1" // It would be observed to exist.
+		case resumer:
+			creates = 1
+		}
+
+		cases["Stopped/"+string(k)] = life{
+			reason: "What can't be gone on with any more keeps its record: the tracker is stopped between the write of it and the beginning of the operation.",
+			kind:   k,
+			happens: func(t *testing.T, w *world) {
+				p := w.crash(after)
+				p.loses(func(verb string, _ client.Object) bool {
+					if verb == testkit.Patch {
+						p.cancel()
+						synctest.Wait()
+					}
+
+					return false
+				})
+				reconciled(t, p, "b")
+
+				if record(w.get("b")) == "" {
+					t.Errorf("The record of an interrupted create is gone: %s", describe(w.get("b")))
+				}
+
+				w.start().again(2, time.Hour)
+			},
+			want: finished(creates, as),
+		}
+	}
+
+	for _, k := range []clientKind{finder, resumer, token, deterministic, namedMid} {
+		l := life{
+			reason: "Who resumes may have a clock that is behind.",
+			kind:   k,
+			happens: func(_ *testing.T, w *world) {
+				p := w.crash(6 * time.Minute)
+				w.edit("b", func(b *v1alpha1.Bucket) {
+					pending := func() string { return `"pending":"` + b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] }
+					had := pending()
+					meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour))
+					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: strings.Replace(record(b), had, pending(), 1)})
+				})
+				p.away()
+				p.again(3, 15*time.Minute)
+			},
+			want: finished(1, "id-0001"),
+		}
+
+		switch k {
+		case token:
+			l.want.Creates = 2
+		case deterministic:
+			l.want.Name = ""
+		}
+
+		cases["ClockIsBehind/"+string(k)] = l
+	}
+
+	// Whatever ends the record of a create leaves upstream's announcement of it concluded,
+	// or the object would be stuck.
+	adopted := func(updates int) ending {
+		return ending{Updates: updates, Made: 1, Left: 1, Name: "theirs", Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess}
+	}
+
+	for name, tc := range map[string]struct {
+		reason string
+		then   func(w *world)
+		want   ending
+	}{
+		"TurnsOutToExist": {"A user says which external resource it is, and there is nothing left to do.", func(*world) {}, adopted(0)},
+		"Update":          {"It is not as it should be.", func(w *world) { w.ask(asyncstate.Update) }, adopted(1)},
+		"Delete":          {"It is to be deleted.", func(w *world) { w.delete("b") }, ending{Deletes: 1, Made: 1, Gone: true}},
+	} {
+		cases["Announced/"+name] = life{
+			reason: tc.reason,
+			happens: func(t *testing.T, w *world) {
+				p := w.start()
+
+				// The create is announced, and the answer to that is lost.
+				p.loses(func(verb string, o client.Object) bool { return verb == testkit.Update && record(o) != "" })
+				reconciled(t, p, "b")
+
+				if !meta.ExternalCreateIncomplete(w.get("b")) || w.cloud.count(asyncstate.Create) != 0 {
+					t.Fatal(describe(w.get("b")))
+				}
+
+				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") })
+				w.cloud.add("theirs", "")
+				tc.then(w)
+				p.away()
+				p.again(3, 15*time.Minute)
+			},
+			want: tc.want,
+		}
+	}
+
+	// That the repetition of a create was refused says nothing of the create itself, which
+	// another process may still have in progress.
+	for k, options := range map[clientKind][]asyncstate.TrackerOption{deterministic: nil, finder: tokens} {
+		cases["RepetitionRefusedAndDeleted/"+string(k)] = life{
+			reason: "What the create of the first process makes two minutes later is deleted.",
+			kind:   k, options: options,
+			happens: func(t *testing.T, w *world) {
+				reconciled(t, w.start(), "b")
+				pass(3 * time.Minute)
+
+				p := w.start()
+				w.cloud.refuses(errQuota)
+				reconciled(t, p, "b")
+				synctest.Wait()
+				w.cloud.refuses(nil)
+				w.delete("b")
+				p.again(10, 11*time.Minute)
+			},
+			want: ending{Creates: 2, Deletes: 1, Made: 1, Gone: true},
+		}
+	}
+
+	for _, k := range []clientKind{token, deterministic} {
+		cases["RepeatedElsewhere/"+string(k)] = life{
+			reason: "A create that another process repeats may make a second external resource once the first is deleted: external systems forget tokens and names with what they made.",
+			kind:   k, auto: true,
+			happens: func(t *testing.T, w *world) {
+				for range 2 {
+					p := w.start()
+					pass(3 * time.Minute)
+					p.kill()
+				}
+
+				// The process that was replaced stores what it made after all.
+				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "of-uid-1") })
+				w.cloud.add("of-uid-1", "")
+				w.delete("b")
+				w.start()
+				pass(50 * time.Minute)
+
+				if n := w.cloud.count(asyncstate.Delete); n != 0 || reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonCreateResultUnknown {
+					t.Errorf("%d deletes while the create may be repeated: %s", n, describe(w.get("b")))
+				}
+
+				pass(30 * time.Minute)
+			},
+			want: ending{Creates: 2, Deletes: 1, Made: 1, Gone: true},
+		}
+	}
+
+	// A create that may not be made any more is not repeated either.
+	for name, tc := range map[string]struct {
+		reason   string
+		kind     clientKind
+		deleting bool
+		want     ending
+	}{
+		"Token":                {reason: "Only repeating it would tell its name: a person has to.", kind: token, want: unknown},
+		"TokenDeleted":         {reason: "Nor is anything made only to be deleted.", kind: token, deleting: true, want: unknownDeleting},
+		"Deterministic":        {reason: "It is absent once it can't be made any more.", kind: deterministic, want: failed},
+		"DeterministicDeleted": {reason: "There is nothing to delete.", kind: deterministic, deleting: true, want: ending{Creates: 1, Gone: true}},
+	} {
+		cases["NotAllowed/"+name] = life{
+			reason: tc.reason, kind: tc.kind,
+			happens: func(_ *testing.T, w *world) {
+				p := w.crash(3 * time.Minute)
+				w.edit("b", func(b *v1alpha1.Bucket) {
+					b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete})
+				})
+
+				if tc.deleting {
+					w.delete("b")
+				}
+
+				p.again(6, 15*time.Minute)
+			},
+			want: tc.want,
+		}
+	}
+
+	// A create may fail after it made something, with an error that says nothing of it.
+	for name, tc := range map[string]struct {
+		reason                   string
+		options                  []asyncstate.TrackerOption
+		plain, refused, deleting bool
+		want                     ending
+	}{
+		"Wanted":              {reason: "A Finder is asked before a create that failed is repeated.", want: finished(1, "id-0001")},
+		"WithTokens":          {reason: "Also if there are tokens, since the next attempt has another.", options: tokens, want: finished(1, "id-0001")},
+		"Deleted":             {reason: "It is asked before an object goes whose create failed.", deleting: true, want: ending{Creates: 1, Deletes: 1, Made: 1, Gone: true}},
+		"Inline":              {reason: "It is asked, too, if a client that may have goroutines of its own began none.", options: own, want: finished(1, "id-0001")},
+		"InlineUnderUpstream": {reason: "As above, without Graft's reconciler.", plain: true, options: own, want: finished(1, "id-0001")},
+		"Refused":             {reason: "What was not made is absent at once, and made after the backoff.", refused: true, want: finished(2, "id-0001")},
+		"RefusedWithTokens":   {reason: "An attempt that failed is not repeated with its token.", options: tokens, refused: true, want: finished(2, "id-0001")},
+		"RefusedAndDeleted":   {reason: "There is nothing to delete.", refused: true, deleting: true, want: ending{Creates: 1, Gone: true}},
+	} {
+		cases["Failed/"+name] = life{
+			reason: tc.reason, kind: finder, options: tc.options, plain: tc.plain, auto: true,
+			happens: func(_ *testing.T, w *world) {
+				w.cloud.takes = 0
+
+				once := func() error {
+					w.cloud.refuse, w.cloud.lose = nil, nil
+					return errors.New("cannot tag the resource")
+				}
+
+				if tc.refused {
+					w.cloud.refuse = func(asyncstate.Type) error { return once() }
+				} else {
+					w.cloud.lose = once
+				}
+
+				p := w.start()
+
+				pass(0)
+
+				if tc.deleting {
+					w.delete("b")
+				}
+
+				// Sooner than an interrupted create would be believed to be over.
+				pass(time.Minute)
+				p.again(1, 0)
+			},
+			want: tc.want,
+		}
+	}
+
+	// What an interrupted create made has to be found out before it can be deleted, however
+	// long that has to wait.
 	backoff := func(t *testing.T, w *world, p *process) {
 		t.Helper()
 		w.cloud.refuses(errQuota)
@@ -81,210 +456,40 @@ func TestDeleteWaitsForRepetition(t *testing.T) {
 		reconciled(t, p, "other")
 	}
 
-	cases := map[string]struct {
-		reason string
-		kind   clientKind
-		plain  bool
-		prime  func(t *testing.T, w *world, p *process)
-	}{
-		"Backoff":              {reason: "A repetition that failed is backed off from.", kind: token, prime: backoff},
-		"BackoffUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: token, plain: true, prime: backoff},
-		"Queue":                {reason: "The repetition waits for other objects.", kind: token, prime: queue},
-		"QueueOfResumption":    {reason: "As above, for a client that resumes.", kind: resumer, prime: queue},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, tc.kind, bucket("b"), bucket("other"))
-			w.manual, w.plain = true, tc.plain
-			w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute)}
-			p := w.start()
-
-			reconciled(t, p, "b")
-			pass(6 * time.Minute)
-			p.kill()
-			p = w.start()
-			tc.prime(t, w, p)
-			w.delete("b")
-			reconciled(t, p, "b")
-
-			if n := w.cloud.count(asyncstate.Delete); n != 0 {
-				t.Errorf("\n%s\nA delete was begun of an unknown resource", tc.reason)
-			}
-
-			if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && got != reconciler.ReasonWaitingForAsyncOperation {
-				t.Errorf("\n%s\nDeleting: %s", tc.reason, describe(w.get("b")))
-			}
-
-			for range 20 {
-				pass(2 * time.Minute)
-
-				if !w.gone() {
-					reconciled(t, p, "b")
-				}
-			}
-
-			if got := w.cloud.names("uid-1"); !w.gone() || len(got) > 0 {
-				t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, got, describe(w.get("b")))
-			}
-		})
-	}
-}
-
-// That the repetition of a create was refused says nothing of the create itself, which
-// another process may still have in progress.
-func TestDelete_RepetitionRefused(t *testing.T) {
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
+		reason  string
 		kind    clientKind
-		options []asyncstate.TrackerOption
+		plain   bool
+		prime   func(t *testing.T, w *world, p *process)
+		creates int // of both
 	}{
-		"Deterministic": {kind: deterministic},
-		"Finder":        {kind: finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}},
-	}
+		"Backoff":              {reason: "A repetition that failed is backed off from.", kind: token, prime: backoff, creates: 3},
+		"BackoffUnderUpstream": {reason: "As above, without Graft's reconciler.", kind: token, plain: true, prime: backoff, creates: 3},
+		"Queue":                {reason: "The repetition waits for other objects.", kind: token, prime: queue, creates: 3},
+		"QueueOfResumption":    {reason: "As above, for a client that resumes.", kind: resumer, prime: queue, creates: 2},
+	} {
+		cases["DeleteWaits/"+name] = life{
+			reason: tc.reason, kind: tc.kind, plain: tc.plain,
+			options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute)},
+			happens: func(t *testing.T, w *world) {
+				w.add("other")
 
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, tc.kind, bucket("b"))
-			w.manual, w.options = true, tc.options
-
-			// The create of the first process makes it two minutes later.
-			reconciled(t, w.start(), "b")
-			pass(3 * time.Minute)
-
-			p := w.start()
-
-			w.cloud.refuses(errQuota)
-			reconciled(t, p, "b")
-			synctest.Wait()
-			w.cloud.refuses(nil)
-
-			if n := w.cloud.count(asyncstate.Create); n != 2 {
-				t.Fatalf("%d creates, want 2: %s", n, describe(w.get("b")))
-			}
-
-			w.delete("b")
-
-			for n := 0; n < 10 && !w.gone(); n++ {
+				p := w.crash(6 * time.Minute)
+				tc.prime(t, w, p)
+				w.delete("b")
 				reconciled(t, p, "b")
-				pass(11 * time.Minute)
-			}
 
-			if got := w.cloud.names(); !w.gone() || len(got) > 0 {
-				t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
-			}
-		})
-	}
-}
-
-// What can't be gone on with any more keeps its record.
-func TestRecordOutlivesStoppedTracker(t *testing.T) {
-	for _, k := range []clientKind{resumer, token, deterministic} {
-		bubble(t, string(k), func(t *testing.T) {
-			after := 6 * time.Minute
-			if k == deterministic {
-				after = 3 * time.Minute // It would be observed to exist.
-			}
-
-			w, p := crashed(t, k, after)
-
-			// Between the write of the record and the beginning of the
-			// operation the tracker is stopped.
-			p.faults(nil, func(verb string, _ client.Object) error {
-				if verb == testkit.Patch {
-					p.cancel()
-					synctest.Wait()
+				if n := w.cloud.count(asyncstate.Delete); n != 0 || !tc.plain && reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
+					t.Errorf("\n%s\n%d deletes of an unknown resource: %s", tc.reason, n, describe(w.get("b")))
 				}
 
-				return nil
-			})
-			reconciled(t, p, "b")
-
-			if record(w.get("b")) == "" {
-				t.Errorf("The record of an interrupted create is gone: %s", describe(w.get("b")))
-			}
-
-			p = w.start()
-			reconciled(t, p, "b")
-			pass(time.Hour)
-			reconciled(t, p, "b")
-
-			if got := w.cloud.names("uid-1"); len(got) != 1 || record(w.get("b")) != "" {
-				t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
-			}
-		})
-	}
-}
-
-// Whatever ends the record of a create leaves upstream's announcement of it
-// concluded, or the object would be stuck.
-func TestAnnouncementIsConcluded(t *testing.T) {
-	named := func(w *world) {
-		w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") })
-		w.cloud.add("theirs", "")
-	}
-
-	cases := map[string]struct {
-		reason string
-		then   func(w *world)
-	}{
-		"TurnsOutToExist": {reason: "A user says which external resource it is, and there is nothing left to do.", then: func(*world) {}},
-		"Update": {
-			reason: "It is not as it should be.",
-			then: func(w *world) {
-				w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				p.again(20, 2*time.Minute)
 			},
-		},
-		"Delete": {reason: "It is to be deleted.", then: func(w *world) { w.delete("b") }},
+			want: ending{Creates: tc.creates, Deletes: 1, Made: 1, Gone: true},
+		}
 	}
 
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, nothing, bucket("b"))
-			w.manual = true
-			p := w.start()
-
-			// The create is announced, and the answer to that is lost.
-			p.faults(nil, func(verb string, o client.Object) error {
-				if verb == testkit.Update && record(o) != "" {
-					return errors.New("connection reset")
-				}
-
-				return nil
-			})
-			reconciled(t, p, "b")
-			p.faults(nil, nil)
-
-			if !meta.ExternalCreateIncomplete(w.get("b")) || w.cloud.count(asyncstate.Create) != 0 {
-				t.Fatal(describe(w.get("b")))
-			}
-
-			named(w)
-			tc.then(w)
-
-			// At first the API server can't be reached.
-			p.faults(away, nil)
-			_, _ = p.reconcile("b") // It may fail.
-			p.faults(nil, nil)
-
-			for range 3 {
-				reconciled(t, p, "b")
-				pass(15 * time.Minute)
-			}
-
-			b := w.get("b")
-			if meta.ExternalCreateIncomplete(b) || record(b) != "" || w.cloud.count(asyncstate.Create) != 0 {
-				t.Errorf("\n%s\n%s", tc.reason, describe(b))
-			}
-
-			if got := w.cloud.region("theirs"); got != b.Spec.ForProvider.Region {
-				t.Errorf("\n%s\nThe region is %q", tc.reason, got)
-			}
-
-			if !w.gone() && name == "Delete" {
-				t.Errorf("\n%s\n%s", tc.reason, describe(b))
-			}
-		})
-	}
+	live(t, cases)
 }
 
 // A name that is stored before there is anything does not tell that a create made nothing:
@@ -305,172 +510,83 @@ func TestNamedBeforeItIsMade(t *testing.T) {
 
 			return c, nil
 		}
-		p := w.start()
-
-		reconciled(t, p, "b")
-		pass(time.Minute)
-		p.kill()
-		p = w.start()
+		p := w.crash(time.Minute)
 
 		for _, want := range []int{1, 2} {
-			reconciled(t, p, "b")
-			synctest.Wait()
+			p.again(1, 2*time.Hour)
 
 			if creates != want {
 				t.Errorf("%d creates, want %d: %s", creates, want, describe(w.get("b")))
 			}
-
-			pass(2 * time.Hour)
 		}
 	})
 }
 
-// Who resumes may have a clock that is behind.
-func TestClockIsBehind(t *testing.T) {
-	for _, k := range []clientKind{finder, resumer, token, deterministic, namedMid} {
-		bubble(t, string(k), func(t *testing.T) {
-			w, p := crashed(t, k, 6*time.Minute)
+// What has a handle is resumed, however the process ended.
+func TestResume_Update(t *testing.T) {
+	for _, end := range []string{"Killed", "StoppedInItsOwnWords"} {
+		bubble(t, end, func(t *testing.T) {
+			updates, resumed := 0, 0
 
-			w.edit("b", func(b *v1alpha1.Bucket) {
-				pending := func() string { return `"pending":"` + b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] }
-				had := pending()
-				meta.SetExternalCreatePending(b, time.Now().Add(2*time.Hour))
-				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: strings.Replace(record(b), had, pending(), 1)})
-			})
+			w := acting(t, true, nil)
+			w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+				c := actor(true, func(ctx context.Context, _ resource.Managed) error {
+					updates++
 
-			// At first the API server can't be reached.
-			p.faults(away, nil)
-			_, _ = p.reconcile("b") // It may fail.
-			p.faults(nil, nil)
+					err := stderrors.Join(asyncstate.SetHandle(ctx, "h"), sleep(ctx, 50*time.Minute))
+					if end == "StoppedInItsOwnWords" {
+						err = errQuota
+					}
 
-			for range 3 {
-				reconciled(t, p, "b")
-				pass(15 * time.Minute)
+					return err
+				})
+
+				return struct {
+					upstream.ExternalClient
+					resumerFn
+				}{c, func() error { resumed++; return nil }}, nil
 			}
 
-			if b := w.get("b"); meta.ExternalCreateIncomplete(b) || record(b) != "" || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonFinished {
-				t.Error(describe(b))
-			}
-		})
-	}
-}
-
-// A Finder that finds nothing needs no patience if there are tokens, too: the create
-// is repeated at once. But nothing is made only to be deleted.
-func TestFinderWithTokens(t *testing.T) {
-	cases := map[string]struct {
-		reason   string
-		deleting bool
-		creates  int
-		gone     bool
-	}{
-		"Wanted":  {reason: "To repeat it can't make a second one.", creates: 2},
-		"Deleted": {reason: "What wasn't made need not be deleted, once it can't be made any more.", deleting: true, creates: 1, gone: true},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w, p := crashed(t, finder, 3*time.Minute, asyncstate.WithIdempotentTokens())
-
-			if tc.deleting {
-				w.delete("b")
-			}
-
-			reconciled(t, p, "b")
-			pass(11 * time.Minute)
-			reconciled(t, p, "b")
-
-			if n := w.cloud.count(asyncstate.Create); n != tc.creates || w.gone() {
-				t.Errorf("\n%s\n%d creates, want %d: %s", tc.reason, n, tc.creates, describe(w.get("b")))
-			}
-
-			pass(time.Hour)
-			reconciled(t, p, "b")
-
-			if n := w.cloud.count(asyncstate.Create); n != tc.creates || w.gone() != tc.gone || len(w.cloud.names()) != tc.creates-1 {
-				t.Errorf("\n%s\nIn the end %d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.names(), describe(w.get("b")))
-			}
-		})
-	}
-}
-
-// What a Finder found is observed by a client that was connected with its name.
-func TestFound_ConnectsAgain(t *testing.T) {
-	cases := map[string]struct {
-		reason   string
-		deleting bool
-	}{
-		"Wanted":  {reason: "A client that takes the name when it is connected sees nothing before, and would create a second resource."},
-		"Deleted": {reason: "It sees nothing to delete, either, and the resource would be leaked.", deleting: true},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, finder, bucket("b"))
-			w.manual = true
-			w.graft = []managed.ReconcilerOption{managed.WithCreationGracePeriod(0)}
-			w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
-				return p.client(meta.GetExternalName(mg)), nil
-			}
 			p := w.start()
+			p.again(1, time.Minute)
 
-			reconciled(t, p, "b")
-			pass(6 * time.Minute)
-			p.kill()
+			if end == "Killed" {
+				p.kill()
+			} else {
+				p.stop()
+			}
+
 			p = w.start()
+			pass(time.Minute)
+			p.again(1, 0)
 
-			if tc.deleting {
-				w.delete("b")
-			}
-
-			for n := 0; n < 3 && !w.gone(); n++ {
-				reconciled(t, p, "b")
-				pass(11 * time.Minute)
-			}
-
-			got, want := w.cloud.names("uid-1"), 1
-			if tc.deleting {
-				want = 0
-			}
-
-			if n := len(w.said.Events("FoundExternalResource")); n != 1 {
-				t.Errorf("\n%s\n%d events say that it was found", tc.reason, n)
-			}
-
-			if len(got) != want || w.gone() != tc.deleting || w.cloud.count(asyncstate.Create) != 1 {
-				t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, w.cloud.count(asyncstate.Create), got, describe(w.get("b")))
+			if b := w.get("b"); updates != 1 || resumed != 1 || record(b) != "" {
+				t.Errorf("%d updates, resumed %d times: %s", updates, resumed, describe(b))
 			}
 		})
 	}
 }
+
+type resumerFn func() error
+
+func (fn resumerFn) Resume(context.Context, resource.Managed, asyncstate.Attempt) error { return fn() }
 
 // skew has the record of b, as it is stored, come from a clock that is ahead by d.
 func skew(t *testing.T, w *world, d time.Duration) {
 	t.Helper()
 
 	w.edit("b", func(b *v1alpha1.Bucket) {
-		fields := map[string]any{}
-		if err := json.Unmarshal([]byte(record(b)), &fields); err != nil {
-			t.Fatal(err)
-		}
+		text := regexp.MustCompile(`"(started|deadline)":"[^"]*"`).ReplaceAllStringFunc(record(b), func(field string) string {
+			key, value, _ := strings.Cut(field, ":")
 
-		for _, k := range []string{"started", "deadline"} {
-			text, _ := fields[k].(string)
-
-			at, err := time.Parse(time.RFC3339, text)
+			at, err := time.Parse(`"`+time.RFC3339+`"`, value)
 			if err != nil {
 				t.Fatal(err)
 			}
 
-			fields[k] = at.Add(d).Format(time.RFC3339)
-		}
-
-		text, err := json.Marshal(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: string(text)})
+			return key + at.Add(d).Format(`:"`+time.RFC3339+`"`)
+		})
+		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
 	})
 }
 
@@ -484,11 +600,8 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 		option asyncstate.TrackerOption
 		until  time.Duration
 	}{
-		"InStep":            {reason: "As long as an operation may take, from when the record was first seen.", until: time.Hour},
 		"Ahead":             {reason: "A clock that is ten years ahead does not make the object wait for ten years.", skew: decade, until: time.Hour},
-		"Behind":            {reason: "A clock that is ten years behind does not prove that the other process is dead.", skew: -decade, until: time.Hour},
 		"ALittleBehind":     {reason: "Nor does one that is 50 minutes behind.", skew: -50 * time.Minute, until: time.Hour},
-		"AbsenceAfter":      {reason: "The provider sets how long another process can be running the create.", option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
 		"AbsenceAfterAhead": {reason: "As above, ten years ahead.", skew: decade, option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
 	}
 
@@ -522,133 +635,15 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 	}
 }
 
-// A create that was begun by a clock that is ahead can be repeated more than once.
-func TestRepetition_ClockWasAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, token, bucket("b"))
-		p := w.start()
-
-		pass(3 * time.Minute)
-		p.kill()
-		skew(t, w, 3*time.Hour)
-
-		p = w.start()
-		pass(3 * time.Minute)
-		p.kill()
-		w.start()
-		pass(30 * time.Minute)
-
-		if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || len(w.cloud.names()) != 1 {
-			t.Error(describe(b))
-		}
-	})
-}
-
-// A create that another process repeats may make a second external resource once the first
-// is deleted: external systems forget tokens and names with what they made.
-func TestDelete_WaitsForRepetitionElsewhere(t *testing.T) {
-	for _, k := range []clientKind{token, deterministic} {
-		bubble(t, string(k), func(t *testing.T) {
-			w := newWorld(t, k, bucket("b"))
-
-			for range 2 {
-				p := w.start()
-				pass(3 * time.Minute)
-				p.kill()
-			}
-
-			// The process that was replaced stores what it made after all.
-			w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "of-uid-1") })
-			w.cloud.add("of-uid-1", "")
-			w.delete("b")
-			w.start()
-			pass(50 * time.Minute)
-
-			if n := w.cloud.count(asyncstate.Delete); n != 0 || reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonCreateResultUnknown {
-				t.Errorf("%d deletes while the create may be repeated: %s", n, describe(w.get("b")))
-			}
-
-			pass(30 * time.Minute)
-
-			if got := w.cloud.names(); !w.gone() || len(got) > 0 {
-				t.Errorf("The cloud has %v: %s", got, describe(w.get("b")))
-			}
-		})
-	}
-}
-
-// What appears after the first look-up is found soon.
-func TestFinder_IsAskedAgain(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		after  time.Duration
-		within time.Duration
-		answer func() (asyncstate.Finding, error)
-	}{
-		"AbsentForSeconds": {
-			reason: "The request was in progress when the process was killed.",
-			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
-		},
-		"AbsentForMinutes": {
-			reason: "A minute is the most.",
-			after:  20 * time.Minute, within: 21*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil },
-		},
-		"FoundAndFailsForSeconds": {
-			reason: "The result of a look-up that failed is not used.",
-			after:  3 * time.Second, within: 8 * time.Second,
-			answer: func() (asyncstate.Finding, error) { return asyncstate.Found("wrong"), errQuota },
-		},
-		"UnknownForSeconds": {
-			reason: "The external system cannot tell yet.",
-			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
-		},
-		"UnknownForHours": {
-			reason: "Five minutes is the most.",
-			after:  3 * time.Hour, within: 3*time.Hour + 5*time.Minute + time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil },
-		},
-		"FailsForSeconds": {
-			reason: "The external system can't be asked.",
-			after:  3 * time.Second, within: 8 * time.Second, answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota },
-		},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, finder, bucket("b"))
-			p := w.start()
-
-			pass(6 * time.Minute)
-			p.kill()
-
-			began := time.Now()
-
-			w.connect = w.late(func() (asyncstate.Finding, error, bool) {
-				f, err := tc.answer()
-				return f, err, time.Since(began) >= tc.after
-			})
-			p = w.start()
-			pass(tc.within)
-
-			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || record(b) != "" {
-				t.Errorf("\n%s\nAfter %s: %s", tc.reason, tc.within, describe(b))
-			}
-
-			if n, most := p.reconciles.Load(), int64(20+tc.within/time.Minute); n > most {
-				t.Errorf("\n%s\n%d reconciles, want %d at most", tc.reason, n, most)
-			}
-		})
-	}
-}
-
 // A lateClient finds nothing until it is ready.
 type lateClient struct {
 	findingClient
 
-	answer func() (f asyncstate.Finding, err error, ready bool)
+	answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)
 }
 
 // late connects clients that find nothing until they are ready.
-func (w *world) late(answer func() (f asyncstate.Finding, err error, ready bool)) func(*process, resource.Managed) (upstream.ExternalClient, error) {
+func (w *world) late(answer func(mg resource.Managed) (f asyncstate.Finding, err error, ready bool)) func(*process, resource.Managed) (upstream.ExternalClient, error) {
 	return func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
 		inner, _ := p.client().(findingClient)
 		return lateClient{inner, answer}, nil
@@ -656,241 +651,9 @@ func (w *world) late(answer func() (f asyncstate.Finding, err error, ready bool)
 }
 
 func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	if f, err, ready := c.answer(); !ready {
+	if f, err, ready := c.answer(mg); !ready {
 		return f, err
 	}
 
 	return c.findingClient.Find(ctx, mg, a)
-}
-
-// A create may fail after it made something, with an error that says nothing of it.
-func TestFailedCreate_IsLookedUp(t *testing.T) {
-	errTag := errors.New("cannot tag the resource")
-
-	cases := map[string]struct {
-		reason   string
-		options  []asyncstate.TrackerOption
-		plain    bool
-		refused  bool
-		deleting bool
-
-		creates, left int
-	}{
-		"Wanted":     {reason: "A Finder is asked before a create that failed is repeated.", creates: 1, left: 1},
-		"WithTokens": {reason: "Also if there are tokens, since the next attempt has another.", options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, creates: 1, left: 1},
-		"Deleted":    {reason: "It is asked before an object goes whose create failed.", deleting: true, creates: 1},
-		"Inline":     {reason: "It is asked, too, if a client that may have goroutines of its own began none.", options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, creates: 1, left: 1},
-		"InlineUnderUpstream": {
-			reason: "As above, without Graft's reconciler.",
-			plain:  true, options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}, creates: 1, left: 1,
-		},
-		"Refused": {reason: "What was not made is absent at once, and made after the backoff.", refused: true, creates: 2, left: 1},
-		"RefusedWithTokens": {
-			reason: "An attempt that failed is not repeated with its token.", options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()},
-			refused: true, creates: 2, left: 1,
-		},
-		"RefusedAndDeleted": {reason: "There is nothing to delete.", refused: true, deleting: true, creates: 1},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, finder, bucket("b"))
-			w.options, w.plain = tc.options, tc.plain
-			w.cloud.takes = 0
-
-			once := func() error {
-				w.cloud.refuse, w.cloud.lose = nil, nil
-				return errTag
-			}
-
-			if tc.refused {
-				w.cloud.refuse = func(asyncstate.Type) error { return once() }
-			} else {
-				w.cloud.lose = once
-			}
-
-			p := w.start()
-
-			pass(0)
-
-			if tc.deleting {
-				w.delete("b")
-			}
-
-			// Sooner than an interrupted create would be believed to be over.
-			pass(time.Minute)
-
-			if !w.gone() {
-				reconciled(t, p, "b")
-			}
-
-			if n, got := w.cloud.count(asyncstate.Create), w.cloud.names("uid-1"); n != tc.creates || len(got) != tc.left || w.gone() != tc.deleting {
-				t.Fatalf("\n%s\n%d creates, want %d; the cloud has %v", tc.reason, n, tc.creates, got)
-			}
-
-			if b := w.get("b"); !tc.deleting && meta.GetExternalName(b) != w.cloud.names()[0] {
-				t.Errorf("\n%s\nThe cloud has %v: %s", tc.reason, w.cloud.names(), describe(b))
-			}
-		})
-	}
-}
-
-// A create that may not be made any more is not repeated either.
-func TestRepetition_HeedsPolicies(t *testing.T) {
-	cases := map[string]struct {
-		reason   string
-		kind     clientKind
-		deleting bool
-
-		gone bool
-		want xpv2.ConditionReason
-	}{
-		"Token":                {reason: "Only repeating it would tell its name: a person has to.", kind: token, want: asyncstate.ReasonResultUnknown},
-		"TokenDeleted":         {reason: "Nor is anything made only to be deleted.", kind: token, deleting: true, want: asyncstate.ReasonResultUnknown},
-		"Deterministic":        {reason: "It is absent once it can't be made any more.", kind: deterministic, want: asyncstate.ReasonFailed},
-		"DeterministicDeleted": {reason: "There is nothing to delete.", kind: deterministic, deleting: true, gone: true},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w, p := crashed(t, tc.kind, 3*time.Minute)
-
-			w.edit("b", func(b *v1alpha1.Bucket) {
-				b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete})
-			})
-
-			if tc.deleting {
-				w.delete("b")
-			}
-
-			for range 6 {
-				if !w.gone() {
-					_, _ = p.reconcile("b")
-				}
-
-				pass(15 * time.Minute)
-			}
-
-			b := w.get("b")
-			if n := w.cloud.count(asyncstate.Create); n != 1 || w.gone() != tc.gone || reason(b, asyncstate.TypeOperation) != tc.want {
-				t.Errorf("\n%s\n%d creates: %s", tc.reason, n, describe(b))
-			}
-		})
-	}
-}
-
-// What has a handle is resumed, however the process ended.
-func TestResume_Update(t *testing.T) {
-	for _, end := range []string{"Killed", "Stopped", "StoppedInItsOwnWords"} {
-		bubble(t, end, func(t *testing.T) {
-			updates, resumed := 0, 0
-
-			w := acting(t, true, nil)
-			w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
-				c := actor(true, func(ctx context.Context, _ resource.Managed) error {
-					updates++
-
-					if err := asyncstate.SetHandle(ctx, "h"); err != nil {
-						return err
-					}
-
-					err := sleep(ctx, 50*time.Minute)
-					if end == "StoppedInItsOwnWords" {
-						err = errQuota
-					}
-
-					return err
-				})
-
-				return struct {
-					upstream.ExternalClient
-					resumerFn
-				}{c, func() error { resumed++; return nil }}, nil
-			}
-			p := w.start()
-
-			reconciled(t, p, "b")
-			pass(time.Minute)
-
-			if end == "Killed" {
-				p.kill()
-			} else {
-				p.stop()
-			}
-
-			p = w.start()
-
-			pass(time.Minute)
-			reconciled(t, p, "b")
-			synctest.Wait()
-
-			if b := w.get("b"); updates != 1 || resumed != 1 || record(b) != "" {
-				t.Errorf("%d updates, resumed %d times: %s", updates, resumed, describe(b))
-			}
-		})
-	}
-}
-
-type resumerFn func() error
-
-func (fn resumerFn) Resume(context.Context, resource.Managed, asyncstate.Attempt) error { return fn() }
-
-// That a create made nothing is found out once, although the next has to wait.
-func TestAbsence_IsStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, p := crashed(t, finder, 3*time.Minute, asyncstate.WithMaxOperations(1))
-
-		if err := w.api.Server().Create(t.Context(), bucket("other")); err != nil {
-			t.Fatal(err)
-		}
-
-		reconciled(t, p, "b")
-		pass(time.Hour)
-		reconciled(t, p, "other")
-
-		for range 3 {
-			reconciled(t, p, "b")
-			pass(time.Minute)
-		}
-
-		if n := len(w.said.Events("ExternalResourceAbsent")); n != 1 || reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonQueued {
-			t.Errorf("It was said %d times: %s", n, describe(w.get("b")))
-		}
-
-		// The next process need not wait for as long.
-		p.kill()
-		reconciled(t, w.start(), "b")
-
-		if b := w.get("b"); reason(b, asyncstate.TypeOperation) != asyncstate.ReasonRunning {
-			t.Error(describe(b))
-		}
-	})
-}
-
-// A guessingClient tries names out on the managed resource, and finds nothing.
-type guessingClient struct{ findingClient }
-
-func (guessingClient) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
-	meta.SetExternalName(mg, "guess")
-	return asyncstate.Finding{}, nil
-}
-
-// What a Finder does to the managed resource is not stored.
-func TestFinder_ChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, finder, bucket("b"))
-		w.cloud.takes = 0
-		w.cloud.lose = func() error { return errors.New("cannot tag the resource") }
-		w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
-			inner, _ := p.client().(findingClient)
-			return guessingClient{inner}, nil
-		}
-
-		w.start()
-		pass(time.Minute)
-
-		if b := w.get("b"); meta.GetExternalName(b) != "" || w.cloud.count(asyncstate.Create) != 1 {
-			t.Errorf("%d creates; %s", w.cloud.count(asyncstate.Create), describe(b))
-		}
-	})
 }

@@ -2,33 +2,34 @@ package asyncstate_test
 
 import (
 	"fmt"
-	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // Counters exist before there is anything to count: an alert on an increase misses
 // the first one otherwise.
 func TestMetrics_ExistFromTheStart(t *testing.T) {
-	want := map[string]int{
-		"graft_async_operations_running":         3,
-		"graft_async_operations_total":           9,
-		"graft_async_operation_duration_seconds": 3,
-		"graft_async_interrupted_total":          7,
-		"graft_async_results_unstored":           1,
-		"graft_async_results_lost_total":         1,
-	}
-	got := map[string]int{}
+	got := exposed(t, asyncstate.NewMetrics())
 
-	gather(t, asyncstate.NewMetrics(), func(name string, _ map[string]string, _ float64) { got[name]++ })
-
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want, +got:\n%s", diff)
+	for series, want := range map[string]int{
+		"operations_running{": 3, "operations_total{": 9, "operation_duration_seconds_count{": 3, "interrupted_total{": 7, "results_unstored ": 1, "results_lost_total ": 1,
+	} {
+		if n := strings.Count(got, "\ngraft_async_"+series); n != want {
+			t.Errorf("%s: want %d, got %d:\n%s", series, want, n, got)
+		}
 	}
 }
 
@@ -42,7 +43,6 @@ func TestMetrics_UnknownResults(t *testing.T) {
 	}{
 		"Absent":           {reason: "It is created when the time is over.", answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), nil }, after: 2 * time.Hour},
 		"UnknownAtFirst":   {reason: "The external system may need a while.", answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil }, after: 4 * time.Minute},
-		"FailsAtFirst":     {reason: "The external system may be back soon.", answer: func() (asyncstate.Finding, error) { return asyncstate.Absent(), errQuota }, after: 4 * time.Minute},
 		"Unknown":          {reason: "It has had its time.", answer: func() (asyncstate.Finding, error) { return asyncstate.Finding{}, nil }, after: 2 * time.Hour, alerts: true},
 		"FailsWithRequest": {reason: "An error that is another each time is no news.", answer: errorsThatChange(), after: 2 * time.Hour, alerts: true},
 		"Nothing":          {reason: "There is nothing to find it out by.", after: time.Minute, alerts: true},
@@ -52,21 +52,21 @@ func TestMetrics_UnknownResults(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, finder, bucket("b"))
 			p := w.start()
-			running := func(p *process) float64 {
-				return counted(t, p.metrics, "graft_async_operations_running", map[string]string{"type": "create"})
+			has := func(p *process, series string) bool {
+				return strings.Contains(exposed(t, p.metrics), "\ngraft_async_"+series+"\n")
 			}
 
 			pass(3 * time.Minute)
 
-			if n := running(p); n != 1 {
-				t.Errorf("\n%s\n%v creates are running", tc.reason, n)
+			if !has(p, `operations_running{type="create"} 1`) {
+				t.Errorf("\n%s\nNo create is running", tc.reason)
 			}
 
 			p.kill()
 
 			if w.kind = nothing; tc.answer != nil {
 				w.kind = finder
-				w.connect = w.late(func() (asyncstate.Finding, error, bool) {
+				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
 					f, err := tc.answer()
 					return f, err, false
 				})
@@ -83,9 +83,9 @@ func TestMetrics_UnknownResults(t *testing.T) {
 				t.Errorf("\n%s\n%d writes", tc.reason, n)
 			}
 
-			unknown := counted(t, p.metrics, "graft_async_interrupted_total", map[string]string{"type": "create", "resolution": "unknown"})
-			if said := len(w.said.Events("CreateResultUnknown")); (unknown == 1) != tc.alerts || (said == 1) != tc.alerts || running(p) != 0 {
-				t.Errorf("\n%s\nunknown %v, %d events, %v creates running: %s", tc.reason, unknown, said, running(p), describe(w.get("b")))
+			unknown := has(p, `interrupted_total{resolution="unknown",type="create"} 1`)
+			if said := len(w.said.Events("CreateResultUnknown")); unknown != tc.alerts || (said == 1) != tc.alerts || !has(p, `operations_running{type="create"} 0`) {
+				t.Errorf("\n%s\nunknown %t, %d events: %s", tc.reason, unknown, said, describe(w.get("b")))
 			}
 		})
 	}
@@ -101,41 +101,74 @@ func errorsThatChange() func() (asyncstate.Finding, error) {
 	}
 }
 
-// counted returns what a counter or gauge with these labels says. It is -1 if there is none.
-func counted(t *testing.T, m prometheus.Collector, name string, labels map[string]string) float64 {
-	t.Helper()
-
-	out := -1.0
-
-	gather(t, m, func(n string, l map[string]string, v float64) {
-		if n == name && maps.Equal(l, labels) {
-			out = v
-		}
-	})
-
-	return out
-}
-
-// gather calls fn for each metric; its value is that of a counter or gauge.
-func gather(t *testing.T, m prometheus.Collector, fn func(name string, labels map[string]string, value float64)) {
+// exposed returns what Prometheus reads.
+func exposed(t *testing.T, m prometheus.Collector) string {
 	t.Helper()
 
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(m)
 
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 
-	for _, f := range families {
-		for _, metric := range f.GetMetric() {
-			labels := map[string]string{}
-			for _, l := range metric.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
+	return w.Body.String()
+}
+
+// An operation writes at most two times more than a synchronous one does, which takes 4, 0
+// and 1: its record, and its result. What it says of itself in status is beside that.
+func TestOperationWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.cloud.takes = time.Minute
+		w.start()
+
+		for i, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
+			w.ask(typ)
+			pass(10 * time.Minute)
+
+			if n, want := w.api.Count(testkit.Update, testkit.Patch), []int{3, 2, 3}[i]; n != want {
+				t.Errorf("A %s takes %d writes, want %d", typ, n, want)
 			}
 
-			fn(f.GetName(), labels, metric.GetCounter().GetValue()+metric.GetGauge().GetValue())
+			w.api.Forget()
 		}
-	}
+	})
+}
+
+// Nothing is written while a delete runs and nothing else changes.
+func TestWritesWhileDeleteRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nothing, bucket("b"))
+		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(24 * time.Hour)}
+		p := w.start()
+
+		pass(15 * time.Minute)
+		w.cloud.set(func(c *fakeCloud) { c.takes = 10 * time.Hour })
+		w.delete("b")
+		pass(time.Hour)
+		w.api.Forget()
+
+		before := p.reconciles.Load()
+
+		pass(2 * time.Hour)
+
+		if n := w.api.Writes(); n > 0 {
+			t.Errorf("%d writes while nothing changes", n)
+		}
+
+		// Upstream asks for a reconcile with backoff, once a minute.
+		if n := p.reconciles.Load() - before; n > 140 {
+			t.Errorf("%d reconciles", n)
+		}
+
+		if b := w.get("b"); reason(b, reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation || !meta.WasDeleted(b) {
+			t.Error(describe(b))
+		}
+
+		pass(10 * time.Hour)
+
+		if !w.gone() {
+			t.Error(describe(w.get("b")))
+		}
+	})
 }

@@ -1,8 +1,10 @@
 package asyncstate_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -13,32 +15,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
+// recorded returns a record of a create with one thing replaced.
+func recorded(old, now string) string {
+	return strings.Replace(`{"version":1,"uid":"uid-1","type":"create","phase":"failed","attempt":1,"token":"t","holder":"h","started":"2000-01-01T00:00:00Z","deadline":"2000-01-01T01:00:00Z","ended":"2000-01-01T00:30:00Z","failures":1,"error":"quota"}`, old, now, 1)
+}
+
 // A record that can't be used stops the object, and is left as it is.
 func TestUnusableRecord(t *testing.T) {
-	good := map[string]string{
-		"version": `1`, "uid": `"uid-1"`, "type": `"create"`, "phase": `"unknown"`, "attempt": `1`, "token": `"t"`, "holder": `"h"`,
-		"started": `"2000-01-01T00:00:00Z"`, "deadline": `"2000-01-01T01:00:00Z"`, "ended": `"2000-01-01T00:30:00Z"`,
-	}
-	with := func(k, v string) string {
-		var fields []string
-
-		for f, val := range good {
-			if f == k {
-				val = v
-			}
-
-			if val != "" {
-				fields = append(fields, `"`+f+`":`+val)
-			}
-		}
-
-		if _, ok := good[k]; !ok {
-			fields = append(fields, `"`+k+`":`+v)
-		}
-
-		return "{" + strings.Join(fields, ",") + "}"
-	}
-
 	cases := map[string]struct {
 		reason string
 		record string
@@ -48,27 +31,20 @@ func TestUnusableRecord(t *testing.T) {
 		"Text":             {reason: "As above.", record: "running\x00", want: asyncstate.AnnotationKeyOperation},
 		"List":             {reason: "It is no object.", record: "[]", want: asyncstate.AnnotationKeyOperation},
 		"Null":             {reason: "It has no version.", record: "null", want: `"version"`},
-		"Newer":            {reason: "What a newer version means is unknown.", record: with("version", "2"), want: `"version": it is 2`},
-		"NoVersion":        {reason: "As above.", record: with("version", ""), want: `"version"`},
-		"VersionIsText":    {reason: "As above.", record: with("version", `"1"`), want: `"version"`},
-		"AnotherUID":       {reason: "The object was restored, or copied.", record: with("uid", `"uid-9"`), want: `"uid": it is that of another object, "uid-9"`},
-		"UIDIsNumber":      {reason: "It is no UID.", record: with("uid", `1`), want: `"uid"`},
-		"UnknownType":      {reason: "What it does is unknown.", record: with("type", `"repair"`), want: `"type": "repair"`},
-		"UnknownPhase":     {reason: "What it means is unknown.", record: with("phase", `"asleep"`), want: `"phase": "asleep"`},
-		"NoAttempt":        {reason: "They count from 1.", record: with("attempt", `0`), want: `"attempt": 0`},
-		"AttemptIsText":    {reason: "It is no number.", record: with("attempt", `"one"`), want: `"attempt"`},
-		"NoToken":          {reason: "It is needed.", record: with("token", `""`), want: `"token"`},
-		"NoHolder":         {reason: "It is needed.", record: with("holder", ``), want: `"holder"`},
-		"NoStart":          {reason: "It is needed.", record: with("started", ``), want: `"started"`},
-		"StartIsNoTime":    {reason: "It is no time.", record: with("started", `"yesterday"`), want: `"started"`},
-		"StartIsNumber":    {reason: "It is no time.", record: with("started", `12`), want: `"started"`},
-		"DeadlineIsNoTime": {reason: "It is no time.", record: with("deadline", `"soon"`), want: `"deadline"`},
-		"NoDeadline":       {reason: "It is needed.", record: with("deadline", ``), want: `"deadline"`},
-		"DeadlineFirst":    {reason: "That can't be.", record: with("deadline", `"1999-01-01T00:00:00Z"`), want: `"deadline"`},
-		"NoEnd":            {reason: "It has ended at an unknown time.", record: with("ended", ``), want: `"ended"`},
-		"EndIsNoTime":      {reason: "It is no time.", record: with("ended", `"never"`), want: `"ended"`},
-		"NegativeFailures": {reason: "That can't be.", record: with("failures", `-1`), want: `"failures": -1`},
-		"HandleIsNumber":   {reason: "It is no text.", record: with("handle", `1`), want: `"handle"`},
+		"Newer":            {reason: "What a newer version means is unknown.", record: recorded(`"version":1`, `"version":2`), want: `"version": it is 2`},
+		"VersionIsText":    {reason: "As above.", record: recorded(`"version":1`, `"version":"1"`), want: `"version"`},
+		"AnotherUID":       {reason: "The object was restored, or copied.", record: recorded("uid-1", "uid-9"), want: `"uid": it is that of another object, "uid-9"`},
+		"UnknownType":      {reason: "What it does is unknown.", record: recorded("create", "repair"), want: `"type": "repair"`},
+		"UnknownPhase":     {reason: "What it means is unknown.", record: recorded("failed", "asleep"), want: `"phase": "asleep"`},
+		"NoAttempt":        {reason: "They count from 1.", record: recorded(`"attempt":1`, `"attempt":0`), want: `"attempt": 0`},
+		"NoToken":          {reason: "It is needed.", record: recorded(`"t"`, `""`), want: `"token"`},
+		"NoHolder":         {reason: "It is needed.", record: recorded(`"h"`, `""`), want: `"holder"`},
+		"NoStart":          {reason: "It is needed.", record: recorded("started", "begun"), want: `"started"`},
+		"StartIsNoTime":    {reason: "It is no time.", record: recorded("2000-01-01T00:00:00Z", "yesterday"), want: `"started"`},
+		"NoDeadline":       {reason: "It is needed.", record: recorded("deadline", "until"), want: `"deadline"`},
+		"DeadlineFirst":    {reason: "That can't be.", record: recorded("2000-01-01T01", "1999-01-01T01"), want: `"deadline"`},
+		"NoEnd":            {reason: "It has ended at an unknown time.", record: recorded("ended", "over"), want: `"ended"`},
+		"NegativeFailures": {reason: "That can't be.", record: recorded(`"failures":1`, `"failures":-1`), want: `"failures": -1`},
 	}
 
 	for name, tc := range cases {
@@ -126,9 +102,9 @@ func TestUnusableRecord(t *testing.T) {
 // no harm.
 func TestStrangeRecord(t *testing.T) {
 	cases := map[string]string{
-		"EndedInTheFuture": `{"version":1,"uid":"uid-1","type":"create","phase":"failed","attempt":1,"token":"t","holder":"h","started":"2000-01-01T00:00:00Z","deadline":"2000-01-01T01:00:00Z","ended":"2030-01-01T00:30:00Z","failures":1,"error":"quota"}`,
-		"VeryManyFailures": `{"version":1,"uid":"uid-1","type":"create","phase":"failed","attempt":9223372036854775806,"token":"t","holder":"h","started":"2000-01-01T00:00:00Z","deadline":"2000-01-01T01:00:00Z","ended":"2000-01-01T00:30:00Z","failures":9223372036854775806,"error":"quota"}`,
-		"UnknownField":     `{"version":1,"uid":"uid-1","type":"create","phase":"failed","attempt":1,"token":"t","holder":"h","started":"2000-01-01T00:00:00Z","deadline":"2000-01-01T01:00:00Z","ended":"2000-01-01T00:30:00Z","failures":1,"error":"quota","more":{}}`,
+		"EndedInTheFuture": recorded("2000-01-01T00:30", "2030-01-01T00:30"),
+		"VeryManyFailures": strings.Replace(recorded(`"attempt":1`, `"attempt":9223372036854775806`), `"failures":1`, `"failures":9223372036854775806`, 1),
+		"UnknownField":     recorded("{", `{"more":{},`),
 	}
 
 	for name, text := range cases {
@@ -154,6 +130,269 @@ func TestStrangeRecord(t *testing.T) {
 
 			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || record(b) != "" {
 				t.Error(describe(b))
+			}
+		})
+	}
+}
+
+// A record of a create that upstream's annotations say has ended stops nothing.
+func TestObserve_CreateSettledElsewhere(t *testing.T) {
+	type edit func(w *world, b *v1alpha1.Bucket)
+
+	untouched := func(*world, *v1alpha1.Bucket) {}
+	removed := func(_ *world, b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }
+
+	// theirs has another writer, whose clock is ahead, have created the external resource.
+	theirs := func(pending bool, clock time.Duration, more edit) edit {
+		return func(w *world, b *v1alpha1.Bucket) {
+			w.cloud.add("theirs", "")
+			meta.SetExternalName(b, "theirs")
+
+			if pending {
+				meta.SetExternalCreatePending(b, time.Now().Add(clock))
+			}
+
+			meta.SetExternalCreateSucceeded(b, time.Now().Add(clock))
+			more(w, b)
+		}
+	}
+
+	unknown := func(creates int) ending {
+		return ending{Creates: creates, Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true}
+	}
+	succeeded := unknown(1)
+	succeeded.Incomplete = false
+
+	cases := map[string]struct {
+		reason string
+		plain  bool
+
+		// before is called if a first attempt is refused in the second in which the
+		// second attempt is announced, then after the attempt that is interrupted.
+		before, then edit
+		want         ending
+	}{
+		"Untouched":              {reason: "The outcome is unknown.", then: untouched, want: unknown(1)},
+		"UntouchedUnderUpstream": {reason: "Upstream says that a create has succeeded as soon as it has begun.", plain: true, then: untouched, want: succeeded},
+		"PendingRemoved":         {reason: "Upstream's message asks for this annotation to be removed if it is safe to go on.", then: removed, want: finished(2, "id-0001")},
+		"PendingRemovedAndNamed": {reason: "A person has found the external resource.", then: theirs(false, 0, func(_ *world, b *v1alpha1.Bucket) {
+			meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded)
+		}), want: finished(1, "theirs")},
+		"CreatedByUpstream": {
+			reason: "The provider was rolled back to upstream, which created the external resource, and then updated.",
+			then:   theirs(true, 0, untouched), want: finished(1, "theirs"),
+		},
+		"CreatedByUpstreamWithAClockBehind": {reason: "As above, on a machine whose clock is an hour behind.", then: theirs(true, -time.Hour, untouched), want: finished(1, "theirs")},
+		"RefusedUnderUpstream": {
+			reason: "The provider was rolled back to upstream, whose create failed, and then updated.",
+			then: func(_ *world, b *v1alpha1.Bucket) {
+				meta.SetExternalCreatePending(b, time.Now())
+				meta.SetExternalCreateFailed(b, time.Now())
+			},
+			want: finished(2, "id-0001"),
+		},
+		"SucceededByHand": {reason: "A person says that the create has succeeded, and under which name.", then: theirs(false, 0, untouched), want: finished(1, "theirs")},
+		"AnnouncedByUpstream": {
+			reason: "A create of upstream's that has not ended settles nothing.",
+			then:   func(_ *world, b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }, want: unknown(1),
+		},
+		"SecondAttemptInTheSameSecond": {
+			reason: "That the first attempt failed says nothing of the second, although the annotations say the same second.",
+			before: untouched, then: untouched, want: unknown(2),
+		},
+		"SecondAttemptPendingRemoved": {reason: "A person says that it is safe to go on after the second attempt.", before: untouched, then: removed, want: finished(3, "id-0001")},
+		"SecondAttemptByAClockBehind": {
+			reason: "As above, if the first attempt failed on a machine whose clock is ten minutes ahead.",
+			before: func(_ *world, b *v1alpha1.Bucket) { meta.SetExternalCreateFailed(b, time.Now().Add(10*time.Minute)) }, then: untouched, want: unknown(2),
+		},
+	}
+
+	lives := map[string]life{}
+
+	for name, tc := range cases {
+		lives[name] = life{reason: tc.reason, plain: tc.plain, want: tc.want, happens: func(t *testing.T, w *world) {
+			p := w.start()
+
+			if tc.before != nil {
+				w.cloud.refuses(errQuota)
+				reconciled(t, p, "b")
+				synctest.Wait()
+				w.cloud.refuses(nil)
+				w.edit("b", func(b *v1alpha1.Bucket) {
+					// Who changes the spec need not wait.
+					b.Generation++
+					b.Spec.ForProvider.Region = "elsewhere"
+
+					tc.before(w, b)
+				})
+			}
+
+			for w.cloud.count(asyncstate.Create) < 1+boolToInt(tc.before != nil) {
+				p.again(1, 0)
+			}
+
+			pass(3 * time.Minute)
+			p.kill()
+			w.edit("b", func(b *v1alpha1.Bucket) { tc.then(w, b) })
+			w.start().again(4, 15*time.Minute)
+
+			if said := strings.Contains(w.said.All(), "settled by another writer"); said != (tc.want.Operation == asyncstate.ReasonFinished) {
+				t.Errorf("\n%s\nsettled elsewhere: %t", tc.reason, said)
+			}
+		}}
+	}
+
+	live(t, lives)
+}
+
+// A record says nothing of a create that upstream announced after it, and that was
+// interrupted, too.
+func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
+	interrupted := func(t *testing.T, w *world, p *process) {
+		t.Helper()
+		reconciled(t, p, "b")
+		pass(3 * time.Minute)
+	}
+
+	// made by the create of the record, before the external resource was deleted.
+	made := func(t *testing.T, w *world, p *process) {
+		t.Helper()
+		reconciled(t, p, "b")
+		pass(6 * time.Minute)
+		w.cloud.clear()
+	}
+
+	refused := func(t *testing.T, w *world, p *process) {
+		t.Helper()
+		w.cloud.refuses(errQuota)
+		reconciled(t, p, "b")
+		synctest.Wait()
+		w.cloud.refuses(nil)
+	}
+
+	updating := func(t *testing.T, w *world, p *process) {
+		t.Helper()
+		reconciled(t, p, "b")
+		pass(11 * time.Minute)
+		reconciled(t, p, "b")
+		w.edit("b", func(b *v1alpha1.Bucket) {
+			b.Generation++
+			b.Spec.ForProvider.Region = "elsewhere"
+		})
+		reconciled(t, p, "b")
+		pass(time.Minute)
+		w.cloud.clear()
+		w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "") })
+	}
+
+	cases := map[string]struct {
+		reason  string
+		kind    clientKind
+		options []asyncstate.TrackerOption
+
+		// recorded leaves a record.
+		recorded func(t *testing.T, w *world, p *process)
+
+		// kept is set if the annotations of the earlier create stay. Upstream's
+		// message asks to remove external-create-pending.
+		kept bool
+
+		// clock says by how much upstream's was ahead.
+		clock time.Duration
+
+		// theirs is what upstream's create made, "theirs" if it isn't said, unless
+		// that is absent.
+		theirs string
+		absent bool
+
+		deleting bool
+
+		// finished is whether the outcome becomes known, without a person.
+		finished bool
+		name     string
+		creates  int // of operations; 1 if it is 0
+	}{
+		"Nothing":          {reason: "The client cannot look it up.", kind: nothing, recorded: interrupted},
+		"Token":            {reason: "To repeat the create of the record makes a second external resource.", kind: token, recorded: interrupted},
+		"TokenClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: token, recorded: interrupted, clock: -time.Hour},
+		"TokenKept":        {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true},
+		"TokenDeleted":     {reason: "To repeat the create of the record leaks what upstream's made.", kind: token, recorded: interrupted, deleting: true},
+		"Resumer":          {reason: "The handle is that of another create.", kind: resumer, recorded: made},
+		"Named":            {reason: "The name is that of another create.", kind: namedMid, recorded: made, name: "id-0001"},
+		"Finder":           {reason: "It is found.", kind: finder, recorded: interrupted, finished: true, name: "theirs"},
+		"FinderAbsent":     {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, finished: true, name: "id-0001", creates: 2},
+		"FinderWithTokensAbsent": {
+			reason: "As above: without its token it cannot be repeated earlier.",
+			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, absent: true, finished: true, name: "id-0001", creates: 2,
+		},
+		"DeterministicAbsent": {
+			reason: "It made nothing, and a second one of that name cannot be made.",
+			kind:   deterministic, recorded: interrupted, absent: true, finished: true, name: "of-uid-1", creates: 3,
+		},
+		"Refused":            {reason: "That the recorded create failed says nothing of upstream's.", kind: nothing, recorded: refused},
+		"RefusedClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: nothing, recorded: refused, kept: true, clock: -time.Hour},
+		"Updating":           {reason: "Nor does an update of what was deleted meanwhile.", kind: nothing, recorded: updating},
+	}
+
+	for name, tc := range cases {
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, tc.kind, bucket("b"))
+			w.manual, w.options = true, tc.options
+			p := w.start()
+
+			tc.recorded(t, w, p)
+			p.kill()
+			pass(time.Minute)
+
+			old := record(w.get("b"))
+			if old == "" {
+				t.Fatalf("\n%s\nThere is no record: %s", tc.reason, describe(w.get("b")))
+			}
+
+			w.edit("b", func(b *v1alpha1.Bucket) {
+				if !tc.kept {
+					meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
+				}
+
+				meta.SetExternalCreatePending(b, time.Now().Add(tc.clock))
+
+				if !tc.absent {
+					w.cloud.add(cmp.Or(tc.theirs, "theirs"), b.Spec.ForProvider.Region)
+				}
+			})
+
+			if tc.deleting {
+				w.delete("b")
+			}
+
+			// The first process dies, too.
+			p = w.start()
+			_, _ = p.reconcile("b")
+			pass(3 * time.Minute)
+			p.kill()
+			p = w.start()
+
+			for range 8 {
+				_, _ = p.reconcile("b")
+				pass(15 * time.Minute)
+			}
+
+			want := asyncstate.ReasonResultUnknown
+			if tc.finished {
+				want = asyncstate.ReasonFinished
+			}
+
+			b := w.get("b")
+			if got, n := reason(b, asyncstate.TypeOperation), w.cloud.count(asyncstate.Create); got != want || meta.GetExternalName(b) != tc.name || n != cmp.Or(tc.creates, 1) || len(w.cloud.names("uid-1")) != 1 {
+				t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.names("uid-1"), describe(b))
+			}
+
+			if tc.finished != (record(b) == "") {
+				t.Errorf("\n%s\nThe record: %s", tc.reason, describe(b))
+			}
+
+			if m := condition(b, asyncstate.TypeOperation); strings.Contains(m, "with token") {
+				t.Errorf("\n%s\nThe token of the record is that of another create: %s", tc.reason, m)
 			}
 		})
 	}

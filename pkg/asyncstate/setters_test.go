@@ -29,9 +29,14 @@ func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource
 
 	w := newWorld(t, nothing, bucket("b"))
 	w.manual = true
-	w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return actor(exists, act), nil }
+	w.acts(exists, act)
 
 	return w
+}
+
+// acts has the external client act as told.
+func (w *world) acts(exists bool, act func(ctx context.Context, mg resource.Managed) error) {
+	w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return actor(exists, act), nil }
 }
 
 func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error) *upstream.ExternalClientFns {
@@ -134,105 +139,6 @@ func TestSettersAfterEnd(t *testing.T) {
 	})
 }
 
-// A name is where it survives everything before the call returns.
-func TestNameIsStoredMidOperation(t *testing.T) {
-	for _, exists := range []bool{false, true} {
-		bubble(t, fmt.Sprintf("Exists=%t", exists), func(t *testing.T) {
-			var w *world
-
-			w = acting(t, exists, func(ctx context.Context, _ resource.Managed) error {
-				for _, name := range []string{"first", "second", "old", "second", "old"} {
-					if err := asyncstate.SetExternalName(ctx, name); err != nil {
-						t.Errorf("%s: %v", name, err)
-					}
-
-					if got := meta.GetExternalName(w.get("b")); got != name {
-						t.Errorf("While it runs the name is %q, want %q", got, name)
-					}
-				}
-
-				return nil
-			})
-			if exists {
-				// A name that goes back to what it was is stored, too.
-				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "old") })
-			}
-
-			p := w.start()
-
-			reconciled(t, p, "b")
-			pass(time.Second)
-
-			if b := w.get("b"); meta.GetExternalName(b) != "old" || record(b) != "" {
-				t.Error(describe(b))
-			}
-
-			if got := w.said.Events("OverwroteAnnotation"); len(got) > 0 {
-				t.Errorf("No other writer had set it: %v", got)
-			}
-		})
-	}
-}
-
-func TestSetterFails(t *testing.T) {
-	refused := kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)
-
-	cases := map[string]struct {
-		reason string
-		fault  error
-		lost   error
-		fails  bool
-	}{
-		"Refused": {reason: "The API server doesn't want it.", fault: refused, fails: true},
-		"Away":    {reason: "The API server can't be reached.", fault: errors.New("connection refused"), fails: true},
-		"Lost":    {reason: "The answers are lost.", lost: errors.New("connection reset")},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			var (
-				p *process
-				w *world
-			)
-
-			w = acting(t, false, func(ctx context.Context, _ resource.Managed) error {
-				p.faults(func(string, client.Object) error { return tc.fault }, nil)
-
-				if tc.lost != nil {
-					p.faults(nil, func(verb string, _ client.Object) error {
-						if verb == testkit.Patch {
-							return tc.lost
-						}
-
-						return nil
-					})
-				}
-
-				err := asyncstate.SetExternalName(ctx, "name")
-				if tc.fails != (err != nil) {
-					t.Errorf("\n%s\n%v", tc.reason, err)
-				}
-
-				if ctx.Err() != nil {
-					t.Errorf("\n%s\nThe operation should go on: %v", tc.reason, ctx.Err())
-				}
-
-				p.faults(nil, nil)
-
-				return nil
-			})
-			p = w.start()
-
-			reconciled(t, p, "b")
-			pass(10 * time.Minute)
-
-			if b := w.get("b"); meta.GetExternalName(b) != "name" || record(b) != "" {
-				t.Errorf("\n%s\n%s", tc.reason, describe(b))
-			}
-		})
-	}
-}
-
 // An update is soon over and says nothing, unless it takes longer than the interval of
 // reports; then it says how far it is.
 func TestProgress(t *testing.T) {
@@ -255,9 +161,75 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-func TestSettersAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
+// What a client learns while its operation runs is stored, whatever else happens.
+func TestLearned(t *testing.T) {
+	type acts func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error
+
+	// ends returns what ends after a minute, as our, and has the object be edited before.
+	ends := func(err error) acts {
+		return func(ctx context.Context, _ *testing.T, _ *world, mg resource.Managed) error {
+			_ = sleep(ctx, time.Minute)
+			meta.SetExternalName(mg, "ours")
+			meta.AddAnnotations(mg, map[string]string{"k": "ours"})
+
+			return err
+		}
+	}
+
+	// stores returns what stores a name while requests to the API server fail, or the
+	// answers to writes are lost.
+	stores := func(fault, lost, fails bool, err error) acts {
+		return func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
+			p := w.processes[0]
+
+			switch {
+			case fault:
+				p.faults(func(string, client.Object) error { return err }, nil)
+			case lost:
+				p.loses(func(verb string, _ client.Object) bool { return verb == testkit.Patch })
+			}
+
+			if got := asyncstate.SetExternalName(ctx, "name"); fails != (got != nil) || ctx.Err() != nil {
+				t.Errorf("SetExternalName(...): %v, and the operation: %v", got, ctx.Err())
+			}
+
+			p.faults(nil, nil)
+
+			return nil
+		}
+	}
+
+	renames := func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
+		for _, name := range []string{"first", "second", "old", "second", "old"} {
+			if err := asyncstate.SetExternalName(ctx, name); err != nil || meta.GetExternalName(w.get("b")) != name {
+				t.Errorf("While it runs the name is %q, want %q: %v", meta.GetExternalName(w.get("b")), name, err)
+			}
+		}
+
+		return nil
+	}
+
+	theirs := func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }
+	settled := func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }
+	replaced := func(b *v1alpha1.Bucket) {
+		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "mine now"})
+	}
+
+	cases := map[string]struct {
+		reason string
+		exists bool
+		had    string // external name
+		acts   acts
+		during func(b *v1alpha1.Bucket) // What another writer does.
+		want   string                   // external name
+		record bool
+	}{
+		"MidCreate": {reason: "A name is where it survives everything before the call returns.", acts: renames, want: "old"},
+		"MidUpdate": {reason: "Also if it goes back to what it was.", exists: true, had: "old", acts: renames, want: "old"},
+		"Refused":   {reason: "The API server doesn't want it.", acts: stores(true, false, true, kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)), want: "name"},
+		"Away":      {reason: "The API server can't be reached.", acts: stores(true, false, true, errQuota), want: "name"},
+		"Lost":      {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
+		"AtOnce": {reason: "Goroutines of a client may set at once.", want: "last", acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
 			var wg sync.WaitGroup
 
 			for i := range 8 {
@@ -275,90 +247,94 @@ func TestSettersAtOnce(t *testing.T) {
 			wg.Wait()
 
 			return asyncstate.SetExternalName(ctx, "last")
-		})
-		p := w.start()
+		}},
+		"AfterDeadline": {reason: "Time may run out exactly when the name is known.", want: "late-19", record: true, acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
+			<-ctx.Done()
 
-		reconciled(t, p, "b")
-		pass(time.Minute)
+			for i := range 20 {
+				if err := asyncstate.SetExternalName(ctx, fmt.Sprintf("late-%d", i)); err != nil {
+					t.Error(err)
+				}
+			}
 
-		if b := w.get("b"); meta.GetExternalName(b) != "last" || record(b) != "" {
-			t.Error(describe(b))
-		}
-	})
-}
+			return ctx.Err()
+		}},
+		"Handle": {reason: "A handle is not escaped for web pages.", want: "name", acts: func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error {
+			handle := strings.Repeat("<&>", 10<<10)
 
-// Other writers may change the same object while an operation runs.
-func TestSomebodyElseWrites(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		exists bool
-		theirs func(b *v1alpha1.Bucket)
-		err    error
-		want   string // external name
-		record bool
-	}{
-		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", theirs: func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }, want: "ours"},
-		"NameDuringUpdate": {
-			reason: "What an update says can be learned again, and gives way; its record is removed.",
-			exists: true, theirs: func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }, want: "theirs",
-		},
-		"NameDuringUpdateThatFails": {
-			reason: "That it failed is stored, too.",
-			exists: true, theirs: func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }, err: errQuota, want: "theirs", record: true,
-		},
-		"RecordSettledByHand": {
-			reason: "A person removes the record and so settles the matter; the name is stored.",
-			theirs: func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, want: "ours",
-		},
-		"RecordSettledByHandAndFailed": {
-			reason: "The record is not put back.",
-			theirs: func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }, err: errQuota, want: "ours",
-		},
-		"RecordReplaced": {
-			reason: "A record that is not ours any more is left alone.",
-			theirs: func(b *v1alpha1.Bucket) {
-				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "mine now"})
+			if err := asyncstate.SetHandle(ctx, handle); err != nil || !strings.Contains(record(w.get("b")), handle) {
+				t.Errorf("The record has %d bytes: %v", len(record(w.get("b"))), err)
+			}
+
+			meta.SetExternalName(mg, "name")
+
+			return nil
+		}},
+		"InvalidAnnotation": {
+			reason: "An annotation that the API server refuses does not keep a result from being stored.", want: "name",
+			acts: func(_ context.Context, _ *testing.T, w *world, mg resource.Managed) error {
+				w.api.Before = func(_ context.Context, r testkit.Request) error {
+					if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
+						return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+					}
+
+					return nil
+				}
+
+				meta.SetExternalName(mg, "name")
+				meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+
+				return nil
 			},
-			want:   "ours",
-			record: true,
 		},
+		"NameDuringCreate": {reason: "What a create returned is known only once, and wins.", acts: ends(nil), during: theirs, want: "ours"},
+		"NameDuringUpdate": {reason: "What an update says can be learned again, and gives way; its record is removed.", exists: true, acts: ends(nil), during: theirs, want: "theirs"},
+		"AnnotationDuringUpdate": {
+			reason: "Only what another writer has set gives way.", exists: true, acts: ends(nil),
+			during: func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) }, want: "ours",
+		},
+		"NameDuringUpdateThatFails":    {reason: "That it failed is stored, too.", exists: true, acts: ends(errQuota), during: theirs, want: "theirs", record: true},
+		"RecordSettledByHand":          {reason: "A person removes the record and so settles the matter; the name is stored.", acts: ends(nil), during: settled, want: "ours"},
+		"RecordSettledByHandAndFailed": {reason: "The record is not put back.", acts: ends(errQuota), during: settled, want: "ours"},
+		"RecordReplaced":               {reason: "A record that is not ours any more is left alone.", acts: ends(nil), during: replaced, want: "ours", record: true},
 		"RecordReplacedAndNamed": {
-			reason: "Nor is a name.",
-			theirs: func(b *v1alpha1.Bucket) {
-				meta.SetExternalName(b, "theirs")
-				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "mine now"})
-			},
-			want:   "theirs",
-			record: true,
+			reason: "Nor is a name.", acts: ends(nil), during: func(b *v1alpha1.Bucket) { theirs(b); replaced(b) }, want: "theirs", record: true,
 		},
 	}
 
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
-			w := acting(t, tc.exists, func(ctx context.Context, mg resource.Managed) error {
-				_ = sleep(ctx, time.Minute)
-				meta.SetExternalName(mg, "ours")
+			var w *world
 
-				return tc.err
-			})
+			w = acting(t, tc.exists, func(ctx context.Context, mg resource.Managed) error { return tc.acts(ctx, t, w, mg) })
+			w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(5 * time.Minute)}
+
+			if tc.had != "" {
+				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, tc.had) })
+			}
+
 			p := w.start()
 
 			reconciled(t, p, "b")
 			pass(time.Second)
-			w.edit("b", tc.theirs)
-			pass(2 * time.Minute)
+
+			if tc.during != nil {
+				w.edit("b", tc.during)
+			}
+
+			pass(15 * time.Minute)
 
 			b := w.get("b")
-			if got := meta.GetExternalName(b); got != tc.want {
-				t.Errorf("\n%s\nexternal name %q, want %q", tc.reason, got, tc.want)
+			if got := record(b) != ""; meta.GetExternalName(b) != tc.want || got != tc.record {
+				t.Errorf("\n%s\nexternal name %q, want %q; there is a record: %t, want %t: %s", tc.reason, meta.GetExternalName(b), tc.want, got, tc.record, describe(b))
 			}
 
-			if got := record(b) != ""; got != tc.record {
-				t.Errorf("\n%s\nthere is a record: %t, want %t: %s", tc.reason, got, tc.record, record(b))
+			if strings.HasPrefix(name, "Annotation") && b.GetAnnotations()["k"] != "theirs" {
+				t.Errorf("\n%s\nannotations: %v", tc.reason, b.GetAnnotations())
 			}
 
-			if got := w.said.Events("ExternalResourceOrphaned"); len(got) > 0 {
-				t.Errorf("\n%s\nIt has an owner: %v", tc.reason, got)
+			if got := append(w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...); len(got) > 0 && tc.want != "ours" {
+				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
 			}
 
 			if n := asyncstate.Remembered(p.tracker); n != 0 {
@@ -366,105 +342,4 @@ func TestSomebodyElseWrites(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Time may run out exactly when the name is known.
-func TestNameIsStoredAfterDeadline(t *testing.T) {
-	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
-				<-ctx.Done()
-
-				if err := asyncstate.SetExternalName(ctx, "late"); err != nil {
-					t.Error(err)
-				}
-
-				return ctx.Err()
-			})
-			w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Minute)}
-			p := w.start()
-
-			reconciled(t, p, "b")
-			pass(2 * time.Minute)
-
-			if got := meta.GetExternalName(w.get("b")); got != "late" {
-				t.Errorf("external name %q", got)
-			}
-		})
-	}
-}
-
-func TestSetHandle_IsNotEscapedForWebPages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		handle := strings.Repeat("<&>", 10<<10)
-
-		w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
-			if err := asyncstate.SetHandle(ctx, handle); err != nil {
-				t.Error(err)
-			}
-
-			return sleep(ctx, time.Minute)
-		})
-		p := w.start()
-
-		reconciled(t, p, "b")
-		pass(time.Second)
-
-		if r := record(w.get("b")); len(r) > 40<<10 || !strings.Contains(r, handle) {
-			t.Errorf("The record has %d bytes", len(r))
-		}
-
-		pass(time.Hour)
-	})
-}
-
-// Another writer sets one of the annotations that an update sets, and not the name.
-func TestNameSurvivesAnotherAnnotation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := acting(t, true, func(ctx context.Context, mg resource.Managed) error {
-			_ = sleep(ctx, time.Minute)
-
-			meta.SetExternalName(mg, "renamed")
-			meta.AddAnnotations(mg, map[string]string{"k": "ours"})
-
-			return nil
-		})
-		p := w.start()
-
-		reconciled(t, p, "b")
-		pass(time.Second)
-		w.edit("b", func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) })
-		pass(2 * time.Minute)
-
-		if b := w.get("b"); meta.GetExternalName(b) != "renamed" || b.GetAnnotations()["k"] != "theirs" || record(b) != "" {
-			t.Errorf("annotations: %v", b.GetAnnotations())
-		}
-	})
-}
-
-// An annotation that the API server refuses does not keep a result from being stored.
-func TestResultSurvivesInvalidAnnotation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := acting(t, false, func(_ context.Context, mg resource.Managed) error {
-			meta.SetExternalName(mg, "id-1")
-			meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
-
-			return nil
-		})
-		w.api.Before = func(_ context.Context, r testkit.Request) error {
-			if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
-				return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
-			}
-
-			return nil
-		}
-		p := w.start()
-
-		reconciled(t, p, "b")
-		pass(time.Minute)
-
-		if b := w.get("b"); meta.GetExternalName(b) != "id-1" || record(b) != "" || meta.ExternalCreateIncomplete(b) {
-			t.Errorf("annotations: %v", b.GetAnnotations())
-		}
-	})
 }

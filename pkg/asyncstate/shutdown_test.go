@@ -11,58 +11,97 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A process that ends waits for what runs, stores its result, and begins nothing.
+// A process that ends waits for what runs, stores its result for as long as the process is
+// allowed to take, and begins nothing.
 func TestShutdown(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		takes  time.Duration
+
+		// deaf is whether a create that is cancelled learns no name.
+		deaf bool
+
+		// The API server fails from then on, for that long, both counted from when
+		// the process is asked to end.
+		from, lasts time.Duration
+
 		within time.Duration
 		name   string
 	}{
 		"EndsInTime":   {reason: "What comes during shutdown is stored.", takes: 30 * time.Second, within: 16 * time.Second, name: "id-0001"},
-		"TakesTooLong": {reason: "It is cancelled, and its record survives.", takes: time.Hour, within: 21 * time.Second},
+		"TakesTooLong": {reason: "It is cancelled, and its record survives.", takes: time.Hour, deaf: true, within: 21 * time.Second},
+		"OneFailureAfterCancellation": {
+			reason: "An operation that is cancelled has learned the name, and the first try to store it fails.",
+			takes:  time.Hour, from: 20 * time.Second, lasts: 500 * time.Millisecond, within: 23 * time.Second, name: "id-0001",
+		},
+		"AwayUntilShortlyBeforeTheEnd": {reason: "The API server is restarted at the same time.", takes: time.Hour, lasts: 38 * time.Second, within: 40 * time.Second, name: "id-0001"},
+		"EndsInTimeWhileAway":          {reason: "An operation that ends by itself is stored for as long.", takes: 20 * time.Second, lasts: 30 * time.Second, within: 33 * time.Second, name: "id-0001"},
+		"AwayForLong": {
+			reason: "The wait between two tries is not the long one that it has become.",
+			takes:  time.Second, from: -10 * time.Minute, lasts: 10*time.Minute + 3*time.Second, within: 6 * time.Second, name: "id-0001",
+		},
 	}
 
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, nothing, bucket("b"), bucket("other"))
 			w.manual = true
-			w.cloud.takes = tc.takes
+			w.cloud.takes, w.cloud.cancellable = tc.takes, !tc.deaf
+
 			p := w.start()
 
 			reconciled(t, p, "b")
-			pass(15 * time.Second)
+
+			switch {
+			case tc.from < 0:
+				p.faults(away, nil)
+				pass(-tc.from)
+			case tc.deaf:
+				pass(15 * time.Second)
+			default:
+				pass(tc.takes/2 + time.Second)
+			}
+
 			p.cancel()
 			synctest.Wait()
 
-			begun := time.Now()
+			asked := time.Now()
 
-			// Nothing may begin, and so nothing may be announced.
-			reconciled(t, p, "other")
+			var wg sync.WaitGroup
+			defer wg.Wait()
 
-			if b := w.get("other"); record(b) != "" || meta.ExternalCreateIncomplete(b) || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
-				t.Errorf("\n%s\nSomething was begun: %s", tc.reason, describe(b))
+			if tc.lasts > 0 {
+				wg.Go(func() {
+					time.Sleep(max(0, tc.from) - time.Nanosecond)
+					p.faults(away, nil)
+					time.Sleep(tc.lasts + min(0, tc.from))
+					p.faults(nil, nil)
+				})
+			} else {
+				// Nothing may begin, and so nothing may be announced.
+				reconciled(t, p, "other")
+
+				if b := w.get("other"); record(b) != "" || meta.ExternalCreateIncomplete(b) || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
+					t.Errorf("\n%s\nSomething was begun: %s", tc.reason, describe(b))
+				}
 			}
 
 			<-p.ended
 
-			if d := time.Since(begun); d > tc.within {
+			if d := time.Since(asked); d > tc.within {
 				t.Errorf("\n%s\nIt took %s", tc.reason, d)
 			}
 
-			b := w.get("b")
-			if got := meta.GetExternalName(b); got != tc.name || (record(b) == "") != (tc.name != "") {
+			if b := w.get("b"); meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.takes < time.Hour) || w.cloud.count(asyncstate.Create) != 1 {
 				t.Errorf("\n%s\n%s", tc.reason, describe(b))
-			}
-
-			if n := w.cloud.count(asyncstate.Create); n != 1 {
-				t.Errorf("\n%s\n%d creates", tc.reason, n)
 			}
 
 			// The next process begins what this one didn't.
@@ -75,6 +114,48 @@ func TestShutdown(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestShutdown_Interrupts(t *testing.T) {
+	live(t, map[string]life{
+		"BetweenAnnouncementAndCreate": {
+			reason: "What could not be begun any more needs no person, even if the process dies right after it has said so.",
+			happens: func(_ *testing.T, w *world) {
+				p := w.start()
+				p.loses(func(verb string, o client.Object) bool {
+					switch {
+					case verb == testkit.Update && record(o) != "":
+						p.cancel()
+						synctest.Wait()
+					case verb == testkit.Patch:
+						p.kill()
+					}
+
+					return false
+				})
+				p.again(1, 0)
+				w.start().again(2, time.Hour)
+			},
+			want: finished(1, "id-0001"),
+		},
+		"ResultIsNotStored": {
+			reason: "A process that is slow to end does not take a result that it could not store for an operation that it never began.",
+			happens: func(t *testing.T, w *world) {
+				w.cloud.takes = 10 * time.Second
+				p := w.start()
+				reconciled(t, p, "b")
+				p.faults(away, nil)
+				p.stop()
+				p.faults(nil, nil)
+				w.delete("b")
+				p.again(3, 0)
+			},
+			want: ending{
+				Creates: 1, Made: 1, Left: 1, Name: "id-0001", Operation: asyncstate.ReasonQueued,
+				Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileSuccess, Deleting: reconciler.ReasonWaitingForAsyncOperation,
+			},
+		},
+	})
 }
 
 func TestStartMoreThanOnce(t *testing.T) {
@@ -101,75 +182,6 @@ func TestStartMoreThanOnce(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A result is stored as long as the process is allowed to take, not tried once.
-func TestShutdown_StoresUntilTheEnd(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		takes  time.Duration
-
-		// The API server fails from then on, for that long, both counted from when
-		// the process is asked to end.
-		from, lasts time.Duration
-
-		within time.Duration
-	}{
-		"OneFailureAfterCancellation": {
-			reason: "An operation that is cancelled has learned the name, and the first try to store it fails.",
-			takes:  time.Hour, from: 20 * time.Second, lasts: 500 * time.Millisecond, within: 23 * time.Second,
-		},
-		"AwayUntilShortlyBeforeTheEnd": {reason: "The API server is restarted at the same time.", takes: time.Hour, from: 0, lasts: 38 * time.Second, within: 40 * time.Second},
-		"EndsInTime":                   {reason: "An operation that ends by itself is stored for as long.", takes: 20 * time.Second, from: 0, lasts: 30 * time.Second, within: 33 * time.Second},
-		"AwayForLong": {
-			reason: "The wait between two tries is not the long one that it has become.",
-			takes:  time.Second, from: -10 * time.Minute, lasts: 10*time.Minute + 3*time.Second, within: 6 * time.Second,
-		},
-	}
-
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, nothing, bucket("b"))
-			w.manual = true
-			w.cloud.takes, w.cloud.cancellable = tc.takes, true
-
-			p := w.start()
-
-			reconciled(t, p, "b")
-
-			if tc.from < 0 {
-				p.faults(away, nil)
-				pass(-tc.from)
-			} else {
-				pass(tc.takes/2 + time.Second)
-			}
-
-			p.cancel()
-			synctest.Wait()
-
-			asked := time.Now()
-
-			var wg sync.WaitGroup
-			defer wg.Wait()
-
-			wg.Go(func() {
-				time.Sleep(max(0, tc.from) - time.Nanosecond)
-				p.faults(away, nil)
-				time.Sleep(tc.lasts + min(0, tc.from))
-				p.faults(nil, nil)
-			})
-
-			<-p.ended
-
-			if d := time.Since(asked); d > tc.within {
-				t.Errorf("\n%s\nIt took %s", tc.reason, d)
-			}
-
-			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" {
-				t.Errorf("\n%s\n%s", tc.reason, describe(b))
-			}
-		})
-	}
 }
 
 // A request that hangs does not use up the time that is left.
@@ -217,61 +229,4 @@ func TestShutdown_RequestHangs(t *testing.T) {
 			pass(time.Minute)
 		})
 	}
-}
-
-// What could not be begun any more needs no person, even if the process dies right
-// after it has said so.
-func TestShutdown_BetweenAnnouncementAndCreate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		w.manual = true
-		p := w.start()
-
-		p.faults(nil, func(verb string, o client.Object) error {
-			switch {
-			case verb == testkit.Update && record(o) != "":
-				p.cancel()
-				synctest.Wait()
-			case verb == testkit.Patch:
-				p.kill()
-			}
-
-			return nil
-		})
-		_, _ = p.reconcile("b") // It may fail.
-
-		p = w.start()
-		reconciled(t, p, "b")
-		pass(time.Hour)
-
-		if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || w.cloud.count(asyncstate.Create) != 1 {
-			t.Error(describe(b))
-		}
-	})
-}
-
-// A process that is slow to end does not take a result that it could not store for an
-// operation that it never began.
-func TestShutdown_ResultIsNotStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		w.manual = true
-		w.cloud.takes = 10 * time.Second
-		p := w.start()
-
-		reconciled(t, p, "b")
-		p.faults(away, nil)
-		p.stop()
-		p.faults(nil, nil)
-
-		w.delete("b")
-
-		for range 3 {
-			_, _ = p.reconcile("b") // It may fail.
-		}
-
-		if b := w.get("b"); meta.GetExternalName(b) != "id-0001" {
-			t.Errorf("The cloud has %v: %s", w.cloud.names(), describe(b))
-		}
-	})
 }

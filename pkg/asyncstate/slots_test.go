@@ -94,66 +94,39 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// Creates that hang hold up no deletions.
+// Creates that hang hold up no deletions, nor the repetition of an interrupted create to
+// find out what to delete.
 func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		kind   clientKind
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, token, bucket("b"))
+		w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithTimeout(12 * time.Hour)}
+		p := w.start()
 
-		// The operation of b that is interrupted before b is deleted, if it is not
-		// empty.
-		interrupted asyncstate.Type
-	}{
-		"Delete":         {reason: "What was created before the others hang is deleted.", kind: nothing},
-		"RepeatedCreate": {reason: "An interrupted create is repeated to find out what to delete.", kind: token, interrupted: asyncstate.Create},
-	}
+		pass(6 * time.Minute)
+		p.kill()
+		w.delete("b")
 
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, tc.kind, bucket("b"))
-			w.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithTimeout(12 * time.Hour)}
-			p := w.start()
-
-			if tc.interrupted == "" {
-				pass(11 * time.Minute)
-			} else {
-				pass(6 * time.Minute)
+		w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+			if mg.GetName() == "b" {
+				return p.client(), nil
 			}
 
-			p.kill()
+			return hanging{p.client()}, nil
+		}
 
-			if tc.interrupted != "" {
-				w.delete("b")
-			}
+		w.add("hangs")
+		w.add("waits")
+		w.start()
+		pass(time.Hour)
 
-			w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
-				if mg.GetName() == "b" {
-					return p.client(), nil
-				}
+		if !w.gone() || len(w.cloud.names("uid-1")) != 0 {
+			t.Error(describe(w.get("b")))
+		}
 
-				return hanging{p.client()}, nil
-			}
-
-			for _, name := range []string{"hangs", "waits"} {
-				if err := w.api.Server().Create(t.Context(), bucket(name)); err != nil {
-					t.Fatal(err)
-				}
-			}
-
-			w.start()
-			pass(time.Second)
-			w.delete("b")
-			pass(time.Hour)
-
-			if !w.gone() || len(w.cloud.names("uid-1")) != 0 {
-				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("b")))
-			}
-
-			if a, b := reason(w.get("hangs"), asyncstate.TypeOperation), reason(w.get("waits"), asyncstate.TypeOperation); a == b {
-				t.Errorf("\n%s\nBoth others say %s", tc.reason, a)
-			}
-		})
-	}
+		if a, b := reason(w.get("hangs"), asyncstate.TypeOperation), reason(w.get("waits"), asyncstate.TypeOperation); a == b {
+			t.Errorf("Both others say %s", a)
+		}
+	})
 }
 
 // A hanging client's Create returns when it is cancelled.

@@ -145,9 +145,9 @@ func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
 	text, cs := r.text(), op.changes()
 	op.mu.Unlock()
 
-	cs = append(cs, seam.Change{Key: AnnotationKeyOperation, Value: text, Was: was, Existed: true, Yield: true})
+	rec := seam.Change{Key: AnnotationKeyOperation, Value: text, Was: was, Existed: true, Yield: true}
 
-	server, err := op.store(ctx, cs, op.options())
+	server, err := op.store(ctx, append(seam.Changes{rec}, cs...), op.options())
 
 	switch {
 	case err != nil:
@@ -242,7 +242,8 @@ func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 		rec.Value = r.text()
 	}
 
-	return append(cs, rec), op.options()
+	// If the record is another writer's, nothing else is looked at, nor said of it.
+	return append(seam.Changes{rec}, cs...), op.options()
 }
 
 // attempt to store the result of an operation that is over, unless that was done.

@@ -1,6 +1,7 @@
 package asyncstate_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
@@ -54,9 +56,6 @@ type world struct {
 
 	// plain means upstream's reconciler, with Connector.
 	plain bool
-
-	// synchronous means that there are no operations at all.
-	synchronous bool
 
 	// manual means that nothing is reconciled by itself.
 	manual bool
@@ -170,27 +169,23 @@ func (p *process) newReconciler() reconcile.Reconciler {
 
 	connector := upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) { return w.connect(p, mg) })
 
-	switch {
-	case w.synchronous:
-		return managed.NewReconciler(p, of, managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithExternalConnector(connector))
-	case w.plain:
+	if w.plain {
 		connect := upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker))
 		if w.typed != nil {
 			connect = upstream.WithTypedExternalConnector(asyncstate.TypedConnector(w.typed(p), p.tracker))
 		}
 
 		return upstream.NewReconciler(p, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said), connect)
-	default:
-		connect := managed.WithExternalConnector(connector)
-		if w.typed != nil {
-			connect = managed.WithTypedExternalConnector(w.typed(p))
-		}
-
-		return managed.NewReconciler(p, of, append([]managed.ReconcilerOption{
-			managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said),
-			connect, managed.WithAsync(p.tracker),
-		}, w.graft...)...)
 	}
+
+	connect := managed.WithExternalConnector(connector)
+	if w.typed != nil {
+		connect = managed.WithTypedExternalConnector(w.typed(p))
+	}
+
+	return managed.NewReconciler(p, of, append([]managed.ReconcilerOption{
+		managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said), connect, managed.WithAsync(p.tracker),
+	}, w.graft...)...)
 }
 
 // tooMany reconciles of a process mean that a reconcile triggers the next.
@@ -264,6 +259,104 @@ func (w *world) end() {
 	}
 }
 
+// An ending is the outcome of operations on b.
+type ending struct {
+	Creates, Updates, Deletes int // asked for
+	Made                      int
+	Left                      int // external resources
+
+	// Gone means that the object is. Otherwise these are its external name, and reasons
+	// of its conditions.
+	Gone       bool
+	Name       string
+	Operation  xpv2.ConditionReason
+	Ready      xpv2.ConditionReason
+	Synced     xpv2.ConditionReason
+	Deleting   xpv2.ConditionReason
+	Recorded   bool
+	Incomplete bool // as upstream sees it
+}
+
+func (w *world) ending() ending {
+	w.t.Helper()
+
+	b := w.get("b")
+	e := ending{
+		Creates: w.cloud.count(asyncstate.Create), Updates: w.cloud.count(asyncstate.Update), Deletes: w.cloud.count(asyncstate.Delete),
+		Made: w.cloud.Stats("uid-1").Created, Left: len(w.cloud.names("uid-1")), Gone: w.gone(),
+	}
+
+	if !e.Gone {
+		e.Operation, e.Ready, e.Synced, e.Deleting = reason(b, asyncstate.TypeOperation), reason(b, xpv2.TypeReady), reason(b, xpv2.TypeSynced), reason(b, reconciler.TypeDeleting)
+		e.Name, e.Recorded, e.Incomplete = meta.GetExternalName(b), record(b) != "", meta.ExternalCreateIncomplete(b)
+	}
+
+	return e
+}
+
+// A life of b is what happens to it and to the provider, and how it ends.
+type life struct {
+	reason  string
+	kind    clientKind // nothing if it isn't said
+	options []asyncstate.TrackerOption
+
+	plain, auto bool // auto if it is reconciled by itself
+	happens     func(t *testing.T, w *world)
+	want        ending
+}
+
+func live(t *testing.T, lives map[string]life) {
+	t.Helper()
+
+	for name, l := range lives {
+		bubble(t, name, func(t *testing.T) {
+			w := newWorld(t, cmp.Or(l.kind, nothing), bucket("b"))
+			w.manual, w.plain, w.options = !l.auto, l.plain, l.options
+
+			l.happens(t, w)
+
+			if diff := gocmp.Diff(l.want, w.ending()); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s\n%s", l.reason, diff, describe(w.get("b")))
+			}
+		})
+	}
+}
+
+// finished returns the ending of what exists, after so many creates.
+func finished(creates int, name string) ending {
+	return ending{
+		Creates: creates, Made: 1, Left: 1, Name: name,
+		Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess,
+	}
+}
+
+// crash begins to create b, dies a while later, and returns the next process.
+func (w *world) crash(after time.Duration) *process {
+	w.t.Helper()
+
+	p := w.start()
+	if w.manual {
+		reconciled(w.t, p, "b")
+	}
+
+	pass(after)
+	p.kill()
+
+	return w.start()
+}
+
+// again reconciles b n times as long as it is there, which may fail, and passes time
+// after each.
+func (p *process) again(n int, d time.Duration) {
+	for range n {
+		if !p.w.gone() {
+			_, _ = p.reconcile("b")
+		}
+
+		pass(d)
+	}
+}
+
 // wake queues a reconcile of the object in all processes.
 func (w *world) wake(o client.Object) {
 	w.mu.Lock()
@@ -297,6 +390,17 @@ func (w *world) ask(typ asyncstate.Type) {
 	case asyncstate.Delete:
 		w.delete("b")
 	}
+}
+
+// add an object as a user does.
+func (w *world) add(name string) {
+	w.t.Helper()
+
+	if err := w.api.Server().Create(context.Background(), bucket(name)); err != nil {
+		w.t.Fatal(err)
+	}
+
+	w.wake(w.get(name))
 }
 
 // edit an object as a user does.
@@ -416,6 +520,24 @@ func (p *process) faults(fault, lose func(verb string, o client.Object) error) {
 	defer p.mu.Unlock()
 
 	p.fault, p.lose = fault, lose
+}
+
+// loses has the answers to requests that match get lost, for one request at a time.
+func (p *process) loses(match func(verb string, o client.Object) bool) {
+	p.faults(nil, func(verb string, o client.Object) error {
+		if match(verb, o) {
+			return errors.New("connection reset")
+		}
+
+		return nil
+	})
+}
+
+// away has b be reconciled once without the API server.
+func (p *process) away() {
+	p.faults(away, nil)
+	p.again(1, 0)
+	p.faults(nil, nil)
 }
 
 // away is an API server that can't be reached.

@@ -1,12 +1,12 @@
 package reconciler
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/google/go-cmp/cmp"
@@ -57,11 +57,6 @@ func TestReportOfBlocker(t *testing.T) {
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "WaitingForDependents", "1 of 2")},
 			want: is{"WaitingForDependents: 1 of 2", urgencyDeleting},
 		},
-		"Doubled": {
-			reason:     "An error that was wrapped twice with the same words is quoted with one.",
-			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: delete failed: 409: conflict")},
-			want: is{"held by f; ReconcileError: delete failed: 409: conflict", urgencyStuck},
-		},
 		"Sentences": {
 			reason:     "A sentence that an error wraps has no stop before the colon.",
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},
@@ -72,10 +67,6 @@ func TestReportOfBlocker(t *testing.T) {
 			finalizers: []string{"f"},
 			conditions: []any{condition("Synced", "False", "ReconcileError", "delete failed: 409."), condition("Deleting", "True", "ExternalDeleteFailed", "The external system refuses: delete failed: delete failed: 409.")},
 			want:       is{"ExternalDeleteFailed: The external system refuses: delete failed: 409.", urgencyStuck},
-		},
-		"Orphaned": {
-			reason:     "An orphaned object needs no action.",
-			finalizers: []string{"f"}, conditions: []any{condition("Deleting", "True", "ForceOrphaned", "")}, want: is{"ForceOrphaned", urgencyDeleting},
 		},
 	}
 
@@ -98,38 +89,38 @@ func TestReportOfBlocker(t *testing.T) {
 	}
 }
 
+// What an object does not control is not described, and not even named if it is a
+// reference that names it.
 func TestRelationOf(t *testing.T) {
-	controlledBy := func(uid types.UID, namespace string) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{}
-		u.SetNamespace(namespace)
-		u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: uid, Controller: ptr.To(uid != "")}})
-
-		return u
-	}
-	in := func(namespace string, owner types.UID) Dependent {
-		return Dependent{NamespacedName: types.NamespacedName{Namespace: namespace}, Owner: owner}
-	}
 	us := &unstructured.Unstructured{}
 	us.SetUID("us")
 
 	cases := map[string]struct {
-		reason string
-		d      Dependent
-		o, u   *unstructured.Unstructured
-		want   relation
+		reason            string
+		o                 *unstructured.Unstructured
+		owner, controller types.UID
+		namespace         string
+		want              relation
 	}{
-		"Controlled":                {reason: "An object that a reference names is described if the object controls it.", d: in("ns", "us"), o: us, u: controlledBy("us", "ns"), want: described},
-		"NotControlled":             {reason: "Nor of one without a controller.", d: in("ns", "us"), o: us, u: controlledBy("", "ns"), want: unrelated},
-		"ClusterScoped":             {reason: "Nor of one that was read because its kind has no namespaces.", d: in("ns", "us"), o: us, u: controlledBy("us", ""), want: unrelated},
-		"ListedControlled":          {reason: "An object that the program lists is described if the object controls it.", d: in("ns", ""), o: us, u: controlledBy("us", "ns"), want: described},
-		"ListedControlledByAnother": {reason: "It is only named if another object controls it.", d: in("ns", ""), o: us, u: controlledBy("them", "ns"), want: listed},
-		"ListedWithoutUID":          {reason: "Objects without a UID control nothing.", d: in("ns", ""), o: &unstructured.Unstructured{}, u: &unstructured.Unstructured{}, want: listed},
+		"ClusterScoped":             {reason: "It was read because its kind has no namespaces.", o: us, owner: "us", controller: "us", want: unrelated},
+		"ListedControlled":          {reason: "An object that the program lists is described if the object controls it.", o: us, controller: "us", namespace: "ns", want: described},
+		"ListedControlledByAnother": {reason: "It is only named if another object controls it.", o: us, controller: "them", namespace: "ns", want: listed},
+		"ListedWithoutUID":          {reason: "Objects without a UID control nothing.", o: &unstructured.Unstructured{}, namespace: "ns", want: listed},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, tc.d.relationOf(OwnedObjects(), tc.o, tc.u)); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			u := &unstructured.Unstructured{}
+			u.SetNamespace(tc.namespace)
+			u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: tc.controller, Controller: ptr.To(true)}})
+
+			if tc.controller == "" {
+				u.SetOwnerReferences(nil)
+			}
+
+			d := Dependent{NamespacedName: types.NamespacedName{Namespace: "ns"}, Owner: tc.owner}
+			if got := d.relationOf(OwnedObjects(), tc.o, u); got != tc.want {
+				t.Errorf("\n%s\nrelationOf(...): want %v, got %v", tc.reason, tc.want, got)
 			}
 		})
 	}
@@ -139,43 +130,25 @@ func TestRelationOf(t *testing.T) {
 // nothing of what they say is lost on the way. One of many has less room, and all
 // together have no more.
 func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
-	blockers := func(n, long int) dependents {
-		d := dependents{total: n}
-		for i := range n {
-			d.blockers = append(d.blockers, blocker{Dependent: Dependent{}, why: fmt.Sprintf("begin%d %s end%d", i, strings.Repeat("x", long), i)})
+	for _, tc := range []struct {
+		n, long int
+		cut     bool
+	}{{n: 1, long: 1000}, {n: 3, long: 300}, {n: 3, long: 500, cut: true}} {
+		d := dependents{total: tc.n}
+		for i := range tc.n {
+			d.blockers = append(d.blockers, blocker{why: fmt.Sprintf("begin%d %s end%d", i, strings.Repeat("x", tc.long), i)})
 		}
 
-		return d
-	}
+		got := d.summary()
+		if cut := strings.Contains(got, ellipsis); cut != tc.cut || len(got) > maxReasonsLength+200 {
+			t.Errorf("%d say %d bytes each: cut: %t, want %t: %s", tc.n, tc.long, cut, tc.cut, got)
+		}
 
-	cases := map[string]struct {
-		reason string
-		of     dependents
-		cut    bool
-	}{
-		"OneWithALot":      {reason: "What one says has the room of three.", of: blockers(1, 1000)},
-		"Three":            {reason: "Three have a third each.", of: blockers(3, 300)},
-		"ThreeWithTooMuch": {reason: "None takes another's room.", of: blockers(3, 500), cut: true},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got := tc.of.summary()
-
-			if cut := strings.Contains(got, ellipsis); cut != tc.cut {
-				t.Errorf("\n%s\ncut: want %t, got %t: %s", tc.reason, tc.cut, cut, got)
+		for i := range tc.n {
+			if !strings.Contains(got, fmt.Sprintf("begin%d", i)) || !strings.Contains(got, fmt.Sprintf("end%d", i)) {
+				t.Errorf("want the beginning and the end of what blocker %d says, got %s", i, got)
 			}
-
-			for i := range min(len(tc.of.blockers), maxBlockersNamed) {
-				if !strings.Contains(got, fmt.Sprintf("begin%d", i)) || !strings.Contains(got, fmt.Sprintf("end%d", i)) {
-					t.Errorf("\n%s\nwant the beginning and the end of what blocker %d says, got %s", tc.reason, i, got)
-				}
-			}
-
-			if n := len(got); n > maxReasonsLength+200 {
-				t.Errorf("\n%s\nwant at most %d bytes, got %d", tc.reason, maxReasonsLength+200, n)
-			}
-		})
+		}
 	}
 }
 
@@ -216,20 +189,6 @@ func TestBlockerWords(t *testing.T) {
 				t.Errorf("\n%s\nwant %d cuts and at most %d bytes, got %d and %d: %q", tc.reason, tc.cuts, n, cuts, len(got), got)
 			}
 		})
-	}
-}
-
-// All the reads of a report have a deadline.
-func TestReportIsBounded(t *testing.T) {
-	bounded := false
-
-	observe(context.Background(), newPatientReader(nil, nil, nil, nil, time.Time{}), DependentListerFn(func(ctx context.Context, _ client.Reader, _ client.Object) ([]Dependent, error) {
-		_, bounded = ctx.Deadline()
-		return nil, nil
-	}), &unstructured.Unstructured{})
-
-	if !bounded {
-		t.Error("want a context with a deadline")
 	}
 }
 
@@ -308,4 +267,87 @@ func TestReportInOrder(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestCut(t *testing.T) {
+	cases := map[string]struct {
+		reason       string
+		s            string
+		n            int
+		want, middle string
+	}{
+		"Short":   {"What fits stays.", "abc", 3, "abc", "abc"},
+		"Runes":   {"What doesn't is cut, but never within a rune.", "äöüäöüäöü", 11, "äöüä…", "ä…öü"},
+		"Invalid": {"What is no text becomes text.", "a\xffb", 9, "a�b", "a�b"},
+		"Nothing": {"Too little room is no reason to panic.", "abcdef", 1, "…", "…"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff([]string{tc.want, tc.middle}, []string{cut(tc.s, tc.n), cutMiddle(tc.s, tc.n)}); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// Whatever objects are called, and say, messages are text of a bounded length, and
+// the same in whatever order dependents are listed.
+func FuzzMessage(f *testing.F) {
+	f.Add("XApp", "x", "default", "f", "held", "boom", uint16(5), uint16(3), true)
+	f.Add(strings.Repeat("K", 5000), strings.Repeat("ü", 3000), "\xff\xfe", strings.Repeat("f", 9000), strings.Repeat("…", 3333), "a\nb\x00", uint16(50), uint16(60), false)
+	f.Add("", "", "", "", orphanHint, "", uint16(0), uint16(0), true)
+
+	f.Fuzz(func(t *testing.T, kind, name, namespace, finalizer, deleting, synced string, total, left uint16, listed bool) {
+		total, left = total%64, left%64
+
+		d := dependents{total: int(max(total, left))}
+		if !listed {
+			d.unknown = "forbidden"
+		}
+
+		for i := range left {
+			u := &unstructured.Unstructured{Object: map[string]any{}}
+			u.SetFinalizers(slices.Repeat([]string{finalizer}, int(i%9)))
+
+			if i%2 == 0 {
+				u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(int64(i), 0)})
+			}
+
+			cs := []any{map[string]any{"type": "Synced", "status": "False", "reason": synced, "message": synced}}
+			if i%3 == 0 {
+				cs = append(cs, map[string]any{"type": "Deleting", "status": "True", "reason": deleting, "message": deleting})
+			}
+
+			u.Object["status"] = map[string]any{"conditions": cs}
+
+			d.blockers = append(d.blockers, blockerOf(Dependent{
+				GroupVersionKind: schema.GroupVersionKind{Kind: kind},
+				NamespacedName:   types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(name, i)},
+			}, u))
+		}
+
+		slices.SortStableFunc(d.blockers, byUrgency)
+
+		o := &unstructured.Unstructured{Object: map[string]any{}}
+		o.SetUID(types.UID(name))
+		o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(0, 0)})
+		o.SetFinalizers([]string{finalizer, kind})
+
+		del := &deletion{orphan: []string{finalizer, kind}, deadline: time.Hour}
+		got := del.message(del.late(o, d.summary()), o)
+
+		if len(got) > maxMessageLength || !utf8.ValidString(got) {
+			t.Errorf("%d bytes, valid: %t", len(got), utf8.ValidString(got))
+		}
+
+		// Each blocker takes a bounded part, so that the rest is not cut.
+		if n := len(d.summary()); n > maxReasonsLength+maxBlockersNamed*(maxNameLength+2*maxKindLength+40)+200 {
+			t.Errorf("a summary of %d bytes", n)
+		}
+
+		if more := len(d.blockers) - maxBlockersNamed; more > 0 && !strings.HasSuffix(d.summary(), fmt.Sprintf(" And %d more.", more)) {
+			t.Errorf("the rest is not counted: %q", d.summary())
+		}
+	})
 }

@@ -6,20 +6,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/pkg/errors"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 var (
@@ -71,17 +75,11 @@ func newCluster(objs ...*unstructured.Unstructured) *cluster {
 				o = of(o.GetObjectKind().GroupVersionKind(), r.Key.Namespace, r.Key.Name)
 			}
 
-			if c.fail != nil {
-				if err := c.fail(verbOf(r), o, after); err != nil {
-					return err
-				}
+			if c.fail == nil {
+				return nil
 			}
 
-			if r.Verb == testkit.Delete && !after {
-				return c.guard(r.Object)
-			}
-
-			return nil
+			return c.fail(verbOf(r), o, after)
 		}
 	}
 	c.api.Before, c.api.After = hook(false), hook(true)
@@ -103,37 +101,11 @@ func verbOf(r testkit.Request) string {
 	return verb
 }
 
-// guard what a Usage protects, as a webhook does.
-func (c *cluster) guard(o client.Object) error {
-	u := of(o.GetObjectKind().GroupVersionKind(), o.GetNamespace(), o.GetName())
-	if err := c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u); err != nil {
-		return err
-	}
-
-	if u.GetLabels()["crossplane.io/in-use"] == "true" {
-		return kerrors.NewForbidden(schema.GroupResource{}, o.GetName(), errors.New("admission webhook denied the request: in use"))
-	}
-
-	return nil
-}
-
 // refuses returns what fails the requests of a verb.
 func refuses(verb string, err error) func(string, client.Object, bool) error {
 	return func(v string, _ client.Object, _ bool) error {
 		if v == verb {
 			return err
-		}
-
-		return nil
-	}
-}
-
-// lostAnswers returns what loses the answers to n requests of a verb.
-func lostAnswers(verb string, n *int) func(string, client.Object, bool) error {
-	return func(v string, _ client.Object, after bool) error {
-		if v == verb && after && *n > 0 {
-			*n--
-			return kerrors.NewTimeoutError("lost", 1)
 		}
 
 		return nil
@@ -159,65 +131,27 @@ func (c *cluster) freeze(t *testing.T, o *unstructured.Unstructured) {
 
 func (c *cluster) thaw() { c.api.Thaw() }
 
-// remove an object, unless it is protected.
-func (c *cluster) remove(o client.Object) error {
-	if err := c.guard(o); err != nil {
-		return err
-	}
-
-	return c.server.Delete(context.Background(), o)
-}
-
-// collect does what the garbage collector does with the given objects: it removes the
-// owner references to those that are deleted with the policy Orphan, deletes what
-// those own that are deleted in the foreground, and deletes what has lost its owner.
-func (c *cluster) collect(t *testing.T, objs ...*unstructured.Unstructured) {
+// collect does what the garbage collector does with an object and what it owns: it
+// removes the owner references if the object is deleted with the policy Orphan, and
+// deletes what has lost its owner.
+func (c *cluster) collect(t *testing.T, owner *unstructured.Unstructured, owned ...*unstructured.Unstructured) {
 	t.Helper()
 
-	var all []*unstructured.Unstructured
+	gone := !c.has(owner)
+	if !gone && (!meta.WasDeleted(c.read(t, owner)) || !meta.FinalizerExists(c.read(t, owner), gcOrphan)) {
+		return
+	}
 
-	exists := map[types.UID]bool{}
-
-	for _, o := range objs {
-		if c.has(o) {
-			u := c.read(t, o)
-			all, exists[u.GetUID()] = append(all, u), true
+	for _, o := range owned {
+		if !gone {
+			c.change(t, o, func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
+		} else if len(c.read(t, o).GetOwnerReferences()) > 0 {
+			_ = c.server.Delete(context.Background(), o)
 		}
 	}
 
-	for _, owner := range all {
-		foreground := slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents)
-		if owner.GetDeletionTimestamp() == nil || !foreground && !slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents) {
-			continue
-		}
-
-		left := false
-
-		for _, o := range all {
-			owned := slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
-
-			switch {
-			case owned && foreground:
-				// It may be refused. The collector tries again.
-				_ = c.remove(o)
-				left = left || c.has(o)
-			case owned:
-				c.change(t, o, func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
-			}
-		}
-
-		if !left {
-			c.release(t, owner, metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents)
-			c.collect(t, objs...) // What was read is out of date.
-
-			return
-		}
-	}
-
-	for _, o := range all {
-		if refs := o.GetOwnerReferences(); len(refs) > 0 && !slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return exists[r.UID] }) {
-			c.delete(t, o)
-		}
+	if !gone {
+		c.release(t, owner, gcOrphan)
 	}
 }
 
@@ -235,15 +169,6 @@ func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *
 	fn(u)
 
 	if err := c.server.Update(context.Background(), u); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// delete an object as another client does.
-func (c *cluster) delete(t *testing.T, o *unstructured.Unstructured) {
-	t.Helper()
-
-	if err := c.remove(o); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -385,4 +310,105 @@ func ref(o *unstructured.Unstructured) map[string]any {
 	}
 
 	return m
+}
+
+// A rig is a reconciler of composite resources, and what it tells.
+type rig struct {
+	reconcile.Reconciler
+
+	c       *cluster
+	now     time.Time
+	said    *testkit.Said
+	metrics *reconciler.Metrics
+	called  int
+	passes  int
+	opts    []reconciler.Option
+}
+
+// newRig returns a rig with an object's server.
+func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *rig {
+	t.Helper()
+
+	r := &rig{c: c, now: o.GetDeletionTimestamp().Add(time.Minute), said: &testkit.Said{}, metrics: reconciler.NewMetrics(), opts: opts}
+	r.restart()
+
+	return r
+}
+
+// restart the process: what it had in memory is lost.
+func (r *rig) restart() {
+	r.Reconciler = reconciler.New(r.c, composites, reader(&r.passes), append([]reconciler.Option{
+		reconciler.WithClock(func() time.Time { return r.now }),
+		reconciler.WithoutWait(),
+		reconciler.WithRecorder(r.said),
+		reconciler.WithLogger(r.said),
+		reconciler.WithMetrics(r.metrics),
+		reconciler.WithLiveReader(r.c.server),
+	}, r.opts...)...)
+}
+
+func (r *rig) deadline(d time.Duration) reconciler.Option {
+	return reconciler.WithDeletionDeadline(d, func(context.Context, client.Object) { r.called++ })
+}
+
+// toldOf counts the events of a reason.
+func (r *rig) toldOf(reason event.Reason) int {
+	return len(r.said.Events(reason))
+}
+
+// reads returns an inner reconciler that reads its object into what empty returns,
+// hands it to fn unless that is nil, and returns what fn does.
+func reads[O client.Object](empty func() O, fn func(ctx context.Context, c client.Client, o O) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
+	return func(c client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			o := empty()
+			if err := c.Get(ctx, req.NamespacedName, o); err != nil || fn == nil {
+				return reconcile.Result{}, client.IgnoreNotFound(err)
+			}
+
+			return fn(ctx, c, o)
+		})
+	}
+}
+
+// answers is an inner reconciler of composite resources.
+func answers(fn func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)) func(c client.Client) reconcile.Reconciler {
+	return reads(func() *composite.Unstructured { return composite.New(composite.WithGroupVersionKind(composites)) }, fn)
+}
+
+// A reader is an inner reconciler that does nothing but read its object.
+func reader(read *int) func(c client.Client) reconcile.Reconciler {
+	return answers(func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
+		if read != nil {
+			*read++
+		}
+
+		return reconcile.Result{}, nil
+	})
+}
+
+func requestFor(o client.Object) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+}
+
+// pass reconciles an object once.
+func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Result {
+	t.Helper()
+
+	result, err := r.Reconcile(context.Background(), requestFor(o))
+	if err != nil {
+		t.Fatalf("Reconcile(%s): %v", o.GetName(), err)
+	}
+
+	return result
+}
+
+// xr returns a composite resource that is being deleted, and refers to objects.
+func xr(refs ...*unstructured.Unstructured) *unstructured.Unstructured {
+	list := []any{}
+	for _, o := range refs {
+		list = append(list, ref(o))
+	}
+
+	return of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), list), held("example.org/f"), dying, being(xpv2.Available()))
 }

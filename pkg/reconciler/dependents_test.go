@@ -2,8 +2,10 @@ package reconciler_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -57,45 +60,24 @@ func TestListDependents(t *testing.T) {
 			reason: "References of a legacy composite are elsewhere.",
 			lister: reconciler.ComposedResources(), object: xr("", with(legacy, []any{ref(a)})), want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}},
 		},
-		"LegacyNamespaced": {
-			reason: "So are those in the legacy layout.",
-			lister: reconciler.ComposedResources(), object: xr("default", with(legacy, []any{ref(b)})),
-			want: want{Dependents: []reconciler.Dependent{dep(things, "default", "b", "uid-of-x")}},
-		},
 		"WithoutName": {
 			reason: "A reference without a name is to nothing that exists yet.",
 			lister: reconciler.ComposedResources(), object: xr("", with(legacy, []any{map[string]any{"apiVersion": "v1", "kind": "Secret"}, ref(a)})),
 			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}},
 		},
-		"NoReferences": {reason: "A composite without references waits for nothing.", lister: reconciler.ComposedResources(), object: xr("")},
-		"NotAList":     {reason: "What can't be read is an error.", lister: reconciler.ComposedResources(), object: xr("", with(v2, "none")), want: want{Failed: true}},
-		"NoObjects":    {reason: "Neither can references that are no objects.", lister: reconciler.ComposedResources(), object: xr("", with(legacy, []any{"a"})), want: want{Failed: true}},
-		"HalfOdd": {
-			reason: "What could be read before counts.",
-			lister: reconciler.ComposedResources(), object: xr("", with(v2, []any{ref(a)}), with(legacy, "none")),
-			want: want{Dependents: []reconciler.Dependent{dep(things, "", "a", "uid-of-x")}, Failed: true},
-		},
-		"Typed": {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &v1alpha1.Bucket{}},
-		"Claim": {
-			reason: "A claim waits for its composite, which has no namespace.",
-			lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c", with(at("spec", "resourceRef"), ref(of(composites, "", "x")))),
-			want: want{Dependents: []reconciler.Dependent{dep(composites, "", "x", "")}},
-		},
+		"NotAList": {reason: "What can't be read is an error.", lister: reconciler.ComposedResources(), object: xr("", with(v2, "none")), want: want{Failed: true}},
 		"ClaimConfigured": {
 			reason: "The composite is of the configured kind, in the version that the program reads.",
 			lister: reconciler.CompositeOfClaim(things, composites),
 			object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"apiVersion": "example.org/v1alpha1", "kind": "XApp", "name": "x"})),
 			want:   want{Dependents: []reconciler.Dependent{dep(composites, "", "x", "")}},
 		},
-		"ClaimOfAnotherKind": {
-			reason: "What is of another kind is not read.",
-			lister: reconciler.CompositeOfClaim(composites), object: of(claims, "default", "c", with(at("spec", "resourceRef"), ref(of(secrets, "", "x")))), want: want{Failed: true},
-		},
 		"ClaimOfAnotherGroup": {
 			reason: "Kinds of the same name are not the same.",
 			lister: reconciler.CompositeOfClaim(composites),
 			object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"apiVersion": "example.com/v1", "kind": "XApp", "name": "x"})), want: want{Failed: true},
 		},
+		"Typed":                 {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &v1alpha1.Bucket{}},
 		"ClaimWithoutComposite": {reason: "A claim that never had one waits for nothing.", lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c")},
 		"ClaimWithoutName": {
 			reason: "A claim whose composite has no name yet waits for nothing.",
@@ -150,6 +132,209 @@ func TestListDependents(t *testing.T) {
 			got, err := tc.lister.ListDependents(context.Background(), c, tc.object)
 			if diff := cmp.Diff(tc.want, want{Dependents: got, Failed: err != nil}); diff != "" {
 				t.Errorf("\n%s\nListDependents(...): -want, +got:\n%s\nerror: %v", tc.reason, diff, err)
+			}
+		})
+	}
+}
+
+// secret is in all that an object has to say that the tenant may not read.
+const secret = "hunter2"
+
+// hidden returns an object with the secret in its finalizers, conditions, labels
+// and annotations.
+func hidden(k schema.GroupVersionKind, namespace, name string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
+	return of(k, namespace, name, append([]func(*unstructured.Unstructured){
+		dying, held("example.org/" + secret), annotated("crossplane.io/paused", "true"), protected,
+		being(reconciler.Deleting(metav1.Now().Time, "BlockedByProtection", secret)...), being(xpv2.ReconcileError(errors.New(secret))),
+	}, mod...)...)
+}
+
+// requestedToGo returns an object that is being deleted.
+func requestedToGo(k schema.GroupVersionKind, namespace, name string, path []string, v any) *unstructured.Unstructured {
+	return of(k, namespace, name, with(path, v), held("example.org/f"), dying, being(xpv2.Available()))
+}
+
+// readsOnly is a reconciler that only reads its object.
+func readsOnly(k schema.GroupVersionKind) func(c client.Client) reconcile.Reconciler {
+	return reads(func() *unstructured.Unstructured { return of(k, "", "") }, nil)
+}
+
+// What a user's reference names is not shown to them.
+func TestReferencesShowNoOtherTenant(t *testing.T) {
+	v2, claimed := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRef")
+	requested := said{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."}
+	unbound := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: not bound to this claim."}
+
+	attacker := func(path []string, v any) *unstructured.Unstructured {
+		return requestedToGo(composites, "attacker", "a", path, v)
+	}
+	cm := func(to *unstructured.Unstructured) *unstructured.Unstructured {
+		return requestedToGo(claims, "attacker", "c", claimed, ref(to))
+	}
+	boundTo := func(fields map[string]any) func(*unstructured.Unstructured) {
+		all := ref(of(claims, "attacker", "c"))
+		for k, v := range fields {
+			all[k] = v
+		}
+
+		return with(at("spec", "claimRef"), all)
+	}
+	own := func(fields map[string]any) *unstructured.Unstructured {
+		return of(composites, "", "x", dying, held("f"), boundTo(fields))
+	}
+	quoted := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x since T: held by f."}
+	composed, claim := reconciler.ComposedResources(), reconciler.CompositeOfClaim(composites)
+
+	cases := map[string]struct {
+		reason string
+		lister reconciler.DependentLister
+		object *unstructured.Unstructured
+		victim *unstructured.Unstructured
+		want   said
+	}{
+		"AnotherNamespace": {
+			reason: "Nothing is said of an object in another namespace.",
+			lister: composed, object: attacker(v2, []any{ref(of(things, "victim", "v"))}), victim: hidden(things, "victim", "v"), want: requested,
+		},
+		"OwnNamespace": {
+			reason: "Nor of one in the same namespace that the composite does not control.",
+			lister: composed, object: attacker(v2, []any{ref(of(secrets, "attacker", "v"))}), victim: hidden(secrets, "attacker", "v"), want: requested,
+		},
+		"AnotherController": {
+			reason: "Nor of one that another object controls.",
+			lister: composed, object: attacker(v2, []any{ref(of(things, "attacker", "v"))}), victim: hidden(things, "attacker", "v", ownedBy(of(composites, "attacker", "b", held()))),
+			want: requested,
+		},
+		"ClusterScopedComposite": {
+			reason: "Nor of one that a reference of a cluster-scoped composite names.",
+			lister: composed, object: requestedToGo(composites, "", "a", v2, []any{ref(of(things, "victim", "v"))}), victim: hidden(things, "victim", "v"), want: requested,
+		},
+		"NoController": {
+			reason: "Of an object that has the object as an owner but not as its controller only the name is said.",
+			lister: reconciler.OwnedObjects(things),
+			object: attacker(v2, []any{}),
+			victim: hidden(things, "attacker", "v", func(u *unstructured.Unstructured) {
+				u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: "XApp", Name: "a", UID: "uid-of-a"}})
+			}),
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/v in attacker: it still exists."},
+		},
+		"ListerOfTheProgram": {
+			reason: "The same of one that a program's own lister names.",
+			lister: reconciler.DependentListerFn(func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) {
+				return []reconciler.Dependent{{GroupVersionKind: things, NamespacedName: client.ObjectKey{Namespace: "victim", Name: "v"}}}, nil
+			}),
+			object: attacker(v2, []any{}),
+			victim: hidden(things, "victim", "v"),
+			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/v in victim: it still exists."},
+		},
+		"Bound":             {reason: "A claim's own composite resource is quoted.", lister: claim, object: cm(of(composites, "", "x")), victim: own(nil), want: quoted},
+		"BoundOtherVersion": {reason: "The version does not matter.", lister: claim, object: cm(of(composites, "", "x")), victim: own(map[string]any{"apiVersion": "example.org/v1alpha1"}), want: quoted},
+		"BoundWithUID":      {reason: "Its reference may have a UID.", lister: reconciler.CompositeOfClaim(), object: cm(of(composites, "", "x")), victim: own(map[string]any{"uid": "uid-of-c"}), want: quoted},
+		"ClaimNotNamed":     {reason: "A composite that names no claim is not bound.", lister: claim, object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x"), want: unbound},
+		"CompositeOfAnotherKind": {
+			reason: "An object of another kind than the configured one is not read, whatever it says.",
+			lister: claim, object: cm(of(things, "", "x")), victim: hidden(things, "", "x", boundTo(nil)),
+			want: said{"True", "WaitingForDependents", "Some dependents may be unknown: not bound to this claim."},
+		},
+		"CompositeOfAnyKind": {
+			reason: "Without a configured kind an object of any kind must name the claim.",
+			lister: reconciler.CompositeOfClaim(), object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x", boundTo(map[string]any{"namespace": "victim"})), want: unbound,
+		},
+		"ListerWithClaim": {
+			reason: "A program's own lister that calls this one may name a composite, and quotes nothing.",
+			lister: reconciler.DependentListerFn(claim.ListDependents), object: cm(of(composites, "", "x")), victim: hidden(composites, "", "x"),
+			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: it still exists."},
+		},
+	}
+
+	for name, fields := range map[string]map[string]any{
+		"ClaimOfAnotherNamespace": {"namespace": "victim"},
+		"ClaimOfAnotherName":      {"name": "v"},
+		"ClaimOfAnotherKind":      {"kind": "Database"},
+		"ClaimOfAnotherGroup":     {"apiVersion": "example.com/v1"},
+		"ClaimBefore":             {"uid": "uid-of-b"},
+		"ClaimRefOdd":             {"uid": int64(5)},
+	} {
+		tc := cases["ClaimNotNamed"]
+		tc.reason, tc.victim = "Nor is one that names another claim, or one that had the name before, or whose reference can't be read.", hidden(composites, "", "x", boundTo(fields))
+		cases[name] = tc
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			k := tc.object.GroupVersionKind()
+			c := newCluster(tc.object, tc.victim)
+			r := reconciler.New(c, k, readsOnly(k), reconciler.WithDependents(tc.lister))
+
+			pass(t, r, tc.object)
+
+			if diff := cmp.Diff(tc.want, c.says(t, tc.object, reconciler.TypeDeleting)); diff != "" {
+				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+
+			if m := c.says(t, tc.object, xpv2.TypeReady).Message; strings.Contains(m, secret) {
+				t.Errorf("\n%s\nReady says %q", tc.reason, m)
+			}
+		})
+	}
+}
+
+// A reference starts no informer: the cache is asked only for kinds that it watches,
+// or that the program named.
+func TestReferencesStartNoInformer(t *testing.T) {
+	watches := func(kinds ...schema.GroupVersionKind) []reconciler.Option {
+		return []reconciler.Option{reconciler.WithWatchedKinds(func(k schema.GroupVersionKind) bool {
+			for _, w := range kinds {
+				if w == k {
+					return true
+				}
+			}
+
+			return false
+		})}
+	}
+
+	x := requestedToGo(composites, "default", "a", at("spec", "crossplane", "resourceRefs"), []any{ref(of(things, "", "x"))})
+	odd := requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(secrets, "", "x")))
+
+	cases := map[string]struct {
+		reason string
+		lister reconciler.DependentLister
+		object *unstructured.Unstructured
+		opts   []reconciler.Option
+		verb   string
+
+		// cached and live are the reads of the dependent from either.
+		cached, live int
+	}{
+		"ComposedNotWatched": {reason: "Or only others are.", lister: reconciler.ComposedResources(), object: x, opts: watches(secrets), verb: "get Thing", live: 1},
+		"ComposedWatched": {
+			reason: "It is read from the cache if its kind is watched.",
+			lister: reconciler.ComposedResources(), object: x, opts: watches(secrets, things), verb: "get Thing", cached: 1,
+		},
+		"Composite": {
+			reason: "The composite of a claim is read from the cache if the program says of which kind it is.",
+			lister: reconciler.CompositeOfClaim(composites), object: requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(composites, "", "x"))), verb: "get XApp",
+			cached: 1,
+		},
+		"CompositeOfAnyKind": {reason: "It is read live if the claim says so.", lister: reconciler.CompositeOfClaim(), object: odd, verb: "get Secret", live: 1},
+		"CompositeByTheProgram": {
+			reason: "The same if a program's own lister calls this one.",
+			lister: reconciler.DependentListerFn(reconciler.CompositeOfClaim().ListDependents), object: odd, verb: "get Secret", live: 1,
+		},
+		"CompositeOfAnotherKind": {reason: "One of another kind is not read at all.", lister: reconciler.CompositeOfClaim(composites), object: odd, verb: "get Secret"},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			cache, live := newCluster(tc.object), newCluster(tc.object)
+			k := tc.object.GroupVersionKind()
+			r := reconciler.New(cache, k, readsOnly(k), append(tc.opts, reconciler.WithDependents(tc.lister), reconciler.WithLiveReader(live))...)
+
+			pass(t, r, tc.object)
+
+			if diff := cmp.Diff([]int{tc.cached, tc.live}, []int{cache.count(tc.verb), live.count(tc.verb)}); diff != "" {
+				t.Errorf("\n%s\nreads from the cache, live: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

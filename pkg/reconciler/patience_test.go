@@ -21,11 +21,10 @@ import (
 
 // A kindReader answers by kind. Objects are there, and are being deleted.
 type kindReader struct {
-	// silent kinds don't answer before the context ends, others with an error if
-	// they have one.
-	silent map[string]bool
-	errs   map[string]error
-	reads  map[string]int
+	// from is when kinds begin to answer: with an error if they have one.
+	from  map[string]time.Time
+	errs  map[string]error
+	reads map[string]int
 }
 
 func (r *kindReader) read(ctx context.Context, kind string) error {
@@ -35,13 +34,13 @@ func (r *kindReader) read(ctx context.Context, kind string) error {
 
 	r.reads[kind]++
 
-	if r.silent[kind] {
-		<-ctx.Done()
+	select {
+	case <-ctx.Done():
 		// So says controller-runtime's cache.
 		return kerrors.NewTimeoutError("failed waiting for Informer to sync", 0)
+	case <-time.After(time.Until(r.from[kind])):
+		return r.errs[kind]
 	}
-
-	return r.errs[kind]
 }
 
 func (r *kindReader) Get(ctx context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
@@ -54,6 +53,11 @@ func (r *kindReader) Get(ctx context.Context, _ client.ObjectKey, o client.Objec
 
 func (r *kindReader) List(ctx context.Context, l client.ObjectList, _ ...client.ListOption) error {
 	return r.read(ctx, l.GetObjectKind().GroupVersionKind().Kind)
+}
+
+// silent returns when a kind begins to answer that never does.
+func silent(kind string) map[string]time.Time {
+	return map[string]time.Time{kind: time.Unix(1<<40, 0)}
 }
 
 // owner returns the object that controls all that a kindReader reads.
@@ -121,7 +125,7 @@ func TestReportOfLateKinds(t *testing.T) {
 		},
 		"NeitherAnswers": {
 			reason: "An API server that doesn't answer either isn't waited for any longer.",
-			live:   &kindReader{silent: map[string]bool{"Late": true}},
+			live:   &kindReader{from: silent("Late")},
 			want:   []report{{2 * time.Second, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}},
 		},
 	}
@@ -144,7 +148,7 @@ func TestReportOfLateKinds(t *testing.T) {
 					live = tc.live
 				}
 
-				c, late := &kindReader{silent: map[string]bool{"Late": true}}, newLateKinds()
+				c, late := &kindReader{from: silent("Late")}, newLateKinds()
 				lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) { return list, nil })
 
 				for i, want := range tc.want {
@@ -152,7 +156,10 @@ func TestReportOfLateKinds(t *testing.T) {
 						time.Sleep(tc.after) // In a bubble, which takes no time.
 					}
 
-					c.silent["Late"] = !tc.back || i != 2
+					if c.from = silent("Late"); tc.back && i == 2 {
+						c.from = nil
+					}
+
 					began := time.Now()
 					on := observe(context.Background(), newPatientReader(c, live, nil, &late, began), lister, owner())
 					got := report{Took: time.Since(began), Says: on.summary()}
@@ -174,22 +181,6 @@ func TestReportOfLateKinds(t *testing.T) {
 	}
 }
 
-// A slowReader is a cache that has its kind from some time on.
-type slowReader struct {
-	kindReader
-
-	from time.Time
-}
-
-func (r *slowReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(time.Until(r.from)):
-		return r.kindReader.Get(ctx, key, o, opts...)
-	}
-}
-
 // A kind that takes a cache a while to list is not said to be unknown: what was said
 // at first would have to be written again.
 func TestReportOfKindThatIsBeingListed(t *testing.T) {
@@ -198,7 +189,7 @@ func TestReportOfKindThatIsBeingListed(t *testing.T) {
 			return []Dependent{{GroupVersionKind: kindOf("Slow"), NamespacedName: types.NamespacedName{Name: "n"}}}, nil
 		})
 
-		c, late := &slowReader{from: time.Now().Add(3 * time.Second)}, newLateKinds()
+		c, late := &kindReader{from: map[string]time.Time{"Slow": time.Now().Add(3 * time.Second)}}, newLateKinds()
 		on := observe(context.Background(), newPatientReader(c, &kindReader{}, nil, &late, time.Now()), lister, owner())
 
 		if diff := cmp.Diff("0 of 1 dependents deleted, 0%. Slow/n since 1970-01-01T00:00:01Z: held by f.", on.summary()); diff != "" {
@@ -210,7 +201,7 @@ func TestReportOfKindThatIsBeingListed(t *testing.T) {
 // So it is with lists, of which a lister makes one a kind.
 func TestReportOfLateLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &kindReader{silent: map[string]bool{"LateList": true}}
+		c := &kindReader{from: silent("LateList")}
 		live := &kindReader{errs: map[string]error{"LateList": kerrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))}}
 		late := newLateKinds()
 
@@ -229,7 +220,7 @@ func TestReportOfLateLists(t *testing.T) {
 // A caller who doesn't wait for as long as is due to a kind doesn't make it late.
 func TestReportCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, late := &kindReader{silent: map[string]bool{"Late": true}}, newLateKinds()
+		c, late := &kindReader{from: silent("Late")}, newLateKinds()
 
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
@@ -251,7 +242,7 @@ func TestReportCutShort(t *testing.T) {
 // other.
 func TestReportOfTypedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, late := &kindReader{silent: map[string]bool{"": true}}, newLateKinds()
+		c, late := &kindReader{from: silent("")}, newLateKinds()
 		r := newPatientReader(c, nil, nil, &late, time.Now())
 
 		for range 2 {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -227,13 +228,6 @@ func TestReportFaults(t *testing.T) {
 			reason: "A server that doesn't come back delays nothing any more.",
 			fail:   func(*testing.T, *cluster, int) error { return boom }, failed: 5, passes: 3, events: 3,
 		},
-		"Forbidden": {
-			reason: "What is not allowed delays nothing.",
-			fail: func(*testing.T, *cluster, int) error {
-				return kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))
-			},
-			passes: 8, events: 8,
-		},
 		"NoStatusSubresource": {
 			reason: "A kind without the status subresource is left alone.",
 			fail:   func(*testing.T, *cluster, int) error { return kerrors.NewNotFound(schema.GroupResource{}, "a") }, passes: 8, events: 8,
@@ -360,3 +354,39 @@ func TestNewRefuses(t *testing.T) {
 type schemeless struct{ client.Client }
 
 func (schemeless) Scheme() *runtime.Scheme { return nil }
+
+func TestGuardFinalizer(t *testing.T) {
+	now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	paused := func(v string) *v1alpha1.Bucket {
+		return &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{meta.AnnotationKeyReconciliationPaused: v}}}
+	}
+
+	cases := map[string]struct {
+		reason string
+		object *v1alpha1.Bucket
+		want   bool
+	}{
+		"Alive":     {reason: "A finalizer should be added to what is neither paused nor being deleted.", object: &v1alpha1.Bucket{}, want: true},
+		"Deleting":  {reason: "A finalizer should not be added to what is being deleted.", object: &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}},
+		"Paused":    {reason: "A finalizer should not be added to what is paused.", object: paused("true")},
+		"NotPaused": {reason: "Only the value true pauses.", object: paused("false"), want: true},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			added, removed := false, false
+			f := reconciler.GuardFinalizer(resource.FinalizerFns{
+				AddFinalizerFn:    func(context.Context, resource.Object) error { added = true; return nil },
+				RemoveFinalizerFn: func(context.Context, resource.Object) error { removed = true; return nil },
+			})
+
+			if err := f.AddFinalizer(context.Background(), tc.object); added != tc.want || kerrors.IsConflict(err) == tc.want || err != nil && tc.want {
+				t.Errorf("\n%s\nAddFinalizer(...): added %t, %v", tc.reason, added, err)
+			}
+
+			if err := f.RemoveFinalizer(context.Background(), tc.object); err != nil || !removed {
+				t.Errorf("\n%s\nRemoveFinalizer(...): removed %t, %v", tc.reason, removed, err)
+			}
+		})
+	}
+}

@@ -132,102 +132,39 @@ func TestConnector_Calls(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		stub   *stub
-		do     func(ctx context.Context, t *testing.T, c managed.ExternalClient, mg xpresource.Managed) error
+		do     []string // Those before the last succeed.
 		want   []string
 		err    string
 	}{
-		"Nothing": {
-			reason: "a reconcile that finds an operation running neither connects nor observes",
-			stub:   &stub{},
-			do:     func(context.Context, *testing.T, managed.ExternalClient, xpresource.Managed) error { return nil },
-		},
+		"Nothing": {reason: "a reconcile that finds an operation running neither connects nor observes", stub: &stub{}},
 		"Create": {
-			reason: "the client that has planned the create makes it",
-			stub:   &stub{},
-			do: func(ctx context.Context, t *testing.T, c managed.ExternalClient, mg xpresource.Managed) error {
-				_, err := c.Observe(ctx, mg)
-				must(t, err)
-
-				_, err = c.Create(ctx, mg)
-
-				return err
-			},
+			reason: "the client that has planned the create makes it", stub: &stub{}, do: []string{"observe", "create"},
 			want: []string{`connect ""`, "observe", "create", "disconnect"},
 		},
 		"CreateWithoutObserve": {
-			reason: "a create that is repeated after a crash needs a plan, too",
-			stub:   &stub{},
-			do: func(ctx context.Context, _ *testing.T, c managed.ExternalClient, mg xpresource.Managed) error {
-				_, err := c.Create(ctx, mg)
-				return err
-			},
+			reason: "a create that is repeated after a crash needs a plan, too", stub: &stub{}, do: []string{"create"},
 			want: []string{`connect ""`, "observe", "create", "disconnect"},
 		},
 		"CreateOfWhatExists": {
-			reason: "a create that is repeated finds what the interrupted one made",
-			stub:   &stub{exists: true},
-			do: func(ctx context.Context, _ *testing.T, c managed.ExternalClient, mg xpresource.Managed) error {
-				_, err := c.Create(ctx, mg)
-				return err
-			},
+			reason: "a create that is repeated finds what the interrupted one made", stub: &stub{exists: true}, do: []string{"create"},
 			want: []string{`connect ""`, "observe", "disconnect"},
 		},
 		"CreateCannotPlan": {
-			reason: "a time-out before anything was requested does not make the outcome unknown",
-			stub:   &stub{observe: context.DeadlineExceeded},
-			do: func(ctx context.Context, t *testing.T, c managed.ExternalClient, mg xpresource.Managed) error {
-				_, err := c.Create(ctx, mg)
-				if asyncstate.OutcomeUnknown(err) {
-					t.Errorf("the outcome is unknown: %v", err)
-				}
-
-				return err
-			},
-			want: []string{`connect ""`, "observe", "disconnect"},
-			err:  "cannot plan",
+			reason: "a time-out before anything was requested does not make the outcome unknown", stub: &stub{observe: context.DeadlineExceeded}, do: []string{"create"},
+			want: []string{`connect ""`, "observe", "disconnect"}, err: "cannot plan",
 		},
 		"NameIsKnown": {
-			reason: "a client is of the name that it was connected with",
-			stub:   &stub{exists: true},
-			do: func(ctx context.Context, t *testing.T, c managed.ExternalClient, mg xpresource.Managed) error {
-				_, err := c.Observe(ctx, mg)
-				must(t, err)
-				meta.SetExternalName(mg, "i-1")
-
-				_, err = c.Observe(ctx, mg)
-
-				return err
-			},
+			reason: "a client is of the name that it was connected with", stub: &stub{exists: true}, do: []string{"observe", "name", "observe"},
 			want: []string{`connect ""`, "observe", "disconnect", `connect "i-1"`, "observe", "disconnect"},
 		},
 		"UpdateOfNothing": {
-			reason: "Terraform creates what it is to update, if it does not exist",
-			stub:   &stub{},
-			do: func(ctx context.Context, _ *testing.T, c managed.ExternalClient, mg xpresource.Managed) error {
-				_, err := c.Update(ctx, mg)
-				return err
-			},
-			want: []string{`connect ""`, "observe", "disconnect"},
-			err:  "the external resource does not exist",
+			reason: "Terraform creates what it is to update, if it does not exist", stub: &stub{}, do: []string{"update"},
+			want: []string{`connect ""`, "observe", "disconnect"}, err: "the external resource does not exist",
 		},
-		"DeleteOfNothing": {
-			reason: "there is nothing to delete",
-			stub:   &stub{},
-			do: func(ctx context.Context, _ *testing.T, c managed.ExternalClient, mg xpresource.Managed) error {
-				_, err := c.Delete(ctx, mg)
-				return err
-			},
-			want: []string{`connect ""`, "observe", "disconnect"},
-		},
+		"DeleteOfNothing": {reason: "there is nothing to delete", stub: &stub{}, do: []string{"delete"}, want: []string{`connect ""`, "observe", "disconnect"}},
 		"CannotConnect": {
-			reason: "the error says what failed",
-			stub:   &stub{connect: errors.New("no credentials")},
-			do: func(ctx context.Context, _ *testing.T, c managed.ExternalClient, mg xpresource.Managed) error {
-				_, err := c.Observe(ctx, mg)
-				return err
-			},
-			want: []string{`connect ""`},
-			err:  "cannot connect to the provider: no credentials",
+			reason: "the error says what failed", stub: &stub{connect: errors.New("no credentials")}, do: []string{"observe"},
+			want: []string{`connect ""`}, err: "cannot connect to the provider: no credentials",
 		},
 	}
 
@@ -236,11 +173,26 @@ func TestConnector_Calls(t *testing.T) {
 			mg := instance("")
 
 			c, err := newRig(t, tc.stub, nil).Connect(t.Context(), mg)
-			must(t, err)
 
-			err = tc.do(t.Context(), t, c, mg)
-			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
-				t.Errorf("\n%s\nwant error %q, got %v", tc.reason, tc.err, err)
+			for _, do := range tc.do {
+				must(t, err)
+
+				switch do {
+				case "observe":
+					_, err = c.Observe(t.Context(), mg)
+				case "create":
+					_, err = c.Create(t.Context(), mg)
+				case "update":
+					_, err = c.Update(t.Context(), mg)
+				case "delete":
+					_, err = c.Delete(t.Context(), mg)
+				case "name":
+					meta.SetExternalName(mg, "i-1")
+				}
+			}
+
+			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) || asyncstate.OutcomeUnknown(err) {
+				t.Errorf("\n%s\nwant error %q that says nothing was done, got %v", tc.reason, tc.err, err)
 			}
 
 			must(t, c.Disconnect(t.Context()))
@@ -254,76 +206,50 @@ func TestConnector_Calls(t *testing.T) {
 
 func TestConnector_FailedCreate(t *testing.T) {
 	type want struct {
-		name    string
-		unknown bool
+		Name           string
+		Unknown, Finds bool
 	}
 
 	// tells is what Terraform's state says after the create.
 	tells := func(id string) *tfsdk.InstanceState {
 		return &tfsdk.InstanceState{ID: id, Attributes: map[string]string{"id": id, "size": "1"}}
 	}
+	answers := func(f asyncstate.Finding, err error) Finder {
+		return FinderFn(func(_ context.Context, s Search) (asyncstate.Finding, error) {
+			if s.Setup.Version != "1" || s.Managed.GetObjectKind().GroupVersionKind().Kind != "Terraformed" || time.Since(s.Attempt.Started) > time.Minute {
+				t.Error("the Finder lacks what it needs")
+			}
+
+			return f, err
+		})
+	}
 
 	cases := map[string]struct {
 		reason string
-		err    error
+		text   string // Of the error.
 		state  *tfsdk.InstanceState
 		finder Finder
 		want   want
 	}{
-		"Refused": {
-			reason: "nothing was made",
-			err:    errors.New("failed to create the resource: [{0 VpcLimitExceeded  []}]"),
-		},
-		"RefusedWithEmptyState": {
-			reason: "a state without an ID tells nothing",
-			err:    errors.New("failed to create the resource: [{0 VpcLimitExceeded  []}]"),
-			state:  tells(""),
-		},
+		"Refused":               {reason: "nothing was made", text: "VpcLimitExceeded"},
+		"RefusedWithEmptyState": {reason: "a state without an ID tells nothing", text: "VpcLimitExceeded", state: tells("")},
 		"ID": {
 			reason: "the ID that came with the error is the name, and whether it exists is not known",
-			err:    errors.New("failed to create the resource: [{0 cannot tag vpc-1: Forbidden  []}]"),
-			state:  tells("vpc-1"),
-			want:   want{name: "vpc-1", unknown: true},
+			text:   "cannot tag vpc-1: Forbidden", state: tells("vpc-1"), want: want{Name: "vpc-1", Unknown: true},
 		},
-		"LostAnswer": {
-			reason: "it may have been made",
-			err:    errors.New("failed to create the resource: [{0 connection reset by peer  []}]"),
-			want:   want{unknown: true},
-		},
-		"Found": {
-			reason: "an error that looks like a refusal was none",
-			err:    errors.New("failed to create the resource: [{0 something went wrong  []}]"),
-			finder: FinderFn(func(_ context.Context, s Search) (asyncstate.Finding, error) {
-				if s.Setup.Version != "1" || s.Managed.GetObjectKind().GroupVersionKind().Kind != "Terraformed" || time.Since(s.Attempt.Started) > time.Minute {
-					return asyncstate.Finding{}, errors.New("the Finder lacks what it needs")
-				}
-
-				return asyncstate.Found("vpc-1"), nil
-			}),
-			want: want{name: "vpc-1", unknown: true},
-		},
-		"Absent": {
-			reason: "nothing was made",
-			err:    errors.New("failed to create the resource: [{0 something went wrong  []}]"),
-			finder: FinderFn(func(context.Context, Search) (asyncstate.Finding, error) { return asyncstate.Absent(), nil }),
-		},
-		"AbsentAfterLostAnswer": {
-			reason: "it may still come up",
-			err:    errors.New("failed to create the resource: [{0 EOF  []}]"),
-			finder: FinderFn(func(context.Context, Search) (asyncstate.Finding, error) { return asyncstate.Absent(), nil }),
-			want:   want{unknown: true},
-		},
-		"FinderFails": {
-			reason: "without an answer the error says what its outcome is",
-			err:    errors.New("failed to create the resource: [{0 something went wrong  []}]"),
-			finder: FinderFn(func(context.Context, Search) (asyncstate.Finding, error) {
-				return asyncstate.Found("vpc-1"), errors.New("throttled")
-			}),
-		},
+		"LostAnswer":            {reason: "it may have been made", text: "connection reset by peer", want: want{Unknown: true}},
+		"Found":                 {reason: "an error that looks like a refusal was none", finder: answers(asyncstate.Found("vpc-1"), nil), want: want{Name: "vpc-1", Unknown: true, Finds: true}},
+		"Absent":                {reason: "nothing was made", finder: answers(asyncstate.Absent(), nil), want: want{Finds: true}},
+		"AbsentAfterLostAnswer": {reason: "it may still come up", text: "EOF", finder: answers(asyncstate.Absent(), nil), want: want{Unknown: true, Finds: true}},
+		"FinderFails":           {reason: "without an answer the error says what its outcome is", finder: answers(asyncstate.Found("vpc-1"), errors.New("throttled")), want: want{Finds: true}},
+		"FinderCannotTell":      {reason: "a name of which a Finder is not sure is not the external resource's", finder: answers(asyncstate.Finding{ExternalName: "perhaps"}, nil), want: want{Finds: true}},
+		"NilPointer":            {reason: "a pointer that is nil is no Finder", finder: (*tagFinder)(nil)},
+		"NilFunction":           {reason: "nor is a function", finder: FinderFn(nil)},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			failure := errors.Errorf("failed to create the resource: [{0 %s  []}]", tc.text)
 			s := &stub{}
 			r := newRig(t, s, tc.finder)
 			mg := instance("")
@@ -332,23 +258,22 @@ func TestConnector_FailedCreate(t *testing.T) {
 				tr, _ := mg.(resource.Terraformed)
 				r.states.Tracker(tr).SetTfState(tc.state)
 
-				return tc.err
+				return failure
 			}
 
 			c, err := r.Connect(t.Context(), mg)
 			must(t, err)
 
 			_, err = c.Create(t.Context(), mg)
-			if !errors.Is(err, tc.err) || err.Error() != tc.err.Error() {
-				t.Errorf("\n%s\nCreate(): want error %v, got %v", tc.reason, tc.err, err)
+			if !errors.Is(err, failure) || err.Error() != failure.Error() {
+				t.Errorf("\n%s\nCreate(): want error %v, got %v", tc.reason, failure, err)
 			}
 
-			if diff := cmp.Diff(tc.want, want{name: meta.GetExternalName(mg), unknown: asyncstate.OutcomeUnknown(err)}, cmp.AllowUnexported(want{})); diff != "" {
+			got := want{Name: meta.GetExternalName(mg), Unknown: asyncstate.OutcomeUnknown(err)}
+			_, got.Finds = c.(asyncstate.Finder)
+
+			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
-			}
-
-			if _, finds := c.(asyncstate.Finder); finds != (tc.finder != nil) {
-				t.Errorf("\n%s\nthe client is an asyncstate.Finder: %t", tc.reason, finds)
 			}
 		})
 	}
@@ -456,33 +381,20 @@ func TestLongest(t *testing.T) {
 		r      *config.Resource
 		want   time.Duration
 	}{
-		"Default": {
-			reason: "as long as upjet waits",
-			r:      &config.Resource{},
-			want:   time.Hour,
-		},
-		"Configured": {
-			reason: "a create may take longer than an hour",
-			r:      &config.Resource{OperationTimeouts: config.OperationTimeouts{Create: 2 * time.Hour}},
-			want:   2 * time.Hour,
-		},
-		"OthersAreNot": {
-			reason: "a short delete does not make creates short",
-			r:      &config.Resource{OperationTimeouts: config.OperationTimeouts{Delete: time.Minute}},
-			want:   time.Hour,
-		},
+		"Default":      {"as long as upjet waits", &config.Resource{}, time.Hour},
+		"Configured":   {"a create may take longer than an hour", &config.Resource{OperationTimeouts: config.OperationTimeouts{Create: 2 * time.Hour}}, 2 * time.Hour},
+		"OthersAreNot": {"a short delete does not make creates short", &config.Resource{OperationTimeouts: config.OperationTimeouts{Delete: time.Minute}}, time.Hour},
 		"All": {
-			reason: "the longest counts",
-			r:      &config.Resource{OperationTimeouts: config.OperationTimeouts{Create: 3 * time.Minute, Update: 2 * time.Minute, Delete: time.Minute}},
-			want:   3 * time.Minute,
+			"the longest counts", &config.Resource{OperationTimeouts: config.OperationTimeouts{Create: 3 * time.Minute, Update: 2 * time.Minute, Delete: time.Minute}},
+			3 * time.Minute,
 		},
 		"OfTerraform": {
-			reason: "the configuration counts more than the Terraform resource, and that more than its default",
-			r: &config.Resource{
+			"the configuration counts more than the Terraform resource, and that more than its default",
+			&config.Resource{
 				OperationTimeouts: config.OperationTimeouts{Create: time.Minute},
 				TerraformResource: &schema.Resource{Timeouts: &schema.ResourceTimeout{Create: d(time.Hour * 5), Update: d(2 * time.Minute), Default: d(3 * time.Minute)}},
 			},
-			want: 3 * time.Minute,
+			3 * time.Minute,
 		},
 	}
 
@@ -492,33 +404,5 @@ func TestLongest(t *testing.T) {
 				t.Errorf("\n%s\nlongest(): want %s, got %s", tc.reason, tc.want, got)
 			}
 		})
-	}
-}
-
-// A pointer or a function that is nil is no Finder.
-func TestConnector_NilFinder(t *testing.T) {
-	for name, f := range map[string]Finder{"Pointer": (*tagFinder)(nil), "Function": FinderFn(nil)} {
-		c, err := newRig(t, &stub{}, f).Connect(t.Context(), instance(""))
-		must(t, err)
-
-		if _, finds := c.(asyncstate.Finder); finds {
-			t.Errorf("%s: the client is an asyncstate.Finder", name)
-		}
-	}
-}
-
-// A name of which a Finder is not sure is not the external resource's.
-func TestConnector_FinderCannotTell(t *testing.T) {
-	s := &stub{create: func(xpresource.Managed) error { return errors.New("refused") }}
-	r := newRig(t, s, FinderFn(func(context.Context, Search) (asyncstate.Finding, error) {
-		return asyncstate.Finding{ExternalName: "perhaps"}, nil
-	}))
-	mg := instance("")
-
-	c, err := r.Connect(t.Context(), mg)
-	must(t, err)
-
-	if _, err := c.Create(t.Context(), mg); asyncstate.OutcomeUnknown(err) || meta.GetExternalName(mg) != "" {
-		t.Errorf("external name %q, %v", meta.GetExternalName(mg), err)
 	}
 }

@@ -11,101 +11,38 @@ import (
 
 func TestClassified(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		text   string
-		want   bool
+		reason, text string
+		want         bool
 	}{
-		"Refused": {
-			reason: "the external system answered: the request was refused",
-			text:   `failed to create the resource: [{0 creating VPC: operation error EC2: CreateVpc, https response error StatusCode: 400, api error VpcLimitExceeded  []}]`,
-		},
-		"Validation": {
-			reason: "an argument that is called timeout is no time-out",
-			text:   `failed to create the resource: [{0 expected timeout_seconds to be at least (1), got 0  []}]`,
-		},
-		"EOFInAWord": {
-			reason: "EOF is a word, not a part of one",
-			text:   `failed to create the resource: [{0 invalid value "GEOFENCE"  []}]`,
-		},
-		"NotDialed": {
-			reason: "nothing was sent on a connection that was not made",
-			text:   `failed to create the resource: [{0 Post "https://api.example.org/": dial tcp 192.0.2.1:443: i/o timeout  []}]`,
-		},
-		"ConnectionRefused": {
-			reason: "nothing was sent on a connection that was refused",
-			text:   `failed to create the resource: [{0 Post "https://api.example.org/": dial tcp 192.0.2.1:443: connect: connection refused  []}]`,
-		},
-		"NotDialedAfterReset": {
-			reason: "a request before the connection that was not made may have been carried out",
-			text:   `failed to create the resource: [{0 read: connection reset by peer; dial tcp 192.0.2.1:443: i/o timeout  []}]`,
-			want:   true,
-		},
-		"NotResolved": {
-			reason: "nothing was sent to a host whose name was not resolved",
-			text:   `failed to create the resource: [{0 Post "https://api.example.org/": dial tcp: lookup api.example.org on 192.0.2.53:53: read udp 192.0.2.2:5->192.0.2.53:53: i/o timeout  []}]`,
-		},
-		"LostAfterNotResolved": {
-			reason: "a request after the connection that was not made may have been carried out",
-			text:   `failed to create the resource: [{0 dial tcp: lookup api.example.org: no such host; read tcp 192.0.2.2:5->192.0.2.1:443: i/o timeout  []}]`,
-			want:   true,
-		},
-		"Broken": {
-			reason: "the answer could not be read",
-			text:   `failed to create the resource: [{0 Post "https://api.example.org/": net/http: HTTP/1.x transport connection broken: malformed HTTP response  []}]`,
-			want:   true,
-		},
-		"Deadline": {
-			reason: "Terraform's own time-out says nothing of the request",
-			text:   `failed to create the resource: [{0 creating VPC: context deadline exceeded  []}]`,
-			want:   true,
-		},
-		"Waiting": {
-			reason: "the resource was requested, and did not become ready in time",
-			text:   `failed to create the resource: [{0 timeout while waiting for state to become 'available' (last state: 'pending', timeout: 10m0s)  []}]`,
-			want:   true,
-		},
-		"Reset": {
-			reason: "the answer was lost with the connection",
-			text:   `failed to create the resource: [{0 Post "https://api.example.org/": read tcp 192.0.2.2:5->192.0.2.1:443: read: connection reset by peer  []}]`,
-			want:   true,
-		},
-		"EOF": {
-			reason: "the answer was lost with the connection",
-			text:   `resource creation call returned error diags: cannot create: Post "https://api.example.org/": EOF`,
-			want:   true,
-		},
-		"Unavailable": {
-			reason: "gRPC gives that status to calls it has no answer to",
-			text:   `resource creation call returned error diags: rpc error: code = Unavailable desc = transport is closing`,
-			want:   true,
-		},
-		"Gateway": {
-			reason: "a gateway that gave up knows no outcome",
-			text:   `failed to create the resource: [{0 googleapi: got HTTP response code 504 Gateway Timeout  []}]`,
-			want:   true,
-		},
-		"SuccessWithoutID": {
-			reason: "Terraform created it, and did not see it when it read it",
-			text:   `failed to read the ID of the new resource`,
-			want:   true,
-		},
-		"SuccessWithoutState": {
-			reason: "Terraform created it, and did not see it when it read it",
-			text:   `new state is empty after creation`,
-			want:   true,
-		},
+		"Refused":              {"the external system answered: the request was refused", "creating VPC: operation error EC2: CreateVpc, https response error StatusCode: 400, api error VpcLimitExceeded", false},
+		"Validation":           {"an argument that is called timeout is no time-out", "expected timeout_seconds to be at least (1), got 0", false},
+		"EOFInAWord":           {"EOF is a word, not a part of one", `invalid value "GEOFENCE"`, false},
+		"NotDialed":            {"nothing was sent on a connection that was not made", `Post "https://api.example.org/": dial tcp 192.0.2.1:443: i/o timeout`, false},
+		"ConnectionRefused":    {"nothing was sent on a connection that was refused", `Post "https://api.example.org/": dial tcp 192.0.2.1:443: connect: connection refused`, false},
+		"NotDialedAfterReset":  {"a request before the connection that was not made may have been carried out", "read: connection reset by peer; dial tcp 192.0.2.1:443: i/o timeout", true},
+		"NotResolved":          {"nothing was sent to a host whose name was not resolved", `Post "https://api.example.org/": dial tcp: lookup api.example.org on 192.0.2.53:53: read udp 192.0.2.2:5->192.0.2.53:53: i/o timeout`, false},
+		"LostAfterNotResolved": {"a request after the connection that was not made may have been carried out", "dial tcp: lookup api.example.org: no such host; read tcp 192.0.2.2:5->192.0.2.1:443: i/o timeout", true},
+		"Broken":               {"the answer could not be read", `Post "https://api.example.org/": net/http: HTTP/1.x transport connection broken: malformed HTTP response`, true},
+		"Deadline":             {"Terraform's own time-out says nothing of the request", "creating VPC: context deadline exceeded", true},
+		"Waiting":              {"the resource was requested, and did not become ready in time", "timeout while waiting for state to become 'available' (last state: 'pending', timeout: 10m0s)", true},
+		"Reset":                {"the answer was lost with the connection", `Post "https://api.example.org/": read tcp 192.0.2.2:5->192.0.2.1:443: read: connection reset by peer`, true},
+		"EOF":                  {"the answer was lost with the connection", `resource creation call returned error diags: cannot create: Post "https://api.example.org/": EOF`, true},
+		"Unavailable":          {"gRPC gives that status to calls it has no answer to", "resource creation call returned error diags: rpc error: code = Unavailable desc = transport is closing", true},
+		"Gateway":              {"a gateway that gave up knows no outcome", "googleapi: got HTTP response code 504 Gateway Timeout", true},
+		"SuccessWithoutID":     {"Terraform created it, and did not see it when it read it", "failed to read the ID of the new resource", true},
+		"SuccessWithoutState":  {"Terraform created it, and did not see it when it read it", "new state is empty after creation", true},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			given := errors.New(tc.text)
+			given := errors.Errorf("failed to create the resource: [{0 %s  []}]", tc.text)
 
 			err := classified(given)
 			if got := asyncstate.OutcomeUnknown(err); got != tc.want {
 				t.Errorf("\n%s\nOutcomeUnknown(classified(%q)): want %t, got %t", tc.reason, tc.text, tc.want, got)
 			}
 
-			if err.Error() != tc.text || !errors.Is(err, given) {
+			if err.Error() != given.Error() || !errors.Is(err, given) {
 				t.Errorf("\n%s\nclassified(%q) is another error: %v", tc.reason, tc.text, err)
 			}
 		})

@@ -58,96 +58,59 @@ func TestTagFinder(t *testing.T) {
 	later, earlier := born.Add(time.Second), born.Add(-time.Hour)
 	uid := func(uid string) map[string]string { return map[string]string{TagKeyUID: uid} }
 
-	type want struct {
-		finding asyncstate.Finding
-		err     string
-	}
-
 	cases := map[string]struct {
-		reason    string
-		namespace string
-		tagged    []Tagged
-		err       error
-		reader    namesakes
-		want      want
+		reason, namespace string
+		parameters        map[string]any // instead of those with tags
+		tagged            []Tagged
+		err               error
+		reader            namesakes
+
+		found, want string // The external name, or the error.
 	}{
-		"None": {
-			reason: "nothing has the tags",
-			want:   want{finding: asyncstate.Absent()},
-		},
+		"None": {reason: "nothing has the tags"},
 		"OwnUID": {
 			reason:    "the UID identifies the managed resource, whatever the age and the namesakes",
-			namespace: "team",
-			tagged:    []Tagged{{ExternalName: "i-1", Tags: uid("u-1")}, {ExternalName: "i-0", Created: later}},
-			reader:    namesakes{uids: []types.UID{"u-1", "u-2"}},
-			want:      want{finding: asyncstate.Found("i-1")},
+			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Tags: uid("u-1")}, {ExternalName: "i-0", Created: later}}, reader: namesakes{uids: []types.UID{"u-1", "u-2"}}, found: "i-1",
 		},
-		"AnotherUID": {
-			reason: "an external resource with another UID is another's",
-			tagged: []Tagged{{ExternalName: "i-1", Tags: uid("u-2"), Created: later}},
-			want:   want{finding: asyncstate.Absent()},
-		},
+		"AnotherUID": {reason: "an external resource with another UID is another's", tagged: []Tagged{{ExternalName: "i-1", Tags: uid("u-2"), Created: later}}},
 		"TwoOfOwnUID": {
 			reason: "a person has to choose",
-			tagged: []Tagged{{ExternalName: "i-2", Tags: uid("u-1")}, {ExternalName: "i-1", Tags: uid("u-1")}},
-			want:   want{err: "2 external resources have the tags of the managed resource: i-1, i-2"},
+			tagged: []Tagged{{ExternalName: "i-2", Tags: uid("u-1")}, {ExternalName: "i-1", Tags: uid("u-1")}}, want: "2 external resources have the tags of the managed resource: i-1, i-2",
 		},
-		"Younger": {
-			reason: "created after the only managed resource that has these tags",
-			tagged: []Tagged{{ExternalName: "i-1", Created: later}},
-			want:   want{finding: asyncstate.Found("i-1")},
-		},
-		"Older": {
-			reason: "an earlier managed resource of that name left it behind",
-			tagged: []Tagged{{ExternalName: "i-1", Created: earlier}},
-			want:   want{finding: asyncstate.Absent()},
-		},
-		"OlderAndYounger": {
-			reason: "the older one is out of the question",
-			tagged: []Tagged{{ExternalName: "i-1", Created: earlier}, {ExternalName: "i-2", Created: later}},
-			want:   want{finding: asyncstate.Found("i-2")},
-		},
+		"Younger":         {reason: "created after the only managed resource that has these tags", tagged: []Tagged{{ExternalName: "i-1", Created: later}}, found: "i-1"},
+		"Older":           {reason: "an earlier managed resource of that name left it behind", tagged: []Tagged{{ExternalName: "i-1", Created: earlier}}},
+		"OlderAndYounger": {reason: "the older one is out of the question", tagged: []Tagged{{ExternalName: "i-1", Created: earlier}, {ExternalName: "i-2", Created: later}}, found: "i-2"},
 		"AsOld": {
 			reason: "clocks differ: it may be older or younger",
-			tagged: []Tagged{{ExternalName: "i-1", Created: born.Add(-time.Second)}},
-			want:   want{err: `"i-1" has the tags of the managed resource, but may be older`},
+			tagged: []Tagged{{ExternalName: "i-1", Created: born.Add(-time.Second)}}, want: `"i-1" has the tags of the managed resource, but may be older`,
 		},
 		"UnknownAge": {
 			reason: "what an earlier managed resource of that name left behind would look the same",
-			tagged: []Tagged{{ExternalName: "i-1"}},
-			want:   want{err: `"i-1" has the tags of the managed resource, but may be older`},
+			tagged: []Tagged{{ExternalName: "i-1"}}, want: `"i-1" has the tags of the managed resource, but may be older`,
 		},
 		"TwoYounger": {
 			reason: "which one it is cannot be told",
-			tagged: []Tagged{{ExternalName: "i-1", Created: later}, {ExternalName: "i-2", Created: later}},
-			want:   want{err: "2 external resources may be the one that was created: i-1, i-2"},
+			tagged: []Tagged{{ExternalName: "i-1", Created: later}, {ExternalName: "i-2", Created: later}}, want: "2 external resources may be the one that was created: i-1, i-2",
 		},
 		"Namesake": {
 			reason:    "the tags say no namespace",
-			namespace: "team",
-			tagged:    []Tagged{{ExternalName: "i-1", Created: later}},
-			reader:    namesakes{uids: []types.UID{"u-1", "u-2"}},
-			want:      want{err: `"i-1" has the tags of the managed resource, but may be that of its namesake`},
+			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}}, reader: namesakes{uids: []types.UID{"u-1", "u-2"}}, want: `"i-1" has the tags of the managed resource, but may be that of its namesake`,
 		},
 		"NoNamesake": {
 			reason:    "no other managed resource has that name",
-			namespace: "team",
-			tagged:    []Tagged{{ExternalName: "i-1", Created: later}},
-			reader:    namesakes{uids: []types.UID{"u-1"}},
-			want:      want{finding: asyncstate.Found("i-1")},
+			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}}, reader: namesakes{uids: []types.UID{"u-1"}}, found: "i-1",
 		},
 		"CannotListNamesakes": {
 			reason:    "who cannot look must not guess",
-			namespace: "team",
-			tagged:    []Tagged{{ExternalName: "i-1", Created: later}},
-			reader:    namesakes{err: errors.New("forbidden")},
-			want:      want{err: "cannot list managed resources of that name in other namespaces: forbidden"},
+			namespace: "team", tagged: []Tagged{{ExternalName: "i-1", Created: later}}, reader: namesakes{err: errors.New("forbidden")}, want: "cannot list managed resources of that name in other namespaces: forbidden",
 		},
-		"CannotList": {
-			reason: "an error is no answer",
-			err:    errors.New("throttled"),
-			want:   want{err: "cannot list external resources by tags: throttled"},
+		"NoTags":    {reason: "what has no tags cannot be found by them, and so is not absent", parameters: map[string]any{"size": 1}, want: "add a TagInitializer"},
+		"OtherTags": {reason: "nor has it if they are other tags", parameters: map[string]any{"tags": map[string]any{"team": "a"}}, want: "add a TagInitializer"},
+		"AnotherName": {
+			reason:     "someone copied the tags of another managed resource",
+			parameters: map[string]any{"tags": map[string]any{"crossplane-kind": "k", "crossplane-name": "db", "crossplane-providerconfig": "default"}}, want: "add a TagInitializer",
 		},
+		"CannotList": {reason: "an error is no answer", err: errors.New("throttled"), want: "cannot list external resources by tags: throttled"},
 	}
 
 	for name, tc := range cases {
@@ -161,44 +124,37 @@ func TestTagFinder(t *testing.T) {
 
 			l := &listed{tagged: tc.tagged, err: tc.err}
 			sent := map[string]any{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default", "team": "a"}
-			must(t, mg.SetParameters(map[string]any{"size": 1, "labels": sent}))
+			want := map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default"}
+
+			if tc.parameters == nil {
+				tc.parameters = map[string]any{"size": 1, "labels": sent}
+			} else {
+				want = nil
+			}
+
+			must(t, mg.SetParameters(tc.parameters))
 
 			got, err := NewTagFinder(l, tc.reader).Find(t.Context(), Search{Managed: mg, Attempt: asyncstate.Attempt{Started: later}})
-			if diff := cmp.Diff(tc.want.finding, got); diff != "" {
+
+			finding := asyncstate.Finding{}
+
+			switch {
+			case tc.found != "":
+				finding = asyncstate.Found(tc.found)
+			case tc.want == "":
+				finding = asyncstate.Absent()
+			}
+
+			if diff := cmp.Diff(finding, got); diff != "" {
 				t.Errorf("\n%s\nFind(): -want, +got:\n%s", tc.reason, diff)
 			}
 
-			if (err == nil) != (tc.want.err == "") || err != nil && !strings.Contains(err.Error(), tc.want.err) {
-				t.Errorf("\n%s\nFind(): want error %q, got %v", tc.reason, tc.want.err, err)
+			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("\n%s\nFind(): want error %q, got %v", tc.reason, tc.want, err)
 			}
 
-			want := map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default"}
 			if diff := cmp.Diff(want, l.asked); diff != "" {
 				t.Errorf("\n%s\ntags that were asked for: -want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-// An external resource without tags cannot be found by them, and so is not absent.
-func TestTagFinder_WithoutTags(t *testing.T) {
-	cases := map[string]struct {
-		reason     string
-		parameters map[string]any
-	}{
-		"NoTags":      {"the configuration has no TagInitializer", map[string]any{"size": 1}},
-		"OtherTags":   {"the configuration has no TagInitializer", map[string]any{"tags": map[string]any{"team": "a"}}},
-		"AnotherName": {"someone copied the tags of another managed resource", map[string]any{"tags": map[string]any{"crossplane-kind": "k", "crossplane-name": "db", "crossplane-providerconfig": "default"}}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			mg := upjetfake.NewTerraformed(upjetfake.WithParameters(tc.parameters))
-			mg.SetName("web")
-
-			got, err := NewTagFinder(&listed{}, namesakes{}).Find(t.Context(), Search{Managed: mg})
-			if got.Known || err == nil || !strings.Contains(err.Error(), "add a TagInitializer") {
-				t.Errorf("\n%s\nFind(): want an unknown outcome and what to do, got %+v, %v", tc.reason, got, err)
 			}
 		})
 	}

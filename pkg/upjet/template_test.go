@@ -47,50 +47,65 @@ func TestControllerTemplate(t *testing.T) {
 		theirs = `"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`
 	)
 
-	cli := func(async bool) *config.Resource { return &config.Resource{Name: "cloud_server", UseAsync: async} }
-
+	// Controllers of the SDK and of the framework are generated, compiled and run by the
+	// test provider. These are of the Terraform CLI.
 	cases := map[string]struct {
 		reason   string
-		template string
-		o        []TemplateOption
-		r        *config.Resource
+		old, now string // In upjet's template.
+		async    bool
 		has      []string
 		lacks    []string
+		err      string
 	}{
 		"CLI": {
-			reason:   "a resource of the Terraform CLI keeps its asynchronous connector, and gets the import",
-			template: templates.ControllerTemplate,
-			o:        []TemplateOption{WithFinders("example.org/provider/finders")},
-			r:        cli(true),
-			has:      []string{ours, "tjcontroller.NewConnector(", "tjcontroller.WithCallbackProvider(ac)", "ac := tjcontroller.NewAPICallbacks(", "managed.WithExternalConnecter("},
-			lacks:    []string{theirs, "graft/pkg/upjet", "finders", "WatchesRawSource"},
+			reason: "a resource of the Terraform CLI keeps its asynchronous connector, and gets the import",
+			async:  true,
+			has:    []string{ours, "tjcontroller.NewConnector(", "tjcontroller.WithCallbackProvider(ac)", "ac := tjcontroller.NewAPICallbacks(", "managed.WithExternalConnecter("},
+			lacks:  []string{theirs, "graft/pkg/upjet", "finders", "WatchesRawSource"},
 		},
 		"SynchronousCLI": {
-			reason:   "a synchronous one has no callbacks, as before",
-			template: templates.ControllerTemplate,
-			r:        cli(false),
-			has:      []string{ours, "tjcontroller.NewConnector("},
-			lacks:    []string{theirs, "NewAPICallbacks", "graft/pkg/upjet"},
+			reason: "a synchronous one has no callbacks, as before",
+			has:    []string{ours, "tjcontroller.NewConnector("},
+			lacks:  []string{theirs, "NewAPICallbacks", "graft/pkg/upjet"},
 		},
 		"OwnTemplate": {
-			reason:   "what a provider has added to its template stays",
-			template: strings.ReplaceAll(templates.ControllerTemplate, "managed.WithTimeout(3*time.Minute)", "managed.WithTimeout(5*time.Minute)"),
-			r:        cli(false),
-			has:      []string{ours, "managed.WithTimeout(5*time.Minute)"},
+			reason: "what a provider has added to its template stays",
+			old:    "managed.WithTimeout(3*time.Minute)", now: "managed.WithTimeout(5*time.Minute)",
+			has: []string{ours, "managed.WithTimeout(5*time.Minute)"},
 		},
 		"OtherSpelling": {
-			reason:   "a template may use the spelling that is not deprecated",
-			template: strings.ReplaceAll(templates.ControllerTemplate, "managed.WithExternalConnecter(", "managed.WithExternalConnector("),
-			r:        cli(false),
-			has:      []string{"managed.WithExternalConnector("},
+			reason: "a template may use the spelling that is not deprecated",
+			old:    "managed.WithExternalConnecter(", now: "managed.WithExternalConnector(",
+			has: []string{"managed.WithExternalConnector("},
+		},
+		"NoImport": {reason: "without the import there is no Graft", old: theirs, now: `"example.org/managed"`, err: "it has an import of managed 0 times"},
+		"NoConnector": {
+			reason: "without Graft's connector and tracker, a synchronous connector would block reconciles",
+			old:    "managed.WithExternalConnecter(", now: "managed.WithTypedExternalConnector(",
+			err: "it has the option of the external connector 0 times",
+		},
+		"NoWatch": {
+			reason: "without the source, the ends of operations go unnoticed",
+			old:    "Watches(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}, eventHandler).", now: "For(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}).",
+			err: "it has the watch of the managed resource 0 times",
+		},
+		"TwoConnectors": {
+			reason: "which of two is the one cannot be told",
+			old:    "managed.WithExternalConnecter(", now: "managed.WithExternalConnecter(nil), managed.WithExternalConnecter(",
+			err: "it has the option of the external connector 2 times",
 		},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			src, err := generate(t, ControllerTemplate(tc.template, tc.o...), tc.r)
-			if err != nil {
-				t.Fatalf("\n%s\nGenerate(): %v", tc.reason, err)
+			template := templates.ControllerTemplate
+			if tc.old != "" {
+				template = strings.ReplaceAll(template, tc.old, tc.now)
+			}
+
+			src, err := generate(t, ControllerTemplate(template, WithFinders("example.org/provider/finders")), &config.Resource{Name: "cloud_server", UseAsync: tc.async})
+			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Fatalf("\n%s\nGenerate(): want error %q, got %v", tc.reason, tc.err, err)
 			}
 
 			for _, want := range tc.has {
@@ -103,53 +118,6 @@ func TestControllerTemplate(t *testing.T) {
 				if strings.Contains(src, unwanted) {
 					t.Errorf("\n%s\nthe controller has %s:\n%s", tc.reason, unwanted, src)
 				}
-			}
-		})
-	}
-}
-
-// Controllers of the SDK and of the framework are generated, compiled and run by the
-// test provider.
-
-func TestControllerTemplateFails(t *testing.T) {
-	cases := map[string]struct {
-		reason   string
-		old, now string
-		want     string
-	}{
-		"NoImport": {
-			reason: "without the import there is no Graft",
-			old:    `"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`,
-			now:    `"example.org/managed"`,
-			want:   "it has an import of managed 0 times",
-		},
-		"NoConnector": {
-			reason: "without Graft's connector and tracker, a synchronous connector would block reconciles",
-			old:    "managed.WithExternalConnecter(",
-			now:    "managed.WithTypedExternalConnector(",
-			want:   "it has the option of the external connector 0 times",
-		},
-		"NoWatch": {
-			reason: "without the source, the ends of operations go unnoticed",
-			old:    "Watches(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}, eventHandler).",
-			now:    "For(&{{ .TypePackageAlias }}{{ .CRD.Kind }}{}).",
-			want:   "it has the watch of the managed resource 0 times",
-		},
-		"TwoConnectors": {
-			reason: "which of two is the one cannot be told",
-			old:    "managed.WithExternalConnecter(",
-			now:    "managed.WithExternalConnecter(nil), managed.WithExternalConnecter(",
-			want:   "it has the option of the external connector 2 times",
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			template := ControllerTemplate(strings.ReplaceAll(templates.ControllerTemplate, tc.old, tc.now))
-
-			_, err := generate(t, template, &config.Resource{Name: "cloud_server"})
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("\n%s\nGenerate(): want an error with %q, got %v", tc.reason, tc.want, err)
 			}
 		})
 	}
