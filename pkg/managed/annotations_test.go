@@ -5,18 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/go-logr/logr/funcr"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -308,7 +304,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 	for name, tc := range cases {
 		for _, lost := range []int{0, 1, 2} {
 			t.Run(fmt.Sprintf("%s/%dLost", name, lost), func(t *testing.T) {
-				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &recorder{}
+				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &testkit.Said{}
 				a.Before = func(_ context.Context, r testkit.Request) error {
 					// Another writer changes the object right before our patches.
 					if r.Verb == testkit.Patch && lost > 0 && meta.GetExternalName(get(t, a)) != "first" {
@@ -336,7 +332,7 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 				}
 
 				wants(t, tc.reason, "external name, events, failures", []any{tc.want, tc.events, 0},
-					[]any{meta.GetExternalName(get(t, a)), h.of(reasonOverwroteAnnotation), len(h.of(reasonCannotStoreAnnotations))})
+					[]any{meta.GetExternalName(get(t, a)), h.Events(reasonOverwroteAnnotation), len(h.Events(reasonCannotStoreAnnotations))})
 			})
 		}
 	}
@@ -369,14 +365,14 @@ func TestAnnotationsRefused(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, h := testkit.NewAPI(bucket()), &recorder{}
+			a, h := testkit.NewAPI(bucket()), &testkit.Said{}
 			w, connects := newWorld()
 			a.Before = failing(tc.refuses, tc.err)
 
 			// What is refused is an error, and may be.
 			r := newBucketReconciler(a, connects, WithRecorder(h))
 			try(r, 5)
-			wants(t, tc.reason, "name, said to be unstored", []any{tc.name, tc.name == ""}, []any{meta.GetExternalName(get(t, a)), len(h.of(reasonCannotStoreAnnotations)) > 0})
+			wants(t, tc.reason, "name, said to be unstored", []any{tc.name, tc.name == ""}, []any{meta.GetExternalName(get(t, a)), len(h.Events(reasonCannotStoreAnnotations)) > 0})
 
 			remove(t, a, "b")
 			try(r, 5)
@@ -402,10 +398,8 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 		for _, callFails := range []bool{false, true} {
 			for _, theyWrite := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%t/%t", failName, callFails, theyWrite), func(t *testing.T) {
-					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &recorder{}
+					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &testkit.Said{}
 					a.Before = failing(verb(testkit.Patch), fail)
-
-					var log strings.Builder
 
 					learn := func(mg resource.Managed) error {
 						meta.AddAnnotations(mg, map[string]string{"example.org/token": secret, "example.org/old": secret + "-new"})
@@ -421,9 +415,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 						return nil
 					}
 
-					r := newBucketReconciler(a, WithRecorder(h), WithLogger(logging.NewLogrLogger(funcr.New(func(_, args string) {
-						log.WriteString(args + "\n")
-					}, funcr.Options{Verbosity: 10}))), connects(ExternalClientFns{
+					r := newBucketReconciler(a, WithRecorder(h), WithLogger(h), connects(ExternalClientFns{
 						ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 							return ExternalObservation{ConnectionDetails: ConnectionDetails{"password": []byte(secret)}}, nil
 						},
@@ -440,15 +432,11 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 						}
 					}
 
-					for _, e := range h.events {
-						said = append(said, e.Message)
-					}
-
 					for _, c := range get(t, a).Status.Conditions {
 						said = append(said, c.Message)
 					}
 
-					if all := strings.Join(said, "\n") + log.String(); strings.Contains(all, secret) {
+					if all := strings.Join(said, "\n") + h.All(); strings.Contains(all, secret) {
 						t.Errorf("\nThe values of annotations must not be disclosed.\ngot: %s", all)
 					}
 				})
@@ -463,7 +451,7 @@ func TestRenamedWhileCreated(t *testing.T) {
 	for name, async := range map[string]bool{"Sync": false, "Async": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &recorder{}
+				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &testkit.Said{}
 				opts := []ReconcilerOption{WithRecorder(h), connects(ExternalClientFns{
 					ObserveFn: absent,
 					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
@@ -480,7 +468,7 @@ func TestRenamedWhileCreated(t *testing.T) {
 				synctest.Wait()
 
 				b := get(t, a)
-				wants(t, "", "name, incomplete, told", []any{"first", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), len(h.of(reasonOverwroteAnnotation))})
+				wants(t, "", "name, incomplete, told", []any{"first", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), len(h.Events(reasonOverwroteAnnotation))})
 			})
 		})
 	}
@@ -489,7 +477,7 @@ func TestRenamedWhileCreated(t *testing.T) {
 // The name that Create returned replaces a name that another writer set while the
 // first could not be stored, also if it is stored before the next reconcile only.
 func TestCreatedNameWinsLater(t *testing.T) {
-	a, h, down := testkit.NewAPI(bucket()), &recorder{}, true
+	a, h, down := testkit.NewAPI(bucket()), &testkit.Said{}, true
 	w, connects := newWorld()
 	a.Before = func(_ context.Context, r testkit.Request) error {
 		if down && r.Verb == testkit.Patch {
@@ -508,7 +496,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 	drive(t, r, a)
 	settledAs(t, "The name that Create returned should be stored.", a, w)
 
-	if ms := h.of(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
+	if ms := h.Events(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
 		t.Errorf("want the user told once, got %q", ms)
 	}
 }
@@ -516,7 +504,7 @@ func TestCreatedNameWinsLater(t *testing.T) {
 // An annotation that Observe changes each time is stored at a bounded rate, and
 // the external name each time.
 func TestUnstableAnnotation(t *testing.T) {
-	a, c, rec, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), &recorder{}, 0
+	a, c, rec, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), &testkit.Said{}, 0
 
 	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 		n++
@@ -542,14 +530,14 @@ func TestUnstableAnnotation(t *testing.T) {
 		return a.Count(testkit.Patch)
 	}
 
-	got := []any{reconciles(100, time.Second), len(rec.of(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
+	got := []any{reconciles(100, time.Second), len(rec.Events(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
 	wants(t, "", "patches in 100 s, warnings, patches in 20 minutes", []any{7, 1, 20}, got)
 	wants(t, "", "patches of external names, last one", []any{5, fmt.Sprintf("id-%d", n+5)}, []any{reconciles(5, time.Millisecond), meta.GetExternalName(get(t, a))})
 
 	// It has come to rest, and may change again.
 	c.now = c.now.Add(time.Hour)
 
-	wants(t, "", "patches after an hour, warnings", []any{3, 1}, []any{reconciles(3, 0), len(rec.of(reasonUnstableAnnotation))})
+	wants(t, "", "patches after an hour, warnings", []any{3, 1}, []any{reconciles(3, 0), len(rec.Events(reasonUnstableAnnotation))})
 }
 
 // An annotation that is held back is stored later, unless another writer has set it.
@@ -606,7 +594,7 @@ func TestGoneWhileCreating(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, rec := testkit.NewAPI(tc.object), &recorder{}
+				a, rec := testkit.NewAPI(tc.object), &testkit.Said{}
 
 				o := []ReconcilerOption{WithRecorder(rec), connects(ExternalClientFns{
 					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
@@ -641,8 +629,8 @@ func TestGoneWhileCreating(t *testing.T) {
 					time.Sleep(time.Minute)
 				}
 
-				if !slices.ContainsFunc(rec.events, func(e event.Event) bool { return strings.Contains(e.Message, "id-1") }) {
-					t.Errorf("no event has the name of the external resource that is left: %+v", rec.events)
+				if said := fmt.Sprint(rec.Events()); !strings.Contains(said, "id-1") {
+					t.Errorf("no event has the name of the external resource that is left: %s", said)
 				}
 			})
 		})

@@ -98,7 +98,7 @@ func TestAsyncDeleteRefused(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, rec, deletes := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(FinalizerName))), &recorder{}, 0
+				a, rec, deletes := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(FinalizerName))), &testkit.Said{}, 0
 				r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(ExternalClientFns{
 					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
 						deletes++
@@ -117,7 +117,7 @@ func TestAsyncDeleteRefused(t *testing.T) {
 					time.Sleep(5 * time.Minute)
 				}
 
-				if n := len(rec.of(reasonDeleted)); deletes < 3 || tc.refuse != nil && n != tc.want || tc.refuse == nil && n < deletes {
+				if n := len(rec.Events(reasonDeleted)); deletes < 3 || tc.refuse != nil && n != tc.want || tc.refuse == nil && n < deletes {
 					t.Errorf("\n%s\nevents of %d requests: %d", tc.reason, deletes, n)
 				}
 			})
@@ -148,7 +148,7 @@ func TestAsyncInterruptedCreateSaysSo(t *testing.T) {
 
 // A recorder among raw options of upstream's is upstream's, also with WithAsync.
 func TestUpstreamRecorderWithAsync(t *testing.T) {
-	ours, theirs := &recorder{}, &recorder{}
+	ours, theirs := &testkit.Said{}, &testkit.Said{}
 	a := testkit.NewAPI(bucket(named("id-1"), annotated(meta.AnnotationKeyReconciliationPaused, "true")))
 
 	r := newBucketReconciler(a, WithRecorder(ours), Upstream(upstream.WithRecorder(theirs)),
@@ -156,7 +156,7 @@ func TestUpstreamRecorderWithAsync(t *testing.T) {
 
 	run(t, r, "b")
 
-	wants(t, "", "events of upstream's recorder, and of ours", []bool{true, false}, []bool{len(theirs.events) > 0, len(ours.events) > 0})
+	wants(t, "", "events of upstream's recorder, and of ours", []bool{true, false}, []bool{len(theirs.Events()) > 0, len(ours.Events()) > 0})
 }
 
 // The event of a delete that was requested, after something else had failed.
@@ -164,7 +164,7 @@ func TestDeletedEventIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, rec, there := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting, func(b *v1alpha1.Bucket) {
 			b.SetConditions(xpv2.ReconcileError(errors.New("update failed: invalid tags")))
-		})), &recorder{}, true
+		})), &testkit.Said{}, true
 
 		r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(ExternalClientFns{
 			ObserveFn: sees(&there),
@@ -179,6 +179,6 @@ func TestDeletedEventIsLost(t *testing.T) {
 			synctest.Wait()
 		}
 
-		wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.of(reasonDeleted))})
+		wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.Events(reasonDeleted))})
 	})
 }

@@ -71,7 +71,7 @@ func TestDeletionConfirmation(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/WithoutDeletionStatus=%t", name, without), func(t *testing.T) {
 				var known *confirmation
 
-				a, c, rec, deletes := testkit.NewAPI(bucket(append(tc.mods, deleting, finalizers(FinalizerName))...)), newClock(), &recorder{}, 0
+				a, c, rec, deletes := testkit.NewAPI(bucket(append(tc.mods, deleting, finalizers(FinalizerName))...)), newClock(), &testkit.Said{}, 0
 
 				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), spies(slotConfirmation, &known), connects(ExternalClientFns{
 					ObserveFn: observes(tc.observes),
@@ -90,7 +90,7 @@ func TestDeletionConfirmation(t *testing.T) {
 					n++
 				}
 
-				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.of(reasonFoundAfterAll)), known.absences.len()})
+				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.Events(reasonFoundAfterAll)), known.absences.len()})
 			})
 		}
 	}
@@ -99,7 +99,7 @@ func TestDeletionConfirmation(t *testing.T) {
 // While absence is being confirmed the reconcile comes back when the next
 // observation counts, says so once, and writes nothing more.
 func TestDeletionConfirmationIsQuiet(t *testing.T) {
-	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), &recorder{}
+	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), &testkit.Said{}
 	unpublished := 0
 
 	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(ExternalClientFns{ObserveFn: absent}),
@@ -128,7 +128,7 @@ func TestDeletionConfirmationIsQuiet(t *testing.T) {
 	wants(t, "", "reason, Ready, message, finalizers", []any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName}}, said)
 
 	// Deleting is said at once, then why.
-	wants(t, "", "writes, events, unpublished", []any{2, 1, 0}, []any{a.Writes(), len(rec.of(reasonConfirmingAbsence)), unpublished})
+	wants(t, "", "writes, events, unpublished", []any{2, 1, 0}, []any{a.Writes(), len(rec.Events(reasonConfirmingAbsence)), unpublished})
 }
 
 // A count is of one object, and of one process.
@@ -249,7 +249,7 @@ func TestDeletionConfirmationForgetsDelete(t *testing.T) {
 			WithDeletionConfirmation(3, interval)(r)
 
 			build, confirmed := r.config.layers[slotConfirmation], false
-			l := build(parts{log: logging.NewNopLogger(), record: &recorder{}})
+			l := build(parts{log: logging.NewNopLogger(), record: &testkit.Said{}})
 			same := func(parts) layer { return l }
 
 			for _, now := range tc.steps {
@@ -257,7 +257,7 @@ func TestDeletionConfirmationForgetsDelete(t *testing.T) {
 					edit(t, a, "b", named("another"))
 				}
 
-				alone(t, a, same, &recorder{}, calls{
+				alone(t, a, same, &testkit.Said{}, calls{
 					observe: func(*call) (observation, error) {
 						return observation{ExternalObservation: ExternalObservation{ResourceExists: now.exists}}, now.err
 					},

@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -252,7 +253,7 @@ func TestCreateResolver(t *testing.T) {
 				tc.object = bucket(interruptedBucket(long))
 			}
 
-			a, rec, got, observe := testkit.NewAPI(tc.object), &recorder{}, want{}, absent
+			a, rec, got, observe := testkit.NewAPI(tc.object), &testkit.Said{}, want{}, absent
 			if f.finding.Found() {
 				observe = exists
 			}
@@ -321,11 +322,8 @@ func TestCreateResolver(t *testing.T) {
 				}
 			}
 
-			for _, e := range rec.events {
-				switch e.Reason {
-				case reasonResolvedCreate, reasonCannotResolveCreate, reasonOverwroteAnnotation:
-					got.Events = append(got.Events, e.Reason)
-				}
+			for _, reason := range []event.Reason{reasonOverwroteAnnotation, reasonResolvedCreate, reasonCannotResolveCreate} {
+				got.Events = append(got.Events, slices.Repeat([]event.Reason{reason}, len(rec.Events(reason)))...)
 			}
 
 			wants(t, tc.reason, "", tc.want, got)
@@ -420,7 +418,7 @@ func TestCreateResolverStores(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, h, creates := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &recorder{}, 0
+			a, h, creates := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, 0
 
 			f := &seeker{finding: tc.finding}
 			f.then = func(context.Context, resource.Managed) {
@@ -443,7 +441,7 @@ func TestCreateResolverStores(t *testing.T) {
 
 			result, err := r.Reconcile(context.Background(), request())
 			wants(t, tc.reason, "result, finds, creates, said", []any{reconcile.Result{Requeue: true}, 1, 0, tc.want.Synced == ""},
-				[]any{result, len(f.asked), creates, err == nil && len(h.of("CannotInitializeManagedResource")) == 0})
+				[]any{result, len(f.asked), creates, err == nil && len(h.Events("CannotInitializeManagedResource")) == 0})
 
 			got := want{Synced: tc.want.Synced}
 			if c := get(t, a).GetCondition(xpv2.TypeSynced); !strings.Contains(c.Message, tc.want.Synced) {
@@ -456,7 +454,7 @@ func TestCreateResolverStores(t *testing.T) {
 			b := get(t, a)
 			got.Name = meta.GetExternalName(b)
 			got.Succeeded, got.Incomplete = !meta.GetExternalCreateSucceeded(b).IsZero(), meta.ExternalCreateIncomplete(b)
-			got.Settled = len(h.of(reasonResolvedCreate))
+			got.Settled = len(h.Events(reasonResolvedCreate))
 			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
@@ -767,7 +765,7 @@ func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
 		return asyncstate.Finding{}, errors.Errorf("throttled, request %d", n)
 	})
 
-	a, h := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &recorder{}
+	a, h := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}
 	r := newBucketReconciler(a, WithCreateResolver(f), WithRecorder(h), connects(ExternalClientFns{}))
 
 	run(t, r, "b")
@@ -775,7 +773,7 @@ func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
 	repeat(t, r, 3)
 	wants(t, "", "writes after the first", 0, a.Writes())
 
-	if ms := h.of(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
+	if ms := h.Events(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
 		t.Errorf("events: want the error of each, got %v", ms)
 	}
 }

@@ -349,7 +349,7 @@ func TestGoneMeanwhile(t *testing.T) {
 		for _, replaced := range []bool{false, true} {
 			for _, during := range []string{"Observe", "Create", "Update"} {
 				t.Run(fmt.Sprintf("%s/replaced=%t/%s", objectName, replaced, during), func(t *testing.T) {
-					a, h := testkit.NewAPI(object.DeepCopy()), &recorder{}
+					a, h := testkit.NewAPI(object.DeepCopy()), &testkit.Said{}
 					version, updates := "", 0
 					act := func(mg resource.Managed) {
 						mg.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
@@ -390,7 +390,7 @@ func TestGoneMeanwhile(t *testing.T) {
 					const reason = "What is gone needs nothing stored, which is no failure. What has its name now is left alone."
 
 					b := get(t, a)
-					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.of(reasonCannotStoreAnnotations)), r.seam.Memory().Len(), a.Count(testkit.Patch) > 1}
+					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.Events(reasonCannotStoreAnnotations)), r.seam.Memory().Len(), a.Count(testkit.Patch) > 1}
 					wants(t, reason, "version, name, events, objects in memory, patched again", []any{version, "", 0, 0, false}, got)
 
 					if during == "Create" {

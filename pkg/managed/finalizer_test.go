@@ -4,12 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
@@ -62,39 +60,6 @@ func TestFinalizerOfWhatIsGone(t *testing.T) {
 
 			run(t, r, "b")
 			wants(t, w.reason, "objects in memory", 0, r.seam.Memory().Len())
-		})
-	}
-}
-
-// A conflict has shown the pause before a finalizer of the provider's own is added or
-// removed, which writes whatever the resource version is.
-func TestFinalizerOfWhatHasChanged(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		object *v1alpha1.Bucket
-		exists bool
-		want   []string
-	}{
-		"Add":    {reason: "What is paused gets none.", object: bucket(named("id-1")), exists: true},
-		"Remove": {reason: "What is paused keeps it.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), want: []string{FinalizerName}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(tc.object)
-
-			r := newBucketReconciler(a, WithFinalizer(patchingFinalizer{c: a.Server()}), connects(ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					edit(t, a, "b", paused)
-					meta.AddAnnotations(mg, map[string]string{"learned": "now"})
-
-					return ExternalObservation{ResourceExists: tc.exists, ResourceUpToDate: true}, nil
-				},
-			}))
-
-			run(t, r, "b")
-
-			wants(t, tc.reason, "finalizers", tc.want, get(t, a).GetFinalizers())
 		})
 	}
 }

@@ -5,12 +5,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unsafe"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -18,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -562,37 +559,6 @@ func spies[T external](slot int, out *T) ReconcilerOption {
 			return l
 		}
 	}
-}
-
-// A recorder keeps events.
-type recorder struct {
-	mu     sync.Mutex
-	events []event.Event
-}
-
-func (r *recorder) Event(_ runtime.Object, e event.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	r.events = append(r.events, e)
-}
-
-func (r *recorder) WithAnnotations(...string) event.Recorder { return r }
-
-// of returns the messages of the events of a reason.
-func (r *recorder) of(reason event.Reason) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	var ms []string
-
-	for _, e := range r.events {
-		if e.Reason == reason {
-			ms = append(ms, e.Message)
-		}
-	}
-
-	return ms
 }
 
 // withUnpublisher returns an option for what upstream lets only its own tests

@@ -52,7 +52,7 @@ func (f calls) Delete(_ context.Context, c *call) (deletion, error) { return cal
 
 // alone runs one reconcile with one layer around the calls of a provider, and nothing
 // else of Graft or upstream.
-func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner calls, fn func(ctx context.Context, e external, c *call)) reconcile.Result {
+func alone(t *testing.T, a *testkit.API, build newLayer, rec *testkit.Said, inner calls, fn func(ctx context.Context, e external, c *call)) reconcile.Result {
 	t.Helper()
 
 	l := build(parts{
@@ -256,7 +256,7 @@ func TestLayerAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(tc.object)
 
-			alone(t, a, tc.layer, &recorder{}, tc.inner, func(ctx context.Context, e external, c *call) {
+			alone(t, a, tc.layer, &testkit.Said{}, tc.inner, func(ctx context.Context, e external, c *call) {
 				got, err := tc.do(ctx, e, c)
 
 				wants(t, tc.reason, "", tc.want, got)
@@ -288,7 +288,7 @@ func TestLayerAloneOfAnnotations(t *testing.T) {
 	for _, state := range []seam.State{seam.InProgress, seam.Unknown, seam.Done} {
 		created = false
 
-		alone(t, a, func(parts) layer { return l }, &recorder{}, calls{create: func(*call) (creation, error) {
+		alone(t, a, func(parts) layer { return l }, &testkit.Said{}, calls{create: func(*call) (creation, error) {
 			return creation{Outcome: seam.Outcome{State: state}}, nil
 		}}, func(ctx context.Context, e external, c *call) {
 			_, err := e.Create(ctx, c)

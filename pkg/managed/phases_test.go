@@ -276,7 +276,7 @@ func TestDeletionReported(t *testing.T) {
 	for name, tc := range cases {
 		for fname, f := range flavours() {
 			t.Run(name+"/"+fname, func(t *testing.T) {
-				rec := &recorder{}
+				rec := &testkit.Said{}
 				a := testkit.NewAPI(f.object(append([]func(resource.Managed){said(xpv2.Available(), xpv2.ReconcileSuccess())}, tc.mods...)...))
 				a.Before = tc.before
 
@@ -320,7 +320,7 @@ func TestDeletionReported(t *testing.T) {
 				wants(t, tc.reason, "Synced says what upstream says", tc.loud, strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, secret))
 
 				for _, reason := range []event.Reason{reasonCannotReportDeletion, reasonCannotStoreAnnotations, reasonOverwroteAnnotation} {
-					wants(t, tc.reason, "events", 0, len(rec.of(reason)))
+					wants(t, tc.reason, "events", 0, len(rec.Events(reason)))
 				}
 			})
 		}
@@ -500,7 +500,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 	for name, tc := range cases {
 		for fname, f := range flavours() {
 			t.Run(name+"/"+fname, func(t *testing.T) {
-				rec := &recorder{}
+				rec := &testkit.Said{}
 				x := &run{f: f, a: testkit.NewAPI(f.object(tc.mods...))}
 				x.r = f.reconciler(x.a, WithRecorder(rec), f.connector(
 					provider{client: ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}},
@@ -512,7 +512,7 @@ func TestDeletionUnderFaults(t *testing.T) {
 					wants(t, tc.reason, "status", tc.after, statusOf(x.f.get(t, x.a)))
 				}
 
-				wants(t, tc.reason, "external deletes, warnings", []int{tc.deletes, tc.warnings}, []int{x.deletes, len(rec.of(reasonCannotReportDeletion))})
+				wants(t, tc.reason, "external deletes, warnings", []int{tc.deletes, tc.warnings}, []int{x.deletes, len(rec.Events(reasonCannotReportDeletion))})
 				wants(t, tc.reason, "while connecting", tc.ready, x.ready)
 			})
 		}
@@ -595,7 +595,7 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, rec := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(append(tc.holds, FinalizerName)...))), &recorder{}
+			a, rec := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(append(tc.holds, FinalizerName)...))), &testkit.Said{}
 
 			r := newBucketReconciler(a, WithRecorder(rec), connects(ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
@@ -613,7 +613,7 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 
 			got := get(t, a)
 			wants(t, tc.reason, "resource version at rest", rests, got.GetResourceVersion())
-			wants(t, tc.reason, "Ready, Deleting, events", []any{tc.ready.Reason, corev1.ConditionTrue, 1}, []any{got.GetCondition(xpv2.TypeReady).Reason, got.GetCondition(reconciler.TypeDeleting).Status, len(rec.of(reasonForeignStatus))})
+			wants(t, tc.reason, "Ready, Deleting, events", []any{tc.ready.Reason, corev1.ConditionTrue, 1}, []any{got.GetCondition(xpv2.TypeReady).Reason, got.GetCondition(reconciler.TypeDeleting).Status, len(rec.Events(reasonForeignStatus))})
 		})
 	}
 }

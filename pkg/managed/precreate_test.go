@@ -13,8 +13,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -116,7 +114,7 @@ func TestPreCreateObserve(t *testing.T) {
 				tc.object = bucket(named("mine"))
 			}
 
-			a, rec, x := testkit.NewAPI(tc.object), &recorder{}, observedTwice(tc.then)
+			a, rec, x := testkit.NewAPI(tc.object), &testkit.Said{}, observedTwice(tc.then)
 			x.there = tc.there
 
 			run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(tc.opts...), connects(x.client()))...), "b")
@@ -126,7 +124,7 @@ func TestPreCreateObserve(t *testing.T) {
 				Observes: x.observes, Creates: x.did("create"), Updates: x.did("update"),
 				Name: meta.GetExternalName(b), Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
 				Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
-				Adopted: len(rec.of(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
+				Adopted: len(rec.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
 			}
 
 			if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
@@ -274,45 +272,6 @@ func TestPreCreateLivelock(t *testing.T) {
 
 	if created != 1 {
 		t.Errorf("creates in 10 reconciles: want 1, got %d; Synced: %s", created, get(t, a).GetCondition(xpv2.TypeSynced).Message)
-	}
-}
-
-// A provider's own write in the extra Observe shows that the create is no longer wanted.
-func TestPreCreateObserve_ChangedMeanwhile(t *testing.T) {
-	cases := map[string]struct {
-		change func(b *v1alpha1.Bucket)
-		want   int
-	}{
-		"Paused":  {change: paused},
-		"Renamed": {change: named("id-2")},
-		"Created": {change: annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")},
-		"Changed": {change: func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" }},
-		"Labeled": {change: func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }, want: 1},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName)))
-			n, created := 0, 0
-
-			r := newBucketReconciler(a, WithPreCreateObserve(), connects(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					if n++; n < 2 {
-						return ExternalObservation{}, nil
-					}
-
-					// Another writer's change comes first, and the provider adds to it.
-					edit(t, a, "b", tc.change)
-
-					return ExternalObservation{}, a.Server().Status().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"seen"}}}`)))
-				},
-				CreateFn: counts[ExternalCreation](&created),
-			}))
-
-			run(t, r, "b")
-
-			wants(t, "", "creates", tc.want, created)
-		})
 	}
 }
 

@@ -425,7 +425,7 @@ func TestReservationOfLearnedNames(t *testing.T) {
 // A lease that can't be released is reported, and the managed resource is deleted
 // anyway.
 func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
-	a, rec := testkit.NewAPI(of("b")), &recorder{}
+	a, rec := testkit.NewAPI(of("b")), &testkit.Said{}
 	r := reserving(a, &outside{}, WithRecorder(rec))
 
 	run(t, r, "b")
@@ -435,7 +435,7 @@ func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
 	a.Before = failing(func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }, serverError())
 
 	run(t, r, "b")
-	wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.of(reasonCannotRelease))})
+	wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.Events(reasonCannotRelease))})
 	holds(t, "", a, "b")
 }
 
@@ -549,7 +549,7 @@ func aloneWithReservation(t *testing.T, a *testkit.API, provider calls, fn func(
 
 	r := &Reconciler{}
 	WithExternalNameReservation(leaseNamespace)(r)
-	alone(t, a, r.config.layers[slotReservation], &recorder{}, provider, fn)
+	alone(t, a, r.config.layers[slotReservation], &testkit.Said{}, provider, fn)
 }
 
 // What another has reserved is left alone by each call, whatever Observe found.
@@ -1233,7 +1233,7 @@ func TestReservationOfFailedCreateIsReleased(t *testing.T) {
 // A create that runs into its deadline gives the reservation back with the
 // context that has ended.
 func TestReleaseAfterDeadline(t *testing.T) {
-	a, h := testkit.NewAPI(of("b")), &recorder{}
+	a, h := testkit.NewAPI(of("b")), &testkit.Said{}
 
 	run(t, reserving(a, &outside{}, WithRecorder(h), WithTimeout(10*time.Millisecond), connects(ExternalClientFns{
 		ObserveFn: absent,
@@ -1244,7 +1244,7 @@ func TestReleaseAfterDeadline(t *testing.T) {
 	})), "b")
 
 	holds(t, "", a, "")
-	wants(t, "", "events", 0, len(h.of(reasonCannotRelease)))
+	wants(t, "", "events", 0, len(h.Events(reasonCannotRelease)))
 }
 
 // Right after a create the cache is still without it, and the external system, too.

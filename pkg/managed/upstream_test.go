@@ -361,7 +361,7 @@ func TestUpstream(t *testing.T) {
 	}
 
 	t.Run("Harmless", func(t *testing.T) {
-		rec := &recorder{}
+		rec := &testkit.Said{}
 		a := testkit.NewAPI(bucket(named("id-1")))
 
 		r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),

@@ -193,12 +193,12 @@ func TestUsageProtection(t *testing.T) {
 				return is && r.Verb == testkit.Patch
 			}, tc.fail)
 
-			observed, rec := 0, &recorder{}
+			observed, rec := 0, &testkit.Said{}
 			run(t, newBucketReconciler(a, append([]ReconcilerOption{WithRecorder(rec), protects(), connects(ExternalClientFns{ObserveFn: counts[ExternalObservation](&observed)})}, tc.opts...)...), "b")
 
 			wants(t, tc.reason, "usage", tc.want, usageIn(t, a))
 			wants(t, tc.reason, "writes of usages", tc.writes, writesToUsages(a))
-			wants(t, tc.reason, "warns, and reconciles", []bool{tc.warns, tc.warns}, []bool{len(rec.of(reasonCannotProtectUsage)) > 0, tc.warns && observed > 0})
+			wants(t, tc.reason, "warns, and reconciles", []bool{tc.warns, tc.warns}, []bool{len(rec.Events(reasonCannotProtectUsage)) > 0, tc.warns && observed > 0})
 		})
 	}
 }
