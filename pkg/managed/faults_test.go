@@ -62,14 +62,16 @@ func on(k int, match func(testkit.Request) bool, fn func(r testkit.Request) erro
 	var mu sync.Mutex
 
 	return func(_ context.Context, r testkit.Request) error {
-		mu.Lock()
-		defer mu.Unlock()
-
 		if !match(r) {
 			return nil
 		}
 
-		if k--; k != 0 {
+		mu.Lock()
+		k--
+		is := k == 0
+		mu.Unlock()
+
+		if !is {
 			return nil
 		}
 
