@@ -33,38 +33,7 @@ const (
 // Whatever call learns an annotation, however the call ends, and whatever the
 // management policies allow: exactly what was set is stored.
 func TestAnnotationsStoredAfterEachCall(t *testing.T) {
-	calls := map[string]func(end func(mg resource.Managed) error) ExternalClientFns{
-		"Observe": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				o, _ := exists(ctx, mg)
-				return o, end(mg)
-			}}
-		},
-		"ObserveLateInitialized": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				o, _ := exists(ctx, mg)
-				o.ResourceLateInitialized = true
-
-				return o, end(mg)
-			}}
-		},
-		"Create": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-				return ExternalCreation{}, end(mg)
-			}}
-		},
-		"Update": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{
-				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
-				UpdateFn:  func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) { return ExternalUpdate{}, end(mg) },
-			}
-		},
-		"Delete": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
-				return ExternalDelete{}, end(mg)
-			}}
-		},
-	}
+	const reason = "Exactly the annotations that were set should be stored."
 
 	ends := map[string]func() error{
 		"Succeeds": func() error { return nil },
@@ -72,43 +41,44 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 		"Panics":   func() error { panic("boom") },
 	}
 
-	policies := map[string]xpv2.ManagementPolicies{
+	allows := map[string]xpv2.ManagementPolicies{
 		"All":               {xpv2.ManagementActionAll},
 		"NoLateInitialize":  {xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve},
 		"ObserveOnly":       {xpv2.ManagementActionObserve},
 		"ObserveAndInitial": {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
 	}
 
-	for callName, call := range calls {
+	set := map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"}
+
+	for _, how := range []string{"observe", "observe late", "create", "update", "delete"} {
 		for endName, end := range ends {
-			for policyName, policy := range policies {
-				if policyName[0] == 'O' && !strings.HasPrefix(callName, "Observe") {
+			for policyName, allowed := range allows {
+				call, _, late := strings.Cut(how, " ")
+				if policyName[0] == 'O' && call != "observe" {
 					continue // There is no such call under these policies.
 				}
 
-				t.Run(strings.Join([]string{callName, endName, policyName}, "/"), func(t *testing.T) {
-					const reason = "Exactly the annotations that were set should be stored."
-
-					b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), annotated(removedKey, "removed"), annotated(changedKey, "before"))
-					b.SetManagementPolicies(policy)
-
-					if callName == "Delete" {
+				t.Run(strings.Join([]string{how, endName, policyName}, "/"), func(t *testing.T) {
+					b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), annotated(removedKey, "removed"), annotated(changedKey, "before"), policies(allowed...))
+					if call == "delete" {
 						deleting(b)
 					}
 
 					a, called, version := testkit.NewAPI(b), 0, ""
-
-					try(newBucketReconciler(a, connects(call(func(mg resource.Managed) error {
+					x := &outside{there: call != "create", outdated: call == "update", late: late}
+					x.on(call, func(b *v1alpha1.Bucket) error {
 						called++
-						version = mg.GetResourceVersion()
+						version = b.GetResourceVersion()
 
-						as := maps.Clone(mg.GetAnnotations())
-						maps.Copy(as, map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"})
+						as := maps.Clone(b.GetAnnotations())
+						maps.Copy(as, set)
 						delete(as, removedKey)
-						mg.SetAnnotations(as)
+						b.SetAnnotations(as)
 
 						return end()
-					}))), 1)
+					})
+
+					try(newBucketReconciler(a, connects(x.client())), 1)
 
 					wants(t, reason, "calls", 1, called)
 					wants(t, reason, "patch", map[string]any{"metadata": map[string]any{
@@ -124,9 +94,11 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 					}
 
 					got := get(t, a).GetAnnotations()
-					for k, v := range map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", keptKey: "kept"} {
+					for k, v := range set {
 						wants(t, reason, k, v, got[k])
 					}
+
+					wants(t, reason, keptKey, "kept", got[keptKey])
 				})
 			}
 		}
@@ -168,12 +140,9 @@ func TestNothingToStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := bucket(named("id-1"), annotated(keptKey, "kept"), finalizers(FinalizerName))
 			a := testkit.NewAPI(b)
-			r := newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				tc.observe(mg)
-				return exists(ctx, mg)
-			}}))
+			x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error { tc.observe(b); return nil })
 
-			repeat(t, r, 2)
+			repeat(t, newBucketReconciler(a, connects(x.client())), 2)
 
 			wants(t, tc.reason, "patches, updates, status updates", []int{0, 0, 1}, []int{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate)})
 			wants(t, tc.reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "id-1", keptKey: "kept"}, get(t, a).GetAnnotations())
@@ -201,14 +170,11 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
-			r := newBucketReconciler(a, WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-				return tc.init(ctx, a, mg)
-			})), connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				meta.SetExternalName(mg, "id-1")
-				return exists(ctx, mg)
-			}}))
+			x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
 
-			run(t, r, "b")
+			run(t, newBucketReconciler(a, connects(x.client()), WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+				return tc.init(ctx, a, mg)
+			}))), "b")
 
 			md, _ := firstPatch(t, a)["metadata"].(map[string]any)
 			wants(t, tc.reason, "patched annotations", map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"])
@@ -253,18 +219,15 @@ func TestLateInitialized(t *testing.T) {
 			}
 
 			a := testkit.NewAPI(b)
-			r := newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				o, err := exists(ctx, mg)
-				o.ResourceLateInitialized = true
-
+			x := (&outside{there: true, late: true}).on("observe", func(b *v1alpha1.Bucket) error {
 				for _, fn := range tc.observe {
-					fn(mg)
+					fn(b)
 				}
 
-				return o, err
-			}}))
+				return nil
+			})
 
-			run(t, r, "b")
+			run(t, newBucketReconciler(a, connects(x.client())), "b")
 
 			got := get(t, a)
 
@@ -316,14 +279,12 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 				}
 
 				x := &outside{there: tc.during != "create", outdated: tc.during == "update"}
-				x.before = func(what string, mg resource.Managed) error {
-					if what == tc.during {
-						meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalName: "ours", "example.org/secret": "sesame"})
-						edit(t, a, "b", tc.then)
-					}
+				x.on(tc.during, func(b *v1alpha1.Bucket) error {
+					meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalName: "ours", "example.org/secret": "sesame"})
+					edit(t, a, "b", tc.then)
 
 					return nil
-				}
+				})
 
 				result, err := newBucketReconciler(a, connects(x.client()), WithRecorder(h)).Reconcile(context.Background(), request())
 				//nolint:staticcheck // Upstream asks for a requeue this way.
@@ -452,14 +413,9 @@ func TestRenamedWhileCreated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &testkit.Said{}
-				opts := []ReconcilerOption{WithRecorder(h), connects(ExternalClientFns{
-					ObserveFn: absent,
-					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-						edit(t, a, "b", named("theirs"))
-						return ExternalCreation{}, nil
-					},
-				})}
+				x := (&outside{}).on("create", func(*v1alpha1.Bucket) error { edit(t, a, "b", named("theirs")); return nil })
 
+				opts := []ReconcilerOption{WithRecorder(h), connects(x.client())}
 				if async {
 					opts = append(opts, WithAsync(newTracker(a, asyncstate.WithRecorder(h))))
 				}
@@ -506,17 +462,18 @@ func TestCreatedNameWinsLater(t *testing.T) {
 func TestUnstableAnnotation(t *testing.T) {
 	a, c, rec, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), &testkit.Said{}, 0
 
-	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+	// Upstream updates it each time.
+	x := (&outside{there: true, outdated: true}).on("observe", func(b *v1alpha1.Bucket) error {
 		n++
-		meta.AddAnnotations(mg, map[string]string{"example.org/etag": fmt.Sprint(n)})
+		annotated("example.org/etag", fmt.Sprint(n))(b)
 
 		if n > 300 && n <= 305 {
-			meta.SetExternalName(mg, fmt.Sprintf("id-%d", n))
+			named(fmt.Sprintf("id-%d", n))(b)
 		}
 
-		// Upstream updates it each time.
-		return ExternalObservation{ResourceExists: true}, nil
-	}}))
+		return nil
+	})
+	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(x.client()))
 
 	reconciles := func(times int, every time.Duration) int {
 		a.Forget()
@@ -547,16 +504,17 @@ func TestHeldBackAnnotation(t *testing.T) {
 			a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
 
 			// What is learned is learned once, and said so.
-			r := newBucketReconciler(a, c.option(), connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				o, err := exists(ctx, mg)
-
+			x := &outside{there: true}
+			x.on("observe", func(b *v1alpha1.Bucket) error {
 				if n++; n <= 7 {
-					meta.AddAnnotations(mg, map[string]string{"example.org/state": fmt.Sprint(n)})
-					o.ResourceLateInitialized = true
+					annotated("example.org/state", fmt.Sprint(n))(b)
 				}
 
-				return o, err
-			}}))
+				x.late = n <= 7
+
+				return nil
+			})
+			r := newBucketReconciler(a, c.option(), connects(x.client()))
 
 			repeat(t, r, 7)
 
@@ -596,27 +554,17 @@ func TestGoneWhileCreating(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, rec := testkit.NewAPI(tc.object), &testkit.Said{}
 
-				o := []ReconcilerOption{WithRecorder(rec), connects(ExternalClientFns{
-					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-						if !tc.later || meta.GetExternalCreateSucceeded(mg).IsZero() {
-							return ExternalObservation{}, nil
-						}
-
+				x := &outside{late: true}
+				x.before = func(what string, mg resource.Managed) error {
+					if tc.later && x.there || !tc.later && what == "create" {
 						meta.SetExternalName(mg, "id-1")
 						kill(t, a, "b")
+					}
 
-						return ExternalObservation{ResourceExists: true, ResourceLateInitialized: true}, nil
-					},
-					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-						if !tc.later {
-							meta.SetExternalName(mg, "id-1")
-							kill(t, a, "b")
-						}
+					return nil
+				}
 
-						return ExternalCreation{}, nil
-					},
-				})}
-
+				o := []ReconcilerOption{WithRecorder(rec), connects(x.client())}
 				if tc.async {
 					o = append(o, WithAsync(newTracker(a, asyncstate.WithRecorder(rec))))
 				}
@@ -655,50 +603,49 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, created, denied, n := testkit.NewAPI(bucket()), 0, false, 0
+			a, denied := testkit.NewAPI(bucket()), false
 
 			a.Before = failing(func(r testkit.Request) bool {
 				return denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) && (!tc.names || strings.Contains(r.Body, meta.AnnotationKeyExternalName) || meta.GetExternalName(r.Object) != "")
 			},
 				kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("admission webhook denied the request")))
 
-			r := newBucketReconciler(a, connects(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					o := ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}
-
-					if tc.sets && o.ResourceExists {
-						meta.AddAnnotations(mg, map[string]string{"etag": "1"})
-					}
-
-					if !tc.writes {
-						return o, nil
-					}
-
-					had := mg.GetAnnotations()
-					n++
-					bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
-
-					err := a.Server().Status().Update(ctx, mg)
-					meta.AddAnnotations(mg, had)
-
-					return o, err
-				},
-				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					created++
+			x := &outside{}
+			x.before = func(what string, mg resource.Managed) error {
+				if what == "create" {
 					denied = true
 
-					meta.SetExternalName(mg, fmt.Sprintf("id-%d", created))
+					meta.SetExternalName(mg, fmt.Sprintf("id-%d", x.did("create")))
 
-					return ExternalCreation{}, nil
-				},
-			}))
+					return nil
+				}
 
+				x.there = meta.GetExternalName(mg) != ""
+
+				if tc.sets && x.there {
+					meta.AddAnnotations(mg, map[string]string{"etag": "1"})
+				}
+
+				if !tc.writes {
+					return nil
+				}
+
+				had := mg.GetAnnotations()
+				bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
+
+				err := a.Server().Status().Update(t.Context(), mg)
+				meta.AddAnnotations(mg, had)
+
+				return err
+			}
+
+			r := newBucketReconciler(a, connects(x.client()))
 			try(r, 3)
 
 			denied = false
 
 			try(r, 3)
-			wants(t, tc.reason, "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), created})
+			wants(t, tc.reason, "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), x.did("create")})
 		})
 	}
 }
@@ -706,84 +653,63 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 // Another writer sets one of the annotations that an update sets, and not the external
 // name, which is known only once if the update has renamed the external resource.
 func TestNameSurvivesAnotherAnnotation(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		away   bool
-	}{
-		"Conflict": {reason: "The other writer was first."},
-		"Pending":  {reason: "The other writer was first while the API server could not be reached.", away: true},
-	}
+	for reason, outage := range map[string]bool{"The other writer was first.": false, "So while the API server could not be reached.": true} {
+		a, away := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), false
+		a.Before = failing(func(r testkit.Request) bool { return away && r.Verb != testkit.Get }, errors.New("the API server is away"))
 
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, away := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), false
-			a.Before = failing(func(r testkit.Request) bool { return away && r.Verb != testkit.Get }, errors.New("the API server is away"))
+		x := &outside{there: true, outdated: true}
+		x.on("update", func(b *v1alpha1.Bucket) error {
+			named("renamed")(b)
+			annotated("k", "ours")(b)
+			edit(t, a, "b", annotated("k", "theirs"))
 
-			r := newBucketReconciler(a, connects(ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: true, ResourceUpToDate: meta.GetExternalName(mg) == "renamed"}, nil
-				},
-				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-					meta.SetExternalName(mg, "renamed")
-					meta.AddAnnotations(mg, map[string]string{"k": "ours"})
-					edit(t, a, "b", annotated("k", "theirs"))
+			away, x.outdated = outage, false
 
-					away = tc.away
-
-					return ExternalUpdate{}, nil
-				},
-			}))
-
-			try(r, 1)
-
-			away = false
-
-			try(r, 1)
-			wants(t, tc.reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "renamed", "k": "theirs"}, get(t, a).GetAnnotations())
+			return nil
 		})
+		r := newBucketReconciler(a, connects(x.client()))
+
+		try(r, 1)
+
+		away = false
+
+		try(r, 1)
+		wants(t, reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "renamed", "k": "theirs"}, get(t, a).GetAnnotations())
 	}
 }
 
 // The result of a create that Observe records is not stored at a bounded rate.
 func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
-	a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+	a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), int64(0)
+	x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
+		n++
+		meta.SetExternalCreateFailed(b, time.Unix(n, 0))
 
-	r := newBucketReconciler(a, connects(ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-			n++
-			meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalCreateFailed: time.Unix(int64(n), 0).UTC().Format(time.RFC3339)})
+		return nil
+	})
 
-			return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
-		},
-	}))
-
-	repeat(t, r, 2*unstableAfter)
-	wants(t, "", "stored", int64(n), meta.GetExternalCreateFailed(get(t, a)).Unix())
+	repeat(t, newBucketReconciler(a, connects(x.client())), 2*unstableAfter)
+	wants(t, "", "stored", n, meta.GetExternalCreateFailed(get(t, a)).Unix())
 }
 
 // An annotation that the API server refuses does not keep the result of a create from
 // being stored.
 func TestNameSurvivesInvalidAnnotation(t *testing.T) {
-	a, created := testkit.NewAPI(bucket()), 0
+	a := testkit.NewAPI(bucket())
 	a.Before = failing(func(r testkit.Request) bool { return strings.Contains(r.Body, "not valid") }, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
 
-	r := newBucketReconciler(a, connects(ExternalClientFns{
-		ObserveFn: existsIfNamed,
-		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-			created++
+	x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
+		named("id-1")(b)
+		annotated("not valid", "v")(b)
 
-			meta.SetExternalName(mg, "id-1")
-			meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+		return nil
+	})
 
-			return ExternalCreation{}, nil
-		},
-	}))
-
-	try(r, 1)
+	try(newBucketReconciler(a, connects(x.client())), 1)
 
 	// The process ends.
-	run(t, newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: existsIfNamed, CreateFn: counts[ExternalCreation](&created)})), "b")
+	run(t, newBucketReconciler(a, connects(x.client())), "b")
 
 	b := get(t, a)
-	wants(t, "", "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), created})
+	wants(t, "", "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), x.did("create")})
 }

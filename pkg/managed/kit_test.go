@@ -239,8 +239,9 @@ type outside struct {
 	// is that of the call.
 	before func(what string, mg resource.Managed) error
 
-	// outdated says that Observe finds that an update is needed.
-	outdated bool
+	// outdated says that Observe finds that an update is needed, and late that it
+	// says to have late-initialized.
+	outdated, late bool
 
 	// slow is how many calls of Delete it takes to delete.
 	slow int
@@ -274,11 +275,15 @@ func (x *outside) act(what string, mg resource.Managed, done func()) error {
 
 func (x *outside) client() ExternalClientFns {
 	return ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 			x.observes++
 			err := x.act("observe", mg, func() {})
 
-			return ExternalObservation{ResourceExists: x.there, ResourceUpToDate: !x.outdated}, err
+			if x.there {
+				_, _ = exists(ctx, mg)
+			}
+
+			return ExternalObservation{ResourceExists: x.there, ResourceUpToDate: !x.outdated, ResourceLateInitialized: x.late}, err
 		},
 		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 			return ExternalCreation{}, x.act("create", mg, func() { x.there, x.owner = true, mg.GetUID() })
@@ -294,6 +299,19 @@ func (x *outside) client() ExternalClientFns {
 			})
 		},
 	}
+}
+
+// on returns an outside that calls fn before one of the calls, whose error fn's is.
+func (x *outside) on(call string, fn func(b *v1alpha1.Bucket) error) *outside {
+	x.before = func(what string, mg resource.Managed) error {
+		if what != call {
+			return nil
+		}
+
+		return fn(bucketOf(mg))
+	}
+
+	return x
 }
 
 // did returns how often something was done.
