@@ -1,17 +1,16 @@
 package managed
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
@@ -35,25 +34,22 @@ func TestAnnouncements(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, creates := testkit.NewAPI(bucket()), 0
+				a, x := testkit.NewAPI(bucket()), &outside{}
+				x.on("create", func(*v1alpha1.Bucket) error {
+					if x.did("create") == 3 {
+						panic("the process died")
+					}
 
-				r := newBucketReconciler(a, tc.o(a), connects(ExternalClientFns{
-					ObserveFn: absent,
-					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-						if creates++; creates == 3 {
-							panic("the process died")
-						}
-
-						return ExternalCreation{}, errors.New("boom")
-					},
-				}))
+					return errors.New("boom")
+				})
+				r := newBucketReconciler(a, tc.o(a), connects(x.client()))
 
 				for range 5 {
 					try(r, 1)
 					time.Sleep(time.Millisecond)
 				}
 
-				wants(t, tc.reason, "the third create was cut off: creates, incomplete", []any{3, true}, []any{creates, meta.ExternalCreateIncomplete(get(t, a))})
+				wants(t, tc.reason, "the third create was cut off: creates, incomplete", []any{3, true}, []any{x.did("create"), meta.ExternalCreateIncomplete(get(t, a))})
 			})
 		})
 	}
@@ -63,13 +59,13 @@ func TestAnnouncements(t *testing.T) {
 func TestAnnouncementOfShortCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, x := testkit.NewAPI(bucket()), &outside{}
-		x.before = func(what string, _ resource.Managed) error {
-			if what == "create" && x.did("create") < 3 {
+		x.on("create", func(*v1alpha1.Bucket) error {
+			if x.did("create") < 3 {
 				return errors.New("boom")
 			}
 
 			return nil
-		}
+		})
 
 		r := newBucketReconciler(a, connects(x.client()))
 
@@ -93,10 +89,8 @@ func TestNoAnnouncementWithoutCreate(t *testing.T) {
 			a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), policies(actions...),
 				annotated(meta.AnnotationKeyExternalCreatePending, created), annotated(meta.AnnotationKeyExternalCreateSucceeded, created)))
 
-			run(t, newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-				bucketOf(mg).Spec.ForProvider.Region = "eu"
-				return ExternalObservation{ResourceLateInitialized: true, ResourceUpToDate: true}, nil
-			}})), "b")
+			x := (&outside{late: true}).on("observe", func(b *v1alpha1.Bucket) error { b.Spec.ForProvider.Region = "eu"; return nil })
+			run(t, newBucketReconciler(a, connects(x.client())), "b")
 
 			b := get(t, a)
 			wants(t, reason, "external-create-succeeded, incomplete", []any{created, false},

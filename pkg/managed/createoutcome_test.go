@@ -7,7 +7,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,17 +56,14 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 				const reason = "Status that Create set should be stored in the same reconcile."
 
 				a := testkit.NewAPI(bucket(annotated(keptKey, "kept")))
-				r := newBucketReconciler(a, updater(a), connects(ExternalClientFns{
-					ObserveFn: absent,
-					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-						meta.SetExternalName(mg, "id-1")
-						bucketOf(mg).Status.AtProvider.ID = "id-1"
+				x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
+					named("id-1")(b)
+					b.Status.AtProvider.ID = "id-1"
 
-						return ExternalCreation{}, err
-					},
-				}))
+					return err
+				})
 
-				run(t, r, "b")
+				run(t, newBucketReconciler(a, updater(a), connects(x.client())), "b")
 
 				b := get(t, a)
 				want := []any{"id-1", "id-1", "kept", false, xpv2.ReasonCreating, false}
@@ -89,23 +85,19 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 func TestDefaultCriticalAnnotations(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
-		create  func(a *testkit.API, mg resource.Managed)
+		create  func(t *testing.T, a *testkit.API, b *v1alpha1.Bucket)
 		patches int
 		updates int
 		region  string
 	}{
-		"Nothing": {reason: "A result is stored by a patch.", create: func(*testkit.API, resource.Managed) {}, patches: 1, updates: 2},
-		"Name":    {reason: "So is a name.", create: func(_ *testkit.API, mg resource.Managed) { meta.SetExternalName(mg, "id-1") }, patches: 2, updates: 2},
-		"SpecToo": {reason: "As with upstream, other changes are stored too.", create: func(_ *testkit.API, mg resource.Managed) { bucketOf(mg).Spec.ForProvider.Region = "eu" }, patches: 1, updates: 3, region: "eu"},
+		"Nothing": {reason: "A result is stored by a patch.", create: func(*testing.T, *testkit.API, *v1alpha1.Bucket) {}, patches: 1, updates: 2},
+		"Name":    {reason: "So is a name.", create: func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { named("id-1")(b) }, patches: 2, updates: 2},
+		"SpecToo": {reason: "As with upstream, other changes are stored too.", create: func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }, patches: 1, updates: 3, region: "eu"},
 		"LostARace": {
 			reason: "As with upstream, a conflict drops other changes.",
-			create: func(a *testkit.API, mg resource.Managed) {
-				bucketOf(mg).Spec.ForProvider.Region = "eu"
-
-				b := &v1alpha1.Bucket{}
-				_ = a.Server().Get(context.Background(), client.ObjectKeyFromObject(mg), b)
-				annotated("a", "b")(b)
-				_ = a.Server().Update(context.Background(), b)
+			create: func(t *testing.T, a *testkit.API, b *v1alpha1.Bucket) {
+				b.Spec.ForProvider.Region = "eu"
+				edit(t, a, "b", annotated("a", "b"))
 			},
 			patches: 2,
 			updates: 3,
@@ -115,15 +107,9 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket())
-			r := newBucketReconciler(a, connects(ExternalClientFns{
-				ObserveFn: absent,
-				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					tc.create(a, mg)
-					return ExternalCreation{}, nil
-				},
-			}))
+			x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error { tc.create(t, a, b); return nil })
 
-			run(t, r, "b")
+			run(t, newBucketReconciler(a, connects(x.client())), "b")
 
 			b := get(t, a)
 			wants(t, tc.reason, "patches, updates, region, incomplete", []any{tc.patches, tc.updates, tc.region, false}, []any{a.Count(testkit.Patch), a.Count(testkit.Update), b.Spec.ForProvider.Region, meta.ExternalCreateIncomplete(b)})
@@ -144,16 +130,12 @@ func TestCriticalAnnotationsOfUntracked(t *testing.T) {
 // A create that failed says nothing of the one that another process has announced since.
 func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
 	a, there := testkit.NewAPI(bucket()), time.Now().Add(-time.Second).Format(time.RFC3339)
+	x := (&outside{}).on("create", func(*v1alpha1.Bucket) error {
+		edit(t, a, "b", annotated(meta.AnnotationKeyExternalCreatePending, there))
+		return errors.New("boom")
+	})
 
-	r := newBucketReconciler(a, connects(ExternalClientFns{
-		ObserveFn: absent,
-		CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-			edit(t, a, "b", annotated(meta.AnnotationKeyExternalCreatePending, there))
-			return ExternalCreation{}, errors.New("boom")
-		},
-	}))
-
-	run(t, r, "b")
+	run(t, newBucketReconciler(a, connects(x.client())), "b")
 
 	b := get(t, a)
 	wants(t, "", "incomplete, announced", []any{true, there}, []any{meta.ExternalCreateIncomplete(b), b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]})
@@ -162,16 +144,12 @@ func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
 // A create without a result may have set the external name.
 func TestNameOfCreateWithoutResult(t *testing.T) {
 	a := testkit.NewAPI(bucket())
+	x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
+		named("id-1")(b)
+		return errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer")
+	})
 
-	r := newBucketReconciler(a, WithoutExternalNamePersistence(), connects(ExternalClientFns{
-		ObserveFn: absent,
-		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-			meta.SetExternalName(mg, "id-1")
-			return ExternalCreation{}, errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer")
-		},
-	}))
-
-	run(t, r, "b")
+	run(t, newBucketReconciler(a, WithoutExternalNamePersistence(), connects(x.client())), "b")
 
 	b := get(t, a)
 	wants(t, "", "name, incomplete", []any{"id-1", true}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b)})

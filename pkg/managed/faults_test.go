@@ -301,42 +301,30 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 func TestCancelledContext(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		client func(cancel func()) ExternalClientFns
+		call   string
+		err    error
 		want   []string
 	}{
-		"ObserveFails": {
-			reason: "The name that Observe found should be stored, although it failed.",
-			client: func(cancel func()) ExternalClientFns {
-				return ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "id-1")
-					cancel()
-
-					return ExternalObservation{}, ctx.Err()
-				}}
-			},
-			want: []string{meta.AnnotationKeyExternalName},
-		},
+		"ObserveFails": {reason: "The name that Observe found should be stored, although it failed.", call: "observe", err: context.Canceled, want: []string{meta.AnnotationKeyExternalName}},
 		"Create": {
 			reason: "The name and the success of a create should be stored.",
-			client: func(cancel func()) ExternalClientFns {
-				return ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					meta.SetExternalName(mg, "id-1")
-					cancel()
-
-					return ExternalCreation{}, nil
-				}}
-			},
-			want: []string{meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalName},
+			call:   "create",
+			want:   []string{meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalName},
 		},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket())
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
+			ctx, cancel := context.WithCancel(t.Context())
+			x := (&outside{}).on(tc.call, func(b *v1alpha1.Bucket) error {
+				named("id-1")(b)
+				cancel()
 
-			_, _ = newBucketReconciler(a, connects(tc.client(cancel))).Reconcile(ctx, request())
+				return tc.err
+			})
+
+			_, _ = newBucketReconciler(a, connects(x.client())).Reconcile(ctx, request())
 
 			b := get(t, a)
 			wants(t, tc.reason, "annotations, name", []any{tc.want, "id-1"}, []any{slices.Sorted(maps.Keys(b.GetAnnotations())), meta.GetExternalName(b)})
@@ -347,55 +335,40 @@ func TestCancelledContext(t *testing.T) {
 // Nothing is stored for an object that is deleted, or replaced, while its external
 // client is called. The object that has its name now is not changed.
 func TestGoneMeanwhile(t *testing.T) {
+	const reason = "What is gone needs nothing stored, which is no failure. What has its name now is left alone."
+
 	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {
 		for _, replaced := range []bool{false, true} {
-			for _, during := range []string{"Observe", "Create", "Update"} {
+			for _, during := range []string{"observe", "create", "update"} {
 				t.Run(fmt.Sprintf("%s/replaced=%t/%s", objectName, replaced, during), func(t *testing.T) {
 					a, h := testkit.NewAPI(object.DeepCopy()), &testkit.Said{}
 					version, updates := "", 0
-					act := func(mg resource.Managed) {
-						mg.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
-						bucketOf(mg).Spec.ForProvider.Region = "eu"
+
+					x := &outside{there: during != "create", outdated: during == "update"}
+					x.on(during, func(b *v1alpha1.Bucket) error {
+						b.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
+						b.Spec.ForProvider.Region = "eu"
 						kill(t, a, "b")
 
 						if replaced {
-							must(t, a.Server().Create(context.Background(), bucket(annotated("is", "new"))))
+							must(t, a.Server().Create(t.Context(), bucket(annotated("is", "new"))))
 						}
 
 						version, updates = get(t, a).GetResourceVersion(), a.Count(testkit.Update)
-					}
 
-					r := newBucketReconciler(a, WithRecorder(h), connects(ExternalClientFns{
-						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-							if during != "Observe" {
-								return ExternalObservation{ResourceExists: during == "Update"}, nil
-							}
+						return nil
+					})
+					r := newBucketReconciler(a, WithRecorder(h), connects(x.client()))
 
-							act(mg)
-
-							return exists(ctx, mg)
-						},
-						CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-							act(mg)
-							return ExternalCreation{}, nil
-						},
-						UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-							act(mg)
-							return ExternalUpdate{}, nil
-						},
-					}))
-
-					if _, err := r.Reconcile(context.Background(), request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
+					if _, err := r.Reconcile(t.Context(), request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
 						t.Errorf("Reconcile of what is gone: %v", err)
 					}
-
-					const reason = "What is gone needs nothing stored, which is no failure. What has its name now is left alone."
 
 					b := get(t, a)
 					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.Events(reasonCannotStoreAnnotations)), r.seam.Memory().Len(), a.Count(testkit.Patch) > 1}
 					wants(t, reason, "version, name, events, objects in memory, patched again", []any{version, "", 0, 0, false}, got)
 
-					if during == "Create" {
+					if during == "create" {
 						wants(t, reason, "updates after Create", updates, a.Count(testkit.Update))
 					}
 				})

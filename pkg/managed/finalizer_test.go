@@ -4,10 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
@@ -29,12 +29,8 @@ func TestFinalizerGuard(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, x := testkit.NewAPI(bucket()), &outside{}
-			x.before = func(_ string, mg resource.Managed) error {
-				if tc.pauses {
-					paused(bucketOf(mg))
-				}
-
-				return nil
+			if tc.pauses {
+				x.on("observe", func(b *v1alpha1.Bucket) error { paused(b); return nil })
 			}
 
 			run(t, newBucketReconciler(a, append(tc.opts, connects(x.client()))...), "b")
@@ -49,10 +45,8 @@ func TestFinalizerOfWhatIsGone(t *testing.T) {
 	for wayName, w := range ways() {
 		t.Run(wayName, func(t *testing.T) {
 			a := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName)))
-			r := newBucketReconciler(a, append(w.opts(a), connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				kill(t, a, "b")
-				return absent(ctx, mg)
-			}}))...)
+			x := (&outside{}).on("observe", func(*v1alpha1.Bucket) error { kill(t, a, "b"); return nil })
+			r := newBucketReconciler(a, append(w.opts(a), connects(x.client()))...)
 
 			if _, err := r.Reconcile(context.Background(), request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
 				t.Errorf("\n%s\nReconcile: %v", w.reason, err)

@@ -21,12 +21,12 @@ import (
 // reconcile, whatever else had to be written in it.
 func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 	noLateInit := policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)
-	lateInit := func(mg resource.Managed) { bucketOf(mg).Spec.ForProvider.Region = "eu" }
+	lateInit := func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
 
 	cases := map[string]struct {
 		reason    string
 		mod       func(b *v1alpha1.Bucket)
-		learns    func(mg resource.Managed) // in Observe
+		learns    func(b *v1alpha1.Bucket) // in Observe
 		finalizer func(a *testkit.API) resource.Finalizer
 		want      []string
 		region    string
@@ -41,7 +41,7 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 		"NameStored": {
 			reason: "Storing an external name that Observe learned should not lose status.",
 			mod:    noLateInit,
-			learns: func(mg resource.Managed) { meta.SetExternalName(mg, "id-1") },
+			learns: named("id-1"),
 			want:   []string{FinalizerName},
 		},
 		"SpecLateInitialized": {reason: "Late-initializing spec should not lose status.", mod: named("id-1"), learns: lateInit, want: []string{FinalizerName}, region: "eu"},
@@ -61,16 +61,15 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket(tc.mod))
 
-			opts := []ReconcilerOption{connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			x := (&outside{there: true, late: tc.learns != nil}).on("observe", func(b *v1alpha1.Bucket) error {
 				if tc.learns != nil {
-					tc.learns(mg)
+					tc.learns(b)
 				}
 
-				o, err := exists(ctx, mg)
-				o.ResourceLateInitialized = tc.learns != nil
+				return nil
+			})
 
-				return o, err
-			}})}
+			opts := []ReconcilerOption{connects(x.client())}
 			if tc.finalizer != nil {
 				opts = append(opts, WithFinalizer(tc.finalizer(a)))
 			}
@@ -96,9 +95,9 @@ func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
 func TestStatusWrites(t *testing.T) {
 	const reconciles = 100
 
-	facts := func(of func(n int) map[string]string) func(int, resource.Managed) error {
-		return func(n int, mg resource.Managed) error {
-			bucketOf(mg).Status.AtProvider.Facts = of(n)
+	facts := func(of func(n int) map[string]string) func(int, *v1alpha1.Bucket) error {
+		return func(n int, b *v1alpha1.Bucket) error {
+			b.Status.AtProvider.Facts = of(n)
 			return nil
 		}
 	}
@@ -110,7 +109,7 @@ func TestStatusWrites(t *testing.T) {
 
 		// observe is done by the Observe of the n-th reconcile, and between before
 		// that.
-		observe func(n int, mg resource.Managed) error
+		observe func(n int, b *v1alpha1.Bucket) error
 		between func(n int, b *v1alpha1.Bucket)
 		want    int
 	}{
@@ -123,16 +122,16 @@ func TestStatusWrites(t *testing.T) {
 
 			return nil
 		})},
-		"RawNewline": {reason: "Raw JSON is compared as it is stored, without the newline of an encoder.", observe: func(_ int, mg resource.Managed) error {
-			bucketOf(mg).Status.AtProvider.Manifest.Raw = []byte("{\"b\": 1,\"a\":[1.0]}\n")
+		"RawNewline": {reason: "Raw JSON is compared as it is stored, without the newline of an encoder.", observe: func(_ int, b *v1alpha1.Bucket) error {
+			b.Status.AtProvider.Manifest.Raw = []byte("{\"b\": 1,\"a\":[1.0]}\n")
 			return nil
 		}},
-		"Milliseconds": {reason: "A time is compared as it is stored, in seconds.", observe: func(n int, mg resource.Managed) error {
-			bucketOf(mg).Status.AtProvider.Created = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 1000*n, time.UTC)}
+		"Milliseconds": {reason: "A time is compared as it is stored, in seconds.", observe: func(n int, b *v1alpha1.Bucket) error {
+			b.Status.AtProvider.Created = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 1000*n, time.UTC)}
 			return nil
 		}},
 		"Changing":       {reason: "A status that changes each time is written each time.", observe: facts(func(n int) map[string]string { return map[string]string{"n": fmt.Sprint(n)} }), want: reconciles},
-		"Failing":        {reason: "The same failure each time is written once.", observe: func(int, resource.Managed) error { return errors.New("boom") }},
+		"Failing":        {reason: "The same failure each time is written once.", observe: func(int, *v1alpha1.Bucket) error { return errors.New("boom") }},
 		"Paused":         {reason: "What is paused says so once.", mods: []func(b *v1alpha1.Bucket){paused}},
 		"PausedByPolicy": {reason: "What is paused by policy says so once.", mods: []func(b *v1alpha1.Bucket){policies()}},
 		"ReconcileRequested": {
@@ -150,15 +149,14 @@ func TestStatusWrites(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, n := testkit.NewAPI(bucket(append(tc.mods, named("id-1"))...)), 0
-			r := newBucketReconciler(a, append(tc.opts, connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				if tc.observe != nil {
-					if err := tc.observe(n, mg); err != nil {
-						return ExternalObservation{}, err
-					}
+			x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
+				if tc.observe == nil {
+					return nil
 				}
 
-				return exists(ctx, mg)
-			}}))...)
+				return tc.observe(n, b)
+			})
+			r := newBucketReconciler(a, append(tc.opts, connects(x.client()))...)
 
 			repeat(t, r, 3)
 			a.Forget()
