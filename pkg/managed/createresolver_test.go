@@ -181,6 +181,12 @@ func TestCreateResolver(t *testing.T) {
 			finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
 			want:   stops("False FindFailed", fmt.Sprintf(messageFindFailed, begun), again, reasonCannotResolveCreate),
 		},
+		"FinderHangs": {
+			reason: "A finder doesn't keep a reconcile from saying what is wrong.",
+			finder: &seeker{then: func(ctx context.Context, _ resource.Managed) { <-ctx.Done() }, err: context.DeadlineExceeded},
+			opts:   []ReconcilerOption{WithTimeout(time.Millisecond)},
+			want:   stops("False FindFailed", fmt.Sprintf(messageFindFailed, begun), again, reasonCannotResolveCreate),
+		},
 		"FinderWrites": {
 			reason: "What the finder does to the managed resource is not kept.",
 			finder: &seeker{then: func(_ context.Context, mg resource.Managed) {
@@ -253,39 +259,25 @@ func TestCreateResolver(t *testing.T) {
 				tc.object = bucket(interruptedBucket(long))
 			}
 
-			a, rec, got, observe := testkit.NewAPI(tc.object), &testkit.Said{}, want{}, absent
-			if f.finding.Found() {
-				observe = exists
-			}
+			a, rec, got, x := testkit.NewAPI(tc.object), &testkit.Said{}, want{}, &outside{there: f.finding.Found()}
+			x.on("create", func(b *v1alpha1.Bucket) error {
+				wants(t, tc.reason, "the create would be found incomplete", true, meta.ExternalCreateIncomplete(b))
+				named("id-2")(b)
+
+				return nil
+			})
 
 			if tc.async {
 				tc.opts = append(tc.opts, WithAsync(newTracker(a)))
 			}
 
-			r := newBucketReconciler(a, append([]ReconcilerOption{
-				connects(ExternalClientFns{
-					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-						got.Observes++
-						return observe(ctx, mg)
-					},
-					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-						got.Creates++
-
-						wants(t, tc.reason, "the create would be found incomplete", true, meta.ExternalCreateIncomplete(mg))
-						meta.SetExternalName(mg, "id-2")
-
-						return ExternalCreation{}, nil
-					},
-					DeleteFn: counts[ExternalDelete](&got.Deletes),
-				}),
-				WithRecorder(rec), newClock().option(), WithCreateResolver(f, tc.how...),
-			}, tc.opts...)...)
+			r := newBucketReconciler(a, append([]ReconcilerOption{connects(x.client()), WithRecorder(rec), newClock().option(), WithCreateResolver(f, tc.how...)}, tc.opts...)...)
 
 			result, err := r.Reconcile(context.Background(), request())
 			must(t, err)
 
 			b := get(t, a)
-			got.Finds = len(f.asked)
+			got.Finds, got.Observes, got.Creates, got.Deletes = len(f.asked), x.observes, x.did("create"), x.did("delete")
 			got.Name = meta.GetExternalName(b)
 			got.Succeeded = b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded]
 			got.Failed = b.GetAnnotations()[meta.AnnotationKeyExternalCreateFailed]
@@ -418,7 +410,8 @@ func TestCreateResolverStores(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, h, creates := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, 0
+			a, h, x := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, &outside{}
+			x.on("observe", func(b *v1alpha1.Bucket) error { x.there = meta.GetExternalName(b) != ""; return nil })
 
 			f := &seeker{finding: tc.finding}
 			f.then = func(context.Context, resource.Managed) {
@@ -427,10 +420,7 @@ func TestCreateResolverStores(t *testing.T) {
 				}
 			}
 
-			r := newBucketReconciler(a, WithRecorder(h), newClock().option(), WithCreateResolver(f), connects(ExternalClientFns{
-				ObserveFn: existsIfNamed,
-				CreateFn:  counts[ExternalCreation](&creates),
-			}))
+			r := newBucketReconciler(a, WithRecorder(h), newClock().option(), WithCreateResolver(f), connects(x.client()))
 
 			if tc.unseen {
 				must(t, a.Freeze(context.Background(), bucket()))
@@ -441,7 +431,7 @@ func TestCreateResolverStores(t *testing.T) {
 
 			result, err := r.Reconcile(context.Background(), request())
 			wants(t, tc.reason, "result, finds, creates, said", []any{reconcile.Result{Requeue: true}, 1, 0, tc.want.Synced == ""},
-				[]any{result, len(f.asked), creates, err == nil && len(h.Events("CannotInitializeManagedResource")) == 0})
+				[]any{result, len(f.asked), x.did("create"), err == nil && len(h.Events("CannotInitializeManagedResource")) == 0})
 
 			got := want{Synced: tc.want.Synced}
 			if c := get(t, a).GetCondition(xpv2.TypeSynced); !strings.Contains(c.Message, tc.want.Synced) {
@@ -540,6 +530,11 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, down: true,
 			want: want{Finds: 3, Synced: "cannot store the result"},
 		},
+		"FoundThoughRecorded": {
+			reason: "A provider that has stopped to be asynchronous left the record of the create.",
+			object: bucket(failed, annotated(asyncstate.AnnotationKeyOperation, "{}")), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
+			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
 		"FoundWhileDeleted": {
 			reason: "It is deleted with the managed resource.",
 			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
@@ -608,23 +603,6 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
-}
-
-// A finder doesn't keep a reconcile from saying what is wrong.
-func TestCreateResolverFinderHangs(t *testing.T) {
-	a := testkit.NewAPI(bucket(interruptedBucket(time.Hour)))
-
-	f := asyncstate.FinderFn(func(ctx context.Context, _ resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
-		<-ctx.Done()
-		return asyncstate.Finding{}, ctx.Err()
-	})
-
-	r := newBucketReconciler(a, connects(ExternalClientFns{}), newClock().option(), WithTimeout(time.Millisecond), WithCreateResolver(f))
-
-	result, err := r.Reconcile(context.Background(), request())
-	must(t, err)
-	wants(t, "", "result", reconcile.Result{Requeue: true}, result)
-	wants(t, "", "reason", ReasonFindFailed, get(t, a).GetCondition(TypeCreateResolved).Reason)
 }
 
 // findingClient is an external client that can look for external resources.
@@ -759,15 +737,10 @@ func TestFindWithConnector(t *testing.T) {
 
 // An error with a request id in it changes no condition.
 func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
-	n := 0
-	f := asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-		n++
-		return asyncstate.Finding{}, errors.Errorf("throttled, request %d", n)
-	})
+	a, h, f := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, &seeker{}
+	f.then = func(context.Context, resource.Managed) { f.err = errors.Errorf("throttled, request %d", len(f.asked)) }
 
-	a, h := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}
 	r := newBucketReconciler(a, WithCreateResolver(f), WithRecorder(h), connects(ExternalClientFns{}))
-
 	run(t, r, "b")
 	a.Forget()
 	repeat(t, r, 3)
@@ -780,37 +753,14 @@ func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
 
 // The clock of the machine that announced a create may be ahead.
 func TestCreateResolverClockAhead(t *testing.T) {
-	a, c := testkit.NewAPI(bucket(interruptedBucket(-10*365*24*time.Hour))), newClock()
+	a, c, x := testkit.NewAPI(bucket(interruptedBucket(-10*365*24*time.Hour))), newClock(), &outside{}
 	c.now = time.Now()
 
-	created := 0
-	r := newBucketReconciler(a, c.option(), WithCreateResolver(asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-		return asyncstate.Absent(), nil
-	})), connects(ExternalClientFns{ObserveFn: absent, CreateFn: counts[ExternalCreation](&created)}))
+	r := newBucketReconciler(a, c.option(), WithCreateResolver(&seeker{finding: asyncstate.Absent()}), connects(x.client()))
+	run(t, r, "b")
 
-	for range 2 {
-		run(t, r, "b")
+	c.now = c.now.Add(3 * time.Minute)
 
-		if created == 0 {
-			c.now = c.now.Add(3 * time.Minute)
-		}
-	}
-
-	wants(t, "", "creates after three minutes", 1, created)
-}
-
-// A provider that has stopped to be asynchronous left the record of a create that failed.
-func TestCreateResolver_RecordIsLeft(t *testing.T) {
-	a, created := testkit.NewAPI(bucket(
-		annotated(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-time.Minute))),
-		annotated(meta.AnnotationKeyExternalCreateFailed, seam.Stamp(newClock().now.Add(-time.Second))),
-		annotated(asyncstate.AnnotationKeyOperation, "{}"),
-	)), 0
-
-	r := newBucketReconciler(a, WithCreateResolver(&seeker{finding: asyncstate.Found("id-1")}), connects(ExternalClientFns{
-		ObserveFn: existsIfNamed,
-		CreateFn:  counts[ExternalCreation](&created),
-	}))
-	run(t, r, "b", "b")
-	wants(t, "", "external name, creates", []any{"id-1", 0}, []any{meta.GetExternalName(get(t, a)), created})
+	run(t, r, "b")
+	wants(t, "", "creates after three minutes", 1, x.did("create"))
 }

@@ -269,46 +269,41 @@ func TestChangedMeanwhile(t *testing.T) {
 // The session knows that what it read is older than its own last write, which met
 // the pause. A provider that writes the managed resource itself is not stopped by that.
 func TestKnownStaleRead(t *testing.T) {
-	for name, mods := range map[string][]func(*v1alpha1.Bucket){"Update": nil, "Delete": {deleting}} {
-		t.Run(name, func(t *testing.T) {
-			a, acted, n := testkit.NewAPI(bucket(append(mods, named("id-1"), finalizers(FinalizerName))...)), 0, 0
+	for call, mods := range map[string][]func(*v1alpha1.Bucket){"update": nil, "delete": {deleting}} {
+		t.Run(call, func(t *testing.T) {
+			a, x, n := testkit.NewAPI(bucket(append(mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: true, outdated: true, slow: 1000}, 0
+			x.on("observe", func(b *v1alpha1.Bucket) error {
+				if n == 10 {
+					annotated("learned", "now")(b)
+					edit(t, a, "b", paused)
+				}
 
-			fns := clientOf(ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					if n == 10 {
-						meta.AddAnnotations(mg, map[string]string{"learned": "now"})
-						edit(t, a, "b", paused)
-					}
-
-					return ExternalObservation{ResourceExists: true}, nil
-				},
-				UpdateFn: counts[ExternalUpdate](&acted),
-				DeleteFn: counts[ExternalDelete](&acted),
+				return nil
 			})
 
+			fns := clientOf(x.client())
 			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
 				if n++; n > 9 {
 					return &fns, nil
 				}
 
-				bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
+				bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
 
 				return &fns, a.Server().Status().Update(ctx, mg)
 			})))
 
 			try(r, 9)
 
+			acted := x.did(call)
 			if acted == 0 {
-				t.Errorf("%ss in 9 reconciles: none; Synced: %s", name, get(t, a).GetCondition(xpv2.TypeSynced).Message)
+				t.Errorf("%ss in 9 reconciles: none; Synced: %s", call, get(t, a).GetCondition(xpv2.TypeSynced).Message)
 			}
 
-			must(t, a.Freeze(context.Background(), get(t, a)))
-
-			acted = 0
+			must(t, a.Freeze(t.Context(), get(t, a)))
 
 			// The first meets the pause, and writes. Then the cache still has the state before.
 			repeat(t, r, 2)
-			wants(t, "", "calls for what is paused", 0, acted)
+			wants(t, "", "calls for what is paused", acted, x.did(call))
 		})
 	}
 }

@@ -255,24 +255,14 @@ func TestRefusalWithoutOption(t *testing.T) {
 // A provider that writes its status itself in Observe, with what changes each time
 // (a Date header), and WithPreCreateObserve.
 func TestPreCreateLivelock(t *testing.T) {
-	a := testkit.NewAPI(bucket(named("id-1")))
-	n, created := 0, 0
+	a, x := testkit.NewAPI(bucket(named("id-1"))), &outside{}
+	x.on("observe", func(b *v1alpha1.Bucket) error {
+		b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
+		return a.Server().Status().Update(t.Context(), b)
+	})
 
-	r := newBucketReconciler(a, WithPreCreateObserve(), connects(ExternalClientFns{
-		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-			n++
-			bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
-
-			return ExternalObservation{ResourceExists: created > 0, ResourceUpToDate: true}, a.Server().Status().Update(ctx, mg)
-		},
-		CreateFn: counts[ExternalCreation](&created),
-	}))
-
-	try(r, 10)
-
-	if created != 1 {
-		t.Errorf("creates in 10 reconciles: want 1, got %d; Synced: %s", created, get(t, a).GetCondition(xpv2.TypeSynced).Message)
-	}
+	try(newBucketReconciler(a, WithPreCreateObserve(), connects(x.client())), 10)
+	wants(t, "", "creates in 10 reconciles", 1, x.did("create"))
 }
 
 // A refusal is forgotten after one wrong not-found, without the option.
@@ -307,14 +297,7 @@ func TestPreCreateObserve_Async(t *testing.T) {
 func TestRefused_AsyncCreateRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1"))), &outside{}
-		x.before = func(what string, _ resource.Managed) error {
-			if what == "create" {
-				time.Sleep(time.Minute)
-			}
-
-			return nil
-		}
-
+		x.on("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
 		r := newBucketReconciler(a, WithAsync(newTracker(a)), connects(x.client()))
 
 		run(t, r, "b")

@@ -56,13 +56,13 @@ func obeys(t *testing.T, x *outside, acts ...string) {
 
 // failsIn makes creates of managed resources of a namespace fail.
 func failsIn(namespace string, err error) *outside {
-	return &outside{before: func(what string, mg resource.Managed) error {
-		if what == "create" && mg.GetNamespace() == namespace {
+	return (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
+		if b.Namespace == namespace {
 			return err
 		}
 
 		return nil
-	}}
+	})
 }
 
 func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured {

@@ -95,10 +95,12 @@ func TestUsageProtection(t *testing.T) {
 	boom := errors.New("boom")
 	held := &usageState{Finalizers: []string{UsageFinalizerName}}
 	open := &usageState{Blocks: true}
+	ends := []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}
 
 	cases := map[string]struct {
 		reason string
 		object []func(b *v1alpha1.Bucket)
+		absent bool // The external resource is.
 		usage  *v1alpha1.ProviderConfigUsage
 		opts   []ReconcilerOption
 		// lags is whether the cache has the usage as it was before it was changed.
@@ -108,7 +110,15 @@ func TestUsageProtection(t *testing.T) {
 		want   *usageState
 		writes int
 		warns  bool
+		gone   bool // The managed resource is.
 	}{
+		"Gone":            {reason: "A usage is released with the finalizer of its managed resource.", object: ends, absent: true, usage: usageOf(protected, removed), want: &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1, gone: true},
+		"NotDeletedYet":   {reason: "One that wasn't deleted is left for the garbage collector.", object: ends, absent: true, usage: usageOf(protected), want: &usageState{}, writes: 1, gone: true},
+		"There":           {reason: "As long as the external resource exists, the usage is not released.", object: ends, usage: usageOf(protected), want: held},
+		"GoneUnprotected": {reason: "One that isn't protected is not written.", object: ends, absent: true, usage: usageOf(), want: open, gone: true},
+		"GoneNoUsage":     {reason: "Without one there is nothing to do.", object: ends, absent: true, gone: true},
+		"GoneRefused":     {reason: "A failed release of the usage does not block the managed resource.", object: ends, absent: true, usage: usageOf(protected), fail: boom, want: held, writes: 1, gone: true},
+
 		"Tracked":   {reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.", usage: usageOf(), want: held, writes: 1},
 		"Protected": {reason: "One that is protected is not written.", usage: usageOf(protected), want: held},
 		"ProtectedByUpstream": {
@@ -190,15 +200,15 @@ func TestUsageProtection(t *testing.T) {
 
 			a.Before = failing(func(r testkit.Request) bool {
 				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
-				return is && r.Verb == testkit.Patch
+				return is && (r.Verb == testkit.Patch || r.Verb == testkit.Update)
 			}, tc.fail)
 
-			observed, rec := 0, &testkit.Said{}
-			run(t, newBucketReconciler(a, append([]ReconcilerOption{WithRecorder(rec), protects(), connects(ExternalClientFns{ObserveFn: counts[ExternalObservation](&observed)})}, tc.opts...)...), "b")
+			x, rec := &outside{there: !tc.absent}, &testkit.Said{}
+			run(t, newBucketReconciler(a, append([]ReconcilerOption{WithRecorder(rec), protects(), connects(x.client())}, tc.opts...)...), "b")
 
-			wants(t, tc.reason, "usage", tc.want, usageIn(t, a))
-			wants(t, tc.reason, "writes of usages", tc.writes, writesToUsages(a))
-			wants(t, tc.reason, "warns, and reconciles", []bool{tc.warns, tc.warns}, []bool{len(rec.Events(reasonCannotProtectUsage)) > 0, tc.warns && observed > 0})
+			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
+			wants(t, tc.reason, "writes of usages, gone", []any{tc.writes, tc.gone}, []any{writesToUsages(a), get(t, a).GetName() == ""})
+			wants(t, tc.reason, "warns, and reconciles", []bool{tc.warns, tc.warns}, []bool{len(rec.Events(reasonCannotProtectUsage)) > 0, tc.warns && x.observes > 0})
 		})
 	}
 }
@@ -231,54 +241,6 @@ func TestLegacyUsageProtection(t *testing.T) {
 
 	must(t, a.Server().Delete(t.Context(), d))
 	has()
-}
-
-// A usage is released with the finalizer of its managed resource, and not before.
-func TestUsageProtectionReleases(t *testing.T) {
-	boom := errors.New("boom")
-
-	cases := map[string]struct {
-		reason string
-		usage  *v1alpha1.ProviderConfigUsage
-		// there is whether the external resource is.
-		there bool
-		fail  error
-
-		want   *usageState
-		writes int
-	}{
-		"Gone":          {reason: "A usage that was deleted before goes with it.", usage: usageOf(protected, removed), want: &usageState{Finalizers: []string{"example.org/holds"}}, writes: 1},
-		"NotDeletedYet": {reason: "One that wasn't is left for the garbage collector.", usage: usageOf(protected), want: &usageState{}, writes: 1},
-		"There":         {reason: "As long as the external resource exists, the usage is not released.", usage: usageOf(protected), there: true, want: &usageState{Finalizers: []string{UsageFinalizerName}}},
-		"Unprotected":   {reason: "One that isn't protected is not written.", usage: usageOf(), want: &usageState{Blocks: true}},
-		"NoUsage":       {reason: "Without one there is nothing to do."},
-		"Refused": {
-			reason: "A failed release of the usage does not block the managed resource.",
-			usage:  usageOf(protected), fail: boom,
-			want: &usageState{Finalizers: []string{UsageFinalizerName}}, writes: 1,
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			objs := []client.Object{bucket(used, deleting, finalizers(FinalizerName))}
-			if tc.usage != nil {
-				objs = append(objs, tc.usage)
-			}
-
-			a := testkit.NewAPI(objs...)
-			a.Before = failing(func(r testkit.Request) bool {
-				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
-				return is && r.Verb == testkit.Update
-			}, tc.fail)
-
-			run(t, newBucketReconciler(a, protects(), connects(ExternalClientFns{ObserveFn: sees(&tc.there)})), "b")
-
-			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
-			wants(t, tc.reason, "managed resource is there", tc.there, get(t, a).GetName() != "")
-			wants(t, tc.reason, "writes of usages", tc.writes, writesToUsages(a))
-		})
-	}
 }
 
 // A usage that is pointed to another provider config stays protected.

@@ -3,7 +3,6 @@ package managed
 import (
 	"context"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +23,10 @@ func TestUsageReleaser(t *testing.T) {
 	boom := errors.New("boom")
 	held := &usageState{Finalizers: []string{UsageFinalizerName, "example.org/holds"}}
 	let := &usageState{Finalizers: []string{"example.org/holds"}}
+
+	of := testkit.BucketKind()
+	unserved := kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: of.Group, Resource: "buckets"}, "b", "404 page not found", 0, true)
+	noMatch := &kmeta.NoKindMatchError{GroupKind: of.GroupKind(), SearchedVersions: []string{of.Version}}
 
 	is := func(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 		return bucket(append([]func(b *v1alpha1.Bucket){used, finalizers(FinalizerName)}, mod...)...)
@@ -81,7 +84,12 @@ func TestUsageReleaser(t *testing.T) {
 			want:   held, again: usageInterval,
 		},
 		"Unreadable": {reason: "A usage is not released if it is unknown whether its user exists.", usage: usageOf(protected, removed), before: fails(testkit.LiveGet, boom), want: held, err: boom},
-		"KindGone":   {reason: "Of a kind that isn't served any more, nothing is left.", usage: usageOf(protected, removed), before: func(string) error { return &kmeta.NoKindMatchError{} }, want: let},
+		"Unserved": {
+			reason: "A user whose version is not served any more may exist in another one.",
+			usage:  usageOf(protected, removed), before: fails(testkit.LiveGet, unserved), want: held, err: unserved,
+		},
+		"UnservedUnmapped": {reason: "Also if the client knows no version.", usage: usageOf(protected, removed), before: fails(testkit.LiveGet, noMatch), want: held, err: noMatch},
+		"KindGone":         {reason: "Of a kind that isn't served any more, nothing is left.", usage: usageOf(protected, removed), before: func(string) error { return &kmeta.NoKindMatchError{} }, want: let},
 		"OtherVersion": {
 			reason: "A user is looked for in the version that the provider knows.",
 			user:   is(), usage: usageOf(protected, removed, ownedBy(func(r *metav1.OwnerReference) { r.APIVersion = "sample.graft.crossplane.io/v9" })),
@@ -145,32 +153,6 @@ func TestUsageReleaser(t *testing.T) {
 			wants(t, tc.reason, "Reconcile", tc.err, err, cmpopts.EquateErrors())
 			wants(t, tc.reason, "result", reconcile.Result{RequeueAfter: tc.again}, got)
 			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
-		})
-	}
-}
-
-// A user whose version is not served any more may exist in another one.
-func TestUsageReleaserOfUnservedVersion(t *testing.T) {
-	of := testkit.BucketKind()
-
-	cases := map[string]error{
-		"Mapped":  kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: of.Group, Resource: "buckets"}, "b", "404 page not found", 0, true),
-		"NoMatch": &kmeta.NoKindMatchError{GroupKind: of.GroupKind(), SearchedVersions: []string{of.Version}},
-	}
-
-	for name, unserved := range cases {
-		t.Run(name, func(t *testing.T) {
-			u := usageOf(protected, removed)
-			a := testkit.NewAPI(u)
-			a.Before = failing(func(r testkit.Request) bool {
-				_, is := r.Object.(*v1alpha1.Bucket)
-				return is && r.Verb == testkit.LiveGet
-			}, unserved)
-
-			_, err := NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind()).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(u)})
-			if is := usageIn(t, a); err == nil || is == nil || !slices.Contains(is.Finalizers, UsageFinalizerName) {
-				t.Errorf("the usage was released: %+v, %v", is, err)
-			}
 		})
 	}
 }
