@@ -52,18 +52,18 @@ func (*forgetful) SetConditions(...xpv2.Condition)                {}
 
 func (f *forgetful) DeepCopyObject() runtime.Object { return &forgetful{} }
 
-func TestNewReconcilerRefuses(t *testing.T) {
+// What an option or a reconciler can't work with is an error when it is built.
+func TestRefused(t *testing.T) {
 	var (
 		nilManager     *xpfake.Manager
-		nilClient      client.Client
 		nilLogger      *nilLog
 		nilFinalizer   *resource.APIFinalizer
 		nilInitializer *upstream.NameAsExternalName
 		nilUpdater     upstream.CriticalAnnotationUpdateFn
 		nilRecorder    *event.APIRecorder
 		nilConnector   *upstream.NopConnector
-		nilFn          ExternalConnectorFn
 		nilTypedFn     TypedExternalConnectorFn[*v1alpha1.Bucket]
+		nilFinder      *seeker
 	)
 
 	a := testkit.NewAPI()
@@ -83,6 +83,14 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		return func() { NewReconciler(a.Manager(), kind, WithManagementPolicies(), o()) }
 	}
 
+	usages := testkit.ProviderConfigUsageKind()
+	nop := upstream.ExternalConnectDisconnectorFns{}
+
+	// protecting creates a reconciler with a kind of usages.
+	protecting := func(k schema.GroupVersionKind) func() {
+		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
+	}
+
 	databases := connect[*v1alpha1.Database](provider{}, nil)
 	buckets := connect[*v1alpha1.Bucket](provider{}, nil)
 
@@ -94,20 +102,16 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		"NoManager":         {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nil, kind) }},
 		"NilManager":        {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nilManager, kind) }},
 		"NoClient":          {"There is nothing to read with.", "has no client", func() { NewReconciler(&xpfake.Manager{Scheme: scheme}, kind) }},
-		"NilClient":         {"There is nothing to read with.", "has no client", func() { NewReconciler(&xpfake.Manager{Scheme: scheme, Client: nilClient}, kind) }},
 		"NoScheme":          {"No kind can be known.", "has no scheme", func() { NewReconciler(&xpfake.Manager{Client: a.Client()}, kind) }},
 		"UnknownKind":       {"Upstream panics, too.", "add its API package to the manager's scheme", func() { NewReconciler(m, other("Unknown")) }},
 		"NotManaged":        {"Upstream panics, too.", "is not a managed resource", func() { NewReconciler(m, other("Claim")) }},
 		"WithoutConditions": {"It would fail in the queue.", "does not keep the conditions", func() { NewReconciler(m, other("Forgetful")) }},
 		"NilOption":         {"It can't be applied.", "leave it out", with(func() ReconcilerOption { return nil })},
 
-		"NilConnector":              {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nil) })},
 		"NilConnectorPointer":       {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nilConnector) })},
-		"NilConnectorFn":            {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nilFn) })},
 		"NilConnecter":              {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnecter(nil) })},
 		"NilConnectDisconnector":    {"There is nothing to connect with.", "WithExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnector(nil) })},
 		"NilConnectDisconnecter":    {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnecter(nil) })},
-		"NilTyped":                  {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector[*v1alpha1.Bucket](nil) })},
 		"NilTypedFn":                {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector(nilTypedFn) })},
 		"NilTypedConnectDisconnect": {"There is nothing to connect with.", "WithTypedExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnector[*v1alpha1.Bucket](nil) })},
 		"NilTypedDisconnecter":      {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*v1alpha1.Bucket](nil) })},
@@ -127,27 +131,68 @@ func TestNewReconcilerRefuses(t *testing.T) {
 			NewReconciler(m, kind, WithManagementPolicies(), connects(ExternalClientFns{}), WithAsync(newTracker(a)))
 		}},
 
-		"NilFinalizer":        {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nil) })},
 		"NilFinalizerPointer": {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nilFinalizer) })},
 		"NilInitializer":      {"It would fail in the queue.", "WithInitializers (argument 2) was given nil", with(func() ReconcilerOption { return WithInitializers(upstream.InitializerChain{}, nil) })},
 		"NilInChain": {"It would fail in the queue.", "WithInitializers (argument 1.2) was given nil", with(func() ReconcilerOption {
 			return WithInitializers(upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer})
 		})},
 		"NilInitializerPointer": {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(nilInitializer) })},
-		"NilLogger":             {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nil) })},
 		"NilLoggerPointer":      {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nilLogger) })},
-		"NilRecorder":           {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nil) })},
 		"NilRecorderPointer":    {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nilRecorder) })},
-		"NilUpdater":            {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nil) })},
-		"NilResolver":           {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return WithReferenceResolver(nil) })},
 		"NilResolverFn":         {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return WithReferenceResolver(upstream.ReferenceResolverFn(nil)) })},
-		"NilMetrics":            {"It would fail in the queue.", "WithMetricRecorder was given nil", with(func() ReconcilerOption { return WithMetricRecorder(nil) })},
 		"NilMetricsPointer":     {"It would fail in the queue.", "WithMetricRecorder was given nil", with(func() ReconcilerOption { return WithMetricRecorder((*upstream.MRMetricRecorder)(nil)) })},
 		"NilPollIntervalHook":   {"It would fail in the queue.", "WithPollIntervalHook was given nil", with(func() ReconcilerOption { return WithPollIntervalHook(nil) })},
 		"NilChangeLogger":       {"It would fail in the queue.", "WithChangeLogger was given nil", with(func() ReconcilerOption { return WithChangeLogger(nil) })},
 		"NilOfUpstream":         {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return Upstream(upstream.WithReferenceResolver(nil)) })},
 		"NilInitializerFn":      {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(InitializerFn(nil)) })},
 		"NilUpdaterFn":          {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nilUpdater) })},
+
+		"Finder":                  {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
+		"FinderPointer":           {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(nilFinder) }},
+		"CreateResolverOption":    {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
+		"WithResolveAfter":        {"Upstream can't tell two creates of one second.", "was given 999ms", func() { WithResolveAfter(999 * time.Millisecond) }},
+		"FinderConnector":         {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(nilConnector) }},
+		"FinderTypedConnector":    {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(nilTypedFn) }},
+		"ConfirmationTimes":       {"Never found never ends.", "n = 0", func() { WithDeletionConfirmation(0, time.Second) }},
+		"ConfirmationInterval":    {"Without an interval there is no pause between observations.", "interval of 0s", func() { WithDeletionConfirmation(1, 0) }},
+		"ConfirmationNegative":    {"There is no pause either.", "interval of -1s", func() { WithDeletionConfirmation(1, -time.Second) }},
+		"PreCreateObserveOption":  {"An option does something.", "argument 1", func() { WithPreCreateObserve(nil) }},
+		"ReservationNamespace":    {"Leases have a namespace.", `the namespace ""`, func() { WithExternalNameReservation("") }},
+		"ReservationBadNamespace": {"Leases can't be in that namespace.", `the namespace "Crossplane System"`, func() { WithExternalNameReservation("Crossplane System") }},
+		"ReservationOption":       {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
+		"ReservationKey":          {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
+		"UsageEmpty":              {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
+		"UsageVersion":            {"There is no version to read.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"})},
+		"Tracker":                 {"There is no tracker to run.", "WithAsync was given nil", func() { WithAsync(nil) }},
+		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme: no kind", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
+		"UsageOther":              {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
+		"UsageLegacy":             {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
+		"ReleaserEmpty":           {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},
+		"ReleaserOther":           {"A kind that isn't one of usages can't be released.", "is not a usage", func() { NewUsageReleaser(a.Manager(), testkit.BucketKind()) }},
+		"ReleaserManager":         {"Without a manager there is nothing to read from.", "without a manager", func() { NewUsageReleaser(nil, usages) }},
+		"ReleaserOption":          {"An option does something.", "argument 3", func() { NewUsageReleaser(a.Manager(), usages, nil) }},
+
+		"UpstreamWithExternalConnector": {"Graft would not be seen.", "WithExternalConnector", func() {
+			Upstream(upstream.WithTimeout(time.Minute), upstream.WithExternalConnector(&upstream.NopConnector{}))
+		}},
+		"UpstreamWithExternalConnecter": {"Graft would not be seen.", "WithExternalConnector", func() {
+			Upstream(upstream.WithTimeout(time.Minute), upstream.WithExternalConnecter(&upstream.NopConnector{}))
+		}}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithExternalConnectDisconnector": {"Graft would not be seen.", "WithExternalConnector", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithExternalConnectDisconnector(nop)) }}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithExternalConnectDisconnecter": {"Graft would not be seen.", "WithExternalConnector", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithExternalConnectDisconnecter(nop)) }}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithTypedExternalConnector":      {"Graft would not be seen.", "WithExternalConnector", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithTypedExternalConnector(buckets)) }},
+		"UpstreamWithTypedExternalConnectDisconnector": {"Graft would not be seen.", "WithExternalConnector", func() {
+			Upstream(upstream.WithTimeout(time.Minute), upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(buckets)))
+		}}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithTypedExternalConnectDisconnecter": {"Graft would not be seen.", "WithExternalConnector", func() {
+			Upstream(upstream.WithTimeout(time.Minute), upstream.WithTypedExternalConnectDisconnecter(upstream.NewTypedNopDisconnector(buckets)))
+		}}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithFinalizer":    {"Graft would not be seen.", "WithFinalizer", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithFinalizer(resource.FinalizerFns{})) }},
+		"UpstreamWithInitializers": {"Graft would not be seen.", "WithInitializers", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithInitializers()) }},
+		"UpstreamWithCriticalAnnotationUpdater": {"Graft would not be seen.", "WithCriticalAnnotationUpdater", func() {
+			Upstream(upstream.WithTimeout(time.Minute), upstream.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil)))
+		}},
+		"UpstreamNil": {"Graft would not be seen.", "leave it out", func() { Upstream(upstream.WithTimeout(time.Minute), nil) }},
 	}
 
 	for name, tc := range cases {
@@ -244,55 +289,3 @@ type valueManager struct {
 }
 
 func (m valueManager) GetAPIReader() client.Reader { return m.live }
-
-// What an option can't work with is an error when the reconciler is built.
-func TestOptionsRefuse(t *testing.T) {
-	var (
-		finder    *seeker
-		connector *upstream.NopConnector
-		typed     TypedExternalConnector[*v1alpha1.Bucket]
-	)
-
-	a := testkit.NewAPI()
-	usages := testkit.ProviderConfigUsageKind()
-
-	// protecting creates a reconciler with a kind of usages.
-	protecting := func(k schema.GroupVersionKind) func() {
-		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
-	}
-
-	cases := map[string]struct {
-		reason string
-		part   string
-		fn     func()
-	}{
-		"Finder":                  {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
-		"FinderPointer":           {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(finder) }},
-		"CreateResolverOption":    {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
-		"WithResolveAfter":        {"Upstream can't tell two creates of one second.", "was given 999ms", func() { WithResolveAfter(999 * time.Millisecond) }},
-		"FinderConnector":         {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(connector) }},
-		"FinderTypedConnector":    {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(typed) }},
-		"ConfirmationTimes":       {"Never found never ends.", "n = 0", func() { WithDeletionConfirmation(0, time.Second) }},
-		"ConfirmationInterval":    {"Without an interval there is no pause between observations.", "interval of 0s", func() { WithDeletionConfirmation(1, 0) }},
-		"ConfirmationNegative":    {"There is no pause either.", "interval of -1s", func() { WithDeletionConfirmation(1, -time.Second) }},
-		"PreCreateObserveOption":  {"An option does something.", "argument 1", func() { WithPreCreateObserve(nil) }},
-		"ReservationNamespace":    {"Leases have a namespace.", `the namespace ""`, func() { WithExternalNameReservation("") }},
-		"ReservationBadNamespace": {"Leases can't be in that namespace.", `the namespace "Crossplane System"`, func() { WithExternalNameReservation("Crossplane System") }},
-		"ReservationOption":       {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
-		"ReservationKey":          {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
-		"UsageEmpty":              {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
-		"UsageVersion":            {"There is no version to read.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"})},
-		"Tracker":                 {"There is no tracker to run.", "WithAsync was given nil", func() { WithAsync(nil) }},
-		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme: no kind", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
-		"UsageOther":              {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
-		"UsageLegacy":             {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
-		"ReleaserEmpty":           {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},
-		"ReleaserOther":           {"A kind that isn't one of usages can't be released.", "is not a usage", func() { NewUsageReleaser(a.Manager(), testkit.BucketKind()) }},
-		"ReleaserManager":         {"Without a manager there is nothing to read from.", "without a manager", func() { NewUsageReleaser(nil, usages) }},
-		"ReleaserOption":          {"An option does something.", "argument 3", func() { NewUsageReleaser(a.Manager(), usages, nil) }},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.part, tc.fn) })
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
@@ -335,69 +333,42 @@ func TestTurnedOffOneByOne(t *testing.T) {
 
 // Raw upstream options are applied in order, unless they set what Graft wraps.
 func TestUpstream(t *testing.T) {
-	nop := upstream.ExternalConnectDisconnectorFns{}
+	rec := &testkit.Said{}
+	a := testkit.NewAPI(bucket(named("id-1")))
 
-	reserved := map[string]struct {
-		option upstream.ReconcilerOption
-		says   string
-	}{
-		"WithExternalConnector":                {upstream.WithExternalConnector(&upstream.NopConnector{}), "WithExternalConnector"},
-		"WithExternalConnecter":                {upstream.WithExternalConnecter(&upstream.NopConnector{}), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
-		"WithExternalConnectDisconnector":      {upstream.WithExternalConnectDisconnector(nop), "WithExternalConnector"},            //nolint:staticcheck // Providers use it.
-		"WithExternalConnectDisconnecter":      {upstream.WithExternalConnectDisconnecter(nop), "WithExternalConnector"},            //nolint:staticcheck // Providers use it.
-		"WithTypedExternalConnector":           {upstream.WithTypedExternalConnector(connect[*v1alpha1.Bucket](provider{}, nil)), "WithExternalConnector"},
-		"WithTypedExternalConnectDisconnector": {upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(connect[*v1alpha1.Bucket](provider{}, nil))), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
-		"WithTypedExternalConnectDisconnecter": {upstream.WithTypedExternalConnectDisconnecter(upstream.NewTypedNopDisconnector(connect[*v1alpha1.Bucket](provider{}, nil))), "WithExternalConnector"}, //nolint:staticcheck // Providers use it.
-		"WithFinalizer":                        {upstream.WithFinalizer(resource.FinalizerFns{}), "WithFinalizer"},
-		"WithInitializers":                     {upstream.WithInitializers(), "WithInitializers"},
-		"WithCriticalAnnotationUpdater":        {upstream.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil)), "WithCriticalAnnotationUpdater"},
-		"Nil":                                  {nil, "leave it out"},
+	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
+		connects(ExternalClientFns{}),
+		WithPollInterval(time.Hour),
+		Upstream(
+			upstream.WithTimeout(time.Minute),
+			upstream.WithPollInterval(2*time.Hour),
+			upstream.WithMinPollInterval(time.Second),
+			upstream.WithPollIntervalHook(func(_ resource.Managed, d time.Duration) time.Duration { return d }),
+			upstream.WithMetricRecorder(upstream.NewNopMetricRecorder()),
+			upstream.WithCreationGracePeriod(time.Second),
+			upstream.WithReferenceResolver(upstream.ReferenceResolverFn(func(context.Context, resource.Managed) error { return nil })),
+			upstream.WithLogger(logging.NewNopLogger()),
+			upstream.WithRecorder(rec),
+			upstream.WithManagementPolicies(),
+			upstream.WithReconcilerSupportedManagementPolicies([]sets.Set[xpv2.ManagementAction]{sets.New(xpv2.ManagementActionAll)}),
+			upstream.WithDeterministicExternalName(true),
+		),
+		Upstream(upstream.WithPollInterval(3*time.Hour)),
+		Upstream(),
+	)
+
+	polls := func(want time.Duration) {
+		t.Helper()
+
+		res, err := r.Reconcile(context.Background(), request())
+		must(t, err)
+		wants(t, "The last option counts.", "poll interval", want, res.RequeueAfter)
 	}
 
-	for _, name := range slices.Sorted(maps.Keys(reserved)) {
-		t.Run(name, func(t *testing.T) {
-			says(t, "Graft would not be seen.", reserved[name].says, func() { Upstream(upstream.WithTimeout(time.Minute), reserved[name].option) })
-		})
-	}
+	polls(3 * time.Hour)
 
-	t.Run("Harmless", func(t *testing.T) {
-		rec := &testkit.Said{}
-		a := testkit.NewAPI(bucket(named("id-1")))
+	r = NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
+		connects(ExternalClientFns{}), Upstream(upstream.WithPollInterval(2*time.Hour), upstream.WithPollInterval(3*time.Hour)), WithPollInterval(time.Hour))
 
-		r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
-			connects(ExternalClientFns{}),
-			WithPollInterval(time.Hour),
-			Upstream(
-				upstream.WithTimeout(time.Minute),
-				upstream.WithPollInterval(2*time.Hour),
-				upstream.WithMinPollInterval(time.Second),
-				upstream.WithPollIntervalHook(func(_ resource.Managed, d time.Duration) time.Duration { return d }),
-				upstream.WithMetricRecorder(upstream.NewNopMetricRecorder()),
-				upstream.WithCreationGracePeriod(time.Second),
-				upstream.WithReferenceResolver(upstream.ReferenceResolverFn(func(context.Context, resource.Managed) error { return nil })),
-				upstream.WithLogger(logging.NewNopLogger()),
-				upstream.WithRecorder(rec),
-				upstream.WithManagementPolicies(),
-				upstream.WithReconcilerSupportedManagementPolicies([]sets.Set[xpv2.ManagementAction]{sets.New(xpv2.ManagementActionAll)}),
-				upstream.WithDeterministicExternalName(true),
-			),
-			Upstream(upstream.WithPollInterval(3*time.Hour)),
-			Upstream(),
-		)
-
-		polls := func(want time.Duration) {
-			t.Helper()
-
-			res, err := r.Reconcile(context.Background(), request())
-			must(t, err)
-			wants(t, "The last option counts.", "poll interval", want, res.RequeueAfter)
-		}
-
-		polls(3 * time.Hour)
-
-		r = NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
-			connects(ExternalClientFns{}), Upstream(upstream.WithPollInterval(2*time.Hour), upstream.WithPollInterval(3*time.Hour)), WithPollInterval(time.Hour))
-
-		polls(time.Hour)
-	})
+	polls(time.Hour)
 }
