@@ -19,7 +19,6 @@ import (
 
 func TestChangesLeft(t *testing.T) {
 	set := func(key, value string) Change { return Change{Key: key, Value: value} }
-	changed := func(c Change, was string) Change { c.Was, c.Existed = was, true; return c }
 
 	type want struct {
 		left      Changes
@@ -34,24 +33,9 @@ func TestChangesLeft(t *testing.T) {
 		insist bool
 		want   want
 	}{
-		"Missing":         {reason: "An annotation that is not there is left to store.", cs: Changes{set("k", "v")}, want: want{left: Changes{set("k", "v")}}},
-		"MissingAndEmpty": {reason: "An empty value is not the same as no annotation.", cs: Changes{set("k", "")}, want: want{left: Changes{set("k", "")}}},
-		"Stored":          {reason: "An annotation with the value is stored.", live: map[string]string{"k": "v"}, cs: Changes{set("k", "v")}},
-		"Unchanged": {
-			reason: "An annotation that still has its earlier value is left to store.",
-			live:   map[string]string{"k": "old"},
-			cs:     Changes{changed(set("k", "v"), "old")},
-			want:   want{left: Changes{changed(set("k", "v"), "old")}},
-		},
-		"RemovedByAnotherWriter": {reason: "Another writer that only removed the annotation decided on no other value.", cs: Changes{changed(set("k", "v"), "old")}, want: want{left: Changes{set("k", "v")}}},
-		"SetByAnotherWriter":     {reason: "Another value is a conflict.", live: map[string]string{"k": "theirs"}, cs: Changes{set("k", "v")}, want: want{overruled: true}},
-		"Insist": {
-			reason: "With Insist another value is replaced, which is reported.",
-			live:   map[string]string{"k": "theirs"},
-			cs:     Changes{set("k", "v")},
-			insist: true,
-			want:   want{left: Changes{changed(set("k", "v"), "theirs")}, overwrote: []string{"k: theirs, v"}},
-		},
+		"MissingAndEmpty":    {reason: "An empty value is not the same as no annotation.", cs: Changes{set("k", "")}, want: want{left: Changes{set("k", "")}}},
+		"Stored":             {reason: "An annotation with the value is stored.", live: map[string]string{"k": "v"}, cs: Changes{set("k", "v")}},
+		"SetByAnotherWriter": {reason: "Another value is a conflict.", live: map[string]string{"k": "theirs"}, cs: Changes{set("k", "v")}, want: want{overruled: true}},
 		"Yield": {
 			reason: "A change that yields never replaces another value.",
 			live:   map[string]string{"k": "theirs"},
@@ -127,13 +111,6 @@ func TestWriterStore(t *testing.T) {
 		wait   error
 		want   want
 	}{
-		"FirstTry":  {reason: "A patch that the API server accepts is all there is to do.", want: want{patches: 1, stored: "v", followed: true}},
-		"FailsOnce": {reason: "A patch that failed is sent again after a delay.", fails: []error{busy}, want: want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true}},
-		"FailsAlways": {
-			reason: "After four attempts the error is returned: the next reconcile stores it.",
-			fails:  always,
-			want:   want{waits: []string{"50ms", "100ms", "200ms"}, patches: 4, err: metav1.StatusReasonServerTimeout},
-		},
 		"Patient": {
 			reason: "A patient writer makes twelve attempts, at most five seconds apart.",
 			fails:  always,
@@ -150,24 +127,10 @@ func TestWriterStore(t *testing.T) {
 			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},
 			want:   want{patches: 1, lives: 1, err: metav1.StatusReasonInvalid},
 		},
-		"Moved":      {reason: "After a conflict the patch is made from what the API server has.", before: annotates("other", "x"), want: want{waits: []string{"50ms"}, patches: 2, lives: 1, stored: "v"}},
 		"MovedThere": {reason: "If another writer stored the same, there is nothing left to write.", before: annotates("k", "v"), want: want{patches: 1, lives: 1, stored: "v"}},
 		"Overruled":  {reason: "Another value is a conflict, and stays.", before: annotates("k", "theirs"), want: want{patches: 1, lives: 1, stored: "theirs", err: metav1.StatusReasonConflict}},
 		"Strict":     {reason: "A strict writer returns the first conflict.", before: annotates("other", "x"), so: StoreOptions{Strict: true}, want: want{patches: 1, err: metav1.StatusReasonConflict}},
-		"StrictBusy": {
-			reason: "A strict writer sends a patch again that was not refused.",
-			fails:  []error{busy},
-			so:     StoreOptions{Strict: true},
-			want:   want{waits: []string{"50ms"}, patches: 2, stored: "v", followed: true},
-		},
 		"StrictGone": {reason: "A strict writer reports that the object no longer exists.", before: removes, so: StoreOptions{Strict: true}, want: want{patches: 1, err: metav1.StatusReasonNotFound}},
-		"Gone":       {reason: "An object that no longer exists needs nothing stored.", before: removes, want: want{patches: 1, lives: 1, gone: true}},
-		"Replaced":   {reason: "Another object of the same name does not get the annotation.", before: replaces, want: want{patches: 1, lives: 1, gone: true}},
-		"NoPermissionToPatch": {
-			reason: "Without the permission to patch the object is updated.",
-			fails:  []error{kerrors.NewForbidden(schema.GroupResource{}, "b", stop)},
-			want:   want{patches: 1, lives: 1, stored: "v", followed: true},
-		},
 	}
 
 	for name, tc := range cases {
@@ -238,15 +201,7 @@ func TestStoreAnnotations(t *testing.T) {
 		again   error                                            // What storing in the next reconcile ends in.
 		want    want
 	}{
-		"Stored":      {reason: "What is stored is seen by the next reconcile.", want: want{ran: true, seen: "v", stored: "v"}},
 		"FailedAgain": {reason: "The next reconcile does nothing unless it can store it.", fails: busy, again: busy, want: want{err: metav1.StatusReasonServerTimeout, next: metav1.StatusReasonServerTimeout}},
-		"FailedForGood": {
-			reason: "The next reconcile sees an annotation that can't ever be stored.",
-			fails:  busy,
-			again:  kerrors.NewBadRequest("no"),
-			want:   want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v"},
-		},
-		"Forget": {reason: "What is to be forgotten is not stored later.", fails: busy, so: StoreOptions{Forget: true}, want: want{err: metav1.StatusReasonServerTimeout, ran: true}},
 		"Overruled": {
 			reason:  "The value of another writer is a conflict once, and then stays.",
 			fails:   busy,
@@ -259,13 +214,6 @@ func TestStoreAnnotations(t *testing.T) {
 			so:      StoreOptions{Insist: true},
 			between: annotates("k", "theirs"),
 			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}},
-		},
-		"StoredByAnotherWriter": {
-			reason:  "What another writer stored needs no write.",
-			fails:   busy,
-			again:   busy,
-			between: annotates("k", "v"),
-			want:    want{err: metav1.StatusReasonServerTimeout, ran: true, seen: "v", stored: "v"},
 		},
 		"OlderObject": {
 			reason: "The API server judges by the version of the object in memory.",
@@ -392,11 +340,3 @@ func annotates(k, v string) func(ctx context.Context, c client.Client) error {
 }
 
 func removes(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) }
-
-func replaces(ctx context.Context, c client.Client) error {
-	if err := removes(ctx, c); err != nil {
-		return err
-	}
-
-	return c.Create(ctx, newBucket())
-}

@@ -155,15 +155,12 @@ func TestUnchangedStatus(t *testing.T) {
 		writes int
 		fails  bool
 	}{
-		"Unchanged":      {reason: "It changes nothing."},
-		"Changed":        {reason: "It changes something.", do: []func(*testing.T, scene){sets("x")}, writes: 1},
 		"ChangedAndBack": {reason: "The second write changes back what the first changed, the third nothing.", do: []func(*testing.T, scene){sets("x"), writes, sets(""), writes}, writes: 2},
 		"ChangedInPlace": {
 			reason: "What is in memory shares nothing with what was read.",
 			do:     []func(*testing.T, scene){func(_ *testing.T, s scene) { s.b.Status.Conditions[0].Message = "changed in place" }},
 			writes: 1,
 		},
-		"AfterUpdate":                {reason: "An update of the rest leaves status as it was.", do: []func(*testing.T, scene){labels, updates}, writes: 1},
 		"KeptThroughUpdate":          {reason: "What is in memory survives an update, and is written.", do: []func(*testing.T, scene){sets("x"), labels, updates}, writes: 2},
 		"KeptThroughUpdateOfNothing": {reason: "What is in memory survives an update that changes nothing.", do: []func(*testing.T, scene){sets("x"), updates}, writes: 2},
 		"AnotherWriter": {
@@ -247,9 +244,6 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 	for name, write := range map[string]func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error{
 		"StatusUpdateWithOptions": func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
 			return c.Status().Update(ctx, b, client.FieldOwner("me"))
-		},
-		"StatusPatch": func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
-			return c.Status().Patch(ctx, b, statusPatch())
 		},
 		"UnstructuredStatusPatch": func(ctx context.Context, c client.Client, b *v1alpha1.Bucket) error {
 			u := asUnstructured()

@@ -68,16 +68,6 @@ func TestWriteConditions(t *testing.T) {
 		liveFails bool
 		want      want
 	}{
-		"Written":      {reason: "The condition is stored, and the object in memory follows.", say: deleting, want: want{patches: 1, reason: "Deleting", followed: true}},
-		"NothingToSay": {reason: "Without conditions there is no request.", want: want{reason: "Available", followed: true}},
-		"AlreadyThere": {reason: "A condition that is there is not written again.", say: []xpv2.Condition{xpv2.Available()}, want: want{reason: "Available", followed: true}},
-		"Moved": {
-			reason: "After a conflict the condition is written to what the API server has. The object in memory does not follow.",
-			before: other,
-			times:  1,
-			say:    deleting,
-			want:   want{waits: []string{"20ms"}, patches: 2, lives: 1, reason: "Deleting"},
-		},
 		"MovesAlways": {
 			reason: "After five attempts the conflict is returned.",
 			before: other,
@@ -93,7 +83,6 @@ func TestWriteConditions(t *testing.T) {
 			wait:   kerrors.NewTimeoutError("stop", 0),
 			want:   want{waits: []string{"20ms"}, patches: 1, lives: 1, reason: "Available", err: metav1.StatusReasonTimeout},
 		},
-		"Gone": {reason: "An object that no longer exists needs no conditions.", before: removes, times: 1, say: deleting, want: want{patches: 1, lives: 1, gone: true}},
 		"NoStatusSubresource": {
 			reason: "If the object is there, it is its status that was not found.",
 			fails:  []error{notFound},
@@ -177,111 +166,50 @@ func TestWriteConditions(t *testing.T) {
 }
 
 // A reconcile whose conditions can't be announced fails five times in a row, and
-// then goes on without.
+// then goes on without. A success starts a new count.
 func TestAnnounceFails(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		err    error
-		want   []bool // Whether the reconcile goes on.
-	}{
-		"MayPass":   {reason: "An error that may pass is returned five times.", err: kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1), want: []bool{false, false, false, false, false, true, true}},
-		"Permanent": {reason: "With a permanent error the reconcile goes on at once.", err: kerrors.NewForbidden(schema.GroupResource{}, "b", nil), want: []bool{true, true}},
+	a, fail, failed := testkit.NewAPI(newBucket()), true, 0
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if fail && r.Verb == testkit.StatusPatch {
+			return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+		}
+
+		return nil
 	}
 
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(newBucket())
-			fail := true
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if fail && r.Verb == testkit.StatusPatch {
-					return tc.err
-				}
+	r := withSession(t, a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+		err := s.Announce(ctx, b, func(client.Object, error) { failed++ }, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
+		wants(t, "", "Unannounced()", fail, s.Unannounced())
 
-				return nil
-			}
+		if !fail {
+			wants(t, "", "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
+		}
 
-			failed := 0
-			r := withSession(t, a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
-				err := s.Announce(ctx, b, func(client.Object, error) { failed++ }, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
-				wants(t, tc.reason, "Unannounced()", fail, s.Unannounced())
+		return err
+	})
 
-				if !fail {
-					wants(t, tc.reason, "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
-				}
+	// goesOn reports whether each of n reconciles goes on.
+	goesOn := func(n int) []bool {
+		var got []bool
+		for range n {
+			before := failed
+			err := run(t, r)
+			got = append(got, err == nil && failed == before+1)
+		}
 
-				return err
-			})
-
-			goesOn := func(n int) []bool {
-				var got []bool
-				for range n {
-					before := failed
-					err := run(t, r)
-					got = append(got, err == nil && failed == before+1)
-				}
-
-				return got
-			}
-
-			wants(t, tc.reason, "Announce(...)", tc.want, goesOn(len(tc.want)))
-
-			fail = false
-			must(t, "Reconcile", run(t, r))
-
-			fail = true
-			must(t, "Update", annotate(context.Background(), a.Server(), "k", "v"))
-			theirs(t, a, func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.Available()) })
-
-			wants(t, tc.reason, "Announce(...) after a success starts a new count", tc.want[:1], goesOn(1))
-		})
-	}
-}
-
-// A condition keeps the time of its last transition.
-func TestSetConditions(t *testing.T) {
-	then := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	now := metav1.NewTime(then.Add(time.Hour))
-	at := func(c xpv2.Condition, at metav1.Time) xpv2.Condition { c.LastTransitionTime = at; return c }
-
-	cases := map[string]struct {
-		reason string
-		had    []xpv2.Condition
-		set    xpv2.Condition
-		want   xpv2.Condition
-	}{
-		"Same": {reason: "The same condition keeps its time.", had: []xpv2.Condition{at(xpv2.Available(), then)}, set: at(xpv2.Available(), now), want: at(xpv2.Available(), then).WithObservedGeneration(3)},
-		"Other": {
-			reason: "Another reason is a transition for Crossplane's types.",
-			had:    []xpv2.Condition{at(xpv2.Creating(), then)},
-			set:    at(xpv2.Deleting(), now),
-			want:   at(xpv2.Deleting(), now).WithObservedGeneration(3),
-		},
-		"New": {reason: "A new condition has its own time.", set: at(xpv2.Deleting(), now), want: at(xpv2.Deleting(), now).WithObservedGeneration(3)},
+		return got
 	}
 
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			had := newBucket()
-			had.Generation = 3
-			// The generation does not make another condition.
-			for _, c := range tc.had {
-				had.SetConditions(c.WithObservedGeneration(3))
-			}
+	wants(t, "", "Announce(...)", []bool{false, false, false, false, false, true, true}, goesOn(7))
 
-			must(t, "Reconcile", run(t, withSession(t, testkit.NewAPI(had), Options{}, func(_ context.Context, s *Session, b *v1alpha1.Bucket) error {
-				// Replaced in memory meanwhile.
-				b.SetConditions(at(xpv2.ReconcilePaused(), now), at(xpv2.Unavailable(), now))
-				s.SetConditions(b, tc.set)
+	fail = false
+	must(t, "Reconcile", run(t, r))
 
-				got := b.GetCondition(tc.set.Type)
-				got.LastTransitionTime = metav1.NewTime(got.LastTransitionTime.UTC())
+	fail = true
+	must(t, "Update", annotate(context.Background(), a.Server(), "k", "v"))
+	theirs(t, a, func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.Available()) })
 
-				wants(t, tc.reason, "SetConditions(...)", tc.want, got)
-
-				return nil
-			})))
-		})
-	}
+	wants(t, "", "Announce(...) after a success", []bool{false}, goesOn(1))
 }
 
 // Patches run when the inner reconciler has returned. A conflict of theirs is no

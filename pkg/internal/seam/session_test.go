@@ -4,7 +4,6 @@ import (
 	stdcmp "cmp"
 	"context"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
@@ -246,19 +245,5 @@ func TestDoubt(t *testing.T) {
 
 			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{s.exact, s.memory.get(bucket()).fresh("7")})
 		})
-	}
-}
-
-func TestWait(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-
-	if err := Wait(ctx, time.Nanosecond); err != nil {
-		t.Errorf("Wait(...): %v", err)
-	}
-
-	cancel()
-
-	if err := Wait(ctx, time.Hour); !errors.Is(err, context.Canceled) {
-		t.Errorf("Wait(...) of a cancelled context: want %v, got %v", context.Canceled, err)
 	}
 }
