@@ -430,33 +430,6 @@ func TestRenamedWhileCreated(t *testing.T) {
 	}
 }
 
-// The name that Create returned replaces a name that another writer set while the
-// first could not be stored, also if it is stored before the next reconcile only.
-func TestCreatedNameWinsLater(t *testing.T) {
-	a, h, down := testkit.NewAPI(bucket()), &testkit.Said{}, true
-	w, connects := newWorld()
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if down && r.Verb == testkit.Patch {
-			return kerrors.NewBadRequest("no")
-		}
-
-		return nil
-	}
-
-	r := newBucketReconciler(a, connects, WithRecorder(h))
-	try(r, 1)
-
-	down = false
-
-	edit(t, a, "b", named("theirs"))
-	drive(t, r, a)
-	settledAs(t, "The name that Create returned should be stored.", a, w)
-
-	if ms := h.Events(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
-		t.Errorf("want the user told once, got %q", ms)
-	}
-}
-
 // An annotation that Observe changes each time is stored at a bounded rate, and
 // the external name each time.
 func TestUnstableAnnotation(t *testing.T) {

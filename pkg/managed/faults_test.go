@@ -367,6 +367,7 @@ func TestGoneMeanwhile(t *testing.T) {
 					b := get(t, a)
 					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.Events(reasonCannotStoreAnnotations)), r.seam.Memory().Len(), a.Count(testkit.Patch) > 1}
 					wants(t, reason, "version, name, events, objects in memory, patched again", []any{version, "", 0, 0, false}, got)
+					wants(t, reason, "calls but for that one", 0, len(x.acts)-x.did(during))
 
 					if during == "create" {
 						wants(t, reason, "updates after Create", updates, a.Count(testkit.Update))

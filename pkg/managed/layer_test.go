@@ -173,6 +173,17 @@ func TestLayerAlone(t *testing.T) {
 			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
 			after: xpv2.ConditionReason(""),
 		},
+		"Freshness": {
+			reason: "What is paused by now is left alone.",
+			layer:  newFreshness,
+			object: bucket(),
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				paused(bucketOf(c.mg))
+				return e.Create(ctx, c)
+			},
+			want: creation{Outcome: seam.Outcome{State: seam.Untried}},
+			err:  "it is paused; " + messageLeftAlone,
+		},
 		"Annotations": {
 			reason: "A name is stored, also by a call that failed.",
 			layer:  newAnnotations,

@@ -13,7 +13,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,7 +25,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -472,86 +470,6 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 	}
 }
 
-// aloneWithReservation runs a reconcile with nothing but the reservation around the
-// calls of a provider.
-func aloneWithReservation(t *testing.T, a *testkit.API, provider calls, fn func(ctx context.Context, e external, c *call)) {
-	t.Helper()
-
-	r := &Reconciler{}
-	WithExternalNameReservation(leaseNamespace)(r)
-	alone(t, a, r.config.layers[slotReservation], &testkit.Said{}, provider, fn)
-}
-
-// What another has reserved is left alone by each call, whatever Observe found.
-func TestReservation_EachCall(t *testing.T) {
-	for name, do := range map[string]func(ctx context.Context, e external, c *call) error{
-		"Create": func(ctx context.Context, e external, c *call) error { _, err := e.Create(ctx, c); return err },
-		"Update": func(ctx context.Context, e external, c *call) error { _, err := e.Update(ctx, c); return err },
-		"Delete": func(ctx context.Context, e external, c *call) error { _, err := e.Delete(ctx, c); return err },
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(of("first"), of("b"))
-			run(t, reserving(a, &outside{}), "first")
-
-			aloneWithReservation(t, a, calls{}, func(ctx context.Context, e external, c *call) {
-				var held *heldError
-				if err := do(ctx, e, c); !errors.As(err, &held) {
-					t.Errorf("want the error of a reserved name, got %v", err)
-				}
-			})
-		})
-	}
-}
-
-// A lease is released after a create that failed for certain, and kept while its outcome
-// is open.
-func TestReservation_AfterCreate(t *testing.T) {
-	boom := errors.New("boom")
-
-	pending := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
-
-	cases := map[string]struct {
-		reason string
-		state  seam.State
-		err    error
-		want   string
-
-		// replaced says that another object of the name is there after the create.
-		replaced bool
-	}{
-		"Replaced": {reason: "It is for the process that knows the other object.", state: seam.Done, err: boom, want: "b", replaced: true},
-		"Failed":   {reason: "Nothing was created.", state: seam.Done, err: boom},
-		"Untried":  {reason: "The provider was not called.", state: seam.Untried, err: boom},
-		"Unknown":  {reason: "It may have created the external resource, which Observe doesn't show yet.", state: seam.Unknown, err: boom, want: "b"},
-		"TimedOut": {reason: "So may a call that had no answer.", state: seam.Done, err: context.DeadlineExceeded, want: "b"},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(of("b", pending))
-
-			aloneWithReservation(t, a, calls{create: func(*call) (creation, error) {
-				if tc.replaced {
-					kill(t, a, "b")
-					must(t, a.Server().Create(context.Background(), of("b", pending)))
-				}
-
-				return creation{Outcome: seam.Outcome{State: tc.state}}, tc.err
-			}}, func(ctx context.Context, e external, c *call) {
-				_, err := e.Create(ctx, c)
-				wants(t, tc.reason, "error", tc.err, err, cmpopts.EquateErrors())
-				holds(t, tc.reason, a, tc.want)
-
-				// As long as no result is stored, an external resource that is not
-				// found yet may exist.
-				_, err = e.Observe(ctx, c)
-				must(t, err)
-				holds(t, tc.reason, a, "b")
-			})
-		})
-	}
-}
-
 // A story is one of managed resources that have one external name, and of processes that
 // reserve it.
 type story struct {
@@ -719,6 +637,16 @@ func TestReservationStories(t *testing.T) {
 				s.run("b")
 				wants(s.T, "", "events", 0, len(s.h.Events(reasonCannotRelease)))
 			},
+		},
+		"Replaced": {
+			reason: "Another object of the name is there after the create: it is for the process that knows that one.",
+			creates: func(s *story, _ *v1alpha1.Bucket) error {
+				kill(s.T, s.a, "b")
+				must(s.T, s.a.Server().Create(s.Context(), of("b", announced)))
+
+				return errQuota
+			},
+			holder: "b",
 		},
 		"Refused": {
 			reason: "What was refused is for another to have.",
@@ -1001,14 +929,18 @@ func TestReservation_FailedThoughFound(t *testing.T) {
 
 // A lease that gets lost on the way is noticed before anything is changed.
 func TestReservationLostMeanwhile(t *testing.T) {
-	for name, there := range map[string]bool{"Create": false, "Update": true} {
-		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(of("b"), of("thief")), &outside{there: there}
+	for _, call := range []string{"create", "update", "delete"} {
+		t.Run(call, func(t *testing.T) {
+			a, x := testkit.NewAPI(of("b"), of("thief")), &outside{there: call != "create"}
 			r := reserving(a, x)
 
-			if there {
+			if x.there {
 				// It was held before.
 				run(t, r, "b")
+			}
+
+			if call == "delete" {
+				remove(t, a, "b")
 			}
 
 			x.outdated = true
