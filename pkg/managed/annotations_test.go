@@ -1,6 +1,7 @@
 package managed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -122,34 +123,6 @@ func firstPatch(t *testing.T, a *testkit.API) map[string]any {
 	return nil
 }
 
-func TestNothingToStore(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		observe func(mg resource.Managed)
-	}{
-		"Nothing":     {reason: "What did not change should not be stored.", observe: func(resource.Managed) {}},
-		"SameName":    {reason: "A name that is stored should not be stored again.", observe: func(mg resource.Managed) { meta.SetExternalName(mg, "id-1") }},
-		"EmptiedName": {reason: "A name that was emptied should stay stored.", observe: func(mg resource.Managed) { meta.SetExternalName(mg, "") }},
-		"RemovedName": {reason: "A name that was removed should stay stored.", observe: func(mg resource.Managed) {
-			meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalName)
-		}},
-		"RemovedAll": {reason: "Annotations that were removed should stay stored.", observe: func(mg resource.Managed) { mg.SetAnnotations(nil) }},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := bucket(named("id-1"), annotated(keptKey, "kept"), finalizers(FinalizerName))
-			a := testkit.NewAPI(b)
-			x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error { tc.observe(b); return nil })
-
-			repeat(t, newBucketReconciler(a, connects(x.client())), 2)
-
-			wants(t, tc.reason, "patches, updates, status updates", []int{0, 0, 1}, []int{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate)})
-			wants(t, tc.reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "id-1", keptKey: "kept"}, get(t, a).GetAnnotations())
-		})
-	}
-}
-
 // What an initializer wrote, by whatever client, or left in memory, is not what
 // the external client set.
 func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
@@ -183,43 +156,53 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 	}
 }
 
-// That a client says ResourceLateInitialized must lead to an update of the whole
-// object if, and only if, there is more to it than annotations.
+// What Observe changes is stored: annotations by themselves, and never their removal; the
+// whole object if the client says ResourceLateInitialized, and there is more to it.
 func TestLateInitialized(t *testing.T) {
-	region := func(mg resource.Managed) { bucketOf(mg).Spec.ForProvider.Region = "eu" }
-	name := func(mg resource.Managed) { meta.SetExternalName(mg, "id-1") }
-	label := func(mg resource.Managed) { mg.SetLabels(map[string]string{"a": "b"}) }
-	status := func(mg resource.Managed) { bucketOf(mg).Status.AtProvider.Facts = map[string]string{"a": "b"} }
-	notAllowed := []xpv2.ManagementAction{xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve}
+	type fns = []func(b *v1alpha1.Bucket)
+
+	region := func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
+	label := func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) }
+	status := func(b *v1alpha1.Bucket) { b.Status.AtProvider.Facts = map[string]string{"a": "b"} }
+	bare := func(b *v1alpha1.Bucket) { b.SetAnnotations(nil) }
+	notAllowed := policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)
 
 	cases := map[string]struct {
 		reason  string
-		observe []func(resource.Managed)
-		without bool
+		quiet   bool // It does not say that it has late-initialized.
+		without bool // The policies don't allow it.
+		observe fns
+		patches int
 		updates int
 		region  string
+		name    string
+		removed bool // All annotations are.
 	}{
-		"Nothing":                 {reason: "Nothing changed, so nothing should be updated.", observe: nil},
-		"Status":                  {reason: "Status is not late-initialized.", observe: []func(resource.Managed){status}},
-		"Name":                    {reason: "A name is stored by itself.", observe: []func(resource.Managed){name}},
-		"NameAndStatus":           {reason: "A name is stored by itself, and status too.", observe: []func(resource.Managed){name, status}},
-		"Spec":                    {reason: "Spec should be late-initialized.", observe: []func(resource.Managed){region}, updates: 1, region: "eu"},
-		"NameAndSpec":             {reason: "Both should be stored.", observe: []func(resource.Managed){name, region, status}, updates: 1, region: "eu"},
-		"Label":                   {reason: "Labels are not annotations.", observe: []func(resource.Managed){label}, updates: 1},
-		"RemovedAnnotation":       {reason: "As with upstream, a whole update can remove an annotation.", observe: []func(resource.Managed){func(mg resource.Managed) { mg.SetAnnotations(nil) }}, updates: 1},
-		"SpecWithoutPolicy":       {reason: "Spec should be left alone without a policy.", observe: []func(resource.Managed){region}, without: true},
-		"NameAndSpecWithoutPolic": {reason: "The name should be stored, and spec left alone.", observe: []func(resource.Managed){name, region}, without: true},
+		"Nothing":                 {reason: "Nothing changed, so nothing should be updated."},
+		"Status":                  {reason: "Status is not late-initialized.", observe: fns{status}},
+		"Name":                    {reason: "A name is stored by itself.", observe: fns{named("id-1")}, patches: 1, name: "id-1"},
+		"NameAndStatus":           {reason: "A name is stored by itself, and status too.", observe: fns{named("id-1"), status}, patches: 1, name: "id-1"},
+		"Spec":                    {reason: "Spec should be late-initialized.", observe: fns{region}, updates: 1, region: "eu"},
+		"NameAndSpec":             {reason: "Both should be stored.", observe: fns{named("id-1"), region, status}, patches: 1, updates: 1, region: "eu", name: "id-1"},
+		"Label":                   {reason: "Labels are not annotations.", observe: fns{label}, updates: 1},
+		"RemovedAnnotation":       {reason: "As with upstream, a whole update can remove an annotation.", observe: fns{bare}, updates: 1, removed: true},
+		"SpecWithoutPolicy":       {reason: "Spec should be left alone without a policy.", observe: fns{region}, without: true},
+		"NameAndSpecWithoutPolic": {reason: "The name should be stored, and spec left alone.", observe: fns{named("id-1"), region}, without: true, patches: 1, name: "id-1"},
+		"SameName":                {reason: "A name that is stored should not be stored again.", quiet: true, observe: fns{named("id-0")}},
+		"EmptiedName":             {reason: "A name that was emptied should stay stored.", quiet: true, observe: fns{named("")}},
+		"RemovedName":             {reason: "A name that was removed should stay stored.", quiet: true, observe: fns{unannotated(meta.AnnotationKeyExternalName)}},
+		"RemovedAll":              {reason: "Annotations that were removed should stay stored.", quiet: true, observe: fns{bare}},
 	}
 
 	for n, tc := range cases {
 		t.Run(n, func(t *testing.T) {
-			b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"))
+			b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), named("id-0"))
 			if tc.without {
-				b.Spec.ManagementPolicies = notAllowed
+				notAllowed(b)
 			}
 
 			a := testkit.NewAPI(b)
-			x := (&outside{there: true, late: true}).on("observe", func(b *v1alpha1.Bucket) error {
+			x := (&outside{there: true, late: !tc.quiet}).on("observe", func(b *v1alpha1.Bucket) error {
 				for _, fn := range tc.observe {
 					fn(b)
 				}
@@ -229,9 +212,16 @@ func TestLateInitialized(t *testing.T) {
 
 			run(t, newBucketReconciler(a, connects(x.client())), "b")
 
-			got := get(t, a)
+			want := map[string]string{keptKey: "kept", meta.AnnotationKeyExternalName: cmp.Or(tc.name, "id-0")}
+			if tc.removed {
+				want = nil
+			}
 
-			wants(t, tc.reason, "updates, region, status", []any{tc.updates, tc.region, "id-1"}, []any{a.Count(testkit.Update), got.Spec.ForProvider.Region, got.Status.AtProvider.ID})
+			got := get(t, a)
+			wants(t, tc.reason, "annotations", want, got.GetAnnotations())
+			wants(t, tc.reason, "patches, updates, status updates, region, status",
+				[]any{tc.patches, tc.updates, 1, tc.region, "id-1"},
+				[]any{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate), got.Spec.ForProvider.Region, got.Status.AtProvider.ID})
 		})
 	}
 }
