@@ -15,6 +15,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -36,10 +37,12 @@ const (
 func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 	const reason = "Exactly the annotations that were set should be stored."
 
-	ends := map[string]func() error{
-		"Succeeds": func() error { return nil },
-		"Fails":    func() error { return errors.New("boom") },
-		"Panics":   func() error { panic("boom") },
+	ends := map[string]func(cancel func()) error{
+		"Succeeds":       func(func()) error { return nil },
+		"Fails":          func(func()) error { return errors.New("boom") },
+		"Panics":         func(func()) error { panic("boom") },
+		"Cancelled":      func(cancel func()) error { cancel(); return nil },
+		"CancelledFails": func(cancel func()) error { cancel(); return context.Canceled },
 	}
 
 	allows := map[string]xpv2.ManagementPolicies{
@@ -66,6 +69,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 					}
 
 					a, called, version := testkit.NewAPI(b), 0, ""
+					ctx, cancel := context.WithCancel(t.Context())
 					x := &outside{there: call != "create", outdated: call == "update", late: late}
 					x.on(call, func(b *v1alpha1.Bucket) error {
 						called++
@@ -76,10 +80,14 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 						delete(as, removedKey)
 						b.SetAnnotations(as)
 
-						return end()
+						return end(cancel)
 					})
 
-					try(newBucketReconciler(a, connects(x.client())), 1)
+					func() {
+						defer func() { _ = recover() }()
+
+						_, _ = newBucketReconciler(a, connects(x.client())).Reconcile(ctx, request())
+					}()
 
 					wants(t, reason, "calls", 1, called)
 					wants(t, reason, "patch", map[string]any{"metadata": map[string]any{
@@ -99,7 +107,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 						wants(t, reason, k, v, got[k])
 					}
 
-					wants(t, reason, keptKey, "kept", got[keptKey])
+					wants(t, reason, "others', incomplete", []any{"kept", call == "create" && endName == "Panics"}, []any{got[keptKey], meta.ExternalCreateIncomplete(get(t, a))})
 				})
 			}
 		}
@@ -157,7 +165,8 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 }
 
 // What Observe changes is stored: annotations by themselves, and never their removal; the
-// whole object if the client says ResourceLateInitialized, and there is more to it.
+// whole object if the client says ResourceLateInitialized, and there is more to it. Status
+// is not lost, whatever else has to be written.
 func TestLateInitialized(t *testing.T) {
 	type fns = []func(b *v1alpha1.Bucket)
 
@@ -177,7 +186,19 @@ func TestLateInitialized(t *testing.T) {
 		region  string
 		name    string
 		removed bool // All annotations are.
+
+		// fresh is one that has no finalizer yet.
+		fresh     bool
+		finalizer func(a *testkit.API) resource.Finalizer
 	}{
+		"FinalizerAdded":   {reason: "Adding the default finalizer should not lose status.", quiet: true, updates: 1, fresh: true},
+		"NameAndFinalizer": {reason: "Nor should storing a name as well.", without: true, observe: fns{named("id-1")}, patches: 1, updates: 1, name: "id-1", fresh: true},
+		"SpecAndFinalizer": {reason: "Nor should late-initializing spec.", observe: fns{region}, updates: 2, region: "eu", fresh: true},
+		"CustomFinalizer": {
+			reason: "Nor should a finalizer with a client of its own.", quiet: true, updates: 1, fresh: true,
+			finalizer: func(a *testkit.API) resource.Finalizer { return resource.NewAPIFinalizer(a.Client(), FinalizerName) },
+		},
+
 		"Nothing":                 {reason: "Nothing changed, so nothing should be updated."},
 		"Status":                  {reason: "Status is not late-initialized.", observe: fns{status}},
 		"Name":                    {reason: "A name is stored by itself.", observe: fns{named("id-1")}, patches: 1, name: "id-1"},
@@ -201,6 +222,10 @@ func TestLateInitialized(t *testing.T) {
 				notAllowed(b)
 			}
 
+			if tc.fresh {
+				b.SetFinalizers(nil)
+			}
+
 			a := testkit.NewAPI(b)
 			x := (&outside{there: true, late: !tc.quiet}).on("observe", func(b *v1alpha1.Bucket) error {
 				for _, fn := range tc.observe {
@@ -210,7 +235,13 @@ func TestLateInitialized(t *testing.T) {
 				return nil
 			})
 
-			run(t, newBucketReconciler(a, connects(x.client())), "b")
+			opts := []ReconcilerOption{connects(x.client())}
+			if tc.finalizer != nil {
+				opts = append(opts, WithFinalizer(tc.finalizer(a)))
+			}
+
+			r := newBucketReconciler(a, opts...)
+			run(t, r, "b")
 
 			want := map[string]string{keptKey: "kept", meta.AnnotationKeyExternalName: cmp.Or(tc.name, "id-0")}
 			if tc.removed {
@@ -219,9 +250,18 @@ func TestLateInitialized(t *testing.T) {
 
 			got := get(t, a)
 			wants(t, tc.reason, "annotations", want, got.GetAnnotations())
-			wants(t, tc.reason, "patches, updates, status updates, region, status",
-				[]any{tc.patches, tc.updates, 1, tc.region, "id-1"},
-				[]any{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate), got.Spec.ForProvider.Region, got.Status.AtProvider.ID})
+			wants(t, tc.reason, "patches, updates, status updates, finalizers, region, status, Ready, Synced",
+				[]any{tc.patches, tc.updates, 1, []string{FinalizerName}, tc.region, "id-1", corev1.ConditionTrue, corev1.ConditionTrue},
+				[]any{
+					a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate), got.GetFinalizers(), got.Spec.ForProvider.Region,
+					got.Status.AtProvider.ID, got.GetCondition(xpv2.TypeReady).Status, got.GetCondition(xpv2.TypeSynced).Status,
+				})
+
+			if len(tc.observe) == 0 {
+				a.Forget()
+				repeat(t, r, 10)
+				wants(t, tc.reason, "writes in 10 more reconciles", 0, a.Writes())
+			}
 		})
 	}
 }

@@ -297,41 +297,6 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 	}
 }
 
-// The result of a call is stored even if its context is cancelled.
-func TestCancelledContext(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		call   string
-		err    error
-		want   []string
-	}{
-		"ObserveFails": {reason: "The name that Observe found should be stored, although it failed.", call: "observe", err: context.Canceled, want: []string{meta.AnnotationKeyExternalName}},
-		"Create": {
-			reason: "The name and the success of a create should be stored.",
-			call:   "create",
-			want:   []string{meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalName},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket())
-			ctx, cancel := context.WithCancel(t.Context())
-			x := (&outside{}).on(tc.call, func(b *v1alpha1.Bucket) error {
-				named("id-1")(b)
-				cancel()
-
-				return tc.err
-			})
-
-			_, _ = newBucketReconciler(a, connects(x.client())).Reconcile(ctx, request())
-
-			b := get(t, a)
-			wants(t, tc.reason, "annotations, name", []any{tc.want, "id-1"}, []any{slices.Sorted(maps.Keys(b.GetAnnotations())), meta.GetExternalName(b)})
-		})
-	}
-}
-
 // Nothing is stored for an object that is deleted, or replaced, while its external
 // client is called. The object that has its name now is not changed.
 func TestGoneMeanwhile(t *testing.T) {

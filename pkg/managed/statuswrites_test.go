@@ -1,96 +1,17 @@
 package managed
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
-
-// What Observe put in status must be on the API server after the first
-// reconcile, whatever else had to be written in it.
-func TestFirstReconcileStoresWhatWasObserved(t *testing.T) {
-	noLateInit := policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)
-	lateInit := func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
-
-	cases := map[string]struct {
-		reason    string
-		mod       func(b *v1alpha1.Bucket)
-		learns    func(b *v1alpha1.Bucket) // in Observe
-		finalizer func(a *testkit.API) resource.Finalizer
-		want      []string
-		region    string
-	}{
-		"FinalizerAdded": {reason: "Adding the default finalizer should not lose status.", mod: named("id-1"), want: []string{FinalizerName}},
-		"CustomFinalizerAddedPastTheSeam": {
-			reason:    "A finalizer with a client of its own should not lose status.",
-			mod:       named("id-1"),
-			finalizer: func(a *testkit.API) resource.Finalizer { return resource.NewAPIFinalizer(a.Client(), "custom") },
-			want:      []string{"custom"},
-		},
-		"NameStored": {
-			reason: "Storing an external name that Observe learned should not lose status.",
-			mod:    noLateInit,
-			learns: named("id-1"),
-			want:   []string{FinalizerName},
-		},
-		"SpecLateInitialized": {reason: "Late-initializing spec should not lose status.", mod: named("id-1"), learns: lateInit, want: []string{FinalizerName}, region: "eu"},
-		"SpecLateInitializedWithoutPolicy": {
-			reason: "Spec should not be late-initialized against the management policies.",
-			mod:    func(b *v1alpha1.Bucket) { named("id-1")(b); noLateInit(b) },
-			learns: lateInit,
-			finalizer: func(*testkit.API) resource.Finalizer {
-				// The default finalizer would be written with the whole object.
-				nothing := func(context.Context, resource.Object) error { return nil }
-				return resource.FinalizerFns{AddFinalizerFn: nothing, RemoveFinalizerFn: nothing}
-			},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(tc.mod))
-
-			x := (&outside{there: true, late: tc.learns != nil}).on("observe", func(b *v1alpha1.Bucket) error {
-				if tc.learns != nil {
-					tc.learns(b)
-				}
-
-				return nil
-			})
-
-			opts := []ReconcilerOption{connects(x.client())}
-			if tc.finalizer != nil {
-				opts = append(opts, WithFinalizer(tc.finalizer(a)))
-			}
-
-			r := newBucketReconciler(a, opts...)
-			run(t, r, "b")
-
-			b := get(t, a)
-			wants(t, tc.reason, "ID, Ready, Synced, name, finalizers, region",
-				[]any{"id-1", corev1.ConditionTrue, corev1.ConditionTrue, "id-1", tc.want, tc.region},
-				[]any{
-					b.Status.AtProvider.ID, b.GetCondition(xpv2.TypeReady).Status, b.GetCondition(xpv2.TypeSynced).Status,
-					meta.GetExternalName(b), b.GetFinalizers(), b.Spec.ForProvider.Region,
-				})
-
-			a.Forget()
-			repeat(t, r, 10)
-			wants(t, tc.reason, "writes in 10 more reconciles", 0, a.Writes())
-		})
-	}
-}
 
 func TestStatusWrites(t *testing.T) {
 	const reconciles = 100
