@@ -24,7 +24,6 @@ type subject struct {
 	requests func() requests
 }
 
-// reconcile once.
 func (s subject) reconcile(tb testing.TB) {
 	tb.Helper()
 
@@ -33,7 +32,6 @@ func (s subject) reconcile(tb testing.TB) {
 	}
 }
 
-// benchmark its reconciles.
 func (s subject) benchmark(b *testing.B) {
 	before := s.requests()
 
@@ -206,7 +204,6 @@ func observed10() v1alpha1.Observation {
 	return o
 }
 
-// steady returns an external client that sets what is there already.
 func steady() ExternalClientFns {
 	return ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 		if b, ok := mg.(*v1alpha1.Bucket); ok {

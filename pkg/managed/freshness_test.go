@@ -10,8 +10,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/pkg/errors"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -274,25 +272,6 @@ func TestFinalizerGuard(t *testing.T) {
 
 			run(t, newBucketReconciler(a, append(tc.opts, connects(x.client()))...), "b")
 			wants(t, tc.reason, "finalizers, creates", []any{tc.want, tc.creates}, []any{get(t, a).GetFinalizers(), x.did("create")})
-		})
-	}
-}
-
-// Whatever finalizers do it, the last step of a deletion must not fail because
-// the object is gone.
-func TestFinalizerOfWhatIsGone(t *testing.T) {
-	for wayName, w := range ways() {
-		t.Run(wayName, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName)))
-			x := (&outside{}).on("observe", func(*v1alpha1.Bucket) error { kill(t, a, "b"); return nil })
-			r := newBucketReconciler(a, append(w.opts(a), connects(x.client()))...)
-
-			if _, err := r.Reconcile(context.Background(), request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
-				t.Errorf("\n%s\nReconcile: %v", w.reason, err)
-			}
-
-			run(t, r, "b")
-			wants(t, w.reason, "objects in memory", 0, r.seam.Memory().Len())
 		})
 	}
 }

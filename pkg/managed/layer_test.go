@@ -93,7 +93,7 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *testkit.Said, inne
 
 // Each layer does its work when nothing else of Graft is there.
 func TestLayerAlone(t *testing.T) {
-	boom := errors.New("boom")
+	boom, seen := errors.New("boom"), 0
 
 	with := func(slot int, o ReconcilerOption) newLayer {
 		r := &Reconciler{}
@@ -210,6 +210,36 @@ func TestLayerAlone(t *testing.T) {
 				return nil, err
 			},
 			err: "is not managed",
+		},
+		"Confirmation": {
+			reason: "It exists although it was deleted, so the next not-found is not believed.",
+			layer:  with(slotConfirmation, WithDeletionConfirmation(3, interval)),
+			object: bucket(deleting, finalizers(FinalizerName)),
+			inner: calls{observe: func(*call) (observation, error) {
+				seen++
+				return observation{ExternalObservation: ExternalObservation{ResourceExists: seen == 1}}, nil
+			}},
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				_, _ = e.Delete(ctx, c)
+				_, _ = e.Observe(ctx, c)
+				_, err := e.Observe(ctx, c)
+
+				return nil, err
+			},
+			err: "yet to be confirmed",
+		},
+		"ConfirmationInProgress": {
+			reason: "A Delete that has only begun may fail.",
+			layer:  with(slotConfirmation, WithDeletionConfirmation(3, interval)),
+			object: bucket(deleting, finalizers(FinalizerName)),
+			inner:  calls{delete: func(*call) (deletion, error) { return deletion{Outcome: seam.Outcome{State: seam.InProgress}}, nil }},
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				_, _ = e.Delete(ctx, c)
+				_, err := e.Observe(ctx, c)
+
+				return nil, err
+			},
+			err: "yet to be confirmed",
 		},
 		"PreCreate": {
 			reason: "What exists by now is not created.",

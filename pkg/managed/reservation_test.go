@@ -30,7 +30,6 @@ import (
 
 const leaseNamespace = "provider"
 
-// in puts a managed resource into another namespace.
 func in(namespace string) func(b *v1alpha1.Bucket) {
 	return func(b *v1alpha1.Bucket) { b.Namespace = namespace }
 }
@@ -52,7 +51,6 @@ func obeys(t *testing.T, x *outside, acts ...string) {
 	wants(t, "Two must not act on one external resource.", "calls, crimes", [][]string{acts, nil}, [][]string{x.acts, x.crimes})
 }
 
-// failsIn makes creates of managed resources of a namespace fail.
 func failsIn(namespace string, err error) *outside {
 	return (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
 		if b.Namespace == namespace {
@@ -81,7 +79,6 @@ func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured
 	return out
 }
 
-// holders returns the names of the managed resources that hold leases.
 func holders(t *testing.T, a *testkit.API) map[string]string {
 	t.Helper()
 
@@ -483,7 +480,6 @@ type story struct {
 	known *reservation // Of the last process.
 }
 
-// process returns a new process of the provider.
 func (s *story) process(o ...ReconcilerOption) *Reconciler {
 	return reserving(s.a, s.x, append(append(o, WithRecorder(s.h), spies(slotReservation, &s.known)), s.opts...)...)
 }
@@ -495,7 +491,6 @@ func (s *story) run(names ...string) {
 	synctest.Wait()
 }
 
-// wait lets time pass.
 func (s *story) wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -1089,13 +1084,7 @@ func TestReservation_RenamedWhileCreated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, x := testkit.NewAPI(of("b")), &outside{}
-				x.before = func(what string, _ resource.Managed) error {
-					if what == "create" {
-						time.Sleep(time.Minute)
-					}
-
-					return nil
-				}
+				x.on("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
 
 				c := x.client()
 				create := c.CreateFn

@@ -186,7 +186,6 @@ func TestDeletionInTerminatingNamespace(t *testing.T) {
 // userUID is the UID of the managed resource in these tests.
 const userUID = "the-user"
 
-// used gives a managed resource the UID by which its usage is found.
 func used(b *v1alpha1.Bucket) {
 	b.UID = userUID
 	uses("config")(b)
@@ -248,7 +247,6 @@ func usageIn(t *testing.T, a *testkit.API) *usageState {
 
 func protects() ReconcilerOption { return WithUsageProtection(testkit.ProviderConfigUsageKind()) }
 
-// writesToUsages counts the writes to usages.
 func writesToUsages(a *testkit.API) int {
 	return len(slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool {
 		_, is := r.Object.(*v1alpha1.ProviderConfigUsage)

@@ -323,7 +323,6 @@ func TestInsistEndsWithWhatInsisted(t *testing.T) {
 	wants(t, "", "annotation", "theirs", stored(t, a).GetAnnotations()["k"])
 }
 
-// What another writer does.
 func annotate(ctx context.Context, c client.Client, k, v string) error {
 	o := newBucket()
 	if err := c.Get(ctx, key(), o); err != nil {

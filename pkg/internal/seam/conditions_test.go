@@ -20,7 +20,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// withSession returns a reconcile seam whose reconciles read the bucket and call fn.
 func withSession(t *testing.T, a *testkit.API, o Options, fn func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error, p ...Patch) *Reconciler {
 	t.Helper()
 

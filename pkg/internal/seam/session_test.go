@@ -18,7 +18,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// wants reports how got differs from want.
 func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
 	t.Helper()
 
