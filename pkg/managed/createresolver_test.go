@@ -171,24 +171,14 @@ func TestCreateResolver(t *testing.T) {
 			how:    []CreateResolverOption{WithResolveAfter(time.Second)},
 			want:   created("2026-01-02T03:04:04Z", ""),
 		},
-		"Unknown": {
-			reason: "If the outcome is unknown, upstream's refusal stands, and the condition says what to do.",
-			finder: &seeker{},
-			want:   stops("False CreateResultUnknown", unknown, soon, reasonCannotResolveCreate),
-		},
-		"FindFails": {
-			reason: "An error is no answer. It is said, and asked again with backoff.",
-			finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
-			want:   stops("False FindFailed", fmt.Sprintf(messageFindFailed, begun), again, reasonCannotResolveCreate),
-		},
 		"FinderHangs": {
-			reason: "A finder doesn't keep a reconcile from saying what is wrong.",
-			finder: &seeker{then: func(ctx context.Context, _ resource.Managed) { <-ctx.Done() }, err: context.DeadlineExceeded},
+			reason: "A finder doesn't keep a reconcile from saying what is wrong. An error is no answer: it is said, and asked again with backoff.",
+			finder: &seeker{finding: asyncstate.Absent(), then: func(ctx context.Context, _ resource.Managed) { <-ctx.Done() }, err: context.DeadlineExceeded},
 			opts:   []ReconcilerOption{WithTimeout(time.Millisecond)},
 			want:   stops("False FindFailed", fmt.Sprintf(messageFindFailed, begun), again, reasonCannotResolveCreate),
 		},
 		"FinderWrites": {
-			reason: "What the finder does to the managed resource is not kept.",
+			reason: "If the outcome is unknown, upstream's refusal stands, and the condition says what to do. What the finder does to the managed resource is not kept.",
 			finder: &seeker{then: func(_ context.Context, mg resource.Managed) {
 				meta.SetExternalName(mg, "not-this")
 				meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalCreatePending)
@@ -551,15 +541,10 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			want: want{Finds: 1, Gone: true},
 		},
 		"Unknown": {reason: "As long as it is unknown nothing is created.", object: bucket(failed), finder: &seeker{}, want: want{Finds: 3, Synced: "unknown whether the create that failed"}},
-		"FindFails": {
-			reason: "Nor if it can't be looked up.",
-			object: bucket(failed), finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
-			want: want{Finds: 3, Synced: "cannot look up the external resource of a create that failed: boom"},
-		},
 		"FindFailsWhileDeleted": {
-			reason: "The managed resource stays until it is known.",
+			reason: "Nothing is decided if it can't be looked up: the managed resource stays until it is known.",
 			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{err: errors.New("boom")},
-			want: want{Finds: 3, Synced: "boom"},
+			want: want{Finds: 3, Synced: "cannot look up the external resource of a create that failed: boom"},
 		},
 		"Exists": {reason: "What is there need not be looked up.", object: bucket(failed, named("id-1")), finder: &seeker{}, exists: "id-1", want: want{Name: "id-1", Synced: "ReconcileSuccess"}},
 		"Succeeded": {

@@ -151,15 +151,8 @@ func TestDeletionReported(t *testing.T) {
 			after:       one(reconciler.ReasonCreateResultUnknown, messageCreateUnknown),
 			unconnected: true,
 		},
-		"OtherFinalizers": {
-			reason:     "Finalizers of others should be named, sorted, without the reconciler's own.",
-			mods:       []func(resource.Managed){held("example.org/b", FinalizerName, "example.org/a")},
-			connecting: waitingFor("example.org/a, example.org/b"),
-			after:      []status{waitingFor("example.org/a, example.org/b")},
-			writes:     1,
-		},
 		"ManyOtherFinalizers": {
-			reason:     "Of many finalizers the first few should be named, and the rest counted.",
+			reason:     "Finalizers of others should be named, sorted, without the reconciler's own; of many the first few, and the rest counted.",
 			mods:       []func(resource.Managed){held("f/7", "f/6", "f/5", FinalizerName, "f/4", "f/3", "f/2", "f/1")},
 			connecting: waitingFor("f/1, f/2, f/3, f/4, f/5 and 2 more"),
 			after:      []status{waitingFor("f/1, f/2, f/3, f/4, f/5 and 2 more")},
@@ -236,15 +229,6 @@ func TestDeletionReported(t *testing.T) {
 			before:   failing(func(r testkit.Request) bool { return r.Verb == testkit.Update }, refused()),
 			after:    one(reconciler.ReasonReconcileFailed, messageCleanupFailed),
 			loud:     true,
-		},
-		"CreationGracePeriodWhileHeld": {
-			reason:     "Others who hold the object should be named, also while absence is being confirmed.",
-			mods:       []func(resource.Managed){held(FinalizerName, "example.org/a"), justCreated},
-			provider:   gone,
-			opts:       []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
-			connecting: waitingFor("example.org/a"),
-			after:      []status{waitingFor("example.org/a")},
-			writes:     1,
 		},
 		"InvalidPoliciesAndCreateIncomplete": {
 			reason: "That a create is incomplete should not be said before it is known to be what stops.",
