@@ -269,61 +269,100 @@ func TestLateInitialized(t *testing.T) {
 // Another writer sets the same annotation while the reconcile runs. Its value is
 // kept if our value can be determined again, and overwritten if it can't.
 func TestConcurrentExternalNameWrite(t *testing.T) {
-	theirs := func(b *v1alpha1.Bucket) {
-		named("theirs")(b)
-		annotated("example.org/secret", "hunter2")(b)
-	}
+	const secret, replaced = "example.org/secret", "the result of creating the external resource replaced another value of the annotation "
+
+	theirSecret := annotated(secret, "hunter2")
+	theirs := func(b *v1alpha1.Bucket) { named("theirs")(b); theirSecret(b) }
 
 	cases := map[string]struct {
 		reason string
 		during string
+		silent bool // The call sets nothing.
+		async  bool
+		outage bool // The API server can't be reached right after the call.
 		then   func(b *v1alpha1.Bucket)
-		want   string
+		name   string
+		secret string
 		events []string
 	}{
-		"Observe": {reason: "After Observe the user's name stays, and the reconcile quietly runs again.", during: "observe", then: theirs, want: "theirs"},
-		"Update":  {reason: "After Update the user's name stays, and the reconcile runs again.", during: "update", then: theirs, want: "theirs"},
+		"Observe": {reason: "After Observe the user's name stays, and the reconcile quietly runs again.", during: "observe", then: theirs, name: "theirs", secret: "hunter2"},
+		"Update":  {reason: "After Update the user's name stays, and the reconcile runs again.", during: "update", then: theirs, name: "theirs", secret: "hunter2"},
 		"Create": {
 			reason: "After Create our name wins, and the user is told once.",
-			during: "create", then: theirs, want: "ours",
-			events: []string{
-				"the result of creating the external resource replaced another value of the annotation crossplane.io/external-name: \"ours\", not \"theirs\", is its external name",
-				"the result of creating the external resource replaced another value of the annotation example.org/secret",
-			},
+			during: "create", then: theirs, name: "ours", secret: "sesame",
+			events: []string{replaced + `crossplane.io/external-name: "ours", not "theirs", is its external name`, replaced + secret},
 		},
-		"ObserveUnnamed": {reason: "To take a name away is to say nothing about the one that was found.", during: "observe", then: unannotated(meta.AnnotationKeyExternalName), want: "ours"},
+		"ObserveUnnamed": {reason: "To take a name away is to say nothing about the one that was found.", during: "observe", then: unannotated(meta.AnnotationKeyExternalName), name: "ours", secret: "sesame"},
+		"UpdateRenames":  {reason: "The name, which is known only once if the update has renamed it, is not lost to another annotation.", during: "update", then: theirSecret, name: "ours", secret: "hunter2"},
+		"UpdateOutage":   {reason: "Nor if it can't be stored at once.", during: "update", outage: true, then: theirSecret, name: "ours", secret: "hunter2"},
+		"CreateSilent": {
+			reason: "A create need not return the name that it was given. It was created under that name.",
+			during: "create", silent: true, then: named("theirs"), name: "first",
+			events: []string{replaced + `crossplane.io/external-name: "first", not "theirs", is its external name`},
+		},
+		"CreateAsync": {
+			reason: "Nor need an asynchronous one.",
+			during: "create", silent: true, async: true, then: named("theirs"), name: "first",
+			events: []string{`another external name, "theirs", was replaced by that of the external resource that was created: "first"`},
+		},
 	}
 
 	for name, tc := range cases {
 		for _, lost := range []int{0, 1, 2} {
 			t.Run(fmt.Sprintf("%s/%dLost", name, lost), func(t *testing.T) {
-				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &testkit.Said{}
-				a.Before = func(_ context.Context, r testkit.Request) error {
-					// Another writer changes the object right before our patches.
-					if r.Verb == testkit.Patch && lost > 0 && meta.GetExternalName(get(t, a)) != "first" {
-						lost--
-						edit(t, a, "b", annotated("example.org/busy", fmt.Sprint(lost)))
+				synctest.Test(t, func(t *testing.T) {
+					a, h, away := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &testkit.Said{}, false
+					a.Before = func(_ context.Context, r testkit.Request) error {
+						// Another writer changes the object right before our patches.
+						if r.Verb == testkit.Patch && lost > 0 && meta.GetExternalName(get(t, a)) != "first" {
+							lost--
+							edit(t, a, "b", annotated("example.org/busy", fmt.Sprint(lost)))
+						}
+
+						if away && r.Verb != testkit.Get {
+							return errors.New("the API server is away")
+						}
+
+						return nil
 					}
 
-					return nil
-				}
+					x := &outside{there: tc.during != "create", outdated: tc.during == "update"}
+					x.on(tc.during, func(b *v1alpha1.Bucket) error {
+						if !tc.silent {
+							meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalName: "ours", secret: "sesame"})
+						}
 
-				x := &outside{there: tc.during != "create", outdated: tc.during == "update"}
-				x.on(tc.during, func(b *v1alpha1.Bucket) error {
-					meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalName: "ours", "example.org/secret": "sesame"})
-					edit(t, a, "b", tc.then)
+						edit(t, a, "b", tc.then)
 
-					return nil
+						away, x.outdated = tc.outage, false
+
+						return nil
+					})
+
+					opts := []ReconcilerOption{WithRecorder(h), connects(x.client())}
+					if tc.async {
+						opts = append(opts, WithAsync(newTracker(a, asyncstate.WithRecorder(h))))
+					}
+
+					r := newBucketReconciler(a, opts...)
+
+					result, err := r.Reconcile(t.Context(), request())
+					//nolint:staticcheck // Upstream asks for a requeue this way.
+					if !tc.outage && (err != nil || !result.Requeue && !tc.async) {
+						t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
+					}
+
+					time.Sleep(time.Minute) // What runs ends.
+
+					if away = false; tc.outage {
+						run(t, r, "b")
+					}
+
+					b := get(t, a)
+					wants(t, tc.reason, "external name, secret, incomplete, events", []any{tc.name, tc.secret, false, tc.events},
+						[]any{meta.GetExternalName(b), b.GetAnnotations()[secret], meta.ExternalCreateIncomplete(b), h.Events(reasonOverwroteAnnotation)})
+					wants(t, tc.reason, "said not to be stored", tc.outage, len(h.Events(reasonCannotStoreAnnotations)) > 0)
 				})
-
-				result, err := newBucketReconciler(a, connects(x.client()), WithRecorder(h)).Reconcile(context.Background(), request())
-				//nolint:staticcheck // Upstream asks for a requeue this way.
-				if err != nil || !result.Requeue {
-					t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
-				}
-
-				wants(t, tc.reason, "external name, events, failures", []any{tc.want, tc.events, 0},
-					[]any{meta.GetExternalName(get(t, a)), h.Events(reasonOverwroteAnnotation), len(h.Events(reasonCannotStoreAnnotations))})
 			})
 		}
 	}
@@ -433,30 +472,6 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// A create need not return the name that it was given. It was created under that name,
-// whatever another writer says since.
-func TestRenamedWhileCreated(t *testing.T) {
-	for name, async := range map[string]bool{"Sync": false, "Async": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &testkit.Said{}
-				x := (&outside{}).on("create", func(*v1alpha1.Bucket) error { edit(t, a, "b", named("theirs")); return nil })
-
-				opts := []ReconcilerOption{WithRecorder(h), connects(x.client())}
-				if async {
-					opts = append(opts, WithAsync(newTracker(a, asyncstate.WithRecorder(h))))
-				}
-
-				run(t, newBucketReconciler(a, opts...), "b")
-				synctest.Wait()
-
-				b := get(t, a)
-				wants(t, "", "name, incomplete, told", []any{"first", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), len(h.Events(reasonOverwroteAnnotation))})
-			})
-		})
 	}
 }
 
@@ -650,34 +665,6 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 			try(r, 3)
 			wants(t, tc.reason, "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), x.did("create")})
 		})
-	}
-}
-
-// Another writer sets one of the annotations that an update sets, and not the external
-// name, which is known only once if the update has renamed the external resource.
-func TestNameSurvivesAnotherAnnotation(t *testing.T) {
-	for reason, outage := range map[string]bool{"The other writer was first.": false, "So while the API server could not be reached.": true} {
-		a, away := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), false
-		a.Before = failing(func(r testkit.Request) bool { return away && r.Verb != testkit.Get }, errors.New("the API server is away"))
-
-		x := &outside{there: true, outdated: true}
-		x.on("update", func(b *v1alpha1.Bucket) error {
-			named("renamed")(b)
-			annotated("k", "ours")(b)
-			edit(t, a, "b", annotated("k", "theirs"))
-
-			away, x.outdated = outage, false
-
-			return nil
-		})
-		r := newBucketReconciler(a, connects(x.client()))
-
-		try(r, 1)
-
-		away = false
-
-		try(r, 1)
-		wants(t, reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "renamed", "k": "theirs"}, get(t, a).GetAnnotations())
 	}
 }
 
