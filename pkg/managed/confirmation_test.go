@@ -148,25 +148,15 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 
-		// then happens after two observations.
-		then    func(t *testing.T, a *testkit.API)
-		restart bool
+		// What happens after two observations.
+		restart, killed, replaced bool
 
-		// after is how many more are to follow until the object is gone, and left
-		// what is in memory.
-		after int
+		// there is whether the object is still there after two more.
+		there bool
 	}{
-		"Restart": {reason: "Another process counts again.", then: func(*testing.T, *testkit.API) {}, restart: true, after: 3},
-		"AnotherOfTheName": {
-			reason: "Another object is counted for itself.",
-			then: func(t *testing.T, a *testkit.API) {
-				kill(t, a, "b")
-				must(t, a.Server().Create(context.Background(), bucket(finalizers(FinalizerName))))
-				remove(t, a, "b")
-			},
-			after: 3,
-		},
-		"GoneOtherwise": {reason: "What is gone is forgotten.", then: func(t *testing.T, a *testkit.API) { kill(t, a, "b") }},
+		"Restart":          {reason: "Another process counts again.", restart: true, there: true},
+		"AnotherOfTheName": {reason: "Another object is counted for itself.", killed: true, replaced: true, there: true},
+		"GoneOtherwise":    {reason: "What is gone is forgotten.", killed: true},
 	}
 
 	for name, tc := range cases {
@@ -187,14 +177,22 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 			}
 
 			reconcile(2)
-			tc.then(t, a)
+
+			if tc.killed {
+				kill(t, a, "b")
+			}
+
+			if tc.replaced {
+				must(t, a.Server().Create(t.Context(), bucket(finalizers(FinalizerName))))
+				remove(t, a, "b")
+			}
 
 			if tc.restart {
 				r = build()
 			}
 
 			reconcile(2)
-			wants(t, tc.reason, "there after two more", tc.after > 2, get(t, a).GetName() != "")
+			wants(t, tc.reason, "there after two more", tc.there, get(t, a).GetName() != "")
 			reconcile(1)
 			wants(t, tc.reason, "object, remembered", []any{"", 0}, []any{get(t, a).GetName(), known.absences.len()})
 		})
