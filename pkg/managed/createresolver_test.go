@@ -339,21 +339,14 @@ func TestCreateResolverStores(t *testing.T) {
 		Synced string
 	}
 
-	change := func(mods ...func(*v1alpha1.Bucket)) func(t *testing.T, a *testkit.API) {
-		return func(t *testing.T, a *testkit.API) {
-			t.Helper()
-			edit(t, a, "b", mods...)
-		}
-	}
-
 	cases := map[string]struct {
-		reason  string
-		finding asyncstate.Finding
+		reason string
+		absent bool // The finder says, and not that its name is id-1.
 
 		// unseen says that the cache doesn't show what happens meanwhile, when the
 		// finder is asked for the first time or, if so, before the first reconcile.
 		unseen    bool
-		meanwhile func(t *testing.T, a *testkit.API)
+		meanwhile func(a *testkit.API)
 
 		// refuses and loses what is requested.
 		refuses, loses func(context.Context, testkit.Request) error
@@ -362,35 +355,35 @@ func TestCreateResolverStores(t *testing.T) {
 	}{
 		"Conflict": {
 			reason:  "A conflict is met with another reconcile, without a word.",
-			finding: asyncstate.Found("id-1"),
 			refuses: on(1, verb(testkit.Patch), lostRace),
 			want:    want{Name: "id-1", Succeeded: true, Settled: 1},
 		},
 		"Error": {
 			reason:  "If the result can't be stored, the reconcile stops.",
-			finding: asyncstate.Found("id-1"),
 			refuses: failing(verb(testkit.Patch), serverError()),
 			want:    want{Incomplete: true, Synced: "cannot store the result of an interrupted create"},
 		},
-		"LostAnswer": {reason: "If the answer is lost, what was stored is read again.", finding: asyncstate.Found("id-1"), loses: on(1, verb(testkit.Patch), broken), want: want{Name: "id-1", Succeeded: true}},
+		"LostAnswer": {reason: "If the answer is lost, what was stored is read again.", loses: on(1, verb(testkit.Patch), broken), want: want{Name: "id-1", Succeeded: true}},
 		"SettledByHandMeanwhile": {
-			reason:    "An outcome that an operator sets in the meantime is kept.",
-			finding:   asyncstate.Found("id-1"),
-			meanwhile: change(named("by-hand"), unannotated(meta.AnnotationKeyExternalCreatePending)),
-			want:      want{Name: "by-hand"},
+			reason: "An outcome that an operator sets in the meantime is kept.",
+			meanwhile: func(a *testkit.API) {
+				edit(t, a, "b", named("by-hand"), unannotated(meta.AnnotationKeyExternalCreatePending))
+			},
+			want: want{Name: "by-hand"},
 		},
 		"SucceededAndUnseen": {
-			reason:    "The process that started the create may finish it in the meantime. Its result is kept, also if a stale cache doesn't show it.",
-			finding:   asyncstate.Absent(),
-			unseen:    true,
-			meanwhile: change(named("theirs"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z")),
-			want:      want{Name: "theirs", Succeeded: true},
+			reason: "The process that started the create may finish it in the meantime. Its result is kept, also if a stale cache doesn't show it.",
+			absent: true,
+			unseen: true,
+			meanwhile: func(a *testkit.API) {
+				edit(t, a, "b", named("theirs"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z"))
+			},
+			want: want{Name: "theirs", Succeeded: true},
 		},
-		"GoneMeanwhile": {reason: "What is gone needs nothing.", finding: asyncstate.Absent(), meanwhile: func(t *testing.T, a *testkit.API) { kill(t, a, "b") }},
+		"GoneMeanwhile": {reason: "What is gone needs nothing.", absent: true, meanwhile: func(a *testkit.API) { kill(t, a, "b") }},
 		"AnotherMeanwhile": {
-			reason:  "What has its name by then has nothing to do with it.",
-			finding: asyncstate.Found("id-1"),
-			meanwhile: func(t *testing.T, a *testkit.API) {
+			reason: "What has its name by then has nothing to do with it.",
+			meanwhile: func(a *testkit.API) {
 				kill(t, a, "b")
 				must(t, a.Server().Create(context.Background(), bucket(named("another"))))
 			},
@@ -403,10 +396,14 @@ func TestCreateResolverStores(t *testing.T) {
 			a, h, x := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, &outside{}
 			x.on("observe", func(b *v1alpha1.Bucket) error { x.there = meta.GetExternalName(b) != ""; return nil })
 
-			f := &seeker{finding: tc.finding}
+			f := &seeker{finding: asyncstate.Found("id-1")}
+			if tc.absent {
+				f.finding = asyncstate.Absent()
+			}
+
 			f.then = func(context.Context, resource.Managed) {
 				if len(f.asked) == 1 && tc.meanwhile != nil && !tc.unseen {
-					tc.meanwhile(t, a)
+					tc.meanwhile(a)
 				}
 			}
 
@@ -414,7 +411,7 @@ func TestCreateResolverStores(t *testing.T) {
 
 			if tc.unseen {
 				must(t, a.Freeze(context.Background(), bucket()))
-				tc.meanwhile(t, a)
+				tc.meanwhile(a)
 			}
 
 			a.Before, a.After = tc.refuses, tc.loses

@@ -56,43 +56,28 @@ func TestPreCreateObserve(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		there  bool
-		then   func(x *outside, mg resource.Managed) error
-		opts   []PreCreateObserveOption
+		then   func(x *outside, mg resource.Managed) error // What the second Observe meets: that it appears, unless it is set.
+		adopts bool
 		also   []ReconcilerOption
 		object *v1alpha1.Bucket
 		want   want
 	}{
-		"Absent": {reason: "What is still absent is created.", then: func(*outside, resource.Managed) error { return nil }, want: want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true}},
-		"Refuse": {
-			reason: "What came up is not touched, and the condition says what to do.",
-			then:   appears,
-			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "remove the annotation " + AnnotationKeyCreateRefused},
-		},
-		"RefuseUnnamed": {
-			reason: "Nor is it if it has no name by which to tell it from others.",
-			then:   appears,
-			object: bucket(),
-			want:   want{Observes: 2, Refused: "uid-1", Failed: true, Synced: "was not created"},
-		},
+		"Absent":        {reason: "What is still absent is created.", then: func(*outside, resource.Managed) error { return nil }, want: want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true}},
+		"Refuse":        {reason: "What came up is not touched, and the condition says what to do.", want: want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "remove the annotation " + AnnotationKeyCreateRefused}},
+		"RefuseUnnamed": {reason: "Nor is it if it has no name by which to tell it from others.", object: bucket(), want: want{Observes: 2, Refused: "uid-1", Failed: true, Synced: "was not created"}},
 		"RefuseWithoutPersistence": {
 			reason: "It is remembered if annotations are stored by upstream.",
-			then:   appears,
 			also:   []ReconcilerOption{WithoutExternalNamePersistence()},
 			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
-		"Adopt": {
-			reason: "What came up is taken for what would have been created.",
-			then:   appears,
-			opts:   []PreCreateObserveOption{WithAdoption()},
-			want:   want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1},
-		},
+		"Adopt": {reason: "What came up is taken for what would have been created.", adopts: true, want: want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1}},
 		"AdoptWithName": {
 			reason: "Its name is stored if only now it is known.",
 			then: func(x *outside, mg resource.Managed) error {
 				meta.SetExternalName(mg, "id-1")
 				return appears(x, mg)
 			},
-			opts:   []PreCreateObserveOption{WithAdoption()},
+			adopts: true,
 			object: bucket(),
 			want:   want{Observes: 2, Name: "id-1", Succeeded: true, Adopted: 1},
 		},
@@ -114,10 +99,19 @@ func TestPreCreateObserve(t *testing.T) {
 				tc.object = bucket(named("mine"))
 			}
 
+			if tc.then == nil {
+				tc.then = appears
+			}
+
 			a, rec, x := testkit.NewAPI(tc.object), &testkit.Said{}, observedTwice(tc.then)
 			x.there = tc.there
 
-			run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(tc.opts...), connects(x.client()))...), "b")
+			var opts []PreCreateObserveOption
+			if tc.adopts {
+				opts = append(opts, WithAdoption())
+			}
+
+			run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(opts...), connects(x.client()))...), "b")
 
 			b := get(t, a)
 			got := want{
