@@ -88,12 +88,6 @@ func serverError() error { return kerrors.NewInternalError(errors.New("etcd has 
 
 func broken(testkit.Request) error { return serverError() }
 
-// A way is one of those in which a reconciler may be configured.
-type way struct {
-	reason string
-	opts   func(a *testkit.API) []ReconcilerOption
-}
-
 // A patchingFinalizer writes past the seam, whatever the resource version.
 type patchingFinalizer struct{ c client.Client }
 
@@ -111,30 +105,6 @@ func (f patchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) 
 
 func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
 	return f.set(ctx, o, "null")
-}
-
-func ways() map[string]way {
-	return map[string]way{
-		"Default": {reason: "As it comes.", opts: func(*testkit.API) []ReconcilerOption { return nil }},
-		"CustomFinalizer": {
-			reason: "A finalizer that writes past the seam.",
-			opts: func(a *testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithFinalizer(resource.NewAPIFinalizer(a.Client(), FinalizerName))}
-			},
-		},
-		"UnguardedFinalizer": {
-			reason: "A finalizer that writes past the seam, whatever the resource version.",
-			opts: func(a *testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithFinalizer(patchingFinalizer{c: a.Client()})}
-			},
-		},
-		"UpstreamCriticalAnnotations": {
-			reason: "Upstream's way to store critical annotations, past the seam.",
-			opts: func(a *testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))}
-			},
-		},
-	}
 }
 
 // settledAs fails the test unless the managed resource is at rest with its one
@@ -246,13 +216,25 @@ func foreignCondition() xpv2.Condition {
 func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 	const most = 12
 
-	for wayName, w := range ways() {
+	ways := map[string]func(a *testkit.API) ReconcilerOption{
+		"Default": func(*testkit.API) ReconcilerOption { return WithInitializers() },
+		// Both finalizers write past the seam, one of them whatever the resource version.
+		"CustomFinalizer": func(a *testkit.API) ReconcilerOption {
+			return WithFinalizer(resource.NewAPIFinalizer(a.Client(), FinalizerName))
+		},
+		"UnguardedFinalizer": func(a *testkit.API) ReconcilerOption { return WithFinalizer(patchingFinalizer{c: a.Client()}) },
+		"UpstreamCriticalAnnotations": func(a *testkit.API) ReconcilerOption {
+			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
+		},
+	}
+
+	for wayName, way := range ways {
 		for faultName, inject := range faults() {
 			for k := 1; k <= most; k++ {
 				t.Run(fmt.Sprintf("%s/%s/%d", wayName, faultName, k), func(t *testing.T) {
 					a := testkit.NewAPI(bucket())
 					world, connects := newWorld()
-					r := newBucketReconciler(a, append(w.opts(a), connects)...)
+					r := newBucketReconciler(a, way(a), connects)
 
 					disturbed := func() {
 						a.Before, a.After = nil, nil
@@ -262,7 +244,7 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 
 					keepsForeign := func() {
 						if c := get(t, a).GetCondition("Foreign"); c.Reason != "" {
-							wants(t, w.reason, "condition of another writer", foreignCondition(), c)
+							wants(t, "", "condition of another writer", foreignCondition(), c)
 						}
 					}
 
@@ -277,19 +259,19 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 						drive(t, r, a)
 					}
 
-					settledAs(t, w.reason+" A managed resource should come to have one external resource.", a, world)
+					settledAs(t, "A managed resource should come to have one external resource.", a, world)
 					keepsForeign()
-					wants(t, w.reason, "objects in memory", 1, r.seam.Memory().Len())
+					wants(t, "", "objects in memory", 1, r.seam.Memory().Len())
 
 					edit(t, a, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" })
 					disturbed()
-					settledAs(t, w.reason+" An update should be made.", a, world)
-					wants(t, w.reason, "regions after an update", map[string]string{"id-0001": "eu"}, resources(world))
+					settledAs(t, "An update should be made.", a, world)
+					wants(t, "", "regions after an update", map[string]string{"id-0001": "eu"}, resources(world))
 					keepsForeign()
 
 					remove(t, a, "b")
 					disturbed()
-					wants(t, w.reason, "name, external resources, objects in memory after a deletion",
+					wants(t, "", "name, external resources, objects in memory after a deletion",
 						[]any{"", map[string]string{}, 0}, []any{get(t, a).GetName(), resources(world), r.seam.Memory().Len()})
 				})
 			}
