@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -603,17 +604,22 @@ func TestGoneWhileCreating(t *testing.T) {
 	}
 }
 
-// Writes of metadata are refused for a while (an admission webhook) after a create
-// that came up with the name. A client of client-go's decodes the answer into the map of annotations that is there.
+// Writes are refused for a while (by an admission webhook, for example) after a create that
+// came up with the name. A client of client-go's decodes the answer into the map of
+// annotations that is there.
 func TestNameLostToProvidersWrite(t *testing.T) {
+	buckets := schema.GroupResource{Resource: "buckets"}
+
 	cases := map[string]struct {
 		reason string
 		writes bool
 		sets   bool
 
-		// names says that only writes of the name are refused.
-		names bool
+		// names says that only writes of the name are refused, and unserved that
+		// all requests are, since the version is not served.
+		names, unserved bool
 	}{
+		"Unserved":       {reason: "That the version is not found says nothing of the managed resource.", unserved: true},
 		"Quiet":          {reason: "Nothing else happens meanwhile."},
 		"WritesStatus":   {reason: "The provider writes its status itself in Observe.", writes: true},
 		"SetsAnnotation": {reason: "Another annotation, which Observe sets, is not refused.", sets: true, names: true},
@@ -623,10 +629,18 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, denied := testkit.NewAPI(bucket()), false
 
-			a.Before = failing(func(r testkit.Request) bool {
-				return denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) && (!tc.names || strings.Contains(r.Body, meta.AnnotationKeyExternalName) || meta.GetExternalName(r.Object) != "")
-			},
-				kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("admission webhook denied the request")))
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				switch {
+				case !denied || r.Verb == testkit.Get:
+					return nil
+				case tc.unserved:
+					return kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", buckets, "b", "404 page not found", 0, true)
+				case (r.Verb == testkit.Patch || r.Verb == testkit.Update) && (!tc.names || strings.Contains(r.Body, meta.AnnotationKeyExternalName) || meta.GetExternalName(r.Object) != ""):
+					return kerrors.NewForbidden(buckets, "b", errors.New("admission webhook denied the request"))
+				default:
+					return nil
+				}
+			}
 
 			x := &outside{}
 			x.before = func(what string, mg resource.Managed) error {

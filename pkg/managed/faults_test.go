@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -323,20 +322,4 @@ func TestGoneMeanwhile(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A version that is not served for a while says nothing of the managed resource.
-func TestNameSurvivesUnservedVersion(t *testing.T) {
-	a := testkit.NewAPI(bucket())
-	w, connects := newWorld()
-	a.Before = failing(func(r testkit.Request) bool { return len(resources(w)) > 0 && r.Verb != testkit.Get },
-		kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true))
-
-	r := newBucketReconciler(a, connects)
-	try(r, 1)
-
-	a.Before = nil
-
-	drive(t, r, a)
-	settledAs(t, "The name is not lost.", a, w)
 }
