@@ -591,12 +591,13 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 type findingClient[M resource.Managed] struct {
 	TypedExternalClient[M]
 
-	find        func(mg M, a asyncstate.Attempt) (asyncstate.Finding, error)
+	asked       *[]any
 	disconnects *int
 }
 
 func (c *findingClient[M]) Find(_ context.Context, mg M, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	return c.find(mg, a)
+	*c.asked = []any{mg.GetName(), a}
+	return asyncstate.Found("id-1"), nil
 }
 
 func (c *findingClient[M]) Disconnect(context.Context) error {
@@ -611,27 +612,30 @@ type untypedFinder struct {
 }
 
 func TestFindWithConnector(t *testing.T) {
-	attempt := asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: newClock().now}
-	disconnects := 0
-
-	client := func(f asyncstate.Finding, err error) ExternalClient {
-		return &findingClient[resource.Managed]{disconnects: &disconnects, find: func(mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-			wants(t, "", "asked about", []any{"b", attempt}, []any{mg.GetName(), a})
-
-			return f, err
-		}}
-	}
-	connector := func(c ExternalClient, err error) ExternalConnector {
-		return ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) { return c, err })
-	}
-	plain := clientOf(ExternalClientFns{})
-	typedPlain := connected[*v1alpha1.Bucket](provider{})
-
 	type want struct {
 		Finding     asyncstate.Finding
 		Error       string
-		Disconnects int
+		Asked       []any
+		Disconnects int // Of the client, and of the connector if it has to be disconnected.
 	}
+
+	attempt := asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: newClock().now}
+	asked := []any{"b", attempt}
+
+	var got want
+
+	untyped := func(c ExternalClient, err error) asyncstate.Finder {
+		return FindWithConnector(ExternalConnectDisconnectorFns{
+			ConnectFn:    func(context.Context, resource.Managed) (ExternalClient, error) { return c, err },
+			DisconnectFn: func(context.Context) error { got.Disconnects++; return nil },
+		})
+	}
+	typed := func(c TypedExternalClient[*v1alpha1.Bucket]) asyncstate.Finder {
+		return FindWithTypedConnector(TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
+			return c, nil
+		}))
+	}
+	plain := clientOf(ExternalClientFns{})
 
 	cases := map[string]struct {
 		reason string
@@ -639,53 +643,26 @@ func TestFindWithConnector(t *testing.T) {
 		want   want
 	}{
 		"Found": {
-			reason: "The external client is asked, and disconnected. That this fails is no reason not to know.",
-			finder: FindWithConnector(connector(client(asyncstate.Found("id-1"), nil), nil)),
-			want:   want{Finding: asyncstate.Found("id-1"), Disconnects: 1},
+			reason: "The external client is asked, and disconnected with its connector. That this fails is no reason not to know.",
+			finder: untyped(&findingClient[resource.Managed]{asked: &got.Asked, disconnects: &got.Disconnects}, nil),
+			want:   want{Finding: asyncstate.Found("id-1"), Asked: asked, Disconnects: 2},
 		},
-		"ConnectorOfItsOwnFails": {
-			reason: "What could not be connected is not disconnected.",
-			finder: FindWithConnector(ExternalConnectDisconnectorFns{
-				ConnectFn:    func(context.Context, resource.Managed) (ExternalClient, error) { return nil, errors.New("boom") },
-				DisconnectFn: func(context.Context) error { disconnects++; return nil },
-			}),
-			want: want{Error: "cannot connect: boom"},
-		},
-		"NeitherClientNorError": {
-			reason: "A connector that returns nothing is not followed.",
-			finder: FindWithConnector(connector(nil, nil)),
-			want:   want{Error: "the external connector returned neither a client nor an error"},
-		},
+		"ConnectFails":          {reason: "What could not be connected is not disconnected.", finder: untyped(nil, errors.New("boom")), want: want{Error: "cannot connect: boom"}},
+		"NeitherClientNorError": {reason: "A connector that returns nothing is not followed.", finder: untyped(nil, nil), want: want{Error: "the external connector returned neither a client nor an error", Disconnects: 1}},
 		"NoFinder": {
 			reason: "A client that can't look for anything is told to.",
-			finder: FindWithConnector(connector(&plain, nil)),
-			want:   want{Error: "*managed.TypedExternalClientFns[github.com/crossplane/crossplane-runtime/v2/pkg/resource.Managed] can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out"},
-		},
-		"Disconnector": {
-			reason: "A connector that has to be disconnected is, too.",
-			finder: FindWithConnector(ExternalConnectDisconnectorFns{
-				ConnectFn: func(context.Context, resource.Managed) (ExternalClient, error) {
-					return client(asyncstate.Absent(), nil), nil
-				},
-				DisconnectFn: func(context.Context) error { disconnects++; return nil },
-			}),
-			want: want{Finding: asyncstate.Absent(), Disconnects: 2},
+			finder: untyped(&plain, nil),
+			want:   want{Error: "*managed.TypedExternalClientFns[github.com/crossplane/crossplane-runtime/v2/pkg/resource.Managed] can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out", Disconnects: 1},
 		},
 		"Typed": {
 			reason: "A typed client is asked as that.",
-			finder: FindWithTypedConnector(TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
-				return &findingClient[*v1alpha1.Bucket]{disconnects: &disconnects, find: func(b *v1alpha1.Bucket, _ asyncstate.Attempt) (asyncstate.Finding, error) {
-					return asyncstate.Found(b.GetName()), nil
-				}}, nil
-			})),
-			want: want{Finding: asyncstate.Found("b"), Disconnects: 1},
+			finder: typed(&findingClient[*v1alpha1.Bucket]{asked: &got.Asked, disconnects: &got.Disconnects}),
+			want:   want{Finding: asyncstate.Found("id-1"), Asked: asked, Disconnects: 1},
 		},
 		"TypedWithUntypedFinder": {
 			reason: "A typed client may be able to look for anything.",
-			finder: FindWithTypedConnector(TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
-				return &untypedFinder{TypedExternalClient: typedPlain, Finder: &seeker{finding: asyncstate.Absent()}}, nil
-			})),
-			want: want{Finding: asyncstate.Absent()},
+			finder: typed(&untypedFinder{TypedExternalClient: connected[*v1alpha1.Bucket](provider{}), Finder: &seeker{finding: asyncstate.Absent()}}),
+			want:   want{Finding: asyncstate.Absent()},
 		},
 		"OfAnotherKind": {
 			reason: "A connector for another kind is not given this one.",
@@ -696,12 +673,10 @@ func TestFindWithConnector(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			disconnects = 0
+			got = want{}
 
-			f, err := tc.finder.Find(context.Background(), bucket(), attempt)
-
-			got := want{Finding: f, Disconnects: disconnects}
-			if err != nil {
+			f, err := tc.finder.Find(t.Context(), bucket(), attempt)
+			if got.Finding = f; err != nil {
 				got.Error = err.Error()
 			}
 
