@@ -342,13 +342,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 // A name that the external system assigns is reserved once it is known.
 func TestReservationOfAssignedNames(t *testing.T) {
 	a, x := testkit.NewAPI(of("b", unannotated(meta.AnnotationKeyExternalName)), of("other", named("id-1"))), &outside{}
-	x.before = func(what string, mg resource.Managed) error {
-		if what == "create" {
-			meta.SetExternalName(mg, "id-1")
-		}
-
-		return nil
-	}
+	x.on("create", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
 
 	reserves := func(id string) {
 		t.Helper()
@@ -647,10 +641,7 @@ func TestReservationStories(t *testing.T) {
 			reason: "What was refused is for another to have.",
 			opts:   []ReconcilerOption{WithPreCreateObserve()},
 			do: func(s *story) {
-				s.x.before = func(string, resource.Managed) error {
-					s.x.there = s.x.observes > 1
-					return nil
-				}
+				s.x.on("observe", func(*v1alpha1.Bucket) error { s.x.there = s.x.observes > 1; return nil })
 				s.run("b")
 				wants(s.T, "", "refused", "shared", get(s.T, s.a).GetAnnotations()[AnnotationKeyCreateRefused])
 			},
@@ -677,14 +668,15 @@ func TestReservationStories(t *testing.T) {
 			opts:   deterministic,
 			do: func(s *story) {
 				next := s.process()
-				s.x.before = func(what string, _ resource.Managed) error {
-					if what == "create" && s.x.did("create") == 1 {
-						run(s.T, next, "b")
-						return errExists
+				s.x.on("create", func(*v1alpha1.Bucket) error {
+					if s.x.did("create") > 1 {
+						return nil
 					}
 
-					return nil
-				}
+					run(s.T, next, "b")
+
+					return errExists
+				})
 				s.run("b")
 				holds(s.T, "", s.a, "b")
 				run(s.T, next, "b", "other")
@@ -695,17 +687,16 @@ func TestReservationStories(t *testing.T) {
 			reason: "A process that has lost its leadership still reads the create that failed before the one that another process has begun since.",
 			do: func(s *story) {
 				first, second := s.r, s.process()
-				s.x.before = func(what string, _ resource.Managed) error {
-					switch creates := s.x.did("create"); {
-					case what == "create" && creates == 1:
+				s.x.on("create", func(*v1alpha1.Bucket) error {
+					if s.x.did("create") == 1 {
 						return errors.Wrap(context.DeadlineExceeded, "no answer")
-					case what == "create":
-						run(s.T, first, "b")
-						run(s.T, second, "other")
 					}
 
+					run(s.T, first, "b")
+					run(s.T, second, "other")
+
 					return nil
-				}
+				})
 				s.run("b")
 				must(s.T, s.a.Freeze(s.Context(), get(s.T, s.a)))
 				time.Sleep(time.Minute)
@@ -848,13 +839,13 @@ func TestReservationStories(t *testing.T) {
 				}
 
 				s := &story{T: t, a: testkit.NewAPI(tc.objects...), x: &outside{}, h: &testkit.Said{}, opts: tc.opts}
-				s.x.before = func(what string, mg resource.Managed) error {
-					if what == "create" && tc.creates != nil && mg.GetName() != "other" {
-						return tc.creates(s, bucketOf(mg))
+				s.x.on("create", func(b *v1alpha1.Bucket) error {
+					if tc.creates == nil || b.Name == "other" {
+						return nil
 					}
 
-					return nil
-				}
+					return tc.creates(s, b)
+				})
 
 				if tc.async {
 					s.opts = append(s.opts, WithAsync(newTracker(s.a)))
