@@ -131,7 +131,7 @@ func TestChangedMeanwhile(t *testing.T) {
 					want = get(t, a).GetFinalizers()
 				}
 
-				in := func(call string, ctx context.Context, mg resource.Managed) error {
+				in := func(ctx context.Context, call string, mg resource.Managed) error {
 					if at, _, _ := strings.Cut(tc.at, ","); at != call {
 						return nil
 					}
@@ -149,14 +149,14 @@ func TestChangedMeanwhile(t *testing.T) {
 
 				opts := []ReconcilerOption{
 					WithRecorder(h),
-					WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error { return in("initialize", ctx, mg) })),
-					WithReferenceResolver(ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error { return in("resolve", ctx, mg) })),
+					WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error { return in(ctx, "initialize", mg) })),
+					WithReferenceResolver(ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error { return in(ctx, "resolve", mg) })),
 					connects(ExternalClientFns{
 						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 							call := observes[0]
 							observes = observes[1:]
 
-							return ExternalObservation{ResourceExists: tc.exists}, in(call, ctx, mg)
+							return ExternalObservation{ResourceExists: tc.exists}, in(ctx, call, mg)
 						},
 						CreateFn: counts[ExternalCreation](&created),
 						UpdateFn: counts[ExternalUpdate](&others),
@@ -172,7 +172,7 @@ func TestChangedMeanwhile(t *testing.T) {
 					opts = append(opts, WithFinalizer(resource.FinalizerFns{
 						AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
 							mg, _ := o.(resource.Managed)
-							must(t, in("custom finalizer", ctx, mg))
+							must(t, in(ctx, "custom finalizer", mg))
 
 							return f.AddFinalizer(ctx, o)
 						},
