@@ -38,12 +38,15 @@ const (
 func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 	const reason = "Exactly the annotations that were set should be stored."
 
-	ends := map[string]func(cancel func()) error{
-		"Succeeds":       func(func()) error { return nil },
-		"Fails":          func(func()) error { return errors.New("boom") },
-		"Panics":         func(func()) error { panic("boom") },
-		"Cancelled":      func(cancel func()) error { cancel(); return nil },
-		"CancelledFails": func(cancel func()) error { cancel(); return context.Canceled },
+	ends := map[string]struct {
+		err             error
+		cancels, panics bool
+	}{
+		"Succeeds":       {},
+		"Fails":          {err: errors.New("boom")},
+		"Panics":         {panics: true},
+		"Cancelled":      {cancels: true},
+		"CancelledFails": {cancels: true, err: context.Canceled},
 	}
 
 	allows := map[string]xpv2.ManagementPolicies{
@@ -81,7 +84,15 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 						delete(as, removedKey)
 						b.SetAnnotations(as)
 
-						return end(cancel)
+						if end.cancels {
+							cancel()
+						}
+
+						if end.panics {
+							panic("boom")
+						}
+
+						return end.err
 					})
 
 					func() {
@@ -108,7 +119,7 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 						wants(t, reason, k, v, got[k])
 					}
 
-					wants(t, reason, "others', incomplete", []any{"kept", call == "create" && endName == "Panics"}, []any{got[keptKey], meta.ExternalCreateIncomplete(get(t, a))})
+					wants(t, reason, "others', incomplete", []any{"kept", call == "create" && end.panics}, []any{got[keptKey], meta.ExternalCreateIncomplete(get(t, a))})
 				})
 			}
 		}

@@ -102,6 +102,10 @@ func TestRefused(t *testing.T) {
 		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
 	}
 
+	over := func(o upstream.ReconcilerOption) func() {
+		return func() { Upstream(upstream.WithTimeout(time.Minute), o) }
+	}
+
 	databases := connect[*v1alpha1.Database](provider{}, nil)
 	buckets := connect[*v1alpha1.Bucket](provider{}, nil)
 
@@ -183,27 +187,17 @@ func TestRefused(t *testing.T) {
 		"ReleaserManager":         {"Without a manager there is nothing to read from.", "without a manager", func() { NewUsageReleaser(nil, usages) }},
 		"ReleaserOption":          {"An option does something.", "argument 3", func() { NewUsageReleaser(a.Manager(), usages, nil) }},
 
-		"UpstreamWithExternalConnector": {"Graft would not be seen.", "WithExternalConnector", func() {
-			Upstream(upstream.WithTimeout(time.Minute), upstream.WithExternalConnector(&upstream.NopConnector{}))
-		}},
-		"UpstreamWithExternalConnecter": {"Graft would not be seen.", "WithExternalConnector", func() {
-			Upstream(upstream.WithTimeout(time.Minute), upstream.WithExternalConnecter(&upstream.NopConnector{}))
-		}}, //nolint:staticcheck // Providers use it.
-		"UpstreamWithExternalConnectDisconnector": {"Graft would not be seen.", "WithExternalConnector", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithExternalConnectDisconnector(nop)) }}, //nolint:staticcheck // Providers use it.
-		"UpstreamWithExternalConnectDisconnecter": {"Graft would not be seen.", "WithExternalConnector", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithExternalConnectDisconnecter(nop)) }}, //nolint:staticcheck // Providers use it.
-		"UpstreamWithTypedExternalConnector":      {"Graft would not be seen.", "WithExternalConnector", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithTypedExternalConnector(buckets)) }},
-		"UpstreamWithTypedExternalConnectDisconnector": {"Graft would not be seen.", "WithExternalConnector", func() {
-			Upstream(upstream.WithTimeout(time.Minute), upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(buckets)))
-		}}, //nolint:staticcheck // Providers use it.
-		"UpstreamWithTypedExternalConnectDisconnecter": {"Graft would not be seen.", "WithExternalConnector", func() {
-			Upstream(upstream.WithTimeout(time.Minute), upstream.WithTypedExternalConnectDisconnecter(upstream.NewTypedNopDisconnector(buckets)))
-		}}, //nolint:staticcheck // Providers use it.
-		"UpstreamWithFinalizer":    {"Graft would not be seen.", "WithFinalizer", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithFinalizer(resource.FinalizerFns{})) }},
-		"UpstreamWithInitializers": {"Graft would not be seen.", "WithInitializers", func() { Upstream(upstream.WithTimeout(time.Minute), upstream.WithInitializers()) }},
-		"UpstreamWithCriticalAnnotationUpdater": {"Graft would not be seen.", "WithCriticalAnnotationUpdater", func() {
-			Upstream(upstream.WithTimeout(time.Minute), upstream.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil)))
-		}},
-		"UpstreamNil": {"Graft would not be seen.", "leave it out", func() { Upstream(upstream.WithTimeout(time.Minute), nil) }},
+		"UpstreamWithExternalConnector":                {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnector(&upstream.NopConnector{}))},
+		"UpstreamWithExternalConnecter":                {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnecter(&upstream.NopConnector{}))}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithExternalConnectDisconnector":      {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnectDisconnector(nop))},            //nolint:staticcheck // Providers use it.
+		"UpstreamWithExternalConnectDisconnecter":      {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnectDisconnecter(nop))},            //nolint:staticcheck // Providers use it.
+		"UpstreamWithTypedExternalConnector":           {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithTypedExternalConnector(buckets))},
+		"UpstreamWithTypedExternalConnectDisconnector": {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(buckets)))}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithTypedExternalConnectDisconnecter": {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithTypedExternalConnectDisconnecter(upstream.NewTypedNopDisconnector(buckets)))}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithFinalizer":                        {"Graft would not be seen.", "WithFinalizer", over(upstream.WithFinalizer(resource.FinalizerFns{}))},
+		"UpstreamWithInitializers":                     {"Graft would not be seen.", "WithInitializers", over(upstream.WithInitializers())},
+		"UpstreamWithCriticalAnnotationUpdater":        {"Graft would not be seen.", "WithCriticalAnnotationUpdater", over(upstream.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil)))},
+		"UpstreamNil":                                  {"Graft would not be seen.", "leave it out", over(nil)},
 	}
 
 	for name, tc := range cases {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-
 	// Was github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed.
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
