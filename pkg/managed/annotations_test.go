@@ -1,23 +1,22 @@
 package managed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/go-logr/logr/funcr"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -37,82 +36,70 @@ const (
 // Whatever call learns an annotation, however the call ends, and whatever the
 // management policies allow: exactly what was set is stored.
 func TestAnnotationsStoredAfterEachCall(t *testing.T) {
-	calls := map[string]func(end func(mg resource.Managed) error) ExternalClientFns{
-		"Observe": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				o, _ := exists(ctx, mg)
-				return o, end(mg)
-			}}
-		},
-		"ObserveLateInitialized": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				o, _ := exists(ctx, mg)
-				o.ResourceLateInitialized = true
+	const reason = "Exactly the annotations that were set should be stored."
 
-				return o, end(mg)
-			}}
-		},
-		"Create": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-				return ExternalCreation{}, end(mg)
-			}}
-		},
-		"Update": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{
-				ObserveFn: returns(ExternalObservation{ResourceExists: true}, nil),
-				UpdateFn:  func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) { return ExternalUpdate{}, end(mg) },
-			}
-		},
-		"Delete": func(end func(mg resource.Managed) error) ExternalClientFns {
-			return ExternalClientFns{DeleteFn: func(_ context.Context, mg resource.Managed) (ExternalDelete, error) {
-				return ExternalDelete{}, end(mg)
-			}}
-		},
+	ends := map[string]struct {
+		err             error
+		cancels, panics bool
+	}{
+		"Succeeds":       {},
+		"Fails":          {err: errors.New("boom")},
+		"Panics":         {panics: true},
+		"Cancelled":      {cancels: true},
+		"CancelledFails": {cancels: true, err: context.Canceled},
 	}
 
-	ends := map[string]func() error{
-		"Succeeds": func() error { return nil },
-		"Fails":    func() error { return errors.New("boom") },
-		"Panics":   func() error { panic("boom") },
-	}
-
-	policies := map[string]xpv2.ManagementPolicies{
+	allows := map[string]xpv2.ManagementPolicies{
 		"All":               {xpv2.ManagementActionAll},
 		"NoLateInitialize":  {xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve},
 		"ObserveOnly":       {xpv2.ManagementActionObserve},
 		"ObserveAndInitial": {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
 	}
 
-	for callName, call := range calls {
+	set := map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"}
+
+	for _, how := range []string{"observe", "observe late", "create", "update", "delete"} {
 		for endName, end := range ends {
-			for policyName, policy := range policies {
-				if policyName[0] == 'O' && !strings.HasPrefix(callName, "Observe") {
+			for policyName, allowed := range allows {
+				call, _, late := strings.Cut(how, " ")
+				if policyName[0] == 'O' && call != "observe" {
 					continue // There is no such call under these policies.
 				}
 
-				t.Run(strings.Join([]string{callName, endName, policyName}, "/"), func(t *testing.T) {
-					const reason = "Exactly the annotations that were set should be stored."
-
-					b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), annotated(removedKey, "removed"), annotated(changedKey, "before"))
-					b.SetManagementPolicies(policy)
-
-					if callName == "Delete" {
+				t.Run(strings.Join([]string{how, endName, policyName}, "/"), func(t *testing.T) {
+					b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), annotated(removedKey, "removed"), annotated(changedKey, "before"), policies(allowed...))
+					if call == "delete" {
 						deleting(b)
 					}
 
 					a, called, version := testkit.NewAPI(b), 0, ""
-
-					try(newBucketReconciler(a, connects(call(func(mg resource.Managed) error {
+					ctx, cancel := context.WithCancel(t.Context())
+					x := &outside{there: call != "create", outdated: call == "update", late: late}
+					x.on(call, func(b *v1alpha1.Bucket) error {
 						called++
-						version = mg.GetResourceVersion()
+						version = b.GetResourceVersion()
 
-						as := maps.Clone(mg.GetAnnotations())
-						maps.Copy(as, map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"})
+						as := maps.Clone(b.GetAnnotations())
+						maps.Copy(as, set)
 						delete(as, removedKey)
-						mg.SetAnnotations(as)
+						b.SetAnnotations(as)
 
-						return end()
-					}))), 1)
+						if end.cancels {
+							cancel()
+						}
+
+						if end.panics {
+							panic("boom")
+						}
+
+						return end.err
+					})
+
+					func() {
+						defer func() { _ = recover() }()
+
+						_, _ = newBucketReconciler(a, connects(x.client())).Reconcile(ctx, request())
+					}()
 
 					wants(t, reason, "calls", 1, called)
 					wants(t, reason, "patch", map[string]any{"metadata": map[string]any{
@@ -128,9 +115,11 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 					}
 
 					got := get(t, a).GetAnnotations()
-					for k, v := range map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new", keptKey: "kept"} {
+					for k, v := range set {
 						wants(t, reason, k, v, got[k])
 					}
+
+					wants(t, reason, "others', incomplete", []any{"kept", call == "create" && end.panics}, []any{got[keptKey], meta.ExternalCreateIncomplete(get(t, a))})
 				})
 			}
 		}
@@ -154,37 +143,6 @@ func firstPatch(t *testing.T, a *testkit.API) map[string]any {
 	return nil
 }
 
-func TestNothingToStore(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		observe func(mg resource.Managed)
-	}{
-		"Nothing":     {reason: "What did not change should not be stored.", observe: func(resource.Managed) {}},
-		"SameName":    {reason: "A name that is stored should not be stored again.", observe: func(mg resource.Managed) { meta.SetExternalName(mg, "id-1") }},
-		"EmptiedName": {reason: "A name that was emptied should stay stored.", observe: func(mg resource.Managed) { meta.SetExternalName(mg, "") }},
-		"RemovedName": {reason: "A name that was removed should stay stored.", observe: func(mg resource.Managed) {
-			meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalName)
-		}},
-		"RemovedAll": {reason: "Annotations that were removed should stay stored.", observe: func(mg resource.Managed) { mg.SetAnnotations(nil) }},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := bucket(named("id-1"), annotated(keptKey, "kept"), finalizers(FinalizerName))
-			a := testkit.NewAPI(b)
-			r := newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				tc.observe(mg)
-				return exists(ctx, mg)
-			}}))
-
-			repeat(t, r, 2)
-
-			wants(t, tc.reason, "patches, updates, status updates", []int{0, 0, 1}, []int{a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate)})
-			wants(t, tc.reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "id-1", keptKey: "kept"}, get(t, a).GetAnnotations())
-		})
-	}
-}
-
 // What an initializer wrote, by whatever client, or left in memory, is not what
 // the external client set.
 func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
@@ -205,14 +163,11 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
-			r := newBucketReconciler(a, WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-				return tc.init(ctx, a, mg)
-			})), connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				meta.SetExternalName(mg, "id-1")
-				return exists(ctx, mg)
-			}}))
+			x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
 
-			run(t, r, "b")
+			run(t, newBucketReconciler(a, connects(x.client()), WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
+				return tc.init(ctx, a, mg)
+			}))), "b")
 
 			md, _ := firstPatch(t, a)["metadata"].(map[string]any)
 			wants(t, tc.reason, "patched annotations", map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"])
@@ -221,58 +176,104 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 	}
 }
 
-// That a client says ResourceLateInitialized must lead to an update of the whole
-// object if, and only if, there is more to it than annotations.
+// What Observe changes is stored: annotations by themselves, and never their removal; the
+// whole object if the client says ResourceLateInitialized, and there is more to it. Status
+// is not lost, whatever else has to be written.
 func TestLateInitialized(t *testing.T) {
-	region := func(mg resource.Managed) { bucketOf(mg).Spec.ForProvider.Region = "eu" }
-	name := func(mg resource.Managed) { meta.SetExternalName(mg, "id-1") }
-	label := func(mg resource.Managed) { mg.SetLabels(map[string]string{"a": "b"}) }
-	status := func(mg resource.Managed) { bucketOf(mg).Status.AtProvider.Facts = map[string]string{"a": "b"} }
-	notAllowed := []xpv2.ManagementAction{xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve}
+	type fns = []func(b *v1alpha1.Bucket)
+
+	region := func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
+	label := func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) }
+	status := func(b *v1alpha1.Bucket) { b.Status.AtProvider.Facts = map[string]string{"a": "b"} }
+	bare := func(b *v1alpha1.Bucket) { b.SetAnnotations(nil) }
+	notAllowed := policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)
 
 	cases := map[string]struct {
 		reason  string
-		observe []func(resource.Managed)
-		without bool
+		quiet   bool // It does not say that it has late-initialized.
+		without bool // The policies don't allow it.
+		observe fns
+		patches int
 		updates int
 		region  string
+		name    string
+		removed bool // All annotations are.
+
+		// fresh is one that has no finalizer yet.
+		fresh     bool
+		finalizer func(a *testkit.API) resource.Finalizer
 	}{
-		"Nothing":                 {reason: "Nothing changed, so nothing should be updated.", observe: nil},
-		"Status":                  {reason: "Status is not late-initialized.", observe: []func(resource.Managed){status}},
-		"Name":                    {reason: "A name is stored by itself.", observe: []func(resource.Managed){name}},
-		"NameAndStatus":           {reason: "A name is stored by itself, and status too.", observe: []func(resource.Managed){name, status}},
-		"Spec":                    {reason: "Spec should be late-initialized.", observe: []func(resource.Managed){region}, updates: 1, region: "eu"},
-		"NameAndSpec":             {reason: "Both should be stored.", observe: []func(resource.Managed){name, region, status}, updates: 1, region: "eu"},
-		"Label":                   {reason: "Labels are not annotations.", observe: []func(resource.Managed){label}, updates: 1},
-		"RemovedAnnotation":       {reason: "As with upstream, a whole update can remove an annotation.", observe: []func(resource.Managed){func(mg resource.Managed) { mg.SetAnnotations(nil) }}, updates: 1},
-		"SpecWithoutPolicy":       {reason: "Spec should be left alone without a policy.", observe: []func(resource.Managed){region}, without: true},
-		"NameAndSpecWithoutPolic": {reason: "The name should be stored, and spec left alone.", observe: []func(resource.Managed){name, region}, without: true},
+		"FinalizerAdded":   {reason: "Adding the default finalizer should not lose status.", quiet: true, updates: 1, fresh: true},
+		"NameAndFinalizer": {reason: "Nor should storing a name as well.", without: true, observe: fns{named("id-1")}, patches: 1, updates: 1, name: "id-1", fresh: true},
+		"SpecAndFinalizer": {reason: "Nor should late-initializing spec.", observe: fns{region}, updates: 2, region: "eu", fresh: true},
+		"CustomFinalizer": {
+			reason: "Nor should a finalizer with a client of its own.", quiet: true, updates: 1, fresh: true,
+			finalizer: func(a *testkit.API) resource.Finalizer { return resource.NewAPIFinalizer(a.Client(), FinalizerName) },
+		},
+
+		"Nothing":                 {reason: "Nothing changed, so nothing should be updated."},
+		"Status":                  {reason: "Status is not late-initialized.", observe: fns{status}},
+		"Name":                    {reason: "A name is stored by itself.", observe: fns{named("id-1")}, patches: 1, name: "id-1"},
+		"NameAndStatus":           {reason: "A name is stored by itself, and status too.", observe: fns{named("id-1"), status}, patches: 1, name: "id-1"},
+		"Spec":                    {reason: "Spec should be late-initialized.", observe: fns{region}, updates: 1, region: "eu"},
+		"NameAndSpec":             {reason: "Both should be stored.", observe: fns{named("id-1"), region, status}, patches: 1, updates: 1, region: "eu", name: "id-1"},
+		"Label":                   {reason: "Labels are not annotations.", observe: fns{label}, updates: 1},
+		"RemovedAnnotation":       {reason: "As with upstream, a whole update can remove an annotation.", observe: fns{bare}, updates: 1, removed: true},
+		"SpecWithoutPolicy":       {reason: "Spec should be left alone without a policy.", observe: fns{region}, without: true},
+		"NameAndSpecWithoutPolic": {reason: "The name should be stored, and spec left alone.", observe: fns{named("id-1"), region}, without: true, patches: 1, name: "id-1"},
+		"SameName":                {reason: "A name that is stored should not be stored again.", quiet: true, observe: fns{named("id-0")}},
+		"EmptiedName":             {reason: "A name that was emptied should stay stored.", quiet: true, observe: fns{named("")}},
+		"RemovedName":             {reason: "A name that was removed should stay stored.", quiet: true, observe: fns{unannotated(meta.AnnotationKeyExternalName)}},
+		"RemovedAll":              {reason: "Annotations that were removed should stay stored.", quiet: true, observe: fns{bare}},
 	}
 
 	for n, tc := range cases {
 		t.Run(n, func(t *testing.T) {
-			b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"))
+			b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), named("id-0"))
 			if tc.without {
-				b.Spec.ManagementPolicies = notAllowed
+				notAllowed(b)
+			}
+
+			if tc.fresh {
+				b.SetFinalizers(nil)
 			}
 
 			a := testkit.NewAPI(b)
-			r := newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				o, err := exists(ctx, mg)
-				o.ResourceLateInitialized = true
-
+			x := (&outside{there: true, late: !tc.quiet}).on("observe", func(b *v1alpha1.Bucket) error {
 				for _, fn := range tc.observe {
-					fn(mg)
+					fn(b)
 				}
 
-				return o, err
-			}}))
+				return nil
+			})
 
+			opts := []ReconcilerOption{connects(x.client())}
+			if tc.finalizer != nil {
+				opts = append(opts, WithFinalizer(tc.finalizer(a)))
+			}
+
+			r := newBucketReconciler(a, opts...)
 			run(t, r, "b")
 
-			got := get(t, a)
+			want := map[string]string{keptKey: "kept", meta.AnnotationKeyExternalName: cmp.Or(tc.name, "id-0")}
+			if tc.removed {
+				want = nil
+			}
 
-			wants(t, tc.reason, "updates, region, status", []any{tc.updates, tc.region, "id-1"}, []any{a.Count(testkit.Update), got.Spec.ForProvider.Region, got.Status.AtProvider.ID})
+			got := get(t, a)
+			wants(t, tc.reason, "annotations", want, got.GetAnnotations())
+			wants(t, tc.reason, "patches, updates, status updates, finalizers, region, status, Ready, Synced",
+				[]any{tc.patches, tc.updates, 1, []string{FinalizerName}, tc.region, "id-1", corev1.ConditionTrue, corev1.ConditionTrue},
+				[]any{
+					a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate), got.GetFinalizers(), got.Spec.ForProvider.Region,
+					got.Status.AtProvider.ID, got.GetCondition(xpv2.TypeReady).Status, got.GetCondition(xpv2.TypeSynced).Status,
+				})
+
+			if len(tc.observe) == 0 {
+				a.Forget()
+				repeat(t, r, 10)
+				wants(t, tc.reason, "writes in 10 more reconciles", 0, a.Writes())
+			}
 		})
 	}
 }
@@ -280,63 +281,100 @@ func TestLateInitialized(t *testing.T) {
 // Another writer sets the same annotation while the reconcile runs. Its value is
 // kept if our value can be determined again, and overwritten if it can't.
 func TestConcurrentExternalNameWrite(t *testing.T) {
-	theirs := func(b *v1alpha1.Bucket) {
-		named("theirs")(b)
-		annotated("example.org/secret", "hunter2")(b)
-	}
+	const secret, replaced = "example.org/secret", "the result of creating the external resource replaced another value of the annotation "
+
+	theirSecret := annotated(secret, "hunter2")
+	theirs := func(b *v1alpha1.Bucket) { named("theirs")(b); theirSecret(b) }
 
 	cases := map[string]struct {
 		reason string
 		during string
+		silent bool // The call sets nothing.
+		async  bool
+		outage bool // The API server can't be reached right after the call.
 		then   func(b *v1alpha1.Bucket)
-		want   string
+		name   string
+		secret string
 		events []string
 	}{
-		"Observe": {reason: "After Observe the user's name stays, and the reconcile quietly runs again.", during: "observe", then: theirs, want: "theirs"},
-		"Update":  {reason: "After Update the user's name stays, and the reconcile runs again.", during: "update", then: theirs, want: "theirs"},
+		"Observe": {reason: "After Observe the user's name stays, and the reconcile quietly runs again.", during: "observe", then: theirs, name: "theirs", secret: "hunter2"},
+		"Update":  {reason: "After Update the user's name stays, and the reconcile runs again.", during: "update", then: theirs, name: "theirs", secret: "hunter2"},
 		"Create": {
 			reason: "After Create our name wins, and the user is told once.",
-			during: "create", then: theirs, want: "ours",
-			events: []string{
-				"the result of creating the external resource replaced another value of the annotation crossplane.io/external-name: \"ours\", not \"theirs\", is its external name",
-				"the result of creating the external resource replaced another value of the annotation example.org/secret",
-			},
+			during: "create", then: theirs, name: "ours", secret: "sesame",
+			events: []string{replaced + `crossplane.io/external-name: "ours", not "theirs", is its external name`, replaced + secret},
 		},
-		"ObserveUnnamed": {reason: "To take a name away is to say nothing about the one that was found.", during: "observe", then: unannotated(meta.AnnotationKeyExternalName), want: "ours"},
+		"ObserveUnnamed": {reason: "To take a name away is to say nothing about the one that was found.", during: "observe", then: unannotated(meta.AnnotationKeyExternalName), name: "ours", secret: "sesame"},
+		"UpdateRenames":  {reason: "The name, which is known only once if the update has renamed it, is not lost to another annotation.", during: "update", then: theirSecret, name: "ours", secret: "hunter2"},
+		"UpdateOutage":   {reason: "Nor if it can't be stored at once.", during: "update", outage: true, then: theirSecret, name: "ours", secret: "hunter2"},
+		"CreateSilent": {
+			reason: "A create need not return the name that it was given. It was created under that name.",
+			during: "create", silent: true, then: named("theirs"), name: "first",
+			events: []string{replaced + `crossplane.io/external-name: "first", not "theirs", is its external name`},
+		},
+		"CreateAsync": {
+			reason: "Nor need an asynchronous one.",
+			during: "create", silent: true, async: true, then: named("theirs"), name: "first",
+			events: []string{`another external name, "theirs", was replaced by that of the external resource that was created: "first"`},
+		},
 	}
 
 	for name, tc := range cases {
 		for _, lost := range []int{0, 1, 2} {
 			t.Run(fmt.Sprintf("%s/%dLost", name, lost), func(t *testing.T) {
-				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &recorder{}
-				a.Before = func(_ context.Context, r testkit.Request) error {
-					// Another writer changes the object right before our patches.
-					if r.Verb == testkit.Patch && lost > 0 && meta.GetExternalName(get(t, a)) != "first" {
-						lost--
-						edit(t, a, "b", annotated("example.org/busy", fmt.Sprint(lost)))
+				synctest.Test(t, func(t *testing.T) {
+					a, h, away := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &testkit.Said{}, false
+					a.Before = func(_ context.Context, r testkit.Request) error {
+						// Another writer changes the object right before our patches.
+						if r.Verb == testkit.Patch && lost > 0 && meta.GetExternalName(get(t, a)) != "first" {
+							lost--
+							edit(t, a, "b", annotated("example.org/busy", fmt.Sprint(lost)))
+						}
+
+						if away && r.Verb != testkit.Get {
+							return errors.New("the API server is away")
+						}
+
+						return nil
 					}
 
-					return nil
-				}
+					x := &outside{there: tc.during != "create", outdated: tc.during == "update"}
+					x.on(tc.during, func(b *v1alpha1.Bucket) error {
+						if !tc.silent {
+							meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalName: "ours", secret: "sesame"})
+						}
 
-				x := &outside{there: tc.during != "create", outdated: tc.during == "update"}
-				x.before = func(what string, mg resource.Managed) error {
-					if what == tc.during {
-						meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalName: "ours", "example.org/secret": "sesame"})
 						edit(t, a, "b", tc.then)
+
+						away, x.outdated = tc.outage, false
+
+						return nil
+					})
+
+					opts := []ReconcilerOption{WithRecorder(h), connects(x.client())}
+					if tc.async {
+						opts = append(opts, WithAsync(newTracker(a, asyncstate.WithRecorder(h))))
 					}
 
-					return nil
-				}
+					r := newBucketReconciler(a, opts...)
 
-				result, err := newBucketReconciler(a, connects(x.client()), WithRecorder(h)).Reconcile(context.Background(), request())
-				//nolint:staticcheck // Upstream asks for a requeue this way.
-				if err != nil || !result.Requeue {
-					t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
-				}
+					result, err := r.Reconcile(t.Context(), request())
+					//nolint:staticcheck // Upstream asks for a requeue this way.
+					if !tc.outage && (err != nil || !result.Requeue && !tc.async) {
+						t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
+					}
 
-				wants(t, tc.reason, "external name, events, failures", []any{tc.want, tc.events, 0},
-					[]any{meta.GetExternalName(get(t, a)), h.of(reasonOverwroteAnnotation), len(h.of(reasonCannotStoreAnnotations))})
+					time.Sleep(time.Minute) // What runs ends.
+
+					if away = false; tc.outage {
+						run(t, r, "b")
+					}
+
+					b := get(t, a)
+					wants(t, tc.reason, "external name, secret, incomplete, events", []any{tc.name, tc.secret, false, tc.events},
+						[]any{meta.GetExternalName(b), b.GetAnnotations()[secret], meta.ExternalCreateIncomplete(b), h.Events(reasonOverwroteAnnotation)})
+					wants(t, tc.reason, "said not to be stored", tc.outage, len(h.Events(reasonCannotStoreAnnotations)) > 0)
+				})
 			})
 		}
 	}
@@ -369,14 +407,14 @@ func TestAnnotationsRefused(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, h := testkit.NewAPI(bucket()), &recorder{}
+			a, h := testkit.NewAPI(bucket()), &testkit.Said{}
 			w, connects := newWorld()
 			a.Before = failing(tc.refuses, tc.err)
 
 			// What is refused is an error, and may be.
 			r := newBucketReconciler(a, connects, WithRecorder(h))
 			try(r, 5)
-			wants(t, tc.reason, "name, said to be unstored", []any{tc.name, tc.name == ""}, []any{meta.GetExternalName(get(t, a)), len(h.of(reasonCannotStoreAnnotations)) > 0})
+			wants(t, tc.reason, "name, said to be unstored", []any{tc.name, tc.name == ""}, []any{meta.GetExternalName(get(t, a)), len(h.Events(reasonCannotStoreAnnotations)) > 0})
 
 			remove(t, a, "b")
 			try(r, 5)
@@ -402,10 +440,8 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 		for _, callFails := range []bool{false, true} {
 			for _, theyWrite := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%t/%t", failName, callFails, theyWrite), func(t *testing.T) {
-					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &recorder{}
+					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &testkit.Said{}
 					a.Before = failing(verb(testkit.Patch), fail)
-
-					var log strings.Builder
 
 					learn := func(mg resource.Managed) error {
 						meta.AddAnnotations(mg, map[string]string{"example.org/token": secret, "example.org/old": secret + "-new"})
@@ -421,9 +457,7 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 						return nil
 					}
 
-					r := newBucketReconciler(a, WithRecorder(h), WithLogger(logging.NewLogrLogger(funcr.New(func(_, args string) {
-						log.WriteString(args + "\n")
-					}, funcr.Options{Verbosity: 10}))), connects(ExternalClientFns{
+					r := newBucketReconciler(a, WithRecorder(h), WithLogger(h), connects(ExternalClientFns{
 						ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 							return ExternalObservation{ConnectionDetails: ConnectionDetails{"password": []byte(secret)}}, nil
 						},
@@ -440,15 +474,11 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 						}
 					}
 
-					for _, e := range h.events {
-						said = append(said, e.Message)
-					}
-
 					for _, c := range get(t, a).Status.Conditions {
 						said = append(said, c.Message)
 					}
 
-					if all := strings.Join(said, "\n") + log.String(); strings.Contains(all, secret) {
+					if all := strings.Join(said, "\n") + h.All(); strings.Contains(all, secret) {
 						t.Errorf("\nThe values of annotations must not be disclosed.\ngot: %s", all)
 					}
 				})
@@ -457,78 +487,23 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 	}
 }
 
-// A create need not return the name that it was given. It was created under that name,
-// whatever another writer says since.
-func TestRenamedWhileCreated(t *testing.T) {
-	for name, async := range map[string]bool{"Sync": false, "Async": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, h := testkit.NewAPI(bucket(named("first"), finalizers(FinalizerName))), &recorder{}
-				opts := []ReconcilerOption{WithRecorder(h), connects(ExternalClientFns{
-					ObserveFn: absent,
-					CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-						edit(t, a, "b", named("theirs"))
-						return ExternalCreation{}, nil
-					},
-				})}
-
-				if async {
-					opts = append(opts, WithAsync(newTracker(a, asyncstate.WithRecorder(h))))
-				}
-
-				run(t, newBucketReconciler(a, opts...), "b")
-				synctest.Wait()
-
-				b := get(t, a)
-				wants(t, "", "name, incomplete, told", []any{"first", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), len(h.of(reasonOverwroteAnnotation))})
-			})
-		})
-	}
-}
-
-// The name that Create returned replaces a name that another writer set while the
-// first could not be stored, also if it is stored before the next reconcile only.
-func TestCreatedNameWinsLater(t *testing.T) {
-	a, h, down := testkit.NewAPI(bucket()), &recorder{}, true
-	w, connects := newWorld()
-	a.Before = func(_ context.Context, r testkit.Request) error {
-		if down && r.Verb == testkit.Patch {
-			return kerrors.NewBadRequest("no")
-		}
-
-		return nil
-	}
-
-	r := newBucketReconciler(a, connects, WithRecorder(h))
-	try(r, 1)
-
-	down = false
-
-	edit(t, a, "b", named("theirs"))
-	drive(t, r, a)
-	settledAs(t, "The name that Create returned should be stored.", a, w)
-
-	if ms := h.of(reasonOverwroteAnnotation); len(ms) != 1 || !strings.Contains(ms[0], `not "theirs"`) {
-		t.Errorf("want the user told once, got %q", ms)
-	}
-}
-
 // An annotation that Observe changes each time is stored at a bounded rate, and
 // the external name each time.
 func TestUnstableAnnotation(t *testing.T) {
-	a, c, rec, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), &recorder{}, 0
+	a, c, rec, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), &testkit.Said{}, 0
 
-	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+	// Upstream updates it each time.
+	x := (&outside{there: true, outdated: true}).on("observe", func(b *v1alpha1.Bucket) error {
 		n++
-		meta.AddAnnotations(mg, map[string]string{"example.org/etag": fmt.Sprint(n)})
+		annotated("example.org/etag", fmt.Sprint(n))(b)
 
 		if n > 300 && n <= 305 {
-			meta.SetExternalName(mg, fmt.Sprintf("id-%d", n))
+			named(fmt.Sprintf("id-%d", n))(b)
 		}
 
-		// Upstream updates it each time.
-		return ExternalObservation{ResourceExists: true}, nil
-	}}))
+		return nil
+	})
+	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(x.client()))
 
 	reconciles := func(times int, every time.Duration) int {
 		a.Forget()
@@ -542,14 +517,14 @@ func TestUnstableAnnotation(t *testing.T) {
 		return a.Count(testkit.Patch)
 	}
 
-	got := []any{reconciles(100, time.Second), len(rec.of(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
+	got := []any{reconciles(100, time.Second), len(rec.Events(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
 	wants(t, "", "patches in 100 s, warnings, patches in 20 minutes", []any{7, 1, 20}, got)
 	wants(t, "", "patches of external names, last one", []any{5, fmt.Sprintf("id-%d", n+5)}, []any{reconciles(5, time.Millisecond), meta.GetExternalName(get(t, a))})
 
 	// It has come to rest, and may change again.
 	c.now = c.now.Add(time.Hour)
 
-	wants(t, "", "patches after an hour, warnings", []any{3, 1}, []any{reconciles(3, 0), len(rec.of(reasonUnstableAnnotation))})
+	wants(t, "", "patches after an hour, warnings", []any{3, 1}, []any{reconciles(3, 0), len(rec.Events(reasonUnstableAnnotation))})
 }
 
 // An annotation that is held back is stored later, unless another writer has set it.
@@ -559,16 +534,17 @@ func TestHeldBackAnnotation(t *testing.T) {
 			a, c, n := testkit.NewAPI(bucket(named("id-0"), finalizers(FinalizerName))), newClock(), 0
 
 			// What is learned is learned once, and said so.
-			r := newBucketReconciler(a, c.option(), connects(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-				o, err := exists(ctx, mg)
-
+			x := &outside{there: true}
+			x.on("observe", func(b *v1alpha1.Bucket) error {
 				if n++; n <= 7 {
-					meta.AddAnnotations(mg, map[string]string{"example.org/state": fmt.Sprint(n)})
-					o.ResourceLateInitialized = true
+					annotated("example.org/state", fmt.Sprint(n))(b)
 				}
 
-				return o, err
-			}}))
+				x.late = n <= 7
+
+				return nil
+			})
+			r := newBucketReconciler(a, c.option(), connects(x.client()))
 
 			repeat(t, r, 7)
 
@@ -606,29 +582,19 @@ func TestGoneWhileCreating(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, rec := testkit.NewAPI(tc.object), &recorder{}
+				a, rec := testkit.NewAPI(tc.object), &testkit.Said{}
 
-				o := []ReconcilerOption{WithRecorder(rec), connects(ExternalClientFns{
-					ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-						if !tc.later || meta.GetExternalCreateSucceeded(mg).IsZero() {
-							return ExternalObservation{}, nil
-						}
-
+				x := &outside{late: true}
+				x.before = func(what string, mg resource.Managed) error {
+					if tc.later && x.there || !tc.later && what == "create" {
 						meta.SetExternalName(mg, "id-1")
 						kill(t, a, "b")
+					}
 
-						return ExternalObservation{ResourceExists: true, ResourceLateInitialized: true}, nil
-					},
-					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-						if !tc.later {
-							meta.SetExternalName(mg, "id-1")
-							kill(t, a, "b")
-						}
+					return nil
+				}
 
-						return ExternalCreation{}, nil
-					},
-				})}
-
+				o := []ReconcilerOption{WithRecorder(rec), connects(x.client())}
 				if tc.async {
 					o = append(o, WithAsync(newTracker(a, asyncstate.WithRecorder(rec))))
 				}
@@ -641,25 +607,30 @@ func TestGoneWhileCreating(t *testing.T) {
 					time.Sleep(time.Minute)
 				}
 
-				if !slices.ContainsFunc(rec.events, func(e event.Event) bool { return strings.Contains(e.Message, "id-1") }) {
-					t.Errorf("no event has the name of the external resource that is left: %+v", rec.events)
+				if said := fmt.Sprint(rec.Events()); !strings.Contains(said, "id-1") {
+					t.Errorf("no event has the name of the external resource that is left: %s", said)
 				}
 			})
 		})
 	}
 }
 
-// Writes of metadata are refused for a while (an admission webhook) after a create
-// that came up with the name. A client of client-go's decodes the answer into the map of annotations that is there.
+// Writes are refused for a while (by an admission webhook, for example) after a create that
+// came up with the name. A client of client-go's decodes the answer into the map of
+// annotations that is there.
 func TestNameLostToProvidersWrite(t *testing.T) {
+	buckets := schema.GroupResource{Resource: "buckets"}
+
 	cases := map[string]struct {
 		reason string
 		writes bool
 		sets   bool
 
-		// names says that only writes of the name are refused.
-		names bool
+		// names says that only writes of the name are refused, and unserved that
+		// all requests are, since the version is not served.
+		names, unserved bool
 	}{
+		"Unserved":       {reason: "That the version is not found says nothing of the managed resource.", unserved: true},
 		"Quiet":          {reason: "Nothing else happens meanwhile."},
 		"WritesStatus":   {reason: "The provider writes its status itself in Observe.", writes: true},
 		"SetsAnnotation": {reason: "Another annotation, which Observe sets, is not refused.", sets: true, names: true},
@@ -667,135 +638,93 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, created, denied, n := testkit.NewAPI(bucket()), 0, false, 0
+			a, denied := testkit.NewAPI(bucket()), false
 
-			a.Before = failing(func(r testkit.Request) bool {
-				return denied && (r.Verb == testkit.Patch || r.Verb == testkit.Update) && (!tc.names || strings.Contains(r.Body, meta.AnnotationKeyExternalName) || meta.GetExternalName(r.Object) != "")
-			},
-				kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("admission webhook denied the request")))
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				switch {
+				case !denied || r.Verb == testkit.Get:
+					return nil
+				case tc.unserved:
+					return kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", buckets, "b", "404 page not found", 0, true)
+				case (r.Verb == testkit.Patch || r.Verb == testkit.Update) && (!tc.names || strings.Contains(r.Body, meta.AnnotationKeyExternalName) || meta.GetExternalName(r.Object) != ""):
+					return kerrors.NewForbidden(buckets, "b", errors.New("admission webhook denied the request"))
+				default:
+					return nil
+				}
+			}
 
-			r := newBucketReconciler(a, connects(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					o := ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}
-
-					if tc.sets && o.ResourceExists {
-						meta.AddAnnotations(mg, map[string]string{"etag": "1"})
-					}
-
-					if !tc.writes {
-						return o, nil
-					}
-
-					had := mg.GetAnnotations()
-					n++
-					bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
-
-					err := a.Server().Status().Update(ctx, mg)
-					meta.AddAnnotations(mg, had)
-
-					return o, err
-				},
-				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					created++
+			x := &outside{}
+			x.before = func(what string, mg resource.Managed) error {
+				if what == "create" {
 					denied = true
 
-					meta.SetExternalName(mg, fmt.Sprintf("id-%d", created))
+					meta.SetExternalName(mg, fmt.Sprintf("id-%d", x.did("create")))
 
-					return ExternalCreation{}, nil
-				},
-			}))
+					return nil
+				}
 
+				x.there = meta.GetExternalName(mg) != ""
+
+				if tc.sets && x.there {
+					meta.AddAnnotations(mg, map[string]string{"etag": "1"})
+				}
+
+				if !tc.writes {
+					return nil
+				}
+
+				had := mg.GetAnnotations()
+				bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
+
+				err := a.Server().Status().Update(t.Context(), mg)
+				meta.AddAnnotations(mg, had)
+
+				return err
+			}
+
+			r := newBucketReconciler(a, connects(x.client()))
 			try(r, 3)
 
 			denied = false
 
 			try(r, 3)
-			wants(t, tc.reason, "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), created})
-		})
-	}
-}
-
-// Another writer sets one of the annotations that an update sets, and not the external
-// name, which is known only once if the update has renamed the external resource.
-func TestNameSurvivesAnotherAnnotation(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		away   bool
-	}{
-		"Conflict": {reason: "The other writer was first."},
-		"Pending":  {reason: "The other writer was first while the API server could not be reached.", away: true},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, away := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), false
-			a.Before = failing(func(r testkit.Request) bool { return away && r.Verb != testkit.Get }, errors.New("the API server is away"))
-
-			r := newBucketReconciler(a, connects(ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					return ExternalObservation{ResourceExists: true, ResourceUpToDate: meta.GetExternalName(mg) == "renamed"}, nil
-				},
-				UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-					meta.SetExternalName(mg, "renamed")
-					meta.AddAnnotations(mg, map[string]string{"k": "ours"})
-					edit(t, a, "b", annotated("k", "theirs"))
-
-					away = tc.away
-
-					return ExternalUpdate{}, nil
-				},
-			}))
-
-			try(r, 1)
-
-			away = false
-
-			try(r, 1)
-			wants(t, tc.reason, "annotations", map[string]string{meta.AnnotationKeyExternalName: "renamed", "k": "theirs"}, get(t, a).GetAnnotations())
+			wants(t, tc.reason, "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), x.did("create")})
 		})
 	}
 }
 
 // The result of a create that Observe records is not stored at a bounded rate.
 func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
-	a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+	a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), int64(0)
+	x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
+		n++
+		meta.SetExternalCreateFailed(b, time.Unix(n, 0))
 
-	r := newBucketReconciler(a, connects(ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-			n++
-			meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalCreateFailed: time.Unix(int64(n), 0).UTC().Format(time.RFC3339)})
+		return nil
+	})
 
-			return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
-		},
-	}))
-
-	repeat(t, r, 2*unstableAfter)
-	wants(t, "", "stored", int64(n), meta.GetExternalCreateFailed(get(t, a)).Unix())
+	repeat(t, newBucketReconciler(a, connects(x.client())), 2*unstableAfter)
+	wants(t, "", "stored", n, meta.GetExternalCreateFailed(get(t, a)).Unix())
 }
 
 // An annotation that the API server refuses does not keep the result of a create from
 // being stored.
 func TestNameSurvivesInvalidAnnotation(t *testing.T) {
-	a, created := testkit.NewAPI(bucket()), 0
+	a := testkit.NewAPI(bucket())
 	a.Before = failing(func(r testkit.Request) bool { return strings.Contains(r.Body, "not valid") }, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
 
-	r := newBucketReconciler(a, connects(ExternalClientFns{
-		ObserveFn: existsIfNamed,
-		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-			created++
+	x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
+		named("id-1")(b)
+		annotated("not valid", "v")(b)
 
-			meta.SetExternalName(mg, "id-1")
-			meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+		return nil
+	})
 
-			return ExternalCreation{}, nil
-		},
-	}))
-
-	try(r, 1)
+	try(newBucketReconciler(a, connects(x.client())), 1)
 
 	// The process ends.
-	run(t, newBucketReconciler(a, connects(ExternalClientFns{ObserveFn: existsIfNamed, CreateFn: counts[ExternalCreation](&created)})), "b")
+	run(t, newBucketReconciler(a, connects(x.client())), "b")
 
 	b := get(t, a)
-	wants(t, "", "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), created})
+	wants(t, "", "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), x.did("create")})
 }

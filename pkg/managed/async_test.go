@@ -9,7 +9,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
@@ -98,13 +97,9 @@ func TestAsyncDeleteRefused(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, rec, deletes := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(FinalizerName))), &recorder{}, 0
-				r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(ExternalClientFns{
-					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-						deletes++
-						return ExternalDelete{}, tc.refuse
-					},
-				}))
+				a, rec := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(FinalizerName))), &testkit.Said{}
+				x := (&outside{there: true, slow: 1000}).on("delete", func(*v1alpha1.Bucket) error { return tc.refuse })
+				r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(x.client()))
 
 				for range 10 {
 					// The end of an operation causes a reconcile.
@@ -117,7 +112,7 @@ func TestAsyncDeleteRefused(t *testing.T) {
 					time.Sleep(5 * time.Minute)
 				}
 
-				if n := len(rec.of(reasonDeleted)); deletes < 3 || tc.refuse != nil && n != tc.want || tc.refuse == nil && n < deletes {
+				if n, deletes := len(rec.Events(reasonDeleted)), x.did("delete"); deletes < 3 || tc.refuse != nil && n != tc.want || tc.refuse == nil && n < deletes {
 					t.Errorf("\n%s\nevents of %d requests: %d", tc.reason, deletes, n)
 				}
 			})
@@ -148,7 +143,7 @@ func TestAsyncInterruptedCreateSaysSo(t *testing.T) {
 
 // A recorder among raw options of upstream's is upstream's, also with WithAsync.
 func TestUpstreamRecorderWithAsync(t *testing.T) {
-	ours, theirs := &recorder{}, &recorder{}
+	ours, theirs := &testkit.Said{}, &testkit.Said{}
 	a := testkit.NewAPI(bucket(named("id-1"), annotated(meta.AnnotationKeyReconciliationPaused, "true")))
 
 	r := newBucketReconciler(a, WithRecorder(ours), Upstream(upstream.WithRecorder(theirs)),
@@ -156,29 +151,23 @@ func TestUpstreamRecorderWithAsync(t *testing.T) {
 
 	run(t, r, "b")
 
-	wants(t, "", "events of upstream's recorder, and of ours", []bool{true, false}, []bool{len(theirs.events) > 0, len(ours.events) > 0})
+	wants(t, "", "events of upstream's recorder, and of ours", []bool{true, false}, []bool{len(theirs.Events()) > 0, len(ours.Events()) > 0})
 }
 
 // The event of a delete that was requested, after something else had failed.
 func TestDeletedEventIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, rec, there := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting, func(b *v1alpha1.Bucket) {
+		a, rec, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting, func(b *v1alpha1.Bucket) {
 			b.SetConditions(xpv2.ReconcileError(errors.New("update failed: invalid tags")))
-		})), &recorder{}, true
+		})), &testkit.Said{}, &outside{there: true}
 
-		r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(ExternalClientFns{
-			ObserveFn: sees(&there),
-			DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
-				there = false
-				return ExternalDelete{}, nil
-			},
-		}))
+		r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(x.client()))
 
 		for range 5 {
 			run(t, r, "b")
 			synctest.Wait()
 		}
 
-		wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.of(reasonDeleted))})
+		wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.Events(reasonDeleted))})
 	})
 }

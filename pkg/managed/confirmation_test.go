@@ -7,14 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -45,6 +43,8 @@ func TestDeletionConfirmation(t *testing.T) {
 		mods     []func(b *v1alpha1.Bucket)
 		n        int
 		observes string
+		refuses  string        // Which Deletes are refused, from 1.
+		renamed  bool          // After the first reconcile.
 		every    time.Duration // How far apart reconciles are.
 
 		// want is how many reconciles it takes until the object is gone.
@@ -58,6 +58,10 @@ func TestDeletionConfirmation(t *testing.T) {
 		"FailedBetween":    {reason: "So does an observation that failed: in a row means nothing else in between.", n: 3, observes: "absent absent fails absent absent absent", every: interval, want: 6},
 		"SawDelete":        {reason: "After a Delete that we saw succeed the first not-found counts.", n: 3, observes: "found absent", every: interval, want: 2, deletes: 1},
 		"StillThere":       {reason: "What takes a while to delete was never found not to exist.", n: 3, observes: "found found absent", every: interval, want: 3, deletes: 2},
+		"Refused":          {reason: "A Delete that failed has deleted nothing.", n: 3, observes: "found found", refuses: "2", every: interval, want: 5, deletes: 2},
+		"RefusedFirst":     {reason: "What counts is the last one.", n: 3, observes: "found found", refuses: "1", every: interval, want: 3, deletes: 2},
+		"FailedAfter":      {reason: "A failed Observe undoes no Delete.", n: 3, observes: "found fails", every: interval, want: 3, deletes: 1},
+		"Renamed":          {reason: "What was deleted is not what is looked for now.", n: 3, observes: "found", renamed: true, every: interval, want: 4, deletes: 1},
 		"TooSoon":          {reason: "Not found twice in less than the interval is not found once.", n: 2, every: interval / 4, want: 5},
 		"Orphan": {
 			reason: "What is deleted without its external resource is not observed, and goes at once.",
@@ -71,11 +75,17 @@ func TestDeletionConfirmation(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/WithoutDeletionStatus=%t", name, without), func(t *testing.T) {
 				var known *confirmation
 
-				a, c, rec, deletes := testkit.NewAPI(bucket(append(tc.mods, deleting, finalizers(FinalizerName))...)), newClock(), &recorder{}, 0
+				a, c, rec, deletes := testkit.NewAPI(bucket(append(tc.mods, deleting, finalizers(FinalizerName))...)), newClock(), &testkit.Said{}, 0
 
 				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), spies(slotConfirmation, &known), connects(ExternalClientFns{
 					ObserveFn: observes(tc.observes),
-					DeleteFn:  counts[ExternalDelete](&deletes),
+					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
+						if deletes++; tc.refuses == fmt.Sprint(deletes) {
+							return ExternalDelete{}, errors.New("protection is on")
+						}
+
+						return ExternalDelete{}, nil
+					},
 				})}
 				if without {
 					opts = append(opts, WithoutDeletionStatus())
@@ -87,10 +97,12 @@ func TestDeletionConfirmation(t *testing.T) {
 					run(t, r, "b")
 
 					c.now = c.now.Add(tc.every)
-					n++
+					if n++; n == 1 && tc.renamed {
+						edit(t, a, "b", named("another"))
+					}
 				}
 
-				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.of(reasonFoundAfterAll)), known.absences.len()})
+				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.Events(reasonFoundAfterAll)), known.absences.len()})
 			})
 		}
 	}
@@ -99,7 +111,7 @@ func TestDeletionConfirmation(t *testing.T) {
 // While absence is being confirmed the reconcile comes back when the next
 // observation counts, says so once, and writes nothing more.
 func TestDeletionConfirmationIsQuiet(t *testing.T) {
-	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), &recorder{}
+	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), &testkit.Said{}
 	unpublished := 0
 
 	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(ExternalClientFns{ObserveFn: absent}),
@@ -128,7 +140,7 @@ func TestDeletionConfirmationIsQuiet(t *testing.T) {
 	wants(t, "", "reason, Ready, message, finalizers", []any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName}}, said)
 
 	// Deleting is said at once, then why.
-	wants(t, "", "writes, events, unpublished", []any{2, 1, 0}, []any{a.Writes(), len(rec.of(reasonConfirmingAbsence)), unpublished})
+	wants(t, "", "writes, events, unpublished", []any{2, 1, 0}, []any{a.Writes(), len(rec.Events(reasonConfirmingAbsence)), unpublished})
 }
 
 // A count is of one object, and of one process.
@@ -136,25 +148,15 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 
-		// then happens after two observations.
-		then    func(t *testing.T, a *testkit.API)
-		restart bool
+		// What happens after two observations.
+		restart, killed, replaced bool
 
-		// after is how many more are to follow until the object is gone, and left
-		// what is in memory.
-		after int
+		// there is whether the object is still there after two more.
+		there bool
 	}{
-		"Restart": {reason: "Another process counts again.", then: func(*testing.T, *testkit.API) {}, restart: true, after: 3},
-		"AnotherOfTheName": {
-			reason: "Another object is counted for itself.",
-			then: func(t *testing.T, a *testkit.API) {
-				kill(t, a, "b")
-				must(t, a.Server().Create(context.Background(), bucket(finalizers(FinalizerName))))
-				remove(t, a, "b")
-			},
-			after: 3,
-		},
-		"GoneOtherwise": {reason: "What is gone is forgotten.", then: func(t *testing.T, a *testkit.API) { kill(t, a, "b") }},
+		"Restart":          {reason: "Another process counts again.", restart: true, there: true},
+		"AnotherOfTheName": {reason: "Another object is counted for itself.", killed: true, replaced: true, there: true},
+		"GoneOtherwise":    {reason: "What is gone is forgotten.", killed: true},
 	}
 
 	for name, tc := range cases {
@@ -175,14 +177,22 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 			}
 
 			reconcile(2)
-			tc.then(t, a)
+
+			if tc.killed {
+				kill(t, a, "b")
+			}
+
+			if tc.replaced {
+				must(t, a.Server().Create(t.Context(), bucket(finalizers(FinalizerName))))
+				remove(t, a, "b")
+			}
 
 			if tc.restart {
 				r = build()
 			}
 
 			reconcile(2)
-			wants(t, tc.reason, "there after two more", tc.after > 2, get(t, a).GetName() != "")
+			wants(t, tc.reason, "there after two more", tc.there, get(t, a).GetName() != "")
 			reconcile(1)
 			wants(t, tc.reason, "object, remembered", []any{"", 0}, []any{get(t, a).GetName(), known.absences.len()})
 		})
@@ -206,73 +216,4 @@ func TestDeletionConfirmationWithOtherFinalizers(t *testing.T) {
 	}
 
 	wants(t, "", "reasons", []xpv2.ConditionReason{reconciler.ReasonConfirmingAbsence, reconciler.ReasonWaitingForFinalizers, reconciler.ReasonWaitingForFinalizers}, got)
-}
-
-// A Delete that succeeded counts only as long as nothing has shown otherwise.
-func TestDeletionConfirmationForgetsDelete(t *testing.T) {
-	boom := errors.New("protection is on")
-
-	// A step is one reconcile, as the layer sees it.
-	type step struct {
-		exists bool
-		err    error // of Observe
-
-		deletes bool
-		state   seam.State
-		refused error
-
-		renamed bool // since the step before
-	}
-
-	accepted, refused, begun := step{exists: true, deletes: true}, step{exists: true, deletes: true, refused: boom}, step{exists: true, deletes: true, state: seam.InProgress}
-
-	cases := map[string]struct {
-		reason string
-		steps  []step
-		want   bool
-	}{
-		"Succeeded":              {reason: "Not found after a Delete that succeeded needs no more.", steps: []step{accepted, {}}, want: true},
-		"Refused":                {reason: "A Delete that failed has deleted nothing.", steps: []step{accepted, refused, {}}},
-		"RefusedFirst":           {reason: "What counts is the last one.", steps: []step{refused, accepted, {}}, want: true},
-		"Seen":                   {reason: "It exists although it was deleted.", steps: []step{accepted, {exists: true}, {}}},
-		"ObserveFailed":          {reason: "A failed Observe undoes no Delete.", steps: []step{accepted, {err: boom}, {}}, want: true},
-		"InProgress":             {reason: "A Delete that has only begun may fail.", steps: []step{begun, {}}},
-		"Renamed":                {reason: "What was deleted is not what is looked for now.", steps: []step{accepted, {renamed: true}}},
-		"InProgressAfterSuccess": {reason: "Nor may one that has begun be taken for an earlier one.", steps: []step{accepted, begun, {}}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName)))
-
-			r := &Reconciler{}
-			WithDeletionConfirmation(3, interval)(r)
-
-			build, confirmed := r.config.layers[slotConfirmation], false
-			l := build(parts{log: logging.NewNopLogger(), record: &recorder{}})
-			same := func(parts) layer { return l }
-
-			for _, now := range tc.steps {
-				if now.renamed {
-					edit(t, a, "b", named("another"))
-				}
-
-				alone(t, a, same, &recorder{}, calls{
-					observe: func(*call) (observation, error) {
-						return observation{ExternalObservation: ExternalObservation{ResourceExists: now.exists}}, now.err
-					},
-					delete: func(*call) (deletion, error) { return deletion{Outcome: seam.Outcome{State: now.state}}, now.refused },
-				}, func(ctx context.Context, e external, c *call) {
-					o, err := e.Observe(ctx, c)
-					confirmed = err == nil && !o.ResourceExists
-
-					if now.deletes {
-						_, _ = e.Delete(ctx, c)
-					}
-				})
-			}
-
-			wants(t, tc.reason, "confirmed", tc.want, confirmed)
-		})
-	}
 }

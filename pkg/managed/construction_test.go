@@ -1,22 +1,33 @@
 package managed
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpfake "github.com/crossplane/crossplane-runtime/v2/pkg/resource/fake"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -52,18 +63,18 @@ func (*forgetful) SetConditions(...xpv2.Condition)                {}
 
 func (f *forgetful) DeepCopyObject() runtime.Object { return &forgetful{} }
 
-func TestNewReconcilerRefuses(t *testing.T) {
+// What an option or a reconciler can't work with is an error when it is built.
+func TestRefused(t *testing.T) {
 	var (
 		nilManager     *xpfake.Manager
-		nilClient      client.Client
 		nilLogger      *nilLog
 		nilFinalizer   *resource.APIFinalizer
 		nilInitializer *upstream.NameAsExternalName
 		nilUpdater     upstream.CriticalAnnotationUpdateFn
 		nilRecorder    *event.APIRecorder
 		nilConnector   *upstream.NopConnector
-		nilFn          ExternalConnectorFn
 		nilTypedFn     TypedExternalConnectorFn[*v1alpha1.Bucket]
+		nilFinder      *seeker
 	)
 
 	a := testkit.NewAPI()
@@ -83,6 +94,18 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		return func() { NewReconciler(a.Manager(), kind, WithManagementPolicies(), o()) }
 	}
 
+	usages := testkit.ProviderConfigUsageKind()
+	nop := upstream.ExternalConnectDisconnectorFns{}
+
+	// protecting creates a reconciler with a kind of usages.
+	protecting := func(k schema.GroupVersionKind) func() {
+		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
+	}
+
+	over := func(o upstream.ReconcilerOption) func() {
+		return func() { Upstream(upstream.WithTimeout(time.Minute), o) }
+	}
+
 	databases := connect[*v1alpha1.Database](provider{}, nil)
 	buckets := connect[*v1alpha1.Bucket](provider{}, nil)
 
@@ -94,20 +117,16 @@ func TestNewReconcilerRefuses(t *testing.T) {
 		"NoManager":         {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nil, kind) }},
 		"NilManager":        {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nilManager, kind) }},
 		"NoClient":          {"There is nothing to read with.", "has no client", func() { NewReconciler(&xpfake.Manager{Scheme: scheme}, kind) }},
-		"NilClient":         {"There is nothing to read with.", "has no client", func() { NewReconciler(&xpfake.Manager{Scheme: scheme, Client: nilClient}, kind) }},
 		"NoScheme":          {"No kind can be known.", "has no scheme", func() { NewReconciler(&xpfake.Manager{Client: a.Client()}, kind) }},
 		"UnknownKind":       {"Upstream panics, too.", "add its API package to the manager's scheme", func() { NewReconciler(m, other("Unknown")) }},
 		"NotManaged":        {"Upstream panics, too.", "is not a managed resource", func() { NewReconciler(m, other("Claim")) }},
 		"WithoutConditions": {"It would fail in the queue.", "does not keep the conditions", func() { NewReconciler(m, other("Forgetful")) }},
 		"NilOption":         {"It can't be applied.", "leave it out", with(func() ReconcilerOption { return nil })},
 
-		"NilConnector":              {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nil) })},
 		"NilConnectorPointer":       {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nilConnector) })},
-		"NilConnectorFn":            {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nilFn) })},
 		"NilConnecter":              {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnecter(nil) })},
 		"NilConnectDisconnector":    {"There is nothing to connect with.", "WithExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnector(nil) })},
 		"NilConnectDisconnecter":    {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnecter(nil) })},
-		"NilTyped":                  {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector[*v1alpha1.Bucket](nil) })},
 		"NilTypedFn":                {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector(nilTypedFn) })},
 		"NilTypedConnectDisconnect": {"There is nothing to connect with.", "WithTypedExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnector[*v1alpha1.Bucket](nil) })},
 		"NilTypedDisconnecter":      {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*v1alpha1.Bucket](nil) })},
@@ -127,27 +146,58 @@ func TestNewReconcilerRefuses(t *testing.T) {
 			NewReconciler(m, kind, WithManagementPolicies(), connects(ExternalClientFns{}), WithAsync(newTracker(a)))
 		}},
 
-		"NilFinalizer":        {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nil) })},
 		"NilFinalizerPointer": {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nilFinalizer) })},
 		"NilInitializer":      {"It would fail in the queue.", "WithInitializers (argument 2) was given nil", with(func() ReconcilerOption { return WithInitializers(upstream.InitializerChain{}, nil) })},
 		"NilInChain": {"It would fail in the queue.", "WithInitializers (argument 1.2) was given nil", with(func() ReconcilerOption {
 			return WithInitializers(upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer})
 		})},
 		"NilInitializerPointer": {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(nilInitializer) })},
-		"NilLogger":             {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nil) })},
 		"NilLoggerPointer":      {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nilLogger) })},
-		"NilRecorder":           {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nil) })},
 		"NilRecorderPointer":    {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nilRecorder) })},
-		"NilUpdater":            {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nil) })},
-		"NilResolver":           {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return WithReferenceResolver(nil) })},
 		"NilResolverFn":         {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return WithReferenceResolver(upstream.ReferenceResolverFn(nil)) })},
-		"NilMetrics":            {"It would fail in the queue.", "WithMetricRecorder was given nil", with(func() ReconcilerOption { return WithMetricRecorder(nil) })},
 		"NilMetricsPointer":     {"It would fail in the queue.", "WithMetricRecorder was given nil", with(func() ReconcilerOption { return WithMetricRecorder((*upstream.MRMetricRecorder)(nil)) })},
 		"NilPollIntervalHook":   {"It would fail in the queue.", "WithPollIntervalHook was given nil", with(func() ReconcilerOption { return WithPollIntervalHook(nil) })},
 		"NilChangeLogger":       {"It would fail in the queue.", "WithChangeLogger was given nil", with(func() ReconcilerOption { return WithChangeLogger(nil) })},
 		"NilOfUpstream":         {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return Upstream(upstream.WithReferenceResolver(nil)) })},
 		"NilInitializerFn":      {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(InitializerFn(nil)) })},
 		"NilUpdaterFn":          {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nilUpdater) })},
+
+		"Finder":                  {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
+		"FinderPointer":           {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(nilFinder) }},
+		"CreateResolverOption":    {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
+		"WithResolveAfter":        {"Upstream can't tell two creates of one second.", "was given 999ms", func() { WithResolveAfter(999 * time.Millisecond) }},
+		"FinderConnector":         {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(nilConnector) }},
+		"FinderTypedConnector":    {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(nilTypedFn) }},
+		"ConfirmationTimes":       {"Never found never ends.", "n = 0", func() { WithDeletionConfirmation(0, time.Second) }},
+		"ConfirmationInterval":    {"Without an interval there is no pause between observations.", "interval of 0s", func() { WithDeletionConfirmation(1, 0) }},
+		"ConfirmationNegative":    {"There is no pause either.", "interval of -1s", func() { WithDeletionConfirmation(1, -time.Second) }},
+		"PreCreateObserveOption":  {"An option does something.", "argument 1", func() { WithPreCreateObserve(nil) }},
+		"ReservationNamespace":    {"Leases have a namespace.", `the namespace ""`, func() { WithExternalNameReservation("") }},
+		"ReservationBadNamespace": {"Leases can't be in that namespace.", `the namespace "Crossplane System"`, func() { WithExternalNameReservation("Crossplane System") }},
+		"ReservationOption":       {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
+		"ReservationKey":          {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
+		"UsageEmpty":              {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
+		"UsageVersion":            {"There is no version to read.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"})},
+		"Tracker":                 {"There is no tracker to run.", "WithAsync was given nil", func() { WithAsync(nil) }},
+		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme: no kind", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
+		"UsageOther":              {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
+		"UsageLegacy":             {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
+		"ReleaserEmpty":           {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},
+		"ReleaserOther":           {"A kind that isn't one of usages can't be released.", "is not a usage", func() { NewUsageReleaser(a.Manager(), testkit.BucketKind()) }},
+		"ReleaserManager":         {"Without a manager there is nothing to read from.", "without a manager", func() { NewUsageReleaser(nil, usages) }},
+		"ReleaserOption":          {"An option does something.", "argument 3", func() { NewUsageReleaser(a.Manager(), usages, nil) }},
+
+		"UpstreamWithExternalConnector":                {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnector(&upstream.NopConnector{}))},
+		"UpstreamWithExternalConnecter":                {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnecter(&upstream.NopConnector{}))}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithExternalConnectDisconnector":      {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnectDisconnector(nop))},            //nolint:staticcheck // Providers use it.
+		"UpstreamWithExternalConnectDisconnecter":      {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnectDisconnecter(nop))},            //nolint:staticcheck // Providers use it.
+		"UpstreamWithTypedExternalConnector":           {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithTypedExternalConnector(buckets))},
+		"UpstreamWithTypedExternalConnectDisconnector": {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(buckets)))}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithTypedExternalConnectDisconnecter": {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithTypedExternalConnectDisconnecter(upstream.NewTypedNopDisconnector(buckets)))}, //nolint:staticcheck // Providers use it.
+		"UpstreamWithFinalizer":                        {"Graft would not be seen.", "WithFinalizer", over(upstream.WithFinalizer(resource.FinalizerFns{}))},
+		"UpstreamWithInitializers":                     {"Graft would not be seen.", "WithInitializers", over(upstream.WithInitializers())},
+		"UpstreamWithCriticalAnnotationUpdater":        {"Graft would not be seen.", "WithCriticalAnnotationUpdater", over(upstream.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil)))},
+		"UpstreamNil":                                  {"Graft would not be seen.", "leave it out", over(nil)},
 	}
 
 	for name, tc := range cases {
@@ -245,54 +295,428 @@ type valueManager struct {
 
 func (m valueManager) GetAPIReader() client.Reader { return m.live }
 
-// What an option can't work with is an error when the reconciler is built.
-func TestOptionsRefuse(t *testing.T) {
-	var (
-		finder    *seeker
-		connector *upstream.NopConnector
-		typed     TypedExternalConnector[*v1alpha1.Bucket]
-	)
-
-	a := testkit.NewAPI()
-	usages := testkit.ProviderConfigUsageKind()
-
-	// protecting creates a reconciler with a kind of usages.
-	protecting := func(k schema.GroupVersionKind) func() {
-		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
+// Every option for a connector, in every spelling, connects and disconnects as
+// upstream does: the connector and its client, each once a reconcile that
+// connected.
+func TestConnectors(t *testing.T) {
+	type calls struct {
+		Connect, Observe, ClientDisconnect, Disconnect int
 	}
 
+	type options struct {
+		graft ReconcilerOption
+		up    upstream.ReconcilerOption
+	}
+
+	// spellings returns the options for an untyped and a typed connector that counts its
+	// calls.
+	spellings := func(c *calls, err error) map[string]options {
+		client := ExternalClientFns{
+			ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				c.Observe++
+				return exists(ctx, mg)
+			},
+			DisconnectFn: func(context.Context) error { c.ClientDisconnect++; return errors.New("ignored") },
+		}
+
+		disconnect := func(context.Context) error { c.Disconnect++; return errors.New("ignored") }
+
+		p := provider{connectErr: err, client: client}
+		see := func(resource.Managed) { c.Connect++ }
+
+		ufn, tfn := ExternalConnectorFn(connect[resource.Managed](p, see)), connect[*v1alpha1.Bucket](p, see)
+		u := ExternalConnectDisconnectorFns{ConnectFn: ufn, DisconnectFn: disconnect}
+		ty := TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{ConnectFn: tfn, DisconnectFn: disconnect}
+
+		//nolint:staticcheck // Deprecated spellings, which providers use.
+		return map[string]options{
+			"WithExternalConnector":                {WithExternalConnector(ufn), upstream.WithExternalConnector(ufn)},
+			"WithExternalConnecter":                {WithExternalConnecter(ufn), upstream.WithExternalConnecter(ufn)},
+			"WithExternalConnectDisconnector":      {WithExternalConnectDisconnector(u), upstream.WithExternalConnectDisconnector(u)},
+			"WithExternalConnectDisconnecter":      {WithExternalConnectDisconnecter(u), upstream.WithExternalConnectDisconnecter(u)},
+			"WithTypedExternalConnector":           {WithTypedExternalConnector(tfn), upstream.WithTypedExternalConnector(tfn)},
+			"WithTypedExternalConnectDisconnector": {WithTypedExternalConnectDisconnector(ty), upstream.WithTypedExternalConnectDisconnector(ty)},
+			"WithTypedExternalConnectDisconnecter": {WithTypedExternalConnectDisconnecter(ty), upstream.WithTypedExternalConnectDisconnecter(ty)},
+		}
+	}
+
+	for name := range spellings(&calls{}, nil) {
+		for outcome, err := range map[string]error{"Connects": nil, "Fails": errProvider} {
+			t.Run(name+"/"+outcome, func(t *testing.T) {
+				var want, got calls
+
+				kind := resource.ManagedKind(testkit.BucketKind())
+				run(t, upstream.NewReconciler(testkit.NewAPI(bucket(named("id-1"))).Manager(), kind, spellings(&want, err)[name].up), "b", "b")
+				run(t, NewReconciler(testkit.NewAPI(bucket(named("id-1"))).Manager(), kind, spellings(&got, err)[name].graft), "b", "b")
+
+				wants(t, "", "calls of upstream's and Graft's", want, got)
+				wants(t, "", "connections in 2 reconciles", 2, got.Connect)
+			})
+		}
+	}
+}
+
+// A client of one type of managed resource is not called with another.
+func TestTypedClientOfAnotherType(t *testing.T) {
+	x := &outside{}
+	c := &typedClient[*v1alpha1.Bucket]{inner: connected[*v1alpha1.Bucket](provider{client: x.client()})}
+
+	for mg, want := range map[resource.Managed]int{&v1alpha1.Database{}: 0, bucket(): 4} {
+		x.observes, x.acts = 0, nil
+
+		_, oerr := c.Observe(t.Context(), mg)
+		_, cerr := c.Create(t.Context(), mg)
+		_, uerr := c.Update(t.Context(), mg)
+		_, derr := c.Delete(t.Context(), mg)
+
+		for _, err := range []error{oerr, cerr, uerr, derr} {
+			wants(t, "", "called without an error", want > 0, err == nil)
+		}
+
+		wants(t, "", "calls", want, x.observes+len(x.acts))
+	}
+}
+
+// A connector that returns a client and an error, or neither, has not connected.
+func TestTypedConnectorFails(t *testing.T) {
+	boom := errors.New("boom")
+
+	for reason, returns := range map[string]struct {
+		client TypedExternalClient[*v1alpha1.Bucket]
+		err    error
+	}{
+		"The error is returned, and no client.":          {client: TypedExternalClientFns[*v1alpha1.Bucket]{}, err: boom},
+		"Nothing is returned, which the caller reports.": {},
+	} {
+		c := &typedConnector[*v1alpha1.Bucket]{inner: TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{
+			ConnectFn: func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
+				return returns.client, returns.err
+			},
+		}}
+
+		got, err := c.Connect(t.Context(), bucket())
+		wants(t, reason, "client, error", []any{nil, returns.err}, []any{got, err}, cmpopts.EquateErrors())
+	}
+}
+
+// A trace is what a reconciler asked of the API server, and how its reconciles
+// ended.
+type trace []string
+
+// varies is what differs from run to run.
+var varies = regexp.MustCompile(`("(?:lastTransitionTime|resourceVersion|crossplane\.io/external-create-[a-z]+)"):"[^"]*"`)
+
+// scrubbed returns o as JSON, without what differs from run to run, and without
+// status unless that is wanted.
+func scrubbed(o runtime.Object, withStatus bool) string {
+	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.DeepCopyObject())
+	if err != nil {
+		return err.Error()
+	}
+
+	delete(u, "apiVersion")
+	delete(u, "kind")
+
+	if !withStatus {
+		delete(u, "status")
+	}
+
+	j, err := json.Marshal(u)
+	if err != nil {
+		return err.Error()
+	}
+
+	return varies.ReplaceAllString(string(j), "$1")
+}
+
+// A scenario is a managed resource and provider code that are reconciled a few
+// times.
+type scenario struct {
+	reason string
+	mods   []func(mg resource.Managed)
+
+	// provider returns new provider code, which may remember things.
+	provider     func() provider
+	initializers []Initializer
+	defaultInit  bool
+	finalizer    func(a *testkit.API) resource.Finalizer
+	before       func() func(ctx context.Context, r testkit.Request) error
+
+	// updates is set if metadata or spec are updated while there is status in
+	// memory, which upstream loses and Graft keeps.
+	updates bool
+}
+
+// reconciled returns the trace of 5 reconciles.
+func (sc scenario) reconciled(f flavour, build func(a *testkit.API, connect ExternalConnector) reconcile.Reconciler) trace {
+	a := testkit.NewAPI(f.object(sc.mods...))
+
+	var fail func(ctx context.Context, r testkit.Request) error
+	if sc.before != nil {
+		fail = sc.before()
+	}
+
+	var tr trace
+
+	a.Before = func(ctx context.Context, r testkit.Request) error {
+		if r.Verb != testkit.Get {
+			tr = append(tr, fmt.Sprintf("%s %s %s", r.Verb, scrubbed(r.Object, !sc.updates), r.Body))
+		}
+
+		if fail != nil {
+			return fail(ctx, r)
+		}
+
+		return nil
+	}
+
+	p := provider{}
+	if sc.provider != nil {
+		p = sc.provider()
+	}
+
+	r := build(a, connect[resource.Managed](p, func(mg resource.Managed) {
+		tr = append(tr, "connect "+scrubbed(mg, !sc.updates))
+	}))
+
+	for range 5 {
+		res, err := r.Reconcile(context.Background(), requestFor(f.name()))
+		tr = append(tr, fmt.Sprintf("=> %+v %v", res, err))
+	}
+
+	return tr
+}
+
+func (sc scenario) upstream(f flavour) trace {
+	return sc.reconciled(f, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
+		o := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithCreationGracePeriod(0), upstream.WithExternalConnector(c)}
+
+		if !sc.defaultInit {
+			o = append(o, upstream.WithInitializers(sc.initializers...))
+		}
+
+		if sc.finalizer != nil {
+			o = append(o, upstream.WithFinalizer(sc.finalizer(a)))
+		}
+
+		return upstream.NewReconciler(a.Manager(), resource.ManagedKind(f.kind), o...)
+	})
+}
+
+func (sc scenario) graft(f flavour, off ...ReconcilerOption) trace {
+	return sc.reconciled(f, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
+		o := []ReconcilerOption{WithManagementPolicies(), WithCreationGracePeriod(0), WithExternalConnector(c), waits(noWait)}
+
+		if !sc.defaultInit {
+			o = append(o, WithInitializers(sc.initializers...))
+		}
+
+		if sc.finalizer != nil {
+			o = append(o, WithFinalizer(sc.finalizer(a)))
+		}
+
+		return NewReconciler(a.Manager(), resource.ManagedKind(f.kind), append(o, off...)...)
+	})
+}
+
+func scenarios() map[string]scenario {
+	alive := func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }
+	unnamed := func(mg resource.Managed) { alive(mg); mg.SetFinalizers(nil) }
+
+	of := func(c ExternalClientFns) func() provider {
+		return func() provider { return provider{client: c} }
+	}
+
+	outdated := returns(ExternalObservation{ResourceExists: true}, nil)
+
+	// cloud has no resource until one is created, and then until it is deleted.
+	cloud := func(createErr error) func() provider {
+		return func() provider {
+			exists := false
+
+			return provider{client: ExternalClientFns{
+				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
+					return ExternalObservation{ResourceExists: exists, ResourceUpToDate: true}, nil
+				},
+				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
+					exists = createErr == nil
+					meta.SetExternalName(mg, "id-1")
+
+					return ExternalCreation{}, createErr
+				},
+			}}
+		}
+	}
+
+	lateInit := returns(ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil)
+
+	once := func(verb string, err error) func() func(context.Context, testkit.Request) error {
+		return func() func(context.Context, testkit.Request) error {
+			done := false
+
+			return func(_ context.Context, r testkit.Request) error {
+				if r.Verb == verb && !done {
+					done = true
+					return err
+				}
+
+				return nil
+			}
+		}
+	}
+
+	conflict := kerrors.NewConflict(schema.GroupResource{}, "b", errProvider)
+
+	return map[string]scenario{
+		"Steady":            {reason: "An external resource that is as it should be.", mods: []func(resource.Managed){alive}},
+		"Create":            {reason: "An external resource that is created.", mods: []func(resource.Managed){unnamed}, provider: cloud(nil), updates: true},
+		"CreateFails":       {reason: "A create that fails.", mods: []func(resource.Managed){unnamed}, provider: cloud(errProvider), updates: true},
+		"CreateConflict":    {reason: "A conflict before the create.", mods: []func(resource.Managed){unnamed}, provider: cloud(nil), before: once(testkit.Update, conflict), updates: true},
+		"CreateServerError": {reason: "A server error before the create.", mods: []func(resource.Managed){alive}, provider: cloud(nil), before: once(testkit.Update, serverError()), updates: true},
+		"CreateIncomplete":  {reason: "A create whose outcome is unknown.", mods: []func(resource.Managed){alive, noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
+		"Update":            {reason: "An update.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{ObserveFn: outdated})},
+		"UpdateFails": {reason: "An update that fails.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{
+			ObserveFn: outdated,
+			UpdateFn:  func(context.Context, resource.Managed) (ExternalUpdate, error) { return ExternalUpdate{}, errProvider },
+		})},
+		"UpdateNotAllowed": {reason: "An update that the policies don't allow.", mods: []func(resource.Managed){alive, allowed(xpv2.ManagementActionObserve)}, provider: of(ExternalClientFns{ObserveFn: outdated})},
+		"LateInit": {reason: "A late initialization.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+			meta.SetExternalName(mg, "id-1")
+			return lateInit(ctx, mg)
+		}}), updates: true},
+		"LateInitNotAllowed": {
+			reason: "A late initialization that the policies don't allow.",
+			mods:   []func(resource.Managed){alive, allowed(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete)},
+			provider: of(ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+				meta.SetExternalName(mg, "id-1")
+				return lateInit(ctx, mg)
+			}}),
+		},
+		"Paused":                 {reason: "A pause.", mods: []func(resource.Managed){alive, noted(meta.AnnotationKeyReconciliationPaused, "true")}},
+		"DefaultInit":            {reason: "The default initializer.", mods: []func(resource.Managed){alive}, defaultInit: true, updates: true},
+		"InitFails":              {reason: "An initializer that fails.", mods: []func(resource.Managed){alive}, initializers: []Initializer{InitializerFn(func(context.Context, resource.Managed) error { return errProvider })}},
+		"ConnectFails":           {reason: "Broken credentials.", mods: []func(resource.Managed){alive}, provider: func() provider { return provider{connectErr: errProvider} }},
+		"ObserveFails":           {reason: "An outage.", mods: []func(resource.Managed){alive}, provider: of(ExternalClientFns{ObserveFn: fails})},
+		"Delete":                 {reason: "A slow delete."},
+		"DeleteFails":            {reason: "A delete that fails.", provider: of(ExternalClientFns{DeleteFn: deleteFails})},
+		"Deleted":                {reason: "An external resource that is gone.", provider: of(ExternalClientFns{ObserveFn: absent})},
+		"DeleteHeld":             {reason: "A delete that others hold.", mods: []func(resource.Managed){held(FinalizerName, "example.org/a")}},
+		"DeleteOrphans":          {reason: "A delete that orphans.", mods: []func(resource.Managed){held(FinalizerName, "example.org/a"), allowed(xpv2.ManagementActionObserve)}},
+		"DeleteConnectFails":     {reason: "A delete with broken credentials.", provider: func() provider { return provider{connectErr: errProvider} }},
+		"DeleteIncompleteCreate": {reason: "A delete after a create whose outcome is unknown.", mods: []func(resource.Managed){noted(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")}},
+		"DeleteConflict":         {reason: "A conflict while the finalizer goes.", provider: of(ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, conflict)},
+		"DeleteServerError":      {reason: "A server error while the finalizer goes.", provider: of(ExternalClientFns{ObserveFn: absent}), before: once(testkit.Update, serverError())},
+		"StatusServerError":      {reason: "A server error while status is written.", before: once(testkit.StatusUpdate, serverError())},
+		"CustomFinalizer": {
+			reason:    "A finalizer with a client of its own.",
+			mods:      []func(resource.Managed){unnamed},
+			finalizer: func(a *testkit.API) resource.Finalizer { return resource.NewAPIFinalizer(a.Client(), "custom") },
+			updates:   true,
+		},
+	}
+}
+
+// With everything turned off, Graft asks of the API server what upstream asks,
+// and its reconciles end as upstream's do. Each option turns off what it says, and
+// nothing else is needed for that.
+func TestTurnedOff(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		part   string
-		fn     func()
+		off    []ReconcilerOption
+		among  string // The scenarios that are about it, all if it is empty.
+
+		// status says that unchanged status is written, too.
+		status bool
 	}{
-		"Finder":                  {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
-		"FinderPointer":           {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(finder) }},
-		"CreateResolverOption":    {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
-		"WithResolveAfter":        {"Upstream can't tell two creates of one second.", "was given 999ms", func() { WithResolveAfter(999 * time.Millisecond) }},
-		"FinderConnector":         {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(connector) }},
-		"FinderTypedConnector":    {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(typed) }},
-		"ConfirmationTimes":       {"Never found never ends.", "n = 0", func() { WithDeletionConfirmation(0, time.Second) }},
-		"ConfirmationInterval":    {"Without an interval there is no pause between observations.", "interval of 0s", func() { WithDeletionConfirmation(1, 0) }},
-		"ConfirmationNegative":    {"There is no pause either.", "interval of -1s", func() { WithDeletionConfirmation(1, -time.Second) }},
-		"PreCreateObserveOption":  {"An option does something.", "argument 1", func() { WithPreCreateObserve(nil) }},
-		"ReservationNamespace":    {"Leases have a namespace.", `the namespace ""`, func() { WithExternalNameReservation("") }},
-		"ReservationBadNamespace": {"Leases can't be in that namespace.", `the namespace "Crossplane System"`, func() { WithExternalNameReservation("Crossplane System") }},
-		"ReservationOption":       {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
-		"ReservationKey":          {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
-		"UsageEmpty":              {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
-		"UsageVersion":            {"There is no version to read.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"})},
-		"Tracker":                 {"There is no tracker to run.", "WithAsync was given nil", func() { WithAsync(nil) }},
-		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme: no kind", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
-		"UsageOther":              {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
-		"UsageLegacy":             {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
-		"ReleaserEmpty":           {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},
-		"ReleaserOther":           {"A kind that isn't one of usages can't be released.", "is not a usage", func() { NewUsageReleaser(a.Manager(), testkit.BucketKind()) }},
-		"ReleaserManager":         {"Without a manager there is nothing to read from.", "without a manager", func() { NewUsageReleaser(nil, usages) }},
-		"ReleaserOption":          {"An option does something.", "argument 3", func() { NewUsageReleaser(a.Manager(), usages, nil) }},
+		"All": {
+			reason: "Graft should do what upstream does.",
+			off:    []ReconcilerOption{WithoutDeletionStatus(), WithoutExternalNamePersistence(), WithoutFinalizerGuard(), WithUnchangedStatusWrites()},
+			status: true,
+		},
+		"WithoutDeletionStatus": {
+			reason: "Deletions should be as upstream has them.",
+			off:    []ReconcilerOption{WithoutDeletionStatus()},
+			among:  "Delete DeleteFails Deleted DeleteHeld DeleteOrphans DeleteConnectFails DeleteIncompleteCreate DeleteConflict DeleteServerError StatusServerError",
+		},
+		"WithoutExternalNamePersistence": {
+			reason: "Annotations should be stored as upstream stores them.",
+			off:    []ReconcilerOption{WithoutExternalNamePersistence()},
+			among:  "Create CreateFails LateInit LateInitNotAllowed",
+		},
+		"WithUnchangedStatusWrites": {
+			reason: "Status should be written as often as upstream writes it.",
+			off:    []ReconcilerOption{WithUnchangedStatusWrites()},
+			among:  "Steady Update UpdateFails UpdateNotAllowed ConnectFails ObserveFails Paused InitFails",
+			status: true,
+		},
 	}
 
+	statusWrites := func(s string) bool { return strings.HasPrefix(s, testkit.StatusUpdate) }
+
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.part, tc.fn) })
+		for scName, sc := range scenarios() {
+			if tc.among != "" && !slices.Contains(strings.Fields(tc.among), scName) {
+				continue
+			}
+
+			for _, fname := range []string{"NamespacedUntyped", "ClusterUntyped"} {
+				t.Run(name+"/"+scName+"/"+fname, func(t *testing.T) {
+					f := flavours()[fname]
+					want, got := sc.upstream(f), sc.graft(f, tc.off...)
+
+					if !tc.status {
+						want, got = slices.DeleteFunc(want, statusWrites), slices.DeleteFunc(got, statusWrites)
+					}
+
+					wants(t, sc.reason+" "+tc.reason, "upstream's trace, and Graft's", want, got)
+
+					if tc.among != "" && cmp.Equal(sc.upstream(f), sc.graft(f)) && !slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, scName) {
+						t.Errorf("\n%s\nthis scenario should differ without the option, or it proves nothing", tc.reason)
+					}
+				})
+			}
+		}
 	}
+}
+
+// Raw upstream options are applied in order, unless they set what Graft wraps.
+func TestUpstream(t *testing.T) {
+	rec := &testkit.Said{}
+	a := testkit.NewAPI(bucket(named("id-1")))
+
+	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
+		connects(ExternalClientFns{}),
+		WithPollInterval(time.Hour),
+		Upstream(
+			upstream.WithTimeout(time.Minute),
+			upstream.WithPollInterval(2*time.Hour),
+			upstream.WithMinPollInterval(time.Second),
+			upstream.WithPollIntervalHook(func(_ resource.Managed, d time.Duration) time.Duration { return d }),
+			upstream.WithMetricRecorder(upstream.NewNopMetricRecorder()),
+			upstream.WithCreationGracePeriod(time.Second),
+			upstream.WithReferenceResolver(upstream.ReferenceResolverFn(func(context.Context, resource.Managed) error { return nil })),
+			upstream.WithLogger(logging.NewNopLogger()),
+			upstream.WithRecorder(rec),
+			upstream.WithManagementPolicies(),
+			upstream.WithReconcilerSupportedManagementPolicies([]sets.Set[xpv2.ManagementAction]{sets.New(xpv2.ManagementActionAll)}),
+			upstream.WithDeterministicExternalName(true),
+		),
+		Upstream(upstream.WithPollInterval(3*time.Hour)),
+		Upstream(),
+	)
+
+	polls := func(want time.Duration) {
+		t.Helper()
+
+		res, err := r.Reconcile(context.Background(), request())
+		must(t, err)
+		wants(t, "The last option counts.", "poll interval", want, res.RequeueAfter)
+	}
+
+	polls(3 * time.Hour)
+
+	r = NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
+		connects(ExternalClientFns{}), Upstream(upstream.WithPollInterval(2*time.Hour), upstream.WithPollInterval(3*time.Hour)), WithPollInterval(time.Hour))
+
+	polls(time.Hour)
 }

@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -170,18 +171,14 @@ func TestCreateResolver(t *testing.T) {
 			how:    []CreateResolverOption{WithResolveAfter(time.Second)},
 			want:   created("2026-01-02T03:04:04Z", ""),
 		},
-		"Unknown": {
-			reason: "If the outcome is unknown, upstream's refusal stands, and the condition says what to do.",
-			finder: &seeker{},
-			want:   stops("False CreateResultUnknown", unknown, soon, reasonCannotResolveCreate),
-		},
-		"FindFails": {
-			reason: "An error is no answer. It is said, and asked again with backoff.",
-			finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
+		"FinderHangs": {
+			reason: "A finder doesn't keep a reconcile from saying what is wrong. An error is no answer: it is said, and asked again with backoff.",
+			finder: &seeker{finding: asyncstate.Absent(), then: func(ctx context.Context, _ resource.Managed) { <-ctx.Done() }, err: context.DeadlineExceeded},
+			opts:   []ReconcilerOption{WithTimeout(time.Millisecond)},
 			want:   stops("False FindFailed", fmt.Sprintf(messageFindFailed, begun), again, reasonCannotResolveCreate),
 		},
 		"FinderWrites": {
-			reason: "What the finder does to the managed resource is not kept.",
+			reason: "If the outcome is unknown, upstream's refusal stands, and the condition says what to do. What the finder does to the managed resource is not kept.",
 			finder: &seeker{then: func(_ context.Context, mg resource.Managed) {
 				meta.SetExternalName(mg, "not-this")
 				meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalCreatePending)
@@ -252,39 +249,25 @@ func TestCreateResolver(t *testing.T) {
 				tc.object = bucket(interruptedBucket(long))
 			}
 
-			a, rec, got, observe := testkit.NewAPI(tc.object), &recorder{}, want{}, absent
-			if f.finding.Found() {
-				observe = exists
-			}
+			a, rec, got, x := testkit.NewAPI(tc.object), &testkit.Said{}, want{}, &outside{there: f.finding.Found()}
+			x.on("create", func(b *v1alpha1.Bucket) error {
+				wants(t, tc.reason, "the create would be found incomplete", true, meta.ExternalCreateIncomplete(b))
+				named("id-2")(b)
+
+				return nil
+			})
 
 			if tc.async {
 				tc.opts = append(tc.opts, WithAsync(newTracker(a)))
 			}
 
-			r := newBucketReconciler(a, append([]ReconcilerOption{
-				connects(ExternalClientFns{
-					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-						got.Observes++
-						return observe(ctx, mg)
-					},
-					CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-						got.Creates++
-
-						wants(t, tc.reason, "the create would be found incomplete", true, meta.ExternalCreateIncomplete(mg))
-						meta.SetExternalName(mg, "id-2")
-
-						return ExternalCreation{}, nil
-					},
-					DeleteFn: counts[ExternalDelete](&got.Deletes),
-				}),
-				WithRecorder(rec), newClock().option(), WithCreateResolver(f, tc.how...),
-			}, tc.opts...)...)
+			r := newBucketReconciler(a, append([]ReconcilerOption{connects(x.client()), WithRecorder(rec), newClock().option(), WithCreateResolver(f, tc.how...)}, tc.opts...)...)
 
 			result, err := r.Reconcile(context.Background(), request())
 			must(t, err)
 
 			b := get(t, a)
-			got.Finds = len(f.asked)
+			got.Finds, got.Observes, got.Creates, got.Deletes = len(f.asked), x.observes, x.did("create"), x.did("delete")
 			got.Name = meta.GetExternalName(b)
 			got.Succeeded = b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded]
 			got.Failed = b.GetAnnotations()[meta.AnnotationKeyExternalCreateFailed]
@@ -321,11 +304,8 @@ func TestCreateResolver(t *testing.T) {
 				}
 			}
 
-			for _, e := range rec.events {
-				switch e.Reason {
-				case reasonResolvedCreate, reasonCannotResolveCreate, reasonOverwroteAnnotation:
-					got.Events = append(got.Events, e.Reason)
-				}
+			for _, reason := range []event.Reason{reasonOverwroteAnnotation, reasonResolvedCreate, reasonCannotResolveCreate} {
+				got.Events = append(got.Events, slices.Repeat([]event.Reason{reason}, len(rec.Events(reason)))...)
 			}
 
 			wants(t, tc.reason, "", tc.want, got)
@@ -359,21 +339,14 @@ func TestCreateResolverStores(t *testing.T) {
 		Synced string
 	}
 
-	change := func(mods ...func(*v1alpha1.Bucket)) func(t *testing.T, a *testkit.API) {
-		return func(t *testing.T, a *testkit.API) {
-			t.Helper()
-			edit(t, a, "b", mods...)
-		}
-	}
-
 	cases := map[string]struct {
-		reason  string
-		finding asyncstate.Finding
+		reason string
+		absent bool // The finder says, and not that its name is id-1.
 
 		// unseen says that the cache doesn't show what happens meanwhile, when the
 		// finder is asked for the first time or, if so, before the first reconcile.
 		unseen    bool
-		meanwhile func(t *testing.T, a *testkit.API)
+		meanwhile func(a *testkit.API)
 
 		// refuses and loses what is requested.
 		refuses, loses func(context.Context, testkit.Request) error
@@ -382,35 +355,35 @@ func TestCreateResolverStores(t *testing.T) {
 	}{
 		"Conflict": {
 			reason:  "A conflict is met with another reconcile, without a word.",
-			finding: asyncstate.Found("id-1"),
 			refuses: on(1, verb(testkit.Patch), lostRace),
 			want:    want{Name: "id-1", Succeeded: true, Settled: 1},
 		},
 		"Error": {
 			reason:  "If the result can't be stored, the reconcile stops.",
-			finding: asyncstate.Found("id-1"),
 			refuses: failing(verb(testkit.Patch), serverError()),
 			want:    want{Incomplete: true, Synced: "cannot store the result of an interrupted create"},
 		},
-		"LostAnswer": {reason: "If the answer is lost, what was stored is read again.", finding: asyncstate.Found("id-1"), loses: on(1, verb(testkit.Patch), broken), want: want{Name: "id-1", Succeeded: true}},
+		"LostAnswer": {reason: "If the answer is lost, what was stored is read again.", loses: on(1, verb(testkit.Patch), broken), want: want{Name: "id-1", Succeeded: true}},
 		"SettledByHandMeanwhile": {
-			reason:    "An outcome that an operator sets in the meantime is kept.",
-			finding:   asyncstate.Found("id-1"),
-			meanwhile: change(named("by-hand"), unannotated(meta.AnnotationKeyExternalCreatePending)),
-			want:      want{Name: "by-hand"},
+			reason: "An outcome that an operator sets in the meantime is kept.",
+			meanwhile: func(a *testkit.API) {
+				edit(t, a, "b", named("by-hand"), unannotated(meta.AnnotationKeyExternalCreatePending))
+			},
+			want: want{Name: "by-hand"},
 		},
 		"SucceededAndUnseen": {
-			reason:    "The process that started the create may finish it in the meantime. Its result is kept, also if a stale cache doesn't show it.",
-			finding:   asyncstate.Absent(),
-			unseen:    true,
-			meanwhile: change(named("theirs"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z")),
-			want:      want{Name: "theirs", Succeeded: true},
+			reason: "The process that started the create may finish it in the meantime. Its result is kept, also if a stale cache doesn't show it.",
+			absent: true,
+			unseen: true,
+			meanwhile: func(a *testkit.API) {
+				edit(t, a, "b", named("theirs"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z"))
+			},
+			want: want{Name: "theirs", Succeeded: true},
 		},
-		"GoneMeanwhile": {reason: "What is gone needs nothing.", finding: asyncstate.Absent(), meanwhile: func(t *testing.T, a *testkit.API) { kill(t, a, "b") }},
+		"GoneMeanwhile": {reason: "What is gone needs nothing.", absent: true, meanwhile: func(a *testkit.API) { kill(t, a, "b") }},
 		"AnotherMeanwhile": {
-			reason:  "What has its name by then has nothing to do with it.",
-			finding: asyncstate.Found("id-1"),
-			meanwhile: func(t *testing.T, a *testkit.API) {
+			reason: "What has its name by then has nothing to do with it.",
+			meanwhile: func(a *testkit.API) {
 				kill(t, a, "b")
 				must(t, a.Server().Create(context.Background(), bucket(named("another"))))
 			},
@@ -420,30 +393,32 @@ func TestCreateResolverStores(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, h, creates := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &recorder{}, 0
+			a, h, x := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, &outside{}
+			x.on("observe", func(b *v1alpha1.Bucket) error { x.there = meta.GetExternalName(b) != ""; return nil })
 
-			f := &seeker{finding: tc.finding}
+			f := &seeker{finding: asyncstate.Found("id-1")}
+			if tc.absent {
+				f.finding = asyncstate.Absent()
+			}
+
 			f.then = func(context.Context, resource.Managed) {
 				if len(f.asked) == 1 && tc.meanwhile != nil && !tc.unseen {
-					tc.meanwhile(t, a)
+					tc.meanwhile(a)
 				}
 			}
 
-			r := newBucketReconciler(a, WithRecorder(h), newClock().option(), WithCreateResolver(f), connects(ExternalClientFns{
-				ObserveFn: existsIfNamed,
-				CreateFn:  counts[ExternalCreation](&creates),
-			}))
+			r := newBucketReconciler(a, WithRecorder(h), newClock().option(), WithCreateResolver(f), connects(x.client()))
 
 			if tc.unseen {
 				must(t, a.Freeze(context.Background(), bucket()))
-				tc.meanwhile(t, a)
+				tc.meanwhile(a)
 			}
 
 			a.Before, a.After = tc.refuses, tc.loses
 
 			result, err := r.Reconcile(context.Background(), request())
 			wants(t, tc.reason, "result, finds, creates, said", []any{reconcile.Result{Requeue: true}, 1, 0, tc.want.Synced == ""},
-				[]any{result, len(f.asked), creates, err == nil && len(h.of("CannotInitializeManagedResource")) == 0})
+				[]any{result, len(f.asked), x.did("create"), err == nil && len(h.Events("CannotInitializeManagedResource")) == 0})
 
 			got := want{Synced: tc.want.Synced}
 			if c := get(t, a).GetCondition(xpv2.TypeSynced); !strings.Contains(c.Message, tc.want.Synced) {
@@ -456,7 +431,7 @@ func TestCreateResolverStores(t *testing.T) {
 			b := get(t, a)
 			got.Name = meta.GetExternalName(b)
 			got.Succeeded, got.Incomplete = !meta.GetExternalCreateSucceeded(b).IsZero(), meta.ExternalCreateIncomplete(b)
-			got.Settled = len(h.of(reasonResolvedCreate))
+			got.Settled = len(h.Events(reasonResolvedCreate))
 			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
@@ -542,6 +517,11 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, down: true,
 			want: want{Finds: 3, Synced: "cannot store the result"},
 		},
+		"FoundThoughRecorded": {
+			reason: "A provider that has stopped to be asynchronous left the record of the create.",
+			object: bucket(failed, annotated(asyncstate.AnnotationKeyOperation, "{}")), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
+			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
 		"FoundWhileDeleted": {
 			reason: "It is deleted with the managed resource.",
 			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
@@ -558,15 +538,10 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			want: want{Finds: 1, Gone: true},
 		},
 		"Unknown": {reason: "As long as it is unknown nothing is created.", object: bucket(failed), finder: &seeker{}, want: want{Finds: 3, Synced: "unknown whether the create that failed"}},
-		"FindFails": {
-			reason: "Nor if it can't be looked up.",
-			object: bucket(failed), finder: &seeker{finding: asyncstate.Absent(), err: errors.New("boom")},
-			want: want{Finds: 3, Synced: "cannot look up the external resource of a create that failed: boom"},
-		},
 		"FindFailsWhileDeleted": {
-			reason: "The managed resource stays until it is known.",
+			reason: "Nothing is decided if it can't be looked up: the managed resource stays until it is known.",
 			object: bucket(failed, deleting, finalizers(FinalizerName)), finder: &seeker{err: errors.New("boom")},
-			want: want{Finds: 3, Synced: "boom"},
+			want: want{Finds: 3, Synced: "cannot look up the external resource of a create that failed: boom"},
 		},
 		"Exists": {reason: "What is there need not be looked up.", object: bucket(failed, named("id-1")), finder: &seeker{}, exists: "id-1", want: want{Name: "id-1", Synced: "ReconcileSuccess"}},
 		"Succeeded": {
@@ -612,33 +587,17 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 	}
 }
 
-// A finder doesn't keep a reconcile from saying what is wrong.
-func TestCreateResolverFinderHangs(t *testing.T) {
-	a := testkit.NewAPI(bucket(interruptedBucket(time.Hour)))
-
-	f := asyncstate.FinderFn(func(ctx context.Context, _ resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
-		<-ctx.Done()
-		return asyncstate.Finding{}, ctx.Err()
-	})
-
-	r := newBucketReconciler(a, connects(ExternalClientFns{}), newClock().option(), WithTimeout(time.Millisecond), WithCreateResolver(f))
-
-	result, err := r.Reconcile(context.Background(), request())
-	must(t, err)
-	wants(t, "", "result", reconcile.Result{Requeue: true}, result)
-	wants(t, "", "reason", ReasonFindFailed, get(t, a).GetCondition(TypeCreateResolved).Reason)
-}
-
 // findingClient is an external client that can look for external resources.
 type findingClient[M resource.Managed] struct {
 	TypedExternalClient[M]
 
-	find        func(mg M, a asyncstate.Attempt) (asyncstate.Finding, error)
+	asked       *[]any
 	disconnects *int
 }
 
 func (c *findingClient[M]) Find(_ context.Context, mg M, a asyncstate.Attempt) (asyncstate.Finding, error) {
-	return c.find(mg, a)
+	*c.asked = []any{mg.GetName(), a}
+	return asyncstate.Found("id-1"), nil
 }
 
 func (c *findingClient[M]) Disconnect(context.Context) error {
@@ -653,84 +612,57 @@ type untypedFinder struct {
 }
 
 func TestFindWithConnector(t *testing.T) {
-	attempt := asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: newClock().now}
-	disconnects := 0
-
-	client := func(f asyncstate.Finding, err error) ExternalClient {
-		return &findingClient[resource.Managed]{disconnects: &disconnects, find: func(mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
-			wants(t, "", "asked about", []any{"b", attempt}, []any{mg.GetName(), a})
-
-			return f, err
-		}}
-	}
-	connector := func(c ExternalClient, err error) ExternalConnector {
-		return ExternalConnectorFn(func(context.Context, resource.Managed) (ExternalClient, error) { return c, err })
-	}
-	plain := clientOf(ExternalClientFns{})
-	typedPlain := connected[*v1alpha1.Bucket](provider{})
-
 	type want struct {
 		Finding     asyncstate.Finding
 		Error       string
-		Disconnects int
+		Asked       []any
+		Disconnects int // Of the client, and of the connector if it has to be disconnected.
 	}
+
+	attempt := asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: newClock().now}
+	asked := []any{"b", attempt}
+
+	var got want
+
+	untyped := func(c ExternalClient, err error) asyncstate.Finder {
+		return FindWithConnector(ExternalConnectDisconnectorFns{
+			ConnectFn:    func(context.Context, resource.Managed) (ExternalClient, error) { return c, err },
+			DisconnectFn: func(context.Context) error { got.Disconnects++; return nil },
+		})
+	}
+	typed := func(c TypedExternalClient[*v1alpha1.Bucket]) asyncstate.Finder {
+		return FindWithTypedConnector(TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
+			return c, nil
+		}))
+	}
+	plain := clientOf(ExternalClientFns{})
 
 	cases := map[string]struct {
 		reason string
 		finder asyncstate.Finder
-		object resource.Managed
 		want   want
 	}{
 		"Found": {
-			reason: "The external client is asked, and disconnected. That this fails is no reason not to know.",
-			finder: FindWithConnector(connector(client(asyncstate.Found("id-1"), nil), nil)),
-			want:   want{Finding: asyncstate.Found("id-1"), Disconnects: 1},
+			reason: "The external client is asked, and disconnected with its connector. That this fails is no reason not to know.",
+			finder: untyped(&findingClient[resource.Managed]{asked: &got.Asked, disconnects: &got.Disconnects}, nil),
+			want:   want{Finding: asyncstate.Found("id-1"), Asked: asked, Disconnects: 2},
 		},
-		"ConnectFails": {reason: "If Connect fails, the client is not called.", finder: FindWithConnector(connector(nil, errors.New("boom"))), want: want{Error: "cannot connect: boom"}},
-		"ConnectorOfItsOwnFails": {
-			reason: "What could not be connected is not disconnected.",
-			finder: FindWithConnector(ExternalConnectDisconnectorFns{
-				ConnectFn:    func(context.Context, resource.Managed) (ExternalClient, error) { return nil, errors.New("boom") },
-				DisconnectFn: func(context.Context) error { disconnects++; return nil },
-			}),
-			want: want{Error: "cannot connect: boom"},
-		},
-		"NeitherClientNorError": {
-			reason: "A connector that returns nothing is not followed.",
-			finder: FindWithConnector(connector(nil, nil)),
-			want:   want{Error: "the external connector returned neither a client nor an error"},
-		},
+		"ConnectFails":          {reason: "What could not be connected is not disconnected.", finder: untyped(nil, errors.New("boom")), want: want{Error: "cannot connect: boom"}},
+		"NeitherClientNorError": {reason: "A connector that returns nothing is not followed.", finder: untyped(nil, nil), want: want{Error: "the external connector returned neither a client nor an error", Disconnects: 1}},
 		"NoFinder": {
 			reason: "A client that can't look for anything is told to.",
-			finder: FindWithConnector(connector(&plain, nil)),
-			want:   want{Error: "*managed.TypedExternalClientFns[github.com/crossplane/crossplane-runtime/v2/pkg/resource.Managed] can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out"},
-		},
-		"Disconnector": {
-			reason: "A connector that has to be disconnected is, too.",
-			finder: FindWithConnector(ExternalConnectDisconnectorFns{
-				ConnectFn: func(context.Context, resource.Managed) (ExternalClient, error) {
-					return client(asyncstate.Absent(), nil), nil
-				},
-				DisconnectFn: func(context.Context) error { disconnects++; return nil },
-			}),
-			want: want{Finding: asyncstate.Absent(), Disconnects: 2},
+			finder: untyped(&plain, nil),
+			want:   want{Error: "*managed.TypedExternalClientFns[github.com/crossplane/crossplane-runtime/v2/pkg/resource.Managed] can't look for external resources: implement asyncstate.Finder, or leave WithCreateResolver out", Disconnects: 1},
 		},
 		"Typed": {
 			reason: "A typed client is asked as that.",
-			finder: FindWithTypedConnector(TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
-				return &findingClient[*v1alpha1.Bucket]{disconnects: &disconnects, find: func(b *v1alpha1.Bucket, _ asyncstate.Attempt) (asyncstate.Finding, error) {
-					return asyncstate.Found(b.Spec.ForProvider.Region), nil
-				}}, nil
-			})),
-			object: bucket(func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }),
-			want:   want{Finding: asyncstate.Found("eu"), Disconnects: 1},
+			finder: typed(&findingClient[*v1alpha1.Bucket]{asked: &got.Asked, disconnects: &got.Disconnects}),
+			want:   want{Finding: asyncstate.Found("id-1"), Asked: asked, Disconnects: 1},
 		},
 		"TypedWithUntypedFinder": {
 			reason: "A typed client may be able to look for anything.",
-			finder: FindWithTypedConnector(TypedExternalConnectorFn[*v1alpha1.Bucket](func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
-				return &untypedFinder{TypedExternalClient: typedPlain, Finder: &seeker{finding: asyncstate.Absent()}}, nil
-			})),
-			want: want{Finding: asyncstate.Absent()},
+			finder: typed(&untypedFinder{TypedExternalClient: connected[*v1alpha1.Bucket](provider{}), Finder: &seeker{finding: asyncstate.Absent()}}),
+			want:   want{Finding: asyncstate.Absent()},
 		},
 		"OfAnotherKind": {
 			reason: "A connector for another kind is not given this one.",
@@ -741,16 +673,10 @@ func TestFindWithConnector(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			disconnects = 0
+			got = want{}
 
-			if tc.object == nil {
-				tc.object = bucket()
-			}
-
-			f, err := tc.finder.Find(context.Background(), tc.object, attempt)
-
-			got := want{Finding: f, Disconnects: disconnects}
-			if err != nil {
+			f, err := tc.finder.Find(t.Context(), bucket(), attempt)
+			if got.Finding = f; err != nil {
 				got.Error = err.Error()
 			}
 
@@ -761,58 +687,30 @@ func TestFindWithConnector(t *testing.T) {
 
 // An error with a request id in it changes no condition.
 func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
-	n := 0
-	f := asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-		n++
-		return asyncstate.Finding{}, errors.Errorf("throttled, request %d", n)
-	})
+	a, h, f := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, &seeker{}
+	f.then = func(context.Context, resource.Managed) { f.err = errors.Errorf("throttled, request %d", len(f.asked)) }
 
-	a, h := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &recorder{}
 	r := newBucketReconciler(a, WithCreateResolver(f), WithRecorder(h), connects(ExternalClientFns{}))
-
 	run(t, r, "b")
 	a.Forget()
 	repeat(t, r, 3)
 	wants(t, "", "writes after the first", 0, a.Writes())
 
-	if ms := h.of(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
+	if ms := h.Events(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
 		t.Errorf("events: want the error of each, got %v", ms)
 	}
 }
 
 // The clock of the machine that announced a create may be ahead.
 func TestCreateResolverClockAhead(t *testing.T) {
-	a, c := testkit.NewAPI(bucket(interruptedBucket(-10*365*24*time.Hour))), newClock()
+	a, c, x := testkit.NewAPI(bucket(interruptedBucket(-10*365*24*time.Hour))), newClock(), &outside{}
 	c.now = time.Now()
 
-	created := 0
-	r := newBucketReconciler(a, c.option(), WithCreateResolver(asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-		return asyncstate.Absent(), nil
-	})), connects(ExternalClientFns{ObserveFn: absent, CreateFn: counts[ExternalCreation](&created)}))
+	r := newBucketReconciler(a, c.option(), WithCreateResolver(&seeker{finding: asyncstate.Absent()}), connects(x.client()))
+	run(t, r, "b")
 
-	for range 2 {
-		run(t, r, "b")
+	c.now = c.now.Add(3 * time.Minute)
 
-		if created == 0 {
-			c.now = c.now.Add(3 * time.Minute)
-		}
-	}
-
-	wants(t, "", "creates after three minutes", 1, created)
-}
-
-// A provider that has stopped to be asynchronous left the record of a create that failed.
-func TestCreateResolver_RecordIsLeft(t *testing.T) {
-	a, created := testkit.NewAPI(bucket(
-		annotated(meta.AnnotationKeyExternalCreatePending, seam.Stamp(newClock().now.Add(-time.Minute))),
-		annotated(meta.AnnotationKeyExternalCreateFailed, seam.Stamp(newClock().now.Add(-time.Second))),
-		annotated(asyncstate.AnnotationKeyOperation, "{}"),
-	)), 0
-
-	r := newBucketReconciler(a, WithCreateResolver(&seeker{finding: asyncstate.Found("id-1")}), connects(ExternalClientFns{
-		ObserveFn: existsIfNamed,
-		CreateFn:  counts[ExternalCreation](&created),
-	}))
-	run(t, r, "b", "b")
-	wants(t, "", "external name, creates", []any{"id-1", 0}, []any{meta.GetExternalName(get(t, a)), created})
+	run(t, r, "b")
+	wants(t, "", "creates after three minutes", 1, x.did("create"))
 }

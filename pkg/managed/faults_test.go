@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -62,14 +61,16 @@ func on(k int, match func(testkit.Request) bool, fn func(r testkit.Request) erro
 	var mu sync.Mutex
 
 	return func(_ context.Context, r testkit.Request) error {
-		mu.Lock()
-		defer mu.Unlock()
-
 		if !match(r) {
 			return nil
 		}
 
-		if k--; k != 0 {
+		mu.Lock()
+		k--
+		is := k == 0
+		mu.Unlock()
+
+		if !is {
 			return nil
 		}
 
@@ -85,12 +86,6 @@ func lostRace(testkit.Request) error {
 func serverError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
 
 func broken(testkit.Request) error { return serverError() }
-
-// A way is one of those in which a reconciler may be configured.
-type way struct {
-	reason string
-	opts   func(a *testkit.API) []ReconcilerOption
-}
 
 // A patchingFinalizer writes past the seam, whatever the resource version.
 type patchingFinalizer struct{ c client.Client }
@@ -109,30 +104,6 @@ func (f patchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) 
 
 func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
 	return f.set(ctx, o, "null")
-}
-
-func ways() map[string]way {
-	return map[string]way{
-		"Default": {reason: "As it comes.", opts: func(*testkit.API) []ReconcilerOption { return nil }},
-		"CustomFinalizer": {
-			reason: "A finalizer that writes past the seam.",
-			opts: func(a *testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithFinalizer(resource.NewAPIFinalizer(a.Client(), FinalizerName))}
-			},
-		},
-		"UnguardedFinalizer": {
-			reason: "A finalizer that writes past the seam, whatever the resource version.",
-			opts: func(a *testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithFinalizer(patchingFinalizer{c: a.Client()})}
-			},
-		},
-		"UpstreamCriticalAnnotations": {
-			reason: "Upstream's way to store critical annotations, past the seam.",
-			opts: func(a *testkit.API) []ReconcilerOption {
-				return []ReconcilerOption{WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))}
-			},
-		},
-	}
 }
 
 // settledAs fails the test unless the managed resource is at rest with its one
@@ -244,13 +215,25 @@ func foreignCondition() xpv2.Condition {
 func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 	const most = 12
 
-	for wayName, w := range ways() {
+	ways := map[string]func(a *testkit.API) ReconcilerOption{
+		"Default": func(*testkit.API) ReconcilerOption { return WithInitializers() },
+		// Both finalizers write past the seam, one of them whatever the resource version.
+		"CustomFinalizer": func(a *testkit.API) ReconcilerOption {
+			return WithFinalizer(resource.NewAPIFinalizer(a.Client(), FinalizerName))
+		},
+		"UnguardedFinalizer": func(a *testkit.API) ReconcilerOption { return WithFinalizer(patchingFinalizer{c: a.Client()}) },
+		"UpstreamCriticalAnnotations": func(a *testkit.API) ReconcilerOption {
+			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
+		},
+	}
+
+	for wayName, way := range ways {
 		for faultName, inject := range faults() {
 			for k := 1; k <= most; k++ {
 				t.Run(fmt.Sprintf("%s/%s/%d", wayName, faultName, k), func(t *testing.T) {
 					a := testkit.NewAPI(bucket())
 					world, connects := newWorld()
-					r := newBucketReconciler(a, append(w.opts(a), connects)...)
+					r := newBucketReconciler(a, way(a), connects)
 
 					disturbed := func() {
 						a.Before, a.After = nil, nil
@@ -260,7 +243,7 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 
 					keepsForeign := func() {
 						if c := get(t, a).GetCondition("Foreign"); c.Reason != "" {
-							wants(t, w.reason, "condition of another writer", foreignCondition(), c)
+							wants(t, "", "condition of another writer", foreignCondition(), c)
 						}
 					}
 
@@ -275,19 +258,19 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 						drive(t, r, a)
 					}
 
-					settledAs(t, w.reason+" A managed resource should come to have one external resource.", a, world)
+					settledAs(t, "A managed resource should come to have one external resource.", a, world)
 					keepsForeign()
-					wants(t, w.reason, "objects in memory", 1, r.seam.Memory().Len())
+					wants(t, "", "objects in memory", 1, r.seam.Memory().Len())
 
 					edit(t, a, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" })
 					disturbed()
-					settledAs(t, w.reason+" An update should be made.", a, world)
-					wants(t, w.reason, "regions after an update", map[string]string{"id-0001": "eu"}, resources(world))
+					settledAs(t, "An update should be made.", a, world)
+					wants(t, "", "regions after an update", map[string]string{"id-0001": "eu"}, resources(world))
 					keepsForeign()
 
 					remove(t, a, "b")
 					disturbed()
-					wants(t, w.reason, "name, external resources, objects in memory after a deletion",
+					wants(t, "", "name, external resources, objects in memory after a deletion",
 						[]any{"", map[string]string{}, 0}, []any{get(t, a).GetName(), resources(world), r.seam.Memory().Len()})
 				})
 			}
@@ -295,125 +278,48 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 	}
 }
 
-// The result of a call is stored even if its context is cancelled.
-func TestCancelledContext(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		client func(cancel func()) ExternalClientFns
-		want   []string
-	}{
-		"ObserveFails": {
-			reason: "The name that Observe found should be stored, although it failed.",
-			client: func(cancel func()) ExternalClientFns {
-				return ExternalClientFns{ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					meta.SetExternalName(mg, "id-1")
-					cancel()
-
-					return ExternalObservation{}, ctx.Err()
-				}}
-			},
-			want: []string{meta.AnnotationKeyExternalName},
-		},
-		"Create": {
-			reason: "The name and the success of a create should be stored.",
-			client: func(cancel func()) ExternalClientFns {
-				return ExternalClientFns{ObserveFn: absent, CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-					meta.SetExternalName(mg, "id-1")
-					cancel()
-
-					return ExternalCreation{}, nil
-				}}
-			},
-			want: []string{meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalName},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket())
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-
-			_, _ = newBucketReconciler(a, connects(tc.client(cancel))).Reconcile(ctx, request())
-
-			b := get(t, a)
-			wants(t, tc.reason, "annotations, name", []any{tc.want, "id-1"}, []any{slices.Sorted(maps.Keys(b.GetAnnotations())), meta.GetExternalName(b)})
-		})
-	}
-}
-
 // Nothing is stored for an object that is deleted, or replaced, while its external
 // client is called. The object that has its name now is not changed.
 func TestGoneMeanwhile(t *testing.T) {
+	const reason = "What is gone needs nothing stored, which is no failure. What has its name now is left alone."
+
 	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {
 		for _, replaced := range []bool{false, true} {
-			for _, during := range []string{"Observe", "Create", "Update"} {
+			for _, during := range []string{"observe", "create", "update"} {
 				t.Run(fmt.Sprintf("%s/replaced=%t/%s", objectName, replaced, during), func(t *testing.T) {
-					a, h := testkit.NewAPI(object.DeepCopy()), &recorder{}
+					a, h := testkit.NewAPI(object.DeepCopy()), &testkit.Said{}
 					version, updates := "", 0
-					act := func(mg resource.Managed) {
-						mg.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
-						bucketOf(mg).Spec.ForProvider.Region = "eu"
+
+					x := &outside{there: during != "create", outdated: during == "update"}
+					x.on(during, func(b *v1alpha1.Bucket) error {
+						b.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
+						b.Spec.ForProvider.Region = "eu"
 						kill(t, a, "b")
 
 						if replaced {
-							must(t, a.Server().Create(context.Background(), bucket(annotated("is", "new"))))
+							must(t, a.Server().Create(t.Context(), bucket(annotated("is", "new"))))
 						}
 
 						version, updates = get(t, a).GetResourceVersion(), a.Count(testkit.Update)
-					}
 
-					r := newBucketReconciler(a, WithRecorder(h), connects(ExternalClientFns{
-						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-							if during != "Observe" {
-								return ExternalObservation{ResourceExists: during == "Update"}, nil
-							}
+						return nil
+					})
+					r := newBucketReconciler(a, WithRecorder(h), connects(x.client()))
 
-							act(mg)
-
-							return exists(ctx, mg)
-						},
-						CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
-							act(mg)
-							return ExternalCreation{}, nil
-						},
-						UpdateFn: func(_ context.Context, mg resource.Managed) (ExternalUpdate, error) {
-							act(mg)
-							return ExternalUpdate{}, nil
-						},
-					}))
-
-					if _, err := r.Reconcile(context.Background(), request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
+					if _, err := r.Reconcile(t.Context(), request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
 						t.Errorf("Reconcile of what is gone: %v", err)
 					}
 
-					const reason = "What is gone needs nothing stored, which is no failure. What has its name now is left alone."
-
 					b := get(t, a)
-					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.of(reasonCannotStoreAnnotations)), r.seam.Memory().Len(), a.Count(testkit.Patch) > 1}
+					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.Events(reasonCannotStoreAnnotations)), r.seam.Memory().Len(), a.Count(testkit.Patch) > 1}
 					wants(t, reason, "version, name, events, objects in memory, patched again", []any{version, "", 0, 0, false}, got)
+					wants(t, reason, "calls but for that one", 0, len(x.acts)-x.did(during))
 
-					if during == "Create" {
+					if during == "create" {
 						wants(t, reason, "updates after Create", updates, a.Count(testkit.Update))
 					}
 				})
 			}
 		}
 	}
-}
-
-// A version that is not served for a while says nothing of the managed resource.
-func TestNameSurvivesUnservedVersion(t *testing.T) {
-	a := testkit.NewAPI(bucket())
-	w, connects := newWorld()
-	a.Before = failing(func(r testkit.Request) bool { return len(resources(w)) > 0 && r.Verb != testkit.Get },
-		kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true))
-
-	r := newBucketReconciler(a, connects)
-	try(r, 1)
-
-	a.Before = nil
-
-	drive(t, r, a)
-	settledAs(t, "The name is not lost.", a, w)
 }

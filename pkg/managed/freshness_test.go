@@ -10,7 +10,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,178 +18,171 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// Nothing is created, updated or deleted for a managed resource that is known to have
-// changed.
-func TestFreshness(t *testing.T) {
-	says := func(c *call) error {
-		return c.WriteConditions(context.Background(), c.mg, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
-	}
-
-	cases := map[string]struct {
-		reason string
-		then   func(t *testing.T, a *testkit.API, c *call)
-		want   bool
-		says   string
-	}{
-		"Unchanged":        {reason: "Nothing is known against it.", want: true},
-		"ChangedUnnoticed": {reason: "The reconciler can't know of a change that it has not read.", then: func(t *testing.T, a *testkit.API, _ *call) { edit(t, a, "b", annotated("k", "v")) }, want: true},
-		"Noticed": {
-			reason: "A conflict in an earlier write has shown another state.",
-			then: func(t *testing.T, a *testkit.API, c *call) {
-				edit(t, a, "b", paused)
-				must(t, says(c))
-			},
-		},
-		"Gone": {
-			reason: "What does not exist may have been handed to another control plane.",
-			then: func(t *testing.T, a *testkit.API, c *call) {
-				remove(t, a, "b")
-				must(t, says(c))
-			},
-		},
-		"InMemory": {
-			reason: "What the provider changes in memory alone is no matter.",
-			then:   func(_ *testing.T, _ *testkit.API, c *call) { policies(xpv2.ManagementActionObserve)(bucketOf(c.mg)) },
-			want:   true,
-		},
-		"Paused": {
-			reason: "A pause is one wherever it is.",
-			then:   func(_ *testing.T, _ *testkit.API, c *call) { paused(bucketOf(c.mg)) },
-			says:   "it is paused; " + messageLeftAlone,
-		},
-		"WrittenByTheProvider": {
-			reason: "A provider that writes the managed resource itself has the newest one in memory.",
-			then: func(t *testing.T, a *testkit.API, c *call) {
-				meta.AddAnnotations(c.mg, map[string]string{"k": "v"})
-
-				must(t, a.Server().Update(context.Background(), c.mg))
-			},
-			want: true,
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, called := testkit.NewAPI(bucket()), []string{}
-
-			alone(t, a, newFreshness, &recorder{}, calls{
-				observe: func(c *call) (observation, error) {
-					if tc.then != nil {
-						tc.then(t, a, c)
-					}
-
-					return observation{}, nil
-				},
-				create: func(*call) (creation, error) { called = append(called, "create"); return creation{}, nil },
-				update: func(*call) (ExternalUpdate, error) { called = append(called, "update"); return ExternalUpdate{}, nil },
-				delete: func(*call) (deletion, error) { called = append(called, "delete"); return deletion{}, nil },
-			}, func(ctx context.Context, e external, c *call) {
-				_, err := e.Observe(ctx, c)
-				must(t, err)
-
-				_, cerr := e.Create(ctx, c)
-				_, uerr := e.Update(ctx, c)
-				_, derr := e.Delete(ctx, c)
-
-				for _, err := range []error{cerr, uerr, derr} {
-					wants(t, tc.reason, "called, or a conflict", []bool{tc.want, !tc.want}, []bool{err == nil, kerrors.IsConflict(err)})
-					wants(t, tc.reason, "says", true, tc.want || strings.Contains(err.Error(), tc.says))
-				}
-			})
-
-			want := []string{}
-			if tc.want {
-				want = []string{"create", "update", "delete"}
-			}
-
-			wants(t, tc.reason, "calls", want, called)
-		})
-	}
-}
-
 func patchLabel(ctx context.Context, a *testkit.API, o client.Object) error {
 	return a.Server().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`)))
 }
 
 // answer patches a managed resource, and decodes the answer as a client of an API server
 // does: into the memory of the object that it was given.
-func answer(ctx context.Context, t *testing.T, a *testkit.API, mg resource.Managed) {
-	t.Helper()
-
+func answer(ctx context.Context, a *testkit.API, mg resource.Managed) error {
 	o, _ := mg.DeepCopyObject().(client.Object)
-	must(t, patchLabel(ctx, a, o))
-
-	data, err := json.Marshal(o)
-	must(t, err)
-	must(t, json.Unmarshal(data, mg))
-}
-
-// What a conflict, or the answer to a write of the provider's, has shown right before an
-// external call stops that call: the managed resource was paused or renamed, or its
-// policies changed.
-func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
-	changes := map[string]func(b *v1alpha1.Bucket){
-		"Paused":     paused,
-		"Policies":   policies(xpv2.ManagementActionObserve),
-		"NoPolicies": policies(),
-		"Renamed":    named("another"),
+	if err := patchLabel(ctx, a, o); err != nil {
+		return err
 	}
 
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+
+	return json.Unmarshal(data, mg)
+}
+
+// What a conflict, or the answer to a write of the provider's, has shown stops what upstream
+// has decided from an older state: no external call follows, and finalizers stay as they are.
+func TestChangedMeanwhile(t *testing.T) {
+	type bucketFn = func(b *v1alpha1.Bucket)
+
+	const observe, create, update, remove = xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete
+
+	each := []bucketFn{paused, policies(observe), named("another"), policies()}
+	announced := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+
+	nothing := []bucketFn{func(*v1alpha1.Bucket) {}}
+	inMemory := func(fn bucketFn) func(context.Context, *testkit.API, resource.Managed) error {
+		return func(_ context.Context, _ *testkit.API, mg resource.Managed) error { fn(bucketOf(mg)); return nil }
+	}
+	updates := func(ctx context.Context, a *testkit.API, mg resource.Managed) error {
+		meta.AddAnnotations(mg, map[string]string{"k": "v"})
+		return a.Server().Update(ctx, mg)
+	}
+	silent := func(context.Context, *testkit.API, resource.Managed) error { return nil }
+	learns := func(_ context.Context, _ *testkit.API, mg resource.Managed) error {
+		meta.AddAnnotations(mg, map[string]string{"learned": "now"})
+		return nil
+	}
 	patches := func(ctx context.Context, a *testkit.API, mg resource.Managed) error { return patchLabel(ctx, a, mg) }
+	patchesStatus := func(ctx context.Context, a *testkit.API, mg resource.Managed) error {
+		return a.Server().Status().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"seen"}}}`)))
+	}
 
 	cases := map[string]struct {
 		reason string
-		mods   []func(b *v1alpha1.Bucket)
-		absent bool
+		mods   []bucketFn // Of an object with a name and a finalizer.
+		exists bool
 
-		// writes is what Observe does once the managed resource has changed.
-		writes func(ctx context.Context, a *testkit.API, mg resource.Managed) error
+		// at is the call in which each of the changes is made, and shows is what the
+		// provider does then.
+		at      string
+		changes []bucketFn
+		deletes bool
+		shows   func(ctx context.Context, a *testkit.API, mg resource.Managed) error
+
+		creates, others int
+		want            []string // Finalizers, if they change.
 	}{
-		"Delete": {
-			reason: "The report that precedes Delete meets the conflict.",
-			mods:   []func(b *v1alpha1.Bucket){deleting},
-			writes: func(context.Context, *testkit.API, resource.Managed) error { return nil },
+		"Unnoticed":            {reason: "The reconciler can't know of a change that it has not read.", exists: true, at: "observe", changes: each, shows: silent, others: 1},
+		"InMemory":             {reason: "What the provider changes in memory alone is no matter.", exists: true, at: "observe", changes: nothing, shows: inMemory(policies(observe)), others: 1},
+		"PausedInMemory":       {reason: "A pause is one wherever it is.", exists: true, at: "observe", changes: nothing, shows: inMemory(paused)},
+		"WrittenByTheProvider": {reason: "A provider that writes the managed resource itself has the newest one in memory.", exists: true, at: "observe", changes: nothing, shows: updates, others: 1},
+
+		"Delete":           {reason: "The report that precedes Delete meets the conflict.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: silent},
+		"Update":           {reason: "Storing what Observe learned meets the conflict.", exists: true, at: "observe", changes: each, shows: learns},
+		"CreateAfterWrite": {reason: "The answer to the provider's write shows it.", at: "observe", changes: each, shows: patches},
+		"UpdateAfterWrite": {reason: "The answer to the provider's write shows it.", exists: true, at: "observe", changes: each, shows: patches},
+		// Unlike an API server, Go's JSON leaves out what is empty, such as no policies.
+		"UpdateDecodedInPlace": {reason: "The answer is decoded over what was read.", exists: true, at: "observe", changes: each[:3], shows: answer},
+		"DeleteAfterWrite":     {reason: "The answer to the provider's write shows it.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: patches},
+
+		"AddFinalizer":    {reason: "None is added to what its policies pause.", mods: []bucketFn{finalizers()}, exists: true, at: "observe", changes: []bucketFn{policies()}, shows: patches},
+		"RemoveFinalizer": {reason: "Another external resource was not found.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{named("another")}, shows: patches},
+		"RemoveOfPaused":  {reason: "What is paused keeps its finalizer.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{paused}, shows: answer},
+		"Announced":       {reason: "Another process creates the external resource.", at: "observe", changes: []bucketFn{announced}, shows: answer},
+
+		"AddCustomFinalizer":    {reason: "One that is written whatever the resource version is not added either.", mods: []bucketFn{finalizers()}, exists: true, at: "observe, custom finalizer", changes: []bucketFn{paused}, shows: learns},
+		"RemoveCustomFinalizer": {reason: "Nor removed.", mods: []bucketFn{deleting}, at: "observe, custom finalizer", changes: []bucketFn{paused}, shows: learns},
+		"CustomFinalizer":       {reason: "The answer to adding the finalizer says that it is paused.", mods: []bucketFn{finalizers()}, at: "custom finalizer", changes: []bucketFn{paused}, shows: silent, want: []string{FinalizerName}},
+
+		"Initializer":       {reason: "An initializer's write shows other policies than those that upstream works with.", exists: true, at: "initialize", changes: []bucketFn{policies()}, shows: patches},
+		"ResolverObserves":  {reason: "What resolves references writes them without a resource version. It may only be observed.", at: "resolve", changes: []bucketFn{policies(observe)}, shows: answer},
+		"ResolverDeletes":   {reason: "It may be created and deleted only.", exists: true, at: "resolve", changes: []bucketFn{policies(observe, create, remove)}, shows: answer},
+		"ResolverDeleting":  {reason: "It is deleted without its external resource.", exists: true, at: "resolve", changes: []bucketFn{policies(observe, update)}, deletes: true, shows: answer},
+		"ResolverAnnounced": {reason: "Another process creates its external resource.", at: "resolve", changes: []bucketFn{announced}, shows: answer},
+
+		"PreCreate": {
+			reason: "A provider's own write in the extra Observe shows that the create is no longer wanted.",
+			at:     "observe again",
+			changes: []bucketFn{paused, named("id-2"), annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"), func(b *v1alpha1.Bucket) {
+				b.Spec.ForProvider.Region = "elsewhere"
+			}},
+			shows: patchesStatus,
 		},
-		"Update": {
-			reason: "Storing what Observe learned meets the conflict.",
-			writes: func(_ context.Context, _ *testkit.API, mg resource.Managed) error {
-				meta.AddAnnotations(mg, map[string]string{"learned": "now"})
-				return nil
-			},
-		},
-		"CreateAfterWrite": {reason: "The answer to the provider's write shows it.", absent: true, writes: patches},
-		"UpdateAfterWrite": {reason: "The answer to the provider's write shows it.", writes: patches},
-		"UpdateDecodedInPlace": {
-			reason: "The answer is decoded over what was read.",
-			writes: func(ctx context.Context, a *testkit.API, mg resource.Managed) error {
-				answer(ctx, t, a, mg)
-				return nil
-			},
-		},
-		"DeleteAfterWrite": {reason: "The answer to the provider's write shows it.", mods: []func(b *v1alpha1.Bucket){deleting}, writes: patches},
+		"PreCreateLabeled": {reason: "A label is no matter.", at: "observe again", changes: []bucketFn{func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }}, shows: patchesStatus, creates: 1},
 	}
 
 	for name, tc := range cases {
-		for cname, change := range changes {
-			if name == "UpdateDecodedInPlace" && cname == "NoPolicies" {
-				continue // Unlike an API server, Go's JSON leaves out what is empty.
-			}
+		for i, change := range tc.changes {
+			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
+				a, h, created, others := testkit.NewAPI(bucket(append([]bucketFn{named("id-1"), finalizers(FinalizerName)}, tc.mods...)...)), &testkit.Said{}, 0, 0
 
-			t.Run(name+"/"+cname, func(t *testing.T) {
-				a, h, acted := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &recorder{}, 0
+				want := tc.want
+				if want == nil {
+					want = get(t, a).GetFinalizers()
+				}
 
-				run(t, newBucketReconciler(a, WithRecorder(h), connects(ExternalClientFns{
-					ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-						edit(t, a, "b", change)
-						return ExternalObservation{ResourceExists: !tc.absent}, tc.writes(ctx, a, mg)
-					},
-					CreateFn: counts[ExternalCreation](&acted),
-					UpdateFn: counts[ExternalUpdate](&acted),
-					DeleteFn: counts[ExternalDelete](&acted),
-				})), "b")
+				in := func(ctx context.Context, call string, mg resource.Managed) error {
+					if at, _, _ := strings.Cut(tc.at, ","); at != call {
+						return nil
+					}
+
+					edit(t, a, "b", change)
+
+					if tc.deletes {
+						must(t, a.Server().Delete(ctx, bucket()))
+					}
+
+					return tc.shows(ctx, a, mg)
+				}
+
+				observes := []string{"observe", "observe again", ""}
+
+				opts := []ReconcilerOption{
+					WithRecorder(h),
+					WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error { return in(ctx, "initialize", mg) })),
+					WithReferenceResolver(ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error { return in(ctx, "resolve", mg) })),
+					connects(ExternalClientFns{
+						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
+							call := observes[0]
+							observes = observes[1:]
+
+							return ExternalObservation{ResourceExists: tc.exists}, in(ctx, call, mg)
+						},
+						CreateFn: counts[ExternalCreation](&created),
+						UpdateFn: counts[ExternalUpdate](&others),
+						DeleteFn: counts[ExternalDelete](&others),
+					}),
+				}
+
+				if strings.HasSuffix(tc.at, "again") {
+					opts = append(opts, WithPreCreateObserve())
+				}
+
+				if f := (patchingFinalizer{c: a.Server()}); strings.HasSuffix(tc.at, "custom finalizer") {
+					opts = append(opts, WithFinalizer(resource.FinalizerFns{
+						AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
+							mg, _ := o.(resource.Managed)
+							must(t, in(ctx, "custom finalizer", mg))
+
+							return f.AddFinalizer(ctx, o)
+						},
+						RemoveFinalizerFn: f.RemoveFinalizer,
+					}))
+				}
+
+				run(t, newBucketReconciler(a, opts...), "b")
 
 				// It is no failure either.
-				wants(t, tc.reason, "calls, warnings", []int{0, 0}, []int{acted, len(h.of("CannotDeleteExternalResource"))})
+				wants(t, tc.reason, "finalizers, creates, other calls, warnings", []any{want, tc.creates, tc.others, 0}, []any{get(t, a).GetFinalizers(), created, others, len(h.Events("CannotDeleteExternalResource"))})
 			})
 		}
 	}
@@ -199,46 +191,41 @@ func TestStaleManagedResourceIsLeftAlone(t *testing.T) {
 // The session knows that what it read is older than its own last write, which met
 // the pause. A provider that writes the managed resource itself is not stopped by that.
 func TestKnownStaleRead(t *testing.T) {
-	for name, mods := range map[string][]func(*v1alpha1.Bucket){"Update": nil, "Delete": {deleting}} {
-		t.Run(name, func(t *testing.T) {
-			a, acted, n := testkit.NewAPI(bucket(append(mods, named("id-1"), finalizers(FinalizerName))...)), 0, 0
+	for call, mods := range map[string][]func(*v1alpha1.Bucket){"update": nil, "delete": {deleting}} {
+		t.Run(call, func(t *testing.T) {
+			a, x, n := testkit.NewAPI(bucket(append(mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: true, outdated: true, slow: 1000}, 0
+			x.on("observe", func(b *v1alpha1.Bucket) error {
+				if n == 10 {
+					annotated("learned", "now")(b)
+					edit(t, a, "b", paused)
+				}
 
-			fns := clientOf(ExternalClientFns{
-				ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
-					if n == 10 {
-						meta.AddAnnotations(mg, map[string]string{"learned": "now"})
-						edit(t, a, "b", paused)
-					}
-
-					return ExternalObservation{ResourceExists: true}, nil
-				},
-				UpdateFn: counts[ExternalUpdate](&acted),
-				DeleteFn: counts[ExternalDelete](&acted),
+				return nil
 			})
 
+			fns := clientOf(x.client())
 			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
 				if n++; n > 9 {
 					return &fns, nil
 				}
 
-				bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
+				bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
 
 				return &fns, a.Server().Status().Update(ctx, mg)
 			})))
 
 			try(r, 9)
 
+			acted := x.did(call)
 			if acted == 0 {
-				t.Errorf("%ss in 9 reconciles: none; Synced: %s", name, get(t, a).GetCondition(xpv2.TypeSynced).Message)
+				t.Errorf("%ss in 9 reconciles: none; Synced: %s", call, get(t, a).GetCondition(xpv2.TypeSynced).Message)
 			}
 
-			must(t, a.Freeze(context.Background(), get(t, a)))
-
-			acted = 0
+			must(t, a.Freeze(t.Context(), get(t, a)))
 
 			// The first meets the pause, and writes. Then the cache still has the state before.
 			repeat(t, r, 2)
-			wants(t, "", "calls for what is paused", 0, acted)
+			wants(t, "", "calls for what is paused", acted, x.did(call))
 		})
 	}
 }
@@ -260,144 +247,30 @@ func TestAnswerShowsDeletionPolicy(t *testing.T) {
 	wants(t, "It orphans its external resource by now.", "deletes", 0, deleted)
 }
 
-// The finalizer stays as it is, too, until the next reconcile, and nothing is created
-// twice.
-func TestAnswerKeepsFinalizer(t *testing.T) {
+// A pause that comes up while the external resource is observed must not be
+// followed by a finalizer, nor by a create that no finalizer protects.
+func TestFinalizerGuard(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		object *v1alpha1.Bucket
-		exists bool
-		change func(b *v1alpha1.Bucket)
-		decode bool // The answer is decoded over what was read.
-		want   []string
+		reason  string
+		pauses  bool
+		opts    []ReconcilerOption
+		want    []string
+		creates int
 	}{
-		"Add":       {reason: "None is added to what its policies pause.", object: bucket(named("id-1")), exists: true, change: policies()},
-		"Remove":    {reason: "Another external resource was not found.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: named("another"), want: []string{FinalizerName}},
-		"Paused":    {reason: "What is paused keeps its finalizer.", object: bucket(named("id-1"), finalizers(FinalizerName), deleting), change: paused, decode: true, want: []string{FinalizerName}},
-		"Announced": {reason: "Another process creates the external resource.", object: bucket(finalizers(FinalizerName)), change: annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"), decode: true, want: []string{FinalizerName}},
+		"Usual":                  {reason: "A finalizer is added before the external resource is created.", want: []string{FinalizerName}, creates: 1},
+		"PausedMeanwhile":        {reason: "No finalizer is added to what is paused, and nothing created.", pauses: true},
+		"PausedMeanwhileWithout": {reason: "Without the guard it is added, but nothing is created for what is known to be paused.", pauses: true, opts: []ReconcilerOption{WithoutFinalizerGuard()}, want: []string{FinalizerName}},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, created := testkit.NewAPI(tc.object), 0
+			a, x := testkit.NewAPI(bucket()), &outside{}
+			if tc.pauses {
+				x.on("observe", func(b *v1alpha1.Bucket) error { paused(b); return nil })
+			}
 
-			run(t, newBucketReconciler(a, connects(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					edit(t, a, "b", tc.change)
-
-					if tc.decode {
-						answer(ctx, t, a, mg)
-					} else {
-						must(t, patchLabel(ctx, a, mg))
-					}
-
-					return ExternalObservation{ResourceExists: tc.exists, ResourceUpToDate: true}, nil
-				},
-				CreateFn: counts[ExternalCreation](&created),
-			})), "b")
-
-			wants(t, tc.reason, "finalizers, creates", []any{tc.want, 0}, []any{get(t, a).GetFinalizers(), created})
-		})
-	}
-}
-
-// The write of an initializer, or of a finalizer of the provider's own, shows that the
-// managed resource is paused.
-func TestAnswerToWrite(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		opt    func(t *testing.T, a *testkit.API) ReconcilerOption
-		exists bool
-	}{
-		"Initializer": {
-			reason: "Its write shows other policies than those that upstream works with.",
-			opt: func(t *testing.T, a *testkit.API) ReconcilerOption {
-				t.Helper()
-
-				return WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-					edit(t, a, "b", policies())
-					return patchLabel(ctx, a, mg)
-				}))
-			},
-			exists: true,
-		},
-		"Finalizer": {
-			reason: "The answer to adding the finalizer says that it is paused.",
-			opt: func(t *testing.T, a *testkit.API) ReconcilerOption {
-				t.Helper()
-
-				f := patchingFinalizer{c: a.Server()}
-
-				return WithFinalizer(resource.FinalizerFns{
-					AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
-						edit(t, a, "b", paused)
-						return f.AddFinalizer(ctx, o)
-					},
-					RemoveFinalizerFn: f.RemoveFinalizer,
-				})
-			},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, acted := testkit.NewAPI(bucket(named("id-1"))), 0
-
-			run(t, newBucketReconciler(a, tc.opt(t, a), connects(ExternalClientFns{
-				ObserveFn: returns(ExternalObservation{ResourceExists: tc.exists}, nil),
-				CreateFn:  counts[ExternalCreation](&acted),
-				UpdateFn:  counts[ExternalUpdate](&acted),
-			})), "b")
-
-			wants(t, tc.reason, "calls", 0, acted)
-		})
-	}
-}
-
-// What resolves references writes them without a resource version. The answer may show
-// what upstream has not decided from.
-func TestAnswerToResolversWrite(t *testing.T) {
-	pending := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
-
-	cases := map[string]struct {
-		reason string
-		exists bool
-		change func(t *testing.T, a *testkit.API)
-	}{
-		"Create": {reason: "It may only be observed.", change: func(t *testing.T, a *testkit.API) {
-			edit(t, a, "b", policies(xpv2.ManagementActionObserve))
-		}},
-		"Update": {reason: "It may be created and deleted only.", exists: true, change: func(t *testing.T, a *testkit.API) {
-			edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete))
-		}},
-		"Delete": {reason: "It is deleted without its external resource.", exists: true, change: func(t *testing.T, a *testkit.API) {
-			edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate))
-			remove(t, a, "b")
-		}},
-		"Announced": {reason: "Another process creates its external resource.", change: func(t *testing.T, a *testkit.API) {
-			edit(t, a, "b", pending)
-		}},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, acted := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
-
-			r := newBucketReconciler(a, WithReferenceResolver(ReferenceResolverFn(func(ctx context.Context, mg resource.Managed) error {
-				tc.change(t, a)
-				answer(ctx, t, a, mg)
-
-				return nil
-			})), connects(ExternalClientFns{
-				ObserveFn: returns(ExternalObservation{ResourceExists: tc.exists}, nil),
-				CreateFn:  counts[ExternalCreation](&acted),
-				UpdateFn:  counts[ExternalUpdate](&acted),
-				DeleteFn:  counts[ExternalDelete](&acted),
-			}))
-
-			run(t, r, "b")
-
-			wants(t, tc.reason, "changes of the external resource", 0, acted)
+			run(t, newBucketReconciler(a, append(tc.opts, connects(x.client()))...), "b")
+			wants(t, tc.reason, "finalizers, creates", []any{tc.want, tc.creates}, []any{get(t, a).GetFinalizers(), x.did("create")})
 		})
 	}
 }

@@ -5,12 +5,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unsafe"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -18,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,7 +28,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// wants reports how got differs from want.
 func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
 	t.Helper()
 
@@ -90,7 +86,6 @@ func policies(p ...xpv2.ManagementAction) func(b *v1alpha1.Bucket) {
 // paused pauses a managed resource.
 func paused(b *v1alpha1.Bucket) { annotated(meta.AnnotationKeyReconciliationPaused, "true")(b) }
 
-// bucketOf returns mg, which is a Bucket in these tests.
 func bucketOf(mg resource.Managed) *v1alpha1.Bucket {
 	b, ok := mg.(*v1alpha1.Bucket)
 	if !ok {
@@ -129,7 +124,6 @@ func sees(there *bool) func(context.Context, resource.Managed) (ExternalObservat
 	}
 }
 
-// counts returns a method of an external client that succeeds, and adds one to n.
 func counts[T any](n *int) func(context.Context, resource.Managed) (T, error) {
 	return func(context.Context, resource.Managed) (T, error) {
 		*n++
@@ -137,7 +131,6 @@ func counts[T any](n *int) func(context.Context, resource.Managed) (T, error) {
 	}
 }
 
-// returns returns a method of an external client that returns v and err.
 func returns[T any](v T, err error) func(context.Context, resource.Managed) (T, error) {
 	return func(context.Context, resource.Managed) (T, error) { return v, err }
 }
@@ -167,7 +160,6 @@ func clientOf(fns ExternalClientFns) ExternalClientFns {
 	return fns
 }
 
-// connects returns an option for a connector to an external client.
 func connects(fns ExternalClientFns) ReconcilerOption {
 	return WithExternalConnector(connectorTo(fns))
 }
@@ -203,7 +195,6 @@ func connected[M resource.Managed](p provider) TypedExternalClient[M] {
 	}
 }
 
-// connect to the provider, which is seen by see first.
 func connect[M resource.Managed](p provider, see func(resource.Managed)) TypedExternalConnectorFn[M] {
 	return func(_ context.Context, mg M) (TypedExternalClient[M], error) {
 		see(mg)
@@ -224,7 +215,6 @@ func newWorld() (*cloud.Cloud, ReconcilerOption) {
 	return w, WithExternalConnector(sample.NewSync[resource.Managed](w))
 }
 
-// resources of a cloud, by name, with the region that each is in.
 func resources(w *cloud.Cloud) map[string]string {
 	out := map[string]string{}
 	for _, r := range w.Inventory() {
@@ -242,8 +232,9 @@ type outside struct {
 	// is that of the call.
 	before func(what string, mg resource.Managed) error
 
-	// outdated says that Observe finds that an update is needed.
-	outdated bool
+	// outdated says that Observe finds that an update is needed, and late that it
+	// says to have late-initialized.
+	outdated, late bool
 
 	// slow is how many calls of Delete it takes to delete.
 	slow int
@@ -277,11 +268,15 @@ func (x *outside) act(what string, mg resource.Managed, done func()) error {
 
 func (x *outside) client() ExternalClientFns {
 	return ExternalClientFns{
-		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
+		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 			x.observes++
 			err := x.act("observe", mg, func() {})
 
-			return ExternalObservation{ResourceExists: x.there, ResourceUpToDate: !x.outdated}, err
+			if x.there {
+				_, _ = exists(ctx, mg)
+			}
+
+			return ExternalObservation{ResourceExists: x.there, ResourceUpToDate: !x.outdated, ResourceLateInitialized: x.late}, err
 		},
 		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 			return ExternalCreation{}, x.act("create", mg, func() { x.there, x.owner = true, mg.GetUID() })
@@ -299,7 +294,19 @@ func (x *outside) client() ExternalClientFns {
 	}
 }
 
-// did returns how often something was done.
+// on returns an outside that calls fn before one of the calls, whose error fn's is.
+func (x *outside) on(call string, fn func(b *v1alpha1.Bucket) error) *outside {
+	x.before = func(what string, mg resource.Managed) error {
+		if what != call {
+			return nil
+		}
+
+		return fn(bucketOf(mg))
+	}
+
+	return x
+}
+
 func (x *outside) did(what string) int {
 	return len(slices.DeleteFunc(slices.Clone(x.acts), func(a string) bool { return !strings.HasPrefix(a, what) }))
 }
@@ -360,7 +367,6 @@ func (f flavour) object(mod ...func(mg resource.Managed)) resource.Managed {
 	return mg
 }
 
-// name of the object, with its namespace.
 func (f flavour) name() string { return f.namespace + "/b" }
 
 // get what the server has, or nil.
@@ -417,17 +423,14 @@ func newBucketReconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
 	}, o...)...)
 }
 
-// newTracker returns a tracker of operations.
 func newTracker(a *testkit.API, o ...asyncstate.TrackerOption) *asyncstate.Tracker {
 	return asyncstate.NewTracker(a.Client(), append(o, asyncstate.WithLiveReader(a.Live()))...)
 }
 
-// waits returns an option that makes the seams wait with fn.
 func waits(fn func(ctx context.Context, d time.Duration) error) ReconcilerOption {
 	return func(r *Reconciler) { r.config.seams.Wait = fn }
 }
 
-// noWait returns as soon as it is called.
 func noWait(context.Context, time.Duration) error { return nil }
 
 // requestFor returns the request for a name, which is one in the namespace default
@@ -521,7 +524,6 @@ func kill(t *testing.T, a *testkit.API, name string) {
 	}
 }
 
-// failing returns a Before that fails the requests that match.
 func failing(match func(testkit.Request) bool, err error) func(context.Context, testkit.Request) error {
 	return func(_ context.Context, r testkit.Request) error {
 		if match(r) {
@@ -539,7 +541,6 @@ func verb(v string) func(testkit.Request) bool {
 
 func isWrite(r testkit.Request) bool { return r.Verb != testkit.Get && r.Verb != testkit.LiveGet }
 
-// statusWrite reports whether r writes status.
 func statusWrite(r testkit.Request) bool { return strings.HasPrefix(r.Verb, "status ") }
 
 // spies returns an option that shows the layer in a slot, as it is around the external
@@ -562,37 +563,6 @@ func spies[T external](slot int, out *T) ReconcilerOption {
 			return l
 		}
 	}
-}
-
-// A recorder keeps events.
-type recorder struct {
-	mu     sync.Mutex
-	events []event.Event
-}
-
-func (r *recorder) Event(_ runtime.Object, e event.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	r.events = append(r.events, e)
-}
-
-func (r *recorder) WithAnnotations(...string) event.Recorder { return r }
-
-// of returns the messages of the events of a reason.
-func (r *recorder) of(reason event.Reason) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	var ms []string
-
-	for _, e := range r.events {
-		if e.Reason == reason {
-			ms = append(ms, e.Message)
-		}
-	}
-
-	return ms
 }
 
 // withUnpublisher returns an option for what upstream lets only its own tests

@@ -52,7 +52,7 @@ func (f calls) Delete(_ context.Context, c *call) (deletion, error) { return cal
 
 // alone runs one reconcile with one layer around the calls of a provider, and nothing
 // else of Graft or upstream.
-func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner calls, fn func(ctx context.Context, e external, c *call)) reconcile.Result {
+func alone(t *testing.T, a *testkit.API, build newLayer, rec *testkit.Said, inner calls, fn func(ctx context.Context, e external, c *call)) reconcile.Result {
 	t.Helper()
 
 	l := build(parts{
@@ -93,7 +93,7 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *recorder, inner ca
 
 // Each layer does its work when nothing else of Graft is there.
 func TestLayerAlone(t *testing.T) {
-	boom := errors.New("boom")
+	boom, seen := errors.New("boom"), 0
 
 	with := func(slot int, o ReconcilerOption) newLayer {
 		r := &Reconciler{}
@@ -173,6 +173,17 @@ func TestLayerAlone(t *testing.T) {
 			check: func(b *v1alpha1.Bucket) any { return b.GetCondition(reconciler.TypeDeleting).Reason },
 			after: xpv2.ConditionReason(""),
 		},
+		"Freshness": {
+			reason: "What is paused by now is left alone.",
+			layer:  newFreshness,
+			object: bucket(),
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				paused(bucketOf(c.mg))
+				return e.Create(ctx, c)
+			},
+			want: creation{Outcome: seam.Outcome{State: seam.Untried}},
+			err:  "it is paused; " + messageLeftAlone,
+		},
 		"Annotations": {
 			reason: "A name is stored, also by a call that failed.",
 			layer:  newAnnotations,
@@ -199,6 +210,36 @@ func TestLayerAlone(t *testing.T) {
 				return nil, err
 			},
 			err: "is not managed",
+		},
+		"Confirmation": {
+			reason: "It exists although it was deleted, so the next not-found is not believed.",
+			layer:  with(slotConfirmation, WithDeletionConfirmation(3, interval)),
+			object: bucket(deleting, finalizers(FinalizerName)),
+			inner: calls{observe: func(*call) (observation, error) {
+				seen++
+				return observation{ExternalObservation: ExternalObservation{ResourceExists: seen == 1}}, nil
+			}},
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				_, _ = e.Delete(ctx, c)
+				_, _ = e.Observe(ctx, c)
+				_, err := e.Observe(ctx, c)
+
+				return nil, err
+			},
+			err: "yet to be confirmed",
+		},
+		"ConfirmationInProgress": {
+			reason: "A Delete that has only begun may fail.",
+			layer:  with(slotConfirmation, WithDeletionConfirmation(3, interval)),
+			object: bucket(deleting, finalizers(FinalizerName)),
+			inner:  calls{delete: func(*call) (deletion, error) { return deletion{Outcome: seam.Outcome{State: seam.InProgress}}, nil }},
+			do: func(ctx context.Context, e external, c *call) (any, error) {
+				_, _ = e.Delete(ctx, c)
+				_, err := e.Observe(ctx, c)
+
+				return nil, err
+			},
+			err: "yet to be confirmed",
 		},
 		"PreCreate": {
 			reason: "What exists by now is not created.",
@@ -256,7 +297,7 @@ func TestLayerAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(tc.object)
 
-			alone(t, a, tc.layer, &recorder{}, tc.inner, func(ctx context.Context, e external, c *call) {
+			alone(t, a, tc.layer, &testkit.Said{}, tc.inner, func(ctx context.Context, e external, c *call) {
 				got, err := tc.do(ctx, e, c)
 
 				wants(t, tc.reason, "", tc.want, got)
@@ -288,7 +329,7 @@ func TestLayerAloneOfAnnotations(t *testing.T) {
 	for _, state := range []seam.State{seam.InProgress, seam.Unknown, seam.Done} {
 		created = false
 
-		alone(t, a, func(parts) layer { return l }, &recorder{}, calls{create: func(*call) (creation, error) {
+		alone(t, a, func(parts) layer { return l }, &testkit.Said{}, calls{create: func(*call) (creation, error) {
 			return creation{Outcome: seam.Outcome{State: state}}, nil
 		}}, func(ctx context.Context, e external, c *call) {
 			_, err := e.Create(ctx, c)

@@ -151,15 +151,8 @@ func TestDeletionReported(t *testing.T) {
 			after:       one(reconciler.ReasonCreateResultUnknown, messageCreateUnknown),
 			unconnected: true,
 		},
-		"OtherFinalizers": {
-			reason:     "Finalizers of others should be named, sorted, without the reconciler's own.",
-			mods:       []func(resource.Managed){held("example.org/b", FinalizerName, "example.org/a")},
-			connecting: waitingFor("example.org/a, example.org/b"),
-			after:      []status{waitingFor("example.org/a, example.org/b")},
-			writes:     1,
-		},
 		"ManyOtherFinalizers": {
-			reason:     "Of many finalizers the first few should be named, and the rest counted.",
+			reason:     "Finalizers of others should be named, sorted, without the reconciler's own; of many the first few, and the rest counted.",
 			mods:       []func(resource.Managed){held("f/7", "f/6", "f/5", FinalizerName, "f/4", "f/3", "f/2", "f/1")},
 			connecting: waitingFor("f/1, f/2, f/3, f/4, f/5 and 2 more"),
 			after:      []status{waitingFor("f/1, f/2, f/3, f/4, f/5 and 2 more")},
@@ -237,15 +230,6 @@ func TestDeletionReported(t *testing.T) {
 			after:    one(reconciler.ReasonReconcileFailed, messageCleanupFailed),
 			loud:     true,
 		},
-		"CreationGracePeriodWhileHeld": {
-			reason:     "Others who hold the object should be named, also while absence is being confirmed.",
-			mods:       []func(resource.Managed){held(FinalizerName, "example.org/a"), justCreated},
-			provider:   gone,
-			opts:       []ReconcilerOption{WithCreationGracePeriod(time.Hour)},
-			connecting: waitingFor("example.org/a"),
-			after:      []status{waitingFor("example.org/a")},
-			writes:     1,
-		},
 		"InvalidPoliciesAndCreateIncomplete": {
 			reason: "That a create is incomplete should not be said before it is known to be what stops.",
 			mods: []func(resource.Managed){
@@ -276,7 +260,7 @@ func TestDeletionReported(t *testing.T) {
 	for name, tc := range cases {
 		for fname, f := range flavours() {
 			t.Run(name+"/"+fname, func(t *testing.T) {
-				rec := &recorder{}
+				rec := &testkit.Said{}
 				a := testkit.NewAPI(f.object(append([]func(resource.Managed){said(xpv2.Available(), xpv2.ReconcileSuccess())}, tc.mods...)...))
 				a.Before = tc.before
 
@@ -320,7 +304,7 @@ func TestDeletionReported(t *testing.T) {
 				wants(t, tc.reason, "Synced says what upstream says", tc.loud, strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, secret))
 
 				for _, reason := range []event.Reason{reasonCannotReportDeletion, reasonCannotStoreAnnotations, reasonOverwroteAnnotation} {
-					wants(t, tc.reason, "events", 0, len(rec.of(reason)))
+					wants(t, tc.reason, "events", 0, len(rec.Events(reason)))
 				}
 			})
 		}
@@ -331,6 +315,8 @@ func TestDeletionReported(t *testing.T) {
 // be.
 func TestDeletionUnderFaults(t *testing.T) {
 	type run struct {
+		*testing.T
+
 		a *testkit.API
 		r *Reconciler
 		f flavour
@@ -340,31 +326,29 @@ func TestDeletionUnderFaults(t *testing.T) {
 	}
 
 	// reconciles runs it n times, of which some fail.
-	reconciles := func(t *testing.T, x *run, n, fail int) {
-		t.Helper()
+	reconciles := func(x *run, n, fail int) {
+		x.Helper()
 
 		failed := 0
 
 		for range n {
-			if _, err := x.r.Reconcile(context.Background(), requestFor(x.f.name())); err != nil {
+			if _, err := x.r.Reconcile(x.Context(), requestFor(x.f.name())); err != nil {
 				failed++
 			}
 		}
 
-		wants(t, "", "reconciles that failed", fail, failed)
+		wants(x.T, "", "reconciles that failed", fail, failed)
 	}
 
 	// before makes another writer write before the n-th patch of status.
-	before := func(t *testing.T, x *run, n int, write func(mg resource.Managed) error) {
-		t.Helper()
-
-		x.a.Before = on(n, verb(testkit.StatusPatch), func(testkit.Request) error { return write(x.f.get(t, x.a)) })
+	before := func(x *run, n int, write func(mg resource.Managed) error) {
+		x.a.Before = on(n, verb(testkit.StatusPatch), func(testkit.Request) error { return write(x.f.get(x.T, x.a)) })
 	}
 
 	releases := func(x *run) func(mg resource.Managed) error {
 		return func(mg resource.Managed) error {
 			mg.SetFinalizers(nil)
-			return x.a.Server().Update(context.Background(), mg)
+			return x.a.Server().Update(x.Context(), mg)
 		}
 	}
 
@@ -372,11 +356,14 @@ func TestDeletionUnderFaults(t *testing.T) {
 	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
 	deleteRequested := deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
 	exists := deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists)
+	held := []func(resource.Managed){held(FinalizerName, "example.org/a")}
 
 	cases := map[string]struct {
 		reason string
 		mods   []func(resource.Managed)
-		run    func(t *testing.T, x *run)
+		fails  error // What writes of status end in, or only patches of it.
+		patch  bool
+		run    func(x *run) // One reconcile, unless it is set.
 
 		// deletes is how often the external resource was deleted.
 		deletes int
@@ -392,13 +379,13 @@ func TestDeletionUnderFaults(t *testing.T) {
 	}{
 		"Conflict": {
 			reason: "After a conflict right before Delete nothing is deleted until the object was read again. The other writer's condition is kept.",
-			run: func(t *testing.T, x *run) {
-				before(t, x, 2, func(mg resource.Managed) error {
+			run: func(x *run) {
+				before(x, 2, func(mg resource.Managed) error {
 					mg.SetConditions(foreignCondition())
-					return x.a.Server().Status().Update(context.Background(), mg)
+					return x.a.Server().Status().Update(x.Context(), mg)
 				})
-				reconciles(t, x, 2, 0)
-				wants(t, "", "foreign condition", foreignCondition(), x.f.get(t, x.a).GetCondition("Foreign"))
+				reconciles(x, 2, 0)
+				wants(x.T, "", "foreign condition", foreignCondition(), x.f.get(x.T, x.a).GetCondition("Foreign"))
 			},
 			deletes: 1,
 			ready:   []status{requested, deleteRequested},
@@ -406,61 +393,55 @@ func TestDeletionUnderFaults(t *testing.T) {
 		},
 		"StaleCache": {
 			reason: "A cache that lags should lead to no error, and not take back what was reported.",
-			run: func(t *testing.T, x *run) {
-				must(t, x.a.Freeze(context.Background(), x.f.object()))
-				reconciles(t, x, 1, 0)
+			run: func(x *run) {
+				must(x.T, x.a.Freeze(x.Context(), x.f.object()))
+				reconciles(x, 1, 0)
 
 				x.a.After = func(_ context.Context, r testkit.Request) error {
 					if statusWrite(r) {
-						wants(t, "", "reason after a stale read", reconciler.ReasonWaitingForExternalResource, statusOf(x.f.get(t, x.a)).Deleting.Reason)
+						wants(x.T, "", "reason after a stale read", reconciler.ReasonWaitingForExternalResource, statusOf(x.f.get(x.T, x.a)).Deleting.Reason)
 					}
 
 					return nil
 				}
 
-				reconciles(t, x, 1, 0)
+				reconciles(x, 1, 0)
 
-				version := x.f.get(t, x.a).GetResourceVersion()
-				reconciles(t, x, 3, 0)
-				wants(t, "", "resource version", version, x.f.get(t, x.a).GetResourceVersion())
+				version := x.f.get(x.T, x.a).GetResourceVersion()
+				reconciles(x, 3, 0)
+				wants(x.T, "", "resource version", version, x.f.get(x.T, x.a).GetResourceVersion())
 			},
 			deletes: 5,
 			ready:   []status{requested, deleteRequested, exists, exists, exists},
 		},
 		"CacheStaleByOneReport": {
 			reason: "Nothing is deleted for an object that is known to be older than the last report, which is not taken back either.",
-			run: func(t *testing.T, x *run) {
-				x.a.After = on(1, verb(testkit.StatusPatch), func(testkit.Request) error { return x.a.Freeze(context.Background(), x.f.object()) })
-				reconciles(t, x, 3, 0)
+			run: func(x *run) {
+				x.a.After = on(1, verb(testkit.StatusPatch), func(testkit.Request) error { return x.a.Freeze(x.Context(), x.f.object()) })
+				reconciles(x, 3, 0)
 			},
 			deletes: 1,
 			ready:   []status{requested, deleteRequested, deleteRequested},
 			after:   deleteRequested,
 		},
-		"GoneBeforeTheFirstReport": {
-			reason: "An object that is gone needs no report, and that is no error.",
-			run: func(t *testing.T, x *run) {
-				before(t, x, 1, releases(x))
-				reconciles(t, x, 1, 0)
-			},
-		},
+		"GoneBeforeTheFirstReport": {reason: "An object that is gone needs no report, and that is no error.", run: func(x *run) { before(x, 1, releases(x)); reconciles(x, 1, 0) }},
 		"GoneBeforeDelete": {
 			reason: "The external resource of an object that was released, by an operator who orphans it for example, is kept.",
-			run: func(t *testing.T, x *run) {
-				before(t, x, 2, releases(x))
+			run: func(x *run) {
+				before(x, 2, releases(x))
 				// Upstream writes status of what does not exist.
-				reconciles(t, x, 2, 1)
+				reconciles(x, 2, 1)
 			},
 			ready: []status{requested},
 		},
 		"ServerErrors": {
 			reason: "A report that doesn't succeed should not hold up a deletion for ever.",
-			run: func(t *testing.T, x *run) {
-				x.a.Before = failing(statusWrite, serverError())
-				reconciles(t, x, 5, 5)
-				wants(t, "", "deletes", 0, x.deletes)
+			fails:  serverError(),
+			run: func(x *run) {
+				reconciles(x, 5, 5)
+				wants(x.T, "", "deletes", 0, x.deletes)
 				// Upstream can't write status either.
-				reconciles(t, x, 1, 1)
+				reconciles(x, 1, 1)
 			},
 			deletes:  1,
 			ready:    []status{silent},
@@ -468,51 +449,36 @@ func TestDeletionUnderFaults(t *testing.T) {
 		},
 		"ServerErrorAtTheEnd": {
 			reason: "A report that doesn't succeed after upstream returned should be tried again.",
-			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a"), reported(requested)},
-			run: func(t *testing.T, x *run) {
-				x.a.Before = failing(statusWrite, serverError())
-				reconciles(t, x, 1, 1)
-			},
-			ready: []status{requested},
+			mods:   append(held, reported(requested)),
+			fails:  serverError(),
+			run:    func(x *run) { reconciles(x, 1, 1) },
+			ready:  []status{requested},
 		},
-		"Forbidden": {
-			reason: "A report that is not allowed should hold up nothing.",
-			run: func(t *testing.T, x *run) {
-				x.a.Before = failing(verb(testkit.StatusPatch), refused())
-				reconciles(t, x, 1, 0)
-			},
-			deletes:  1,
-			ready:    []status{silent},
-			warnings: 2,
-		},
-		"ForbiddenAtTheEnd": {
-			reason: "A report that is not allowed should not make a reconcile fail that did not.",
-			mods:   []func(resource.Managed){held(FinalizerName, "example.org/a")},
-			run: func(t *testing.T, x *run) {
-				x.a.Before = failing(verb(testkit.StatusPatch), refused())
-				reconciles(t, x, 1, 0)
-			},
-			ready:    []status{silent},
-			warnings: 2,
-		},
+		"Forbidden":         {reason: "A report that is not allowed should hold up nothing.", fails: refused(), patch: true, deletes: 1, ready: []status{silent}, warnings: 2},
+		"ForbiddenAtTheEnd": {reason: "A report that is not allowed should not make a reconcile fail that did not.", mods: held, fails: refused(), patch: true, ready: []status{silent}, warnings: 2},
 	}
 
 	for name, tc := range cases {
 		for fname, f := range flavours() {
 			t.Run(name+"/"+fname, func(t *testing.T) {
-				rec := &recorder{}
-				x := &run{f: f, a: testkit.NewAPI(f.object(tc.mods...))}
+				rec := &testkit.Said{}
+				x := &run{T: t, f: f, a: testkit.NewAPI(f.object(tc.mods...))}
+				x.a.Before = failing(func(r testkit.Request) bool { return statusWrite(r) && (!tc.patch || r.Verb == testkit.StatusPatch) }, tc.fails)
 				x.r = f.reconciler(x.a, WithRecorder(rec), f.connector(
 					provider{client: ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}},
 					func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(t, x.a))) }))
 
-				tc.run(t, x)
+				if tc.run == nil {
+					reconciles(x, 1, 0)
+				} else {
+					tc.run(x)
+				}
 
 				if tc.after != (status{}) {
 					wants(t, tc.reason, "status", tc.after, statusOf(x.f.get(t, x.a)))
 				}
 
-				wants(t, tc.reason, "external deletes, warnings", []int{tc.deletes, tc.warnings}, []int{x.deletes, len(rec.of(reasonCannotReportDeletion))})
+				wants(t, tc.reason, "external deletes, warnings", []int{tc.deletes, tc.warnings}, []int{x.deletes, len(rec.Events(reasonCannotReportDeletion))})
 				wants(t, tc.reason, "while connecting", tc.ready, x.ready)
 			})
 		}
@@ -522,56 +488,38 @@ func TestDeletionUnderFaults(t *testing.T) {
 // A deletion that begins while a reconcile is on its way to something else is
 // not blamed on what it was on its way to.
 func TestDeletionBeginsMeanwhile(t *testing.T) {
+	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
+
 	cases := map[string]struct {
-		reason  string
-		observe ExternalObservation
-		err     error
-		mods    []func(resource.Managed)
-		want    status
+		reason string
+		there  bool
+		err    error
+		others []string
+		want   status
 	}{
-		"Updated": {
-			reason:  "After an update that succeeded the deletion was merely requested.",
-			observe: ExternalObservation{ResourceExists: true},
-			want:    deletes(reconciler.ReasonDeletionRequested, messageRequested),
-		},
-		"UpdatedAndHeld": {
-			reason:  "Finalizers of others should be named.",
-			observe: ExternalObservation{ResourceExists: true},
-			mods:    []func(resource.Managed){held(FinalizerName, "example.org/a")},
-			want:    deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a"),
-		},
-		"UpdateFailed": {
-			reason:  "It should not be said of an external resource that exists that it doesn't.",
-			observe: ExternalObservation{ResourceExists: true},
-			err:     errProvider,
-			want:    deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed),
-		},
-		"Created": {reason: "It should not be said of an external resource that was created that it doesn't exist.", want: deletes(reconciler.ReasonDeletionRequested, messageRequested)},
+		"Updated":        {reason: "After an update that succeeded the deletion was merely requested.", there: true, want: requested},
+		"UpdatedAndHeld": {reason: "Finalizers of others should be named.", there: true, others: []string{"example.org/a"}, want: deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+"example.org/a")},
+		"UpdateFailed":   {reason: "It should not be said of an external resource that exists that it doesn't.", there: true, err: errProvider, want: deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
+		"Created":        {reason: "It should not be said of an external resource that was created that it doesn't exist.", want: requested},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			f := flavours()["NamespacedTyped"]
-			a := testkit.NewAPI(f.object(append(tc.mods, func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) })...))
+			a, x := testkit.NewAPI(bucket(finalizers(append(tc.others, FinalizerName)...))), &outside{there: tc.there, outdated: true}
+			x.before = func(what string, mg resource.Managed) error {
+				if what == "observe" {
+					return nil
+				}
 
-			deleted := func(ctx context.Context, mg resource.Managed) error {
-				must(t, a.Server().Delete(ctx, mg))
-				must(t, a.Server().Get(ctx, requestFor(f.name()).NamespacedName, mg))
+				remove(t, a, "b")
+				must(t, a.Server().Get(t.Context(), request().NamespacedName, mg))
 
 				return tc.err
 			}
 
-			run(t, f.reconciler(a, f.connector(provider{client: ExternalClientFns{
-				ObserveFn: returns(tc.observe, nil),
-				CreateFn: func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
-					return ExternalCreation{}, deleted(ctx, mg)
-				},
-				UpdateFn: func(ctx context.Context, mg resource.Managed) (ExternalUpdate, error) {
-					return ExternalUpdate{}, deleted(ctx, mg)
-				},
-			}}, func(resource.Managed) {})), f.name())
+			run(t, newBucketReconciler(a, connects(x.client())), "b")
 
-			got := statusOf(f.get(t, a))
+			got := statusOf(get(t, a))
 			got.Ready.ObservedGeneration, got.Deleting.ObservedGeneration = 3, 3
 			wants(t, tc.reason, "", tc.want, got)
 		})
@@ -595,7 +543,7 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, rec := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(append(tc.holds, FinalizerName)...))), &recorder{}
+			a, rec := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(append(tc.holds, FinalizerName)...))), &testkit.Said{}
 
 			r := newBucketReconciler(a, WithRecorder(rec), connects(ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
@@ -613,7 +561,7 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 
 			got := get(t, a)
 			wants(t, tc.reason, "resource version at rest", rests, got.GetResourceVersion())
-			wants(t, tc.reason, "Ready, Deleting, events", []any{tc.ready.Reason, corev1.ConditionTrue, 1}, []any{got.GetCondition(xpv2.TypeReady).Reason, got.GetCondition(reconciler.TypeDeleting).Status, len(rec.of(reasonForeignStatus))})
+			wants(t, tc.reason, "Ready, Deleting, events", []any{tc.ready.Reason, corev1.ConditionTrue, 1}, []any{got.GetCondition(xpv2.TypeReady).Reason, got.GetCondition(reconciler.TypeDeleting).Status, len(rec.Events(reasonForeignStatus))})
 		})
 	}
 }

@@ -13,8 +13,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -58,43 +56,28 @@ func TestPreCreateObserve(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		there  bool
-		then   func(x *outside, mg resource.Managed) error
-		opts   []PreCreateObserveOption
+		then   func(x *outside, mg resource.Managed) error // What the second Observe meets: that it appears, unless it is set.
+		adopts bool
 		also   []ReconcilerOption
 		object *v1alpha1.Bucket
 		want   want
 	}{
-		"Absent": {reason: "What is still absent is created.", then: func(*outside, resource.Managed) error { return nil }, want: want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true}},
-		"Refuse": {
-			reason: "What came up is not touched, and the condition says what to do.",
-			then:   appears,
-			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "remove the annotation " + AnnotationKeyCreateRefused},
-		},
-		"RefuseUnnamed": {
-			reason: "Nor is it if it has no name by which to tell it from others.",
-			then:   appears,
-			object: bucket(),
-			want:   want{Observes: 2, Refused: "uid-1", Failed: true, Synced: "was not created"},
-		},
+		"Absent":        {reason: "What is still absent is created.", then: func(*outside, resource.Managed) error { return nil }, want: want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true}},
+		"Refuse":        {reason: "What came up is not touched, and the condition says what to do.", want: want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "remove the annotation " + AnnotationKeyCreateRefused}},
+		"RefuseUnnamed": {reason: "Nor is it if it has no name by which to tell it from others.", object: bucket(), want: want{Observes: 2, Refused: "uid-1", Failed: true, Synced: "was not created"}},
 		"RefuseWithoutPersistence": {
 			reason: "It is remembered if annotations are stored by upstream.",
-			then:   appears,
 			also:   []ReconcilerOption{WithoutExternalNamePersistence()},
 			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
-		"Adopt": {
-			reason: "What came up is taken for what would have been created.",
-			then:   appears,
-			opts:   []PreCreateObserveOption{WithAdoption()},
-			want:   want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1},
-		},
+		"Adopt": {reason: "What came up is taken for what would have been created.", adopts: true, want: want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1}},
 		"AdoptWithName": {
 			reason: "Its name is stored if only now it is known.",
 			then: func(x *outside, mg resource.Managed) error {
 				meta.SetExternalName(mg, "id-1")
 				return appears(x, mg)
 			},
-			opts:   []PreCreateObserveOption{WithAdoption()},
+			adopts: true,
 			object: bucket(),
 			want:   want{Observes: 2, Name: "id-1", Succeeded: true, Adopted: 1},
 		},
@@ -116,17 +99,26 @@ func TestPreCreateObserve(t *testing.T) {
 				tc.object = bucket(named("mine"))
 			}
 
-			a, rec, x := testkit.NewAPI(tc.object), &recorder{}, observedTwice(tc.then)
+			if tc.then == nil {
+				tc.then = appears
+			}
+
+			a, rec, x := testkit.NewAPI(tc.object), &testkit.Said{}, observedTwice(tc.then)
 			x.there = tc.there
 
-			run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(tc.opts...), connects(x.client()))...), "b")
+			var opts []PreCreateObserveOption
+			if tc.adopts {
+				opts = append(opts, WithAdoption())
+			}
+
+			run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(opts...), connects(x.client()))...), "b")
 
 			b := get(t, a)
 			got := want{
 				Observes: x.observes, Creates: x.did("create"), Updates: x.did("update"),
 				Name: meta.GetExternalName(b), Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
 				Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
-				Adopted: len(rec.of(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
+				Adopted: len(rec.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
 			}
 
 			if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
@@ -257,63 +249,14 @@ func TestRefusalWithoutOption(t *testing.T) {
 // A provider that writes its status itself in Observe, with what changes each time
 // (a Date header), and WithPreCreateObserve.
 func TestPreCreateLivelock(t *testing.T) {
-	a := testkit.NewAPI(bucket(named("id-1")))
-	n, created := 0, 0
+	a, x := testkit.NewAPI(bucket(named("id-1"))), &outside{}
+	x.on("observe", func(b *v1alpha1.Bucket) error {
+		b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
+		return a.Server().Status().Update(t.Context(), b)
+	})
 
-	r := newBucketReconciler(a, WithPreCreateObserve(), connects(ExternalClientFns{
-		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-			n++
-			bucketOf(mg).Status.AtProvider.ID = fmt.Sprint(n)
-
-			return ExternalObservation{ResourceExists: created > 0, ResourceUpToDate: true}, a.Server().Status().Update(ctx, mg)
-		},
-		CreateFn: counts[ExternalCreation](&created),
-	}))
-
-	try(r, 10)
-
-	if created != 1 {
-		t.Errorf("creates in 10 reconciles: want 1, got %d; Synced: %s", created, get(t, a).GetCondition(xpv2.TypeSynced).Message)
-	}
-}
-
-// A provider's own write in the extra Observe shows that the create is no longer wanted.
-func TestPreCreateObserve_ChangedMeanwhile(t *testing.T) {
-	cases := map[string]struct {
-		change func(b *v1alpha1.Bucket)
-		want   int
-	}{
-		"Paused":  {change: paused},
-		"Renamed": {change: named("id-2")},
-		"Created": {change: annotated(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")},
-		"Changed": {change: func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" }},
-		"Labeled": {change: func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }, want: 1},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName)))
-			n, created := 0, 0
-
-			r := newBucketReconciler(a, WithPreCreateObserve(), connects(ExternalClientFns{
-				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
-					if n++; n < 2 {
-						return ExternalObservation{}, nil
-					}
-
-					// Another writer's change comes first, and the provider adds to it.
-					edit(t, a, "b", tc.change)
-
-					return ExternalObservation{}, a.Server().Status().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"seen"}}}`)))
-				},
-				CreateFn: counts[ExternalCreation](&created),
-			}))
-
-			run(t, r, "b")
-
-			wants(t, "", "creates", tc.want, created)
-		})
-	}
+	try(newBucketReconciler(a, WithPreCreateObserve(), connects(x.client())), 10)
+	wants(t, "", "creates in 10 reconciles", 1, x.did("create"))
 }
 
 // A refusal is forgotten after one wrong not-found, without the option.
@@ -348,14 +291,7 @@ func TestPreCreateObserve_Async(t *testing.T) {
 func TestRefused_AsyncCreateRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1"))), &outside{}
-		x.before = func(what string, _ resource.Managed) error {
-			if what == "create" {
-				time.Sleep(time.Minute)
-			}
-
-			return nil
-		}
-
+		x.on("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
 		r := newBucketReconciler(a, WithAsync(newTracker(a)), connects(x.client()))
 
 		run(t, r, "b")

@@ -13,7 +13,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,13 +25,11 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 const leaseNamespace = "provider"
 
-// in puts a managed resource into another namespace.
 func in(namespace string) func(b *v1alpha1.Bucket) {
 	return func(b *v1alpha1.Bucket) { b.Namespace = namespace }
 }
@@ -54,15 +51,14 @@ func obeys(t *testing.T, x *outside, acts ...string) {
 	wants(t, "Two must not act on one external resource.", "calls, crimes", [][]string{acts, nil}, [][]string{x.acts, x.crimes})
 }
 
-// failsIn makes creates of managed resources of a namespace fail.
 func failsIn(namespace string, err error) *outside {
-	return &outside{before: func(what string, mg resource.Managed) error {
-		if what == "create" && mg.GetNamespace() == namespace {
+	return (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
+		if b.Namespace == namespace {
 			return err
 		}
 
 		return nil
-	}}
+	})
 }
 
 func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured {
@@ -83,7 +79,6 @@ func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured
 	return out
 }
 
-// holders returns the names of the managed resources that hold leases.
 func holders(t *testing.T, a *testkit.API) map[string]string {
 	t.Helper()
 
@@ -243,17 +238,6 @@ func TestReservationAcrossKinds(t *testing.T) {
 	wants(t, "", "owners", want, l.GetOwnerReferences())
 }
 
-// An owner in the leases' namespace is one that the garbage collector finds.
-func TestReservationOwnedInItsNamespace(t *testing.T) {
-	a := testkit.NewAPI(of("b", in(leaseNamespace)))
-	run(t, reserving(a, &outside{}), leaseNamespace+"/b")
-
-	l := leasesIn(t, a)[sharedKey]
-
-	want := []metav1.OwnerReference{{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Name: "b", UID: "uid-1"}}
-	wants(t, "", "owners", want, l.GetOwnerReferences())
-}
-
 // A second holder is only as good as what is known of the first.
 func TestReservationOfDoubtfulHolders(t *testing.T) {
 	check := func(err error) func(t *testing.T, a *testkit.API) {
@@ -358,13 +342,7 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 // A name that the external system assigns is reserved once it is known.
 func TestReservationOfAssignedNames(t *testing.T) {
 	a, x := testkit.NewAPI(of("b", unannotated(meta.AnnotationKeyExternalName)), of("other", named("id-1"))), &outside{}
-	x.before = func(what string, mg resource.Managed) error {
-		if what == "create" {
-			meta.SetExternalName(mg, "id-1")
-		}
-
-		return nil
-	}
+	x.on("create", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
 
 	reserves := func(id string) {
 		t.Helper()
@@ -420,65 +398,6 @@ func TestReservationOfLearnedNames(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A lease that can't be released is reported, and the managed resource is deleted
-// anyway.
-func TestReleaseFailureDoesNotBlockDeletion(t *testing.T) {
-	a, rec := testkit.NewAPI(of("b")), &recorder{}
-	r := reserving(a, &outside{}, WithRecorder(rec))
-
-	run(t, r, "b")
-	remove(t, a, "b")
-	run(t, r, "b")
-
-	a.Before = failing(func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }, serverError())
-
-	run(t, r, "b")
-	wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.of(reasonCannotRelease))})
-	holds(t, "", a, "b")
-}
-
-// As long as the finalizer is there the lease is.
-func TestReleaseFollowsFinalizer(t *testing.T) {
-	a := testkit.NewAPI(of("b"))
-	r := reserving(a, &outside{})
-
-	run(t, r, "b")
-	remove(t, a, "b")
-	run(t, r, "b")
-
-	a.Before = failing(func(q testkit.Request) bool { return q.Verb == testkit.Update && !isLease(q.Object) }, refused())
-
-	run(t, r, "b")
-	holds(t, "", a, "b")
-}
-
-// A cache that still shows what is gone doesn't make it act again.
-func TestReservationOfStaleReads(t *testing.T) {
-	a, x := testkit.NewAPI(of("old"), of("new")), &outside{}
-	var known *reservation
-
-	r := reserving(a, x, spies(slotReservation, &known))
-
-	run(t, r, "old", "old")
-	remove(t, a, "old")
-	run(t, r, "old")
-
-	must(t, a.Freeze(context.Background(), bucketNamed(t, a, "old")))
-
-	run(t, r, "old")
-
-	observed := x.observes
-	run(t, r, "old", "old", "old")
-	wants(t, "", "object, observations", []any{"", observed}, []any{bucketNamed(t, a, "old").GetName(), x.observes})
-	holds(t, "", a, "")
-
-	run(t, r, "new", "old")
-	a.Thaw()
-	run(t, r, "old")
-	obeys(t, x, "create old", "delete old", "create new")
-	wants(t, "", "remembered", 1, known.held.len())
 }
 
 // Requests for leases fail in several ways. Two managed resources never act at the
@@ -542,265 +461,418 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 	}
 }
 
-// aloneWithReservation runs a reconcile with nothing but the reservation around the
-// calls of a provider.
-func aloneWithReservation(t *testing.T, a *testkit.API, provider calls, fn func(ctx context.Context, e external, c *call)) {
-	t.Helper()
+// A story is one of managed resources that have one external name, and of processes that
+// reserve it.
+type story struct {
+	*testing.T
 
-	r := &Reconciler{}
-	WithExternalNameReservation(leaseNamespace)(r)
-	alone(t, a, r.config.layers[slotReservation], &recorder{}, provider, fn)
+	a     *testkit.API
+	x     *outside
+	h     *testkit.Said
+	opts  []ReconcilerOption
+	r     *Reconciler
+	known *reservation // Of the last process.
 }
 
-// What another has reserved is left alone by each call, whatever Observe found.
-func TestReservation_EachCall(t *testing.T) {
-	for name, do := range map[string]func(ctx context.Context, e external, c *call) error{
-		"Create": func(ctx context.Context, e external, c *call) error { _, err := e.Create(ctx, c); return err },
-		"Update": func(ctx context.Context, e external, c *call) error { _, err := e.Update(ctx, c); return err },
-		"Delete": func(ctx context.Context, e external, c *call) error { _, err := e.Delete(ctx, c); return err },
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(of("first"), of("b"))
-			run(t, reserving(a, &outside{}), "first")
-
-			aloneWithReservation(t, a, calls{}, func(ctx context.Context, e external, c *call) {
-				var held *heldError
-				if err := do(ctx, e, c); !errors.As(err, &held) {
-					t.Errorf("want the error of a reserved name, got %v", err)
-				}
-			})
-		})
-	}
+func (s *story) process(o ...ReconcilerOption) *Reconciler {
+	return reserving(s.a, s.x, append(append(o, WithRecorder(s.h), spies(slotReservation, &s.known)), s.opts...)...)
 }
 
-// A lease is released after a create that failed for certain, and kept while its outcome
-// is open.
-func TestReservation_AfterCreate(t *testing.T) {
-	boom := errors.New("boom")
-
-	pending := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
-
-	cases := map[string]struct {
-		reason string
-		state  seam.State
-		err    error
-		want   string
-
-		// replaced says that another object of the name is there after the create.
-		replaced bool
-	}{
-		"Replaced": {reason: "It is for the process that knows the other object.", state: seam.Done, err: boom, want: "b", replaced: true},
-		"Failed":   {reason: "Nothing was created.", state: seam.Done, err: boom},
-		"Untried":  {reason: "The provider was not called.", state: seam.Untried, err: boom},
-		"Unknown":  {reason: "It may have created the external resource, which Observe doesn't show yet.", state: seam.Unknown, err: boom, want: "b"},
-		"TimedOut": {reason: "So may a call that had no answer.", state: seam.Done, err: context.DeadlineExceeded, want: "b"},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := testkit.NewAPI(of("b", pending))
-
-			aloneWithReservation(t, a, calls{create: func(*call) (creation, error) {
-				if tc.replaced {
-					kill(t, a, "b")
-					must(t, a.Server().Create(context.Background(), of("b", pending)))
-				}
-
-				return creation{Outcome: seam.Outcome{State: tc.state}}, tc.err
-			}}, func(ctx context.Context, e external, c *call) {
-				_, err := e.Create(ctx, c)
-				wants(t, tc.reason, "error", tc.err, err, cmpopts.EquateErrors())
-				holds(t, tc.reason, a, tc.want)
-
-				// As long as no result is stored, an external resource that is not
-				// found yet may exist.
-				_, err = e.Observe(ctx, c)
-				must(t, err)
-				holds(t, tc.reason, a, "b")
-			})
-		})
-	}
+// run reconciles, until nothing runs any more but what waits for time to pass.
+func (s *story) run(names ...string) {
+	s.Helper()
+	run(s.T, s.r, names...)
+	synctest.Wait()
 }
 
-// A create fails although the external resource exists, or gets to: another create of the
-// same managed resource made it, or this one at an earlier step. It is not left to others.
-func TestReservation_FailedThoughMade(t *testing.T) {
-	quota := func(*outside, *v1alpha1.Bucket) error { return errors.New("quota exceeded") }
-	lands := func(x *outside, mg resource.Managed) { x.there, x.owner = true, mg.GetUID() }
+func (s *story) wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// deletes a managed resource, and reconciles it before and after that.
+func (s *story) deletes(name string) {
+	s.Helper()
+	s.run(name)
+	remove(s.T, s.a, name)
+	s.run(name)
+}
+
+// lands makes the external resource of a managed resource.
+func (s *story) lands(b *v1alpha1.Bucket) { s.x.there, s.x.owner = true, b.GetUID() }
+
+// A name is reserved for as long as its external resource may exist or come to exist, and
+// no longer, whatever fails or stalls meanwhile.
+func TestReservationStories(t *testing.T) {
+	errQuota, errExists, errTag := errors.New("quota exceeded"), errors.New("already exists"), errors.New("cannot tag")
 	announced := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+	deterministic := []ReconcilerOption{WithDeterministicExternalName(true)}
+	tenants := []client.Object{of("mine", in("attacker")), of("theirs", in("victim"))}
+	interrupted := []client.Object{of("b", finalizers(FinalizerName), announced), of("other")}
+	rivals := []string{"other", "b"}
+
+	quota := func(*story, *v1alpha1.Bucket) error { return errQuota }
+	deletesLease := func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }
 
 	cases := map[string]struct {
-		reason string
-		create func(x *outside, b *v1alpha1.Bucket) error
+		reason  string
+		objects []client.Object // The managed resources b and other, if it is nil.
+		opts    []ReconcilerOption
+		async   bool
 
-		// interrupted says that the create of another process was, and then is what
-		// happens after that of this one has failed.
-		interrupted bool
-		then        func(t *testing.T, again func(), x *outside, a *testkit.API)
-		want        string
+		// creates is what a create does first, and ends in, unless it is that of
+		// other.
+		creates func(s *story, b *v1alpha1.Bucket) error
+		do      func(s *story)
+
+		holder string
+		acts   []string // All that was done, if it is set.
+		then   []string // What is reconciled then. None acts on what is another's.
 	}{
-		"Interrupted": {
-			reason:      "The create that was interrupted made it after it was observed.",
-			interrupted: true,
-			create: func(x *outside, b *v1alpha1.Bucket) error {
-				lands(x, b)
-				return errors.New("already exists")
+		"ReleaseFails": {
+			reason: "A lease that can't be released is reported, and the managed resource is deleted anyway.",
+			do: func(s *story) {
+				s.deletes("b")
+				s.a.Before = failing(deletesLease, serverError())
+				s.run("b")
+				wants(s.T, "", "object, events", []any{"", 1}, []any{get(s.T, s.a).GetName(), len(s.h.Events(reasonCannotRelease))})
 			},
-			want: "b",
+			holder: "b",
+		},
+		"FinalizerStays": {
+			reason: "As long as the finalizer is there the lease is.",
+			do: func(s *story) {
+				s.deletes("b")
+				s.a.Before = failing(func(q testkit.Request) bool { return q.Verb == testkit.Update && !isLease(q.Object) }, refused())
+				s.run("b")
+			},
+			holder: "b",
+		},
+		"CacheLags": {
+			reason: "A cache that still shows what is gone doesn't make it act again.",
+			do: func(s *story) {
+				s.deletes("b")
+				must(s.T, s.a.Freeze(s.Context(), bucketNamed(s.T, s.a, "b")))
+				s.run("b")
+
+				observed := s.x.observes
+				s.run("b", "b", "b")
+				wants(s.T, "", "object, observations", []any{"", observed}, []any{bucketNamed(s.T, s.a, "b").GetName(), s.x.observes})
+				holds(s.T, "", s.a, "")
+
+				s.run("other", "b")
+				s.a.Thaw()
+				s.run("b")
+				wants(s.T, "", "remembered", 1, s.known.held.len())
+			},
+			holder: "other",
+			acts:   []string{"create b", "delete b", "create other"},
+		},
+		"CacheLagsAfterCreate": {
+			reason:  "An earlier create failed, and the external system is still without what the next one made, too.",
+			objects: []client.Object{of("b", finalizers(FinalizerName), announced, annotated(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")), of("other")},
+			do: func(s *story) {
+				c := s.x.client()
+				c.ObserveFn = absent
+				s.r = s.process(connects(c))
+				must(s.T, s.a.Freeze(s.Context(), bucketNamed(s.T, s.a, "b")))
+				s.run("b", "b", "other")
+			},
+			holder: "b",
+			acts:   []string{"create b"},
+		},
+		"ReleaseStalls": {
+			reason: "The process stalls right before it releases the lease of a create that failed, and the next one creates meanwhile.",
+			creates: func(s *story, _ *v1alpha1.Bucket) error {
+				if s.x.did("create") > 1 {
+					return nil
+				}
+
+				return errQuota
+			},
+			do: func(s *story) {
+				next := s.process(deterministic...)
+				s.a.Before = on(1, deletesLease, func(testkit.Request) error {
+					time.Sleep(5 * time.Second)
+					run(s.T, next, "b")
+
+					return nil
+				})
+				s.run("b")
+			},
+			holder: "b",
+			acts:   []string{"create b", "create b"},
+		},
+		"ReleaseIsInterrupted": {
+			reason:  "The lease of a create that failed is released by the next process, in which the create is postponed.",
+			creates: quota,
+			do: func(s *story) {
+				s.a.Before = failing(deletesLease, errors.New("the process died"))
+				s.run("b")
+				holds(s.T, "", s.a, "b")
+
+				s.a.Before, s.r = nil, s.process()
+				s.run("b")
+				wants(s.T, "", "held", "", s.known.held.get(bucketNamed(s.T, s.a, "b")).key)
+			},
+		},
+		"ReleaseAfterDeadline": {
+			reason: "A create that runs into its deadline gives the reservation back with the context that has ended.",
+			opts: []ReconcilerOption{WithTimeout(time.Second), connects(ExternalClientFns{ObserveFn: absent, CreateFn: func(ctx context.Context, _ resource.Managed) (ExternalCreation, error) {
+				<-ctx.Done()
+				return ExternalCreation{}, errQuota
+			}})},
+			do: func(s *story) {
+				s.run("b")
+				wants(s.T, "", "events", 0, len(s.h.Events(reasonCannotRelease)))
+			},
+		},
+		"Replaced": {
+			reason: "Another object of the name is there after the create: it is for the process that knows that one.",
+			creates: func(s *story, _ *v1alpha1.Bucket) error {
+				kill(s.T, s.a, "b")
+				must(s.T, s.a.Server().Create(s.Context(), of("b", announced)))
+
+				return errQuota
+			},
+			holder: "b",
+		},
+		"Refused": {
+			reason: "What was refused is for another to have.",
+			opts:   []ReconcilerOption{WithPreCreateObserve()},
+			do: func(s *story) {
+				s.x.on("observe", func(*v1alpha1.Bucket) error { s.x.there = s.x.observes > 1; return nil })
+				s.run("b")
+				wants(s.T, "", "refused", "shared", get(s.T, s.a).GetAnnotations()[AnnotationKeyCreateRefused])
+			},
+		},
+		"Settled": {
+			reason:  "What is reserved no more is not said to be.",
+			objects: tenants,
+			creates: func(_ *story, b *v1alpha1.Bucket) error {
+				if b.Namespace == "attacker" {
+					return errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout")
+				}
+
+				return errQuota
+			},
+			do: func(s *story) {
+				s.run("attacker/mine", "victim/theirs") // The second is blocked.
+				kill(s.T, s.a, "attacker/mine")
+				s.run("victim/theirs")
+				wants(s.T, "", "condition", corev1.ConditionUnknown, bucketNamed(s.T, s.a, "victim/theirs").GetCondition(TypeExternalNameReserved).Status)
+			},
+		},
+		"OldProcess": {
+			reason: "The create of the old process fails because that of the new one won.",
+			opts:   deterministic,
+			do: func(s *story) {
+				next := s.process()
+				s.x.on("create", func(*v1alpha1.Bucket) error {
+					if s.x.did("create") > 1 {
+						return nil
+					}
+
+					run(s.T, next, "b")
+
+					return errExists
+				})
+				s.run("b")
+				holds(s.T, "", s.a, "b")
+				run(s.T, next, "b", "other")
+			},
+			holder: "b",
+		},
+		"OldLeader": {
+			reason: "A process that has lost its leadership still reads the create that failed before the one that another process has begun since.",
+			do: func(s *story) {
+				first, second := s.r, s.process()
+				s.x.on("create", func(*v1alpha1.Bucket) error {
+					if s.x.did("create") == 1 {
+						return errors.Wrap(context.DeadlineExceeded, "no answer")
+					}
+
+					run(s.T, first, "b")
+					run(s.T, second, "other")
+
+					return nil
+				})
+				s.run("b")
+				must(s.T, s.a.Freeze(s.Context(), get(s.T, s.a)))
+				time.Sleep(time.Minute)
+				run(s.T, second, "b")
+			},
+			holder: "b",
+			acts:   []string{"create b", "create b"},
+		},
+		"AsyncRepeat": {
+			reason:  "To repeat an asynchronous create takes the lease, too.",
+			objects: []client.Object{of("b"), of("thief")},
+			creates: func(*story, *v1alpha1.Bucket) error { return asyncstate.ErrOutcomeUnknown },
+			do: func(s *story) {
+				s.r = s.process(WithAsync(newTracker(s.a, asyncstate.WithDeterministicNames())))
+				s.run("b")
+				time.Sleep(time.Minute)
+				steals(s.T, s.a)
+				s.run("b")
+			},
+			holder: "thief",
+			acts:   []string{"create b"},
+		},
+		"AsyncFails": {
+			reason:  "While an asynchronous create that failed waits to be tried again nothing is held.",
+			objects: tenants,
+			async:   true,
+			creates: func(_ *story, b *v1alpha1.Bucket) error {
+				time.Sleep(time.Second)
+
+				if b.Namespace == "attacker" {
+					return errQuota
+				}
+
+				return nil
+			},
+			do: func(s *story) {
+				s.run("attacker/mine", "attacker/mine") // The second meets the create in progress.
+				s.wait(time.Second)
+				s.run("attacker/mine")
+				holds(s.T, "", s.a, "")
+				s.run("victim/theirs")
+				s.wait(time.Second)
+			},
+			holder: "theirs",
+			acts:   []string{"create mine", "create theirs"},
+		},
+		"AsyncLaterStep": {
+			reason:  "What an asynchronous create made that failed at a later step is kept while its update waits.",
+			async:   true,
+			creates: func(s *story, b *v1alpha1.Bucket) error { s.lands(b); return errTag },
+			do: func(s *story) {
+				s.x.outdated = true
+				s.run("b")
+				s.run("b", "other", "b")
+			},
+			holder: "b",
+		},
+		"AsyncObserveOnly": {
+			reason:  "Policies are taken away while an asynchronous create runs.",
+			async:   true,
+			creates: func(*story, *v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil },
+			do: func(s *story) {
+				s.run("b")
+				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
+				s.run("b", "other")
+			},
+			holder: "b",
+			acts:   []string{"create b"},
+		},
+		"Interrupted": {
+			reason: "The create that was interrupted made it after it was observed.", objects: interrupted, opts: deterministic,
+			creates: func(s *story, b *v1alpha1.Bucket) error { s.lands(b); return errExists }, holder: "b", then: rivals,
 		},
 		"InterruptedIsSlow": {
-			reason:      "The create that was interrupted makes it after the next one has failed.",
-			interrupted: true,
-			create:      quota,
-			then:        func(t *testing.T, _ func(), x *outside, a *testkit.API) { t.Helper(); lands(x, bucketNamed(t, a, "b")) },
-			want:        "b",
+			reason: "The create that was interrupted makes it after the next one has failed.", objects: interrupted, opts: deterministic, creates: quota,
+			do: func(s *story) { s.run("b"); s.lands(get(s.T, s.a)) }, holder: "b", then: rivals,
 		},
 		"InterruptedIsOver": {
-			reason:      "The create that was interrupted cannot be in progress any more.",
-			interrupted: true,
-			create:      quota,
-			then:        func(_ *testing.T, again func(), _ *outside, _ *testkit.API) { time.Sleep(2 * time.Minute); again() },
+			reason: "The create that was interrupted cannot be in progress any more.", objects: interrupted, opts: deterministic, creates: quota,
+			do: func(s *story) { s.run("b"); s.wait(2 * time.Minute); s.run("b") }, then: rivals,
 		},
 		"InterruptedTwice": {
-			reason:      "That of a third process can.",
-			interrupted: true,
-			create:      quota,
-			then: func(t *testing.T, again func(), _ *outside, a *testkit.API) {
-				t.Helper()
-				time.Sleep(2 * time.Minute)
-				again()
-				again()
-				edit(t, a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(time.Second)) })
-				again()
+			reason: "That of a third process can.", objects: interrupted, opts: deterministic, creates: quota,
+			do: func(s *story) {
+				s.run("b")
+				s.wait(2 * time.Minute)
+				s.run("b", "b")
+				edit(s.T, s.a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(time.Second)) })
+				s.run("b")
 			},
-			want: "b",
+			holder: "b", then: rivals,
 		},
 		"InterruptedAgain": {
-			reason:      "That of a third process can, also if none was seen to end in between.",
-			interrupted: true,
-			create:      quota,
-			then: func(t *testing.T, again func(), _ *outside, a *testkit.API) {
-				t.Helper()
-				time.Sleep(2 * time.Minute)
-				edit(t, a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) })
-				again()
+			reason: "That of a third process can, also if none was seen to end in between.", objects: interrupted, opts: deterministic, creates: quota,
+			do: func(s *story) {
+				s.run("b")
+				s.wait(2 * time.Minute)
+				edit(s.T, s.a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) })
+				s.run("b")
 			},
-			want: "b",
+			holder: "b", then: rivals,
 		},
 		"NoAnswerThenObserveOnly": {
-			reason: "The request may be on its way, although no other may follow.",
-			create: func(*outside, *v1alpha1.Bucket) error { return context.DeadlineExceeded },
-			then: func(t *testing.T, again func(), _ *outside, a *testkit.API) {
-				t.Helper()
-				edit(t, a, "b", policies(xpv2.ManagementActionObserve))
-				again()
+			reason:  "The request may be on its way, although no other may follow.",
+			opts:    deterministic,
+			creates: func(*story, *v1alpha1.Bucket) error { return context.DeadlineExceeded },
+			do: func(s *story) {
+				s.run("b")
+				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
+				s.run("b")
 			},
-			want: "b",
+			holder: "b",
+			then:   rivals,
 		},
 		"NoAnswer": {
-			reason: "The request may be on its way, whatever the next one leads to.",
-			create: func(x *outside, b *v1alpha1.Bucket) error {
-				if x.did("create b") == 1 {
+			reason: "The request may be on its way, whatever the next one leads to. Where a create of unknown outcome would stop the managed resource for good, it is repeated as often as it fails.",
+			creates: func(s *story, _ *v1alpha1.Bucket) error {
+				if s.x.did("create b") == 1 {
 					return context.DeadlineExceeded
 				}
 
-				return quota(x, b)
+				return errQuota
 			},
-			then: func(_ *testing.T, again func(), _ *outside, _ *testkit.API) { again() },
-			want: "b",
+			do:     func(s *story) { s.run("b", "b", "b") },
+			holder: "b",
+			acts:   []string{"create b", "create b", "create b"},
+			then:   rivals,
 		},
 		"LaterStep": {
-			reason: "The error is that of a later step.",
-			create: func(x *outside, b *v1alpha1.Bucket) error {
-				lands(x, b)
-				return errors.New("cannot tag")
-			},
-			want: "b",
+			reason: "The error of the create is that of a later step.", opts: deterministic,
+			creates: func(s *story, b *v1alpha1.Bucket) error { s.lands(b); return errTag }, holder: "b", then: rivals,
 		},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := of("b", finalizers(FinalizerName))
-				if tc.interrupted {
-					announced(b)
+				if tc.objects == nil {
+					tc.objects = []client.Object{of("b"), of("other")}
 				}
 
-				a, x := testkit.NewAPI(b, of("other")), &outside{}
-				r := reserving(a, x, WithDeterministicExternalName(true))
-
-				x.before = func(what string, mg resource.Managed) error {
-					if b, _ := mg.(*v1alpha1.Bucket); what == "create" && b.GetName() == "b" {
-						return tc.create(x, b)
+				s := &story{T: t, a: testkit.NewAPI(tc.objects...), x: &outside{}, h: &testkit.Said{}, opts: tc.opts}
+				s.x.on("create", func(b *v1alpha1.Bucket) error {
+					if tc.creates == nil || b.Name == "other" {
+						return nil
 					}
 
-					return nil
+					return tc.creates(s, b)
+				})
+
+				if tc.async {
+					s.opts = append(s.opts, WithAsync(newTracker(s.a)))
 				}
 
-				run(t, r, "b")
+				s.r = s.process()
+				if tc.do == nil {
+					s.run("b")
+				} else {
+					tc.do(s)
+				}
+				synctest.Wait()
 
-				if tc.then != nil {
-					tc.then(t, func() { run(t, r, "b") }, x, a)
+				holds(t, tc.reason, s.a, tc.holder)
+
+				if tc.acts != nil {
+					wants(t, tc.reason, "calls", tc.acts, s.x.acts)
 				}
 
-				holds(t, tc.reason, a, tc.want)
-				run(t, r, "other", "b")
-				wants(t, tc.reason, "crimes", 0, len(x.crimes))
+				s.run(tc.then...)
+				wants(t, tc.reason, "crimes", 0, len(s.x.crimes))
+
+				// What runs ends.
+				time.Sleep(time.Hour)
 			})
 		})
 	}
-}
-
-// A process stalls after its create has failed, right before it releases the Lease, and
-// the next one creates meanwhile.
-func TestReservation_ReleaseStalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, x, stalls := testkit.NewAPI(of("b"), of("other")), &outside{}, 0
-		r, next := reserving(a, x), reserving(a, x, WithDeterministicExternalName(true))
-
-		x.before = func(what string, _ resource.Managed) error {
-			if what == "create" && stalls == 0 {
-				return errors.New("quota exceeded")
-			}
-
-			return nil
-		}
-		a.Before = func(_ context.Context, req testkit.Request) error {
-			if req.Verb == testkit.Delete && isLease(req.Object) {
-				if stalls++; stalls == 1 {
-					time.Sleep(5 * time.Second)
-					run(t, next, "b")
-				}
-			}
-
-			return nil
-		}
-
-		run(t, r, "b")
-		holds(t, "", a, "b")
-		obeys(t, x, "create b", "create b")
-	})
-}
-
-// Where a create of unknown outcome would stop the managed resource for good, one that had
-// no answer is repeated as often as it fails.
-func TestReservation_NoAnswerStopsNothing(t *testing.T) {
-	a, x := testkit.NewAPI(of("b")), &outside{}
-	x.before = func(what string, _ resource.Managed) error {
-		switch {
-		case what != "create":
-			return nil
-		case x.did("create") == 1:
-			return context.DeadlineExceeded
-		default:
-			return errors.New("quota exceeded")
-		}
-	}
-
-	repeat(t, reserving(a, x), 3)
-	wants(t, "", "creates", 3, x.did("create"))
-	holds(t, "The first create may be in progress.", a, "b")
 }
 
 // What only a Finder finds of a create that failed is not left to others, either.
@@ -841,29 +913,20 @@ func TestReservation_FailedThoughFound(t *testing.T) {
 	}
 }
 
-// What was refused is for another to have.
-func TestReservationOfRefused(t *testing.T) {
-	a, x := testkit.NewAPI(of("b")), &outside{}
-	x.before = func(string, resource.Managed) error {
-		x.there = x.observes > 1
-		return nil
-	}
-
-	run(t, reserving(a, x, WithPreCreateObserve()), "b")
-	wants(t, "", "refused", "shared", bucketNamed(t, a, "b").GetAnnotations()[AnnotationKeyCreateRefused])
-	holds(t, "", a, "")
-}
-
 // A lease that gets lost on the way is noticed before anything is changed.
 func TestReservationLostMeanwhile(t *testing.T) {
-	for name, there := range map[string]bool{"Create": false, "Update": true} {
-		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(of("b"), of("thief")), &outside{there: there}
+	for _, call := range []string{"create", "update", "delete"} {
+		t.Run(call, func(t *testing.T) {
+			a, x := testkit.NewAPI(of("b"), of("thief")), &outside{there: call != "create"}
 			r := reserving(a, x)
 
-			if there {
+			if x.there {
 				// It was held before.
 				run(t, r, "b")
+			}
+
+			if call == "delete" {
+				remove(t, a, "b")
 			}
 
 			x.outdated = true
@@ -884,21 +947,6 @@ func TestReservationLostMeanwhile(t *testing.T) {
 			wants(t, "What is known to be lost is not observed.", "observations", observed, x.observes)
 		})
 	}
-}
-
-// To repeat an asynchronous create takes the Lease, too.
-func TestReservationLostMeanwhile_AsyncRepeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, x := testkit.NewAPI(of("b"), of("thief")), failsIn("default", asyncstate.ErrOutcomeUnknown)
-		r := reserving(a, x, WithAsync(newTracker(a, asyncstate.WithDeterministicNames())))
-
-		run(t, r, "b")
-		time.Sleep(time.Minute)
-		steals(t, a)
-		run(t, r, "b")
-		synctest.Wait()
-		wants(t, "", "creates", 1, x.did("create"))
-	})
 }
 
 // steals has another holder take the Lease, for example after a restored backup.
@@ -1000,114 +1048,26 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 	}
 }
 
-// What an asynchronous create that keeps failing reserves while it waits to be
-// tried again.
-func TestAsyncCreateThatKeepsFailingReserves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, x := testkit.NewAPI(of("mine", in("attacker")), of("theirs", in("victim"))), failsIn("attacker", errors.New("quota exceeded"))
-		r := reserving(a, x, WithAsync(newTracker(a)))
-
-		fails := x.before
-		x.before = func(what string, mg resource.Managed) error {
-			if what == "create" {
-				time.Sleep(time.Second)
-			}
-
-			return fails(what, mg)
-		}
-
-		ends := func(names ...string) {
-			run(t, r, names...)
-			time.Sleep(time.Second)
-			synctest.Wait()
-		}
-
-		ends("attacker/mine", "attacker/mine") // The second meets the create in progress.
-		ends("attacker/mine")
-		holds(t, "While the failed create waits nothing is held.", a, "")
-		ends("victim/theirs")
-		wants(t, "", "creates", []string{"create mine", "create theirs"}, x.acts)
-	})
-}
-
-// What an asynchronous create made that failed at a later step is kept while its update
-// waits.
-func TestReservation_AsyncFailedThoughMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, x := testkit.NewAPI(of("b"), of("other")), &outside{outdated: true}
-		x.before = func(what string, mg resource.Managed) error {
-			if what != "create" || mg.GetName() != "b" {
-				return nil
-			}
-
-			x.there, x.owner = true, mg.GetUID()
-
-			return errors.New("cannot tag")
-		}
-
-		r := reserving(a, x, WithAsync(newTracker(a)))
-
-		run(t, r, "b")
-		synctest.Wait()
-		run(t, r, "b", "other", "b")
-		synctest.Wait()
-
-		holds(t, "", a, "b")
-		wants(t, "", "crimes", 0, len(x.crimes))
-	})
-}
-
-// What is said of a reservation that is not held any more.
-func TestReservedThoughNot(t *testing.T) {
-	a, x := testkit.NewAPI(of("mine", in("attacker")), of("theirs", in("victim"))), failsIn("attacker", errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout"))
-	r := reserving(a, x)
-
-	run(t, r, "attacker/mine", "victim/theirs") // The second is blocked.
-
-	// It is settled: nothing was created, and no longer wanted.
-	kill(t, a, "attacker/mine")
-
-	x.before = failsIn("victim", errors.New("quota exceeded")).before
-
-	run(t, r, "victim/theirs")
-	holds(t, "", a, "")
-	wants(t, "", "condition", corev1.ConditionUnknown, bucketNamed(t, a, "victim/theirs").GetCondition(TypeExternalNameReserved).Status)
-}
-
 // A name is kept while a create that was begun under it is in progress.
 func TestReservation_RenamedWhileCreated(t *testing.T) {
 	another := strings.Replace(sharedKey, "shared", "another", 1)
 
 	cases := map[string]struct {
-		reason string
-		names  bool // The create does, rather than another writer.
-		then   func(t *testing.T, a *testkit.API)
-		want   map[string]string
+		reason  string
+		names   bool // The create does, rather than another writer.
+		orphans bool // It is deleted meanwhile, without its external resource.
+		want    map[string]string
 	}{
-		"Created": {reason: "It is the name of what was created.", then: func(*testing.T, *testkit.API) { time.Sleep(2 * time.Minute) }, want: map[string]string{sharedKey: "b"}},
-		"Named":   {reason: "Of two names of its own it has the last.", names: true, then: func(*testing.T, *testkit.API) { time.Sleep(2 * time.Minute) }, want: map[string]string{another: "b"}},
-		"Orphaned": {
-			reason: "What is left alone is left to others.",
-			then: func(t *testing.T, a *testkit.API) {
-				t.Helper()
-				edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate))
-				remove(t, a, "b")
-			},
-			want: map[string]string{},
-		},
+		"Created":  {reason: "It is the name of what was created.", want: map[string]string{sharedKey: "b"}},
+		"Named":    {reason: "Of two names of its own it has the last.", names: true, want: map[string]string{another: "b"}},
+		"Orphaned": {reason: "What is left alone is left to others.", orphans: true, want: map[string]string{}},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, x := testkit.NewAPI(of("b")), &outside{}
-				x.before = func(what string, _ resource.Managed) error {
-					if what == "create" {
-						time.Sleep(time.Minute)
-					}
-
-					return nil
-				}
+				x.on("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
 
 				c := x.client()
 				create := c.CreateFn
@@ -1131,12 +1091,16 @@ func TestReservation_RenamedWhileCreated(t *testing.T) {
 				run(t, r, "b")
 				wants(t, tc.reason, "holders while it is created", map[string]string{sharedKey: "b", another: "b"}, holders(t, a))
 
-				tc.then(t, a)
+				if tc.orphans {
+					edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate))
+					remove(t, a, "b")
+				} else {
+					time.Sleep(2 * time.Minute)
+				}
+
 				run(t, r, "b", "b")
 				wants(t, tc.reason, "holders", tc.want, holders(t, a))
-
 				time.Sleep(2 * time.Minute)
-				synctest.Wait()
 			})
 		})
 	}
@@ -1192,102 +1156,6 @@ func TestFoundThenFlaky(t *testing.T) {
 			wants(t, "", "updates by the first and the second", []int{2, 0}, []int{x.did("update one"), x.did("update two")})
 		})
 	}
-}
-
-// Two processes; the create of the old one fails because that of the new one won.
-func TestOldProcessGivesAwayLease(t *testing.T) {
-	a, x := testkit.NewAPI(of("b"), of("other")), &outside{}
-	second := reserving(a, x, WithDeterministicExternalName(true))
-
-	fns := x.client()
-	fns.CreateFn = func(context.Context, resource.Managed) (ExternalCreation, error) {
-		run(t, second, "b")
-		return ExternalCreation{}, errors.New("already exists")
-	}
-
-	_, _ = reserving(a, x, connects(fns), WithDeterministicExternalName(true)).Reconcile(context.Background(), request())
-	holds(t, "", a, "b")
-	run(t, second, "b", "other")
-	holds(t, "Both were reconciled.", a, "b")
-}
-
-// A lease that an earlier process took for a create that then failed is released.
-func TestReservationOfFailedCreateIsReleased(t *testing.T) {
-	a, x := testkit.NewAPI(of("b"), of("other")), failsIn("default", errors.New("boom"))
-
-	a.Before = failing(func(r testkit.Request) bool { return r.Verb == testkit.Delete && isLease(r.Object) }, errors.New("the process died"))
-
-	run(t, reserving(a, x), "b")
-	holds(t, "", a, "b")
-
-	// A new process, in which the create is postponed.
-	a.Before = nil
-
-	var known *reservation
-
-	run(t, reserving(a, x, spies(slotReservation, &known)), "b")
-	holds(t, "", a, "")
-	wants(t, "", "held", "", known.held.get(bucketNamed(t, a, "b")).key)
-}
-
-// A create that runs into its deadline gives the reservation back with the
-// context that has ended.
-func TestReleaseAfterDeadline(t *testing.T) {
-	a, h := testkit.NewAPI(of("b")), &recorder{}
-
-	run(t, reserving(a, &outside{}, WithRecorder(h), WithTimeout(10*time.Millisecond), connects(ExternalClientFns{
-		ObserveFn: absent,
-		CreateFn: func(ctx context.Context, _ resource.Managed) (ExternalCreation, error) {
-			<-ctx.Done()
-			return ExternalCreation{}, errors.New("quota exceeded")
-		},
-	})), "b")
-
-	holds(t, "", a, "")
-	wants(t, "", "events", 0, len(h.of(reasonCannotRelease)))
-}
-
-// Right after a create the cache is still without it, and the external system, too.
-func TestStaleReadKeepsReservation(t *testing.T) {
-	// An earlier create failed.
-	a, x := testkit.NewAPI(of("one", finalizers(FinalizerName), annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-		annotated(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")), of("two")), &outside{}
-	fns := x.client()
-	fns.ObserveFn = absent // Eventually consistent.
-
-	must(t, a.Freeze(context.Background(), bucketNamed(t, a, "one")))
-	run(t, reserving(a, x, connects(fns)), "one", "one", "two")
-	obeys(t, x, "create one")
-	holds(t, "", a, "one")
-}
-
-// Policies are taken away while an asynchronous create runs.
-func TestReservationIsKeptWhileCreateRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, inside, most := testkit.NewAPI(of("b"), of("other")), 0, 0
-
-		r := reserving(a, &outside{}, WithAsync(newTracker(a)), connects(ExternalClientFns{
-			ObserveFn: absent,
-			CreateFn: func(context.Context, resource.Managed) (ExternalCreation, error) {
-				inside++
-				most = max(most, inside)
-
-				time.Sleep(time.Minute)
-
-				inside--
-
-				return ExternalCreation{}, nil
-			},
-		}))
-
-		run(t, r, "b")
-		synctest.Wait()
-		edit(t, a, "b", policies(xpv2.ManagementActionObserve))
-		run(t, r, "b", "other")
-		synctest.Wait()
-		wants(t, "", "creates of one external resource at the same time", 1, most)
-		time.Sleep(5 * time.Minute)
-	})
 }
 
 // A managed resource that may change nothing holds nothing.
@@ -1402,37 +1270,6 @@ func TestReservationOfWhatIsDeleted(t *testing.T) {
 	}
 }
 
-// A process that has lost its leadership still reads the create that failed before the
-// one that another process has begun since.
-func TestStaleProcessKeepsReservation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, x, creates := testkit.NewAPI(of("b"), of("other")), &outside{}, 0
-		first, second := reserving(a, x), reserving(a, x)
-
-		x.before = func(what string, _ resource.Managed) error {
-			if what != "create" {
-				return nil
-			}
-
-			switch creates++; creates {
-			case 1:
-				return errors.Wrap(context.DeadlineExceeded, "no answer")
-			case 2:
-				run(t, first, "b")
-				run(t, second, "other")
-			}
-
-			return nil
-		}
-
-		run(t, first, "b")
-		must(t, a.Freeze(context.Background(), bucketNamed(t, a, "b")))
-		time.Sleep(time.Minute)
-		run(t, second, "b")
-		obeys(t, x, "create b", "create b")
-	})
-}
-
 // In a foreground deletion the garbage collector deletes what the holder owns, while the
 // external resource still exists.
 func TestReservationOutlivesForegroundDeletion(t *testing.T) {
@@ -1443,17 +1280,22 @@ func TestReservationOutlivesForegroundDeletion(t *testing.T) {
 		r := reserving(a, &outside{})
 
 		run(t, r, name)
+
+		l := leasesIn(t, a)[sharedKey]
+		owners := []metav1.OwnerReference{{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Name: "b", UID: "uid-1"}}
+		wants(t, reason, "owners before", owners, l.GetOwnerReferences())
+
 		edit(t, a, name, finalizers(FinalizerName, metav1.FinalizerDeleteDependents))
 		remove(t, a, name)
 
-		if l := leasesIn(t, a)[sharedKey]; collected {
+		if collected {
 			must(t, a.Server().Delete(context.Background(), &l))
 		}
 
 		run(t, r, name)
 		holds(t, reason, a, "b")
 
-		l := leasesIn(t, a)[sharedKey]
+		l = leasesIn(t, a)[sharedKey]
 		wants(t, reason, "owners", 0, len(l.GetOwnerReferences()))
 
 		edit(t, a, name, finalizers(FinalizerName))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +19,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// withSession returns a reconcile seam whose reconciles read the bucket and call fn.
 func withSession(t *testing.T, a *testkit.API, o Options, fn func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error, p ...Patch) *Reconciler {
 	t.Helper()
 
@@ -39,249 +37,116 @@ func withSession(t *testing.T, a *testkit.API, o Options, fn func(ctx context.Co
 }
 
 func TestWriteConditions(t *testing.T) {
-	busy, deleting := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1), []xpv2.Condition{xpv2.Deleting()}
-	notFound := kerrors.NewNotFound(schema.GroupResource{}, "b")
-	n := 0
-	other := func(ctx context.Context, c client.Client) error {
-		n++
-		return annotate(ctx, c, "other", strconv.Itoa(n))
-	}
+	busy, notFound := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1), kerrors.NewNotFound(schema.GroupResource{}, "b")
 
 	type want struct {
-		waits    []string
-		patches  int
-		lives    int // Reads from the API server itself.
-		reason   xpv2.ConditionReason
-		followed bool // The object in memory has the API server's version.
-		gone     bool
-		err      metav1.StatusReason
-		noStatus bool
+		Waits    []string
+		Patches  int
+		Lives    int // Reads from the API server itself.
+		Err      metav1.StatusReason
+		NoStatus bool
 	}
 
-	cases := map[string]struct {
-		reason    string
-		fails     []error                                          // What the first patches end in.
-		before    func(ctx context.Context, c client.Client) error // What another writer does before each patch.
-		times     int                                              // How often.
-		say       []xpv2.Condition
-		wait      error
-		liveFails bool
-		want      want
-	}{
-		"Written":      {reason: "The condition is stored, and the object in memory follows.", say: deleting, want: want{patches: 1, reason: "Deleting", followed: true}},
-		"NothingToSay": {reason: "Without conditions there is no request.", want: want{reason: "Available", followed: true}},
-		"AlreadyThere": {reason: "A condition that is there is not written again.", say: []xpv2.Condition{xpv2.Available()}, want: want{reason: "Available", followed: true}},
-		"Moved": {
-			reason: "After a conflict the condition is written to what the API server has. The object in memory does not follow.",
-			before: other,
-			times:  1,
-			say:    deleting,
-			want:   want{waits: []string{"20ms"}, patches: 2, lives: 1, reason: "Deleting"},
-		},
-		"MovesAlways": {
-			reason: "After five attempts the conflict is returned.",
-			before: other,
-			times:  9,
-			say:    deleting,
-			want:   want{waits: []string{"20ms", "40ms", "80ms", "160ms"}, patches: 5, lives: 5, reason: "Available", err: metav1.StatusReasonConflict},
-		},
-		"NoTimeLeft": {
-			reason: "If waiting fails, that error is returned.",
-			before: other,
-			times:  1,
-			say:    deleting,
-			wait:   kerrors.NewTimeoutError("stop", 0),
-			want:   want{waits: []string{"20ms"}, patches: 1, lives: 1, reason: "Available", err: metav1.StatusReasonTimeout},
-		},
-		"Gone": {reason: "An object that no longer exists needs no conditions.", before: removes, times: 1, say: deleting, want: want{patches: 1, lives: 1, gone: true}},
-		"NoStatusSubresource": {
-			reason: "If the object is there, it is its status that was not found.",
-			fails:  []error{notFound},
-			say:    deleting,
-			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, noStatus: true},
-		},
-		"Invalid": {
-			reason: "If the object has not moved, the API server refuses the condition itself.",
-			fails:  []error{kerrors.NewInvalid(schema.GroupKind{}, "b", nil)},
-			say:    deleting,
-			want:   want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonInvalid},
-		},
-		"OtherError": {
-			reason: "Another error is returned at once: the next reconcile tries again.",
-			fails:  []error{busy},
-			say:    deleting,
-			want:   want{patches: 1, reason: "Available", followed: true, err: metav1.StatusReasonServerTimeout},
-		},
-		"NoLiveRead": {
-			reason:    "If the live read fails, its error is returned.",
-			fails:     []error{notFound},
-			liveFails: true,
-			say:       deleting,
-			want:      want{patches: 1, lives: 1, reason: "Available", followed: true, err: metav1.StatusReasonServerTimeout},
-		},
-	}
-
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := newBucket()
-			b.SetConditions(xpv2.Available())
-
-			a := testkit.NewAPI(b)
-
-			var got want
-
-			a.Before = func(ctx context.Context, r testkit.Request) error {
-				if r.Verb == testkit.LiveGet {
-					got.lives++
-				}
-
-				if tc.liveFails && r.Verb == testkit.LiveGet {
-					return busy
-				}
-
-				if r.Verb != testkit.StatusPatch {
-					return nil
-				}
-
-				got.patches++
-
-				if got.patches <= tc.times {
-					must(t, "another writer", tc.before(ctx, a.Server()))
-				}
-
-				if got.patches <= len(tc.fails) {
-					return tc.fails[got.patches-1]
-				}
-
-				return nil
-			}
-
-			wait := func(_ context.Context, d time.Duration) error {
-				got.waits = append(got.waits, d.String())
-				return tc.wait
-			}
-
-			must(t, "Reconcile", run(t, withSession(t, a, Options{Wait: wait}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
-				err := s.WriteConditions(ctx, b, func(client.Object) []xpv2.Condition { return tc.say })
-				got.noStatus, got.err, got.gone = errors.Is(err, ErrNoStatus), kerrors.ReasonForError(err), s.Gone()
-
-				live := stored(t, a)
-				got.reason, got.followed = live.GetCondition(xpv2.TypeReady).Reason, !got.gone && live.GetResourceVersion() == b.GetResourceVersion()
-
-				return nil
-			})))
-
-			wants(t, tc.reason, "WriteConditions(...)", tc.want, got, cmp.AllowUnexported(want{}))
-		})
-	}
-}
-
-// A reconcile whose conditions can't be announced fails five times in a row, and
-// then goes on without.
-func TestAnnounceFails(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		err    error
-		want   []bool // Whether the reconcile goes on.
+		moves  bool  // Another writer writes before each patch.
+		fails  error // What patches end in.
+		wait   error
+		live   error
+		want   want
 	}{
-		"MayPass":   {reason: "An error that may pass is returned five times.", err: kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1), want: []bool{false, false, false, false, false, true, true}},
-		"Permanent": {reason: "With a permanent error the reconcile goes on at once.", err: kerrors.NewForbidden(schema.GroupResource{}, "b", nil), want: []bool{true, true}},
+		"MovesAlways":         {reason: "After five attempts the conflict is returned.", moves: true, want: want{Waits: []string{"20ms", "40ms", "80ms", "160ms"}, Patches: 5, Lives: 5, Err: metav1.StatusReasonConflict}},
+		"NoTimeLeft":          {reason: "If waiting fails, that error is returned.", moves: true, wait: kerrors.NewTimeoutError("stop", 0), want: want{Waits: []string{"20ms"}, Patches: 1, Lives: 1, Err: metav1.StatusReasonTimeout}},
+		"NoStatusSubresource": {reason: "If the object is there, it is its status that was not found.", fails: notFound, want: want{Patches: 1, Lives: 1, NoStatus: true}},
+		"Invalid":             {reason: "If the object has not moved, the API server refuses the condition itself.", fails: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonInvalid}},
+		"OtherError":          {reason: "Another error is returned at once: the next reconcile tries again.", fails: busy, want: want{Patches: 1, Err: metav1.StatusReasonServerTimeout}},
+		"NoLiveRead":          {reason: "If the live read fails, its error is returned.", fails: notFound, live: busy, want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonServerTimeout}},
 	}
 
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(newBucket())
-			fail := true
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if fail && r.Verb == testkit.StatusPatch {
-					return tc.err
+
+			var got want
+
+			a.Before = func(ctx context.Context, r testkit.Request) error {
+				switch {
+				case r.Verb == testkit.LiveGet:
+					got.Lives++
+					return tc.live
+				case r.Verb != testkit.StatusPatch:
+					return nil
 				}
+
+				if got.Patches++; tc.moves {
+					must(t, "another writer", annotate(ctx, a.Server(), "other", strconv.Itoa(got.Patches)))
+				}
+
+				return tc.fails
+			}
+
+			wait := func(_ context.Context, d time.Duration) error {
+				got.Waits = append(got.Waits, d.String())
+				return tc.wait
+			}
+
+			must(t, "Reconcile", run(t, withSession(t, a, Options{Wait: wait}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+				err := s.WriteConditions(ctx, b, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
+				got.NoStatus, got.Err = errors.Is(err, ErrNoStatus), kerrors.ReasonForError(err)
 
 				return nil
-			}
+			})))
 
-			failed := 0
-			r := withSession(t, a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
-				err := s.Announce(ctx, b, func(client.Object, error) { failed++ }, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
-				wants(t, tc.reason, "Unannounced()", fail, s.Unannounced())
-
-				if !fail {
-					wants(t, tc.reason, "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
-				}
-
-				return err
-			})
-
-			goesOn := func(n int) []bool {
-				var got []bool
-				for range n {
-					before := failed
-					err := run(t, r)
-					got = append(got, err == nil && failed == before+1)
-				}
-
-				return got
-			}
-
-			wants(t, tc.reason, "Announce(...)", tc.want, goesOn(len(tc.want)))
-
-			fail = false
-			must(t, "Reconcile", run(t, r))
-
-			fail = true
-			must(t, "Update", annotate(context.Background(), a.Server(), "k", "v"))
-			theirs(t, a, func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.Available()) })
-
-			wants(t, tc.reason, "Announce(...) after a success starts a new count", tc.want[:1], goesOn(1))
+			wants(t, tc.reason, "WriteConditions(...)", tc.want, got)
 		})
 	}
 }
 
-// A condition keeps the time of its last transition.
-func TestSetConditions(t *testing.T) {
-	then := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	now := metav1.NewTime(then.Add(time.Hour))
-	at := func(c xpv2.Condition, at metav1.Time) xpv2.Condition { c.LastTransitionTime = at; return c }
+// A reconcile whose conditions can't be announced fails five times in a row, and
+// then goes on without. A success starts a new count.
+func TestAnnounceFails(t *testing.T) {
+	a, fail, failed := testkit.NewAPI(newBucket()), true, 0
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if fail && r.Verb == testkit.StatusPatch {
+			return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+		}
 
-	cases := map[string]struct {
-		reason string
-		had    []xpv2.Condition
-		set    xpv2.Condition
-		want   xpv2.Condition
-	}{
-		"Same": {reason: "The same condition keeps its time.", had: []xpv2.Condition{at(xpv2.Available(), then)}, set: at(xpv2.Available(), now), want: at(xpv2.Available(), then).WithObservedGeneration(3)},
-		"Other": {
-			reason: "Another reason is a transition for Crossplane's types.",
-			had:    []xpv2.Condition{at(xpv2.Creating(), then)},
-			set:    at(xpv2.Deleting(), now),
-			want:   at(xpv2.Deleting(), now).WithObservedGeneration(3),
-		},
-		"New": {reason: "A new condition has its own time.", set: at(xpv2.Deleting(), now), want: at(xpv2.Deleting(), now).WithObservedGeneration(3)},
+		return nil
 	}
 
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			had := newBucket()
-			had.Generation = 3
-			// The generation does not make another condition.
-			for _, c := range tc.had {
-				had.SetConditions(c.WithObservedGeneration(3))
-			}
+	r := withSession(t, a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+		err := s.Announce(ctx, b, func(client.Object, error) { failed++ }, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
+		wants(t, "", "Unannounced()", fail, s.Unannounced())
 
-			must(t, "Reconcile", run(t, withSession(t, testkit.NewAPI(had), Options{}, func(_ context.Context, s *Session, b *v1alpha1.Bucket) error {
-				// Replaced in memory meanwhile.
-				b.SetConditions(at(xpv2.ReconcilePaused(), now), at(xpv2.Unavailable(), now))
-				s.SetConditions(b, tc.set)
+		if !fail {
+			wants(t, "", "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
+		}
 
-				got := b.GetCondition(tc.set.Type)
-				got.LastTransitionTime = metav1.NewTime(got.LastTransitionTime.UTC())
+		return err
+	})
 
-				wants(t, tc.reason, "SetConditions(...)", tc.want, got)
+	// goesOn reports whether each of n reconciles goes on.
+	goesOn := func(n int) []bool {
+		var got []bool
+		for range n {
+			before := failed
+			err := run(t, r)
+			got = append(got, err == nil && failed == before+1)
+		}
 
-				return nil
-			})))
-		})
+		return got
 	}
+
+	wants(t, "", "Announce(...)", []bool{false, false, false, false, false, true, true}, goesOn(7))
+
+	fail = false
+	must(t, "Reconcile", run(t, r))
+
+	fail = true
+	must(t, "Update", annotate(context.Background(), a.Server(), "k", "v"))
+	theirs(t, a, func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.Available()) })
+
+	wants(t, "", "Announce(...) after a success", []bool{false}, goesOn(1))
 }
 
 // Patches run when the inner reconciler has returned. A conflict of theirs is no

@@ -225,31 +225,3 @@ func TestSubResource(t *testing.T) {
 		t.Error(`SubResource("scale"): want the client's own`)
 	}
 }
-
-// A timed object has a status with fields that are not exported.
-type timed struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Status timedStatus `json:"status,omitempty"`
-}
-
-type timedStatus struct {
-	At time.Time `json:"at"`
-}
-
-func (o *timed) DeepCopyObject() runtime.Object { c := *o; return &c }
-
-// A status can be compared whatever its fields are.
-func TestStatusWithUnexportedFields(t *testing.T) {
-	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Timed"}
-	s := runtime.NewScheme()
-	s.AddKnownTypeWithName(gvk, &timed{})
-
-	k, at := NewKind(gvk, s), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	a, b := &timed{Status: timedStatus{At: at}}, &timed{Status: timedStatus{At: at.Add(time.Second)}}
-
-	if k.statusEqual(a, b) || sameButKind(a, b) || !k.statusEqual(a, &timed{Status: a.Status}) {
-		t.Error("the times are not told apart as they are stored")
-	}
-}
