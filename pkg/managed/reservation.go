@@ -72,7 +72,8 @@ const (
 // Create, Update and Delete, one more for a Create while it holds the Lease from an earlier
 // process, two more and a call of Observe for a create that failed, one for each Observe of
 // what was never created, is being created asynchronously, or is deleted in the foreground,
-// and one when the managed resource is removed; none while nothing changes.
+// two when another external name or other policies release a Lease, and one when the managed
+// resource is removed; none while nothing changes.
 //
 // WithExternalNameReservation panics if the namespace is not a name of one.
 func WithExternalNameReservation(namespace string, o ...ReservationOption) ReconcilerOption {
@@ -285,7 +286,7 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, er
 			had.lease = lease{name: leaseName(key)}
 		}
 
-		if had.lease.name == "" || r.giveBack(ctx, c.mg, had.lease, never) {
+		if had.lease.name == "" || r.giveBack(ctx, c.mg, had.lease, r.changed(c.mg)) {
 			r.held.update(c.mg, func(h *holding) { *h = holding{nothing: true, former: h.former} })
 		}
 	}
@@ -536,7 +537,7 @@ func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 
 // releaseFormer releases the lease of the key that the managed resource had before.
 func (r *reservation) releaseFormer(ctx context.Context, c *call) {
-	if l := r.held.get(c.mg).former; l.name != "" && r.giveBack(ctx, c.mg, l, never) {
+	if l := r.held.get(c.mg).former; l.name != "" && r.giveBack(ctx, c.mg, l, r.changed(c.mg)) {
 		r.held.update(c.mg, func(h *holding) { h.former = lease{} })
 	}
 }
@@ -549,13 +550,27 @@ func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool
 		return false
 	}
 
+	live := r.live(ctx, mg)
+	return live != nil && meta.GetExternalCreatePending(live).Equal(pending) && meta.GetExternalCreateSucceeded(live).Equal(succeeded)
+}
+
+// changed returns a function that reports whether a managed resource may have changed since
+// it was read: then another process may have taken over, and need what this one doesn't.
+func (r *reservation) changed(mg resource.Managed) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		live := r.live(ctx, mg)
+		return live == nil || live.GetResourceVersion() != mg.GetResourceVersion()
+	}
+}
+
+// live returns a managed resource as the API server has it, or nil if that isn't known.
+func (r *reservation) live(ctx context.Context, mg resource.Managed) *metav1.PartialObjectMetadata {
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(r.kind)
-
-	err := r.leases.live.Get(ctx, client.ObjectKeyFromObject(mg), live)
-
-	return err == nil && live.GetUID() == mg.GetUID() &&
-		meta.GetExternalCreatePending(live).Equal(pending) && meta.GetExternalCreateSucceeded(live).Equal(succeeded)
+	if err := r.leases.live.Get(ctx, client.ObjectKeyFromObject(mg), live); err != nil || live.GetUID() != mg.GetUID() {
+		return nil
+	}
+	return live
 }
 
 // release the leases of a managed resource whose finalizer is removed.

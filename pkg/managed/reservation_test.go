@@ -568,6 +568,40 @@ func TestReservationStories(t *testing.T) {
 			holder: "other",
 			acts:   []string{"create b", "delete b", "create other"},
 		},
+		"CacheLagsAfterHandOver": {
+			reason:  "A process whose cache still shows policies from before, that allow no change, doesn't release what the next one has reserved.",
+			objects: []client.Object{of("b", policies(xpv2.ManagementActionObserve)), of("other")},
+			do: func(s *story) {
+				before, next := get(s.T, s.a), s.process()
+				edit(s.T, s.a, "b", policies(xpv2.ManagementActionAll))
+				run(s.T, next, "b")
+				s.a.FreezeAs(before)
+				s.run("b")
+				s.a.Thaw()
+			},
+			holder: "b",
+			then:   []string{"other"},
+		},
+		"CacheLagsAfterRename": {
+			reason: "Nor does one whose cache shows a name of before what another one has reserved again.",
+			do: func(s *story) {
+				s.run("b")
+				edit(s.T, s.a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "renamed") })
+				s.a.Before = failing(func(q testkit.Request) bool { return q.Verb == testkit.Delete && isLease(q.Object) }, refused())
+				s.run("b")
+				s.a.Before = nil
+				before, next := get(s.T, s.a), s.process()
+				edit(s.T, s.a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "shared") })
+				run(s.T, next, "b")
+				s.a.FreezeAs(before)
+				try(s.r, 1)
+				s.a.Thaw()
+				left := leasesIn(s.T, s.a)[strings.ReplaceAll(sharedKey, "shared", "renamed")]
+				must(s.T, s.a.Server().Delete(s.Context(), &left)) // The next process doesn't know of it.
+			},
+			holder: "b",
+			then:   []string{"other"},
+		},
 		"CacheLagsAfterCreate": {
 			reason:  "An earlier create failed, and the external system is still without what the next one made, too.",
 			objects: []client.Object{of("b", finalizers(FinalizerName), announced, annotated(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")), of("other")},
@@ -1191,7 +1225,7 @@ func TestReservationNeedsAnAction(t *testing.T) {
 				run(t, r, "owner")
 
 				if tc.holder == "next" && !restarted {
-					about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !aboutLeases(r) })
+					about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !isLease(r.Object) })
 					wants(t, "What is known of the lease saves a read.", "requests for leases", 1, len(about))
 				}
 
