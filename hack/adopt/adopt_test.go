@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -11,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -38,7 +37,6 @@ func TestAdopt(t *testing.T) {
 		files   map[string]string // And a go.mod, unless it has none.
 		none    bool
 		swapped []string // Files in which the path of the import changes, and nothing else.
-		version string   // Of Graft, v0.24.0 unless it is given.
 		want    want
 	}{
 		"Aliases": {
@@ -154,8 +152,7 @@ func TestAdopt(t *testing.T) {
 				tc.files["go.mod"] = goMod
 			}
 			dir := writeTree(t, tc.files)
-			version := cmp.Or(tc.version, "v0.24.0")
-			out := adopted(t, tc.reason, dir, tc.want.status, tc.want.says, "-version", version)
+			out := adopted(t, tc.reason, dir, tc.want.status, tc.want.says, "-version", "v0.24.0")
 			for _, s := range tc.want.not {
 				if strings.Contains(out, s) {
 					t.Errorf("\n%s\nwant no %q in the report:\n%s", tc.reason, s, out)
@@ -173,7 +170,7 @@ func TestAdopt(t *testing.T) {
 			maps.Copy(want, tc.want.changed)
 			got := readTree(t, dir)
 			// go.mod has its own test; here only whether it changed counts.
-			requires := strings.Contains(got["go.mod"], graftModule+" "+version)
+			requires := strings.Contains(got["go.mod"], graftModule+" v0.24.0")
 			imports := false
 			for name, content := range got {
 				imports = imports || strings.HasSuffix(name, ".go") && strings.Contains(content, graftManaged)
@@ -184,18 +181,18 @@ func TestAdopt(t *testing.T) {
 			first := got["go.mod"]
 			delete(want, "go.mod")
 			delete(got, "go.mod")
-			if diff := gocmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 			if tc.want.status == exitFailed {
 				return
 			}
 
-			adopted(t, "Second run: "+tc.reason, dir, tc.want.status, []string{": nothing "}, "-version", version)
+			adopted(t, "Second run: "+tc.reason, dir, tc.want.status, []string{": nothing "}, "-version", "v0.24.0")
 			if !tc.none {
 				got["go.mod"] = first
 			}
-			if diff := gocmp.Diff(got, readTree(t, dir)); diff != "" {
+			if diff := cmp.Diff(got, readTree(t, dir)); diff != "" {
 				t.Errorf("\n%s\nsecond run: -before, +after:\n%s", tc.reason, diff)
 			}
 		})

@@ -3,18 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
-
-	"golang.org/x/mod/modfile"
 )
-
-func parseMod(t *testing.T, src string) *modfile.File {
-	t.Helper()
-	f, err := modfile.Parse("go.mod", []byte(src), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
 
 // When go mod tidy is going to fail, adopt says why and where, and its status isn't 0.
 func TestTidyFails(t *testing.T) {

@@ -104,7 +104,7 @@ func TestMetrics(t *testing.T) {
 	}
 
 	for file, least := range map[string]int{"alerts.yaml": 7, "board.json": 5} {
-		names := regexp.MustCompile(`\b(graft_async|controller_runtime|workqueue|leader_election)_[a-z_]+`).FindAllString(read(t, filepath.Join(example, "deploy", file)), -1)
+		names := regexp.MustCompile(`\b(graft|controller_runtime|workqueue|leader_election)_[a-z_]+`).FindAllString(read(t, filepath.Join(example, "deploy", file)), -1)
 		if len(names) < least {
 			t.Errorf("%s: want at least %d metrics, got %q", file, least, names)
 		}

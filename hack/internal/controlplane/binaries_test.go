@@ -14,57 +14,33 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
+// Of a folder of envtest's, the one program that it lacks is built. A folder that isn't
+// ours is not written to.
 func TestBinariesOfAssets(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		assets func(t *testing.T) string
-		built  []string // what had to be built
-		err    string
-	}{
-		"NoControllerManager": {
-			reason: "The one program that envtest's folders lack is built.",
-			assets: func(t *testing.T) string { return folder(t, etcd, apiServer, kubectl) },
-			built:  []string{controllerManager},
-		},
-		"NoAPIServer": {
-			reason: "A missing program is named, with what to do.",
-			assets: func(t *testing.T) string { return folder(t, etcd) },
-			err:    "no executable kube-apiserver: set it to a folder that has etcd and kube-apiserver, or unset it",
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, buildOK)
-			assets := tc.assets(t)
-			f.env[assetsVariable] = assets
-			before := list(t, assets)
+	f := newFixture(t, buildOK)
+	assets := folder(t, etcd, apiServer, kubectl)
+	f.env[assetsVariable] = assets
+	before := list(t, assets)
 
-			dir, err := f.source.binaries(context.Background())
-			if tc.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("\n%s\nwant an error with %q, got: %v", tc.reason, tc.err, err)
-				}
-				return
+	for range 2 {
+		dir, err := f.source.binaries(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{etcd, apiServer, controllerManager} {
+			if ok, err := isProgram(filepath.Join(dir, name)); !ok || err != nil {
+				t.Errorf("%s is no program: %v", name, err)
 			}
-			if err != nil {
-				t.Fatalf("\n%s\n%v", tc.reason, err)
-			}
-			for _, name := range []string{etcd, apiServer, controllerManager} {
-				if ok, err := isProgram(filepath.Join(dir, name)); !ok || err != nil {
-					t.Errorf("\n%s\n%s is no program: %v", tc.reason, name, err)
-				}
-			}
-			if diff := cmp.Diff(before, list(t, assets)); diff != "" {
-				t.Errorf("\nA folder that isn't ours is not written to.\n-before, +after:\n%s", diff)
-			}
-			again, err := f.source.binaries(context.Background())
-			if diff := cmp.Diff(dir, again); diff != "" || err != nil {
-				t.Errorf("\nThe second call finds the same.\n-want, +got:\n%s, error: %v", diff, err)
-			}
-			if diff := cmp.Diff(tc.built, f.built(t)); diff != "" {
-				t.Errorf("\n%s\nbuilt: -want, +got:\n%s", tc.reason, diff)
-			}
-		})
+		}
+	}
+	if diff := cmp.Diff([][]string{{controllerManager}, before}, [][]string{f.built(t), list(t, assets)}); diff != "" {
+		t.Errorf("built, and in the folder: -want, +got:\n%s", diff)
+	}
+
+	f.env[assetsVariable] = folder(t, etcd)
+	want := "no executable kube-apiserver: set it to a folder that has etcd and kube-apiserver, or unset it"
+	if _, err := f.source.binaries(context.Background()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("want an error with %q, got: %v", want, err)
 	}
 }
 

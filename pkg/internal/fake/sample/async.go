@@ -90,14 +90,6 @@ func (c *Async[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClie
 	return client, nil
 }
 
-// Pending returns how many operations wait for Finish.
-func (c *Async[M]) Pending() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return len(c.scheduled)
-}
-
 // Finish runs the pending operations to their ends, oldest first, and returns the
 // errors that they ended with, joined. The next Observe learns of the ends too.
 func (c *Async[M]) Finish(ctx context.Context) error {
