@@ -84,8 +84,10 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 		return nil, err
 	}
 	set.backend = b
-	c := &kindCache{scheme: opts.Scheme, set: set, readsFail: opts.ReaderFailOnMissingInformer}
-	return &InformerTrackingCache{Cache: c, set: set}, nil
+	if opts.ReaderFailOnMissingInformer {
+		set.asked = make(map[kindID]bool)
+	}
+	return &InformerTrackingCache{Cache: &kindCache{scheme: opts.Scheme, set: set}, set: set}, nil
 }
 
 // TrackInformers makes a cache known to an engine. One that NewCache made is
@@ -130,9 +132,6 @@ func (c *InformerTrackingCache) NeedLeaderElection() bool {
 type kindCache struct {
 	scheme *runtime.Scheme
 	set    *kindSet
-
-	// A read doesn't make an informer.
-	readsFail bool
 
 	// wraps is the cache that the informers come from, if it isn't ours.
 	wraps cache.Cache
@@ -188,13 +187,13 @@ func (c *kindCache) newObject(gvk schema.GroupVersionKind) (client.Object, error
 
 // reader returns what can read a kind, of which there may be an object.
 func (c *kindCache) reader(ctx context.Context, id kindID, obj client.Object) (client.Reader, error) {
-	k := c.set.find(id)
-	if k != nil {
+	if k := c.set.find(id); k != nil {
 		if o := k.current.Load(); o != nil {
 			k.touch()
 			return o.reader, nil
 		}
-	} else if c.readsFail {
+	}
+	if !c.set.readable(id) {
 		return nil, &cache.ErrResourceNotCached{GVK: id.GroupVersionKind}
 	}
 	if obj == nil && id.as == typed {
@@ -260,9 +259,7 @@ func (c *kindCache) RemoveInformer(_ context.Context, obj client.Object) error {
 	if err != nil {
 		return err
 	}
-	if k := c.set.find(id); k != nil {
-		k.raise(true, false)
-	}
+	c.set.remove(id)
 	return nil
 }
 

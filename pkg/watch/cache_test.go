@@ -159,8 +159,17 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 		if _, err := ca.GetInformer(t.Context(), k.New()); err != nil {
 			t.Fatal(err)
 		}
+
+		// What was asked for once can be read, also if its informer lingers no more.
+		pass(time.Hour)
 		if err := ca.Get(t.Context(), k.Key("one"), k.New()); err != nil {
 			t.Errorf("Get(...) of what is: %v", err)
+		}
+		if err := ca.RemoveInformer(t.Context(), k.New()); err != nil {
+			t.Fatal(err)
+		}
+		if err := ca.Get(t.Context(), k.Key("one"), k.New()); !errors.As(err, &missing) {
+			t.Errorf("Get(...) of what was removed: %v", err)
 		}
 	})
 }

@@ -30,6 +30,10 @@ type kindSet struct {
 	// indexes outlive kinds.
 	indexes map[kindID][]*index
 
+	// asked are the kinds that were asked for and not removed since: only they can be
+	// read. Nil if all can.
+	asked map[kindID]bool
+
 	// initial are the kinds that there were when the cache was started.
 	initial []*trackedKind
 }
@@ -87,6 +91,26 @@ func (s *kindSet) find(id kindID) *trackedKind {
 	return s.kinds[id]
 }
 
+// readable reports whether a read may make an informer.
+func (s *kindSet) readable(id kindID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.asked == nil || s.asked[id]
+}
+
+// remove a kind's informer. If it has owners it gets another one.
+func (s *kindSet) remove(id kindID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.kinds[id]
+	if k != nil {
+		k.raise(true, false)
+	}
+	if k == nil || k.unused() {
+		delete(s.asked, id)
+	}
+}
+
 // acquire a kind for a subscription, which must be released.
 func (s *kindSet) acquire(id kindID, obj client.Object, sub *subscription) (*trackedKind, error) {
 	return s.get(id, obj, func(k *trackedKind) { k.own(sub) })
@@ -112,6 +136,9 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*trackedKind)) (*tr
 		k.indexes = s.indexes[id]
 		k.retire = func() bool { return s.retire(k) }
 		s.kinds[id] = k
+	}
+	if s.asked != nil {
+		s.asked[id] = true
 	}
 	k.mu.Lock()
 	use(k)
