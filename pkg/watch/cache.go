@@ -279,8 +279,11 @@ func (c *kindCache) IndexField(ctx context.Context, obj client.Object, field str
 // it started has ended. A cache that was shut down can't be started again.
 func (c *kindCache) Start(ctx context.Context) error {
 	if c.wraps != nil {
-		defer c.set.shutdown()
-		return c.wraps.Start(ctx)
+		err := c.wraps.Start(ctx)
+		if ctx.Err() != nil { // Else it was started before, or doesn't wait for its end.
+			c.set.shutdown()
+		}
+		return err
 	}
 	if c.set.ctx.Err() != nil || isClosed(c.set.starting) {
 		return errors.New("cache was started before")

@@ -33,6 +33,17 @@ func TestWrappedCache(t *testing.T) {
 				pass(time.Second)
 			},
 		},
+		"StartedTwice": {
+			reason: "A cache that was started isn't started again, and runs on.",
+			do: func(t *testing.T, r *rig, _ cache.Cache, rec *recorder) {
+				startCache(t, r.cache)
+				r.watch("c", watchOf(k, rec))
+				if err := r.cache.Start(t.Context()); err == nil {
+					t.Error("Start(...) of a cache that runs: no error")
+				}
+				r.reads(k)
+			},
+		},
 		"RemovedBySomebody": {
 			reason: "An informer that is removed from the other cache is replaced.",
 			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
