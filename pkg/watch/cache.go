@@ -206,6 +206,8 @@ func (c *kindCache) reader(ctx context.Context, id kindID, obj client.Object) (c
 	switch {
 	case err != nil:
 		return nil, err
+	case o == nil && c.wraps != nil:
+		return c.wraps, nil // It knows whether it was started since.
 	case o == nil:
 		return nil, &cache.ErrCacheNotStarted{}
 	default:
@@ -254,12 +256,14 @@ func (c *kindCache) informer(ctx context.Context, id kindID, obj client.Object, 
 // returns, and ends soon. Reads that kept it running don't any more. If there are
 // watches, handlers or indexes on the kind, a new informer takes its place, and
 // delivers what is there.
-func (c *kindCache) RemoveInformer(_ context.Context, obj client.Object) error {
+func (c *kindCache) RemoveInformer(ctx context.Context, obj client.Object) error {
 	id, err := c.id(obj)
 	if err != nil {
 		return err
 	}
-	c.set.remove(id)
+	if !c.set.remove(id) && c.wraps != nil {
+		return c.wraps.RemoveInformer(ctx, obj) // It was asked for directly.
+	}
 	return nil
 }
 

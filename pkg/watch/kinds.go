@@ -98,17 +98,19 @@ func (s *kindSet) readable(id kindID) bool {
 	return s.asked == nil || s.asked[id]
 }
 
-// remove a kind's informer. If it has owners it gets another one.
-func (s *kindSet) remove(id kindID) {
+// remove a kind's informer. If it has owners it gets another one. It returns whether
+// there was such a kind.
+func (s *kindSet) remove(id kindID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.kinds[id]
-	if k != nil {
+	k, ok := s.kinds[id]
+	if ok {
 		k.raise(true, false)
 	}
-	if k == nil || k.unused() {
+	if !ok || k.unused() {
 		delete(s.asked, id)
 	}
+	return ok
 }
 
 // acquire a kind for a subscription, which must be released.

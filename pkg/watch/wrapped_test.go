@@ -29,8 +29,13 @@ func TestWrappedCache(t *testing.T) {
 				if client.IgnoreNotFound(err) == nil || took > quick {
 					t.Errorf("Get(...) before the cache is started: %v after %s", err, took)
 				}
-				startCache(t, plain)
+
+				// A read of what syncs waits, as with the other cache.
+				defer r.api.Inject(watchtest.Of(k), watchtest.Delay(5*time.Second))()
+				started := background(func() error { startCache(t, plain); return nil })
 				pass(time.Second)
+				r.reads(k)
+				<-started
 			},
 		},
 		"StartedTwice": {
@@ -42,6 +47,23 @@ func TestWrappedCache(t *testing.T) {
 					t.Error("Start(...) of a cache that runs: no error")
 				}
 				r.reads(k)
+			},
+		},
+		"RemovedOther": {
+			reason: "An informer that was asked for directly can be removed.",
+			do: func(t *testing.T, r *rig, plain cache.Cache, rec *recorder) {
+				startCache(t, plain)
+				other := watchtest.NewKind("Gadget")
+				r.api.Define(other)
+				if _, err := plain.GetInformer(t.Context(), other.New()); err != nil {
+					t.Fatal(err)
+				}
+				r.remove(other)
+				pass(time.Second)
+				if n := r.api.Open(watchtest.Of(other)); n != 0 {
+					t.Errorf("%d informers are left", n)
+				}
+				r.watch("c", watchOf(k, rec))
 			},
 		},
 		"RemovedBySomebody": {
