@@ -119,7 +119,7 @@ type opening struct {
 
 // An index that a caller asked for. It is added to each informer of the kind.
 type index struct {
-	field string // Empty if that isn't known.
+	names []string
 	addTo func(ctx context.Context, o *opened, obj client.Object) error
 
 	// used says that an informer has, or had, the index. Guarded by the kind's

@@ -274,7 +274,7 @@ func (c *kindCache) IndexField(ctx context.Context, obj client.Object, field str
 	if err != nil {
 		return err
 	}
-	return c.set.index(ctx, id, obj, &index{field: field, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
+	return c.set.index(ctx, id, obj, &index{names: []string{"field:" + field}, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
 		return o.indexer.IndexField(ctx, obj, field, extract)
 	}})
 }

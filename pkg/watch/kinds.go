@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -178,12 +179,17 @@ func (s *kindSet) raise(gk schema.GroupKind, crdDeleted bool) {
 	}
 }
 
-// index adds an index and waits for it.
+// index adds an index and waits for it. One that can't be added isn't kept.
 func (s *kindSet) index(ctx context.Context, id kindID, obj client.Object, i *index) error {
-	if err := s.addIndex(id, obj, i); err != nil {
+	err := s.addIndex(id, obj, i)
+	if err != nil {
 		return err
 	}
-	_, err := s.synced(ctx, id, obj, i)
+	if _, err = s.synced(ctx, id, obj, i); err != nil {
+		_ = s.setIndexes(id, obj, func(indexes []*index) ([]*index, error) {
+			return slices.DeleteFunc(indexes, func(other *index) bool { return other == i && !i.used }), nil
+		})
+	}
 	return err
 }
 
@@ -199,27 +205,29 @@ func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *i
 	return k.wait(ctx, i)
 }
 
-// addIndex adds an index without waiting for it. One that can't have been used
-// yet is replaced by one for the same field.
+// addIndex adds an index without waiting for it, unless there is one of its name.
 func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
-	var conflict error
-	_, err := s.get(id, obj, func(k *trackedKind) {
-		indexes := make([]*index, 0, len(k.indexes)+1)
-		for _, other := range k.indexes {
-			switch {
-			case other.field != i.field, i.field == "":
-				indexes = append(indexes, other)
-			case other.used:
-				conflict = errors.Errorf("indexer conflict: there is an index on field %q of %s", i.field, id.GroupVersionKind)
-				return
+	return s.setIndexes(id, obj, func(indexes []*index) ([]*index, error) {
+		for _, other := range indexes {
+			for _, name := range i.names {
+				if slices.Contains(other.names, name) {
+					return nil, errors.Errorf("indexer conflict: there is an index %q of %s", name, id.GroupVersionKind)
+				}
 			}
 		}
-		indexes = append(indexes, i)
-		k.indexes, s.indexes[id] = indexes, indexes
-		k.poke()
+		return append(indexes, i), nil
 	})
-	if err != nil {
-		return err
-	}
-	return conflict
+}
+
+// setIndexes sets a kind's indexes to what a function makes of a copy of them.
+func (s *kindSet) setIndexes(id kindID, obj client.Object, fn func([]*index) ([]*index, error)) error {
+	var refused error
+	_, err := s.get(id, obj, func(k *trackedKind) {
+		var indexes []*index
+		if indexes, refused = fn(slices.Clone(k.indexes)); refused == nil {
+			k.indexes, s.indexes[id] = indexes, indexes
+			k.poke()
+		}
+	})
+	return cmp.Or(err, refused)
 }

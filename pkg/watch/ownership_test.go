@@ -10,6 +10,7 @@ import (
 	"unsafe"
 	"weak"
 
+	"github.com/pkg/errors"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -286,8 +287,43 @@ func TestIndexes_OfKindsThatWent(t *testing.T) {
 	})
 }
 
-// A second index on a field is refused, as by controller-runtime's cache, once the first
-// may have been used.
+// Of two indexes on a field the second is refused, also while the first waits for the kind.
+// One that couldn't be added is none.
+func TestIndexes_AtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		r := graft(t, watchtest.NewAPI())
+		index := func(d time.Duration) error {
+			return limited(t, d, func(ctx context.Context) error {
+				return r.infs.IndexField(ctx, k.New(), "x", func(client.Object) []string { return []string{"x"} })
+			})
+		}
+		if err := index(time.Hour); !errors.Is(err, watch.ErrNoSuchKind) {
+			t.Errorf("IndexField(...): got %v, want %v", err, watch.ErrNoSuchKind)
+		}
+		r.define(k)
+		pass(time.Hour)
+		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+		if err := index(time.Second); !errors.Is(err, watch.ErrNotSynced) {
+			t.Errorf("IndexField(...) of a kind that hangs: got %v, want %v", err, watch.ErrNotSynced)
+		}
+		first := background(func() error { return index(time.Hour) })
+		pass(time.Second)
+		if took, err := timed(func() error { return index(time.Hour) }); err == nil || took > 0 {
+			t.Errorf("IndexField(...) of a field that has an index: %v after %s", err, took)
+		}
+		lift()
+		if took, err := timed(func() error { return <-first }); err != nil || took > time.Minute {
+			t.Errorf("IndexField(...) that waited: %v after %s", err, took)
+		}
+		l := k.NewList()
+		if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": "x"}); err != nil || len(l.Items) != 1 {
+			t.Errorf("List(...) by index: %d objects, %v", len(l.Items), err)
+		}
+	})
+}
+
+// A second index on a field is refused, as by controller-runtime's cache.
 func TestIndexes_OnOneFieldConflict(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, k := withOne(t)
@@ -312,6 +348,11 @@ func TestIndexes_OnOneFieldConflict(t *testing.T) {
 		all := func(any) ([]string, error) { return []string{"__all_namespaces/z"}, nil }
 		if err := inf.AddIndexers(kcache.Indexers{"field:z": all}); err != nil {
 			t.Errorf("AddIndexers(...): %v", err)
+		}
+		for _, name := range []string{"field:x", "field:z"} {
+			if err := inf.AddIndexers(kcache.Indexers{name: all}); err == nil {
+				t.Errorf("AddIndexers(...) of index %s, which is there: no error", name)
+			}
 		}
 		pass(time.Second)
 		for _, field := range []string{"x", "y", "z"} {
