@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/util/workqueue"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -87,11 +86,11 @@ type incarnation struct {
 	draining map[WatchID]<-chan struct{}
 }
 
-// incarnationKey finds, in a context, the controller whose reconcile or handler
-// it belongs to.
-type incarnationKey struct{}
+// incarnationKey finds, in a context, the controller of an engine whose reconcile or
+// handler it belongs to.
+type incarnationKey struct{ engine *ControllerEngine }
 
-func newIncarnation(name string, ctrl kcontroller.Controller, delivered prometheus.Counter) *incarnation {
+func newIncarnation(name string, ctrl kcontroller.Controller, e *ControllerEngine) *incarnation {
 	c := &incarnation{
 		name:     name,
 		ctrl:     ctrl,
@@ -100,8 +99,8 @@ func newIncarnation(name string, ctrl kcontroller.Controller, delivered promethe
 		watches:  make(map[WatchID]*controllerWatch),
 		draining: make(map[WatchID]<-chan struct{}),
 	}
-	c.ctx, c.cancel = context.WithCancel(context.WithValue(context.Background(), incarnationKey{}, c))
-	c.handlers = dispatcher{ctx: c.ctx, run: c.wg.Go, delivered: delivered}
+	c.ctx, c.cancel = context.WithCancel(context.WithValue(context.Background(), incarnationKey{e}, c))
+	c.handlers = dispatcher{ctx: c.ctx, run: c.wg.Go, delivered: e.set.delivered}
 	return c
 }
 
@@ -139,8 +138,8 @@ func (c *incarnation) requests() map[*controllerWatch]uint64 {
 }
 
 // caller returns the incarnation whose reconcile or handler makes a call, or nil.
-func caller(ctx context.Context) *incarnation {
-	c, _ := ctx.Value(incarnationKey{}).(*incarnation)
+func (e *ControllerEngine) caller(ctx context.Context) *incarnation {
+	c, _ := ctx.Value(incarnationKey{e}).(*incarnation)
 	return c
 }
 

@@ -155,7 +155,7 @@ func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnati
 	c, ok := e.controllers[name]
 	e.mu.RUnlock()
 
-	from := caller(ctx)
+	from := e.caller(ctx)
 	if !ok || (from != nil && from.name == name && from != c) {
 		return nil, notRunning(name)
 	}
@@ -185,7 +185,7 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if isNil(ctrl) {
 		return errors.New("cannot create new controller: got none")
 	}
-	c := newIncarnation(name, ctrl, e.set.delivered)
+	c := newIncarnation(name, ctrl, e)
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -288,7 +288,7 @@ func everyWatch(*controllerWatch) bool { return true }
 // still runs of the one that was stopped before. It does nothing if it is called from
 // an earlier controller of that name.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
-	from := caller(ctx)
+	from := e.caller(ctx)
 	within := from != nil && from.name == name
 
 	e.mu.Lock()

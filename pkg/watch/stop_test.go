@@ -219,6 +219,24 @@ func TestStop_AtTheElection(t *testing.T) {
 	})
 }
 
+// A reconcile of another engine's controller of the name is nothing special.
+func TestCalls_FromAnotherEngine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		other, k := withOne(t)
+		r, from := elected(t)
+		got := make(chan error)
+		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			got <- other.StartWatches(ctx, "c", watchOf(k, &recorder{}))
+			got <- other.Stop(ctx, "c")
+			return reconcile.Result{}, nil
+		}))
+		r.watch("c", watchOf(from, &recorder{}))
+		if err := stderrors.Join(<-got, <-got); err != nil || other.IsRunning("c") {
+			t.Errorf("StartWatches(...) and Stop(...): %v, still running: %t", err, other.IsRunning("c"))
+		}
+	})
+}
+
 // A reconcile stops its own controller without waiting for itself, or another one and
 // waits for that. The name can be started again.
 func TestStop_FromAReconcile(t *testing.T) {
