@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"net/http"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kunstructured "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -225,6 +227,9 @@ func newCachePerKind(cfg *rest.Config, opts cache.Options) (*cachePerKind, error
 		by.Namespaces = maps.Clone(by.Namespaces)
 		opts.ByObject[obj] = by
 	}
+	hc := *opts.HTTPClient
+	hc.Transport = notingTransport{cmp.Or(hc.Transport, http.DefaultTransport)}
+	opts.HTTPClient = &hc
 	r, err := newDiscoveryResolver(cfg, opts.HTTPClient)
 	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts}, err
 }
@@ -346,7 +351,8 @@ func (o *observedListerWatcher) Watch(opts metav1.ListOptions) (apiwatch.Interfa
 // ListWithContext lists, and reports.
 func (o *observedListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	l, err := o.lw.ListWithContext(ctx, opts)
-	if ctx.Err() == nil && (err == nil || !passing(err)) {
+	again := passing(err) && (opts.ResourceVersion != "" || opts.Continue != "") // Informers do, without.
+	if ctx.Err() == nil && !again {
 		o.listed(err)
 	}
 	return l, err
@@ -364,18 +370,44 @@ func (o *observedListerWatcher) listed(err error) {
 // WatchWithContext opens a watch, and reports. One that works means that lists do:
 // it follows one, or streams it.
 func (o *observedListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
-	w, err := o.lw.WatchWithContext(ctx, opts)
+	var failed error
+	note := func(err error) {
+		failed = err
+		if err != nil && ctx.Err() == nil && !passing(err) {
+			o.health.set(func() { o.watchErr = err })
+		}
+	}
+	w, err := o.lw.WatchWithContext(context.WithValue(ctx, noted{}, note), opts)
+	streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	switch {
-	case err == nil:
-		if opts.SendInitialEvents != nil && *opts.SendInitialEvents {
+	case err != nil && streams && kerrors.IsInvalid(err): // The server can't. The informer lists.
+	case err != nil:
+		note(err)
+	case failed == nil:
+		if streams {
 			o.listed(nil)
 		}
 		o.health.set(func() { o.listErr, o.watchErr, o.watched, o.health.other = nil, nil, true, nil })
-		return &drainedWatch{Interface: w, run: o.health.run}, nil
-	case ctx.Err() == nil && !passing(err):
-		o.health.set(func() { o.watchErr = err })
 	}
-	return nil, err
+	if err != nil {
+		return nil, err
+	}
+	return &drainedWatch{Interface: w, run: o.health.run}, nil
+}
+
+// noted finds, in a request's context, what notes how it ended. client-go opens watches
+// again and again whose connections end, or time out, and then returns one without events.
+type noted struct{}
+
+type notingTransport struct{ http.RoundTripper }
+
+// RoundTrip sends a request.
+func (t notingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(r)
+	if note, ok := r.Context().Value(noted{}).(func(error)); ok {
+		note(err)
+	}
+	return resp, err
 }
 
 // IsWatchListSemanticsUnSupported passes on what the wrapped one says.

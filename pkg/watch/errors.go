@@ -3,7 +3,6 @@ package watch
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,16 +119,10 @@ func reasonFor(err error) error {
 	}
 }
 
-// passing reports whether an error is part of an informer's normal life: a watch
-// that was closed, a resource version that is too old, or a server that doesn't
-// stream lists. The informer deals with it at once.
+// passing reports whether an error is part of an informer's normal life: a resource
+// version that is too old. The informer deals with it at once.
 func passing(err error) bool {
-	return errors.Is(err, io.EOF) ||
-		errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.Canceled) ||
-		kerrors.IsResourceExpired(err) ||
-		kerrors.IsGone(err) ||
-		kerrors.IsInvalid(err)
+	return errors.Is(err, context.Canceled) || kerrors.IsResourceExpired(err) || kerrors.IsGone(err)
 }
 
 // verdict reports whether trying again soon is no use: the kind must be created or

@@ -1,7 +1,9 @@
 package watch_test
 
 import (
+	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +121,31 @@ func troubles() map[string]trouble {
 			reason: "The API server is away.",
 			begin:  func(r *rig, _ watchtest.Kind) func() { return r.api.Down() },
 			state:  watch.StateDegraded, readable: true,
+		},
+		"ConnectionsEnd": {
+			reason: "Behind a proxy that has no API server. Of a watch client-go tells no error.",
+			begin:  inject(watchtest.Of, watchtest.Break(io.EOF)),
+			state:  watch.StateDegraded, readable: true,
+		},
+		"ConnectionsTimeOut": {
+			reason: "Nor of one that doesn't connect.",
+			begin:  inject(watchtest.Of, watchtest.Break(os.ErrDeadlineExceeded).After(30*time.Second)),
+			state:  watch.StateDegraded, readable: true,
+		},
+		"Unprocessable": {
+			reason: "An answer that is normal to a list that is to be streamed isn't to others.",
+			begin:  inject(watchtest.Of, watchtest.Status(http.StatusUnprocessableEntity)),
+			state:  watch.StateDegraded, readable: true,
+		},
+		"ListExpires": {
+			reason: "Nor is one to a list of another version to a list of the last.",
+			begin: func(r *rig, k watchtest.Kind) func() {
+				lists := r.api.Inject(watchtest.Of(k), watchtest.Status(http.StatusGone))
+				unstreamed := r.api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))
+				r.api.Disconnect(watchtest.Of(k))
+				return func() { lists(); unstreamed() }
+			},
+			state: watch.StateDegraded, readable: true,
 		},
 		"Frozen": {
 			reason: "The API server hangs. What is open stays open.",

@@ -1,8 +1,11 @@
 package watchtest
 
 import (
+	"net"
 	"net/http"
+	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -74,8 +77,8 @@ type Fault struct {
 	// retryAfter in seconds to name in the answer, if not zero.
 	retryAfter int
 
-	// refuse the connection.
-	refuse bool
+	// broken is what the connection fails with, if not nil.
+	broken error
 
 	// hang until the request is given up or the fault is lifted.
 	hang bool
@@ -89,7 +92,12 @@ type Fault struct {
 func Hang() Fault { return Fault{hang: true} }
 
 // Refuse refuses the connection.
-func Refuse() Fault { return Fault{refuse: true} }
+func Refuse() Fault {
+	return Break(&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+}
+
+// Break fails the connection with an error.
+func Break(err error) Fault { return Fault{broken: err} }
 
 // Delay answers later than usual.
 func Delay(d time.Duration) Fault { return Fault{delay: d} }

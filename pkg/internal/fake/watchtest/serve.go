@@ -123,12 +123,12 @@ func (a *API) suffer(ctx context.Context, w http.ResponseWriter, r Request) bool
 			case <-ctx.Done():
 				return false
 			}
-		case f.refuse:
-			if c, ok := w.(*response); ok {
-				c.refuse()
-			}
-			return false
 		case f.delay > 0 && !sleep(ctx, f.delay):
+			return false
+		case f.broken != nil:
+			if c, ok := w.(*response); ok {
+				c.fail(f.broken)
+			}
 			return false
 		case f.status == 0:
 			return true

@@ -3,11 +3,8 @@ package watchtest
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"sync"
-	"syscall"
 
 	"k8s.io/client-go/rest"
 )
@@ -44,9 +41,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = pr.Close()
 		return nil, r.Context().Err()
 	}
-	if w.refused {
+	if w.broken != nil {
 		cancel()
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		return nil, w.broken
 	}
 
 	// A request that is cancelled ends the body, as it does on a connection.
@@ -74,12 +71,12 @@ func (b *body) Close() error {
 
 // A response is the writer that handlers get.
 type response struct {
-	header  http.Header
-	body    *io.PipeWriter
-	once    sync.Once
-	ready   chan struct{}
-	code    int
-	refused bool
+	header http.Header
+	body   *io.PipeWriter
+	once   sync.Once
+	ready  chan struct{}
+	code   int
+	broken error
 }
 
 func (w *response) Header() http.Header { return w.header }
@@ -96,9 +93,9 @@ func (w *response) Write(b []byte) (int, error) {
 	return w.body.Write(b)
 }
 
-func (w *response) refuse() {
+func (w *response) fail(err error) {
 	w.once.Do(func() {
-		w.refused = true
+		w.broken = err
 		close(w.ready)
 	})
 }
