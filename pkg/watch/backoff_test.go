@@ -220,6 +220,29 @@ func TestLostAgainAndAgain(t *testing.T) {
 	}
 }
 
+// Failures that take turns are one trouble, of which each is logged once.
+func TestLogs_OfFailuresThatTakeTurns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, k := withOne(t)
+		r.watch("c", watchOf(k, &recorder{}))
+		fail := func(f watchtest.Fault) {
+			defer r.api.Inject(watchtest.Of(k), f)()
+			r.api.Disconnect(watchtest.Of(k))
+			pass(time.Minute)
+		}
+		for _, want := range []int{2, 4} {
+			for range 30 {
+				fail(watchtest.Status(http.StatusForbidden))
+				fail(watchtest.Status(http.StatusServiceUnavailable))
+			}
+			if n := len(r.lines.all()); n != want {
+				t.Errorf("%d log lines, want %d", n, want)
+			}
+			pass(time.Hour) // All is well.
+		}
+	})
+}
+
 // Kinds of one group share look-ups, and the client's own rate limit doesn't make the
 // API server look unreachable.
 func TestLookUps_AreShared(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,8 +182,8 @@ type trackedKind struct {
 	// unstarted says that the informer can't sync until its cache is started.
 	unstarted bool
 
-	// logged is the reason of the last failure that was logged.
-	logged error
+	// logged are the reasons of failures that were logged since the kind was well.
+	logged []error
 }
 
 func newKind(h *host, id kindID, obj client.Object) *trackedKind {
@@ -261,10 +262,10 @@ func (k *trackedKind) complain(err *KindError) {
 	if k.state == StateActive && time.Since(k.since) > wellFor {
 		k.logged = nil
 	}
-	if !errors.Is(k.logged, err.Reason) {
+	if !slices.Contains(k.logged, err.Reason) {
 		(*k.log.Load()).Info("Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", s, "error", err)
+		k.logged = append(k.logged, err.Reason)
 	}
-	k.logged = err.Reason
 	k.move(s, err)
 }
 
