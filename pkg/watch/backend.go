@@ -151,8 +151,10 @@ type opened struct {
 	// unstarted says that it won't sync until its cache is started.
 	unstarted atomic.Bool
 
-	// epoch of the kind in which what the informer asks for was last looked up.
+	// epoch of the kind in which what the informer asks for was last looked up, and when
+	// to do so next.
 	epoch uint64
+	next  time.Time
 
 	// indexes that were added, and why they couldn't be. Guarded by the kind's
 	// mutex.

@@ -592,7 +592,7 @@ func (k *trackedKind) close(o *opened) {
 func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.ResourceEventHandlerRegistration) error {
 	var syncedAt time.Time
 	poll := firstPoll
-	next := nextLookUp()
+	o.next = nextLookUp()
 	for {
 		if ctx.Err() != nil || o.inf.IsStopped() || k.unused() {
 			return nil
@@ -611,15 +611,11 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 		case lost != nil:
 			return lost
 		}
-		due := time.Until(next) <= 0
-		if due {
-			next = nextLookUp()
-		}
-		if stay, err := k.confirm(ctx, o, due); err != nil || !stay {
+		if stay, err := k.confirm(ctx, o); err != nil || !stay {
 			return err
 		}
 
-		d := time.Until(next)
+		d := time.Until(o.next)
 		if !k.active.Load() {
 			d = poll
 			poll = min(2*poll, lastPoll)
@@ -636,22 +632,26 @@ func nextLookUp() time.Time {
 }
 
 // confirm looks the kind up again if the epoch was raised, or if it is time to. It
-// returns whether the informer may stay. One that works stays if there is no answer.
-func (k *trackedKind) confirm(ctx context.Context, o *opened, due bool) (stay bool, err error) {
+// returns whether the informer may stay. One that works stays if there is no answer, and
+// is looked up again soon.
+func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err error) {
 	k.mu.Lock()
 	epoch, floor := k.epoch, k.floor
 	k.mu.Unlock()
 	if o.epoch < floor {
 		return false, nil
 	}
-	if o.epoch == epoch && !due {
+	if o.epoch == epoch && time.Until(o.next) > 0 {
 		return true, nil
 	}
+	o.next = nextLookUp()
 	m, err := k.lookUp(ctx)
 	switch {
 	case k.gone:
 		return false, err
-	case err == nil && k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
+	case err != nil:
+		o.next = time.Now().Add(lastBackoff)
+	case k.mapping != nil && (m.Resource != k.mapping.Resource || m.Scope.Name() != k.mapping.Scope.Name()):
 		return false, nil
 	}
 	o.epoch = k.noted

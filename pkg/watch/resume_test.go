@@ -223,3 +223,23 @@ func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {
 		}
 	}
 }
+
+// Nor does it stay unnoticed if discovery has no answer just then.
+func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
+	for name, crds := range map[string]bool{"DefinitionsWatched": true, "DefinitionsNotWatched": false} {
+		inBubble(t, name, func(t *testing.T) {
+			is := watchtest.NewKind("Widget")
+			was := is.ClusterScoped()
+			r, _ := watching(t, was, crds)
+			lift := r.api.Inject(watchtest.DiscoveryOf(was), watchtest.Status(http.StatusServiceUnavailable))
+			r.api.Replace(was, is)
+			r.api.Put(is.Object("two"), is)
+			pass(20 * time.Second)
+			lift()
+			pass(time.Minute)
+			if err := r.read(t.Context(), is, "two"); err != nil {
+				t.Errorf("Get(...) a minute later: %v", err)
+			}
+		})
+	}
+}
