@@ -211,8 +211,9 @@ func (h *health) failed(err error) {
 type cachePerKind struct {
 	*discoveryResolver
 
-	cfg  *rest.Config
-	opts cache.Options
+	cfg    *rest.Config
+	opts   cache.Options
+	byKind map[schema.GroupVersionKind]cache.ByObject // As in the options.
 }
 
 // newCachePerKind returns a backend with copies of the options, so that a caller's
@@ -221,19 +222,20 @@ type cachePerKind struct {
 func newCachePerKind(cfg *rest.Config, opts cache.Options) (*cachePerKind, error) {
 	opts.ReaderFailOnMissingInformer = false
 	opts.DefaultNamespaces = maps.Clone(opts.DefaultNamespaces)
-	opts.ByObject = maps.Clone(opts.ByObject)
+	byKind := make(map[schema.GroupVersionKind]cache.ByObject)
 	for obj, by := range opts.ByObject {
-		if _, err := apiutil.GVKForObject(obj, opts.Scheme); err != nil {
+		gvk, err := apiutil.GVKForObject(obj, opts.Scheme)
+		if err != nil {
 			return nil, errors.Wrapf(err, "cannot determine group, version, and kind of %T in ByObject", obj)
 		}
 		by.Namespaces = maps.Clone(by.Namespaces)
-		opts.ByObject[obj] = by
+		byKind[gvk] = by
 	}
 	hc := *opts.HTTPClient
 	hc.Transport = notingTransport{cmp.Or(hc.Transport, http.DefaultTransport)}
 	opts.HTTPClient = &hc
 	r, err := newDiscoveryResolver(cfg, opts.HTTPClient)
-	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts}, err
+	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts, byKind: byKind}, err
 }
 
 func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
@@ -246,13 +248,11 @@ func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 
 	// Options for other kinds would make the cache look them up.
 	opts.ByObject = nil
-	for obj, by := range b.opts.ByObject {
-		if gvk, err := apiutil.GVKForObject(obj, opts.Scheme); err == nil && gvk == o.id.GroupVersionKind {
-			if o.mapping.Scope.Name() == meta.RESTScopeNameRoot {
-				by.Namespaces = nil // It may have had a namespace when they were given.
-			}
-			opts.ByObject = map[client.Object]cache.ByObject{obj: by}
+	if by, ok := b.byKind[o.id.GroupVersionKind]; ok {
+		if o.mapping.Scope.Name() == meta.RESTScopeNameRoot {
+			by.Namespaces = nil // It may have had a namespace when they were given.
 		}
+		opts.ByObject = map[client.Object]cache.ByObject{o.obj: by}
 	}
 
 	h := &health{opening: o}

@@ -83,13 +83,14 @@ func TestCacheOptions(t *testing.T) {
 			want: []string{"elsewhere"},
 		},
 		"ChangedByObject": {
-			reason: "An entry that is removed afterwards still restricts, as does a namespace of it.",
+			reason: "An entry that is removed afterwards still restricts, as do its kind and a namespace of it.",
 			opts:   cache.Options{ByObject: map[client.Object]cache.ByObject{namespaced.New(): {Namespaces: map[string]cache.Config{"elsewhere": {}}}}},
 			kind:   namespaced,
 			want:   []string{"elsewhere"},
 			change: func(o *cache.Options) {
-				for _, by := range o.ByObject {
+				for obj, by := range o.ByObject {
 					clear(by.Namespaces)
+					obj.GetObjectKind().SetGroupVersionKind(cluster.GVK)
 				}
 				clear(o.ByObject)
 			},
