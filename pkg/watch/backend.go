@@ -446,6 +446,28 @@ type wrapped struct {
 
 	reader   client.Reader                     // Nil if the informers aren't also a cache.
 	resolver atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
+
+	// questions that the cache didn't answer yet, by kind. There is one at a time.
+	questions sync.Map
+}
+
+// A question for a kind's informer.
+type question struct {
+	answered chan struct{} // Closed when what follows is set.
+	inf      cache.Informer
+	err      error
+}
+
+func (w *wrapped) get(ctx context.Context, obj client.Object, synced bool) (inf cache.Informer, err error) {
+	defer survive(&err)
+	return w.GetInformer(ctx, obj, cache.BlockUntilSynced(synced))
+}
+
+// survive turns a panic into an error. In a reconcile, controller-runtime does.
+func survive(err *error) {
+	if r := recover(); r != nil {
+		*err = errors.Errorf("panic: %v", r)
+	}
 }
 
 // resolve finds out whether the kind is served, and whether that changed. The other
@@ -460,21 +482,25 @@ func (w *wrapped) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*me
 func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 	limited, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	var inf cache.Informer
-	got := make(chan error, 1)
-	o.run(func() {
-		var err error
-		inf, err = w.GetInformer(limited, o.obj, cache.BlockUntilSynced(false))
-		got <- err
-	})
+	q := &question{answered: make(chan struct{})}
+	if asked, ok := w.questions.LoadOrStore(o.id, q); ok {
+		q, _ = asked.(*question)
+	} else {
+		o.run(func() {
+			defer close(q.answered)
+			defer w.questions.Delete(o.id)
+			q.inf, q.err = w.get(limited, o.obj, false)
+		})
+	}
 	select {
-	case err := <-got:
-		if err != nil {
-			return nil, err
+	case <-q.answered:
+		if q.err != nil {
+			return nil, q.err
 		}
 	case <-limited.Done():
 		return nil, limited.Err() // Discovery inside a cache knows no context.
 	}
+	inf := q.inf
 	if isNil(inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
@@ -486,7 +512,7 @@ func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 		o.run(func() {
 			defer close(asked)
 			// A cache that isn't started doesn't wait.
-			_, err := w.GetInformer(ctx, o.obj, cache.BlockUntilSynced(true))
+			_, err := w.get(ctx, o.obj, true)
 			out.unstarted.Store(err == nil && !inf.HasSynced())
 		})
 	}

@@ -3,12 +3,15 @@ package watch_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -42,18 +45,29 @@ func TestQueueMetrics(t *testing.T) {
 	})
 }
 
-// nothing is informers of foreign code, which returns none, and an error or not.
-type nothing struct {
+// foreign is informers that aren't ours.
+type foreign struct {
 	watch.TrackingInformers
 
-	err error
+	get   func() (cache.Informer, error)
+	calls *atomic.Int64
 }
 
-func (n nothing) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	return nil, n.err
+func (f foreign) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	f.calls.Add(1)
+	return f.get()
 }
 
-func (nothing) ActiveInformers() []schema.GroupVersionKind { return nil }
+func (foreign) RemoveInformer(context.Context, client.Object) error { return nil }
+func (foreign) ActiveInformers() []schema.GroupVersionKind          { return nil }
+
+// An unregistered informer has no registrations.
+type unregistered struct{ fakeInformer }
+
+func (i *unregistered) AddEventHandler(h kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
+	_, err := i.fakeInformer.AddEventHandler(h)
+	return nil, err
+}
 
 // A refusing controller can't watch.
 type refusing struct {
@@ -64,13 +78,14 @@ type refusing struct {
 
 func (c refusing) Watch(source.Source) error { return c.err }
 
-// Foreign code that returns nothing, without an error, fails calls. It doesn't end the
-// process.
-func TestForeignCodeThatReturnsNothing(t *testing.T) {
+// Foreign code that returns nothing without an error, panics or hangs, fails calls. It
+// doesn't end the process, and isn't called more and more.
+func TestForeignCode(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 	boom := errors.New("boom")
-	start := func(t *testing.T, api *watchtest.API, infs nothing) error {
+	start := func(t *testing.T, api *watchtest.API, most int64, get func() (cache.Informer, error)) error {
 		t.Helper()
+		infs := foreign{get: get, calls: &atomic.Int64{}}
 		mgr := watchtest.NewManager(api.Config(), scheme())
 		mgr.Elect()
 		e := watch.New(mgr, infs, nil, nil)
@@ -78,6 +93,10 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
+			pass(time.Hour)
+			if n := infs.calls.Load(); n > most {
+				t.Errorf("%d calls in an hour, want at most %d", n, most)
+			}
 			_ = stopAll(context.Background(), e)
 			pass(time.Hour)
 		})
@@ -89,15 +108,58 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 		reason string
 		do     func(t *testing.T, api *watchtest.API) error
 		want   error // Nil is any.
+		works  bool
 	}{
 		"Informer": {
 			reason: "Informers that aren't ours.",
-			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{}) },
+			do: func(t *testing.T, api *watchtest.API) error {
+				return start(t, api, 70, func() (cache.Informer, error) { return nil, nil })
+			},
+		},
+		"InformerPanics": {
+			reason: "In a reconcile, controller-runtime makes an error of that.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				return start(t, api, 70, func() (cache.Informer, error) { panic(boom) })
+			},
+		},
+		"InformerHangs": {
+			reason: "Discovery inside a cache may. The next call would hang, too.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				release := make(chan struct{})
+				t.Cleanup(func() { close(release) })
+				return start(t, api, 1, func() (cache.Informer, error) { <-release; return nil, boom })
+			},
+		},
+		"InformerIsStopped": {
+			reason: "As those of a cache that has ended.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				return start(t, api, 140, func() (cache.Informer, error) { return &fakeInformer{stopped: true}, nil })
+			},
+		},
+		"NewInformer": {
+			reason: "What makes informers for our cache.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				r := newGraft(t, api, api.Config(), cache.Options{
+					NewInformer: func(kcache.ListerWatcher, runtime.Object, time.Duration, kcache.Indexers) kcache.SharedIndexInformer {
+						return nil
+					},
+				})
+				return r.readFor(time.Second, k, "one")
+			},
+		},
+		"Registration": {
+			reason: "Informers of tests have none. They work.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				return start(t, api, 2, func() (cache.Informer, error) { return &unregistered{}, nil })
+			},
+			works: true,
 		},
 		"InformerError": {
 			reason: "Their error is the cause.",
-			do:     func(t *testing.T, api *watchtest.API) error { return start(t, api, nothing{err: boom}) },
-			want:   boom,
+			do: func(t *testing.T, api *watchtest.API) error {
+				return start(t, api, 70, func() (cache.Informer, error) { return nil, boom })
+			},
+			want: boom,
 		},
 		"Controller": {
 			reason: "What makes controllers.",
@@ -136,7 +198,7 @@ func TestForeignCodeThatReturnsNothing(t *testing.T) {
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			if err := tc.do(t, watchtest.NewAPI(k)); err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+			if err := tc.do(t, watchtest.NewAPI(k)); (err == nil) != tc.works || tc.want != nil && !errors.Is(err, tc.want) {
 				t.Errorf("\n%s\ngot error %v, want %v", tc.reason, err, tc.want)
 			}
 			pass(time.Minute)

@@ -540,8 +540,9 @@ func (k *trackedKind) fail(err *KindError) {
 }
 
 // session is the life of one informer. It returns why it failed, or nil if the kind
-// is to be looked up at once.
-func (k *trackedKind) session(m *meta.RESTMapping) error {
+// is to be looked up at once. Foreign code that it calls may panic.
+func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
+	defer survive(&err)
 	ctx, cancel := context.WithCancel(k.ctx)
 	o, err := k.backend.open(ctx, opening{
 		id: k.id, obj: k.obj, mapping: m, run: k.wg.Go, changed: k.poke,
@@ -594,10 +595,16 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 	poll := firstPoll
 	o.next = nextLookUp()
 	for {
-		if ctx.Err() != nil || o.inf.IsStopped() || k.unused() {
+		switch {
+		case ctx.Err() != nil, k.unused():
 			return nil
+		case o.inf.IsStopped():
+			if k.recovers(syncedAt) {
+				return nil
+			}
+			return errors.New("the informer was stopped")
 		}
-		if syncedAt.IsZero() && o.inf.HasSynced() && reg.HasSynced() {
+		if syncedAt.IsZero() && o.inf.HasSynced() && (isNil(reg) || reg.HasSynced()) {
 			k.fan.settle(t) //nolint:contextcheck // Subscriptions have their own.
 			syncedAt = time.Now()
 		}
