@@ -68,10 +68,15 @@ func (i *kindInformer) AddIndexers(indexers kcache.Indexers) error {
 	}})
 }
 
-// HasSynced reports whether the kind has a synced informer.
+// HasSynced reports whether the kind has a synced informer. It keeps that running for a
+// while, as a read does: it may be a health check.
 func (i *kindInformer) HasSynced() bool {
 	k := i.set.find(i.id)
-	return k != nil && k.current.Load() != nil
+	if k == nil || k.current.Load() == nil {
+		return false
+	}
+	k.touch()
+	return true
 }
 
 // IsStopped reports whether no informer will run for the kind again, unless

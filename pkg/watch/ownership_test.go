@@ -105,6 +105,23 @@ func TestInformersHaveOwners(t *testing.T) {
 	}
 }
 
+// An informer stays synced while it is asked whether it is, as by a health check.
+func TestHasSynced_KeepsInformers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, k := withOne(t)
+		inf, err := r.infs.GetInformer(t.Context(), k.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 360 {
+			pass(10 * time.Second)
+			if !inf.HasSynced() {
+				t.Fatalf("HasSynced(...) is false after %d s", 10*i)
+			}
+		}
+	})
+}
+
 // Whatever one owner does, or fails to, is none of another's business.
 func TestOwnersDontAffectEachOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
