@@ -1,6 +1,7 @@
 package watch_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -218,6 +219,33 @@ func TestLostAgainAndAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// CRDs are watched until the last who wants that doesn't any more. Then kinds that went are
+// looked up once a minute.
+func TestCRDs_WatchedTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, k := withOne(t)
+		var ends []func()
+		for range 2 {
+			ctx, end := context.WithCancel(t.Context())
+			ends = append(ends, end)
+			if err := r.GarbageCollectCustomResourceInformers(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.watch("c", watchOf(k, &recorder{}))
+		for i, most := range []int{7, 60} {
+			ends[i]()
+			r.api.Undefine(k)
+			pass(time.Minute)
+			if n := requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(k)); n > most || n < most*3/4 {
+				t.Errorf("%d requests in an hour with %d of 2 watches of CRDs, want about %d", n, 1-i, most)
+			}
+			r.define(k)
+			pass(time.Hour)
+		}
+	})
 }
 
 // Failures that take turns are one trouble, of which each is logged once.

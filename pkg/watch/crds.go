@@ -39,12 +39,12 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
 	e.set.crds.Store(k)
+	e.set.crdWatches.Add(1)
 	k.fan.attach(sub) //nolint:contextcheck // As above.
 	stop := func() {
 		sub.stop()
 		e.set.release(k, sub)
-		// Unless there is another one it isn't kept up to date any more.
-		e.set.crds.CompareAndSwap(k, nil)
+		e.set.crdWatches.Add(-1)
 	}
 
 	if _, err := k.wait(ctx, nil); err != nil {

@@ -97,14 +97,15 @@ type host struct {
 	delivered prometheus.Counter     // Events.
 	counts    *prometheus.CounterVec // Failures by reason.
 
-	// The kind of CRDs, while they are watched for the others.
-	crds atomic.Pointer[trackedKind]
+	// The kind of CRDs, and by how many they are watched for the others.
+	crds       atomic.Pointer[trackedKind]
+	crdWatches atomic.Int32
 }
 
 // crdsKnown reports whether CRDs that come are seen.
 func (h *host) crdsKnown() bool {
 	k := h.crds.Load()
-	return k != nil && k.active.Load()
+	return k != nil && k.active.Load() && h.crdWatches.Load() > 0
 }
 
 // defined reports whether a CRD that is seen defines a kind.
