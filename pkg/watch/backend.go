@@ -148,6 +148,9 @@ type opened struct {
 	// backend's back; zero if it can't be.
 	recheck time.Duration
 
+	// closed is when a watch ended, if another isn't open by now.
+	closed time.Time
+
 	// unstarted says that it won't sync until its cache is started.
 	unstarted atomic.Bool
 
@@ -170,17 +173,20 @@ type health struct {
 	other error                    // What the informer made of an answer.
 }
 
-// get returns whether all watches have been opened, and what is wrong with lists, and
-// with watches.
-func (h *health) get() (watching bool, listErr, watchErr error) {
+// get returns whether all watches are open, when the first was closed that was and isn't,
+// and what is wrong with lists, and with watches.
+func (h *health) get() (watching bool, closed time.Time, listErr, watchErr error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	watching, listErr = true, h.other
 	for _, p := range h.parts {
-		watching = watching && p.watched
+		watching = watching && p.open != nil
+		if p.open == nil && !p.closed.IsZero() && (closed.IsZero() || p.closed.Before(closed)) {
+			closed = p.closed
+		}
 		listErr, watchErr = cmp.Or(p.listErr, listErr), cmp.Or(p.watchErr, watchErr)
 	}
-	return watching, listErr, watchErr
+	return watching, closed, listErr, watchErr
 }
 
 // set changes something and says so.
@@ -337,7 +343,9 @@ type observedListerWatcher struct {
 	// Outcomes, guarded by the health's mutex: a list that works doesn't mean that
 	// a watch does.
 	listErr, watchErr error
-	watched           bool
+	watched           bool          // Ever.
+	open              *drainedWatch // Nil if there is none, since it was closed.
+	closed            time.Time
 }
 
 // List lists, and reports.
@@ -381,6 +389,7 @@ func (o *observedListerWatcher) WatchWithContext(ctx context.Context, opts metav
 	}
 	w, err := o.lw.WatchWithContext(context.WithValue(ctx, noted{}, note), opts)
 	streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	out := &drainedWatch{Interface: w, of: o}
 	switch {
 	case err != nil && streams && kerrors.IsInvalid(err): // The server can't. The informer lists.
 	case err != nil:
@@ -389,12 +398,12 @@ func (o *observedListerWatcher) WatchWithContext(ctx context.Context, opts metav
 		if streams {
 			o.listed(nil)
 		}
-		o.health.set(func() { o.listErr, o.watchErr, o.watched, o.health.other = nil, nil, true, nil })
+		o.health.set(func() { o.listErr, o.watchErr, o.watched, o.open, o.health.other = nil, nil, true, out, nil })
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &drainedWatch{Interface: w, run: o.health.run}, nil
+	return out, nil
 }
 
 // noted finds, in a request's context, what notes how it ended. client-go opens watches
@@ -423,14 +432,19 @@ func (o *observedListerWatcher) IsWatchListSemanticsUnSupported() bool {
 type drainedWatch struct {
 	apiwatch.Interface
 
-	run func(fn func())
+	of *observedListerWatcher
 }
 
 // Stop the watch.
 func (w *drainedWatch) Stop() {
 	w.Interface.Stop()
-	w.run(func() {
+	w.of.health.run(func() {
 		for range w.ResultChan() { //nolint:revive // There is nothing to do with it.
+		}
+	})
+	w.of.health.set(func() {
+		if w.of.open == w {
+			w.of.open, w.of.closed = nil, time.Now()
 		}
 	})
 }

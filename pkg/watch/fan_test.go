@@ -78,7 +78,7 @@ func TestExampleIsACopy(t *testing.T) {
 func TestDrainedWatch(t *testing.T) {
 	w := apiwatch.NewFake()
 	var wg sync.WaitGroup
-	d := &drainedWatch{Interface: w, run: wg.Go}
+	d := &drainedWatch{Interface: w, of: &observedListerWatcher{health: &health{opening: opening{run: wg.Go, changed: func() {}}}}}
 	d.Stop()
 	d.Stop()
 	if !w.IsStopped() {

@@ -624,10 +624,13 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 		}
 
 		d := time.Until(o.next)
-		if !k.active.Load() {
+		switch {
+		case !k.active.Load():
 			d = poll
 			poll = min(2*poll, lastPoll)
-		} else if o.recheck > 0 {
+		case !o.closed.IsZero():
+			d = min(d, time.Until(o.closed.Add(syncPatience)))
+		case o.recheck > 0:
 			d = min(d, o.recheck)
 		}
 		k.pause(ctx, d)
@@ -669,7 +672,8 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err er
 // judge moves the state to what the informer's lists and watches led to. It returns
 // an error if the informer is no use any more.
 func (k *trackedKind) judge(o *opened, synced bool) error {
-	watching, listErr, watchErr := o.health.get()
+	watching, closed, listErr, watchErr := o.health.get()
+	o.closed = closed
 	outcome := cmp.Or(listErr, watchErr)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -698,6 +702,8 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 		k.move(StateActive, nil)
 	case k.state == StateSyncing && time.Since(k.since) > syncPatience:
 		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced})
+	case k.state == StateActive && !closed.IsZero() && time.Since(closed) >= syncPatience:
+		k.complain(&KindError{GVK: k.id.GroupVersionKind, Reason: ErrUnreachable, Err: errors.New("no watch is open")})
 	}
 	if u := o.unstarted.Load() && !synced; u != k.unstarted {
 		k.unstarted = u

@@ -152,6 +152,11 @@ func troubles() map[string]trouble {
 			begin:  func(r *rig, _ watchtest.Kind) func() { return r.api.Freeze() },
 			state:  watch.StateActive, readable: true, onlyLater: true,
 		},
+		"FrozenAndCut": {
+			reason: "The API server hangs, and what was open ends.",
+			begin:  inject(watchtest.Of, watchtest.Hang()),
+			soon:   watch.StateActive, state: watch.StateDegraded, readable: true, onlyLater: true,
+		},
 		"Forbidden": {
 			reason: "We may not list.",
 			begin:  inject(watchtest.Of, watchtest.Status(http.StatusForbidden)),
