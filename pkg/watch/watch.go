@@ -180,9 +180,6 @@ func (s *StoppableSource) Start(ctx context.Context, q workqueue.TypedRateLimiti
 	if s.stopped || s.reg != nil {
 		return nil
 	}
-	if s.inf.IsStopped() {
-		return errors.New("cannot add event handler: the informer is stopped")
-	}
 	reg, err := s.inf.AddEventHandler(NewEventHandler(ctx, q, s.handler, s.predicates...).HandlerFuncs())
 	if err != nil {
 		return errors.Wrap(err, "cannot add event handler")
