@@ -68,6 +68,9 @@ type dispatch struct {
 	cancel context.CancelFunc
 }
 
+// subscriptionKey finds, in a context, the subscription whose sink it was made for.
+type subscriptionKey struct{}
+
 func newSubscription(s sink, with *dispatcher) *subscription {
 	return &subscription{sink: s, with: with}
 }
@@ -80,7 +83,7 @@ func (s *subscription) enqueue(ds ...delivery) {
 	}
 	s.waiting = append(s.waiting, ds...)
 	if s.running == nil && len(s.waiting) > 0 {
-		ctx, cancel := context.WithCancel(s.with.ctx)
+		ctx, cancel := context.WithCancel(context.WithValue(s.with.ctx, subscriptionKey{}, s))
 		s.running = &dispatch{done: make(chan struct{}), cancel: cancel}
 		s.with.run(func() { s.dispatch(ctx) })
 	}

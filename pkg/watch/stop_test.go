@@ -219,6 +219,24 @@ func TestStop_AtTheElection(t *testing.T) {
 	})
 }
 
+// A handler stops its own watch without waiting for itself.
+func TestStopWatches_FromItsHandler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, k := withOne(t)
+		stopped := make(chan error)
+		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) {
+			n, err := r.StopWatches(ctx, "c", idOf(k))
+			if n != 1 {
+				err = stderrors.Join(err, fmt.Errorf("%d watches were stopped", n))
+			}
+			stopped <- err
+		})))
+		if err := <-stopped; err != nil {
+			t.Errorf("StopWatches(...): %v", err)
+		}
+	})
+}
+
 // A reconcile of another engine's controller of the name is nothing special.
 func TestCalls_FromAnotherEngine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
