@@ -441,7 +441,7 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 		return w, false, nil
 	}
 
-	w = &controllerWatch{id: id, handler: r.handler, predicates: r.predicates, when: time.Now()}
+	w = &controllerWatch{id: id, handler: r.handler, predicates: slices.Clone(r.predicates), when: time.Now()}
 	w.sub = newSubscription(w, &c.handlers)
 	w.sub.before = c.draining[id]
 	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, w.sub); err != nil {

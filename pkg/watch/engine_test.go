@@ -272,9 +272,12 @@ func TestFirstHandlersStay(t *testing.T) {
 		first, second := &recorder{}, &recorder{}
 		none := watchOf(k, second)
 		none.Predicates = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return false })}
-		for _, w := range []baseline.Watch{watchOf(k, first), watchOf(k, second), none} {
+		held := watchOf(k, first)
+		held.Predicates = []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool { return true })}
+		for _, w := range []baseline.Watch{held, watchOf(k, second), none} {
 			r.watch("c", w)
 		}
+		held.Predicates[0] = none.Predicates[0] // A change that comes later has no effect.
 		api.Put(k.Object("one"), k)
 		pass(time.Second)
 

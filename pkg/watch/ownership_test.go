@@ -363,9 +363,11 @@ func TestIndexes_OnOneFieldConflict(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := func(any) ([]string, error) { return []string{"__all_namespaces/z"}, nil }
-		if err := inf.AddIndexers(kcache.Indexers{"field:z": all}); err != nil {
+		indexers := kcache.Indexers{"field:z": all}
+		if err := inf.AddIndexers(indexers); err != nil {
 			t.Errorf("AddIndexers(...): %v", err)
 		}
+		clear(indexers)
 		for _, name := range []string{"field:x", "field:z"} {
 			if err := inf.AddIndexers(kcache.Indexers{name: all}); err == nil {
 				t.Errorf("AddIndexers(...) of index %s, which is there: no error", name)
