@@ -221,6 +221,19 @@ func TestLostAgainAndAgain(t *testing.T) {
 	}
 }
 
+// An API server that is busy isn't asked ten times for each look-up.
+func TestLookUps_OfABusyAPIServer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, k := withOne(t)
+		defer r.api.Inject(watchtest.DiscoveryOf(k), watchtest.TooManyRequests(1))()
+		_ = r.watchFor(time.Second, "c", watchOf(k, &recorder{}))
+		pass(10 * time.Minute)
+		if n := requestsIn(time.Hour, r.api, watchtest.DiscoveryOf(k)); n < 30 || n > 120 {
+			t.Errorf("%d requests in an hour, want at most two a minute", n)
+		}
+	})
+}
+
 // CRDs are watched until the last who wants that doesn't any more. Then kinds that went are
 // looked up once a minute.
 func TestCRDs_WatchedTwice(t *testing.T) {

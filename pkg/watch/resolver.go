@@ -144,9 +144,10 @@ func (r *discoveryResolver) get(ctx context.Context, gv schema.GroupVersion) (*m
 		path = "/api/" + gv.Version
 	}
 	// A group and version that isn't served is answered by 404. The wait for the limiter
-	// isn't part of the time that the API server has, and is over.
+	// isn't part of the time that the API server has, and is over. One that is busy is asked
+	// once more: kinds have a backoff.
 	l := &metav1.APIResourceList{}
-	err := r.client.Get().AbsPath(path).Throttle(nil).Do(ctx).Into(l)
+	err := r.client.Get().AbsPath(path).Throttle(nil).MaxRetries(1).Do(ctx).Into(l)
 	return l, errors.Wrapf(err, "cannot discover %s", gv)
 }
 
