@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,6 +128,13 @@ type index struct {
 	// used says that an informer has, or had, the index. Guarded by the kind's
 	// mutex.
 	used bool
+
+	// removed says that RemoveInformer was called since. Guarded by the set's mutex.
+	removed bool
+}
+
+func (i *index) conflicts(other *index) bool {
+	return slices.ContainsFunc(i.names, func(name string) bool { return slices.Contains(other.names, name) })
 }
 
 // An opened informer.

@@ -366,7 +366,10 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 		o, changed, state, err := k.current.Load(), k.changed, k.state, k.err
 		ready := o != nil
 		var refused error
-		if ready && i != nil {
+		switch {
+		case i != nil && !slices.Contains(k.indexes, i):
+			refused, ready = errors.New("another index took its place"), true
+		case ready && i != nil:
 			refused, ready = o.indexes[i]
 		}
 		started := isClosed(k.starting) && !k.unstarted

@@ -111,6 +111,9 @@ func (s *kindSet) remove(id kindID) bool {
 	if !ok || k.unused() {
 		delete(s.asked, id)
 	}
+	for _, i := range s.indexes[id] {
+		i.removed = true
+	}
 	return ok
 }
 
@@ -186,7 +189,7 @@ func (s *kindSet) index(ctx context.Context, id kindID, obj client.Object, i *in
 		return err
 	}
 	if _, err = s.synced(ctx, id, obj, i); err != nil {
-		_ = s.setIndexes(id, obj, func(indexes []*index) ([]*index, error) {
+		_, _ = s.setIndexes(id, obj, func(indexes []*index) ([]*index, error) {
 			return slices.DeleteFunc(indexes, func(other *index) bool { return other == i && !i.used }), nil
 		})
 	}
@@ -205,29 +208,32 @@ func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *i
 	return k.wait(ctx, i)
 }
 
-// addIndex adds an index without waiting for it, unless there is one of its name.
+// addIndex adds an index without waiting for it. One of its name that RemoveInformer removed
+// it replaces.
 func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
-	return s.setIndexes(id, obj, func(indexes []*index) ([]*index, error) {
-		for _, other := range indexes {
-			for _, name := range i.names {
-				if slices.Contains(other.names, name) {
-					return nil, errors.Errorf("indexer conflict: there is an index %q of %s", name, id.GroupVersionKind)
-				}
-			}
+	replaces := false
+	k, err := s.setIndexes(id, obj, func(indexes []*index) ([]*index, error) {
+		if slices.ContainsFunc(indexes, func(other *index) bool { return !other.removed && i.conflicts(other) }) {
+			return nil, errors.Errorf("indexer conflict: there is an index on %s of %s", i.names, id.GroupVersionKind)
 		}
-		return append(indexes, i), nil
+		replaces = slices.ContainsFunc(indexes, i.conflicts)
+		return append(slices.DeleteFunc(indexes, i.conflicts), i), nil
 	})
+	if replaces {
+		k.raise(true, false) // The next informer may have the other by now.
+	}
+	return err
 }
 
 // setIndexes sets a kind's indexes to what a function makes of a copy of them.
-func (s *kindSet) setIndexes(id kindID, obj client.Object, fn func([]*index) ([]*index, error)) error {
+func (s *kindSet) setIndexes(id kindID, obj client.Object, fn func([]*index) ([]*index, error)) (*trackedKind, error) {
 	var refused error
-	_, err := s.get(id, obj, func(k *trackedKind) {
+	k, err := s.get(id, obj, func(k *trackedKind) {
 		var indexes []*index
 		if indexes, refused = fn(slices.Clone(k.indexes)); refused == nil {
 			k.indexes, s.indexes[id] = indexes, indexes
 			k.poke()
 		}
 	})
-	return cmp.Or(err, refused)
+	return k, cmp.Or(err, refused)
 }

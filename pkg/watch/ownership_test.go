@@ -340,6 +340,49 @@ func TestIndexes_AtOnce(t *testing.T) {
 	})
 }
 
+// After RemoveInformer a field can be indexed again, in another way.
+func TestIndexes_AfterRemoveInformer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, k := withOne(t)
+		index := func(value string) error {
+			return r.infs.IndexField(t.Context(), k.New(), "x", func(client.Object) []string { return []string{value} })
+		}
+		if err := index("old"); err != nil {
+			t.Fatal(err)
+		}
+		for _, value := range []string{"at once", "later"} {
+			r.remove(k)
+			if value == "later" {
+				pass(time.Second)
+			}
+			if err := index(value); err != nil {
+				t.Errorf("IndexField(...) %s: %v", value, err)
+			}
+			for field, want := range map[string]int{"old": 0, value: 1} {
+				l := k.NewList()
+				if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": field}); err != nil || len(l.Items) != want {
+					t.Errorf("List(...) by %s: %d objects, want %d, %v", field, len(l.Items), want, err)
+				}
+			}
+		}
+
+		// One that waits is told that it is replaced.
+		r.remove(k)
+		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+		first := background(func() error { return index("first") })
+		pass(time.Second)
+		r.remove(k)
+		second := background(func() error { return index("second") })
+		if took, err := timed(func() error { return <-first }); err == nil || took > 0 {
+			t.Errorf("IndexField(...) whose index was replaced: %v after %s", err, took)
+		}
+		lift()
+		if err := <-second; err != nil {
+			t.Errorf("IndexField(...): %v", err)
+		}
+	})
+}
+
 // A second index on a field is refused, as by controller-runtime's cache.
 func TestIndexes_OnOneFieldConflict(t *testing.T) {
 	bubble(t, func(t *testing.T) {
