@@ -147,6 +147,18 @@ func TestForeignCode(t *testing.T) {
 				return r.readFor(time.Second, k, "one")
 			},
 		},
+		"Index": {
+			reason: "What extracts its values. The kind does without.",
+			do: func(t *testing.T, api *watchtest.API) error {
+				r := graft(t, api)
+				api.Put(k.Object("one"), k)
+				r.reads(k)
+				err := r.infs.IndexField(t.Context(), k.New(), "x", func(client.Object) []string { panic(boom) })
+				pass(10 * time.Second)
+				r.reads(k)
+				return err
+			},
+		},
 		"Registration": {
 			reason: "Informers of tests have none. They work.",
 			do: func(t *testing.T, api *watchtest.API) error {

@@ -567,6 +567,9 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	if err != nil {
 		return err
 	}
+	if !isNil(reg) {
+		defer func() { _ = o.inf.RemoveEventHandler(reg) }() // The informer may live on.
+	}
 
 	k.mu.Lock()
 	k.generation++

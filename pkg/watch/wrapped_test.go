@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
+	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
 // A fork that changes nothing but the import wraps the cache that it has, and
@@ -112,4 +113,34 @@ func TestWrappedCache(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A handler is removed from an informer that isn't ours, which may live on, as those of our
+// cache do while they have handlers.
+func TestWrapped_LeavesNoHandler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		r := graft(t, watchtest.NewAPI(k))
+		r.mgr.Elect()
+		e := watch.New(r.mgr, struct{ watch.TrackingInformers }{r.cache}, nil, nil)
+		if err := e.Start("c", watch.WithRuntimeOptions(idle().Runtime)); err != nil {
+			t.Fatal(err)
+		}
+		rec := &recorder{}
+		if err := e.StartWatches(t.Context(), "c", watch.WatchFor(k.New(), "x", rec)); err != nil {
+			t.Fatal(err)
+		}
+		r.api.Put(k.Object("one"), k)
+		pass(time.Second)
+		if n := rec.count("create", "one"); n != 1 {
+			t.Errorf("%d events, want 1", n)
+		}
+		if err := e.Stop(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Hour)
+		if n := r.api.Open(watchtest.Of(k)); n != 0 {
+			t.Errorf("%d informers are left", n)
+		}
+	})
 }
