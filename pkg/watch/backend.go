@@ -129,8 +129,12 @@ type index struct {
 	// mutex.
 	used bool
 
-	// removed says that RemoveInformer was called since. Guarded by the set's mutex.
-	removed bool
+	// panics says that the index can't be added. Used by the kind's run alone.
+	panics error
+
+	// replaceable says that another may take its place: its call failed, or
+	// RemoveInformer was called since. Guarded by the set's mutex.
+	replaceable bool
 }
 
 func (i *index) conflicts(other *index) bool {

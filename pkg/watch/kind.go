@@ -750,7 +750,12 @@ func (k *trackedKind) addIndexes(ctx context.Context, o *opened) {
 	k.mu.Unlock()
 
 	for _, i := range missing {
-		err := i.addTo(ctx, o, k.obj)
+		err := i.panics
+		if err == nil {
+			i.panics = errors.New("its function panics") // Unless it returns.
+			err = i.addTo(ctx, o, k.obj)
+			i.panics = nil
+		}
 		k.mu.Lock()
 		o.indexes[i], i.used = err, true
 		k.move(k.state, k.err)

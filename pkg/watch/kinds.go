@@ -112,7 +112,7 @@ func (s *kindSet) remove(id kindID) bool {
 		delete(s.asked, id)
 	}
 	for _, i := range s.indexes[id] {
-		i.removed = true
+		i.replaceable = true
 	}
 	return ok
 }
@@ -182,16 +182,16 @@ func (s *kindSet) raise(gk schema.GroupKind, crdDeleted bool) {
 	}
 }
 
-// index adds an index and waits for it. One that can't be added isn't kept.
+// index adds an index and waits for it.
 func (s *kindSet) index(ctx context.Context, id kindID, obj client.Object, i *index) error {
 	err := s.addIndex(id, obj, i)
 	if err != nil {
 		return err
 	}
 	if _, err = s.synced(ctx, id, obj, i); err != nil {
-		_, _ = s.setIndexes(id, obj, func(indexes []*index) ([]*index, error) {
-			return slices.DeleteFunc(indexes, func(other *index) bool { return other == i && !i.used }), nil
-		})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		i.replaceable = true // The caller will try again.
 	}
 	return err
 }
@@ -208,32 +208,29 @@ func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *i
 	return k.wait(ctx, i)
 }
 
-// addIndex adds an index without waiting for it. One of its name that RemoveInformer removed
-// it replaces.
+// addIndex adds an index without waiting for it.
 func (s *kindSet) addIndex(id kindID, obj client.Object, i *index) error {
-	replaces := false
-	k, err := s.setIndexes(id, obj, func(indexes []*index) ([]*index, error) {
-		if slices.ContainsFunc(indexes, func(other *index) bool { return !other.removed && i.conflicts(other) }) {
-			return nil, errors.Errorf("indexer conflict: there is an index on %s of %s", i.names, id.GroupVersionKind)
-		}
-		replaces = slices.ContainsFunc(indexes, i.conflicts)
-		return append(slices.DeleteFunc(indexes, i.conflicts), i), nil
-	})
-	if replaces {
-		k.raise(true, false) // The next informer may have the other by now.
-	}
-	return err
-}
-
-// setIndexes sets a kind's indexes to what a function makes of a copy of them.
-func (s *kindSet) setIndexes(id kindID, obj client.Object, fn func([]*index) ([]*index, error)) (*trackedKind, error) {
-	var refused error
+	var conflict error
+	used := false
 	k, err := s.get(id, obj, func(k *trackedKind) {
 		var indexes []*index
-		if indexes, refused = fn(slices.Clone(k.indexes)); refused == nil {
-			k.indexes, s.indexes[id] = indexes, indexes
-			k.poke()
+		for _, other := range k.indexes {
+			switch {
+			case !i.conflicts(other):
+				indexes = append(indexes, other)
+			case other.replaceable:
+				used = used || other.used
+			default:
+				conflict = errors.Errorf("indexer conflict: there is an index on %s of %s", i.names, id.GroupVersionKind)
+				return
+			}
 		}
+		indexes = append(indexes, i)
+		k.indexes, s.indexes[id] = indexes, indexes
+		k.poke()
 	})
-	return k, cmp.Or(err, refused)
+	if err == nil && conflict == nil && used {
+		k.raise(true, false) // Its informer has the other index.
+	}
+	return cmp.Or(err, conflict)
 }
