@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -386,6 +387,102 @@ func TestGuardFinalizer(t *testing.T) {
 
 			if err := f.RemoveFinalizer(context.Background(), tc.object); err != nil || !removed {
 				t.Errorf("\n%s\nRemoveFinalizer(...): removed %t, %v", tc.reason, removed, err)
+			}
+		})
+	}
+}
+
+// However the inner reconciler writes that its object is being deleted, the report is
+// there, is not replaced in each reconcile, and replaces no conditions of others.
+func TestOtherStatusWrites(t *testing.T) {
+	type inner = composite.Unstructured
+
+	merge := func(ctx context.Context, c client.Client, o, before *inner, opts ...client.SubResourcePatchOption) error {
+		return c.Status().Patch(ctx, o, client.MergeFrom(before), opts...)
+	}
+
+	cases := map[string]struct {
+		reason string
+		write  func(ctx context.Context, c client.Client, o, before *inner) error
+
+		// foreign is whether another controller adds a condition meanwhile, and changes
+		// whether each reconcile changes the object.
+		foreign, changes bool
+	}{
+		"Patch": {
+			reason: "A patch of conditions has the report.",
+			write:  func(ctx context.Context, c client.Client, o, before *inner) error { return merge(ctx, c, o, before) },
+		},
+		"Update": {
+			reason: "So has an update with options.",
+			write: func(ctx context.Context, c client.Client, o, _ *inner) error {
+				return c.Status().Update(ctx, o, client.FieldOwner("inner"))
+			},
+		},
+		"OtherField": {
+			reason:  "A patch of something else replaces no conditions.",
+			foreign: true,
+			write: func(ctx context.Context, c client.Client, o, before *inner) error {
+				o.SetConditions(before.GetCondition(xpv2.TypeReady))
+				with(at("status", "phase"), "leaving")(&o.Unstructured)
+
+				return merge(ctx, c, o, before)
+			},
+		},
+		"DryRunOfPatch": {
+			reason: "What is not stored reports nothing.",
+			write: func(ctx context.Context, c client.Client, o, before *inner) error {
+				return merge(ctx, c, o, before, client.DryRunAll)
+			},
+		},
+		"DryRunOfUpdate": {
+			reason: "What is not stored reports nothing.",
+			write: func(ctx context.Context, c client.Client, o, _ *inner) error {
+				return c.Status().Update(ctx, o, client.DryRunAll)
+			},
+		},
+		"Constant": {
+			reason:  "A patch that is not made of the object can't have the report.",
+			changes: true,
+			write: func(ctx context.Context, c client.Client, o, _ *inner) error {
+				return c.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Deleting"}]}}`)))
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := xr()
+			c, foreign := newCluster(o), tc.foreign
+
+			r := reconciler.New(c, composites, answers(func(ctx context.Context, cl client.Client, o *inner) (reconcile.Result, error) {
+				before := o.DeepCopy()
+				o.SetConditions(xpv2.Deleting())
+
+				if foreign {
+					foreign = false
+					u := c.read(t, &o.Unstructured)
+					being(xpv2.Condition{Type: "Foreign", Status: "True"})(u)
+
+					if err := c.server.Status().Update(ctx, u); err != nil {
+						return reconcile.Result{}, err
+					}
+				}
+
+				return reconcile.Result{}, tc.write(ctx, cl, o, before)
+			}), reconciler.WithoutWait(), reconciler.WithLiveReader(c.server), reconciler.WithOwnFinalizers("another"))
+
+			pass(t, r, o)
+			version := c.read(t, o).GetResourceVersion()
+			pass(t, r, o)
+
+			const message = "Waiting for other controllers to remove their finalizers: example.org/f."
+
+			want := []any{message, message, tc.foreign, tc.changes}
+			got := []any{c.says(t, o, xpv2.TypeReady).Message, c.says(t, o, reconciler.TypeDeleting).Message, c.says(t, o, "Foreign").Status == "True", c.read(t, o).GetResourceVersion() != version}
+
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("\n%s\nmessages, the other's condition, changes: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

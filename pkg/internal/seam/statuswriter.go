@@ -1,8 +1,12 @@
 package seam
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -20,8 +24,10 @@ type statusClient struct {
 // Update writes the status of an object, unless that is known to change
 // nothing.
 func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	s := From(ctx)
-	if !s.Tracks(o) || len(opts) > 0 {
+	s, so := From(ctx), client.SubResourceUpdateOptions{}
+	so.ApplyOptions(opts)
+
+	if !s.Tracks(o) || so.SubResourceBody != nil || len(so.DryRun) > 0 {
 		err := w.SubResourceWriter.Update(ctx, o, opts...)
 		if err == nil {
 			s.passed(o)
@@ -30,21 +36,15 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 		return err
 	}
 
-	s.statusWritten = true
+	s.writingStatus(ctx, o)
 
-	for _, p := range s.patches {
-		if p.Status != nil {
-			p.Status(ctx, s, o)
-		}
-	}
-
-	if s.statusUnchanged(o) {
+	if len(opts) == 0 && s.statusUnchanged(o) {
 		return nil
 	}
 
 	exact := s.exact && o.GetResourceVersion() == s.base.GetResourceVersion()
 
-	if err := w.SubResourceWriter.Update(ctx, o); err != nil {
+	if err := w.SubResourceWriter.Update(ctx, o, opts...); err != nil {
 		s.doubt(s.base, err)
 		return err
 	}
@@ -64,7 +64,20 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	return nil
 }
 
-// Patch patches the status of an object.
+// writingStatus has the patches add to a status that is about to be written.
+func (s *Session) writingStatus(ctx context.Context, o client.Object) {
+	s.statusWritten = true
+
+	for _, p := range s.patches {
+		if p.Status != nil {
+			p.Status(ctx, s, o)
+		}
+	}
+}
+
+// Patch patches the status of an object. A patch of conditions that is made of what is in
+// memory carries what the patches of the session add, as an update does. Otherwise both
+// would replace each other's conditions in each reconcile.
 func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 	s := From(ctx)
 	if !s.Tracks(o) {
@@ -76,6 +89,13 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 		return err
 	}
 
+	so := client.SubResourcePatchOptions{}
+	so.ApplyOptions(opts)
+
+	if so.SubResourceBody == nil && len(so.DryRun) == 0 && patchesConditions(o, p) {
+		s.writingStatus(ctx, o)
+	}
+
 	if err := w.SubResourceWriter.Patch(ctx, o, p, opts...); err != nil {
 		s.doubt(s.base, err)
 		return err
@@ -84,6 +104,33 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 	s.Written(o)
 
 	return nil
+}
+
+// patchesConditions reports whether p changes the conditions of o to those in memory. One
+// that doesn't must not begin to: it would replace those of other writers.
+func patchesConditions(o client.Object, p client.Patch) bool {
+	if t := p.Type(); t != types.MergePatchType && t != types.StrategicMergePatchType {
+		return false
+	}
+
+	data, err := p.Data(o)
+	if err != nil {
+		return false
+	}
+
+	body := map[string]any{}
+	if err := json.Unmarshal(data, &body); err != nil {
+		return false
+	}
+
+	if _, found, err := unstructured.NestedFieldNoCopy(body, "status", "conditions"); err != nil || !found {
+		return false
+	}
+
+	// One that is not made of o is the same for any object.
+	other, err := p.Data(Empty(o))
+
+	return err != nil || !bytes.Equal(data, other)
 }
 
 // statusUnchanged reports whether writing o's status is known to change nothing.
