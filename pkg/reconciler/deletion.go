@@ -58,6 +58,10 @@ type deletion struct {
 	metrics    *Metrics
 	reporter   reporter
 	memory     memory
+
+	// announced is when the reconcile announced that the object is being deleted. A
+	// deadline that passes after that is for the next reconcile, which tells it.
+	announced seam.Slot[time.Time]
 }
 
 func (d *deletion) patch() seam.Patch {
@@ -86,6 +90,7 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 // announce writes conditions before the dependents are read, and reports once that
 // the deadline has passed. A reason that the API server has stays.
 func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Object) error {
+	*d.announced.In(s) = s.Now()
 	tell := false
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
@@ -94,7 +99,9 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 			reason, message = c.Reason, c.Message
 		}
 
-		if tell = d.pastDeadline(s, server) && reason != ReasonDeadlineExceeded && reason != ReasonForceOrphaned; tell {
+		orphaned := reason == ReasonForceOrphaned && asked(server)
+
+		if tell = d.pastDeadline(s, server) && reason != ReasonDeadlineExceeded && !orphaned; tell {
 			return Deleting(s.Now(), ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength))
 		}
 
@@ -153,11 +160,12 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 		return nil
 	}
 
-	if left := d.deadlineOf(o).Sub(s.Now()); d.deadline > 0 && left > 0 {
-		s.Requeue(seam.Within(left))
-	}
-
 	err := d.write(ctx, s, o)
+
+	_, conditioned := d.objects.Conditioned(s.Base())
+	if conditioned && d.deadline > 0 && !d.pastDeadline(s, o) {
+		s.Requeue(seam.Within(d.deadlineOf(o).Sub(s.Now())))
+	}
 
 	if r, _ := d.memory.get(o); r.waiting {
 		s.Requeue(seam.Within(d.interval))
@@ -290,7 +298,8 @@ func (d *deletion) deadlineOf(o client.Object) time.Time {
 }
 
 func (d *deletion) pastDeadline(s *seam.Session, o client.Object) bool {
-	return d.deadline > 0 && !s.Now().Before(d.deadlineOf(o))
+	at := d.announced.In(s)
+	return d.deadline > 0 && !at.IsZero() && !at.Before(d.deadlineOf(o))
 }
 
 // late returns a message that says that the deadline has passed, and then m.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -356,6 +357,85 @@ func TestDeadline(t *testing.T) {
 
 			if diff := cmp.Diff([]string{"example.org/f"}, r.c.read(t, o).GetFinalizers()); diff != "" {
 				t.Errorf("\nA deadline should orphan nothing: -want, +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// A deadline is reported once, whenever in a reconcile it passes, and whatever the
+// condition said before.
+func TestDeadlineIsTold(t *testing.T) {
+	past := func(r *rig, o *unstructured.Unstructured) { r.now = o.GetDeletionTimestamp().Add(2 * time.Hour) }
+	orphan := func(t *testing.T, r *rig, o *unstructured.Unstructured, uid string) {
+		t.Helper()
+		r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, uid))
+	}
+
+	cases := map[string]struct {
+		reason string
+		bare   bool // The object has no conditions yet.
+
+		// before the deadline is to be told in the next reconcile, and in that.
+		before func(t *testing.T, r *rig, o *unstructured.Unstructured)
+		inner  func(t *testing.T, r *rig, o *unstructured.Unstructured)
+	}{
+		"InReconcile": {
+			reason: "It passes while the inner reconciler works.",
+			before: func(_ *testing.T, r *rig, o *unstructured.Unstructured) {
+				r.now = o.GetDeletionTimestamp().Add(time.Hour - 1)
+			},
+			inner: func(_ *testing.T, r *rig, o *unstructured.Unstructured) { past(r, o) },
+		},
+		"FirstConditions": {
+			reason: "It has passed when the object gets conditions.", bare: true,
+			before: func(_ *testing.T, r *rig, o *unstructured.Unstructured) { past(r, o) },
+		},
+		"OrphanWithdrawn": {
+			reason: "It has passed when an operator withdraws the wish to orphan the object.",
+			before: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				r.c.fail = refuses("delete", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("in use")))
+				orphan(t, r, o, string(o.GetUID()))
+				pass(t, r, o)
+				past(r, o)
+				pass(t, r, o)
+				orphan(t, r, o, "")
+			},
+		},
+	}
+
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := xr()
+			if tc.bare {
+				delete(o.Object, "status")
+			}
+
+			r := newRig(t, newCluster(o), o)
+			r.Reconciler = reconciler.New(r.c, composites, reads(func() *unstructured.Unstructured { return of(composites, "", "") }, func(ctx context.Context, c client.Client, u *unstructured.Unstructured) (reconcile.Result, error) {
+				if tc.inner != nil {
+					tc.inner(t, r, u)
+				}
+
+				being(xpv2.ReconcileSuccess())(u)
+
+				return reconcile.Result{}, c.Status().Update(ctx, u)
+			}), r.deadline(time.Hour), reconciler.WithClock(func() time.Time { return r.now }), reconciler.WithRecorder(r.said), reconciler.WithMetrics(r.metrics),
+				reconciler.WithForceOrphan("example.org/f"), reconciler.WithLiveReader(r.c.server))
+
+			tc.before(t, r, o)
+
+			result := pass(t, r, o)
+			if r.called == 0 && result.RequeueAfter != 1 {
+				t.Errorf("\n%s\nwant it to be told at once, or by another reconcile at once; got %+v", tc.reason, result)
+			}
+
+			pass(t, r, o)
+
+			result = pass(t, r, o)
+			got := []any{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, exceeded), r.c.says(t, o, reconciler.TypeDeleting).Reason, result}
+
+			if diff := cmp.Diff([]any{1, 1, 1, "DeadlineExceeded", reconcile.Result{}}, got); diff != "" {
+				t.Errorf("\n%s\nevents, calls, metric, reason, result: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
