@@ -162,9 +162,15 @@ func (c fieldConditions) all() []xpv2.Condition {
 		return nil
 	}
 
-	var out []xpv2.Condition
-	if err := json.Unmarshal(data, &out); err != nil {
+	var entries []map[string]any
+	if err := json.Unmarshal(data, &entries); err != nil {
 		return nil
+	}
+
+	// A field that has another form than Crossplane's hides no condition.
+	out := make([]xpv2.Condition, len(entries))
+	for i, m := range entries {
+		out[i] = conditionFrom(m)
 	}
 
 	return out
@@ -281,7 +287,7 @@ func (c contentConditions) SetConditions(cs ...xpv2.Condition) {
 	_ = unstructured.SetNestedField(c.content, list, "status", "conditions")
 }
 
-// conditionFrom decodes a condition that isCondition has checked.
+// conditionFrom decodes what it can of a condition.
 func conditionFrom(m map[string]any) xpv2.Condition {
 	text := func(k string) string { s, _ := m[k].(string); return s }
 

@@ -225,3 +225,49 @@ func TestSubResource(t *testing.T) {
 		t.Error(`SubResource("scale"): want the client's own`)
 	}
 }
+
+// A textual object has times in its conditions that may be any text.
+type textual struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Status textualStatus `json:"status,omitempty"`
+}
+
+type textualStatus struct {
+	Conditions []textualCondition `json:"conditions,omitempty"`
+}
+
+type textualCondition struct {
+	Type               string `json:"type"`
+	Status             string `json:"status"`
+	Reason             string `json:"reason"`
+	Message            string `json:"message"`
+	LastTransitionTime string `json:"lastTransitionTime"`
+}
+
+func (o *textual) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+// A condition whose time is none is one of the conditions.
+func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
+	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Textual"}
+	s := runtime.NewScheme()
+	s.AddKnownTypeWithName(gvk, &textual{})
+
+	other := textualCondition{Type: "Other", Status: "True", LastTransitionTime: "yesterday"}
+	o := &textual{Status: textualStatus{Conditions: []textualCondition{other}}}
+
+	c, ok := NewKind(gvk, s).Conditioned(o)
+	if !ok {
+		t.Fatal("Conditioned(...): want conditions")
+	}
+
+	for range 2 {
+		ready := xpv2.Available()
+		ready.LastTransitionTime = metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		c.SetConditions(ready)
+	}
+
+	want := []textualCondition{other, {Type: "Ready", Status: "True", Reason: "Available", LastTransitionTime: "2026-01-02T03:04:05Z"}}
+	wants(t, "A condition is added once.", "SetConditions(...)", want, o.Status.Conditions)
+}
