@@ -157,7 +157,8 @@ func (m *Metrics) gone(d deleted, unless types.UID) {
 	}
 }
 
-// took notes how long a deletion took, from the request.
+// took notes how long a deletion took, from the request. By the clock of the API server
+// that may be in the future.
 func (m *Metrics) took(of schema.GroupVersionKind, t time.Duration) {
-	m.duration.WithLabelValues(of.String()).Observe(t.Seconds())
+	m.duration.WithLabelValues(of.String()).Observe(max(0, t).Seconds())
 }

@@ -440,3 +440,17 @@ func TestDeadlineIsTold(t *testing.T) {
 		})
 	}
 }
+
+// The clock of the API server may be ahead. A sum that falls is a restart to Prometheus.
+func TestMetricsServerAhead(t *testing.T) {
+	o := xr()
+	r := newRig(t, newCluster(o), o)
+	r.now = o.GetDeletionTimestamp().Add(-time.Minute)
+	pass(t, r, o)
+	r.c.release(t, o, "example.org/f")
+	pass(t, r, o)
+
+	if want := duration + `_sum{gvk="example.org/v1, Kind=XApp"} 0`; !slices.Contains(exposed(t, r.metrics), want) {
+		t.Errorf("want %s, got %q", want, exposed(t, r.metrics))
+	}
+}
