@@ -146,9 +146,11 @@ type release struct {
 	propagation metav1.DeletionPropagation
 	wait        func(ctx context.Context, d time.Duration) error
 
-	// version is the resource version of what was read last, and refused the one
-	// at which the API server found a write invalid, if it did.
+	// version is the resource version of what was read last, and holding its
+	// finalizers. refused is the version at which the API server found a write
+	// invalid, if it did.
 	version string
+	holding []string
 	refused *string
 
 	// deletes is how often the object was to be deleted, and deleted whether that
@@ -188,13 +190,13 @@ func (r *release) step(ctx context.Context) (Released, error) {
 	// meet fewer conflicts.
 	o, err := r.pause(ctx)
 	if err != nil {
-		return Released{}, err
+		return Released{Holding: r.holding}, err
 	}
 
 	for _, write := range []func(context.Context, *object) (*object, error){r.keepExternal, r.delete, r.removeFinalizers} {
 		next, err := write(ctx, o)
 		if err != nil {
-			return Released{Holding: o.GetFinalizers()}, err
+			return Released{Holding: r.holding}, err
 		}
 
 		o = next

@@ -208,7 +208,7 @@ func (r *release) send(ctx context.Context, t types.PatchType, body any) (*objec
 		return nil, err
 	}
 
-	r.version = o.GetResourceVersion()
+	r.version, r.holding = o.GetResourceVersion(), o.GetFinalizers()
 
 	return o, nil
 }

@@ -857,3 +857,35 @@ func without(list []string, drop ...string) []string {
 
 	return out
 }
+
+// What the object was seen to have is returned also if it can't be read again before the
+// context ends.
+func TestReleaseInOutage(t *testing.T) {
+	for _, first := range []string{"delete", "patch ["} {
+		r := newRegistry(thing(held(ours, foreign)), ours)
+		down := false
+		r.before = func(n int) error {
+			if down = down || strings.HasPrefix(r.requests[n], first); down {
+				return kerrors.NewInternalError(errors.New("boom"))
+			}
+
+			return nil
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		tries := 0
+		got, err := r.release(ctx, r.object(), reconciler.ReleaseWithWait(func(ctx context.Context, _ time.Duration) error {
+			if tries++; tries == 3 {
+				cancel()
+			}
+
+			return ctx.Err()
+		}))
+
+		if is := r.object().GetFinalizers(); !errors.Is(err, context.Canceled) || !slices.Equal(got.Holding, is) {
+			t.Errorf("an outage that begins with %q: want the finalizers %v and the end of the context, got %v, %v", first, is, got.Holding, err)
+		}
+
+		cancel()
+	}
+}
