@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"context"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -111,6 +113,9 @@ func refuses(verb string, err error) func(string, client.Object, bool) error {
 		return nil
 	}
 }
+
+// errUnserved is the answer to a request for a version that is not served.
+var errUnserved = kerrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "404 page not found", 0, true)
 
 // count the requests of these verbs, alone or with a kind, since the last forget.
 func (c *cluster) count(verbs ...string) int {

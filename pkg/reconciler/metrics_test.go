@@ -113,6 +113,16 @@ func TestMetrics(t *testing.T) {
 			},
 			want: 1,
 		},
+		"Unserved": {
+			reason: "That its version is not served for a while says nothing of an object.",
+			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				r.c.fail = refuses("get", errUnserved)
+				pass(t, r, o)
+				r.c.fail = nil
+				pass(t, r, o)
+			},
+			left: map[string]int{"DeletionRequested": 1},
+		},
 		"NameUsedAgain": {
 			reason: "An object whose name another one has is gone, too.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {

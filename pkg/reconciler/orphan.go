@@ -154,7 +154,7 @@ func (d *deletion) keepOwned(ctx context.Context, s *seam.Session, o client.Obje
 	uid, version := o.GetUID(), o.GetResourceVersion()
 
 	err := d.client.Delete(ctx, seam.Empty(o), client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationOrphan))
-	if client.IgnoreNotFound(err) != nil {
+	if err != nil && !seam.IsGone(err) {
 		return errors.Wrap(err, "cannot keep the objects that it owns")
 	}
 

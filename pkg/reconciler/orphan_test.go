@@ -108,6 +108,14 @@ func TestForceOrphan(t *testing.T) {
 			unable: true, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{"True", "DeletionRequested", "Deletion was requested."}},
 		},
 		"AnnouncementFails": {reason: "Nothing is removed before that is announced.", verb: "status", nth: 2, err: boom, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1}},
+		"Unserved": {
+			reason: "A version that is not served for a while keeps nothing that the object owns.",
+			verb:   "delete", nth: 1, err: errUnserved, want: want{Gone: true, Trails: 1, Passes: 1, Deletes: 2},
+		},
+		"UnservedUpdate": {
+			reason: "It removes no finalizer either.",
+			verb:   "update", nth: 1, err: errUnserved, want: want{Gone: true, Trails: 1, Passes: 1, Deletes: 2},
+		},
 		"NotDeleting": {
 			reason: "Not unless it is being deleted.",
 			mod:    []func(*unstructured.Unstructured){func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(nil) }}, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: said{Status: "Unknown"}},

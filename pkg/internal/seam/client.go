@@ -33,7 +33,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	}
 
 	if err := c.Client.Get(ctx, key, o, opts...); err != nil {
-		if client.IgnoreNotFound(err) == nil {
+		if IsGone(err) {
 			s.ended()
 		}
 

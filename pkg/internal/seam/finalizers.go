@@ -25,7 +25,7 @@ func (s *Session) RemoveFinalizers(ctx context.Context, o client.Object, remove 
 	err := s.client.Update(ctx, server)
 
 	switch {
-	case client.IgnoreNotFound(err) != nil:
+	case err != nil && !IsGone(err):
 		return false, errors.Wrap(err, "cannot remove finalizers")
 	case err != nil || len(left) == 0:
 		s.ended()
