@@ -40,7 +40,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 		return err
 	}
 
-	if s.base == nil {
+	if s.base == nil || s.unopened {
 		return s.open(ctx, o)
 	}
 

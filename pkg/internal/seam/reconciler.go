@@ -142,9 +142,12 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 		}
 
 		if err := p.Open(ctx, s, o); err != nil {
+			s.unopened = true
 			return err
 		}
 	}
+
+	s.unopened = false
 
 	return nil
 }

@@ -35,6 +35,9 @@ type Session struct {
 	// never nil once the object was read.
 	stored map[string]string
 
+	// unopened is whether a patch failed before the inner reconciler saw the object.
+	unopened bool
+
 	statusWritten bool
 	unannounced   bool
 	gone          bool

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -218,4 +220,30 @@ func TestDoubt(t *testing.T) {
 			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{s.exact, s.memory.get(bucket()).fresh("7")})
 		})
 	}
+}
+
+// What a patch has to do before the inner reconciler sees the object is done, whenever
+// that reads it.
+func TestReadAfterFailedOpen(t *testing.T) {
+	boom := errors.New("boom")
+	opens, calls := 0, []error{boom, boom, nil}
+	patch := Patch{Open: func(context.Context, *Session, client.Object) error {
+		opens++
+		return calls[opens-1]
+	}}
+
+	var got []error
+
+	r := NewReconciler(testkit.NewAPI(newBucket()).Client(), NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			for range 4 {
+				got = append(got, c.Get(ctx, key(), newBucket()))
+			}
+
+			return reconcile.Result{}, nil
+		})
+	}, Options{}, patch)
+
+	must(t, "Reconcile", run(t, r))
+	wants(t, "A read that failed is no read.", "errors, calls of Open", []any{[]error{boom, boom, nil, nil}, 3}, []any{got, opens}, cmpopts.EquateErrors())
 }
