@@ -62,6 +62,9 @@ type deletion struct {
 	// announced is when the reconcile announced that the object is being deleted. A
 	// deadline that passes after that is for the next reconcile, which tells it.
 	announced seam.Slot[time.Time]
+
+	// sayings are those of the stages of the reconcile.
+	sayings seam.Slot[[2]saying]
 }
 
 func (d *deletion) patch() seam.Patch {
@@ -109,8 +112,17 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 			return nil
 		}
 
-		return Deleting(s.Now(), reason, message)
+		cs := Deleting(s.Now(), reason, message)
+		if d.yields(s, server, before, cs) {
+			return nil
+		}
+
+		return cs
 	})
+
+	if err == nil && !s.Unannounced() {
+		d.said(s, o, before)
+	}
 
 	return d.tellDeadline(ctx, o, tell, err)
 }
@@ -194,13 +206,23 @@ func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) 
 		return nil
 	}
 
-	return s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
+	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
 		if len(server.GetFinalizers()) == 0 {
 			return nil
 		}
 
-		return d.report(s, server, on)
+		cs := d.report(s, server, on)
+		if d.yields(s, server, after, cs) {
+			return nil
+		}
+
+		return cs
 	})
+	if err == nil {
+		d.said(s, o, after)
+	}
+
+	return err
 }
 
 func (d *deletion) gone(s *seam.Session) { d.forget(s, "") }
@@ -298,8 +320,7 @@ func (d *deletion) deadlineOf(o client.Object) time.Time {
 }
 
 func (d *deletion) pastDeadline(s *seam.Session, o client.Object) bool {
-	at := d.announced.In(s)
-	return d.deadline > 0 && !at.IsZero() && !at.Before(d.deadlineOf(o))
+	return d.deadline > 0 && !d.announced.In(s).Before(d.deadlineOf(o))
 }
 
 // late returns a message that says that the deadline has passed, and then m.

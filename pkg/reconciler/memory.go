@@ -32,6 +32,12 @@ type remembered struct {
 	dependents int
 	waiting    bool
 
+	// said is the report that each stage of a reconcile wrote last, and replaced how often
+	// in a row one was restored that another writer had replaced, lastly at restored.
+	said     [2]string
+	restored time.Time
+	replaced int
+
 	// told is how far the news is that the deadline has passed.
 	told told
 

@@ -487,3 +487,90 @@ func TestOtherStatusWrites(t *testing.T) {
 		})
 	}
 }
+
+// A report that something else replaces in each reconcile is restored a few times, and
+// then once an interval: each write would lead to another reconcile.
+func TestReplacedReports(t *testing.T) {
+	ready := `{"type":"Ready","status":"True","reason":"Running","lastTransitionTime":"2026-01-02T03:04:05Z"}`
+	deleting := `{"type":"Ready","status":"False","reason":"Deleting","lastTransitionTime":"2026-01-02T03:04:05Z"}`
+
+	for name, says := range map[string]string{"Ready": ready, "Deleting": deleting} {
+		t.Run(name, func(t *testing.T) {
+			o := xr()
+			c, now := newCluster(o), o.GetDeletionTimestamp().Add(time.Minute)
+			replace, log := true, &testkit.Said{}
+
+			r := reconciler.New(c, composites, answers(func(ctx context.Context, _ client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+				if !replace {
+					return reconcile.Result{}, nil
+				}
+
+				// With another client, or by server-side apply.
+				return reconcile.Result{}, c.server.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+says+`]}}`)))
+			}), reconciler.WithClock(func() time.Time { return now }), reconciler.WithoutWait(), reconciler.WithLiveReader(c.server), reconciler.WithLogger(log))
+
+			settle := func() (rounds int, result reconcile.Result) {
+				for before := ""; rounds < 20 && before != c.read(t, o).GetResourceVersion(); rounds++ {
+					before = c.read(t, o).GetResourceVersion()
+					result = pass(t, r, o)
+				}
+
+				return rounds, result
+			}
+
+			rounds, result := settle()
+			if rounds > 12 || result.RequeueAfter <= 0 || result.RequeueAfter > 10*time.Second {
+				t.Errorf("reconciles: want at most 12 until one writes nothing and asks for the next, got %d, %+v", rounds, result)
+			}
+
+			// It rests for an interval, however often it is reconciled.
+			c.forget()
+
+			now = now.Add(5 * time.Second)
+			if settle(); c.writes() != 0 {
+				t.Errorf("within an interval: want no write, got %d", c.writes())
+			}
+
+			now = now.Add(5 * time.Second)
+			if rounds, _ := settle(); rounds > 3 || c.writes() == 0 {
+				t.Errorf("after an interval: want at most 3 reconciles, and it restored; got %d, and %d writes", rounds, c.writes())
+			}
+
+			// News doesn't wait.
+			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
+			pass(t, r, o)
+
+			if got := c.says(t, o, reconciler.TypeDeleting).Reason; got != "BlockedByPause" {
+				t.Errorf("reason of what is paused: got %q", got)
+			}
+
+			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "false"))
+
+			// When nothing was replaced for long, it is restored at once again.
+			now, replace = now.Add(20*time.Second), false
+			settle()
+			now = now.Add(20 * time.Second)
+
+			for i := range 3 {
+				replace = true
+				pass(t, r, o)
+				replace = false
+				pass(t, r, o)
+
+				if got := c.says(t, o, reconciler.TypeDeleting).Message; got != "Deletion was requested." {
+					t.Errorf("restored %d times: got %q", i, got)
+				}
+			}
+
+			if n := len(log.Lines()); n != 1 {
+				t.Errorf("lines of log: want 1, got %q", log.Lines())
+			}
+
+			for _, ct := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
+				if got := c.says(t, o, ct).Message; got != "Deletion was requested." {
+					t.Errorf("%s when nothing replaces it any more: got %q", ct, got)
+				}
+			}
+		})
+	}
+}

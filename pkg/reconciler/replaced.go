@@ -1,0 +1,77 @@
+package reconciler
+
+import (
+	"slices"
+
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
+
+// maxReplaced is how often in a row a report is restored at once.
+const maxReplaced = 3
+
+// A stage of a reconcile writes a report: before the inner reconciler reads the object, or
+// when it has returned.
+type stage int
+
+const (
+	before stage = iota
+	after
+)
+
+// A saying is what a stage has to say that the API server doesn't have, and whether it
+// keeps that to itself for now.
+type saying struct {
+	text   string
+	yields bool
+}
+
+// yields reports whether cs are not to be written yet, although the API server has others:
+// another writer replaces them again and again, and each write of ours would lead to
+// another reconcile.
+func (d *deletion) yields(s *seam.Session, server client.Object, at stage, cs []xpv2.Condition) bool {
+	v := &d.sayings.In(s)[at]
+	*v = saying{}
+
+	if !slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return !d.objects.ConditionOf(server, c.Type).Equal(c) }) {
+		return false
+	}
+
+	r, _ := d.memory.get(server)
+	rest := d.interval - s.Now().Sub(r.restored)
+	v.text = string(cs[1].Reason) + cs[1].Message
+
+	if v.yields = v.text == r.said[at] && r.replaced >= maxReplaced && rest > 0; v.yields {
+		s.Requeue(seam.Within(rest))
+	}
+
+	return v.yields
+}
+
+// said notes what a stage has written.
+func (d *deletion) said(s *seam.Session, o client.Object, at stage) {
+	v := d.sayings.In(s)[at]
+	if v.text == "" || v.yields {
+		return
+	}
+
+	replaced := 0
+
+	d.memory.update(o, func(r *remembered) {
+		switch {
+		case s.Now().Sub(r.restored) >= 2*d.interval:
+			r.replaced = 0
+		case v.text == r.said[at]:
+			r.replaced++
+			replaced = r.replaced
+		}
+
+		r.said[at], r.restored = v.text, s.Now()
+	})
+
+	if replaced == maxReplaced {
+		d.log.Info("Another writer replaces what is reported of a deletion: it is restored less often", "uid", o.GetUID(), "interval", d.interval)
+	}
+}
