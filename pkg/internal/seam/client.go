@@ -3,6 +3,7 @@ package seam
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -121,6 +122,16 @@ func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opt
 	s.Written(o)
 
 	return nil
+}
+
+// Apply applies a configuration.
+func (c *Client) Apply(ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+	err := c.Client.Apply(ctx, ac, opts...)
+	if err == nil {
+		From(ctx).applied(ac)
+	}
+
+	return err
 }
 
 // Status returns a writer for status.

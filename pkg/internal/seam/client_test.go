@@ -10,6 +10,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -337,4 +338,76 @@ func TestUpdateOfObjectReadLive(t *testing.T) {
 	})))
 
 	wants(t, "The last write counts.", "status", "old", stored(t, a).Status.AtProvider.ID)
+}
+
+// applying is a client of an API server that has server-side apply, and makes one change
+// whatever is applied.
+type applying struct{ client.Client }
+
+type applyingStatus struct {
+	client.SubResourceWriter
+
+	c applying
+}
+
+func (c applying) Apply(ctx context.Context, ac runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+	b := newBucket()
+	if err := c.Client.Status().Patch(ctx, b, statusPatch()); err != nil {
+		return err
+	}
+
+	u, _ := ac.(client.Object)
+	u.SetUID(b.GetUID())
+	u.SetResourceVersion(b.GetResourceVersion())
+
+	return nil
+}
+
+func (c applying) Status() client.SubResourceWriter {
+	return applyingStatus{SubResourceWriter: c.Client.Status(), c: c}
+}
+
+func (w applyingStatus) Apply(ctx context.Context, ac runtime.ApplyConfiguration, _ ...client.SubResourceApplyOption) error {
+	return w.c.Apply(ctx, ac)
+}
+
+// A read in the next reconcile may be older than what this one applied, too.
+func TestStaleReadAfterApply(t *testing.T) {
+	for name, apply := range map[string]func(ctx context.Context, c client.Client, ac runtime.ApplyConfiguration) error{
+		"Object": func(ctx context.Context, c client.Client, ac runtime.ApplyConfiguration) error {
+			return c.Apply(ctx, ac)
+		},
+		"Status": func(ctx context.Context, c client.Client, ac runtime.ApplyConfiguration) error {
+			return c.Status().Apply(ctx, ac)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(newBucket())
+			must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
+
+			n := 0
+			r := NewReconciler(applying{a.Client()}, NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
+				return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+					b := newBucket()
+					read(ctx, t, c, b)
+
+					if n++; n > 1 {
+						return reconcile.Result{}, c.Status().Update(ctx, b)
+					}
+
+					u := asUnstructured()
+					u.SetName(b.GetName())
+					u.SetNamespace(b.GetNamespace())
+
+					return reconcile.Result{}, apply(ctx, c, client.ApplyConfigurationFromUnstructured(u))
+				})
+			}, Options{Live: a.Live()})
+
+			must(t, "first", run(t, r))
+
+			if err := run(t, r); !kerrors.IsConflict(err) {
+				t.Errorf("want the write tried, which meets a conflict; got %v", err)
+			}
+		})
+	}
 }

@@ -2,12 +2,15 @@ package seam
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
 	"time"
 
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -153,6 +156,17 @@ func (s *Session) passed(o client.Object) {
 
 	s.exact = false
 	s.memory.wrote(o)
+}
+
+// applied notices that a configuration was applied, which says what the API server
+// answered.
+func (s *Session) applied(ac runtime.ApplyConfiguration) {
+	o := &metav1.PartialObjectMetadata{}
+
+	data, err := json.Marshal(ac)
+	if err == nil && json.Unmarshal(data, o) == nil {
+		s.passed(o)
+	}
 }
 
 // doubt notices a write of the session's object's status that failed. Unless the

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -104,6 +105,16 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 	s.Written(o)
 
 	return nil
+}
+
+// Apply applies a configuration of status.
+func (w *statusWriter) Apply(ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+	err := w.SubResourceWriter.Apply(ctx, ac, opts...)
+	if err == nil {
+		From(ctx).applied(ac)
+	}
+
+	return err
 }
 
 // patchesConditions reports whether p changes the conditions of o to those in memory. One
