@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -107,11 +108,8 @@ func (m *Metrics) Withdraw(of schema.GroupVersionKind) {
 
 	m.withdrawn[of] = m.reporters
 
-	for d := range m.reports {
-		if d.kind == of {
-			m.withdraw(d)
-		}
-	}
+	maps.DeleteFunc(m.reports, func(d deleted, _ report) bool { return d.kind == of })
+	m.blocked.DeletePartialMatch(prometheus.Labels{"gvk": of.String()})
 }
 
 // join returns a new reporter.

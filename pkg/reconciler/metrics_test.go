@@ -250,6 +250,12 @@ func TestMetricsWithdraw(t *testing.T) {
 	r.metrics.Withdraw(composites)
 	check("nothing of the kind is reported", map[string]int{})
 
+	for _, l := range exposed(t, r.metrics) {
+		if reasonLabel.MatchString(l) {
+			t.Errorf("nothing of a kind that may never be back stays: %s", l)
+		}
+	}
+
 	pass(t, stopped, stays)
 	pass(t, r, stays)
 	check("a reconciler that was withdrawn reports nothing", map[string]int{})
