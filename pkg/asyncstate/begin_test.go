@@ -25,18 +25,20 @@ func TestOwnGoroutines(t *testing.T) {
 		return nil
 	}
 
-	unstored := func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
-		n := 30
-		p.faults(func(verb string, o client.Object) error {
-			if n--; n >= 0 && verb != testkit.StatusUpdate {
-				return away(verb, o)
-			}
+	unstored := func(name string) func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
+		return func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
+			n := 30
+			p.faults(func(verb string, o client.Object) error {
+				if n--; n >= 0 && verb != testkit.StatusUpdate {
+					return away(verb, o)
+				}
 
-			return nil
-		}, nil)
-		meta.SetExternalName(mg, "now")
+				return nil
+			}, nil)
+			meta.SetExternalName(mg, name)
 
-		return asyncstate.ErrOutcomeUnknown
+			return asyncstate.ErrOutcomeUnknown
+		}
 	}
 
 	cases := map[string]struct {
@@ -121,9 +123,10 @@ func TestOwnGoroutines(t *testing.T) {
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
 		"UnknownAndNotStored": {
-			reason: "That the outcome is unknown can't be stored at once, nor the name, which is stored later. It is not made again.",
-			act:    unstored, want: xpv2.ReasonReconcileError, calls: 1, name: "now",
+			reason: "That the outcome is unknown can't be stored at once. It is not made again.",
+			act:    unstored(""), want: xpv2.ReasonReconcileError, calls: 1,
 		},
+		"NamedAndNotStored": {reason: "As above. The name is stored later, too.", act: unstored("now"), want: xpv2.ReasonReconcileError, calls: 1, name: "now"},
 		"Panic": {
 			reason: "The outcome is unknown. It is not made again.",
 			act: func(*testing.T, *world, *process, context.Context, resource.Managed) error {
