@@ -28,10 +28,9 @@ import (
 )
 
 const (
-	ours     = "finalizer.managedresource.crossplane.io"
-	alsoOurs = "example.org/ours-too"
-	foreign  = "example.org/foreign"
-	orphan   = metav1.FinalizerOrphanDependents
+	ours    = "finalizer.managedresource.crossplane.io"
+	foreign = "example.org/foreign"
+	orphan  = metav1.FinalizerOrphanDependents
 
 	pausePatch     = `patch {"metadata":{"annotations":{"crossplane.io/paused":"true"},"uid":"uid-1"}}`
 	deleteOrphan   = `delete Orphan`
