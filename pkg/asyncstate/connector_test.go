@@ -20,9 +20,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// Each client that was connected is disconnected once, whatever happens, and not
-// before all is over that was begun with it. That holds in all tests: see
-// fakeCloud.misused.
+// Each client is disconnected once, after all that was begun with it: see fakeCloud.misused.
 func TestDisconnectOnce(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -107,8 +105,7 @@ func (panicking) Create(context.Context, resource.Managed) (upstream.ExternalCre
 	panic("oh")
 }
 
-// A connector of one type of managed resource does what others do: what a process made
-// that was killed before it learned the name is found, and deleted.
+// A connector of one type of managed resource finds and deletes what a killed process made.
 func TestTypedConnector(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		bubble(t, fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
@@ -149,8 +146,7 @@ func TestTypedConnector(t *testing.T) {
 	}
 }
 
-// While an operation runs, nothing connects and nothing observes: some clients share
-// with it what they plan from.
+// Some clients share with a running operation what they plan from.
 func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		for _, plain := range []bool{false, true} {

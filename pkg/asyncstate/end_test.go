@@ -28,8 +28,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A client that panics, or ends its goroutine, in the middle of a call ends the
-// operation, too.
+// A client that panics, or ends its goroutine, ends the operation, too.
 func TestPanic(t *testing.T) {
 	const secret = "hunter2"
 
@@ -112,8 +111,7 @@ func TestObjectIsReplaced(t *testing.T) {
 	}
 }
 
-// Connection details wait for a reconcile that publishes them, for their own object, and
-// are nowhere else.
+// Connection details wait for a reconcile that publishes them, and are nowhere else.
 func TestConnectionDetails(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		bubble(t, fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
@@ -163,8 +161,7 @@ func TestConnectionDetails(t *testing.T) {
 	}
 }
 
-// A failure stands until its operation succeeds, whatever is observed, and
-// by any process.
+// A failure stands until its operation succeeds, whatever is observed, and by any process.
 func TestFailureIsNotMasked(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		bubble(t, string(typ), func(t *testing.T) {

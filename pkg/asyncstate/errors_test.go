@@ -99,8 +99,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// The text of an error is in conditions, before and after a restart, and not in the
-// record.
+// The text of an error is in conditions, also after a restart, and not in the record.
 func TestFailure_IsQuotedInConditionsAlone(t *testing.T) {
 	cases := map[string]struct {
 		reason string

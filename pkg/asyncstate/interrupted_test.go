@@ -23,8 +23,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// Whatever is found of an interrupted operation, or of a create that failed, leads to one
-// external resource of which the name is stored, or to none.
+// What is interrupted, or fails, leads to one external resource with its name stored, or to none.
 func TestInterrupted(t *testing.T) {
 	tokens := []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
 	own := []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
@@ -492,8 +491,7 @@ func TestInterrupted(t *testing.T) {
 	live(t, cases)
 }
 
-// A name that is stored before there is anything does not tell that a create made nothing:
-// it may still be in progress.
+// A create that has stored a name before it made anything may still be in progress.
 func TestNamedBeforeItIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		creates := 0

@@ -125,8 +125,7 @@ func boolToInt(b bool) int {
 	return 0
 }
 
-// Whatever was interrupted, for whatever kind of client, comes to the end that is
-// documented, and nothing happens to what is paused.
+// Whatever was interrupted comes to the end that is documented, and what is paused stays.
 func TestInterruptions(t *testing.T) {
 	for _, i := range interruptions() {
 		t.Run(i.String(), func(t *testing.T) {

@@ -19,8 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// Counters exist before there is anything to count: an alert on an increase misses
-// the first one otherwise.
+// An alert on an increase misses the first one of a counter that did not exist.
 func TestMetrics_ExistFromTheStart(t *testing.T) {
 	got := exposed(t, asyncstate.NewMetrics())
 

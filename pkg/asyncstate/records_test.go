@@ -98,8 +98,7 @@ func TestUnusableRecord(t *testing.T) {
 	}
 }
 
-// A record by a clock that is ahead holds up nothing, and numbers that are far out do
-// no harm.
+// A clock that is ahead holds up nothing, and numbers that are far out do no harm.
 func TestStrangeRecord(t *testing.T) {
 	cases := map[string]string{
 		"EndedInTheFuture": recorded("2000-01-01T00:30", "2030-01-01T00:30"),
@@ -245,8 +244,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 	live(t, lives)
 }
 
-// A record says nothing of a create that upstream announced after it, and that was
-// interrupted, too.
+// A record says nothing of a create that upstream announced after it.
 func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 	interrupted := func(t *testing.T, w *world, p *process) {
 		t.Helper()

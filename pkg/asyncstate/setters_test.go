@@ -55,8 +55,7 @@ func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error
 	}
 }
 
-// What is refused stops no operation. A Create that returns the error has created
-// something, and its outcome is unknown.
+// What is refused stops no operation. A Create that returns the error has an unknown outcome.
 func TestSettersRefuse(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -139,8 +138,7 @@ func TestSettersAfterEnd(t *testing.T) {
 	})
 }
 
-// An update is soon over and says nothing, unless it takes longer than the interval of
-// reports; then it says how far it is.
+// An update says how far it is if it takes longer than the interval of reports.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := acting(t, true, func(ctx context.Context, _ resource.Managed) error {

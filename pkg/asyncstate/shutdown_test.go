@@ -19,8 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A process that ends waits for what runs, stores its result for as long as the process is
-// allowed to take, and begins nothing.
+// A process that ends stores the results of what runs for as long as it may, and begins nothing.
 func TestShutdown(t *testing.T) {
 	cases := map[string]struct {
 		reason string

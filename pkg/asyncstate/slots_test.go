@@ -14,8 +14,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// An object that doesn't come when it is its turn delays the next by half a minute, not
-// until that is polled.
+// An object that doesn't come when it is its turn delays the next by half a minute.
 func TestSlots_NextIsNotPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nothing, bucket("first"), bucket("gone"), bucket("gone-2"), bucket("gone-3"), bucket("second"))
@@ -94,8 +93,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// Creates that hang hold up no deletions, nor the repetition of an interrupted create to
-// find out what to delete.
+// Creates that hang hold up no deletions, nor the create that is repeated to delete its result.
 func TestSlots_DeletionsHaveTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, token, bucket("b"))

@@ -89,8 +89,7 @@ func TestReportOfBlocker(t *testing.T) {
 	}
 }
 
-// What an object does not control is not described, and not even named if it is a
-// reference that names it.
+// What an object does not control is not described, nor named because a reference names it.
 func TestRelationOf(t *testing.T) {
 	us := &unstructured.Unstructured{}
 	us.SetUID("us")
@@ -126,9 +125,7 @@ func TestRelationOf(t *testing.T) {
 	}
 }
 
-// A claim has one dependent, its composite resource, which names three blockers:
-// nothing of what they say is lost on the way. One of many has less room, and all
-// together have no more.
+// Nothing of three blockers of a composite is lost on the way to its claim.
 func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 	for _, tc := range []struct {
 		n, long int
@@ -152,8 +149,7 @@ func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 	}
 }
 
-// What a blocker says of itself, and the error that it has, leave room for each
-// other, and use what the other leaves.
+// What a blocker says of itself, and its error, leave room for each other.
 func TestBlockerWords(t *testing.T) {
 	long := func(what string, n int) string { return what + "<" + strings.Repeat("x", n) + ">" + what }
 
@@ -230,9 +226,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// Blockers are always named in the same order, or a message would change, and be
-// written, whenever a list comes in another. Each is told from the next by one
-// thing alone.
+// In another order a message would change, and be written, with each list.
 func TestReportInOrder(t *testing.T) {
 	is := func(u urgency, group, kind, namespace, name string) blocker {
 		return blocker{urgency: u, Dependent: Dependent{
@@ -291,8 +285,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// Whatever objects are called, and say, messages are text of a bounded length, and
-// the same in whatever order dependents are listed.
+// Messages are text of a bounded length, and the same in whatever order dependents are listed.
 func FuzzMessage(f *testing.F) {
 	f.Add("XApp", "x", "default", "f", "held", "boom", uint16(5), uint16(3), true)
 	f.Add(strings.Repeat("K", 5000), strings.Repeat("ü", 3000), "\xff\xfe", strings.Repeat("f", 9000), strings.Repeat("…", 3333), "a\nb\x00", uint16(50), uint16(60), false)

@@ -279,8 +279,7 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 	}
 }
 
-// A reference starts no informer: the cache is asked only for kinds that it watches,
-// or that the program named.
+// The cache is asked only for kinds that it watches, or that the program named.
 func TestReferencesStartNoInformer(t *testing.T) {
 	watches := func(kinds ...schema.GroupVersionKind) []reconciler.Option {
 		return []reconciler.Option{reconciler.WithWatchedKinds(func(k schema.GroupVersionKind) bool {

@@ -202,8 +202,7 @@ func TestMetricsExposed(t *testing.T) {
 	}
 }
 
-// What a reconciler reported isn't in the metrics after its controller was stopped:
-// it won't see that its objects no longer exist, as when their kind was deleted.
+// A controller that was stopped won't see that its objects no longer exist.
 func TestMetricsWithdraw(t *testing.T) {
 	object := func(name string) *unstructured.Unstructured {
 		return of(composites, "", name, held("example.org/f"), dying, being(xpv2.Available()))

@@ -157,8 +157,7 @@ func anOrdinary[S any](status S) client.Object {
 	return &ordinary[S]{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}, Status: status}
 }
 
-// An object of an ordinary type, with or without conditions, has all that a Crossplane
-// object has.
+// An object of an ordinary type has all that a Crossplane object has.
 func TestOrdinaryTypes(t *testing.T) {
 	before := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Rfc3339Copy()
 	reported, late := metav1.Time{Time: requestedAt().Add(time.Minute)}, "The deadline for the deletion was 2026-01-02T04:04:05Z. Deletion was requested."
@@ -242,8 +241,7 @@ func TestOrdinaryTypes(t *testing.T) {
 	}
 }
 
-// An object of a type with Crossplane's methods says that it is being deleted when its
-// reconciler reads it, and the API server has that by then.
+// A typed object says that it is being deleted when its reconciler reads it.
 func TestConditionedType(t *testing.T) {
 	o := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}}
 	c := newOrdinaryServer(t, o)
@@ -299,8 +297,7 @@ func TestTypesWithoutFittingConditions(t *testing.T) {
 	}
 }
 
-// An inner reconciler that says Deleting itself each time, and gives it the time of
-// that, changes nothing on the API server.
+// An inner reconciler that says Deleting each time changes nothing on the API server.
 func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 	o := anOrdinary(inStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}})
 	c, n := newOrdinaryServer(t, o), 0

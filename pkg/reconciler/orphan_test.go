@@ -33,9 +33,7 @@ const (
 	gcForeground = metav1.FinalizerDeleteDependents
 )
 
-// Finalizers are removed if an operator asks for exactly that, and the garbage
-// collector doesn't delete what an orphaned object owns: composed resources stand
-// for external resources.
+// The finalizers go if an operator asks for exactly that; what the object owns stays.
 func TestForceOrphan(t *testing.T) {
 	wish := annotated(reconciler.AnnotationKeyForceOrphan, "uid-of-x")
 	option := reconciler.WithForceOrphan(mine, "example.org/other")
@@ -304,9 +302,7 @@ func TestForceOrphan(t *testing.T) {
 	}
 }
 
-// An object that lost some of its finalizers to an operator's wish, and is held by
-// others, goes to the inner reconciler as the API server has it by then: it must
-// neither act for a finalizer that is removed, nor meet a conflict.
+// It must neither act for a finalizer that is removed, nor meet a conflict.
 func TestForceOrphan_InnerReconcilerIsUpToDate(t *testing.T) {
 	o := xr()
 	held(mine, theirs)(o)

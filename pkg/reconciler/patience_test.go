@@ -72,8 +72,7 @@ func kindOf(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: kind}
 }
 
-// One kind that a cache never gets neither hides the others nor holds up each
-// report; and what there is instead is said as the API server says it.
+// A kind that a cache never gets neither hides the others nor holds up each report.
 func TestReportOfLateKinds(t *testing.T) {
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "n", errors.New("no"))
 	missing := &kmeta.NoKindMatchError{GroupKind: kindOf("Late").GroupKind()}
@@ -181,8 +180,7 @@ func TestReportOfLateKinds(t *testing.T) {
 	}
 }
 
-// A kind that takes a cache a while to list is not said to be unknown: what was said
-// at first would have to be written again.
+// What was said of a kind that a cache is about to have would have to be written again.
 func TestReportOfKindThatIsBeingListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) {
@@ -238,8 +236,7 @@ func TestReportCutShort(t *testing.T) {
 	})
 }
 
-// Objects of Go types don't say of which kind they are, and are not taken for each
-// other.
+// Objects of Go types don't say of which kind they are, and are not taken for each other.
 func TestReportOfTypedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, late := &kindReader{from: silent("")}, newLateKinds()

@@ -182,8 +182,7 @@ func reconcileTimes(t *testing.T, r reconcile.Reconciler, n int) {
 	}
 }
 
-// What goes wrong while a deletion is reported delays the inner reconciler for a
-// while, if that may help, and never for ever.
+// What goes wrong delays the inner reconciler for a while, if that may help.
 func TestReportFaults(t *testing.T) {
 	boom := kerrors.NewInternalError(errors.New("boom"))
 

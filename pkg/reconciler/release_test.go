@@ -222,8 +222,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// What can't be done, or is waited for and never comes, is an error that says what that is,
-// and what the object still has is returned.
+// The error says what could not be done; what the object still has is returned.
 func TestReleaseErrors(t *testing.T) {
 	ms := time.Millisecond
 	grows := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}
@@ -429,8 +428,7 @@ func deeds(o *unstructured.Unstructured) []deed {
 // stride from one pair of deeds to the next that is tried.
 var stride = flag.Int("stride", 37, "of the pairs of deeds, which to try: 1 for all, which takes a minute or two")
 
-// Another client acts before any one request, or two, or a request fails: nothing
-// happens that may never happen, the release ends, and what it says is true.
+// Another client acts before any one or two requests: the release ends, and tells the truth.
 func TestReleaseSchedules(t *testing.T) {
 	managed := []func(o *unstructured.Unstructured){withDeletionPolicy("Delete"), withPolicies("*")}
 
@@ -614,8 +612,7 @@ func TestReleaseAgainstEndlessWrites(t *testing.T) {
 	}
 }
 
-// The context ends at any request, served or not: nothing has happened that may
-// not, and called again the release goes on.
+// If the context ends at any request, the release goes on when it is called again.
 func TestReleaseInterrupted(t *testing.T) {
 	for _, served := range []bool{false, true} {
 		for i, ended := 0, true; ended; i++ {

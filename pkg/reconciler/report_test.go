@@ -180,8 +180,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// An error of a lister is in the report, not in the reconcile. Dependents that it
-// doesn't list any more are gone.
+// An error of a lister is in the report. Dependents that it doesn't list any more are gone.
 func TestForgetfulLister(t *testing.T) {
 	var (
 		list []reconciler.Dependent
@@ -219,8 +218,7 @@ func TestForgetfulLister(t *testing.T) {
 	}
 }
 
-// Reading dependents costs one read each, once a reconcile, whichever reconciler writes
-// status, and however often.
+// Dependents are read once a reconcile, whichever reconciler writes status, and however often.
 func TestReportCosts(t *testing.T) {
 	for name, inner := range map[string]func(c client.Client) reconcile.Reconciler{
 		"Silent": reader(nil),
@@ -256,10 +254,7 @@ func TestReportCosts(t *testing.T) {
 	}
 }
 
-// What the inner reconciler asks for is kept, unless it is later than what a
-// report needs. A report that meets a conflict when the inner reconciler is done has
-// the object reconciled again, with backoff, whatever that asked for; but with its
-// priority.
+// What the inner reconciler asks for is kept, unless a report needs to be sooner.
 func TestResult(t *testing.T) {
 	five, hour := 5, time.Hour
 	boom := errors.New("boom")
@@ -323,8 +318,7 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// What keeps conditions in another shape than Crossplane's is left alone, and
-// hinders no other object.
+// What keeps conditions in another shape than Crossplane's is left alone.
 func TestOddConditions(t *testing.T) {
 	for name, status := range map[string]any{"None": nil, "Odd": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}, nil}}} {
 		t.Run(name, func(t *testing.T) {
