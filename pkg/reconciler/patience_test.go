@@ -36,6 +36,10 @@ func (r *kindReader) read(ctx context.Context, kind string) error {
 
 	select {
 	case <-ctx.Done():
+		if kind == "Slow" {
+			return ctx.Err() // So says a client that waits for something else.
+		}
+
 		// So says controller-runtime's cache.
 		return kerrors.NewTimeoutError("failed waiting for Informer to sync", 0)
 	case <-time.After(time.Until(r.from[kind])):
