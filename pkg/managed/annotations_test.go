@@ -478,6 +478,8 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 						said = append(said, c.Message)
 					}
 
+					wants(t, "Graft logs, too.", "logged", failName == "Broken" || failName == "Invalid", strings.Contains(fmt.Sprint(h.Lines()), "Cannot store annotations"))
+
 					if all := strings.Join(said, "\n") + h.All(); strings.Contains(all, secret) {
 						t.Errorf("\nThe values of annotations must not be disclosed.\ngot: %s", all)
 					}
