@@ -347,7 +347,8 @@ type deleteRequest struct {
 
 // Delete the external resource.
 func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
-	if !c.Tracks(c.mg) {
+	// Nothing is requested for what is known to have changed.
+	if !c.Tracks(c.mg) || c.Moved(c.mg) {
 		return e.external.Delete(ctx, c)
 	}
 

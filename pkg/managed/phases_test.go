@@ -17,6 +17,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -602,4 +603,20 @@ func TestDeletionWithCustomFinalizer(t *testing.T) {
 			wants(t, tc.reason, "Deleting", []any{reconciler.ReasonWaitingForFinalizers, tc.want}, []any{c.Reason, c.Message})
 		})
 	}
+}
+
+// What is left alone, since it has changed, is not said to be being deleted.
+func TestDeletionNotRequestedOfWhatMoved(t *testing.T) {
+	a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting))
+
+	x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
+		annotated("k", "v")(b)
+		edit(t, a, "b", paused)
+
+		return nil
+	})
+
+	try(newBucketReconciler(a, connects(x.client())), 1)
+
+	wants(t, "", "deletes, reason", []any{0, reconciler.ReasonDeletionRequested}, []any{x.did("delete"), deletingCondition(get(t, a)).Reason})
 }
