@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -79,15 +80,17 @@ func newAnnotations(p parts) layer {
 
 // Observe the external resource.
 func (a *annotations) Observe(ctx context.Context, c *call) (o observation, err error) {
-	defer a.storeObserved(ctx, c, &o, &err)
+	defer a.storeObserved(ctx, c, c.mg.GetResourceVersion(), &o, &err)
 
 	return a.external.Observe(ctx, c)
 }
 
 // Create the external resource. The name that a create returns is known only once.
 func (a *annotations) Create(ctx context.Context, c *call) (creation, error) {
+	version := c.mg.GetResourceVersion()
+
 	defer func() {
-		_ = a.storeChanges(ctx, c, c.ChangedAnnotations(c.mg), seam.StoreOptions{Insist: true, Patient: true})
+		_ = a.storeChanges(ctx, c, changed(c, version), seam.StoreOptions{Insist: true, Patient: true})
 	}()
 
 	return a.external.Create(ctx, c)
@@ -95,28 +98,47 @@ func (a *annotations) Create(ctx context.Context, c *call) (creation, error) {
 
 // Update the external resource.
 func (a *annotations) Update(ctx context.Context, c *call) (_ ExternalUpdate, err error) {
-	defer a.storeAfter(ctx, c, &err)
+	defer a.storeAfter(ctx, c, c.mg.GetResourceVersion(), &err)
 
 	return a.external.Update(ctx, c)
 }
 
 // Delete the external resource.
 func (a *annotations) Delete(ctx context.Context, c *call) (_ deletion, err error) {
-	defer a.storeAfter(ctx, c, &err)
+	defer a.storeAfter(ctx, c, c.mg.GetResourceVersion(), &err)
 
 	return a.external.Delete(ctx, c)
 }
 
-func (a *annotations) storeAfter(ctx context.Context, c *call, err *error) {
+// changed returns the annotations that a call set which began at a resource version. A
+// provider may have read the managed resource again, from a cache that lags behind what
+// was written in this reconcile: that is made up for.
+func changed(c *call, version string) seam.Changes {
+	changes := c.ChangedAnnotations(c.mg)
+	if !seam.OlderThan(c.mg.GetResourceVersion(), version) {
+		return changes
+	}
+
+	return slices.DeleteFunc(changes, func(ch seam.Change) bool {
+		replaced := c.Replaced(ch)
+		if replaced {
+			meta.AddAnnotations(c.mg, map[string]string{ch.Key: ch.Was})
+		}
+
+		return replaced
+	})
+}
+
+func (a *annotations) storeAfter(ctx context.Context, c *call, version string, err *error) {
 	a.restore(c)
 
-	if serr := a.storeChanges(ctx, c, a.due(c, c.ChangedAnnotations(c.mg)), seam.StoreOptions{}); *err == nil {
+	if serr := a.storeChanges(ctx, c, a.due(c, changed(c, version)), seam.StoreOptions{}); *err == nil {
 		*err = serr
 	}
 }
 
-func (a *annotations) storeObserved(ctx context.Context, c *call, o *observation, err *error) {
-	a.storeAfter(ctx, c, err)
+func (a *annotations) storeObserved(ctx context.Context, c *call, version string, o *observation, err *error) {
+	a.storeAfter(ctx, c, version, err)
 
 	// Annotations are stored by now, or will be. If nothing else changed, writing the
 	// whole object would only cost a write, and the management policies may not

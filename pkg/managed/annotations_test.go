@@ -730,3 +730,91 @@ func TestNameSurvivesInvalidAnnotation(t *testing.T) {
 	b := get(t, a)
 	wants(t, "", "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), x.did("create")})
 }
+
+// A provider that reads the managed resource again, from a cache that lags behind, takes
+// back nothing that was stored in this reconcile.
+func TestReadAgainFromLaggingCache(t *testing.T) {
+	const before = "2026-01-02T03:04:05Z"
+
+	tagged := InitializerFn(func(_ context.Context, mg resource.Managed) error {
+		annotated("k", "new")(bucketOf(mg))
+		return nil
+	})
+
+	for name, tc := range map[string]struct {
+		reason string
+		x      *outside
+		in     string // The call in which it is read again.
+		then   func(b *v1alpha1.Bucket)
+		err    error
+		mods   []func(b *v1alpha1.Bucket)
+		want   map[string]string
+		open   bool // Whether the create is left without a result.
+	}{
+		"Update": {
+			reason: "The name that Observe learned stays.",
+			x:      &outside{there: true, outdated: true}, in: "update",
+			want: map[string]string{"n": "id-1", "k": "new"},
+		},
+		"Delete": {
+			reason: "The name that Observe learned stays.",
+			x:      &outside{there: true, slow: 1}, in: "delete", mods: []func(b *v1alpha1.Bucket){deleting},
+			want: map[string]string{"n": "id-1", "k": "new"},
+		},
+		"Observe": {
+			reason: "What an initializer wrote stays.",
+			x:      &outside{there: true}, in: "observe",
+			want: map[string]string{"n": "id-1", "k": "new"},
+		},
+		"SetSince": {
+			reason: "What the call set after it read is stored.",
+			x:      &outside{there: true, outdated: true}, in: "update", then: annotated("k", "newer"),
+			want: map[string]string{"n": "id-1", "k": "newer"},
+		},
+		"Create": {
+			reason: "The announcement of a create that has no result yet is not taken back.",
+			x:      &outside{}, in: "create", then: func(*v1alpha1.Bucket) { panic("the process dies") },
+			mods: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreatePending, before), annotated(meta.AnnotationKeyExternalCreateFailed, before)},
+			want: map[string]string{"n": "id-1", "k": "new"}, open: true,
+		},
+		"CreateWithoutAnswer": {
+			reason: "The announcement of a create whose outcome is unknown is not taken back.",
+			x:      &outside{}, in: "create", err: asyncstate.ErrOutcomeUnknown,
+			mods: []func(b *v1alpha1.Bucket){annotated(meta.AnnotationKeyExternalCreatePending, before), annotated(meta.AnnotationKeyExternalCreateFailed, before)},
+			want: map[string]string{"n": "id-1", "k": "new"}, open: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(bucket(append(tc.mods, named("b"), annotated("k", "old"), finalizers(FinalizerName))...))
+			must(t, a.Freeze(t.Context(), bucket()))
+
+			tc.x.before = func(what string, mg resource.Managed) error {
+				if what == tc.in {
+					must(t, a.Client().Get(t.Context(), request().NamespacedName, mg))
+				}
+
+				if what == "observe" {
+					named("id-1")(bucketOf(mg))
+				}
+
+				if what != tc.in {
+					return nil
+				}
+
+				if tc.then != nil {
+					tc.then(bucketOf(mg))
+				}
+
+				return tc.err
+			}
+
+			written := InitializerFn(func(ctx context.Context, mg resource.Managed) error { return a.Client().Update(ctx, mg) })
+			try(newBucketReconciler(a, connects(tc.x.client()), WithInitializers(tagged, written)), 1)
+
+			b := get(t, a)
+			as := b.GetAnnotations()
+			wants(t, tc.reason, "stored", tc.want, map[string]string{"n": meta.GetExternalName(b), "k": as["k"]})
+			wants(t, tc.reason, "create without a result", tc.open, meta.ExternalCreateIncomplete(b))
+		})
+	}
+}

@@ -3,6 +3,7 @@ package seam
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -101,6 +102,15 @@ func (s *Session) ChangedAnnotations(o client.Object) Changes {
 	return cs
 }
 
+// Replaced reports whether a change is back to what the annotation said earlier in this
+// reconcile. In an object that was read again from a cache it is no change.
+func (s *Session) Replaced(c Change) bool {
+	return slices.ContainsFunc(s.replaced, func(as map[string]string) bool {
+		was, existed := as[c.Key]
+		return existed && was == c.Value
+	})
+}
+
 // StoreAnnotations stores exactly these annotations on the API server, even if ctx is
 // done. o keeps what is in memory; its resource version follows if
 // no other writer wrote in between, and else stays, so that the next write made from
@@ -155,6 +165,8 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 
 		return nil
 	}
+
+	s.replaced = append(s.replaced, maps.Clone(s.stored))
 
 	for _, c := range cs {
 		if c.Remove {

@@ -38,6 +38,9 @@ type Session struct {
 	// never nil once the object was read.
 	stored map[string]string
 
+	// replaced is what stored was before each time that it changed.
+	replaced []map[string]string
+
 	// unopened is whether a patch failed before the inner reconciler saw the object.
 	unopened bool
 
@@ -133,6 +136,10 @@ func (s *Session) Connecting(o client.Object) {
 
 // nothingToStore notes that o's annotations are stored, or not to be.
 func (s *Session) nothingToStore(o client.Object) {
+	if s.stored != nil && !maps.Equal(s.stored, o.GetAnnotations()) {
+		s.replaced = append(s.replaced, s.stored)
+	}
+
 	s.stored = maps.Clone(o.GetAnnotations())
 	if s.stored == nil {
 		s.stored = map[string]string{}
