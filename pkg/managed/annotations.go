@@ -62,6 +62,10 @@ type change struct {
 	// held is what is yet to be stored, if anything, in the place of stored.
 	held, stored string
 	holds        bool
+
+	// refused is the value that the API server has refused, if isRefused.
+	refused   string
+	isRefused bool
 }
 
 func newAnnotations(p parts) layer {
@@ -161,6 +165,10 @@ func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Ch
 		a.record.Event(c.mg, event.Warning(reasonCannotStoreAnnotations, err))
 	}
 
+	if seam.IsRefused(err) && a.refuse(c, changes) {
+		err = nil
+	}
+
 	// An asynchronous create may have a name only when it was recorded as a success.
 	if c.Gone() && (so.Insist || !meta.GetExternalCreateSucceeded(c.mg).IsZero()) {
 		a.lost(c, changes)
@@ -195,7 +203,12 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 	var due seam.Changes
 
 	for _, ch := range changes {
-		if seam.IdentifiesResource(ch.Key) || !ch.Existed || a.mayStore(c, ch) {
+		known := a.changes.get(c.mg)[ch.Key]
+
+		switch {
+		case known.isRefused && known.refused == ch.Value:
+			// It would be refused again.
+		case seam.IdentifiesResource(ch.Key), !ch.Existed && !known.isRefused, a.mayStore(c, ch):
 			due = append(due, ch)
 		}
 	}
@@ -255,6 +268,31 @@ func (a *annotations) mayStore(c *call, of seam.Change) bool {
 	}
 
 	return may
+}
+
+// refuse notes that the API server has refused changes. It is false if one of them says
+// which external resource there is, and could not be stored without the others.
+func (a *annotations) refuse(c *call, changes seam.Changes) bool {
+	unstored := c.ChangedAnnotations(c.mg)
+	if slices.ContainsFunc(unstored, func(ch seam.Change) bool { return seam.IdentifiesResource(ch.Key) }) {
+		return false
+	}
+
+	a.changes.update(c.mg, func(all *map[string]change) {
+		*all = maps.Clone(*all)
+		if *all == nil {
+			*all = map[string]change{}
+		}
+
+		for _, of := range changes {
+			if ch := (*all)[of.Key]; !seam.IdentifiesResource(of.Key) {
+				ch.refused, ch.isRefused = of.Value, true
+				(*all)[of.Key] = ch
+			}
+		}
+	})
+
+	return true
 }
 
 // overwrote tells the user that the value of another writer was replaced by the result

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
@@ -815,6 +817,52 @@ func TestReadAgainFromLaggingCache(t *testing.T) {
 			as := b.GetAnnotations()
 			wants(t, tc.reason, "stored", tc.want, map[string]string{"n": meta.GetExternalName(b), "k": as["k"]})
 			wants(t, tc.reason, "create without a result", tc.open, meta.ExternalCreateIncomplete(b))
+		})
+	}
+}
+
+// What the API server refuses is no reason to fail an Observe, is not tried again, and keeps
+// no write of the whole object from being made.
+func TestRefusedAnnotation(t *testing.T) {
+	invalid := kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+
+	for name, tc := range map[string]struct {
+		reason string
+		err    error
+		value  func(n int) string
+		max    int // How often it is tried.
+	}{
+		"Same":      {reason: "The same value is refused once.", err: invalid, value: func(int) string { return "v" }, max: 1},
+		"Changing":  {reason: "What changes all the time is tried at a bounded rate.", err: invalid, value: strconv.Itoa, max: unstableAfter + 1},
+		"Forbidden": {reason: "An admission webhook may refuse it.", err: kerrors.NewForbidden(schema.GroupResource{}, "b", nil), value: func(int) string { return "v" }, max: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
+			a.Before = failing(func(r testkit.Request) bool {
+				_, has := r.Object.GetAnnotations()["not valid"]
+				return r.Verb == testkit.Update && has || strings.Contains(r.Body, "not valid")
+			}, tc.err)
+
+			x := &outside{there: true}
+			x.on("observe", func(b *v1alpha1.Bucket) error {
+				if n++; x.there {
+					annotated("not valid", tc.value(n))(b)
+				}
+
+				return nil
+			})
+			r := newBucketReconciler(a, newClock().option(), connects(x.client()))
+
+			repeat(t, r, 2*unstableAfter)
+			wants(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, get(t, a).GetCondition(xpv2.TypeSynced).Reason)
+
+			if got := a.Count(testkit.Patch); got > tc.max {
+				t.Errorf("\n%s\ntried %d times, want %d at most", tc.reason, got, tc.max)
+			}
+
+			remove(t, a, "b")
+			repeat(t, r, 3)
+			wants(t, "It is deleted with its external resource.", "UID, external resource", []any{types.UID(""), false}, []any{get(t, a).GetUID(), x.there})
 		})
 	}
 }

@@ -118,7 +118,8 @@ func (s *Session) Replaced(c Change) bool {
 //
 // An object that is gone needs nothing stored, which is no error. What could not
 // be stored is remembered, and stored before the next reconcile of the object
-// does anything else. A conflict (errors.IsConflict) means that another writer
+// does anything else; but not what the API server refuses, unless it says which external
+// resource there is. A conflict (errors.IsConflict) means that another writer
 // set one of the annotations to another value.
 func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Changes, so StoreOptions) error {
 	if len(cs) == 0 || s.gone {
@@ -147,6 +148,17 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 
 	if err != nil {
 		left := slices.Clone(cs)
+
+		if IsRefused(err) {
+			// It will be refused again, and with it each write of the whole object.
+			left = slices.DeleteFunc(left, func(c Change) bool { return !IdentifiesResource(c.Key) })
+		}
+
+		if IsRefused(err) && server != nil {
+			s.keep(left)
+			left = nil
+		}
+
 		for i := range left {
 			left[i].Insist = left[i].Insist || so.Insist
 		}
@@ -166,6 +178,19 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 		return nil
 	}
 
+	s.keep(cs)
+
+	if followed {
+		o.SetResourceVersion(server.GetResourceVersion())
+	}
+
+	s.wrote(server, true)
+
+	return nil
+}
+
+// keep notes that changes are stored.
+func (s *Session) keep(cs Changes) {
 	s.replaced = append(s.replaced, maps.Clone(s.stored))
 
 	for _, c := range cs {
@@ -175,14 +200,6 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 			s.stored[c.Key] = c.Value
 		}
 	}
-
-	if followed {
-		o.SetResourceVersion(server.GetResourceVersion())
-	}
-
-	s.wrote(server, true)
-
-	return nil
 }
 
 // A Writer stores annotations. It needs no session, and is safe for concurrent

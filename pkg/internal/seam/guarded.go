@@ -52,12 +52,13 @@ func IsGone(err error) bool {
 }
 
 // IsRefused reports whether the API server refuses what a request would make of an object.
+// That a request is forbidden may be the answer of an admission webhook to just that.
 func IsRefused(err error) bool {
-	return kerrors.IsInvalid(err) || kerrors.IsBadRequest(err) || kerrors.IsRequestEntityTooLargeError(err)
+	return kerrors.IsForbidden(err) || kerrors.IsInvalid(err) || kerrors.IsBadRequest(err) || kerrors.IsRequestEntityTooLargeError(err)
 }
 
 // Permanent reports whether the same request would fail the same way again.
 func Permanent(err error) bool {
-	return IsRefused(err) || errors.Is(err, ErrNoStatus) || kerrors.IsNotFound(err) || kerrors.IsForbidden(err) ||
+	return IsRefused(err) || errors.Is(err, ErrNoStatus) || kerrors.IsNotFound(err) ||
 		kerrors.IsMethodNotSupported(err) || kerrors.IsUnsupportedMediaType(err) || kerrors.IsNotAcceptable(err)
 }
