@@ -866,3 +866,24 @@ func TestRefusedAnnotation(t *testing.T) {
 		})
 	}
 }
+
+// An annotation that an admission webhook refuses does not keep the result of a create from
+// being stored.
+func TestNameSurvivesForbiddenAnnotation(t *testing.T) {
+	a := testkit.NewAPI(bucket())
+	a.Before = failing(func(r testkit.Request) bool {
+		_, has := r.Object.GetAnnotations()["not valid"]
+		return r.Verb == testkit.Update && has || strings.Contains(r.Body, "not valid")
+	}, kerrors.NewForbidden(schema.GroupResource{}, "b", nil))
+
+	x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
+		named("id-1")(b)
+		annotated("not valid", "v")(b)
+
+		return nil
+	})
+
+	try(newBucketReconciler(a, connects(x.client())), 1)
+
+	wants(t, "", "name, incomplete", []any{"id-1", false}, []any{meta.GetExternalName(get(t, a)), meta.ExternalCreateIncomplete(get(t, a))})
+}
