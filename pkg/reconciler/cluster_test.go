@@ -103,10 +103,10 @@ func verbOf(r testkit.Request) string {
 	return verb
 }
 
-// refusesStatus returns what fails writes of status.
-func refusesStatus(err error) func(string, client.Object, bool) error {
-	return func(verb string, _ client.Object, _ bool) error {
-		if verb == "status" {
+// refuses returns what fails the requests of a verb.
+func refuses(verb string, err error) func(string, client.Object, bool) error {
+	return func(v string, _ client.Object, _ bool) error {
+		if v == verb {
 			return err
 		}
 

@@ -338,7 +338,7 @@ func TestDeadline(t *testing.T) {
 		"Forbidden": {
 			reason: "Without permission to write it on the object, it is reported once.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.c.fail = refusesStatus(kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
+				r.c.fail = refuses("status", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
 				pass(t, r, o)
 				pass(t, r, o)
 			},

@@ -300,7 +300,7 @@ func TestResult(t *testing.T) {
 			r := reconciler.New(c, composites, answers(func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
 				if tc.conflict {
 					// From here on another client always writes first.
-					c.fail = refusesStatus(kerrors.NewConflict(schema.GroupResource{}, "x", errors.New("the object has been modified")))
+					c.fail = refuses("status", kerrors.NewConflict(schema.GroupResource{}, "x", errors.New("the object has been modified")))
 				}
 
 				return tc.inner, tc.err
