@@ -342,3 +342,52 @@ func TestOddConditions(t *testing.T) {
 		})
 	}
 }
+
+func BenchmarkReport(b *testing.B) {
+	for _, n := range []int{1, 50, 500} {
+		b.Run(fmt.Sprintf("%d", n), func(b *testing.B) {
+			read := &cached{objects: map[types.NamespacedName]*unstructured.Unstructured{}}
+			refs := []any{}
+
+			for i := range n {
+				o := of(things, "", fmt.Sprintf("t%d", i), ownedBy(xr()), dying, held("f"), being(reconciler.Deleting(time.Now(), reconciler.ReasonExternalDeleteRequested, "The external resource is being deleted.")...))
+				read.objects[client.ObjectKeyFromObject(o)] = o
+				refs = append(refs, ref(o))
+			}
+
+			o := of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), refs), held("f"), dying, being(xpv2.Available()))
+			c := newCluster(o)
+			read.Client = c
+			r := reconciler.New(read, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
+
+			b.ReportAllocs()
+
+			for b.Loop() {
+				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// cached is a client that has things in memory, and copies what it returns, as a
+// cache does.
+type cached struct {
+	client.Client
+
+	objects map[types.NamespacedName]*unstructured.Unstructured
+}
+
+func (c *cached) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	have, ok := c.objects[key]
+	u, isU := o.(*unstructured.Unstructured)
+
+	if !ok || !isU {
+		return c.Client.Get(ctx, key, o, opts...)
+	}
+
+	have.DeepCopyInto(u)
+
+	return nil
+}
