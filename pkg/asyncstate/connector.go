@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -57,7 +58,7 @@ func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *
 			return nil, err
 		}
 
-		if seam.IsNil(ec) {
+		if is.Nil(ec) {
 			return nil, errors.New("the external connector returned neither a client nor an error")
 		}
 

@@ -8,7 +8,7 @@ import (
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 // What a Tracker does unless its options say otherwise.
@@ -136,7 +136,7 @@ func WithOwnGoroutines() TrackerOption {
 }
 
 func mustNotBeNil(v any, where string) {
-	if seam.IsNil(v) {
+	if is.Nil(v) {
 		panic(errors.Errorf("asyncstate.%s was given nil: leave it out to get the default, or pass what it asks for", where))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -113,7 +114,7 @@ func withConnector(c *connection) ReconcilerOption {
 }
 
 func mustBeConnector(c any, option string) {
-	if seam.IsNil(c) {
+	if is.Nil(c) {
 		panic(errors.Errorf("managed.%s was given a nil connector: pass what connects to the external system", option))
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/interrupted"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -74,7 +75,7 @@ const (
 // To ask an external client that implements asyncstate.Finder, pass
 // FindWithConnector. WithCreateResolver panics if f is nil.
 func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) ReconcilerOption {
-	if seam.IsNil(f) {
+	if is.Nil(f) {
 		panic(errors.New("managed.WithCreateResolver was given nil: pass what looks for external resources, such as FindWithConnector(connector)"))
 	}
 

@@ -7,14 +7,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 // liveReader returns a reader that reads from the API server itself. It is the
 // manager's client if the manager has no other, as those made for tests.
 func liveReader(m manager.Manager) client.Reader {
 	if has(reflect.ValueOf(m), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("GetAPIReader") }) {
-		if r := m.GetAPIReader(); !seam.IsNil(r) {
+		if r := m.GetAPIReader(); !is.Nil(r) {
 			return r
 		}
 	}

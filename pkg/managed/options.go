@@ -10,6 +10,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -123,7 +124,7 @@ func WithRecorder(er event.Recorder) ReconcilerOption {
 }
 
 func mustNotBeNil(v any, option string) {
-	if seam.IsNil(v) {
+	if is.Nil(v) {
 		panic(errors.Errorf("managed.%s was given nil: leave the option out to get the default", option))
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -207,9 +208,9 @@ func (m *seamManager) GetClient() client.Client { return m.client }
 
 func mustBeUsable(m manager.Manager) {
 	switch {
-	case seam.IsNil(m):
+	case is.Nil(m):
 		panic(errors.New("cannot create a managed resource reconciler without a manager: pass the one that the controller is added to"))
-	case seam.IsNil(m.GetClient()):
+	case is.Nil(m.GetClient()):
 		panic(errors.New("cannot create a managed resource reconciler: the manager has no client; create it with ctrl.NewManager, or give the test's manager a client"))
 	case m.GetScheme() == nil:
 		panic(errors.New("cannot create a managed resource reconciler: the manager has no scheme; create it with ctrl.NewManager, or give the test's manager a scheme"))

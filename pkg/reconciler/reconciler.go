@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -175,7 +176,7 @@ func WithMetrics(m *Metrics) Option {
 // kind or build is missing, build returns nil, or an option is nil.
 func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) reconcile.Reconciler, o ...Option) *Reconciler {
 	switch {
-	case seam.IsNil(c):
+	case is.Nil(c):
 		panic(errors.New("cannot create a reconciler without a client: pass the manager's"))
 	case c.Scheme() == nil:
 		panic(errors.New("cannot create a reconciler: the client has no scheme; pass the manager's client"))
@@ -215,7 +216,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 
 	checked := func(c client.Client) reconcile.Reconciler {
 		inner := build(c)
-		if seam.IsNil(inner) {
+		if is.Nil(inner) {
 			panic(errors.Errorf("cannot create a reconciler of %s: the function that builds the inner reconciler returned nil", of))
 		}
 
@@ -233,7 +234,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 func mustNotBeNil(v any, option string) {
-	if seam.IsNil(v) {
+	if is.Nil(v) {
 		panic(errors.Errorf("reconciler.%s was given nil: leave the option out to get the default", option))
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 // lookTimeout is how long a Finder may look for what a create made that returned an
@@ -71,7 +71,7 @@ func (t Terraform) check() error {
 // for each other, but Observe does not wait for an operation: it reports that the
 // external resource exists and is up to date.
 func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConnector {
-	if seam.IsNil(c) {
+	if is.Nil(c) {
 		panic(errors.New("upjet.NewConnector was given no connector: pass one of upjet's synchronous connectors"))
 	}
 
@@ -84,7 +84,7 @@ func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConn
 	}
 
 	// A function that returns a Finder may return a pointer that is nil.
-	if seam.IsNil(t.Finder) {
+	if is.Nil(t.Finder) {
 		t.Finder = nil
 	}
 

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 // TagKeyUID is the key of the tag that TagInitializer adds: the UID of the managed
@@ -61,7 +61,7 @@ type Tagged struct {
 // resource, or if another namespace has a managed resource of that kind and name. With
 // the tag of this package's TagInitializer none of that matters.
 func NewTagFinder(l TagLister, r client.Reader) Finder {
-	if seam.IsNil(l) || seam.IsNil(r) {
+	if is.Nil(l) || is.Nil(r) {
 		panic(errors.New("upjet.NewTagFinder was given nil: pass a TagLister and a manager's GetAPIReader"))
 	}
 

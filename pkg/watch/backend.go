@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 // A representation of objects. A kind has one informer for each that is used.
@@ -81,19 +82,6 @@ func gvkFor(o runtime.Object, s *runtime.Scheme) (schema.GroupVersionKind, error
 		}
 	}
 	return apiutil.GVKForObject(o, s)
-}
-
-// isNil also sees a nil pointer (or map, or function) inside an interface.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	switch r := reflect.ValueOf(v); r.Kind() { //nolint:exhaustive // No other kind can be nil.
-	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Chan, reflect.Slice, reflect.Interface:
-		return r.IsNil()
-	default:
-		return false
-	}
 }
 
 // A backend makes informers.
@@ -527,7 +515,7 @@ func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 		return nil, limited.Err() // Discovery inside a cache knows no context.
 	}
 	inf := q.inf
-	if isNil(inf) {
+	if is.Nil(inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 var _ WatchGarbageCollector = &GarbageCollector{}
@@ -74,7 +76,7 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	if err != nil {
 		return errors.Wrap(err, "cannot get running watches")
 	}
-	if isNil(gc.needed) {
+	if is.Nil(gc.needed) {
 		return errors.New("cannot get kinds that are needed: there are no Dependencies")
 	}
 	asked := c.requests()

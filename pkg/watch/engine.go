@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 const (
@@ -182,7 +184,7 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if err != nil {
 		return errors.Wrap(err, "cannot create new controller")
 	}
-	if isNil(ctrl) {
+	if is.Nil(ctrl) {
 		return errors.New("cannot create new controller: got none")
 	}
 	c := newIncarnation(name, ctrl, e)

@@ -10,6 +10,8 @@ import (
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 var _ cache.Informer = &kindInformer{}
@@ -24,7 +26,7 @@ type kindInformer struct {
 
 // AddEventHandler adds a handler that owns the kind until it is removed.
 func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
-	if isNil(h) {
+	if is.Nil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
 	r := &registration{sub: newSubscription(handlerSink{h}, &i.set.handlers)}

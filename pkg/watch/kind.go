@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 // A State says how far a watch, or the kind that it watches, has come.
@@ -567,7 +569,7 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	if err != nil {
 		return err
 	}
-	if !isNil(reg) {
+	if !is.Nil(reg) {
 		defer func() { _ = o.inf.RemoveEventHandler(reg) }() // The informer may live on.
 	}
 
@@ -611,7 +613,7 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 			}
 			return errors.New("the informer was stopped")
 		}
-		if syncedAt.IsZero() && o.inf.HasSynced() && (isNil(reg) || reg.HasSynced()) {
+		if syncedAt.IsZero() && o.inf.HasSynced() && (is.Nil(reg) || reg.HasSynced()) {
 			k.fan.settle(t) //nolint:contextcheck // Subscriptions have their own.
 			syncedAt = time.Now()
 		}

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
 // A WatchType tells apart the watches that a controller has on one kind. There
@@ -61,18 +63,18 @@ func WatchFor(kind client.Object, wt WatchType, h handler.EventHandler, p ...pre
 
 // id returns the watch's identity, or why there can't be one.
 func (w *Watch) id(s *runtime.Scheme) (WatchID, error) {
-	if isNil(w.obj) {
+	if is.Nil(w.obj) {
 		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch has no object", w.wt)
 	}
 	gvk, err := gvkFor(w.obj, s)
 	if err != nil {
 		return WatchID{}, fmt.Errorf("cannot determine group, version, and kind for %T: %w: %w", w.obj, ErrInvalidWatch, err)
 	}
-	if isNil(w.handler) {
+	if is.Nil(w.handler) {
 		return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch for %q has no handler", w.wt, gvk)
 	}
 	for _, p := range w.predicates {
-		if isNil(p) {
+		if is.Nil(p) {
 			return WatchID{}, errors.Wrapf(ErrInvalidWatch, "%q watch for %q has a nil predicate", w.wt, gvk)
 		}
 	}

@@ -1,10 +1,11 @@
-package seam
+// Package is has what all packages ask about a value.
+package is
 
 import "reflect"
 
-// IsNil reports whether v can't be used since it is nil, or an interface to a pointer or
+// Nil reports whether v can't be used since it is nil, or an interface to a pointer or
 // function that is. A slice or map that is nil is an empty one.
-func IsNil(v any) bool {
+func Nil(v any) bool {
 	switch rv := reflect.ValueOf(v); rv.Kind() {
 	case reflect.Invalid:
 		return true
