@@ -41,12 +41,10 @@ func adopt(o options) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	l, err := pickLine(m, o.version)
 	if err != nil {
 		return nil, err
 	}
-
 	r := &report{module: m.path, upjet: required(m.gomod, upjetModule), dryRun: o.dryRun, revert: o.revert, verbose: o.verbose}
 	p := &planner{module: m, report: r, line: l, from: upstreamManaged, to: graftManaged, trackers: o.trackers, imports: map[string]bool{}}
 	if o.revert {
@@ -106,7 +104,6 @@ func (p *planner) visit(f treeFile) {
 		p.report.leave(f.path, 0, fmt.Sprintf("not read: %v", err))
 		return
 	}
-
 	isGo := path.Ext(f.path) == ".go"
 	switch {
 	case f.nested != "":

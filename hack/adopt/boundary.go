@@ -80,7 +80,6 @@ func (b *boundary) report(n ast.Node, format string, args ...any) {
 func (b *boundary) function(recv *ast.FieldList, t *ast.FuncType, body *ast.BlockStmt) {
 	outer := b.results
 	defer func() { b.results = outer }()
-
 	b.results = nil
 	b.declareFields(recv)
 	b.declareFields(t.Params)

@@ -38,7 +38,6 @@ func f(mgr ctrl.Manager, o helper.Options, opts []managed.ReconcilerOption, r *m
 		return []string{"gives options to " + to + "; if that takes upstream's, build them with upstream's package, imported with a //graft:keep comment"}
 	}
 	const givesReconciler = "gives the reconciler to example.org/helper; fine if that takes a reconcile.Reconciler, not if it takes upstream's *managed.Reconciler"
-
 	cases := map[string]struct {
 		reason string
 		result string

@@ -23,11 +23,9 @@ func unified(name string, before, after []byte) string {
 	if head == len(a) && head == len(b) {
 		return ""
 	}
-
 	lead, trail := min(head, contextLines), min(tail, contextLines)
 	a, b = a[head-lead:len(a)-tail+trail], b[head-lead:len(b)-tail+trail]
 	start := head - lead + 1
-
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "--- a/%s\n+++ b/%s\n@@ -%d,%d +%d,%d @@\n", name, name, start, len(a), start, len(b))
 	i, j := 0, 0

@@ -61,7 +61,6 @@ func (p *planner) requireGraft(o options) error {
 		p.report.leave("go.mod", 0, "not changed, the file is read-only; it needs: require "+graftModule+" "+want)
 		return nil
 	}
-
 	after, err := addRequire(p.module.gomodSrc, graftModule, want)
 	if err != nil {
 		return fmt.Errorf("cannot add %s %s to go.mod: %w", graftModule, want, err)

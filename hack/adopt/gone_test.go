@@ -15,7 +15,6 @@ func TestTidyFails(t *testing.T) {
 		}
 		return m + ")\n"
 	}
-
 	cases := map[string]struct {
 		reason string
 		files  map[string]string

@@ -58,7 +58,6 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("adopt", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-
 	var o options
 	flags.StringVar(&o.dir, "C", ".", "")
 	flags.BoolVar(&o.dryRun, "n", false, "")
@@ -66,7 +65,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.version, "version", "", "")
 	flags.BoolVar(&o.revert, "revert", false, "")
 	flags.BoolVar(&o.trackers, "trackers", false, "")
-
 	err := flags.Parse(args)
 	if err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q: give the module's directory with -C", flags.Arg(0))
@@ -87,7 +85,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		o.ownVersion = releasedVersion(info)
 	}
 	o.modCache = defaultModCache()
-
 	r, err := adopt(o)
 	if err != nil {
 		fmt.Fprintf(stderr, "adopt: %v\n", err)

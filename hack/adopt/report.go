@@ -63,7 +63,6 @@ func (r *report) print(w io.Writer) error {
 		}
 	}
 	fmt.Fprintf(&out, "%s: %s\n", r.module, r.summary())
-
 	r.printEdits(&out)
 	printFindings(&out, "left for you", r.left)
 	printFindings(&out, "good to know", r.grouped(r.notes))
@@ -134,7 +133,6 @@ func (r *report) printEdits(out *bytes.Buffer) {
 	slices.SortStableFunc(edits, func(a, b edit) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.path, b.path))
 	})
-
 	heading := "changed"
 	if r.dryRun {
 		heading = "would change"

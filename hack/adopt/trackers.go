@@ -70,19 +70,16 @@ func (g *goFile) moveTrackers(m trackerMove) []byte {
 	if len(places) == 0 {
 		return g.src
 	}
-
 	name, imported := g.nameFor(m)
 	qualifier := name + "."
 	if name == "." {
 		qualifier = ""
 	}
-
 	var changes []textChange
 	for _, e := range places {
 		changes = append(changes, textChange{start: g.offset(e.Pos()), end: g.offset(trackerName(e).Pos()), text: qualifier})
 	}
 	changes = append(changes, g.importsOfTrackers(m, places, name, imported)...)
-
 	return g.apply(changes).formatImportsAs(g)
 }
 
@@ -97,7 +94,6 @@ func (g *goFile) nameFor(m trackerMove) (name string, imported bool) {
 	if imported && !g.shadows(name) {
 		return name, true
 	}
-
 	if imported || g.declares(m.name) {
 		return m.alias, false
 	}
@@ -176,7 +172,6 @@ func (g *goFile) importsOfTrackers(m trackerMove, places []ast.Expr, name string
 	if name != m.name {
 		text = name + " " + text
 	}
-
 	var changes []textChange
 	for _, block := range g.importBlocks() {
 		for _, s := range block.Specs {

@@ -36,7 +36,6 @@ func trackerCases(t *testing.T, cases map[string]trackerCase, args ...string) {
 func TestTrackers(t *testing.T) {
 	const use = "\nvar (\n\tt = resource.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n"
-
 	cases := map[string]trackerCase{
 		"Beside": {
 			reason: "A file that has both imports keeps them.",
@@ -82,7 +81,6 @@ func TestTrackers(t *testing.T) {
 func TestTrackersBack(t *testing.T) {
 	const use = "\nvar (\n\tt = managed.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = managed.NewProviderConfigUsageTracker(c, u)\n"
-
 	cases := map[string]trackerCase{
 		"Beside": {
 			reason: "A file that has both imports keeps them.",
@@ -117,7 +115,6 @@ func TestTrackersBack(t *testing.T) {
 func TestTrackersAreOffered(t *testing.T) {
 	const one = "package p\n\nimport " + resource + "\n\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n"
 	const hint = "keeps managed resources in a terminating namespace for ever; -trackers replaces it by Graft's tracker, which lets them be deleted"
-
 	cases := map[string]struct {
 		reason string
 		args   []string

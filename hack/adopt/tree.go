@@ -55,7 +55,6 @@ func openModule(dir string) (*providerModule, error) {
 	if within(f.Module.Mod.Path, graftModule) {
 		return nil, fmt.Errorf("%s is Graft itself, which has to import upstream's package", root)
 	}
-
 	vendor, err := os.Stat(filepath.Join(root, "vendor"))
 	return &providerModule{
 		root:      root,

@@ -39,17 +39,14 @@ func TestTrees(t *testing.T) {
 			}
 			dir := writeTree(t, files(archive))
 			before := readTree(t, dir)
-
 			var got txtar.Archive
 			record := func(name, data string) {
 				got.Files = append(got.Files, txtar.File{Name: name, Data: []byte(data)})
 			}
-
 			record("output of a dry run", adopted(t, "Dry run: "+tc.reason, dir, tc.want, nil, append(tc.args, "-n")...))
 			if diff := cmp.Diff(before, readTree(t, dir)); diff != "" {
 				t.Errorf("\n%s\ndry run changed the tree: -before, +after:\n%s", tc.reason, diff)
 			}
-
 			record("output", adopted(t, tc.reason, dir, tc.want, nil, tc.args...))
 			after := readTree(t, dir)
 			for _, f := range archive.Files {
@@ -57,12 +54,10 @@ func TestTrees(t *testing.T) {
 					record(f.Name, after[f.Name])
 				}
 			}
-
 			record("output of a second run", adopted(t, "Second run: "+tc.reason, dir, tc.want, nil, tc.args...))
 			if diff := cmp.Diff(after, readTree(t, dir)); diff != "" {
 				t.Errorf("\n%s\nthe second run changed the tree: -before, +after:\n%s", tc.reason, diff)
 			}
-
 			record("output of a run back", adopted(t, "Back: "+tc.reason, dir, exitDone, nil, "-revert"))
 			back := readTree(t, dir)
 			delete(before, "go.mod")
@@ -70,7 +65,6 @@ func TestTrees(t *testing.T) {
 			if diff := cmp.Diff(before, back); diff != "" {
 				t.Errorf("\n%s\n-revert: -before, +after:\n%s", tc.reason, diff)
 			}
-
 			golden(t, filepath.Join("testdata", name+".golden.txtar"), txtar.Format(&got))
 		})
 	}

@@ -25,19 +25,16 @@ func TestEmbedded(t *testing.T) {
 	if err := command(t.Context(), []string{"-embedded", "-sizes", "2,5", "-o", dir}, io.Discard, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-
 	r, err := readResults(filepath.Join(dir, "figures.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	got := map[string]float64{}
 	for _, f := range r.Figures {
 		if f.median() != 0 {
 			got[f.Name] = f.median()
 		}
 	}
-
 	want := map[string]float64{
 		"steady/2/upstream/status-writes": 2, "steady/2/upstream/requests/update status": 2, "steady/2/upstream/requests": 2,
 		"steady/5/upstream/status-writes": 5, "steady/5/upstream/requests/update status": 5, "steady/5/upstream/requests": 5,
@@ -45,12 +42,10 @@ func TestEmbedded(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests in a steady state, all others are none: -want, +got:\n%s", diff)
 	}
-
 	page := read(t, filepath.Join(dir, "README.md"))
 	if row := "| writes of status | 2 : 0 | 5 : 0 |"; !strings.Contains(page, row) {
 		t.Errorf("want the row %s in:\n%s", row, page)
 	}
-
 	isPicture(t, filepath.Join(dir, "steady-status-writes.svg"), "Steady state: writes of status in a poll interval")
 }
 
@@ -61,20 +56,16 @@ func TestDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	if diff := cmp.Diff(table(r), read(t, filepath.Join(figures, "README.md"))); diff != "" {
 		t.Errorf("docs/figures/README.md is not the table of figures.json: run make compare ARGS=-render: -want, +got:\n%s", diff)
 	}
-
 	for _, c := range charts(r) {
 		isPicture(t, filepath.Join(figures, c.file+".svg"), c.title)
 	}
-
 	n, err := checkQuotes(root, r)
 	if err != nil {
 		t.Error(err)
 	}
-
 	if n < 30 {
 		t.Errorf("want the documents to quote at least 30 figures, got %d", n)
 	}
@@ -86,34 +77,27 @@ func TestModel(t *testing.T) {
 		most  = 0.35 // of what was measured
 		least = 0.3  // seconds, or MB, which is what chance makes of nothing
 	)
-
 	r, err := readResults(filepath.Join(figures, "figures.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	checked := 0
-
 	for _, n := range r.sizes() {
 		for _, side := range sides() {
 			for _, measure := range modelled() {
 				name := n + "/" + side + "/" + measure
-
 				is, says := r.figure("steady/"+name), r.figure("model/"+name)
 				if is == nil || says == nil {
 					t.Errorf("%s: want it measured and modelled", name)
 					continue
 				}
-
 				checked++
-
 				if off := math.Abs(says.median() - is.median()); off > max(least, most*is.median()) {
 					t.Errorf("%s: the model says %v, measured was %s", name, says.median(), r.cell(is.Name))
 				}
 			}
 		}
 	}
-
 	if checked < 12 {
 		t.Errorf("want the model checked at 12 points, got %d", checked)
 	}
@@ -121,24 +105,20 @@ func TestModel(t *testing.T) {
 
 func TestQuoted(t *testing.T) {
 	r := &results{Figures: []*figure{{Name: "f", Values: []float64{0.128, 0.14}}, {Name: "many", Values: []float64{6712, 6690}}}}
-
 	for _, ok := range []string{"0.13<!-- figure f -->", "6,700<!-- figure many -->", "6,705<!-- figure many -->", "0.9"} {
 		if _, err := checkQuotes(document(t, ok), r); err != nil {
 			t.Errorf("%s: want no error, got %v", ok, err)
 		}
 	}
-
 	for _, wrong := range []string{"0.12<!-- figure f -->", "0.1<!-- figure f -->", "0.2<!-- figure f -->", "6,713<!-- figure many -->", "6,800<!-- figure many -->", "0<!-- figure f -->", "1<!-- figure none -->"} {
 		if _, err := checkQuotes(document(t, wrong), r); err == nil {
 			t.Errorf("%s: want an error", wrong)
 		}
 	}
-
 	dir := document(t, "0.5<!-- figure f -->, 6,600<!-- figure many -->")
 	if err := updateQuotes(dir, r); err != nil {
 		t.Fatal(err)
 	}
-
 	if got, want := read(t, filepath.Join(dir, "a.md")), "0.13<!-- figure f -->, 6,700<!-- figure many -->"; got != want {
 		t.Errorf("updateQuotes(): want %s, got %s", want, got)
 	}
@@ -147,14 +127,12 @@ func TestQuoted(t *testing.T) {
 // isPicture checks that a file is one, and shows a text.
 func isPicture(t *testing.T, file, text string) {
 	t.Helper()
-
 	svg := read(t, file)
 	if err := xml.NewDecoder(bytes.NewReader([]byte(svg))).Decode(new(struct {
 		XMLName xml.Name `xml:"svg"`
 	})); err != nil {
 		t.Errorf("%s: %v", file, err)
 	}
-
 	if !strings.Contains(svg, ">"+text+"<") {
 		t.Errorf("%s: want it to show %q", file, text)
 	}
@@ -162,22 +140,18 @@ func isPicture(t *testing.T, file, text string) {
 
 func document(t *testing.T, text string) (dir string) {
 	t.Helper()
-
 	dir = t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.md"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-
 	return dir
 }
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return string(text)
 }

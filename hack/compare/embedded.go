@@ -22,7 +22,6 @@ func (o options) embeddedStates(ctx context.Context, r *results) error {
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		return err
 	}
-
 	w := &world{options: o, results: r}
 
 	for _, n := range o.sizes {
@@ -31,7 +30,6 @@ func (o options) embeddedStates(ctx context.Context, r *results) error {
 			if err != nil {
 				return err
 			}
-
 			reconciler := newReconciler(side, server.Manager(), v1alpha1.DatabaseManagedKind(), sample.NewSync[resource.Managed](cloud.New(cloud.Options{})), time.Hour)
 
 			for i := range n {
@@ -39,7 +37,6 @@ func (o options) embeddedStates(ctx context.Context, r *results) error {
 				if err := server.Admin().Create(ctx, d); err != nil {
 					return err
 				}
-
 				if err := server.Settle(ctx, reconciler, d, 20); err != nil {
 					return err
 				}
@@ -57,7 +54,6 @@ func (o options) embeddedStates(ctx context.Context, r *results) error {
 			w.requests(n, side, before, counted(server.Counts()))
 		}
 	}
-
 	return nil
 }
 
@@ -75,6 +71,5 @@ func counted(c embedded.Counts) spent {
 			s.Requests[verb] += n
 		}
 	}
-
 	return s
 }

@@ -70,7 +70,6 @@ func (r *results) add(name, unit string, value float64) {
 		f.Values = append(f.Values, value)
 		return
 	}
-
 	r.Figures = append(r.Figures, &figure{Name: name, Unit: unit, Values: []float64{value}})
 }
 
@@ -80,7 +79,6 @@ func (r *results) figure(name string) *figure {
 	if i < 0 {
 		return nil
 	}
-
 	return r.Figures[i]
 }
 
@@ -94,7 +92,6 @@ func (r *results) write(file string) error {
 	text = regexp.MustCompile(`(\[|[0-9],)\n\s+(-?[0-9])`).ReplaceAll(text, []byte("$1 $2"))
 	text = regexp.MustCompile(`(\[|[0-9],)\n\s+(-?[0-9])`).ReplaceAll(text, []byte("$1 $2"))
 	text = regexp.MustCompile(`([0-9])\n\s+\]`).ReplaceAll(text, []byte("$1 ]"))
-
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
@@ -103,14 +100,11 @@ func readResults(file string) (*results, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the figures: %w", err)
 	}
-
 	r := &results{}
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("cannot read the figures: %w", err)
 	}
-
 	r.addModel()
-
 	return r, nil
 }
 
@@ -119,9 +113,7 @@ func number(v float64) string {
 	if v == math.Trunc(v) || math.Abs(v) >= 100 {
 		return thousands(strconv.FormatFloat(v, 'f', 0, 64))
 	}
-
 	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(v)))))
-
 	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(v, 'f', digits, 64), "0"), ".")
 }
 
@@ -129,7 +121,6 @@ func thousands(s string) string {
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
-
 	return s
 }
 
@@ -137,7 +128,6 @@ func thousands(s string) string {
 func machine() string {
 	cpu := field("/proc/cpuinfo", "model name")
 	memory, _ := strconv.Atoi(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"))
-
 	return fmt.Sprintf("%d cores, %.0f GiB (%s, %s/%s, %s)", runtime.NumCPU(), math.Ceil(float64(memory)/(1<<20)), cpu, runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
@@ -154,6 +144,5 @@ func field(file, name string) string {
 			return strings.TrimSpace(value)
 		}
 	}
-
 	return ""
 }

@@ -71,13 +71,11 @@ type spent struct {
 
 func (s spent) requests(match func(verb string) bool) int {
 	n := 0
-
 	for verb, count := range s.Requests {
 		if match(verb) {
 			n += count
 		}
 	}
-
 	return n
 }
 
@@ -92,7 +90,6 @@ func newReconciler(side string, m ctrl.Manager, kind resource.ManagedKind, c ups
 			graft.WithManagementPolicies(), graft.WithInitializers(), graft.WithPollInterval(poll), graft.WithCreationGracePeriod(grace),
 			graft.WithExternalConnector(c))
 	}
-
 	return upstream.NewReconciler(m, kind,
 		upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithPollInterval(poll), upstream.WithCreationGracePeriod(grace),
 		upstream.WithExternalConnector(c))
@@ -104,31 +101,25 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 	if err := json.Unmarshal([]byte(description), &c); err != nil {
 		return err
 	}
-
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
 		return err
 	}
-
 	requests := &apicalls.Counter{}
 	cfg.QPS = -1 // No limit of client-go's is measured.
 	cfg.Wrap(requests.Wrap)
-
 	s := kruntime.NewScheme()
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		return err
 	}
-
 	m, err := process.NewManager(cfg, ctrl.Options{Scheme: s})
 	if err != nil {
 		return err
 	}
-
 	transport := &http.Transport{MaxIdleConnsPerHost: c.Workers}
 	connector := sample.NewSync[resource.Managed](nil, sample.WithSessions(func(ctx context.Context, token string) (cloud.Client, error) {
 		return httpapi.NewClient(c.Cloud, &http.Client{Transport: transport}).NewSession(ctx, token)
 	}))
-
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, time.Second)
 	for i := range 1 + c.Controllers {
 		kind := v1alpha1.DatabaseManagedKind()
@@ -143,9 +134,7 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-
 	go func() { ended <- m.Start(ctx) }()
-
 	out := json.NewEncoder(answers)
 
 	for lines := bufio.NewScanner(questions); lines.Scan(); {
@@ -156,7 +145,6 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 
 		if lines.Text() == askHeap {
 			var memory runtime.MemStats
-
 			runtime.GC()
 			runtime.ReadMemStats(&memory)
 			a.Heap, a.Stacks = memory.HeapAlloc, memory.StackInuse
@@ -168,7 +156,6 @@ func runProvider(ctx context.Context, description string, questions io.Reader, a
 	}
 
 	cancel()
-
 	return <-ended
 }
 
@@ -177,7 +164,6 @@ func ownCPU() time.Duration {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0
 	}
-
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -205,41 +191,32 @@ func startProvider(ctx context.Context, c providerConfig) (*provider, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-
 	p := &provider{cmd: exec.CommandContext(ctx, self)}
 	p.cmd.Env = append(os.Environ(), providerVariable+"="+string(description))
 	p.cmd.Stderr = os.Stderr
-
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-
 	p.out = json.NewDecoder(out)
-
 	return p, p.cmd.Start()
 }
 
 func (p *provider) ask(question string) (spent, error) {
 	var a spent
-
 	if _, err := fmt.Fprintln(p.in, question); err != nil {
 		return a, fmt.Errorf("cannot ask the provider: %w", err)
 	}
-
 	if err := p.out.Decode(&a); err != nil {
 		return a, fmt.Errorf("cannot ask the provider: %w", err)
 	}
-
 	return a, nil
 }
 
@@ -252,7 +229,6 @@ func (w *world) populate(ctx context.Context, prefix string, n int) error {
 	if err != nil {
 		return err
 	}
-
 	err = errors.Join(
 		inParallel(n, func(i int) error {
 			return client.IgnoreAlreadyExists(w.api.Create(ctx, v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", prefix, i))))
@@ -261,7 +237,6 @@ func (w *world) populate(ctx context.Context, prefix string, n int) error {
 			ready, err := w.ready(ctx, prefix)
 			return ready == n, err
 		}))
-
 	return errors.Join(err, p.stop())
 }
 
@@ -271,7 +246,6 @@ func (w *world) ready(ctx context.Context, prefix string) (int, error) {
 	if err := w.api.List(ctx, &l); err != nil {
 		return 0, err
 	}
-
 	n := 0
 
 	for i := range l.Items {
@@ -279,7 +253,6 @@ func (w *world) ready(ctx context.Context, prefix string) (int, error) {
 			n++
 		}
 	}
-
 	return n, nil
 }
 
@@ -292,7 +265,6 @@ func (w *world) until(ctx context.Context, holds func() (bool, error)) error {
 		if ok, err := holds(); ok || err != nil {
 			return err
 		}
-
 		select {
 		case <-time.After(lookEvery):
 		case <-ctx.Done():
@@ -304,12 +276,9 @@ func (w *world) until(ctx context.Context, holds func() (bool, error)) error {
 // inParallel calls fn for each number below n, 16 at a time.
 func inParallel(n int, fn func(i int) error) error {
 	var g errgroup.Group
-
 	g.SetLimit(16)
-
 	for i := range n {
 		g.Go(func() error { return fn(i) })
 	}
-
 	return g.Wait()
 }

@@ -63,9 +63,7 @@ type options struct {
 
 func main() {
 	ctrl.SetLogger(logr.Discard())
-
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-
 	var err error
 	if description := os.Getenv(providerVariable); description != "" {
 		err = runProvider(ctx, description, os.Stdin, os.Stdout)
@@ -85,7 +83,6 @@ func main() {
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := options{stdout: stdout, stderr: stderr, workers: 10, deletions: 5}
 	sizes := ""
-
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&sizes, "sizes", "10,100,1000,10000", "")
@@ -118,7 +115,6 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		if err != nil || n <= 0 {
 			return fmt.Errorf("-sizes: %q is not a number of managed resources", s)
 		}
-
 		o.sizes = append(o.sizes, n)
 	}
 
@@ -129,7 +125,6 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		if err != nil {
 			return err
 		}
-
 		if err := r.write(file); err != nil {
 			return err
 		}
@@ -139,11 +134,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
-
 	if err := os.WriteFile(filepath.Join(o.out, "README.md"), []byte(table(r)), 0o644); err != nil {
 		return err
 	}
-
 	for _, c := range charts(r) {
 		if err := c.save(o.out, ".svg"); err != nil {
 			return fmt.Errorf("cannot plot %s: %w", c.file, err)
@@ -153,7 +146,6 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if o.quotes != "" {
 		return updateQuotes(o.quotes, r)
 	}
-
 	return nil
 }
 
@@ -167,7 +159,6 @@ func (o options) measure(ctx context.Context) (*results, error) {
 	if o.embedded {
 		return r, o.embeddedStates(ctx, r)
 	}
-
 	if err := o.realStates(ctx, r); err != nil {
 		return nil, err
 	}
@@ -184,6 +175,5 @@ func (o options) measure(ctx context.Context) (*results, error) {
 			return nil, err
 		}
 	}
-
 	return r, nil
 }

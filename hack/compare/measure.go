@@ -52,25 +52,20 @@ func (o options) realStates(ctx context.Context, r *results) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, plane.Stop()) }()
-
 	s := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		return err
 	}
-
 	api, err := client.NewWithWatch(plane.Config(), client.Options{Scheme: s})
 	if err != nil {
 		return err
 	}
-
 	w := &world{options: o, plane: plane, api: api, cloud: cloud.New(cloud.Options{}), results: r}
 	w.cloud.SetHooks(cloud.Hooks{Before: func(ctx context.Context, _ cloud.Call) error {
 		return cloud.RealClock{}.Sleep(ctx, time.Duration(w.latency.Load()))
 	}})
-
 	server := httptest.NewServer(httpapi.Handler(w.cloud))
 	defer server.Close()
-
 	w.url = server.URL
 
 	for _, measure := range []func(side string, round int) error{
@@ -86,12 +81,10 @@ func (o options) realStates(ctx context.Context, r *results) (err error) {
 		if err := w.populate(ctx, "steady", n); err != nil {
 			return err
 		}
-
 		if err := w.inTurn(func(side string, round int) error { return w.state(ctx, side, n, round) }); err != nil {
 			return err
 		}
 	}
-
 	return nil
 }
 
@@ -105,7 +98,6 @@ func (w *world) inTurn(measure func(side string, round int) error) error {
 			}
 		}
 	}
-
 	return nil
 }
 
@@ -121,13 +113,11 @@ func (w *world) config(side string, poll time.Duration) providerConfig {
 // reconciler, and without its informer.
 func (w *world) controllers(ctx context.Context, side string) error {
 	const few, many = 1, 201
-
 	memory := map[int]float64{}
 
 	for _, n := range []int{few, many} {
 		c := w.config(side, time.Hour)
 		c.Controllers = n
-
 		p, err := startProvider(ctx, c)
 		if err != nil {
 			return err
@@ -138,18 +128,15 @@ func (w *world) controllers(ctx context.Context, side string) error {
 		err = errors.Join(err, w.until(ctx, func() (bool, error) {
 			before := u
 			u, err = p.ask(askHeap)
-
 			return u.Requests["watch"] > 0 && math.Abs(float64(u.Heap)-float64(before.Heap)) < 1e4, err
 		}))
 		memory[n] = float64(u.Heap + u.Stacks)
-
 		if err := errors.Join(err, p.stop()); err != nil {
 			return err
 		}
 	}
 
 	w.results.add(fmt.Sprintf("controller/%s/memory", side), "KB", (memory[many]-memory[few])/(many-few)/1000)
-
 	return nil
 }
 
@@ -159,19 +146,16 @@ func (w *world) calls() int {
 	for c := range maps.Values(w.cloud.Counts()) {
 		n += c
 	}
-
 	return n
 }
 
 // state restarts a provider, and lets it poll each of n managed resources once.
 func (w *world) state(ctx context.Context, side string, n, round int) error {
 	fmt.Fprintf(w.stderr, "%d managed resources, %s, round %d\n", n, side, round+1)
-
 	p, err := w.start(ctx, side, w.poll)
 	if err != nil {
 		return err
 	}
-
 	return errors.Join(w.measureState(ctx, p, side, n, round), p.stop())
 }
 
@@ -179,7 +163,6 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 	began, calls := time.Now(), w.calls()
 	made := &course{Name: fmt.Sprintf("restart/%d/%s/requests", n, side)}
 	called := &course{Name: fmt.Sprintf("restart/%d/%s/external-calls", n, side)}
-
 	var rest spent
 
 	err := w.until(ctx, func() (bool, error) {
@@ -187,13 +170,11 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 		rest = u
 		made.add(time.Since(began), float64(u.requests(all)))
 		called.add(time.Since(began), float64(w.calls()-calls))
-
 		return u.Reconciles >= n, err
 	})
 	if err != nil {
 		return err
 	}
-
 	took := time.Since(began).Seconds()
 	restart := func(measure, unit string, value float64) {
 		w.results.add(fmt.Sprintf("restart/%d/%s/%s", n, side, measure), unit, value)
@@ -204,7 +185,6 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 	restart("requests-per-second", "/s", float64(rest.requests(all))/took)
 	restart("external-calls", "", float64(w.calls()-calls))
 	restart("external-calls-per-second", "/s", float64(w.calls()-calls)/took)
-
 	if round == 0 && n == slices.Max(w.sizes) {
 		w.results.Courses = append(w.results.Courses, made, called)
 	}
@@ -215,21 +195,17 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 	if err := sleep(ctx, time.Second); err != nil {
 		return err
 	}
-
 	before, err := p.ask(askHeap)
 	if err != nil {
 		return err
 	}
-
 	if before, err = p.ask(askUsage); err != nil {
 		return err
 	}
-
 	api, err := w.plane.CPU()
 	if err != nil {
 		return err
 	}
-
 	began = time.Now()
 
 	// To ask costs the provider time, so nothing is asked before the end.
@@ -240,24 +216,19 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 	if err != nil {
 		return err
 	}
-
 	took = time.Since(began).Seconds()
-
 	apiAfter, err := w.plane.CPU()
 	if err != nil {
 		return err
 	}
-
 	after, err := p.ask(askHeap)
 	if err != nil {
 		return err
 	}
-
 	steady := func(measure, unit string, value float64) {
 		w.results.add(fmt.Sprintf("steady/%d/%s/%s", n, side, measure), unit, value)
 	}
 	reconciles := float64(after.Reconciles - before.Reconciles)
-
 	w.requests(n, side, before, after)
 	steady("reconciles", "", reconciles)
 	steady("seconds", "s", took)
@@ -265,18 +236,15 @@ func (w *world) measureState(ctx context.Context, p *provider, side string, n, r
 	steady("provider-cpu-per-reconcile", "ms", 1000*(after.CPU-before.CPU).Seconds()/max(1, reconciles))
 	steady("api-server-cpu", "s", (apiAfter - api).Seconds())
 	steady("heap", "MB", float64(after.Heap)/1e6)
-
 	return nil
 }
 
 // requests in a steady state, by verb.
 func (w *world) requests(n int, side string, before, after spent) {
 	w.results.add(fmt.Sprintf("steady/%d/%s/status-writes", n, side), "", float64(after.requests(statusWrites)-before.requests(statusWrites)))
-
 	for _, verb := range verbs() {
 		w.results.add(fmt.Sprintf("steady/%d/%s/requests/%s", n, side, verb), "", float64(after.Requests[verb]-before.Requests[verb]))
 	}
-
 	w.results.add(fmt.Sprintf("steady/%d/%s/requests", n, side), "", float64(after.requests(all)-before.requests(all)))
 }
 
@@ -295,27 +263,22 @@ func latencies() []time.Duration {
 func (w *world) deletion(ctx context.Context, side string, round int) error {
 	for _, latency := range latencies() {
 		fmt.Fprintf(w.stderr, "deletions, %s per external call, %s, round %d\n", latency, side, round+1)
-
 		prefix := fmt.Sprintf("deleted-%s-%d-%d", side, latency.Milliseconds(), round)
 		if err := w.populate(ctx, prefix, w.deletions); err != nil {
 			return err
 		}
-
 		p, err := w.start(ctx, side, time.Hour)
 		if err != nil {
 			return err
 		}
-
 		took, err := w.watchDeletions(ctx, p, prefix, latency)
 		if err := errors.Join(err, p.stop()); err != nil {
 			return err
 		}
-
 		for _, t := range took {
 			w.results.add(fmt.Sprintf("deletion/%s/%s/seconds", latency, side), "s", t.Seconds())
 		}
 	}
-
 	return nil
 }
 
@@ -327,35 +290,28 @@ func (w *world) watchDeletions(ctx context.Context, p *provider, prefix string, 
 	if err != nil {
 		return nil, err
 	}
-
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-
 	events, err := w.api.Watch(ctx, &v1alpha1.DatabaseList{})
 	if err != nil {
 		return nil, err
 	}
 	defer events.Stop()
-
 	w.latency.Store(int64(latency))
-
 	var took []time.Duration
 
 	for i := range w.deletions {
 		d := v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", prefix, i))
 		began := time.Now()
-
 		if err := w.api.Delete(ctx, d); err != nil {
 			return nil, err
 		}
-
 		says := func(_ watch.Event, got *v1alpha1.Database) bool {
 			return got.GetCondition(xpv2.TypeReady).Reason == xpv2.ReasonDeleting
 		}
 		if err := await(ctx, events, d.Name, says); err != nil {
 			return nil, fmt.Errorf("waiting until it says that it is being deleted: %w", err)
 		}
-
 		took = append(took, time.Since(began))
 
 		// What is left to do for this one is not to be in the way of the next.
@@ -366,7 +322,6 @@ func (w *world) watchDeletions(ctx context.Context, p *provider, prefix string, 
 	}
 
 	w.latency.Store(0)
-
 	return took, nil
 }
 
@@ -378,7 +333,6 @@ func await(ctx context.Context, events watch.Interface, name string, is func(e w
 			if !ok {
 				return fmt.Errorf("%s: the watch has ended", name)
 			}
-
 			if d, ok := e.Object.(*v1alpha1.Database); ok && d.Name == name && is(e, d) {
 				return nil
 			}

@@ -29,14 +29,12 @@ func (r *results) addModel() {
 			each := max(0, high.median()-low.median()) / float64(many-few)
 			r.add(fmt.Sprintf("model/each/%s/%s", side, measure), "thousandths", 1000*each)
 			r.add(fmt.Sprintf("model/none/%s/%s", side, measure), low.Unit, max(0, low.median()-each*float64(few)))
-
 			for _, n := range append(slices.Clone(r.Sizes), modelResources) {
 				r.add(fmt.Sprintf("model/%d/%s/%s", n, side, measure), low.Unit, low.median()+each*float64(n-few))
 			}
 		}
 
 		informer := "bench/IdleWatch/OnAKindOfItsOwn/ControllerRuntime/"
-
 		heap, stack, controller := r.figure(informer+"heap-KB/watch"), r.figure(informer+"stack-KB/watch"), r.figure("controller/"+side+"/memory")
 		if heap != nil && stack != nil && controller != nil {
 			each := heap.median() + stack.median() + controller.median()

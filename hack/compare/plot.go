@@ -51,7 +51,6 @@ func charts(r *results) []chart {
 	}, "steady")...)
 
 	out = append(out, restartCharts(r)...)
-
 	deletion := chart{file: "deletion", title: "From a deletion until Ready=False/Deleting is shown", x: "an external call takes", y: "seconds"}
 	for _, l := range latencies() {
 		deletion.groups = append(deletion.groups, l.String())
@@ -62,13 +61,11 @@ func charts(r *results) []chart {
 		for _, l := range latencies() {
 			s.bars = append(s.bars, r.figure(fmt.Sprintf("deletion/%s/%s/seconds", l, side)))
 		}
-
 		deletion.series = append(deletion.series, s)
 	}
 
 	torture := chart{file: "torture", title: fmt.Sprintf("Torture: how lives ended, of a sample of %s faults", number(float64(r.Torture))), y: "lives"}
 	harm := tortureColumns()[1:6]
-
 	for _, c := range harm {
 		torture.groups = append(torture.groups, strings.ReplaceAll(c, "-", " "))
 	}
@@ -78,13 +75,11 @@ func charts(r *results) []chart {
 		for _, c := range harm {
 			s.bars = append(s.bars, r.figure("torture/"+side+"/"+c))
 		}
-
 		torture.series = append(torture.series, s)
 	}
 
 	out = append(out, deletion, torture)
 	out = append(out, watchCharts(r)...)
-
 	return slices.DeleteFunc(out, chart.empty)
 }
 
@@ -92,7 +87,6 @@ func charts(r *results) []chart {
 func pairs(r *results, columns []string, x string, cs []chart, what string) []chart {
 	for i := range cs {
 		cs[i].x = x
-
 		for _, c := range columns {
 			cs[i].groups = append(cs[i].groups, label(c))
 		}
@@ -102,11 +96,9 @@ func pairs(r *results, columns []string, x string, cs []chart, what string) []ch
 			for _, c := range columns {
 				s.bars = append(s.bars, r.figure(fmt.Sprintf("%s/%s/%s/%s", what, c, side, strings.TrimPrefix(cs[i].file, what+"-"))))
 			}
-
 			cs[i].series = append(cs[i].series, s)
 		}
 	}
-
 	return cs
 }
 
@@ -129,14 +121,12 @@ func restartCharts(r *results) []chart {
 			}
 		}
 	}
-
 	return out
 }
 
 func watchCharts(r *results) []chart {
 	reads := chart{file: "watch-reads", title: "Cached reads beside a sick kind: time spent waiting", x: "the other kind", y: "% of the time"}
 	stop := chart{file: "watch-stop", title: "Stop of a controller with 200 watches: p50", x: "the API server", y: "ms"}
-
 	for _, t := range readTroubles() {
 		reads.groups = append(reads.groups, t.label)
 	}
@@ -146,7 +136,6 @@ func watchCharts(r *results) []chart {
 		for _, t := range readTroubles() {
 			s.bars = append(s.bars, r.figure(fmt.Sprintf("bench/ReadWhileAnotherKind/Get/%s/%s/waiting-%%", t.name, side)))
 		}
-
 		reads.series = append(reads.series, s)
 	}
 
@@ -159,10 +148,8 @@ func watchCharts(r *results) []chart {
 		for _, t := range stopTroubles() {
 			s.bars = append(s.bars, r.figure(fmt.Sprintf("bench/Stop/Watches=200/%s/%s-p50-ms", t.name, side)))
 		}
-
 		stop.series = append(stop.series, s)
 	}
-
 	return []chart{reads, stop}
 }
 
@@ -185,7 +172,6 @@ func (c chart) empty() bool {
 			return true
 		}
 	}
-
 	return len(c.series)+len(c.lines) == 0
 }
 
@@ -195,7 +181,6 @@ func colours(n int) []color.Color {
 	if n == 2 {
 		return []color.Color{out[0], out[2]}
 	}
-
 	return out
 }
 
@@ -217,11 +202,9 @@ func (c chart) save(dir, ext string) error {
 	p.Title.TextStyle.Font.Size = textSize * 1.1
 	p.Title.Padding = vg.Points(8)
 	p.BackgroundColor = color.White
-
 	for _, s := range []*draw.TextStyle{&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
 		s.Font.Size = textSize
 	}
-
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.Padding = vg.Points(3)
 	p.Y.Min = 0
@@ -239,14 +222,11 @@ func (c chart) save(dir, ext string) error {
 	if err != nil {
 		return err
 	}
-
 	p.Draw(draw.Crop(draw.New(canvas), 0, -margin, 0, 0))
-
 	var picture bytes.Buffer
 	if _, err := canvas.WriteTo(&picture); err != nil {
 		return err
 	}
-
 	return os.WriteFile(filepath.Join(dir, c.file+ext), bytes.ReplaceAll(picture.Bytes(), []byte(fontFamily), []byte(fontFamilies)), 0o644)
 }
 
@@ -256,19 +236,16 @@ func (c chart) addLines(p *plot.Plot) error {
 		for j := range points {
 			points[j] = plotter.XY{X: l.Seconds[j], Y: l.Values[j]}
 		}
-
 		drawn, err := plotter.NewLine(points)
 		if err != nil {
 			return err
 		}
-
 		drawn.Width, drawn.Color = vg.Points(2), colours(len(c.lines))[i]
 		p.Add(drawn)
 		p.Legend.Add(l.label, drawn)
 	}
 
 	p.X.Min, p.X.Max, p.Y.Max = 0, p.X.Max*1.03, p.Y.Max*1.05
-
 	return nil
 }
 
@@ -291,12 +268,10 @@ func (c chart) addBars(p *plot.Plot) error {
 		if err != nil {
 			return err
 		}
-
 		above, err := plotter.NewLabels(labels)
 		if err != nil {
 			return err
 		}
-
 		bars.Offset = width * vg.Length(float64(i)-float64(len(c.series)-1)/2)
 		bars.Color, bars.LineStyle.Width = colours(len(c.series))[i], 0
 		above.Offset = vg.Point{X: bars.Offset, Y: vg.Points(2)}
@@ -313,7 +288,6 @@ func (c chart) addBars(p *plot.Plot) error {
 	p.NominalX(c.groups...)
 	p.X.Min, p.X.Max = -0.6, float64(len(c.groups))-0.4
 	p.Y.Max = max(most, 1e-3) * 1.3 // Room for the legend.
-
 	return nil
 }
 
@@ -322,12 +296,10 @@ func short(v float64) string {
 	if v == 0 {
 		return "0"
 	}
-
 	scale := math.Pow(10, 1-math.Floor(math.Log10(math.Abs(v))))
 	if v >= 100 {
 		scale = 1
 	}
-
 	return number(math.Round(v*scale) / scale)
 }
 
@@ -342,6 +314,5 @@ func (ticks) Ticks(low, high float64) []plot.Tick {
 			out[i].Label = number(t.Value)
 		}
 	}
-
 	return out
 }

@@ -20,12 +20,10 @@ func tortureColumns() []string {
 // runTorture runs a sample of torture.
 func (o options) runTorture(ctx context.Context, r *results) error {
 	fmt.Fprintf(o.stderr, "torture, a sample of %d points\n", o.torture)
-
 	out, err := o.run(ctx, "hack", "run", "./torture", "-sample", strconv.Itoa(o.torture), "-pairs", strconv.Itoa(o.torture/4))
 	if err != nil {
 		return err
 	}
-
 	return addTorture(r, out)
 }
 
@@ -36,26 +34,21 @@ func addTorture(r *results, out []byte) error {
 		if name != "all" {
 			continue
 		}
-
 		pairs := regexp.MustCompile(`([0-9]+) : ([0-9]+)`).FindAllStringSubmatch(cells, -1)
 		if len(pairs) != len(tortureColumns()) {
 			break
 		}
-
 		for i, column := range tortureColumns() {
 			for j, side := range sides() {
 				n, err := strconv.Atoi(pairs[i][1+j])
 				if err != nil {
 					return err
 				}
-
 				r.add("torture/"+side+"/"+column, "", float64(n))
 			}
 		}
-
 		return nil
 	}
-
 	return fmt.Errorf("torture printed no row for all lives:\n%s", out)
 }
 
@@ -63,13 +56,11 @@ func addTorture(r *results, out []byte) error {
 func (o options) runBenchmarks(ctx context.Context, r *results) error {
 	for range o.rounds {
 		fmt.Fprintf(o.stderr, "benchmarks that match %s\n", o.bench)
-
 		out, err := o.run(ctx, ".", "test", "-run", "^$", "-bench", o.bench, "-benchmem", "-benchtime", "300ms",
 			"./pkg/managed", "./pkg/reconciler", "./pkg/watch")
 		if err != nil {
 			return err
 		}
-
 		addBenchmarks(r, out)
 	}
 
@@ -78,9 +69,7 @@ func (o options) runBenchmarks(ctx context.Context, r *results) error {
 	if err != nil {
 		return err
 	}
-
 	addMissing(r, out)
-
 	return nil
 }
 
@@ -94,12 +83,10 @@ func addMissing(r *results, out []byte) {
 		if name, ok := strings.CutPrefix(lines.Text(), "=== RUN"); ok {
 			_, test, _ = strings.Cut(strings.TrimSpace(name), "/")
 		}
-
 		m := line.FindStringSubmatch(lines.Text())
 		if m == nil {
 			continue
 		}
-
 		for i, side := range watchSides()[1:] {
 			if n, err := strconv.ParseFloat(m[1+i], 64); err == nil {
 				r.add("missing/"+test+"/"+side, "/s", n)
@@ -116,7 +103,6 @@ func addBenchmarks(r *results, out []byte) {
 		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
 			continue
 		}
-
 		name := regexp.MustCompile(`-[0-9]+$`).ReplaceAllString(strings.TrimPrefix(fields[0], "Benchmark"), "")
 
 		for i := 2; i+1 < len(fields); i += 2 {
@@ -124,7 +110,6 @@ func addBenchmarks(r *results, out []byte) {
 			if err != nil {
 				continue
 			}
-
 			unit := fields[i+1]
 
 			// Nanoseconds and single bytes are too small to read.
@@ -142,14 +127,11 @@ func addBenchmarks(r *results, out []byte) {
 // run the go command in a folder of the repository, and return what it prints.
 func (o options) run(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	var out bytes.Buffer
-
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(o.root, dir)
 	cmd.Stdout, cmd.Stderr = &out, &out
-
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out.Bytes())
 	}
-
 	return out.Bytes(), nil
 }

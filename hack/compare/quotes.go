@@ -20,21 +20,17 @@ func quotes() *regexp.Regexp { return regexp.MustCompile(`([0-9][0-9,.]*)<!-- fi
 // the spread of its figure, and how many there are.
 func checkQuotes(dir string, r *results) (int, error) {
 	n := 0
-
 	var errs []error
 
 	err := eachDocument(dir, func(file string, text []byte) error {
 		for _, m := range quotes().FindAllSubmatch(text, -1) {
 			n++
-
 			if err := r.quoted(string(m[1]), string(m[2])); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", file, err))
 			}
 		}
-
 		return nil
 	})
-
 	return n, errors.Join(append(errs, err)...)
 }
 
@@ -44,18 +40,15 @@ func updateQuotes(dir string, r *results) error {
 	return eachDocument(dir, func(file string, text []byte) error {
 		updated := quotes().ReplaceAllFunc(text, func(was []byte) []byte {
 			m := quotes().FindSubmatch(was)
-
 			f := r.figure(string(m[2]))
 			if f == nil || r.quoted(string(m[1]), f.Name) == nil {
 				return was
 			}
-
 			return fmt.Appendf(nil, "%s<!-- figure %s -->", f.rounded(), f.Name)
 		})
 		if string(updated) == string(text) {
 			return nil
 		}
-
 		return os.WriteFile(file, updated, 0o644)
 	})
 }
@@ -67,9 +60,7 @@ func (f *figure) rounded() string {
 	if v == 0 || f.low() == f.high() && v == math.Trunc(v) {
 		return number(v)
 	}
-
 	scale := math.Pow(10, 1-math.Floor(math.Log10(math.Abs(v))))
-
 	return number(math.Round(v*scale) / scale)
 }
 
@@ -80,9 +71,7 @@ func (r *results) quoted(number, name string) error {
 	if f == nil {
 		return fmt.Errorf("there is no figure %q", name)
 	}
-
 	digits := strings.ReplaceAll(number, ",", "")
-
 	v, err := strconv.ParseFloat(digits, 64)
 	if err != nil {
 		return fmt.Errorf("%q is no number: %w", number, err)
@@ -104,7 +93,6 @@ func (r *results) quoted(number, name string) error {
 	if v < f.low()-unit/2 || v > f.high()+unit/2 {
 		return fmt.Errorf("%s is quoted for %s, which is %s: change the text, or run make compare", number, name, r.cell(name))
 	}
-
 	return nil
 }
 
@@ -124,7 +112,6 @@ func eachDocument(dir string, fn func(file string, text []byte) error) error {
 		if err != nil {
 			return err
 		}
-
 		return fn(path, text)
 	})
 }

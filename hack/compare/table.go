@@ -24,7 +24,6 @@ them in brackets if they differ. All of them are in [figures.json](figures.json)
 	deletionTable(&b, r)
 	tortureTable(&b, r)
 	watchTables(&b, r)
-
 	return b.String()
 }
 
@@ -32,7 +31,6 @@ func arguments(a []string) string {
 	if len(a) == 0 {
 		return ""
 	}
-
 	return "ARGS='" + strings.Join(a, " ") + "'"
 }
 
@@ -69,7 +67,6 @@ func modelTable(b *strings.Builder, r *results) {
 	if !r.has("model/") {
 		return
 	}
-
 	fmt.Fprintf(b, `
 ### The model
 
@@ -92,7 +89,6 @@ func restartTable(b *strings.Builder, r *results) {
 	if !r.has("restart/") {
 		return
 	}
-
 	fmt.Fprint(b, `
 ## Restart
 
@@ -115,7 +111,6 @@ func deletionTable(b *strings.Builder, r *results) {
 	if !r.has("deletion/") {
 		return
 	}
-
 	fmt.Fprint(b, `
 ## Deletion
 
@@ -128,7 +123,6 @@ The provider makes three external calls: it logs in, looks, and deletes.
 	for _, l := range latencies() {
 		columns = append(columns, l.String())
 	}
-
 	pairTable(b, r, "an external call takes", columns, []row{{"seconds until it is shown", "deletion/%s/%s/seconds"}})
 	images(b, r, "deletion")
 }
@@ -137,7 +131,6 @@ func tortureTable(b *strings.Builder, r *results) {
 	if !r.has("torture/") {
 		return
 	}
-
 	fmt.Fprintf(b, `
 ## Torture
 
@@ -149,11 +142,9 @@ that command.
 
 	columns := tortureColumns()
 	fmt.Fprintf(b, "| %s |\n|%s\n|", strings.ReplaceAll(strings.Join(columns, " | "), "-", " "), strings.Repeat("---|", len(columns)))
-
 	for _, c := range columns {
 		fmt.Fprintf(b, " %s : %s |", r.cell("torture/upstream/"+c), r.cell("torture/graft/"+c))
 	}
-
 	fmt.Fprintln(b)
 	images(b, r, "torture")
 }
@@ -162,7 +153,6 @@ func watchTables(b *strings.Builder, r *results) {
 	if !r.has("bench/ReadWhileAnotherKind") {
 		return
 	}
-
 	fmt.Fprint(b, `
 ## Reads beside a sick kind
 
@@ -235,11 +225,9 @@ type row struct{ label, name string }
 // zero are left out, except the first.
 func pairTable(b *strings.Builder, r *results, head string, columns []string, rows []row) {
 	fmt.Fprintf(b, "| %s |", head)
-
 	for _, c := range columns {
 		fmt.Fprintf(b, " %s |", label(c))
 	}
-
 	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---|", len(columns)))
 
 	for i, row := range rows {
@@ -248,7 +236,6 @@ func pairTable(b *strings.Builder, r *results, head string, columns []string, ro
 		for _, c := range columns {
 			u, g := fmt.Sprintf(row.name, c, upstreamSide), fmt.Sprintf(row.name, c, graftSide)
 			line += fmt.Sprintf(" %s : %s |", r.cell(u), r.cell(g))
-
 			for _, f := range []*figure{r.figure(u), r.figure(g)} {
 				some = some || f != nil && f.high() > 0
 			}
@@ -265,14 +252,12 @@ func label(column string) string {
 	if strings.Trim(column, "0123456789") == "" {
 		return thousands(column)
 	}
-
 	return column
 }
 
 // images of the charts that there are.
 func images(b *strings.Builder, r *results, files ...string) {
 	fmt.Fprintln(b)
-
 	for _, c := range charts(r) {
 		if slices.Contains(files, c.file) {
 			fmt.Fprintf(b, "![%s](%s.svg)\n", c.title, c.file)
@@ -286,12 +271,10 @@ func (r *results) cell(name string) string {
 	if f == nil {
 		return "-"
 	}
-
 	low, median, high := number(f.low()), number(f.median()), number(f.high())
 	if low == high {
 		return median
 	}
-
 	return fmt.Sprintf("%s (%s–%s)", median, low, high)
 }
 
@@ -300,7 +283,6 @@ func (r *results) sizes() []string {
 	for i, n := range r.Sizes {
 		out[i] = fmt.Sprint(n)
 	}
-
 	return out
 }
 
@@ -311,6 +293,5 @@ func (r *results) has(prefix string) bool {
 			return true
 		}
 	}
-
 	return false
 }

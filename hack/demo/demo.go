@@ -52,14 +52,12 @@ type column struct {
 func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 	out := make([]result, len(ss))
 	slots := make(chan struct{}, d.env.stories())
-
 	var all sync.WaitGroup
 
 	for i, s := range ss {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-
 			if ctx.Err() == nil {
 				out[i] = d.story(ctx, s)
 			}
@@ -67,7 +65,6 @@ func (d *demo) run(ctx context.Context, ss []story) ([]result, error) {
 	}
 
 	all.Wait()
-
 	return out, context.Cause(ctx)
 }
 
@@ -100,7 +97,6 @@ func (d *demo) story(ctx context.Context, s story) result {
 	default:
 		out.Problems = append(out.Problems, judge(out.Upstream.Findings, out.Graft.Findings)...)
 	}
-
 	return out
 }
 
@@ -108,25 +104,18 @@ func (d *demo) story(ctx context.Context, s story) result {
 func (d *demo) play(ctx context.Context, s story, sd side, t *column) error {
 	ctx, cancel := context.WithTimeout(ctx, columnTimeout)
 	defer cancel()
-
 	r := newRecorder()
-
 	st, err := d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r)
 	if err != nil {
 		return fmt.Errorf("%s: cannot set the stage: %w", t.Title, err)
 	}
-
 	sc := newScene(sd, d.env, st, r, s)
-
 	findings, err := s.play(ctx, sc)
 	t.Timeline = r.timeline.read()
-
 	if err = errors.Join(err, sc.end()); err != nil {
 		return fmt.Errorf("%s: the story doesn't come to its end: %w", t.Title, err)
 	}
-
 	t.Findings = findings
-
 	return nil
 }
 
@@ -147,7 +136,6 @@ func judge(upstream, graft []finding) []string {
 			out = append(out, fmt.Sprintf("Upstream fails where it didn't: update the story at %s", u))
 		}
 	}
-
 	return out
 }
 
@@ -158,19 +146,16 @@ func failed(rs []result) (n int) {
 			n++
 		}
 	}
-
 	return n
 }
 
 // overview prints a line for each story.
 func (p printer) overview(upstream, where string, rs []result) {
 	const nameWidth, cell = 35, (width - indent - 35 - 2*gap) / 2
-
 	p.text("What goes wrong with " + upstream + ", and with Graft. On " + where + ".")
 	fmt.Fprintln(p.w)
 	p.line(p.style.paint(bold, strings.TrimRight(pad("story", nameWidth)+strings.Repeat(" ", gap+markWidth+1)+pad("upstream", cell)+strings.Repeat(" ", gap)+"Graft", " ")))
 	p.line(p.style.paint(faint, p.style.rule(width-indent)))
-
 	var shapes []string
 
 	for _, r := range rs {
@@ -178,7 +163,6 @@ func (p printer) overview(upstream, where string, rs []result) {
 		if r.shape {
 			name, shapes = name+" *", append(shapes, r.Name+": "+r.Upstream.Title)
 		}
-
 		u, g := wrap(outcome(r.Upstream), cell-markWidth-1)[0], wrap(outcome(r.Graft), cell-markWidth-1)[0]
 		p.line(pad(name, nameWidth) + strings.Repeat(" ", gap) +
 			p.style.mark(good(r.Upstream)) + " " + pad(u, cell-markWidth-1) + strings.Repeat(" ", gap) +
@@ -204,7 +188,6 @@ func outcome(t column) string {
 			return f.short
 		}
 	}
-
 	return "failed"
 }
 
@@ -214,7 +197,6 @@ func good(t column) bool {
 			return false
 		}
 	}
-
 	return len(t.Findings) > 0
 }
 
@@ -223,18 +205,15 @@ func (p printer) detail(r result) {
 	p.line(p.style.paint(bold, r.Name))
 	p.text(r.About)
 	fmt.Fprintln(p.w)
-
 	for _, t := range []column{r.Upstream, r.Graft} {
 		p.timeline("What kubectl get shows: "+t.Title, t.Timeline)
 	}
 
 	if len(r.Upstream.Findings) == len(r.Graft.Findings) && len(r.Graft.Findings) > 0 {
 		p.head(r.Upstream.Title, r.Graft.Title)
-
 		for i := range r.Upstream.Findings {
 			p.row(r.Upstream.Findings[i], r.Graft.Findings[i])
 		}
-
 		fmt.Fprintln(p.w)
 	}
 
@@ -245,19 +224,16 @@ func (p printer) detail(r result) {
 	for _, c := range r.Problems {
 		p.marked(false, "", c)
 	}
-
 	fmt.Fprintln(p.w)
 }
 
 // verdict prints what all stories come to.
 func (p printer) verdict(rs []result, took time.Duration) {
 	rounded := took.Round(100 * time.Millisecond)
-
 	if n := failed(rs); n > 0 {
 		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", n, plurals(len(rs), "story", "stories"), rounded))
 		return
 	}
-
 	p.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", plurals(len(rs), "story", "stories"), rounded))
 }
 
@@ -265,7 +241,6 @@ func (p printer) verdict(rs []result, took time.Duration) {
 func asJSON(w io.Writer, where string, rs []result, took time.Duration) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-
 	return enc.Encode(struct {
 		Environment string   `json:"environment"`
 		Seconds     float64  `json:"seconds"`

@@ -45,7 +45,6 @@ func TestSameProvider(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		for line := range strings.Lines(string(b)) {
 			switch trimmed := strings.TrimSpace(line); {
 			case strings.HasSuffix(trimmed, `/managed"`):
@@ -54,21 +53,16 @@ func TestSameProvider(t *testing.T) {
 				rest += line
 			}
 		}
-
 		return imports, rest
 	}
-
 	upstreamImports, upstream := read("upstream")
 	graftImports, graft := read("graft")
-
 	if diff := cmp.Diff(upstream, graft); diff != "" {
 		t.Errorf("the providers differ, -upstream, +Graft:\n%s", diff)
 	}
-
 	if want := `"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`; upstreamImports != want {
 		t.Errorf("upstream's provider imports %s, want %s", upstreamImports, want)
 	}
-
 	if want := `"github.com/crossplane-graft/graft/pkg/managed"`; graftImports != want {
 		t.Errorf("Graft's provider imports %s, want %s", graftImports, want)
 	}
@@ -83,7 +77,6 @@ func broken(fn reconcile.Func) newReconcilerFn {
 
 func TestCommand(t *testing.T) {
 	upstream, graft := bothSides().upstream, bothSides().graft
-
 	cases := map[string]struct {
 		reason   string
 		args     []string
@@ -168,31 +161,25 @@ func TestCommand(t *testing.T) {
 			stderr: []string{`CONTROL_PLANE is "rael"`},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			sd := bothSides()
 			if tc.upstream != nil {
 				sd.upstream.newReconciler = tc.upstream
 			}
-
 			if tc.graft != nil {
 				sd.graft.newReconciler = tc.graft
 			}
-
 			var stdout, stderr bytes.Buffer
-
 			got := command(t.Context(), tc.args, func(k string) string { return tc.env[k] }, sd, &stdout, &stderr)
 			if got != tc.want {
 				t.Errorf("\n%s\nexit status: want %d, got %d\n%s%s", tc.reason, tc.want, got, &stdout, &stderr)
 			}
-
 			for _, want := range tc.stdout {
 				if !strings.Contains(stdout.String(), want) {
 					t.Errorf("\n%s\nwant %q in the output:\n%s", tc.reason, want, &stdout)
 				}
 			}
-
 			for _, want := range tc.stderr {
 				if !strings.Contains(stderr.String(), want) {
 					t.Errorf("\n%s\nwant %q among the errors:\n%s", tc.reason, want, &stderr)
@@ -210,7 +197,6 @@ func TestJSON(t *testing.T) {
 	if got := command(t.Context(), []string{"-story", "steady-state-writes", "-format", "json"}, func(string) string { return "" }, bothSides(), &stdout, &stderr); got != exitOK {
 		t.Fatalf("exit status: want %d, got %d: %s", exitOK, got, &stderr)
 	}
-
 	var got struct {
 		Failed  int      `json:"failed"`
 		Stories []result `json:"stories"`
@@ -218,11 +204,9 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-
 	if got.Failed != 0 || len(got.Stories) != 1 || len(got.Stories[0].Graft.Timeline) == 0 || len(got.Stories[0].Problems) != 0 {
 		t.Fatalf("want one story that is as it should be, and its timeline, got %s", &stdout)
 	}
-
 	if f := got.Stories[0].Upstream.Findings[1]; f.Seen != "100" || f.Good || !f.Broken {
 		t.Errorf("status writes with upstream: got %+v", f)
 	}

@@ -33,12 +33,10 @@ func (inMemory) stage(_ string, r *recorder) (stage, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: crds()})
 	if err != nil {
 		return nil, err
 	}
-
 	return &inMemoryStage{server: server, recorder: r}, nil
 }
 
@@ -59,7 +57,6 @@ func (s *inMemoryStage) place(o client.Object, i int) { placed(o, "example", i) 
 
 func (s *inMemoryStage) start(_ context.Context, p provider) (process, error) {
 	c, err := s.program()
-
 	return &inMemoryProcess{server: s.server, reconciler: s.recorder.reconciles(p.build(s.server.ManagerFor(c)))}, err
 }
 
@@ -79,11 +76,9 @@ func (p *inMemoryProcess) reconcile(ctx context.Context, n int, objs []sample.In
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-
 			_, _ = p.reconciler.Reconcile(ctx, requestFor(o))
 		}
 	}
-
 	return nil
 }
 
@@ -93,7 +88,6 @@ func (p *inMemoryProcess) settle(ctx context.Context, objs []sample.Instance) er
 			return err
 		}
 	}
-
 	return nil
 }
 

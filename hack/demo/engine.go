@@ -59,7 +59,6 @@ func graftsEngine() engineMaker {
 
 func engineOfUpstreamsShape() engineMaker {
 	newLock := func() baseline.Lock { return &sync.RWMutex{} }
-
 	return engineMaker{
 		cache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			c, err := cache.New(cfg, o)
@@ -91,7 +90,6 @@ func (e *graftEngine) Start(name string, r reconcile.Reconciler, used watch.Depe
 	if used != nil {
 		opts = append(opts, watch.WithWatchGarbageCollector(prompt{watch.NewGarbageCollector(name, e.engine, used, []watch.WatchType{watch.WatchTypeDependency})}))
 	}
-
 	return e.engine.Start(name, opts...)
 }
 
@@ -119,7 +117,6 @@ func (e *upstreamsEngine) Start(name string, r reconcile.Reconciler, used watch.
 	if used != nil {
 		o.Collector = &oldCollector{engine: e.engine, controller: name, used: used}
 	}
-
 	return e.engine.Start(name, o)
 }
 
@@ -157,7 +154,6 @@ func (c *oldCollector) GarbageCollectWatches(ctx context.Context, _ time.Duratio
 		if err != nil {
 			continue
 		}
-
 		ids, _ := c.engine.GetWatches(c.controller) // None if it was stopped.
 		ids = slices.DeleteFunc(ids, func(id watch.WatchID) bool { return slices.Contains(kinds, id.GVK) })
 		_, _ = c.engine.StopWatches(ctx, c.controller, ids...)

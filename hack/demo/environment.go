@@ -99,7 +99,6 @@ func newScheme() (*runtime.Scheme, error) {
 	for _, k := range []string{"App", "XApp"} {
 		s.AddKnownTypeWithName(platformKind(k), &unstructured.Unstructured{})
 	}
-
 	return s, nil
 }
 

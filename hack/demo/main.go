@@ -67,7 +67,6 @@ func command(ctx context.Context, args []string, getenv func(string) string, sd 
 	help := fmt.Sprintf(usage, strings.Join(names(), "\n  "))
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-
 	name := flags.String("story", "", "")
 	format := flags.String("format", "", "")
 
@@ -92,20 +91,16 @@ func command(ctx context.Context, args []string, getenv func(string) string, sd 
 	if len(ss) == 0 {
 		return misused("there is no story %q", *name)
 	}
-
 	start, ok := environments(stderr)[getenv("CONTROL_PLANE")]
 	if !ok {
 		return misused("CONTROL_PLANE is %q: set it to \"real\", or not at all", getenv("CONTROL_PLANE"))
 	}
-
 	began := time.Now()
-
 	where, rs, err := play(ctx, start, ss, sd)
 	if err != nil {
 		fmt.Fprintf(stderr, "demo: %v\n", err)
 		return exitFailed
 	}
-
 	out := printer{w: stdout, style: styleOf(stdout, getenv)}
 
 	switch {
@@ -133,14 +128,12 @@ func command(ctx context.Context, args []string, getenv func(string) string, sd 
 		fmt.Fprintf(stderr, "demo: %v\n", err)
 		return exitFailed
 	}
-
 	return exitOK
 }
 
 // environments returns how each is started, by its name.
 func environments(progress io.Writer) map[string]func(context.Context) (environment, error) {
 	memory := func(context.Context) (environment, error) { return inMemory{}, nil }
-
 	return map[string]func(context.Context) (environment, error){
 		"":         memory,
 		"embedded": memory,
@@ -157,8 +150,6 @@ func play(ctx context.Context, start func(context.Context) (environment, error),
 	if err != nil {
 		return "", nil, err
 	}
-
 	rs, err := (&demo{env: env, sides: sd}).run(ctx, ss)
-
 	return env.describe(), rs, errors.Join(err, env.close())
 }

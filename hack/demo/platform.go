@@ -64,12 +64,10 @@ func (s *scene) startPlatform(ctx context.Context, name string) (*platform, erro
 	p := &platform{group: s.side.key + "." + name + ".example.org", line: &s.recorder.timeline, requests: map[string]int{}}
 	cfg.QPS = -1
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counted{next: next, platform: p} })
-
 	scheme := runtime.NewScheme()
 	if err := extv1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Logger: logr.Discard(), NewCache: s.side.engines.cache,
 		Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
@@ -77,24 +75,18 @@ func (s *scene) startPlatform(ctx context.Context, name string) (*platform, erro
 	if err != nil {
 		return nil, err
 	}
-
 	if p.live, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
 		return nil, err
 	}
-
 	p.engine = s.side.engines.engine(m, p.live)
-
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-
 	go func() { done <- m.Start(ctx) }()
-
 	s.started = append(s.started, p)
 	p.ended = sync.OnceValue(func() error {
 		cancel()
 		return <-done
 	})
-
 	return p, p.FollowCRDs(ctx)
 }
 
@@ -110,19 +102,16 @@ func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	_, of, ok := strings.Cut(r.URL.Path, "/apis/"+c.platform.group+"/v1/")
 	if ok {
 		of = of[strings.LastIndex(of, "/")+1:]
-
 		c.platform.mu.Lock()
 		c.platform.requests[of]++
 		c.platform.mu.Unlock()
 	}
-
 	return c.next.RoundTrip(r)
 }
 
 func (p *platform) requestsFor(kind string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	return p.requests[strings.ToLower(kind)+"s"]
 }
 
@@ -136,7 +125,6 @@ func (p *platform) define(ctx context.Context, kinds ...string) error {
 		if err := p.live.Create(ctx, anyCRD(p.kind(k), extv1.ClusterScoped)); err != nil {
 			return err
 		}
-
 		err := p.until(ctx, func(ctx context.Context) bool {
 			err := p.live.Get(ctx, client.ObjectKey{Name: "none"}, objectOf(p.kind(k), client.ObjectKey{}))
 			return kerrors.IsNotFound(err) && !strings.Contains(err.Error(), "could not find the requested resource")
@@ -145,7 +133,6 @@ func (p *platform) define(ctx context.Context, kinds ...string) error {
 			return fmt.Errorf("kind %s isn't served: %w", k, err)
 		}
 	}
-
 	return nil
 }
 
@@ -153,14 +140,12 @@ func (p *platform) define(ctx context.Context, kinds ...string) error {
 func (p *platform) undefine(ctx context.Context, kind string) error {
 	crd := anyCRD(p.kind(kind), extv1.ClusterScoped)
 	reminded := time.Now()
-
 	return p.until(ctx, func(ctx context.Context) bool {
 		if time.Since(reminded) > remindEvery {
 			reminded = time.Now()
 			body := fmt.Sprintf(`{"metadata":{"annotations":{"reminded":%q}}}`, reminded)
 			_ = p.live.Patch(ctx, crd.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(body)))
 		}
-
 		return kerrors.IsNotFound(p.live.Delete(ctx, crd.DeepCopy()))
 	})
 }
@@ -174,7 +159,6 @@ func (p *platform) until(ctx context.Context, done func(ctx context.Context) boo
 func (p *platform) within(ctx context.Context, d time.Duration, done func(ctx context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-
 	return p.until(ctx, done) == nil
 }
 
@@ -199,24 +183,19 @@ func (c *compositor) start(ctx context.Context, used watch.DependenciesFn) error
 	if err := c.Start(c.name(), c, used); err != nil {
 		return err
 	}
-
 	return c.Watch(ctx, c.name(), watch.WatchTypeCompositeResource, c.of)
 }
 
 func (c *compositor) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	xr := claim.New(claim.WithGroupVersionKind(c.of)) // Of any kind: it has conditions.
 	again := reconcile.Result{RequeueAfter: lookEvery}
-
 	timed, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-
 	if err := c.Get(timed, req.NamespacedName, xr.GetUnstructured()); err != nil {
 		return again, nil
 	}
-
 	was := &claim.Unstructured{Unstructured: *xr.GetUnstructured().DeepCopy()}
 	xr.SetConditions(xpv2.ReconcileSuccess(), xpv2.Available())
-
 	if err := c.compose(timed, req.NamespacedName); err != nil {
 		xr.SetConditions(xpv2.ReconcileError(err))
 	}
@@ -224,11 +203,9 @@ func (c *compositor) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if sameConditions(was, xr) {
 		return again, nil
 	}
-
 	if err := c.live.Status().Update(ctx, xr.GetUnstructured()); err == nil {
 		c.line.look(ctx)
 	}
-
 	return again, nil
 }
 
@@ -238,7 +215,6 @@ func sameConditions(a, b *claim.Unstructured) bool {
 			return false
 		}
 	}
-
 	return true
 }
 
@@ -246,7 +222,6 @@ func (c *compositor) compose(ctx context.Context, key client.ObjectKey) error {
 	c.waiting.Store(time.Now().UnixNano())
 	err := c.Get(ctx, key, objectOf(c.composed, key))
 	c.waiting.Store(0)
-
 	if kerrors.IsNotFound(err) {
 		err = c.live.Create(ctx, objectOf(c.composed, key))
 	}
@@ -254,7 +229,6 @@ func (c *compositor) compose(ctx context.Context, key client.ObjectKey) error {
 	if err != nil {
 		return err
 	}
-
 	return c.Watch(ctx, c.name(), watch.WatchTypeDependency, c.composed)
 }
 
@@ -262,9 +236,7 @@ func (c *compositor) compose(ctx context.Context, key client.ObjectKey) error {
 func (c *compositor) create(ctx context.Context, name string) error {
 	c.line.add(byUser, "creates "+c.of.Kind+" "+name)
 	c.line.watch(c.live, c.of, client.ObjectKey{Name: name})
-
 	defer c.line.look(ctx)
-
 	return c.live.Create(ctx, objectOf(c.of, client.ObjectKey{Name: name}))
 }
 
@@ -275,7 +247,6 @@ func (c *compositor) ready(ctx context.Context, name string) xpv2.Condition {
 func (c *compositor) condition(ctx context.Context, name string, t xpv2.ConditionType) xpv2.Condition {
 	xr := claim.New(claim.WithGroupVersionKind(c.of))
 	_ = c.live.Get(ctx, client.ObjectKey{Name: name}, xr.GetUnstructured())
-
 	return xr.GetCondition(t)
 }
 
@@ -286,7 +257,6 @@ func (c *compositor) synced(ctx context.Context, name string) xpv2.Condition {
 // isReady looks at a composite for a while, and finds what its Ready says.
 func (c *compositor) isReady(ctx context.Context, where, name string) finding {
 	var r xpv2.Condition
-
 	n := 0
 	_ = c.until(ctx, func(ctx context.Context) bool {
 		r, n = c.ready(ctx, name), n+1
@@ -294,11 +264,9 @@ func (c *compositor) isReady(ctx context.Context, where, name string) finding {
 	})
 
 	f := finding{Where: where, Seen: fmt.Sprintf("%s (%s)", r.Status, r.Reason), Good: r.Status == corev1.ConditionTrue}
-
 	if r.Reason == "" {
 		f.Seen = "not set"
 	}
-
 	return f
 }
 

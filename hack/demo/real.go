@@ -68,17 +68,14 @@ func startReal(ctx context.Context, w io.Writer) (*realPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	plane, err := controlplane.Start(ctx, controlplane.Options{CRDs: crds(), Progress: w})
 	if err != nil {
 		return nil, err
 	}
-
 	e := &realPlane{plane: plane, scheme: scheme}
 	if err := e.connect(); err != nil {
 		return nil, errors.Join(err, plane.Stop())
 	}
-
 	return e, nil
 }
 
@@ -87,19 +84,15 @@ func (e *realPlane) connect() error {
 	if err != nil {
 		return fmt.Errorf("cannot make a client: %w", err)
 	}
-
 	d, err := discovery.NewDiscoveryClientForConfig(e.plane.Config())
 	if err != nil {
 		return fmt.Errorf("cannot make a client: %w", err)
 	}
-
 	v, err := d.ServerVersion()
 	if err != nil {
 		return fmt.Errorf("cannot ask the API server for its version: %w", err)
 	}
-
 	e.client, e.version = c, v.GitVersion
-
 	return nil
 }
 
@@ -139,7 +132,6 @@ func (s *realStage) recorded(c *rest.Config, o client.Options) (client.WithWatch
 	if err != nil {
 		return nil, err
 	}
-
 	return interceptor.NewClient(wc, embedded.Intercept(s.recorder.request)), nil
 }
 
@@ -153,7 +145,6 @@ func (s *realStage) start(ctx context.Context, p provider) (process, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	m, err := ctrl.NewManager(s.plane.Config(), ctrl.Options{
 		Scheme:                 s.scheme,
 		Logger:                 logr.Discard(),
@@ -187,7 +178,6 @@ func (s *realStage) start(ctx context.Context, p provider) (process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a controller: %w", err)
 	}
-
 	return run(ctx, m, s, polls)
 }
 
@@ -196,12 +186,10 @@ func (s *realStage) newObject(k resource.ManagedKind) (client.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	co, ok := o.(client.Object)
 	if !ok {
 		return nil, fmt.Errorf("%T has no metadata", o)
 	}
-
 	return co, nil
 }
 
@@ -227,25 +215,21 @@ func run(ctx context.Context, m manager.Manager, s *realStage, polls chan<- even
 	go func() {
 		defer close(p.ended)
 		defer cancel()
-
 		p.err = m.Start(ctx)
 	}()
 
 	if !p.cache.WaitForCacheSync(ctx) {
 		return nil, errors.Join(errors.New("the manager's cache doesn't sync"), p.stop())
 	}
-
 	return p, nil
 }
 
 func (p *realProcess) stop() error {
 	p.cancel()
 	<-p.ended
-
 	if p.err != nil {
 		return fmt.Errorf("the manager has failed: %w", p.err)
 	}
-
 	return nil
 }
 
@@ -259,7 +243,6 @@ func (p *realProcess) reconcile(ctx context.Context, n int, objs []sample.Instan
 			return err
 		}
 	}
-
 	return nil
 }
 
@@ -269,16 +252,13 @@ func (p *realProcess) settle(ctx context.Context, objs []sample.Instance) error 
 		if err != nil {
 			return err
 		}
-
 		if err := p.round(ctx, objs); err != nil {
 			return err
 		}
-
 		after, err := p.versions(ctx, objs)
 		if err != nil {
 			return err
 		}
-
 		rests := true
 		for i, o := range objs {
 			rests = rests && before[i] == after[i] && !p.stage.recorder.runs(requestFor(o)).requeued
@@ -288,7 +268,6 @@ func (p *realProcess) settle(ctx context.Context, objs []sample.Instance) error 
 			return nil
 		}
 	}
-
 	return fmt.Errorf("the provider doesn't come to rest in %d rounds", maxRounds)
 }
 
@@ -297,7 +276,6 @@ func (p *realProcess) round(ctx context.Context, objs []sample.Instance) error {
 	if err := p.catchUp(ctx, objs); err != nil {
 		return err
 	}
-
 	started := make([]int, len(objs))
 
 	for i, o := range objs {
@@ -311,7 +289,6 @@ func (p *realProcess) round(ctx context.Context, objs []sample.Instance) error {
 			return errEnded
 		}
 	}
-
 	return p.until(ctx, objs, func(r runs, i int) bool { return r.ended > started[i] })
 }
 
@@ -320,11 +297,9 @@ func (p *realProcess) until(ctx context.Context, objs []sample.Instance, done fu
 	for i, o := range objs {
 		for {
 			changed := p.stage.recorder.changed()
-
 			if done(p.stage.recorder.runs(requestFor(o)), i) {
 				break
 			}
-
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -334,7 +309,6 @@ func (p *realProcess) until(ctx context.Context, objs []sample.Instance, done fu
 			}
 		}
 	}
-
 	return nil
 }
 
@@ -347,29 +321,24 @@ func (p *realProcess) catchUp(ctx context.Context, objs []sample.Instance) error
 			if err != nil {
 				return false, err
 			}
-
 			cached, err := version(ctx, p.cache, o)
-
 			return live == cached, err
 		})
 		if err != nil {
 			return fmt.Errorf("waiting for the cache to have %s: %w", o.GetName(), err)
 		}
 	}
-
 	return nil
 }
 
 func (p *realProcess) versions(ctx context.Context, objs []sample.Instance) ([]string, error) {
 	out := make([]string, len(objs))
-
 	for i, o := range objs {
 		var err error
 		if out[i], err = version(ctx, p.stage.client, o); err != nil {
 			return nil, err
 		}
 	}
-
 	return out, nil
 }
 
@@ -379,6 +348,5 @@ func version(ctx context.Context, c client.Reader, o sample.Instance) (string, e
 	if err != nil || !found {
 		return "", err
 	}
-
 	return now.GetResourceVersion(), nil
 }

@@ -12,15 +12,12 @@ import (
 // stories' own matter: the command fails if it isn't.
 func TestReal(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-
 	env := func(k string) string {
 		if k == "CONTROL_PLANE" {
 			return "real"
 		}
-
 		return ""
 	}
-
 	if got := command(t.Context(), nil, env, bothSides(), &stdout, &stderr); got != exitOK {
 		t.Errorf("exit status: want %d, got %d", exitOK, got)
 	}
@@ -34,7 +31,6 @@ func TestReal(t *testing.T) {
 			t.Errorf("want %q in the output", want)
 		}
 	}
-
 	checkLayout(t, stdout.String(), true)
 	t.Logf("%s\n%s", &stdout, &stderr)
 }

@@ -45,17 +45,14 @@ func newRecorder() *recorder {
 func (r *recorder) reset() counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	c := r.count
 	r.count = counts{}
-
 	return c
 }
 
 func (r *recorder) runs(req reconcile.Request) runs {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	return r.byKey[req]
 }
 
@@ -63,7 +60,6 @@ func (r *recorder) runs(req reconcile.Request) runs {
 func (r *recorder) changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	return r.news
 }
 
@@ -71,12 +67,9 @@ func (r *recorder) changed() <-chan struct{} {
 func (r *recorder) reconciles(inner reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		r.begin(req)
-
 		result, err := inner.Reconcile(context.WithValue(ctx, reconciledKey{}, req), req)
 		requeued := err != nil || result.Requeue //nolint:staticcheck // Upstream's reconciler returns it.
-
 		r.end(req, requeued)
-
 		return result, err
 	})
 }
@@ -93,7 +86,6 @@ func reconciled(ctx context.Context) string {
 func (r *recorder) begin(req reconcile.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	now := r.byKey[req]
 	now.started++
 	r.byKey[req] = now
@@ -103,11 +95,9 @@ func (r *recorder) begin(req reconcile.Request) {
 func (r *recorder) end(req reconcile.Request, requeued bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	now := r.byKey[req]
 	now.ended, now.requeued = now.ended+1, requeued
 	r.byKey[req] = now
-
 	close(r.news)
 	r.news = make(chan struct{})
 }
@@ -119,7 +109,6 @@ func (r *recorder) request(ctx context.Context, c embedded.Call, serve func() er
 	if !c.Writes() {
 		return err
 	}
-
 	r.mu.Lock()
 
 	if c.Subresource == "status" {
@@ -130,6 +119,5 @@ func (r *recorder) request(ctx context.Context, c embedded.Call, serve func() er
 
 	r.mu.Unlock()
 	r.timeline.look(ctx)
-
 	return err
 }

@@ -55,14 +55,11 @@ func newScene(sd side, env environment, st stage, r *recorder, of story) *scene 
 	o := of.cloud
 	clock := cloud.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	o.Clock = clock
-
 	s := &scene{side: sd, stage: st, replicas: env.replicas(), single: of.single, recorder: r, cloud: cloud.New(o), clock: clock}
 	if s.single {
 		s.replicas = 1
 	}
-
 	s.cloud.SetHooks(cloud.Hooks{Before: s.called})
-
 	return s
 }
 
@@ -71,7 +68,6 @@ func (s *scene) called(ctx context.Context, c cloud.Call) error {
 	if owner == nil {
 		return nil
 	}
-
 	if s.watches(owner) && c.Op != cloud.OpGet {
 		s.recorder.timeline.add(byCloud, fmt.Sprintf("is called: %s %s", c.Op, cmp.Or(c.ID, c.Kind)))
 	}
@@ -79,7 +75,6 @@ func (s *scene) called(ctx context.Context, c cloud.Call) error {
 	if s.onCall != nil {
 		s.onCall(ctx, c, owner)
 	}
-
 	return nil
 }
 
@@ -94,7 +89,6 @@ func (s *scene) ownerOf(c cloud.Call) sample.Instance {
 		owner, _ := o.(sample.Instance)
 		return owner
 	}
-
 	uid := c.Owner
 
 	for _, r := range s.cloud.Inventory() {
@@ -108,11 +102,9 @@ func (s *scene) ownerOf(c cloud.Call) sample.Instance {
 			if c.ID != "" {
 				s.owners.Store(c.ID, o)
 			}
-
 			return o
 		}
 	}
-
 	return nil
 }
 
@@ -128,9 +120,7 @@ func (s *scene) create(ctx context.Context, newOne func() (sample.Instance, erro
 		if err != nil {
 			return err
 		}
-
 		s.stage.place(o, len(s.objs))
-
 		if i == 0 {
 			s.recorder.timeline.add(byUser, "creates "+o.GetName())
 		}
@@ -138,13 +128,11 @@ func (s *scene) create(ctx context.Context, newOne func() (sample.Instance, erro
 		if err := s.stage.user().Create(ctx, o); err != nil {
 			return fmt.Errorf("cannot create a managed resource: %w", err)
 		}
-
 		if i == 0 {
 			gvk, err := apiutil.GVKForObject(o, s.stage.user().Scheme())
 			if err != nil {
 				return err
 			}
-
 			s.recorder.timeline.watch(s.stage.user(), gvk, client.ObjectKeyFromObject(o))
 			s.recorder.timeline.look(ctx)
 		}
@@ -153,7 +141,6 @@ func (s *scene) create(ctx context.Context, newOne func() (sample.Instance, erro
 		s.objs = append(s.objs, o)
 		s.mu.Unlock()
 	}
-
 	return nil
 }
 
@@ -167,15 +154,12 @@ func (s *scene) delete(ctx context.Context) error {
 // act lets a user do something with every managed resource.
 func (s *scene) act(ctx context.Context, what string, do func(o sample.Instance) error) error {
 	s.recorder.timeline.add(byUser, what+" "+s.objs[0].GetName())
-
 	for _, o := range s.objs {
 		if err := do(o); err != nil {
 			return fmt.Errorf("a user who %s: %w", what, err)
 		}
 	}
-
 	s.recorder.timeline.look(ctx)
-
 	return ctx.Err()
 }
 
@@ -198,9 +182,7 @@ func (s *scene) start(ctx context.Context, of resource.ManagedKind, c managed.Ex
 	if err != nil {
 		return nil, err
 	}
-
 	s.started = append(s.started, p)
-
 	return p, nil
 }
 
@@ -209,7 +191,6 @@ func (s *scene) createAtRest(ctx context.Context, newOne func() (sample.Instance
 	if err := s.create(ctx, newOne); err != nil {
 		return nil, err
 	}
-
 	return s.startAtRest(ctx, of, c)
 }
 
@@ -218,7 +199,6 @@ func databaseWith(finalizers ...string) func() (sample.Instance, error) {
 	return func() (sample.Instance, error) {
 		d := v1alpha1.NewDatabase("")
 		d.SetFinalizers(finalizers)
-
 		return d, nil
 	}
 }
@@ -229,7 +209,6 @@ func (s *scene) startAtRest(ctx context.Context, of resource.ManagedKind, c mana
 	if err != nil {
 		return nil, err
 	}
-
 	return p, p.settle(ctx, s.objs)
 }
 
@@ -239,21 +218,18 @@ func (s *scene) end() error {
 	for _, p := range s.started {
 		errs = append(errs, p.stop())
 	}
-
 	return errors.Join(errs...)
 }
 
 // look at all managed resources as a user does.
 func (s *scene) look(ctx context.Context) ([]view, error) {
 	out := make([]view, len(s.objs))
-
 	for i, o := range s.objs {
 		var err error
 		if out[i], err = s.lookAt(ctx, o); err != nil {
 			return nil, err
 		}
 	}
-
 	return out, nil
 }
 
@@ -262,7 +238,6 @@ func (s *scene) lookAt(ctx context.Context, o sample.Instance) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-
 	v := view{Instance: now, found: found}
 
 	for _, r := range s.cloud.Inventory() {
@@ -270,7 +245,6 @@ func (s *scene) lookAt(ctx context.Context, o sample.Instance) (view, error) {
 			v.external = append(v.external, r)
 		}
 	}
-
 	return v, nil
 }
 
@@ -287,12 +261,10 @@ func (s *scene) untilGone(ctx context.Context, p process, meanwhile func(context
 		if err := p.reconcile(ctx, 1, s.objs); err != nil {
 			return err
 		}
-
 		vs, err := s.look(ctx)
 		if err != nil {
 			return err
 		}
-
 		left := 0
 		for _, v := range vs {
 			if v.found {
@@ -304,7 +276,6 @@ func (s *scene) untilGone(ctx context.Context, p process, meanwhile func(context
 			return nil
 		}
 	}
-
 	return errors.New("the managed resources don't go away")
 }
 
@@ -314,11 +285,9 @@ func read(ctx context.Context, c client.Reader, o sample.Instance) (sample.Insta
 	if !ok {
 		return nil, false, fmt.Errorf("a copy of %T is of another type", o)
 	}
-
 	err := c.Get(ctx, client.ObjectKeyFromObject(o), now)
 	if kerrors.IsNotFound(err) {
 		return o, false, nil
 	}
-
 	return now, err == nil, err
 }

@@ -62,12 +62,10 @@ func upstreamVersion() string {
 	if !ok {
 		return ""
 	}
-
 	for _, m := range info.Deps {
 		if m.Path == "github.com/crossplane/crossplane-runtime/v2" {
 			return m.Version
 		}
 	}
-
 	return ""
 }

@@ -77,14 +77,12 @@ func stories() []story {
 // selected returns the stories of that name, all if it's empty.
 func selected(name string) []story {
 	var out []story
-
 	for _, s := range stories() {
 		family, _, _ := strings.Cut(s.name, "/")
 		if name == "" || name == s.name || name == family {
 			out = append(out, s)
 		}
 	}
-
 	return out
 }
 
@@ -93,6 +91,5 @@ func names() []string {
 	for _, s := range stories() {
 		out = append(out, s.name)
 	}
-
 	return out
 }

@@ -17,7 +17,6 @@ import (
 // is deleted. Upstream sets Synced and leaves Ready as it was.
 func brokenCredentials() story {
 	const token = "valid"
-
 	return story{
 		name: "silent-deletion/broken-credentials",
 		about: "The provider's credentials expire. A user deletes a managed resource. Later the credentials are " +
@@ -32,28 +31,22 @@ func brokenCredentials() story {
 
 func playBrokenCredentials(ctx context.Context, s *scene, token string) ([]finding, error) {
 	c := sample.NewSync[resource.Managed](s.cloud, sample.WithToken(token))
-
 	p, err := s.createAtRest(ctx, newBucket, v1alpha1.BucketManagedKind(), c)
 	if err != nil {
 		return nil, err
 	}
-
 	s.happens("the provider's credentials expire")
 	s.cloud.SetToken("another one")
-
 	if err := s.delete(ctx); err != nil {
 		return nil, err
 	}
-
 	if err := p.reconcile(ctx, 3, s.objs); err != nil {
 		return nil, err
 	}
-
 	vs, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-
 	findings := []finding{
 		deleting("READY", vs).knownToFail().headline("READY %s"),
 		found("SYNCED", vs,
@@ -64,14 +57,11 @@ func playBrokenCredentials(ctx context.Context, s *scene, token string) ([]findi
 
 	s.happens("the provider's credentials are valid again")
 	s.cloud.SetToken(token)
-
 	if err := s.untilGone(ctx, p, nil); err != nil {
 		return nil, err
 	}
-
 	if vs, err = s.look(ctx); err != nil {
 		return nil, err
 	}
-
 	return append(findings, gone(vs)), nil
 }

@@ -43,7 +43,6 @@ func platformCRDs() []*extv1.CustomResourceDefinition {
 // anyCRD defines a kind that has status, and may have anything in it.
 func anyCRD(k schema.GroupVersionKind, scope extv1.ResourceScope) *extv1.CustomResourceDefinition {
 	plural := strings.ToLower(k.Kind) + "s"
-
 	return &extv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: extv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + k.Group},
@@ -65,7 +64,6 @@ func objectOf(k schema.GroupVersionKind, key client.ObjectKey) *unstructured.Uns
 	u.SetGroupVersionKind(k)
 	u.SetNamespace(key.Namespace)
 	u.SetName(key.Name)
-
 	return u
 }
 
@@ -99,7 +97,6 @@ func playSilentClaim(ctx context.Context, s *scene) ([]finding, error) {
 	user := s.stage.user()
 	key := client.ObjectKey{Namespace: namespace, Name: "shop-" + s.side.key}
 	cm, xr := objectOf(platformKind("App"), key), objectOf(platformKind("XApp"), client.ObjectKey{Name: key.Name})
-
 	xr.SetFinalizers([]string{backupFinalizer})
 	xr.Object["spec"] = map[string]any{"claimRef": map[string]any{"apiVersion": platformGroup + "/v1", "kind": "App", "namespace": key.Namespace, "name": key.Name}}
 	cm.Object["spec"] = map[string]any{
@@ -119,48 +116,37 @@ func playSilentClaim(ctx context.Context, s *scene) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	r := s.side.newClaimant(c)
 	pass := func() (*claim.Unstructured, bool, error) {
 		if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: key}); err != nil {
 			return nil, false, err
 		}
-
 		now := claim.New(claim.WithGroupVersionKind(platformKind("App")))
 		err := user.Get(ctx, key, now.GetUnstructured())
-
 		return now, err == nil, client.IgnoreNotFound(err)
 	}
 
 	if _, _, err := pass(); err != nil {
 		return nil, err
 	}
-
 	s.recorder.timeline.add(byUser, "deletes "+key.Name)
-
 	if err := user.Delete(ctx, cm); err != nil {
 		return nil, err
 	}
-
 	now, _, err := pass()
 	if err != nil {
 		return nil, err
 	}
-
 	ready := now.GetCondition(xpv2.TypeReady)
 	findings := []finding{
 		finding{Where: "READY after the first reconcile", Seen: fmt.Sprintf("%s (%s)", ready.Status, ready.Reason), Good: ready.Status == corev1.ConditionFalse}.knownToFail().headline("READY %s"),
 	}
-
 	s.advance(reconcileBackoff)
-
 	if now, _, err = pass(); err != nil {
 		return nil, err
 	}
-
 	why := now.GetCondition(reconciler.TypeDeleting)
 	seen := "no condition says why"
-
 	if why.Status == corev1.ConditionTrue {
 		seen = string(why.Reason)
 	}
@@ -171,18 +157,14 @@ func playSilentClaim(ctx context.Context, s *scene) ([]finding, error) {
 	}.knownToFail())
 
 	s.recorder.timeline.add(byUser, "has a backup, which removes its finalizer from the composite resource")
-
 	if err := user.Patch(ctx, xr, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		return nil, err
 	}
-
 	_, there, err := pass()
 	s.recorder.timeline.look(ctx)
-
 	end := finding{Where: "in the end", Seen: "gone", Good: !there}
 	if there {
 		end.Seen = "the claim is still there"
 	}
-
 	return append(findings, end), err
 }

@@ -27,24 +27,19 @@ func playCollectedAlive(ctx context.Context, s *scene) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	if err := p.define(ctx, "XDatabase", "Instance"); err != nil {
 		return nil, err
 	}
-
 	c := p.compositor("XDatabase", "Instance")
 	asked := atomic.Int32{}
 
 	used := func(ctx context.Context) ([]schema.GroupVersionKind, error) {
 		defer asked.Add(1)
-
 		xrs := &unstructured.UnstructuredList{}
 		xrs.SetGroupVersionKind(p.kind("XDatabaseList"))
-
 		if err := p.live.List(ctx, xrs); err != nil || len(xrs.Items) == 0 {
 			return nil, err
 		}
-
 		return []schema.GroupVersionKind{c.composed}, nil
 	}
 
@@ -56,28 +51,20 @@ func playCollectedAlive(ctx context.Context, s *scene) ([]finding, error) {
 	if err := p.until(ctx, func(context.Context) bool { return asked.Load() > 2 }); err != nil {
 		return nil, err
 	}
-
 	s.happens("the collector has run twice")
-
 	if err := c.create(ctx, "orders"); err != nil {
 		return nil, err
 	}
-
 	findings := []finding{c.isReady(ctx, "READY of the composite", "orders").knownToFail().headline("READY %s")}
-
 	s.happens("Crossplane is restarted")
-
 	if err := p.Stop(ctx, c.name()); err != nil {
 		return nil, err
 	}
-
 	if err := c.start(ctx, nil); err != nil {
 		return nil, err
 	}
-
 	if err := c.becomesReady(ctx, "orders"); err != nil {
 		return nil, err
 	}
-
 	return append(findings, c.isReady(ctx, "READY after a restart", "orders")), p.Stop(ctx, c.name())
 }

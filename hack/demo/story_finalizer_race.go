@@ -40,7 +40,6 @@ func usualOrder(ctx context.Context, c client.Client, o client.Object, _ []strin
 			return err
 		}
 	}
-
 	return c.Delete(ctx, o)
 }
 
@@ -71,39 +70,32 @@ func playFinalizerRace(ctx context.Context, s *scene) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	if err := p.stop(); err != nil {
 		return nil, err
 	}
-
 	c, err := s.stage.program()
 	if err != nil {
 		return nil, err
 	}
-
 	err = s.act(ctx, "moves", func(o sample.Instance) error {
 		now, _, err := read(ctx, s.stage.user(), o)
 		if err != nil {
 			return err
 		}
-
 		return s.side.release(ctx, s.audited(c), now, []string{providerFinalizer, auditFinalizer})
 	})
 	if err := errors.Join(err, s.audit(ctx)); err != nil {
 		return nil, err
 	}
-
 	vs, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-
 	findings := []finding{found("the finalizer of another controller", vs,
 		func(v view) string {
 			if slices.Contains(v.GetFinalizers(), backupFinalizer) {
 				return "still there"
 			}
-
 			return "removed"
 		},
 		func(v view) bool { return v.found && slices.Contains(v.GetFinalizers(), backupFinalizer) }).knownToFail()}
@@ -113,26 +105,21 @@ func playFinalizerRace(ctx context.Context, s *scene) ([]finding, error) {
 		if err != nil || !there {
 			return err
 		}
-
 		now.SetFinalizers(slices.DeleteFunc(now.GetFinalizers(), func(f string) bool { return f == backupFinalizer }))
-
 		return s.stage.user().Update(ctx, now)
 	})
 	if err != nil {
 		return nil, err
 	}
-
 	if vs, err = s.look(ctx); err != nil {
 		return nil, err
 	}
-
 	return append(findings,
 		found("the object in the end", vs,
 			func(v view) string {
 				if v.found {
 					return "stuck\nheld by " + strings.Join(v.GetFinalizers(), ", ")
 				}
-
 				return "gone"
 			},
 			func(v view) bool { return !v.found }).knownToFail().headline("%s"),
@@ -147,15 +134,12 @@ func (s *scene) audit(ctx context.Context) error {
 	if err != nil || !there || slices.Contains(now.GetFinalizers(), auditFinalizer) {
 		return err
 	}
-
 	err = resource.NewAPIFinalizer(s.stage.user(), auditFinalizer).AddFinalizer(ctx, now)
 	if kerrors.IsInvalid(err) {
 		s.happens("the API server refuses the finalizer " + auditFinalizer)
 		return nil
 	}
-
 	s.happens("a controller adds its finalizer " + auditFinalizer)
-
 	return err
 }
 
@@ -167,7 +151,6 @@ func (s *scene) audited(c client.WithWatch) client.Client {
 				return err
 			}
 		}
-
 		return serve()
 	}))
 }

@@ -32,7 +32,6 @@ func playFirstStatus(ctx context.Context, s *scene) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	err = s.create(ctx, func() (sample.Instance, error) {
 		b := v1alpha1.NewBucket(namespace, "")
 
@@ -43,29 +42,23 @@ func playFirstStatus(ctx context.Context, s *scene) ([]finding, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot make an external resource: %w", err)
 		}
-
 		meta.SetExternalName(b, r.ID)
-
 		return b, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-
 	p, err := s.start(ctx, v1alpha1.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}
-
 	if err := p.first(ctx, s.objs); err != nil {
 		return nil, err
 	}
-
 	vs, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-
 	findings := []finding{
 		ready("READY after the first reconcile", vs, corev1.ConditionTrue, xpv2.ReasonAvailable).knownToFail().headline("READY %s"),
 		found("status.atProvider", vs,
@@ -73,21 +66,17 @@ func playFirstStatus(ctx context.Context, s *scene) ([]finding, error) {
 				if v.GetAtProvider().ID == "" {
 					return "empty"
 				}
-
 				return "id, endpoint and state"
 			},
 			func(v view) bool { return v.GetAtProvider().ID == meta.GetExternalName(v) }).knownToFail(),
 	}
 
 	s.happens("the provider polls")
-
 	if err := p.reconcile(ctx, 1, s.objs); err != nil {
 		return nil, err
 	}
-
 	if vs, err = s.look(ctx); err != nil {
 		return nil, err
 	}
-
 	return append(findings, ready("READY after the next poll", vs, corev1.ConditionTrue, xpv2.ReasonAvailable)), nil
 }

@@ -37,12 +37,10 @@ func playForgottenOperation(ctx context.Context, s *scene) (findings []finding, 
 	// The answers to the first process arrive after it has stopped.
 	answers := &held{until: make(chan struct{}), made: make(chan struct{}, len(s.objs))}
 	s.cloud.SetHooks(cloud.Hooks{Before: s.called, After: answers.hold})
-
 	first, wait, err := backgroundProcess(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-
 	defer func() {
 		close(answers.until)
 		wait()
@@ -51,15 +49,11 @@ func playForgottenOperation(ctx context.Context, s *scene) (findings []finding, 
 	if err := answers.await(ctx, len(s.objs)); err != nil {
 		return nil, err
 	}
-
 	s.happens("the provider dies")
-
 	if err := first.stop(); err != nil {
 		return nil, err
 	}
-
 	s.cloud.SetHooks(cloud.Hooks{Before: s.called})
-
 	p, wait2, err := backgroundProcess(ctx, s)
 	if err != nil {
 		return nil, err
@@ -67,16 +61,13 @@ func playForgottenOperation(ctx context.Context, s *scene) (findings []finding, 
 
 	// What it has begun, if anything, ends.
 	wait2()
-
 	if err := p.settle(ctx, s.objs); err != nil {
 		return nil, err
 	}
-
 	vs, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-
 	findings = []finding{
 		inCloud("external resources", vs, 1).knownToFail().headline("%s in the cloud"),
 		found("external-name annotation", vs, view.storedName, func(v view) bool { return v.storedName() == "stored" }),
@@ -86,15 +77,12 @@ func playForgottenOperation(ctx context.Context, s *scene) (findings []finding, 
 	if err := s.delete(ctx); err != nil {
 		return nil, err
 	}
-
 	if err := s.untilGone(ctx, p, func(context.Context) error { wait2(); return nil }); err != nil {
 		return nil, err
 	}
-
 	if vs, err = s.look(ctx); err != nil {
 		return nil, err
 	}
-
 	return append(findings, inCloud("left in the cloud after deletion", vs, 0).knownToFail()), nil
 }
 
@@ -106,15 +94,12 @@ func backgroundProcess(ctx context.Context, s *scene) (process, func(), error) {
 	p, err := s.stage.start(ctx, provider{kind: v1alpha1.DatabaseManagedKind(), build: func(m manager.Manager) reconcile.Reconciler {
 		var r reconcile.Reconciler
 		r, wait = s.side.newAsync(m, v1alpha1.DatabaseManagedKind(), s.cloud)
-
 		return r
 	}})
 	if err != nil {
 		return nil, nil, err
 	}
-
 	s.started = append(s.started, p)
-
 	return p, wait, p.settle(ctx, s.objs)
 }
 
@@ -128,10 +113,8 @@ func (h *held) hold(_ context.Context, c cloud.Call) error {
 	if c.Op != cloud.OpCreate {
 		return nil
 	}
-
 	h.made <- struct{}{}
 	<-h.until
-
 	return errors.New("the connection was lost")
 }
 
@@ -144,6 +127,5 @@ func (h *held) await(ctx context.Context, n int) error {
 			return fmt.Errorf("waiting for resources to be made: %w", ctx.Err())
 		}
 	}
-
 	return nil
 }

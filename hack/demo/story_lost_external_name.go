@@ -33,13 +33,11 @@ func playLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
 			xpv2.ManagementActionObserve, xpv2.ManagementActionCreate,
 			xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
 		})
-
 		return d, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-
 	if p, _, err := asyncProcess(ctx, s); err != nil {
 		return nil, err
 	} else if err := p.stop(); err != nil {
@@ -47,17 +45,14 @@ func playLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
 	}
 
 	s.happens("the provider is restarted")
-
 	p, c, err := asyncProcess(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-
 	vs, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-
 	findings := []finding{
 		inCloud("external resources", vs, 1).knownToFail().headline("%s in the cloud"),
 		found("external-name annotation", vs, view.storedName,
@@ -68,15 +63,12 @@ func playLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
 	if err := s.delete(ctx); err != nil {
 		return nil, err
 	}
-
 	if err := s.untilGone(ctx, p, c.Finish); err != nil {
 		return nil, err
 	}
-
 	if vs, err = s.look(ctx); err != nil {
 		return nil, err
 	}
-
 	return append(findings, inCloud("left in the cloud after deletion", vs, 0).knownToFail()), nil
 }
 
@@ -84,17 +76,13 @@ func playLostExternalName(ctx context.Context, s *scene) ([]finding, error) {
 // before what it has begun ends, and after.
 func asyncProcess(ctx context.Context, s *scene) (process, *sample.Async[resource.Managed], error) {
 	c := sample.NewAsync[resource.Managed](s.cloud)
-
 	p, err := s.startAtRest(ctx, v1alpha1.DatabaseManagedKind(), c)
 	if err != nil {
 		return nil, nil, err
 	}
-
 	s.happens("what the provider has begun in the background ends")
-
 	if err := c.Finish(ctx); err != nil {
 		return nil, nil, err
 	}
-
 	return p, c, p.settle(ctx, s.objs)
 }

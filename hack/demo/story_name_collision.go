@@ -23,7 +23,6 @@ import (
 // being deleted. The old one's delete hits the new one's external resource.
 func nameCollision() story {
 	const goneAfter = time.Minute
-
 	return story{
 		name:   "name-collision",
 		single: true,
@@ -42,13 +41,11 @@ func playNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) (
 	named := func() (sample.Instance, error) {
 		d := v1alpha1.NewDatabase("")
 		meta.SetExternalName(d, "orders")
-
 		return d, nil
 	}
 
 	// The old one is held back where the provider has other work to do first.
 	var hold atomic.Pointer[chan struct{}]
-
 	hits := atomic.Int32{}
 
 	// The first is known before the provider starts, which calls onCall.
@@ -58,7 +55,6 @@ func playNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) (
 		if ch := hold.Load(); ch != nil && reconciled(ctx) == first.GetName() {
 			<-*ch
 		}
-
 		for _, r := range s.cloud.Inventory() {
 			if c.Op == cloud.OpDelete && r.ID == c.ID && r.Owner != string(first.GetUID()) {
 				hits.Add(1)
@@ -69,56 +65,42 @@ func playNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) (
 	if err := s.create(ctx, named); err != nil {
 		return nil, err
 	}
-
 	first = s.objs[0]
 	connector := sample.NewSync[resource.Managed](s.cloud, sample.WithDeterministicNames())
-
 	p, err := s.stage.start(ctx, provider{kind: v1alpha1.DatabaseManagedKind(), build: func(m manager.Manager) reconcile.Reconciler {
 		return s.side.newReserved(m, v1alpha1.DatabaseManagedKind(), connector)
 	}})
 	if err != nil {
 		return nil, err
 	}
-
 	s.started = append(s.started, p)
-
 	if err := p.settle(ctx, s.objs); err != nil {
 		return nil, err
 	}
-
 	if err := s.delete(ctx); err != nil {
 		return nil, err
 	}
-
 	if err := p.reconcile(ctx, 2, s.objs); err != nil {
 		return nil, err
 	}
-
 	held := make(chan struct{})
 	hold.Store(&held)
 	s.advance(goneAfter)
 	s.happens("the cloud has deleted the resource")
-
 	if err := s.create(ctx, named); err != nil {
 		return nil, err
 	}
-
 	old, replacement := s.objs[:1], s.objs[1:]
-
 	err = p.reconcile(ctx, 2, replacement)
-
 	hold.Store(nil)
 	close(held)
-
 	if err != nil {
 		return nil, err
 	}
-
 	vs, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-
 	waits := func(v view) bool {
 		c := v.GetCondition(xpv2.TypeSynced)
 		return c.Status == corev1.ConditionFalse && strings.Contains(c.Message, old[0].GetName())
@@ -129,14 +111,12 @@ func playNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) (
 			if waits(v) {
 				return "yes, and says for which: see SYNCED"
 			}
-
 			return "no: it acts on the same external resource"
 		}, waits).knownToFail()}
 
 	if err := p.reconcile(ctx, 2, old); err != nil {
 		return nil, err
 	}
-
 	s.advance(goneAfter)
 
 	for range 3 {
@@ -148,13 +128,10 @@ func playNameCollision(ctx context.Context, s *scene, goneAfter time.Duration) (
 	if err := p.settle(ctx, replacement); err != nil {
 		return nil, err
 	}
-
 	if vs, err = s.look(ctx); err != nil {
 		return nil, err
 	}
-
 	n := int(hits.Load())
-
 	return append(findings,
 		finding{Where: "deletes of the new one's external resource", Seen: fmt.Sprint(n), Good: n == 0}.knownToFail().headline("%s wrong deletes"),
 		ready("READY of the new one", vs[1:], corev1.ConditionTrue, xpv2.ReasonAvailable),

@@ -21,7 +21,6 @@ const backupFinalizer = "example.org/backup"
 // and reports nothing meanwhile: not even that the object is being deleted.
 func otherFinalizer() story {
 	const reconciles = 10
-
 	return story{
 		name: "silent-deletion/other-finalizer",
 		about: fmt.Sprintf("A user deletes a managed resource that also has the finalizer %s. "+
@@ -38,20 +37,16 @@ func playOtherFinalizer(ctx context.Context, s *scene, reconciles int) ([]findin
 	if err != nil {
 		return nil, err
 	}
-
 	if err := s.delete(ctx); err != nil {
 		return nil, err
 	}
-
 	if err := p.reconcile(ctx, reconciles, s.objs); err != nil {
 		return nil, err
 	}
-
 	vs, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-
 	findings := []finding{
 		deleting(fmt.Sprintf("READY after %d reconciles", reconciles), vs).knownToFail().headline("READY %s"),
 		why(vs, reconciler.ReasonWaitingForFinalizers, backupFinalizer),
@@ -62,27 +57,21 @@ func playOtherFinalizer(ctx context.Context, s *scene, reconciles int) ([]findin
 		if err != nil {
 			return err
 		}
-
 		before, ok := now.DeepCopyObject().(client.Object)
 		if !ok {
 			return fmt.Errorf("%T has no metadata", now)
 		}
-
 		controllerutil.RemoveFinalizer(now, backupFinalizer)
-
 		return s.stage.user().Patch(ctx, now, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil {
 		return nil, err
 	}
-
 	if err := s.untilGone(ctx, p, nil); err != nil {
 		return nil, err
 	}
-
 	if vs, err = s.look(ctx); err != nil {
 		return nil, err
 	}
-
 	return append(findings, gone(vs)), nil
 }

@@ -19,7 +19,6 @@ import (
 // before: Ready=True.
 func slowDelete() story {
 	const goneAfter = time.Minute
-
 	return story{
 		name: "silent-deletion/slow-delete",
 		about: "A user deletes a managed resource. The cloud takes its time: first to answer the delete call, and " +
@@ -37,25 +36,20 @@ func playSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]f
 	// users see. It is what they see for as long as the call takes.
 	during := &snapshots{scene: s}
 	s.onCall = during.take
-
 	p, err := s.createAtRest(ctx, newBucket, v1alpha1.BucketManagedKind(), sample.NewSync[resource.Managed](s.cloud))
 	if err != nil {
 		return nil, err
 	}
-
 	if err := s.delete(ctx); err != nil {
 		return nil, err
 	}
-
 	if err := p.reconcile(ctx, 3, s.objs); err != nil {
 		return nil, err
 	}
-
 	vs, err := during.all()
 	if err != nil {
 		return nil, err
 	}
-
 	findings := []finding{
 		deleting("READY while the delete call runs", vs).knownToFail().headline("READY %s"),
 		why(vs, reconciler.ReasonExternalDeleteRequested, ""),
@@ -64,7 +58,6 @@ func playSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]f
 	if vs, err = s.look(ctx); err != nil {
 		return nil, err
 	}
-
 	findings = append(findings,
 		deleting("READY while the resource goes", vs),
 		why(vs, reconciler.ReasonWaitingForExternalResource, ""),
@@ -72,15 +65,12 @@ func playSlowDelete(ctx context.Context, s *scene, goneAfter time.Duration) ([]f
 
 	s.advance(goneAfter)
 	s.happens("the cloud has deleted the resource")
-
 	if err := s.untilGone(ctx, p, nil); err != nil {
 		return nil, err
 	}
-
 	if vs, err = s.look(ctx); err != nil {
 		return nil, err
 	}
-
 	return append(findings, gone(vs)), nil
 }
 
@@ -102,21 +92,16 @@ func (s *snapshots) take(ctx context.Context, c cloud.Call, owner sample.Instanc
 	if c.Op != cloud.OpDelete {
 		return
 	}
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	if s.taken[owner.GetName()] || s.err != nil {
 		return
 	}
-
 	v, err := s.scene.lookAt(ctx, owner)
 	s.views, s.err = append(s.views, v), err
-
 	if s.taken == nil {
 		s.taken = map[string]bool{}
 	}
-
 	s.taken[owner.GetName()] = true
 }
 
@@ -124,10 +109,8 @@ func (s *snapshots) take(ctx context.Context, c cloud.Call, owner sample.Instanc
 func (s *snapshots) all() ([]view, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	if s.err == nil && len(s.views) != len(s.scene.objs) {
 		return nil, errors.New("the cloud wasn't asked to delete every resource")
 	}
-
 	return s.views, s.err
 }

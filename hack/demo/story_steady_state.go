@@ -15,7 +15,6 @@ import (
 // steadyState: nothing changes. Upstream writes the same status at every poll.
 func steadyState() story {
 	const reconciles = 100
-
 	return story{
 		name: "steady-state-writes",
 		about: fmt.Sprintf("Nothing changes, neither in the cluster nor in the cloud. Polls cause %d reconciles.",
@@ -32,24 +31,18 @@ func playSteadyState(ctx context.Context, s *scene, reconciles int) ([]finding, 
 	if err != nil {
 		return nil, err
 	}
-
 	s.recorder.reset()
-
 	if err := p.reconcile(ctx, reconciles/len(s.objs), s.objs); err != nil {
 		return nil, err
 	}
-
 	n := s.recorder.reset()
-
 	vs, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-
 	number := func(where string, n, want int) finding {
 		return finding{Where: where, Seen: fmt.Sprint(n), Good: n == want}
 	}
-
 	return []finding{
 		number("reconciles", n.reconciles, reconciles),
 		number("status writes", n.statusWrites, 0).knownToFail().headline("%s writes"),

@@ -35,33 +35,27 @@ func playUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	if err := p.define(ctx, "XDatabase", "Instance", "XBucket", "Store"); err != nil {
 		return nil, err
 	}
-
 	databases, buckets := p.compositor("XDatabase", "Instance"), p.compositor("XBucket", "Store")
 
 	for name, c := range map[string]*compositor{"orders": databases, "logs": buckets} {
 		if err := c.start(ctx, nil); err != nil {
 			return nil, err
 		}
-
 		if err := c.create(ctx, name); err != nil {
 			return nil, err
 		}
-
 		if err := c.becomesReady(ctx, name); err != nil {
 			return nil, err
 		}
 	}
 
 	s.happens("the provider of Instances is uninstalled")
-
 	if err := p.undefine(ctx, "Instance"); err != nil {
 		return nil, err
 	}
-
 	gone := time.Now()
 
 	// It waits for a read, or says why not.
@@ -72,27 +66,20 @@ func playUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	if err := buckets.create(ctx, "images"); err != nil {
 		return nil, err
 	}
-
 	findings := []finding{buckets.isReady(ctx, "READY of the XBucket", "images").knownToFail().headline("READY %s")}
-
 	p.line.add(byUser, "deletes the definition of XDatabases")
-
 	began := time.Now()
 	err = p.Stop(ctx, databases.name())
 	took := time.Since(began)
-
 	if err != nil {
 		return nil, err
 	}
-
 	if err := p.undefine(ctx, "XDatabase"); err != nil {
 		return nil, err
 	}
-
 	p.line.look(ctx)
 
 	// What an informer waits doubles. The discovery of a real API server may have the kind
@@ -101,11 +88,9 @@ func playUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 	if s.replicas > 1 {
 		looks = append(looks, 4)
 	}
-
 	listed := true
 	for _, times := range looks {
 		before := p.requestsFor("Instance")
-
 		listed = p.within(ctx, max(aWhile, times*time.Since(gone)), func(context.Context) bool { return p.requestsFor("Instance") > before })
 		if !listed {
 			break
@@ -116,11 +101,9 @@ func playUndeadInformer(ctx context.Context, s *scene) ([]finding, error) {
 	if !stopped.Good {
 		stopped.Seen = took.String()
 	}
-
 	asked := finding{Where: "requests for the kind that is gone, afterwards", Seen: "none", Good: !listed}
 	if !asked.Good {
 		asked.Seen = "it is still listed"
 	}
-
 	return append(findings, stopped, asked.knownToFail()), p.Stop(ctx, buckets.name())
 }

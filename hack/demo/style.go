@@ -33,9 +33,7 @@ func isTerminal(w io.Writer) bool {
 	if !ok {
 		return false
 	}
-
 	info, err := f.Stat()
-
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
@@ -46,7 +44,6 @@ func hasUTF8(getenv func(string) string) bool {
 			return strings.Contains(v, "utf-8") || strings.Contains(v, "utf8")
 		}
 	}
-
 	return false
 }
 
@@ -54,7 +51,6 @@ func (s style) paint(how, text string) string {
 	if !s.colour || how == "" || text == "" {
 		return text
 	}
-
 	return "\x1b[" + how + "m" + text + "\x1b[0m"
 }
 
@@ -78,6 +74,5 @@ func (s style) rule(width int) string {
 	if s.utf8 {
 		return strings.Repeat("─", width)
 	}
-
 	return strings.Repeat("-", width)
 }

@@ -40,7 +40,6 @@ func (p printer) head(titles ...string) {
 	for _, t := range titles {
 		cells = append(cells, pad(strings.Repeat(" ", markWidth+1)+t, cellWidth))
 	}
-
 	p.line(p.style.paint(bold, strings.TrimRight(strings.Join(cells, strings.Repeat(" ", gap)), " ")))
 	p.line(p.style.paint(faint, p.style.rule(width-indent)))
 }
@@ -49,13 +48,11 @@ func (p printer) head(titles ...string) {
 func (p printer) row(upstream, graft finding) {
 	where := wrap(upstream.Where, whereWidth)
 	u, g := p.cell(upstream), p.cell(graft)
-
 	for i := range max(len(where), len(u), len(g)) {
 		left := pad("", whereWidth)
 		if i < len(where) {
 			left = pad(where[i], whereWidth)
 		}
-
 		p.line(left + strings.Repeat(" ", gap) + lineOf(u, i) + strings.Repeat(" ", gap) + lineOf(g, i))
 	}
 }
@@ -69,10 +66,8 @@ func (p printer) cell(f finding) []string {
 		if i == 0 {
 			mark = p.style.mark(f.Good)
 		}
-
 		lines[i] = mark + " " + pad(l, cellWidth-markWidth-1)
 	}
-
 	return lines
 }
 
@@ -80,7 +75,6 @@ func lineOf(lines []string, i int) string {
 	if i < len(lines) {
 		return lines[i]
 	}
-
 	return pad("", cellWidth)
 }
 
@@ -95,7 +89,6 @@ func (p printer) marked(good bool, how, text string) {
 		if i == 0 {
 			mark = p.style.mark(good)
 		}
-
 		p.line(mark + " " + p.style.paint(how, l))
 	}
 }
@@ -107,11 +100,9 @@ func wrap(text string, n int) []string {
 	for paragraph := range strings.Lines(text) {
 		lines = append(lines, wrapParagraph(paragraph, n)...)
 	}
-
 	if len(lines) == 0 {
 		return []string{""}
 	}
-
 	return lines
 }
 
@@ -126,12 +117,10 @@ func wrapParagraph(text string, n int) []string {
 				*last = word
 				break
 			}
-
 			if *last != "" && utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(word) <= n {
 				*last += " " + word
 				break
 			}
-
 			if *last != "" {
 				lines = append(lines, "")
 				continue
@@ -143,6 +132,5 @@ func wrapParagraph(text string, n int) []string {
 			lines = append(lines, "")
 		}
 	}
-
 	return lines
 }

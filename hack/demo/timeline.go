@@ -75,7 +75,6 @@ type watched struct {
 func (t *timeline) watch(r client.Reader, k schema.GroupVersionKind, key client.ObjectKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	t.watched = append(t.watched, &watched{reader: r, kind: k, key: key})
 }
 
@@ -83,7 +82,6 @@ func (t *timeline) watch(r client.Reader, k schema.GroupVersionKind, key client.
 func (t *timeline) add(who, what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	t.append(entry{Who: who, What: what})
 }
 
@@ -96,7 +94,6 @@ func (t *timeline) append(e entry) {
 	if n := len(t.entries); n > 0 && e.Row == nil && t.entries[n-1].What == e.What {
 		return
 	}
-
 	e.At = seconds((time.Since(t.began) + t.skipped).Seconds())
 	t.entries = append(t.entries, e)
 }
@@ -105,7 +102,6 @@ func (t *timeline) append(e entry) {
 func (t *timeline) skip(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	t.skipped += d
 }
 
@@ -113,7 +109,6 @@ func (t *timeline) skip(d time.Duration) {
 func (t *timeline) look(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	for _, w := range t.watched {
 		now, ok := w.look(ctx)
 		if ok && now != w.last {
@@ -125,14 +120,11 @@ func (t *timeline) look(ctx context.Context) {
 
 func (w *watched) look(ctx context.Context) (row, bool) {
 	o := claim.New(claim.WithGroupVersionKind(w.kind)) // Of any kind: it has conditions.
-
 	err := w.reader.Get(ctx, w.key, o.GetUnstructured())
 	if kerrors.IsNotFound(err) {
 		return row{Name: w.key.Name, Message: notFound}, w.last.Name != ""
 	}
-
 	ready := o.GetCondition(xpv2.TypeReady)
-
 	return row{
 		Name:         w.key.Name,
 		Ready:        status(o, xpv2.TypeReady),
@@ -148,14 +140,12 @@ func status(o resource.Conditioned, t xpv2.ConditionType) string {
 	if c.Reason == "" {
 		return ""
 	}
-
 	return string(c.Status)
 }
 
 func (t *timeline) read() []entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	return slices.Clone(t.entries)
 }
 
@@ -177,7 +167,6 @@ func (p printer) timeline(title string, es []entry) {
 		if external > 0 {
 			out = append(out, cells.ExternalName)
 		}
-
 		return strings.Join(out, "  ")
 	}
 
@@ -186,18 +175,15 @@ func (p printer) timeline(title string, es []entry) {
 
 	for _, e := range es {
 		at := e.At.String()
-
 		text, how := "> "+strings.TrimSpace(e.Who+" "+e.What), ""
 		if e.Row != nil {
 			p.line(columns(at, *e.Row))
-
 			at, text, how = "", e.Row.Message, faint
 		}
 
 		if text == "" {
 			continue
 		}
-
 		for _, l := range wrap(text, width-indent-timeWidth-gap) {
 			p.line(pad(at, timeWidth) + strings.Repeat(" ", gap) + p.style.paint(how, l))
 			at = ""

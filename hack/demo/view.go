@@ -48,15 +48,12 @@ func (v view) why() string {
 	if !v.found {
 		return "the object is gone"
 	}
-
 	if c := v.GetCondition(reconciler.TypeDeleting); c.Status == corev1.ConditionTrue {
 		return fmt.Sprintf("%s\n%s", c.Reason, c.Message)
 	}
-
 	if c := v.GetCondition(xpv2.TypeReady); c.Reason == xpv2.ReasonDeleting && c.Message != "" {
 		return c.Message
 	}
-
 	return "no condition says why"
 }
 
@@ -64,7 +61,6 @@ func (v view) why() string {
 // conditions: in Deleting, and in Ready, which most tools show.
 func (v view) says(r xpv2.ConditionReason, words string) bool {
 	d, ready := v.GetCondition(reconciler.TypeDeleting), v.GetCondition(xpv2.TypeReady)
-
 	return v.has(reconciler.TypeDeleting, corev1.ConditionTrue, r) &&
 		strings.Contains(d.Message, words) && ready.Message == d.Message
 }
@@ -86,7 +82,6 @@ func (v view) storedName() string {
 func found(where string, vs []view, show func(view) string, good func(view) bool) finding {
 	f := finding{Where: where, Good: true}
 	count := map[string]int{}
-
 	var order []string
 
 	for _, v := range vs {
@@ -94,7 +89,6 @@ func found(where string, vs []view, show func(view) string, good func(view) bool
 		if count[seen] == 0 {
 			order = append(order, seen)
 		}
-
 		count[seen]++
 		f.Good = f.Good && good(v)
 	}
@@ -106,7 +100,6 @@ func found(where string, vs []view, show func(view) string, good func(view) bool
 	}
 
 	f.Seen = strings.Join(order, "\n")
-
 	return f
 }
 
@@ -121,14 +114,11 @@ func ready(where string, vs []view, s corev1.ConditionStatus, r xpv2.ConditionRe
 func inCloud(where string, vs []view, each int) finding {
 	f := finding{Where: where, Good: true}
 	n := 0
-
 	for _, v := range vs {
 		n += len(v.external)
 		f.Good = f.Good && len(v.external) == each
 	}
-
 	f.Seen = fmt.Sprintf("%d for %s", n, plurals(len(vs), "managed resource", "managed resources"))
-
 	return f
 }
 
@@ -136,7 +126,6 @@ func plurals(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-
 	return fmt.Sprintf("%d %s", n, many)
 }
 
@@ -152,6 +141,5 @@ func (f finding) headline(format string) finding {
 	word, _, _ = strings.Cut(word, " (")
 	word, _, _ = strings.Cut(word, " for ")
 	f.short = fmt.Sprintf(format, word)
-
 	return f
 }

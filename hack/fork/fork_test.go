@@ -36,7 +36,6 @@ func changed() []string {
 // compile, and Crossplane's own tests must pass.
 func TestDocumentation(t *testing.T) {
 	const deletion, watch = "docs/deletion.md", "docs/watch.md"
-
 	cases := map[string]struct {
 		reason string
 		docs   []string
@@ -58,27 +57,20 @@ func TestDocumentation(t *testing.T) {
 			docs:   []string{deletion, watch},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Log(tc.reason) // It is shown if anything fails.
-
 			dir := checkout(t)
-
 			for _, doc := range tc.docs {
 				follow(t, dir, doc)
 			}
-
 			if slices.Contains(tc.docs, watch) {
 				if out := run(t, dir, "gofmt", "-l", "cmd", "internal"); len(out) > 0 {
 					t.Errorf("not formatted:\n%s", out)
 				}
-
 				run(t, dir, "go", "mod", "tidy", "-diff")
 			}
-
 			run(t, dir, append([]string{"go", "vet"}, changed()...)...)
-
 			if len(tc.tested) > 0 {
 				run(t, dir, append([]string{"go", "test"}, tc.tested...)...)
 			}
@@ -90,9 +82,7 @@ func TestDocumentation(t *testing.T) {
 // this checkout of Graft.
 func checkout(t *testing.T) string {
 	t.Helper()
-
 	dir := t.TempDir()
-
 	var module struct{ Dir string }
 	if err := json.Unmarshal(run(t, dir, "go", "mod", "download", "-json", crossplane+"@"+release), &module); err != nil {
 		t.Fatalf("cannot tell where Crossplane was downloaded to: %v", err)
@@ -103,53 +93,43 @@ func checkout(t *testing.T) string {
 	if err := os.CopyFS(dir, os.DirFS(module.Dir)); err != nil {
 		t.Fatalf("cannot copy Crossplane: %v", err)
 	}
-
 	run(t, dir, "go", "mod", "edit",
 		"-dropreplace="+apis, "-require="+apis+"@"+release,
 		"-require="+ours+"@v0.0.0", "-replace="+ours+"="+graftDir(t))
-
 	return dir
 }
 
 // graftDir returns the absolute path of this checkout of Graft.
 func graftDir(t *testing.T) string {
 	t.Helper()
-
 	dir, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return dir
 }
 
 // follow a page of the documentation.
 func follow(t *testing.T, dir, doc string) {
 	t.Helper()
-
 	page, err := os.ReadFile(filepath.Join(root, doc))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	all := steps(string(page))
 	if len(all) == 0 {
 		t.Fatalf("%s says nothing about forks", doc)
 	}
-
 	for i, s := range all {
 		t.Logf("%s: step %d: %s", doc, i+1, s.language)
-
 		if s.language == "sh" {
 			run(t, dir, "sh", "-euc", s.text)
 			continue
 		}
-
 		patch := filepath.Join(t.TempDir(), "patch")
 		if err := os.WriteFile(patch, []byte(s.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-
 		run(t, dir, "git", "apply", "--whitespace=nowarn", patch)
 	}
 }
@@ -162,15 +142,12 @@ type step struct{ language, text string }
 func steps(page string) []step {
 	_, section, _ := strings.Cut(page, "\n## In a fork of Crossplane\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-
 	var out []step
-
 	block := regexp.MustCompile("(?s)\n( *)```(diff|sh)\n(.*?\n) *```\n")
 	for _, m := range block.FindAllStringSubmatch(section+"\n", -1) {
 		text := regexp.MustCompile("(?m)^"+m[1]).ReplaceAllString(m[3], "")
 		out = append(out, step{language: m[2], text: text})
 	}
-
 	return out
 }
 
@@ -178,17 +155,13 @@ func steps(page string) []step {
 // added, and folders above are no repository of Crossplane's.
 func run(t *testing.T, dir string, command ...string) []byte {
 	t.Helper()
-
 	var out, errs bytes.Buffer
-
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...) //nolint:gosec // What the documentation says.
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GRAFT="+graftDir(t))
-
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v\n%s%s", strings.Join(command, " "), err, out.Bytes(), errs.Bytes())
 	}
-
 	return out.Bytes()
 }

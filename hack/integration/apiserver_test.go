@@ -38,10 +38,8 @@ func TestAPIServerNotServed(t *testing.T) {
 	config.GroupVersion = &schema.GroupVersion{Group: v1alpha1.Group, Version: "v99"}
 	config.APIPath = "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme(t))
-
 	c, err := rest.RESTClientFor(config)
 	must(t, "RESTClientFor()", err)
-
 	err = c.Patch(types.MergePatchType).Namespace(namespace).Resource("buckets").Name("gone").Body([]byte(`{}`)).Do(t.Context()).Error()
 	if diff := cmp.Diff(answers.Answer{Code: http.StatusNotFound, Cause: metav1.CauseTypeUnexpectedServerResponse}, answers.Of(err)); diff != "" {
 		t.Errorf("%v: -want, +got:\n%s", err, diff)
@@ -51,11 +49,9 @@ func TestAPIServerNotServed(t *testing.T) {
 // A second deletion must keep the garbage collector from what the object owns.
 func TestAPIServerSecondDeletion(t *testing.T) {
 	s := newServer(t)
-
 	b := v1alpha1.NewBucket(namespace, "one")
 	b.SetFinalizers([]string{"example.org/one", "example.org/two"})
 	s.create(t, b)
-
 	must(t, "Delete()", errors.Join(
 		s.Delete(t.Context(), b, client.PropagationPolicy(metav1.DeletePropagationForeground)),
 		s.Delete(t.Context(), b, client.PropagationPolicy(metav1.DeletePropagationOrphan))))
@@ -73,9 +69,7 @@ func TestAPIServerVersionsCompare(t *testing.T) {
 	// Two objects: versions of one kind have one order.
 	one, two := v1alpha1.NewBucket(namespace, "one"), v1alpha1.NewBucket(namespace, "two")
 	s.create(t, one)
-
 	last := one.GetResourceVersion()
-
 	for n, o := range []client.Object{two, one, two, one} {
 		if n == 0 {
 			must(t, "Create()", s.Create(t.Context(), o))
@@ -83,14 +77,11 @@ func TestAPIServerVersionsCompare(t *testing.T) {
 			meta.AddAnnotations(o, map[string]string{"n": fmt.Sprint(n)})
 			must(t, "Update()", s.Update(t.Context(), o))
 		}
-
 		c, err := resourceversion.CompareResourceVersion(last, o.GetResourceVersion())
 		must(t, "CompareResourceVersion()", err)
-
 		if c != -1 {
 			t.Errorf("the version after %s must be newer, got %s", last, o.GetResourceVersion())
 		}
-
 		last = o.GetResourceVersion()
 	}
 }

@@ -73,40 +73,31 @@ type crossplaneProcess struct {
 // client of unstructured objects. It is stopped at the test's end.
 func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	t.Helper()
-
 	cfg := plane.Config()
 	cfg.Impersonate.UserName = s.user
-
 	if s.requests != nil {
 		cfg.Wrap(exceptWatches(s.requests.wrap))
 	}
-
 	if s.claims == nil {
 		s.claims = newClaims
 	}
-
 	if s.limiter == nil {
 		s.limiter = quickly
 	}
-
 	m, err := process.NewManager(cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}})
 	must(t, "ctrl.NewManager()", err)
-
 	x := &crossplaneProcess{rounds: map[schema.GroupVersionKind]map[client.ObjectKey]int{}, took: map[schema.GroupVersionKind][]time.Duration{}}
 	x.add(t, m, s, appKind(), s.claims, reconciler.CompositeOfClaim(xappKind()), crossplane.FinalizerClaim)
 	x.add(t, m, s, xappKind(), newComposites(xappKind(), composite.SchemaLegacy), reconciler.ComposedResources(), crossplane.FinalizerComposite)
 	x.add(t, m, s, stackKind(), newComposites(stackKind(), composite.SchemaModern), reconciler.ComposedResources(), crossplane.FinalizerComposite)
 	x.stop = background(t, m.Start)
-
 	return x
 }
 
 // add a controller of a kind.
 func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build builder, dependents reconciler.DependentLister, finalizer string) {
 	t.Helper()
-
 	c := xpunstructured.NewClient(m.GetClient())
-
 	o := append([]reconciler.Option{
 		reconciler.WithDependents(dependents),
 		reconciler.WithOwnFinalizers(finalizer),
@@ -114,27 +105,21 @@ func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup,
 		// Realtime compositions watch what is composed.
 		reconciler.WithWatchedKinds(func(schema.GroupVersionKind) bool { return true }),
 	}, s.options...)
-
 	if s.interval > 0 {
 		o = append(o, reconciler.WithReportInterval(s.interval))
 	}
-
 	inner := reconciler.New(c, k, build, o...)
-
 	b := ctrl.NewControllerManagedBy(m).
 		Named(k.Kind).
 		For(object(k, "", "")).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 10, RateLimiter: s.limiter()})
-
 	if k == appKind() {
 		b = b.Watches(object(xappKind(), "", ""), handler.EnqueueRequestsFromMapFunc(claimOf))
 	}
-
 	must(t, "cannot add a controller", b.Complete(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		began := time.Now()
 		result, err := inner.Reconcile(ctx, req)
 		x.reconciled(k, req.NamespacedName, time.Since(began))
-
 		return result, err
 	})))
 }
@@ -143,10 +128,8 @@ func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup,
 // server itself.
 func uncached(t *testing.T, m ctrl.Manager) client.Client {
 	t.Helper()
-
 	c, err := client.New(m.GetConfig(), client.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
 	must(t, "client.New()", err)
-
 	return c
 }
 
@@ -156,23 +139,19 @@ func claimOf(_ context.Context, o client.Object) []reconcile.Request {
 	if !ok {
 		return nil
 	}
-
 	ref := (&composite.Unstructured{Unstructured: *u, Schema: composite.SchemaLegacy}).GetClaimReference()
 	if ref == nil {
 		return nil
 	}
-
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}}}
 }
 
 func (x *crossplaneProcess) reconciled(k schema.GroupVersionKind, key client.ObjectKey, took time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-
 	if x.rounds[k] == nil {
 		x.rounds[k] = map[client.ObjectKey]int{}
 	}
-
 	x.rounds[k][key]++
 	x.took[k] = append(x.took[k], took)
 }
@@ -181,7 +160,6 @@ func (x *crossplaneProcess) reconciled(k schema.GroupVersionKind, key client.Obj
 func (x *crossplaneProcess) count(o client.Object) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-
 	return x.rounds[o.GetObjectKind().GroupVersionKind()][client.ObjectKeyFromObject(o)]
 }
 
@@ -189,26 +167,22 @@ func (x *crossplaneProcess) count(o client.Object) int {
 func (x *crossplaneProcess) times(k schema.GroupVersionKind) []time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-
 	return slices.Clone(x.took[k])
 }
 
 // wait until each of the objects was reconciled n times more.
 func (x *crossplaneProcess) wait(t *testing.T, n int, os ...client.Object) {
 	t.Helper()
-
 	before := map[client.Object]int{}
 	for _, o := range os {
 		before[o] = x.count(o)
 	}
-
 	eventually(t, fmt.Sprintf("%d more reconciles", n), func() (bool, string) {
 		for o, had := range before {
 			if got := x.count(o) - had; got < n {
 				return false, fmt.Sprintf("%d of %s", got, o.GetName())
 			}
 		}
-
 		return true, ""
 	})
 }

@@ -59,25 +59,19 @@ type shop struct {
 // will hold three of the five.
 func newShop(t *testing.T, s server, provider flavour) *shop {
 	t.Helper()
-
 	out := &shop{
 		held:      v1alpha1.NewDatabase("shop-held"),
 		paused:    v1alpha1.NewDatabase("shop-paused"),
 		protected: v1alpha1.NewDatabase("shop-protected"),
 	}
-
 	all := []sample.Instance{v1alpha1.NewDatabase("shop-cache"), out.held, out.paused, out.protected, v1alpha1.NewDatabase("shop-queue")}
 	composed := make([]client.Object, 0, len(all))
-
 	for _, mg := range all {
 		composed = append(composed, mg)
 	}
-
 	out.app = s.newApp(t, "shop", composed...)
-
 	start(t, provider, setup{connectors: syncConnectors(cloud.New(cloud.Options{}))})
 	s.until(t, "all show Available", all, isAvailable)
-
 	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q,%q]}}`, managedFinalizer, otherFinalizer), out.held)
 	s.annotate(t, meta.AnnotationKeyReconciliationPaused, "true", out.paused)
 	s.until(t, "it is paused", []sample.Instance{out.paused}, func(mg sample.Instance) bool {
@@ -88,7 +82,6 @@ func newShop(t *testing.T, s server, provider flavour) *shop {
 	eventually(t, "it is protected", func() (bool, string) {
 		return s.Delete(t.Context(), out.protected.DeepCopy(), client.DryRunAll) != nil, ""
 	})
-
 	return out
 }
 
@@ -104,7 +97,6 @@ func (sh *shop) unprotect(t *testing.T, s server) {
 // Crossplane's webhook does with objects that are in use.
 func (s server) forbidDeletion(t *testing.T, label string) {
 	t.Helper()
-
 	named := metav1.ObjectMeta{Name: "no-usages"}
 	s.createFor(t,
 		&admissionregv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionregv1.ValidatingAdmissionPolicySpec{
@@ -128,7 +120,6 @@ func (s server) forbidDeletion(t *testing.T, label string) {
 // and two are deleted.
 func TestClaimDeletionSaysWhy(t *testing.T) {
 	const header = "0 of 1 dependents deleted, 0%. XApp/shop-x since T: "
-
 	cases := map[string]struct {
 		provider flavour
 		// want is what is said of what is left, as things go.
@@ -157,7 +148,6 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 			},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newPlatform(t)
@@ -165,12 +155,9 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 			x := startCrossplane(t, crossplaneSetup{interval: 50 * time.Millisecond, requests: tr})
 			claims, composites := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps"))
 			shop := newShop(t, s, tc.provider)
-
 			claims.until(t, "shop", "it is Available", isReady)
 			composites.until(t, "shop-x", "it is Available", isReady)
-
 			must(t, "Delete()", s.Delete(t.Context(), shop.claim))
-
 			steps := []struct {
 				reason string
 				do     func()
@@ -181,30 +168,22 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 					s.merge(t, unpaused, shop.paused)
 				}},
 			}
-
 			for i, step := range steps {
 				step.do()
-
 				want := said{"True", tc.want[i].Reason, header + tc.want[i].Reason + ": " + tc.want[i].Message}
 				claims.until(t, "shop", step.reason+" "+want.Message, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting) == want })
-
 				xr, cm := read(t, s, shop.composite), read(t, s, shop.claim)
-
 				if diff := gocmp.Diff(tc.want[i], saysOf(xr, reconciler.TypeDeleting)); diff != "" {
 					t.Errorf("\n%s\ncomposite resource: -want, +got:\n%s", step.reason, diff)
 				}
-
 				if diff := gocmp.Diff(said{"False", "Deleting", want.Message}, saysOf(cm, xpv2.TypeReady)); diff != "" {
 					t.Errorf("\n%s\nReady of the claim: -want, +got:\n%s", step.reason, diff)
 				}
-
 				comesToRest(t, s, x, tr, reportsAMinute, shop.app)
 			}
-
 			shop.unprotect(t, s)
 			claims.until(t, "shop", "it is gone", isGone)
 			composites.until(t, "shop-x", "it is gone", isGone)
-
 			progressed(t, "composite resource", composites.of("shop-x"), 5)
 			progressed(t, "claim", claims.of("shop"), 5)
 		})
@@ -215,13 +194,10 @@ func TestClaimDeletionSaysWhy(t *testing.T) {
 // from the API server, however often Crossplane looks.
 func comesToRest(t *testing.T, s server, x *crossplaneProcess, tr *traffic, rounds int, a app) {
 	t.Helper()
-
 	for attempt := 1; ; attempt++ {
 		before, versions := tr.Counted(), s.versions(t, a)
 		reports := []int{x.count(a.claim), x.count(a.composite)}
-
 		x.wait(t, rounds, a.claim, a.composite)
-
 		switch diff := noise(t, s, tr, before, versions, a); {
 		case diff == "":
 			t.Logf("%d reports of the claim and %d of the composite resource", x.count(a.claim)-reports[0], x.count(a.composite)-reports[1])
@@ -236,17 +212,13 @@ func comesToRest(t *testing.T, s server, x *crossplaneProcess, tr *traffic, roun
 // noise says what was asked of the API server since, and what changed.
 func noise(t *testing.T, s server, tr *traffic, before counts, versions map[string]string, a app) string {
 	t.Helper()
-
 	var out []string
-
 	if made := tr.Since(before); len(made) > 0 {
 		out = append(out, fmt.Sprintf("requests: %v", made))
 	}
-
 	if diff := gocmp.Diff(versions, s.versions(t, a)); diff != "" {
 		out = append(out, "resourceVersions: -before, +after:\n"+diff)
 	}
-
 	return strings.Join(out, ", ")
 }
 
@@ -257,54 +229,42 @@ func noise(t *testing.T, s server, tr *traffic, before counts, versions map[stri
 func TestClaimDeletionQuietMinute(t *testing.T) {
 	real, err := time.ParseDuration(cmp.Or(os.Getenv(quietEnv), "0s"))
 	must(t, quietEnv, err)
-
 	set := crossplaneSetup{interval: 50 * time.Millisecond}
 	if real > 0 {
 		set = crossplaneSetup{limiter: ratelimiter.NewController}
 	}
-
 	s := newPlatform(t)
 	tr := &traffic{}
 	set.requests = tr
 	x := startCrossplane(t, set)
 	claims, composites := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps"))
 	shop := newShop(t, s, graft)
-
 	claims.until(t, "shop", "it is Available", isReady)
 	must(t, "Delete()", s.Delete(t.Context(), shop.claim))
 	claims.until(t, "shop", "three are left", quotes("2 of 5", "WaitingForFinalizers", "BlockedByPause"))
 	comesToRest(t, s, x, tr, reportsAMinute, shop.app)
-
 	if real > 0 {
 		before, versions, reports := tr.Counted(), s.versions(t, shop.app), x.count(shop.composite)
-
 		<-time.After(real)
-
 		if diff := noise(t, s, tr, before, versions, shop.app); diff != "" {
 			t.Errorf("nothing changes: %s", diff)
 		}
-
 		n := x.count(shop.composite) - reports
 		t.Logf("in %s, %d reports of the composite resource", real, n)
-
 		if n == 0 {
 			t.Error("The composite resource should have been reported on.")
 		}
 	}
-
 	x.stop()
-
 	versions := s.versions(t, shop.app)
 	tr = &traffic{}
 	set.requests = tr
 	x = startCrossplane(t, set)
 	x.wait(t, reportsAMinute, shop.claim, shop.composite)
 	x.stop()
-
 	if n := tr.Counted().Writes(); n != 0 {
 		t.Errorf("nothing has changed: want no write, got %v", tr.Counted())
 	}
-
 	if diff := gocmp.Diff(versions, s.versions(t, shop.app)); diff != "" {
 		t.Errorf("nothing has changed, but resourceVersions have: -before, +after:\n%s", diff)
 	}
@@ -316,10 +276,8 @@ func TestClaimDeletionQuietMinute(t *testing.T) {
 		all := s.list(t.Context(), t)
 		return len(all) == 1, fmt.Sprintf("%d are left", len(all))
 	})
-
 	startCrossplane(t, set)
 	claims.until(t, "shop", "one is left", quotes("WaitingForDependents: 4 of 5 dependents deleted, 80%. Database/shop-paused since T: BlockedByPause"))
-
 	s.merge(t, unpaused, shop.paused)
 	claims.until(t, "shop", "it is gone", isGone)
 	progressed(t, "composite resource", composites.of("shop-x"), 5)
@@ -329,20 +287,16 @@ func TestClaimDeletionQuietMinute(t *testing.T) {
 // versions of everything that there is of an app.
 func (s server) versions(t *testing.T, a app) map[string]string {
 	t.Helper()
-
 	out := map[string]string{}
 	for _, o := range append([]client.Object{a.claim, a.composite}, a.composed...) {
 		gvk, err := apiutil.GVKForObject(o, s.Scheme())
 		must(t, "GVKForObject()", err)
-
 		u := object(gvk, o.GetNamespace(), o.GetName())
 		if err := s.Get(t.Context(), client.ObjectKeyFromObject(o), u); client.IgnoreNotFound(err) != nil {
 			t.Fatalf("Get(): %v", err)
 		}
-
 		out[o.GetName()] = u.GetResourceVersion()
 	}
-
 	return out
 }
 
@@ -352,46 +306,35 @@ var deleted = regexp.MustCompile(`(\d+) of (\d+) dependents deleted`)
 // and that nothing was written but to say something new.
 func progressed(t *testing.T, what string, seen []sight, total int) {
 	t.Helper()
-
 	var (
 		was   *unstructured.Unstructured
 		gone  int
 		heard []string
 	)
-
 	for _, now := range seen {
 		is := saysOf(now.Unstructured, reconciler.TypeDeleting)
-
 		for _, m := range deleted.FindAllStringSubmatch(is.Message, -1) {
 			if m[2] != strconv.Itoa(total) {
 				continue
 			}
-
 			n, err := strconv.Atoi(m[1])
 			must(t, "Atoi()", err)
-
 			if n < gone {
 				t.Errorf("%s: %d were gone, and then %d:\n%s", what, gone, n, strings.Join(append(heard, is.Message), "\n"))
 			}
-
 			gone = n
 		}
-
 		if len(heard) == 0 || heard[len(heard)-1] != is.Message {
 			heard = append(heard, is.Message)
 		}
-
 		if was != nil && !now.gone && sameButVersion(was, now.Unstructured) {
 			t.Errorf("%s: a write changed nothing of %s", what, is)
 		}
-
 		was = now.Unstructured
 	}
-
 	if gone == 0 {
 		t.Errorf("%s: nothing was counted", what)
 	}
-
 	t.Logf("%s, in %d states:\n%s", what, len(seen), strings.Join(heard, "\n"))
 }
 
@@ -402,9 +345,7 @@ func sameButVersion(a, b *unstructured.Unstructured) bool {
 		u = u.DeepCopy()
 		u.SetResourceVersion("")
 		u.SetManagedFields(nil)
-
 		return u.Object
 	}
-
 	return gocmp.Equal(strip(a), strip(b))
 }

@@ -23,20 +23,16 @@ import (
 // finalizer. Each is reported, and the deletion proceeds without extra delay.
 func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	const user = "crossplane"
-
 	s := newPlatform(t)
 	everything := []string{"*"}
 	s.allow(t, user,
 		rbacv1.PolicyRule{APIGroups: []string{platformGroup}, Resources: everything, Verbs: everything},
 		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"databases"}, Verbs: []string{"get", "list", "watch"}})
-
 	x := startCrossplane(t, crossplaneSetup{interval: 100 * time.Millisecond, user: user})
 	w := watchKind(t, platformResource("xapps"))
-
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a-secret"}}
 	held := database("held", withFinalizers(otherFinalizer))
 	xr := object(xappKind(), "", "dark")
-
 	must(t, "cannot compose", s.compose(t.Context(), xr, secret, held))
 
 	// The first is the one that can't be read.
@@ -47,21 +43,16 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 		map[string]any{"apiVersion": v1alpha1.GroupVersion().String(), "kind": v1alpha1.DatabaseKind, "name": held.GetName()},
 	}, "spec", "resourceRefs")
 	must(t, "Update()", s.Update(t.Context(), changed))
-
 	w.until(t, "dark", "it is Available", isReady)
 	must(t, "Delete()", s.Delete(t.Context(), xr, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-
 	const want = "0 of 3 dependents deleted, 0%. Nothing/nothing: unknown: no such kind. Secret/a-secret in default: unknown: forbidden. " +
 		"Database/held since T: held by example.org/other."
 	said := w.until(t, "dark", want, func(s sight) bool { return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == want })
-
 	if meta.FinalizerExists(said, crossplane.FinalizerComposite) {
 		t.Error("What can't be read should not keep the reconciler from its work.")
 	}
-
 	first := len(x.times(xappKind()))
 	x.wait(t, 5, xr)
-
 	took := latencies(x.times(xappKind())[first:])
 	t.Logf("later reconciles take %s", took)
 
@@ -70,7 +61,6 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	if got := slices.Min(took); got > time.Second {
 		t.Errorf("want reports that don't wait for what can't be read, got %s", took)
 	}
-
 	must(t, "Patch()", s.Patch(t.Context(), held, mergePatch(`{"metadata":{"finalizers":null}}`)))
 	w.until(t, "dark", "it is gone", isGone)
 }

@@ -49,15 +49,12 @@ func (c *gated) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	if err := c.Client.Get(ctx, key, o, opts...); err != nil || !meta.WasDeleted(o) || c.seen[key.Name] || o.GetObjectKind().GroupVersionKind() != appKind() {
 		return err
 	}
-
 	c.seen[key.Name] = true
-
 	select {
 	case c.at <- key.Name:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-
 	select {
 	case <-c.open:
 		return nil
@@ -72,7 +69,6 @@ func (c *gated) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 	limit, err := time.ParseDuration(cmp.Or(os.Getenv(latencyEnv), "0s"))
 	must(t, latencyEnv, err)
-
 	s := newPlatform(t)
 	g, tr := &gated{at: make(chan string), open: make(chan struct{}), seen: map[string]bool{}}, &traffic{}
 	startCrossplane(t, crossplaneSetup{requests: tr, claims: func(c client.Client) reconcile.Reconciler {
@@ -80,19 +76,15 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 		return newClaims(g)
 	}})
 	claims, composites, databases := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps")), watchKind(t, databaseResource())
-
 	var graft, bare latencies
-
 	for i := range latencyDeletions {
 		name := fmt.Sprintf("seen-%d", i)
 		a := s.newApp(t, name)
 		claims.until(t, name, "it is Available", isReady)
 		composites.until(t, a.composite.GetName(), "it is Available", isReady)
-
 		began := time.Now()
 		must(t, "Delete()", s.Delete(t.Context(), a.claim))
 		graft = append(graft, claims.until(t, name, "it is being deleted", isDeleting).at.Sub(began))
-
 		select {
 		case <-g.at: // Of the only claim there is.
 		case <-time.After(patience):
@@ -103,7 +95,6 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 		if got := saysOf(read(t, s, a.claim), reconciler.TypeDeleting); got.String() != "True/DeletionRequested" {
 			t.Fatalf("%s: while its reconciler runs: want Deleting to be True/DeletionRequested, got %s", name, got)
 		}
-
 		if xr := read(t, s, a.composite); meta.WasDeleted(xr) {
 			t.Fatalf("%s: its reconciler should not have done anything yet", name)
 		}
@@ -112,13 +103,10 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 		if n := tr.Counted().Sum(func(c call) bool { return c.Method == http.MethodPatch && c.Subresource == "status" && c.Name == name }); n != 1 {
 			t.Errorf("%s: want one patch before its reconciler sees the deletion, got %d", name, n)
 		}
-
 		g.open <- struct{}{}
 		claims.until(t, name, "it is gone", isGone)
-
 		bare = append(bare, s.sayDeleting(t, databases, name))
 	}
-
 	t.Logf("from the call until Ready=False/Deleting is seen, of %d deletions: %s; with nothing but a watch and a patch: %s", latencyDeletions, graft, bare)
 
 	// Both were measured in turns, so that whatever else the machine does was in the
@@ -126,7 +114,6 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 	if got, most := graft.of(0.5), max(latencyGoal, latencyRatio*bare.of(0.5)); got > most {
 		t.Errorf("want half of %d within %s, got %s", latencyDeletions, most, got)
 	}
-
 	if got := graft.of(0.99); limit > 0 && got > limit {
 		t.Errorf("want 99 of %d within %s, got %s", latencyDeletions, limit, got)
 	}
@@ -137,18 +124,14 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 // which is the least that this machine needs.
 func (s server) sayDeleting(t *testing.T, w *witness, name string) time.Duration {
 	t.Helper()
-
 	d := database(name, withFinalizers(otherFinalizer))
 	must(t, "Create()", s.Create(t.Context(), d))
-
 	began := time.Now()
 	must(t, "Delete()", s.Delete(t.Context(), d))
 	w.until(t, name, "it is being deleted", func(s sight) bool { return meta.WasDeleted(s.Unstructured) })
 	must(t, "Patch()", s.Status().Patch(t.Context(), d, mergePatch(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Deleting","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`)))
 	took := w.until(t, name, "it is said", func(s sight) bool { return saysOf(s.Unstructured, xpv2.TypeReady).Status == "False" }).at.Sub(began)
-
 	must(t, "Patch()", s.Patch(t.Context(), d, mergePatch(`{"metadata":{"finalizers":null}}`)))
-
 	return took
 }
 

@@ -39,38 +39,27 @@ func TestForceOrphanKeepsManagedResources(t *testing.T) {
 			composed: []sample.Instance{v1alpha1.NewDatabase("kept"), v1alpha1.NewBucket(namespace, "kept")},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Log(tc.reason) // It is shown if anything fails.
-
 			s := newPlatform(t)
 			world := cloud.New(cloud.Options{})
-
 			start(t, graft, setup{connectors: syncConnectors(world)})
 			startCrossplane(t, crossplaneSetup{options: []reconciler.Option{reconciler.WithForceOrphan(otherFinalizer)}})
-
 			w := watchKind(t, platformResource(tc.resource))
-
 			s.create(t, tc.composed...)
 			s.until(t, "they are Available", tc.composed, isAvailable)
-
 			xr := object(tc.kind, tc.namespace, "stuck")
 			xr.SetFinalizers([]string{otherFinalizer})
-
 			var composed []client.Object
 			for _, mg := range tc.composed {
 				composed = append(composed, mg)
 			}
-
 			must(t, "cannot compose", s.compose(t.Context(), xr, composed...))
 			w.until(t, "stuck", "it is Available", isReady)
-
 			must(t, "Delete()", s.Delete(t.Context(), xr))
-
 			hint := "graft.crossplane.io/force-orphan=" + string(xr.GetUID()) + ": that removes " + otherFinalizer + ", and deletes nothing."
 			w.until(t, "stuck", "it says how to orphan it", quotes(hint))
-
 			must(t, "Patch()", s.Patch(t.Context(), xr.DeepCopy(), mergePatch(`{"metadata":{"annotations":{"graft.crossplane.io/force-orphan":"`+string(xr.GetUID())+`"}}}`)))
 			w.until(t, "stuck", "it is gone", isGone)
 
@@ -81,7 +70,6 @@ func TestForceOrphanKeepsManagedResources(t *testing.T) {
 					t.Errorf("%s: want no deletion and no owner, got %v and %v", mg.GetName(), got.GetDeletionTimestamp(), got.GetOwnerReferences())
 				}
 			}
-
 			if diff := cmp.Diff([]int{len(tc.composed), 0}, []int{len(world.Inventory()), world.Counts()[cloud.OpDelete]}); diff != "" {
 				t.Errorf("external resources, deletions: -want, +got:\n%s", diff)
 			}

@@ -63,7 +63,6 @@ const latest = 1500 * time.Millisecond
 // throwMoment throws one of the places, each as likely as others.
 func throwMoment(r *rand.Rand, places ...place) moment {
 	m := moment{place: places[r.IntN(len(places))], nth: 1 + r.IntN(2), wait: longestLife}
-
 	switch m.place {
 	case apiBefore, apiAfter:
 		// There are several for each of the cloud's.
@@ -71,7 +70,6 @@ func throwMoment(r *rand.Rand, places ...place) moment {
 	case anywhere:
 		m.wait = time.Duration(r.IntN(int(longestLife)))
 	}
-
 	return m
 }
 
@@ -104,13 +102,11 @@ type victim struct {
 
 func newHunt(t *testing.T, world *cloud.Cloud) *hunt {
 	t.Helper()
-
 	h := &hunt{world: world, seen: map[place]int{}, kills: map[place]int{}, looked: make(chan struct{})}
 	world.SetHooks(cloud.Hooks{
 		Before: func(_ context.Context, c cloud.Call) error { h.passes(reached(c.Op)); return nil },
 		After:  func(_ context.Context, c cloud.Call) error { h.passes(carriedOut(c.Op)); return nil },
 	})
-
 	serve := func(handler http.Handler) string {
 		s := httptest.NewUnstartedServer(handler)
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -119,25 +115,19 @@ func newHunt(t *testing.T, world *cloud.Cloud) *hunt {
 			s.CloseClientConnections()
 			s.Close()
 		})
-
 		return s.URL
 	}
-
 	h.config = processConfig{API: serve(h.proxy(t)), Cloud: serve(httpapi.Handler(world))}
-
 	return h
 }
 
 // proxy returns what stands between the provider and the API server.
 func (h *hunt) proxy(t *testing.T) http.Handler {
 	t.Helper()
-
 	to, err := url.Parse(plane.Config().Host)
 	must(t, "url.Parse()", err)
-
 	transport, err := rest.TransportFor(plane.Config())
 	must(t, "rest.TransportFor()", err)
-
 	p := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		Transport:     transport,
@@ -147,19 +137,15 @@ func (h *hunt) proxy(t *testing.T) http.Handler {
 			if r.Request.Method != http.MethodGet {
 				h.passes(apiAfter)
 			}
-
 			return nil
 		},
 	}
-
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			h.passes(anywhere)
 			p.ServeHTTP(w, r)
-
 			return
 		}
-
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
@@ -168,10 +154,8 @@ func (h *hunt) proxy(t *testing.T) http.Handler {
 		// A request that has arrived is carried out even if its client is gone.
 		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 		defer cancel()
-
 		r = r.WithContext(ctx)
 		r.Body = io.NopCloser(bytes.NewReader(body))
-
 		h.passes(apiBefore)
 		p.ServeHTTP(w, r)
 	})
@@ -187,21 +171,16 @@ func (h *hunt) passes(at place) {
 		close(h.looked)
 		h.looked = make(chan struct{})
 	}
-
 	looked := h.looked
 	dies := v != nil && h.moment != nil && h.moment.place == at && at != anywhere && h.seen[at] == h.moment.nth
 	h.mu.Unlock()
-
 	if v == nil {
 		return
 	}
-
 	v.once.Do(func() { close(v.alive) })
-
 	if !dies {
 		return
 	}
-
 	h.kill(at, v)
 
 	// The worst that a create can do is to come true when the next process has
@@ -221,7 +200,6 @@ func (h *hunt) kill(at place, v *victim) {
 		h.kills[at]++
 	}
 	h.mu.Unlock()
-
 	_ = v.cmd.Process.Kill()
 	<-v.dead
 }
@@ -229,21 +207,15 @@ func (h *hunt) kill(at place, v *victim) {
 // start a process that dies at a moment, or lives if that is nil.
 func (h *hunt) start(t *testing.T, m *moment) *victim {
 	t.Helper()
-
 	description, err := json.Marshal(h.config)
 	must(t, "json.Marshal()", err)
-
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), processVariable+"="+string(description))
 	cmd.Stderr = os.Stderr
-
 	stdin, err := cmd.StdinPipe()
 	must(t, "StdinPipe()", err)
-
 	must(t, "Start()", cmd.Start())
-
 	v := &victim{cmd: cmd, alive: make(chan struct{}), dead: make(chan struct{}), stdin: stdin}
-
 	go func() {
 		defer close(v.dead)
 		_ = cmd.Wait()
@@ -253,34 +225,27 @@ func (h *hunt) start(t *testing.T, m *moment) *victim {
 	h.mu.Lock()
 	h.victim, h.moment, h.seen = v, m, map[place]int{}
 	h.mu.Unlock()
-
 	t.Cleanup(func() { h.kill(anywhere, v) })
-
 	return v
 }
 
 // hunts lets a process live until its moment has come.
 func (h *hunt) hunts(t *testing.T, m moment) {
 	t.Helper()
-
 	v := h.start(t, &m)
-
 	select {
 	case <-v.alive:
 	case <-v.dead:
 	case <-time.After(patience):
 		t.Fatal("the provider doesn't ask for anything")
 	}
-
 	select {
 	case <-v.dead:
 	case <-time.After(m.wait):
 		h.kill(anywhere, v)
 	}
-
 	h.mu.Lock()
 	defer h.mu.Unlock()
-
 	if h.victim == v {
 		t.Fatal("the provider ended by itself")
 	}
@@ -290,6 +255,5 @@ func (h *hunt) hunts(t *testing.T, m moment) {
 func (h *hunt) died() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-
 	return fmt.Sprint(h.kills)
 }

@@ -41,28 +41,22 @@ func runProcess(description string) error {
 	if err := json.Unmarshal([]byte(description), &c); err != nil {
 		return fmt.Errorf("cannot read what %s describes: %w", processVariable, err)
 	}
-
 	ctx, cancel := context.WithCancel(context.Background())
-
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-
 	s := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		return err
 	}
-
 	m, err := process.NewManager(&rest.Config{Host: c.API, QPS: 1000, Burst: 2000}, ctrl.Options{Scheme: s})
 	if err != nil {
 		return err
 	}
-
 	sessions := sample.WithSessions(func(ctx context.Context, token string) (cloud.Client, error) {
 		return httpapi.NewClient(c.Cloud, http.DefaultClient).NewSession(ctx, token)
 	})
-
 	for _, of := range sampleKinds() {
 		o := []asyncstate.TrackerOption{
 			// An operation takes less than a second here, on an idle machine. When
@@ -75,18 +69,15 @@ func runProcess(description string) error {
 		if of.Kind == v1alpha1.BucketKind {
 			o = append(o, asyncstate.WithIdempotentTokens())
 		}
-
 		r := newAsync(m, of, setup{poll: time.Second}, func(*asyncstate.Tracker) connectors {
 			return connectors{
 				untyped: sample.NewLasting[resource.Managed](nil, sessions),
 				typed:   sample.NewLasting[*v1alpha1.Bucket](nil, sessions, sample.WithCreateTokens()),
 			}
 		}, o...)
-
 		if err := control(m, of, r, 4); err != nil {
 			return err
 		}
 	}
-
 	return m.Start(ctx)
 }

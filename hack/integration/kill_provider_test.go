@@ -43,55 +43,42 @@ func TestKilledProvider(t *testing.T) {
 		changing = 42 // kills while users change what they want
 		deleting = 8  // kills while everything is being deleted
 	)
-
 	seed := seedOf(t)
 	s := newServer(t)
 	world := slowCloud(seed)
 	h := newHunt(t, world)
 	u := &users{server: s, rand: rand.New(rand.NewPCG(seed, 0)), slots: fleet("killed", objects/2)}
-
 	for i := range u.slots {
 		u.fill(t, i)
 	}
-
 	for i := range changing {
 		u.change(t, 10)
-
 		m := throwMoment(u.rand, reached(cloud.OpCreate), reached(cloud.OpCreate), carriedOut(cloud.OpCreate), carriedOut(cloud.OpCreate),
 			reached(cloud.OpUpdate), carriedOut(cloud.OpUpdate), reached(cloud.OpDelete), carriedOut(cloud.OpDelete),
 			reached(cloud.OpList), carriedOut(cloud.OpGet), apiBefore, apiBefore, apiAfter, apiAfter, anywhere)
 		t.Logf("kill %d: number %d %s, or after %s", i+1, m.nth, m.place, m.wait)
 		h.hunts(t, m)
 	}
-
 	t.Logf("killed while everything changed: %s", h.died())
-
 	last := h.start(t, nil)
 	u.settle(t, world)
-
 	got := u.find(t, world)
 	if diff := cmp.Diff(found{Objects: objects, Resources: objects, Named: objects}, got); diff != "" {
 		t.Errorf("after %d kills, -want, +got:\n%s", changing, diff)
 	}
-
 	h.kill(anywhere, last)
 	s.remove(t, u.slots...)
-
 	for i := range deleting {
 		m := throwMoment(u.rand, reached(cloud.OpDelete), carriedOut(cloud.OpDelete), carriedOut(cloud.OpGet), apiBefore, apiAfter, anywhere)
 		t.Logf("kill %d: number %d %s, or after %s", changing+i+1, m.nth, m.place, m.wait)
 		h.hunts(t, m)
 	}
-
 	t.Logf("killed while everything was deleted: %s", h.died())
-
 	h.start(t, nil)
 	s.untilGone(t)
-
 	if diff := cmp.Diff(found{}, u.find(t, world)); diff != "" {
 		t.Errorf("after the deletion, -want, +got:\n%s", diff)
 	}
-
 	t.Logf("%d managed resources were created in all", len(u.created))
 }
 
@@ -125,34 +112,26 @@ type users struct {
 // and changes, though not the same course of things.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
-
 	seed := uint64(1)
-
 	if s := os.Getenv("GRAFT_TEST_SEED"); s != "" {
 		var err error
 		seed, err = strconv.ParseUint(s, 10, 64)
 		must(t, "GRAFT_TEST_SEED", err)
 	}
-
 	t.Logf("GRAFT_TEST_SEED=%d", seed)
-
 	return seed
 }
 
 // fill a slot, unless there is a managed resource in it.
 func (u *users) fill(t *testing.T, i int) {
 	t.Helper()
-
 	mg := fleet("killed", len(u.slots)/2)[i]
 	mg.SetLabels(u.labels)
-
 	err := u.server.Create(t.Context(), mg)
 	if kerrors.IsAlreadyExists(err) {
 		return
 	}
-
 	must(t, "Create()", err)
-
 	u.slots[i] = mg
 	u.created = append(u.created, mg.GetUID())
 }
@@ -160,10 +139,8 @@ func (u *users) fill(t *testing.T, i int) {
 // change some of what is wanted.
 func (u *users) change(t *testing.T, n int) {
 	t.Helper()
-
 	for range n {
 		i := u.rand.IntN(len(u.slots))
-
 		switch {
 		case u.rand.IntN(2) == 0:
 			patch := fmt.Appendf(nil, `{"spec":{"forProvider":{"size":%d}}}`, 2+u.rand.IntN(100))
@@ -181,24 +158,18 @@ func (u *users) change(t *testing.T, n int) {
 // what they should be.
 func (u *users) settle(t *testing.T, world *cloud.Cloud) {
 	t.Helper()
-
 	eventually(t, "all slots are filled again", func() (bool, string) {
 		deleting := ""
-
 		for i, mg := range u.slots {
 			u.fill(t, i)
-
 			err := u.server.Get(t.Context(), client.ObjectKeyFromObject(mg), mg)
 			must(t, "Get()", client.IgnoreNotFound(err))
-
 			if err != nil || meta.WasDeleted(mg) {
 				deleting = fmt.Sprintf("%s is gone, or being deleted", mg.GetName())
 			}
 		}
-
 		return deleting == "", deleting
 	})
-
 	u.server.until(t, "all show Available, of the size asked for, and nothing is left of their operations", u.slots, func(mg sample.Instance) bool {
 		return isAvailable(mg) && size(world, mg) == fmt.Sprint(mg.GetForProvider().Size) && mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
 	})
@@ -207,13 +178,10 @@ func (u *users) settle(t *testing.T, world *cloud.Cloud) {
 // find out what there is.
 func (u *users) find(t *testing.T, world *cloud.Cloud) found {
 	t.Helper()
-
 	all := u.server.list(t.Context(), t)
 	out := found{Objects: len(all)}
-
 	for _, r := range world.Inventory() {
 		mg, ok := all[types.UID(r.Owner)]
-
 		switch out.Resources++; {
 		case !ok:
 			out.Leaked++
@@ -221,18 +189,15 @@ func (u *users) find(t *testing.T, world *cloud.Cloud) found {
 			out.Named++
 		}
 	}
-
 	for _, mg := range all {
 		if _, ok := mg.GetAnnotations()[asyncstate.AnnotationKeyOperation]; ok {
 			out.Recorded++
 		}
 	}
-
 	for _, uid := range u.created {
 		if world.Stats(string(uid)).Created > 1 {
 			out.Duplicated++
 		}
 	}
-
 	return out
 }

@@ -24,22 +24,17 @@ var plane *controlplane.ControlPlane
 func TestMain(m *testing.M) {
 	if description := os.Getenv(processVariable); description != "" {
 		ctrl.SetLogger(logr.Discard())
-
 		if err := runProcess(description); err != nil {
 			fmt.Fprintln(os.Stderr, "provider:", err)
 			os.Exit(1)
 		}
-
 		return
 	}
-
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "integration:", err)
-
 		code = max(code, 1)
 	}
-
 	os.Exit(code)
 }
 
@@ -49,15 +44,11 @@ func run(m *testing.M) (code int, err error) {
 	// The first start builds everything.
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
-
 	crds := append(v1alpha1.CRDs(), platformCRDs()...)
-
 	if plane, err = controlplane.Start(ctx, controlplane.Options{CRDs: crds, Progress: os.Stderr}); err != nil {
 		return 1, err
 	}
-
 	code = m.Run()
-
 	err = plane.Stop()
 
 	// The last connections end with the API server, so only now nothing may be
@@ -69,7 +60,6 @@ func run(m *testing.M) (code int, err error) {
 // those that are about to end the time for it that they need on a busy machine.
 func leftOver(o ...goleak.Option) error {
 	deadline := time.Now().Add(time.Minute)
-
 	for {
 		// It looks for almost half a second by itself.
 		err := goleak.Find(o...)

@@ -70,10 +70,8 @@ func TestTerminatingNamespace(t *testing.T) {
 	nothing := left{Namespace: gone, Bucket: gone}
 	stuck := left{Namespace: string(corev1.NamespaceTerminating), Bucket: "False/ReconcileError", External: 1}
 	refused := []string{"connect failed", "providerconfigusages", "is forbidden", "because it is being terminated"}
-
 	ofCluster := xpv2.ProviderConfigReference{Kind: v1alpha1.ClusterProviderConfigKind, Name: "default"}
 	ofNamespace := xpv2.ProviderConfigReference{Kind: v1alpha1.ProviderConfigKind, Name: "own"}
-
 	cases := map[string]struct {
 		reason  string
 		flavour flavour
@@ -110,16 +108,13 @@ func TestTerminatingNamespace(t *testing.T) {
 			want: nothing,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			is := newTenancy(t, tc.refers)
 			p := is.start(t, tc.flavour, tc.track)
 			is.untilUsed(t)
-
 			is.world.SetHooks(refusing(cloud.OpDelete, "the bucket is not empty"))
 			must(t, "Delete()", is.server.Delete(t.Context(), is.namespace()))
-
 			if tc.flavour.name == protecting.name {
 				is.untilHeld(t)
 			} else {
@@ -128,21 +123,17 @@ func TestTerminatingNamespace(t *testing.T) {
 					return l.InUse == 0, fmt.Sprintf("%+v", l)
 				})
 			}
-
 			is.world.SetHooks(cloud.Hooks{})
 			is.settle(t)
-
 			got, says := is.left(t)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s\nSynced: %s", tc.reason, diff, says)
 			}
-
 			for _, w := range tc.says {
 				if !strings.Contains(says, w) {
 					t.Errorf("\n%s\nSynced: want %q in it, got %q", tc.reason, w, says)
 				}
 			}
-
 			if tc.moves {
 				is.server.merge(t, fmt.Sprintf(`{"spec":{"providerConfigRef":{"kind":%q,"name":"default"}}}`, v1alpha1.ClusterProviderConfigKind), is.bucket)
 			} else {
@@ -151,9 +142,7 @@ func TestTerminatingNamespace(t *testing.T) {
 				p.stop()
 				is.start(t, graft, managed.NewProviderConfigUsageTracker)
 			}
-
 			is.settle(t)
-
 			if got, says := is.left(t); got != nothing {
 				t.Errorf("\n%s\nwant nothing left, got %+v\nSynced: %s", tc.reason, got, says)
 			}
@@ -188,7 +177,6 @@ func TestProtectedUsage(t *testing.T) {
 			want: left{Namespace: string(corev1.NamespaceActive), Bucket: gone},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			is := newTenancy(t, xpv2.ProviderConfigReference{Kind: v1alpha1.ProviderConfigKind, Name: "own"})
@@ -197,14 +185,11 @@ func TestProtectedUsage(t *testing.T) {
 			eventually(t, "the usage is protected", func() (bool, string) {
 				u := &v1alpha1.ProviderConfigUsage{}
 				must(t, "Get()", is.server.Get(t.Context(), client.ObjectKey{Namespace: is.name, Name: string(is.bucket.GetUID())}, u))
-
 				return meta.FinalizerExists(u, managed.UsageFinalizerName), fmt.Sprintf("%+v", u.ObjectMeta)
 			})
-
 			is.world.SetHooks(refusing(cloud.OpDelete, "the bucket is not empty"))
 			must(t, "cannot delete", tc.remove(t.Context(), is))
 			is.untilHeld(t)
-
 			if tc.byHand {
 				p.stop()
 				is.server.merge(t, `{"metadata":{"finalizers":null}}`, is.bucket)
@@ -212,7 +197,6 @@ func TestProtectedUsage(t *testing.T) {
 			} else {
 				is.world.SetHooks(cloud.Hooks{})
 			}
-
 			eventually(t, "all is gone", func() (bool, string) {
 				got, says := is.left(t)
 				return got == tc.want, fmt.Sprintf("%s: want %+v, got %+v, Synced: %s", tc.reason, tc.want, got, says)
@@ -238,28 +222,22 @@ type tenancy struct {
 // and one of the cluster.
 func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 	t.Helper()
-
 	s := newServer(t)
-
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "tenant-"}}
 	must(t, "Create()", s.Create(t.Context(), ns))
-
 	own, shared := &v1alpha1.ProviderConfig{}, &v1alpha1.ClusterProviderConfig{}
 	own.Namespace, own.Name, own.Spec.Token = ns.Name, "own", token
 	shared.Name, shared.Spec.Token = "default", token
 	s.createFor(t, own, shared)
-
 	b := v1alpha1.NewBucket(ns.Name, "one")
 	b.SetProviderConfigReference(&refers)
 	s.create(t, b)
-
 	return &tenancy{server: s, world: cloud.New(cloud.Options{Token: token}), name: ns.Name, bucket: b, traffic: &traffic{}}
 }
 
 // start a provider of Buckets and of provider configs.
 func (is *tenancy) start(t *testing.T, f flavour, track newTracker) *provider {
 	t.Helper()
-
 	build := func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		for kind, o := range map[string]client.Object{
 			v1alpha1.ProviderConfigKind:        &v1alpha1.ProviderConfig{},
@@ -270,19 +248,15 @@ func (is *tenancy) start(t *testing.T, f flavour, track newTracker) *provider {
 				Watches(&v1alpha1.ProviderConfigUsage{}, &resource.EnqueueRequestForProviderConfig{Kind: kind}).
 				Complete(providerconfig.NewReconciler(m, v1alpha1.ProviderConfigKinds(kind))))
 		}
-
 		if f.name == protecting.name {
 			must(t, "cannot add a controller", ctrl.NewControllerManagedBy(m).
 				For(&v1alpha1.ProviderConfigUsage{}).
 				Complete(managed.NewUsageReleaser(m, usageKind())))
 		}
-
 		configs := sample.WithProviderConfigs(m.GetClient(), track(m.GetClient(), &v1alpha1.ProviderConfigUsage{}))
 		s.connectors.typed = sample.NewSync[*v1alpha1.Bucket](is.world, configs)
-
 		return f.build(m, of, s)
 	}
-
 	return start(t, flavour{build: build}, setup{wrap: is.traffic.wrap, kinds: []resource.ManagedKind{v1alpha1.BucketManagedKind()}})
 }
 
@@ -290,12 +264,10 @@ func (is *tenancy) start(t *testing.T, f flavour, track newTracker) *provider {
 // deleted.
 func (is *tenancy) untilUsed(t *testing.T) {
 	t.Helper()
-
 	is.server.until(t, "the Bucket is available", []sample.Instance{is.bucket}, isAvailable)
 	eventually(t, "the provider config is in use", func() (bool, string) {
 		pc := is.config()
 		must(t, "Get()", is.server.Get(t.Context(), client.ObjectKeyFromObject(pc), pc))
-
 		return pc.GetUsers() == 1 && len(pc.GetFinalizers()) == 1, fmt.Sprintf("%d users, finalizers %v", pc.GetUsers(), pc.GetFinalizers())
 	})
 }
@@ -304,13 +276,10 @@ func (is *tenancy) untilUsed(t *testing.T) {
 // config, which is being deleted, for it.
 func (is *tenancy) untilHeld(t *testing.T) {
 	t.Helper()
-
 	eventually(t, "the Bucket waits for its external resource, and the provider config for the Bucket", func() (bool, string) {
 		b, pc := read(t, is.server, is.bucket), is.config()
 		must(t, "the provider config has gone while it is needed", is.server.Get(t.Context(), client.ObjectKeyFromObject(pc), pc))
-
 		says := condition(b, reconciler.TypeDeleting)
-
 		return says == "True/"+string(reconciler.ReasonExternalDeleteFailed) && meta.WasDeleted(pc), fmt.Sprintf("Deleting: %s, provider config: %+v", says, pc)
 	})
 }
@@ -321,13 +290,10 @@ func (is *tenancy) config() resource.ProviderConfig {
 	if ref := is.bucket.GetProviderConfigReference(); ref.Kind == v1alpha1.ProviderConfigKind {
 		pc := &v1alpha1.ProviderConfig{}
 		pc.Namespace, pc.Name = is.name, ref.Name
-
 		return pc
 	}
-
 	pc := &v1alpha1.ClusterProviderConfig{}
 	pc.Name = is.bucket.GetProviderConfigReference().Name
-
 	return pc
 }
 
@@ -339,14 +305,11 @@ func (is *tenancy) namespace() *corev1.Namespace {
 // again.
 func (is *tenancy) settle(t *testing.T) {
 	t.Helper()
-
 	refused := func(c call) bool { return c.Method == http.MethodPost && c.Resource == "providerconfigusages" }
 	before := is.traffic.Counted().Sum(refused)
-
 	eventually(t, "the namespace is gone, or nothing more happens", func() (bool, string) {
 		l, says := is.left(t)
 		n := is.traffic.Counted().Sum(refused) - before
-
 		return l.Namespace == gone || l.Bucket != gone && n >= tries, fmt.Sprintf("%+v, %d refusals, Synced: %s", l, n, says)
 	})
 }
@@ -354,31 +317,22 @@ func (is *tenancy) settle(t *testing.T) {
 // left returns what is left, and what Synced says of the Bucket.
 func (is *tenancy) left(t *testing.T) (l left, says string) {
 	t.Helper()
-
 	usages, configs := &v1alpha1.ProviderConfigUsageList{}, &v1alpha1.ProviderConfigList{}
 	must(t, "List()", errors.Join(
 		is.server.List(t.Context(), usages, client.InNamespace(is.name)),
 		is.server.List(t.Context(), configs, client.InNamespace(is.name))))
-
 	l = left{Namespace: gone, Bucket: gone, External: len(is.world.Inventory()), InUse: len(usages.Items) + len(configs.Items)}
-
 	ns := is.namespace()
-
 	err := is.server.Get(t.Context(), client.ObjectKeyFromObject(ns), ns)
 	must(t, "Get()", client.IgnoreNotFound(err))
-
 	if err == nil {
 		l.Namespace = string(ns.Status.Phase)
 	}
-
 	b := &v1alpha1.Bucket{}
-
 	err = is.server.Get(t.Context(), client.ObjectKeyFromObject(is.bucket), b)
 	must(t, "Get()", client.IgnoreNotFound(err))
-
 	if !kerrors.IsNotFound(err) {
 		l.Bucket, says = condition(b, xpv2.TypeSynced), b.GetCondition(xpv2.TypeSynced).Message
 	}
-
 	return l, says
 }

@@ -50,7 +50,6 @@ func platformResource(plural string) schema.GroupVersionResource {
 // platformCRDs are the definitions that Crossplane makes of these.
 func platformCRDs() []*extv1.CustomResourceDefinition {
 	anything := &apiextv1.CompositeResourceValidation{OpenAPIV3Schema: runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"spec":{"type":"object"}}}`)}}
-
 	define := func(kind, plural string, scope apiextv1.CompositeResourceScope, claim *extv1.CustomResourceDefinitionNames) *apiextv1.CompositeResourceDefinition {
 		return &apiextv1.CompositeResourceDefinition{
 			// Definitions are what owns what is derived of them.
@@ -64,25 +63,20 @@ func platformCRDs() []*extv1.CustomResourceDefinition {
 			},
 		}
 	}
-
 	app := define(xappKind().Kind, "xapps", apiextv1.CompositeResourceScopeLegacyCluster, &extv1.CustomResourceDefinitionNames{Kind: appKind().Kind, Plural: "apps"})
 	stack := define(stackKind().Kind, "stacks", apiextv1.CompositeResourceScopeNamespaced, nil)
-
 	claims, err := xcrd.ForCompositeResourceClaim(app)
 	xapps, xerr := xcrd.ForCompositeResource(app)
 	stacks, serr := xcrd.ForCompositeResource(stack)
-
 	if err := errors.Join(err, xerr, serr); err != nil {
 		panic(err)
 	}
-
 	crds := []*extv1.CustomResourceDefinition{claims, xapps, stacks}
 	for _, crd := range crds {
 		crd.TypeMeta = metav1.TypeMeta{APIVersion: extv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"}
 		// The garbage collector would look for their owners.
 		crd.SetOwnerReferences(nil)
 	}
-
 	return crds
 }
 
@@ -90,21 +84,17 @@ func platformCRDs() []*extv1.CustomResourceDefinition {
 // the test leaves is removed at its end.
 func newPlatform(t *testing.T) server {
 	t.Helper()
-
 	s := newServer(t)
 	t.Cleanup(func() { s.purgePlatform(t) })
-
 	return s
 }
 
 func (s server) purgePlatform(t *testing.T) {
 	t.Helper()
-
 	for _, k := range []schema.GroupVersionKind{appKind(), xappKind(), stackKind()} {
 		l := &unstructured.UnstructuredList{}
 		l.SetGroupVersionKind(k)
 		must(t, "List()", s.List(context.WithoutCancel(t.Context()), l))
-
 		for i := range l.Items {
 			s.erase(t, &l.Items[i])
 		}
@@ -122,16 +112,12 @@ type app struct {
 // resource, and what that composes.
 func (s server) newApp(t *testing.T, name string, composed ...client.Object) app {
 	t.Helper()
-
 	cm, xr := object(appKind(), namespace, name), object(xappKind(), "", name+"-x")
-
 	setField(t, cm, "Foreground", "spec", "compositeDeletePolicy")
 	setField(t, cm, referenceTo(xr), "spec", "resourceRef")
 	setField(t, xr, map[string]any{"apiVersion": cm.GetAPIVersion(), "kind": cm.GetKind(), "namespace": namespace, "name": name}, "spec", "claimRef")
-
 	must(t, "Create()", s.Create(t.Context(), cm))
 	must(t, "cannot compose", s.compose(t.Context(), xr, composed...))
-
 	return app{claim: cm, composite: xr, composed: composed}
 }
 
@@ -142,59 +128,45 @@ func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, comp
 	if xr.GetKind() == xappKind().Kind {
 		path = []string{"spec", "resourceRefs"}
 	}
-
 	refs := make([]any, 0, len(composed))
-
 	for _, o := range composed {
 		gvk, err := apiutil.GVKForObject(o, s.Scheme())
 		if err != nil {
 			return err
 		}
-
 		o.GetObjectKind().SetGroupVersionKind(gvk)
 		refs = append(refs, referenceTo(o))
 	}
-
 	if err := unstructured.SetNestedField(xr.Object, refs, path...); err != nil {
 		return err
 	}
-
 	if err := s.Create(ctx, xr); err != nil {
 		return err
 	}
-
 	owners := []metav1.OwnerReference{meta.AsController(&xpv2.TypedReference{APIVersion: xr.GetAPIVersion(), Kind: xr.GetKind(), Name: xr.GetName(), UID: xr.GetUID()})}
-
 	for _, o := range composed {
 		if o.GetUID() != "" {
 			body, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": owners}})
 			if err == nil {
 				err = s.Patch(ctx, o, client.RawPatch(types.MergePatchType, body))
 			}
-
 			if err != nil {
 				return err
 			}
-
 			continue
 		}
-
 		o.SetOwnerReferences(owners)
-
 		if err := s.Create(ctx, o); err != nil {
 			return err
 		}
 	}
-
 	return nil
 }
 
 // inParallel calls fn for each number below n, in so many lanes.
 func inParallel(t *testing.T, lanes, n int, fn func(i int) error) {
 	t.Helper()
-
 	next, errs := make(chan int), make([]error, lanes)
-
 	var wg sync.WaitGroup
 	for lane := range lanes {
 		wg.Go(func() {
@@ -203,14 +175,11 @@ func inParallel(t *testing.T, lanes, n int, fn func(i int) error) {
 			}
 		})
 	}
-
 	for i := range n {
 		next <- i
 	}
-
 	close(next)
 	wg.Wait()
-
 	must(t, "in parallel", errors.Join(errs...))
 }
 
@@ -224,7 +193,6 @@ func database(name string, change ...func(o client.Object)) client.Object {
 	for _, fn := range change {
 		fn(d)
 	}
-
 	return d
 }
 
@@ -237,13 +205,11 @@ func object(k schema.GroupVersionKind, ns, name string) *unstructured.Unstructur
 	u.SetGroupVersionKind(k)
 	u.SetNamespace(ns)
 	u.SetName(name)
-
 	return u
 }
 
 func referenceTo(o client.Object) map[string]any {
 	apiVersion, kind := o.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
-
 	return map[string]any{"apiVersion": apiVersion, "kind": kind, "name": o.GetName()}
 }
 

@@ -52,7 +52,6 @@ func newUpstream(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Rec
 	} else {
 		connect = upstreammanaged.WithExternalConnector(s.connectors.untyped)
 	}
-
 	return upstreammanaged.NewReconciler(m, of,
 		upstreammanaged.WithManagementPolicies(),
 		upstreammanaged.WithInitializers(),
@@ -69,7 +68,6 @@ func newGraft(m ctrl.Manager, of resource.ManagedKind, s setup, o ...managed.Rec
 	} else {
 		connect = managed.WithExternalConnector(s.connectors.untyped)
 	}
-
 	return managed.NewReconciler(m, of, append([]managed.ReconcilerOption{
 		managed.WithManagementPolicies(),
 		managed.WithInitializers(),
@@ -92,7 +90,6 @@ func (r asyncReconciler) Source() source.Source { return r.tracker.Source() }
 func newAsync(m ctrl.Manager, of resource.ManagedKind, s setup, connect func(t *asyncstate.Tracker) connectors, o ...asyncstate.TrackerOption) asyncReconciler {
 	t := asyncstate.NewTracker(m.GetClient(), append([]asyncstate.TrackerOption{asyncstate.WithLiveReader(m.GetAPIReader())}, o...)...)
 	s.connectors = connect(t)
-
 	return asyncReconciler{Reconciler: newGraft(m, of, s, managed.WithAsync(t)), tracker: t}
 }
 
@@ -110,7 +107,6 @@ type connectors struct {
 // syncConnectors do everything while they are called.
 func syncConnectors(world *cloud.Cloud) connectors {
 	untyped, typed := sample.NewSync[resource.Managed](world), sample.NewSync[*v1alpha1.Bucket](world)
-
 	return connectors{
 		untyped:     untyped,
 		typed:       typed,
@@ -142,7 +138,6 @@ func (s setup) pollInterval() time.Duration {
 	if s.poll == 0 {
 		return time.Hour
 	}
-
 	return s.poll
 }
 
@@ -153,25 +148,19 @@ type provider struct{ stop func() }
 // start a provider. It is stopped at the test's end at the latest.
 func start(t *testing.T, f flavour, s setup) *provider {
 	t.Helper()
-
 	cfg := plane.Config()
 	cfg.Impersonate.UserName = s.user
-
 	if s.wrap != nil {
 		cfg.Wrap(s.wrap)
 	}
-
 	if s.kinds == nil {
 		s.kinds = sampleKinds()
 	}
-
 	m, err := process.NewManager(cfg, ctrl.Options{Scheme: newScheme(t), Cache: cache.Options{DefaultLabelSelector: s.only}})
 	must(t, "ctrl.NewManager()", err)
-
 	for _, k := range s.kinds {
 		must(t, "cannot add a controller", control(m, k, f.build(m, k, s), 2))
 	}
-
 	return &provider{stop: background(t, m.Start)}
 }
 
@@ -192,20 +181,15 @@ func quickly() workqueue.TypedRateLimiter[reconcile.Request] {
 // background runs something until the test's end, or until it is stopped.
 func background(t *testing.T, start func(ctx context.Context) error) (stop func()) {
 	t.Helper()
-
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-
 	go func() { ended <- start(ctx) }()
-
 	stop = sync.OnceFunc(func() {
 		cancel()
-
 		if err := <-ended; err != nil {
 			t.Errorf("the manager ended with: %v", err)
 		}
 	})
 	t.Cleanup(stop)
-
 	return stop
 }

@@ -53,7 +53,6 @@ type referee struct {
 func newReferee(world *cloud.Cloud) *referee {
 	r := &referee{world: world, hold: func(act) {}, inside: map[types.UID]int{}}
 	world.SetHooks(cloud.Hooks{Before: r.before})
-
 	return r
 }
 
@@ -66,9 +65,7 @@ func (r *referee) before(ctx context.Context, c cloud.Call) error {
 	if !ok || c.Op != a.op {
 		return nil
 	}
-
 	r.hold(a)
-
 	for _, is := range r.world.Inventory() {
 		// To ask for a name that is taken changes nothing.
 		if is.Owner != string(a.by) && a.op != cloud.OpCreate {
@@ -77,7 +74,6 @@ func (r *referee) before(ctx context.Context, c cloud.Call) error {
 			r.mu.Unlock()
 		}
 	}
-
 	return nil
 }
 
@@ -85,20 +81,16 @@ func (r *referee) before(ctx context.Context, c cloud.Call) error {
 func (r *referee) enter(a act) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	for other := range r.inside {
 		if other != a.by {
 			r.fouls = append(r.fouls, fmt.Sprintf("%v while %s is at it", a, other))
 		}
 	}
-
 	r.inside[a.by]++
 	r.acts = append(r.acts, a)
-
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-
 		if r.inside[a.by]--; r.inside[a.by] == 0 {
 			delete(r.inside, a.by)
 		}
@@ -109,7 +101,6 @@ func (r *referee) enter(a act) (leave func()) {
 func (r *referee) acted(match func(a act) bool) []act {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	return slices.DeleteFunc(slices.Clone(r.acts), func(a act) bool { return !match(a) })
 }
 
@@ -117,18 +108,15 @@ func (r *referee) acted(match func(a act) bool) []act {
 func (r *referee) seen() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	return slices.Clone(r.fouls)
 }
 
 // check that nothing went wrong, and nothing is left.
 func (r *referee) check(t *testing.T) {
 	t.Helper()
-
 	if fouls := r.seen(); len(fouls) > 0 {
 		t.Errorf("want no fouls, got %v", fouls)
 	}
-
 	if left := r.world.Inventory(); len(left) > 0 {
 		t.Errorf("want no external resource left, got %v", left)
 	}
@@ -137,7 +125,6 @@ func (r *referee) check(t *testing.T) {
 // owner returns whose the external resource is.
 func (r *referee) owner(t *testing.T) types.UID {
 	t.Helper()
-
 	switch all := r.world.Inventory(); len(all) {
 	case 0:
 		return ""
@@ -152,7 +139,6 @@ func (r *referee) owner(t *testing.T) types.UID {
 // lose the external resource, as if its owner had deleted it by hand.
 func (r *referee) lose(t *testing.T) {
 	t.Helper()
-
 	session, err := r.world.NewSession(t.Context(), "")
 	must(t, "NewSession()", err)
 	must(t, "Delete()", session.Delete(t.Context(), sharedName))
@@ -162,16 +148,13 @@ func (r *referee) lose(t *testing.T) {
 // what it does.
 func (r *referee) provider(process string, o ...managed.ReconcilerOption) flavour {
 	inner := sample.NewSync[resource.Managed](r.world, sample.WithDeterministicNames())
-
 	connect := managed.ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
 		c, err := inner.Connect(ctx, mg)
 		if err != nil {
 			return nil, err
 		}
-
 		return &refereed{ExternalClient: c, referee: r, process: process}, nil
 	})
-
 	return flavour{name: process, build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		s.connectors = connectors{untyped: connect}
 		return newGraft(m, of, s, append([]managed.ReconcilerOption{managed.WithDeterministicExternalName(true)}, o...)...)
@@ -195,27 +178,23 @@ type refereed struct {
 func (c *refereed) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 	ctx, leave := c.act(ctx, mg, cloud.OpCreate)
 	defer leave()
-
 	return c.ExternalClient.Create(ctx, mg)
 }
 
 func (c *refereed) Update(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 	ctx, leave := c.act(ctx, mg, cloud.OpUpdate)
 	defer leave()
-
 	return c.ExternalClient.Update(ctx, mg)
 }
 
 func (c *refereed) Delete(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
 	ctx, leave := c.act(ctx, mg, cloud.OpDelete)
 	defer leave()
-
 	return c.ExternalClient.Delete(ctx, mg)
 }
 
 func (c *refereed) act(ctx context.Context, mg resource.Managed, op cloud.Op) (_ context.Context, leave func()) {
 	a := act{process: c.process, by: mg.GetUID(), op: op}
-
 	return context.WithValue(ctx, actorKey{}, a), c.referee.enter(a)
 }
 
@@ -223,7 +202,6 @@ func (c *refereed) act(ctx context.Context, mg resource.Managed, op cloud.Op) (_
 // another size: none would leave the external resource of another as it is.
 func contenders(n int) []sample.Instance {
 	size := int64(0)
-
 	return fleet("wants", n, func(mg sample.Instance) {
 		size++
 		mg.GetForProvider().Size = size

@@ -44,17 +44,13 @@ type losses struct {
 // replaced by an object of the same name at the same time.
 func TestFinalizerRace(t *testing.T) {
 	const rounds = 1000
-
 	newServer(t) // It cleans up.
-
 	r := &race{client: unlimited(t), theirs: unlimited(t)}
 	inParallel(t, 4, rounds, func(i int) error { return r.round(t.Context(), i) })
 	t.Logf("in %d rounds the finalizer was refused %d times, %d objects were replaced", rounds, r.refused.Load(), r.replaced.Load())
-
 	if diff := cmp.Diff(losses{}, r.lost); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
-
 	if r.refused.Load() == 0 || r.replaced.Load() == 0 {
 		t.Error("want the finalizer refused when it was to be added, and objects replaced")
 	}
@@ -73,13 +69,10 @@ type race struct {
 
 func unlimited(t *testing.T) client.Client {
 	t.Helper()
-
 	config := plane.Config()
 	config.QPS = -1
-
 	c, err := client.New(config, client.Options{Scheme: newScheme(t)})
 	must(t, "client.New()", err)
-
 	return c
 }
 
@@ -89,30 +82,25 @@ func racer(n int, finalizers ...string) sample.Instance {
 	if n/4%2 == 0 {
 		o = v1alpha1.NewDatabase(o.GetName())
 	}
-
 	o.SetFinalizers(finalizers)
 	o.SetAnnotations(map[string]string{"example.org/annotation": "kept"})
-
 	return o
 }
 
 func (r *race) round(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-
 	held, replaced := n%4 == 0, n%4 == 1
 
 	// The garbage collector is no party to a replacement: it patches its finalizer
 	// away, which may hit the successor. See TestLastFinalizer.
 	o, propagation := racer(n, managedFinalizer), metav1.DeletePropagationOrphan
-
 	switch {
 	case held:
 		o = racer(n, otherFinalizer, managedFinalizer)
 	case replaced:
 		propagation = metav1.DeletePropagationBackground
 	}
-
 	if err := r.theirs.Create(ctx, o); err != nil {
 		return err
 	}
@@ -122,41 +110,30 @@ func (r *race) round(ctx context.Context, n int) error {
 		c, _ := o.DeepCopyObject().(sample.Instance)
 		return c
 	}
-
 	var (
 		successor sample.Instance
 		others    sync.WaitGroup
 		errs      [2]error
 	)
-
 	stop := make(chan struct{})
-
 	others.Go(func() { errs[0] = r.addFinalizer(ctx, stop, another()) })
-
 	if replaced {
 		others.Go(func() { successor, errs[1] = r.replace(ctx, n, another()) })
 	}
-
 	out, err := reconciler.Release(ctx, r.client, another(), []string{managedFinalizer}, reconciler.WithPropagation(propagation))
 	if err == nil && !out.Gone && len(out.Holding) == 0 {
 		err = errors.New("it is neither gone nor held by anything")
 	}
-
 	close(stop)
 	others.Wait()
-
 	if err := errors.Join(err, errs[0], errs[1]); err != nil {
 		return err
 	}
-
 	got := another()
-
 	err = r.theirs.Get(ctx, client.ObjectKeyFromObject(o), got)
 	there := err == nil && got.GetUID() == o.GetUID()
-
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	for _, wrong := range []struct {
 		count *int
 		is    bool
@@ -171,7 +148,6 @@ func (r *race) round(ctx context.Context, n int) error {
 			*wrong.count++
 		}
 	}
-
 	return client.IgnoreNotFound(err)
 }
 
@@ -179,24 +155,19 @@ func (r *race) round(ctx context.Context, n int) error {
 // to stop or the object no longer exists.
 func (r *race) addFinalizer(ctx context.Context, stop <-chan struct{}, o client.Object) error {
 	uid := o.GetUID()
-
 	for {
 		select {
 		case <-stop:
 			return nil
 		default:
 		}
-
 		if err := r.theirs.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil || o.GetUID() != uid {
 			return client.IgnoreNotFound(err)
 		}
-
 		if meta.FinalizerExists(o, managedFinalizer) {
 			continue
 		}
-
 		meta.AddFinalizer(o, managedFinalizer)
-
 		switch err := r.theirs.Update(ctx, o); {
 		case err == nil:
 			r.mu.Lock()
@@ -214,18 +185,14 @@ func (r *race) addFinalizer(ctx context.Context, stop <-chan struct{}, o client.
 // replace the object by another of the same name, whatever holds it.
 func (r *race) replace(ctx context.Context, n int, o client.Object) (sample.Instance, error) {
 	uid := o.GetUID()
-
 	err := errors.Join(
 		client.IgnoreNotFound(r.theirs.Delete(ctx, o, client.Preconditions{UID: &uid})),
 		client.IgnoreNotFound(r.theirs.Patch(ctx, o, mergePatch(fmt.Sprintf(`{"metadata":{"uid":%q,"finalizers":null}}`, uid)))))
 	if err != nil {
 		return nil, err
 	}
-
 	r.replaced.Add(1)
-
 	out := racer(n, otherFinalizer, managedFinalizer)
-
 	return out, r.theirs.Create(ctx, out)
 }
 
@@ -238,23 +205,18 @@ func TestRelease_KeepsExternalResources(t *testing.T) {
 			world := cloud.New(cloud.Options{})
 			all := fleet("released", 25)
 			s.create(t, all...)
-
 			start(t, f, setup{connectors: syncConnectors(world), poll: 50 * time.Millisecond})
 			s.until(t, "all show Available", all, isAvailable)
-
 			s.all(t, "Release()", all, func(mg sample.Instance) error {
 				out, err := reconciler.Release(t.Context(), s, mg, []string{managedFinalizer})
 				if err == nil && !out.Gone {
 					err = fmt.Errorf("%s is held by %v", mg.GetName(), out.Holding)
 				}
-
 				return err
 			})
-
 			if left := s.list(t.Context(), t); len(left) != 0 {
 				t.Errorf("want no managed resource left, got %d", len(left))
 			}
-
 			for _, mg := range all {
 				if st := world.Stats(string(mg.GetUID())); st.Existing != 1 || st.Created != 1 {
 					t.Errorf("%s: want the external resource that was created, got %+v", mg.GetName(), st)
@@ -270,33 +232,26 @@ func TestRelease_KeepsExternalResources(t *testing.T) {
 // which is why Release removes last finalizers by an update.
 func TestLastFinalizer(t *testing.T) {
 	c := unlimited(t)
-
 	for range 250 {
 		o := v1alpha1.NewBucket(namespace, "last")
 		o.SetFinalizers([]string{managedFinalizer})
 		must(t, "Create()", c.Create(t.Context(), o))
 		must(t, "Delete()", c.Delete(t.Context(), o))
 		must(t, "Get()", c.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "last"}, o))
-
 		var (
 			wg  sync.WaitGroup
 			err error
 		)
-
 		update := o.DeepCopy()
 		update.SetFinalizers(nil)
 		wg.Go(func() { err = c.Update(t.Context(), update) })
-
 		must(t, "Patch()", client.IgnoreNotFound(c.Patch(t.Context(), o.DeepCopy(), mergePatch(`{"metadata":{"finalizers":null}}`))))
-
 		successor := v1alpha1.NewBucket(namespace, "last")
 		must(t, "Create()", c.Create(t.Context(), successor))
 		wg.Wait()
-
 		if err != nil && !kerrors.IsNotFound(err) && !kerrors.IsConflict(err) && !kerrors.IsInvalid(err) {
 			t.Fatal(err)
 		}
-
 		must(t, "the successor was deleted", c.Delete(t.Context(), successor))
 	}
 }

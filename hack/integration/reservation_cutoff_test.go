@@ -26,10 +26,8 @@ import (
 // of both kinds wait for the name. They wait until the holder no longer exists.
 func TestReservation_HolderIsCutOff(t *testing.T) {
 	const first, second = "first", "second"
-
 	s := newServer(t)
 	s.createLeaseNamespace(t)
-
 	r := newReferee(cloud.New(cloud.Options{}))
 
 	// Creates take until they are released, even if their process has stopped.
@@ -43,21 +41,17 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 		if a.op != cloud.OpCreate {
 			return
 		}
-
 		select {
 		case <-released[a.process]:
 		case underWay <- a:
 			<-released[a.process]
 		}
 	}
-
 	holder := v1alpha1.NewBucket(namespace, "holder")
 	meta.SetExternalName(holder, sharedName)
 	s.create(t, holder)
-
 	mustCreate := func(process string) {
 		t.Helper()
-
 		select {
 		case a := <-underWay:
 			if a.process != process || a.by != holder.GetUID() {
@@ -67,19 +61,16 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 			t.Fatal("no process creates anything")
 		}
 	}
-
 	l := &line{}
 	start(t, r.reserved(first), setup{wrap: l.wrap})
 	// Before the process is stopped in the end, which waits for its calls.
 	t.Cleanup(release[first])
 	mustCreate(first)
-
 	rivals := contenders(1)
 	s.create(t, rivals...)
 	s.until(t, "the others wait for the holder", rivals, func(mg sample.Instance) bool {
 		return condition(mg, managed.TypeExternalNameReserved) == "False/"+string(managed.ReasonReservedByOther)
 	})
-
 	l.cut.Store(true)
 
 	// The second process continues for the holder: it is the same holder.
@@ -87,12 +78,10 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 	start(t, r.reserved(second), setup{wrap: tr.wrap})
 	t.Cleanup(release[second])
 	mustCreate(second)
-
 	eventually(t, "the others try again and again", func() (bool, string) {
 		n := tr.Counted().Sum(func(c call) bool { return c.Reads() && c.Resource == "leases" })
 		return n > 10*len(rivals), fmt.Sprint(n)
 	})
-
 	if acts := r.acted(func(a act) bool { return a.by != holder.GetUID() }); len(acts) > 0 {
 		t.Errorf("want nothing done for others, got %v", acts)
 	}
@@ -101,12 +90,10 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 	release[first]()
 	eventually(t, "the first process creates it", func() (bool, string) { return r.owner(t) != "", "there is none" })
 	release[second]()
-
 	s.until(t, "the holder is available", []sample.Instance{holder}, isAvailable)
 	eventually(t, "the first process tries again and again", func() (bool, string) {
 		return l.refused.Load() > 10, fmt.Sprint(l.refused.Load())
 	})
-
 	if owner := r.owner(t); owner != holder.GetUID() {
 		t.Errorf("want the holder to have it, got %q", owner)
 	}
@@ -114,14 +101,11 @@ func TestReservation_HolderIsCutOff(t *testing.T) {
 	// One after the other has it.
 	r.handOver(t, s, false)
 	r.handOver(t, s, false)
-
 	for _, mg := range s.list(t.Context(), t) {
 		s.remove(t, mg)
 	}
-
 	s.untilGone(t)
 	r.check(t)
-
 	if acts := r.acted(func(a act) bool { return a.process == first }); len(acts) != 1 {
 		t.Errorf("want one act of the process that was cut off, got %v", acts)
 	}
@@ -142,14 +126,11 @@ func (l *line) wrap(next http.RoundTripper) http.RoundTripper {
 			l.refused.Add(1)
 			return nil, errCut
 		}
-
 		response, err := next.RoundTrip(r)
 		if err != nil {
 			return nil, err
 		}
-
 		response.Body = &cutBody{ReadCloser: response.Body, line: l}
-
 		return response, nil
 	})
 }
@@ -165,6 +146,5 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	if b.line.cut.Load() {
 		return 0, errCut
 	}
-
 	return n, err
 }

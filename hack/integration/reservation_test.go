@@ -22,7 +22,6 @@ import (
 // Leases fail.
 func TestReservation(t *testing.T) {
 	faults := []fault{refuseForbidden, refuseInternal, loseRequest, refuseConflict, loseAnswer}
-
 	cases := map[string]struct {
 		reason string
 		// contenders is how many there are of each kind, and turns how many of
@@ -51,57 +50,44 @@ func TestReservation(t *testing.T) {
 			faults:     faults,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			s.createLeaseNamespace(t)
-
 			r := newReferee(cloud.New(cloud.Options{RequestLatency: 2 * time.Millisecond}))
 			f := r.reserved(name)
-
 			if tc.unreserved {
 				f = r.provider(name)
 			}
-
 			d := newDice(100, tc.outage...)
 			tr := &traffic{fault: func(c call, _ []byte) fault {
 				if c.Resource != "leases" {
 					return noFault
 				}
-
 				return d.throw()
 			}}
-
 			s.create(t, contenders(tc.contenders)...)
 			start(t, f, setup{wrap: tr.wrap})
-
 			if tc.outage != nil {
 				eventually(t, "requests for Leases fail", func() (bool, string) {
 					return d.count() >= 20*tc.contenders, fmt.Sprint(d.count())
 				})
-
 				if acts := r.acted(func(act) bool { return true }); len(acts) > 0 {
 					t.Errorf("\n%s\nwant nothing done while there are no Leases, got %v", tc.reason, acts)
 				}
 			}
-
 			d.set(33, tc.faults...)
-
 			if tc.unreserved {
 				eventually(t, "two act on it", func() (bool, string) { return len(r.seen()) > 0, "none do" })
 				// They delete what isn't theirs, and wait for what is created again.
 				return
 			}
-
 			for turn := range tc.turns {
 				r.handOver(t, s, turn%2 == 1)
 			}
-
 			for _, mg := range s.list(t.Context(), t) {
 				s.remove(t, mg)
 			}
-
 			s.untilGone(t)
 			r.check(t)
 		})
@@ -112,9 +98,7 @@ func TestReservation(t *testing.T) {
 // it. If silently is true it is removed without releasing its reservation.
 func (r *referee) handOver(t *testing.T, s server, silently bool) {
 	t.Helper()
-
 	var has sample.Instance
-
 	eventually(t, "a managed resource holds it", func() (bool, string) {
 		owner := r.owner(t)
 		has = s.list(t.Context(), t)[owner]
@@ -122,14 +106,11 @@ func (r *referee) handOver(t *testing.T, s server, silently bool) {
 		// One that is available does nothing more: it isn't looked at for an hour.
 		return has != nil && isAvailable(has), fmt.Sprintf("%q has it", owner)
 	})
-
 	if silently {
 		r.lose(t)
 		s.merge(t, `{"metadata":{"finalizers":null}}`, has)
 	}
-
 	s.remove(t, has)
-
 	eventually(t, "it is another one's", func() (bool, string) {
 		owner := r.owner(t)
 		return owner != "" && owner != has.GetUID(), fmt.Sprintf("%q has it", owner)
@@ -140,7 +121,6 @@ func (r *referee) handOver(t *testing.T, s server, silently bool) {
 // test before.
 func (s server) createLeaseNamespace(t *testing.T) {
 	t.Helper()
-
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaseNamespace}}
 	must(t, "Create()", client.IgnoreAlreadyExists(s.Create(t.Context(), ns)))
 	must(t, "DeleteAllOf()", s.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(leaseNamespace)))

@@ -48,10 +48,8 @@ type server struct{ client.Client }
 
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
-
 	s := runtime.NewScheme()
 	must(t, "AddToScheme()", errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s), rbacv1.AddToScheme(s), admissionregv1.AddToScheme(s)))
-
 	return s
 }
 
@@ -59,20 +57,16 @@ func newScheme(t *testing.T) *runtime.Scheme {
 // leaves is removed at its end.
 func newServer(t *testing.T) server {
 	t.Helper()
-
 	c, err := client.New(plane.Config(), client.Options{Scheme: newScheme(t)})
 	must(t, "client.New()", err)
-
 	s := server{c}
 	t.Cleanup(func() { s.purge(t) })
-
 	return s
 }
 
 // purge removes all managed resources, whatever holds them.
 func (s server) purge(t *testing.T) {
 	t.Helper()
-
 	for _, mg := range s.list(context.WithoutCancel(t.Context()), t) {
 		s.erase(t, mg)
 	}
@@ -81,7 +75,6 @@ func (s server) purge(t *testing.T) {
 // allow a user to do what rules say, until the test's end.
 func (s server) allow(t *testing.T, user string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
-
 	named := metav1.ObjectMeta{Name: user}
 	s.createFor(t,
 		&rbacv1.ClusterRole{ObjectMeta: named, Rules: rules},
@@ -95,7 +88,6 @@ func (s server) allow(t *testing.T, user string, rules ...rbacv1.PolicyRule) {
 // createFor creates objects that are removed at the test's end, whatever holds them.
 func (s server) createFor(t *testing.T, os ...client.Object) {
 	t.Helper()
-
 	for _, o := range os {
 		must(t, "Create()", s.Create(t.Context(), o))
 		t.Cleanup(func() { s.erase(t, o) })
@@ -105,46 +97,37 @@ func (s server) createFor(t *testing.T, os ...client.Object) {
 // erase an object, whatever holds it, when the test's own context has ended.
 func (s server) erase(t *testing.T, o client.Object) {
 	t.Helper()
-
 	must(t, "cannot clean up", answers.Erase(t, s, o))
 }
 
 // list returns all managed resources, by UID.
 func (s server) list(ctx context.Context, t *testing.T) map[types.UID]sample.Instance {
 	t.Helper()
-
 	out := map[types.UID]sample.Instance{}
-
 	for _, l := range []interface {
 		client.ObjectList
 		resource.ManagedList
 	}{&v1alpha1.DatabaseList{}, &v1alpha1.BucketList{}} {
 		must(t, "List()", s.List(ctx, l))
-
 		for _, mg := range l.GetItems() {
 			i, ok := mg.(sample.Instance)
 			if !ok {
 				t.Fatalf("%T is not the sample's", mg)
 			}
-
 			out[mg.GetUID()] = i
 		}
 	}
-
 	return out
 }
 
 // read returns the object as the API server has it.
 func read[O client.Object](t *testing.T, s server, o O) O {
 	t.Helper()
-
 	out, ok := o.DeepCopyObject().(O)
 	if !ok {
 		t.Fatalf("a copy of %T is of another type", o)
 	}
-
 	must(t, "Get()", s.Get(t.Context(), client.ObjectKeyFromObject(o), out))
-
 	return out
 }
 
@@ -174,14 +157,11 @@ func (s server) annotate(t *testing.T, key, value string, fleet ...sample.Instan
 
 func (s server) all(t *testing.T, what string, fleet []sample.Instance, fn func(mg sample.Instance) error) {
 	t.Helper()
-
 	errs := make([]error, len(fleet))
-
 	var wg sync.WaitGroup
 	for i, mg := range fleet {
 		wg.Go(func() { errs[i] = fn(mg) })
 	}
-
 	wg.Wait()
 	must(t, what, errors.Join(errs...))
 }
@@ -189,21 +169,17 @@ func (s server) all(t *testing.T, what string, fleet []sample.Instance, fn func(
 // until waits until a condition holds for every object of the fleet.
 func (s server) until(t *testing.T, what string, fleet []sample.Instance, holds func(mg sample.Instance) bool) {
 	t.Helper()
-
 	eventually(t, what, func() (bool, string) {
 		all := s.list(t.Context(), t)
-
 		for n, mg := range fleet {
 			got, ok := all[mg.GetUID()]
 			if !ok {
 				return false, fmt.Sprintf("%s is gone", mg.GetName())
 			}
-
 			if !holds(got) {
 				return false, fmt.Sprintf("%d of %d do, not %s: Ready %s, Synced %s, annotations %v", n, len(fleet), got.GetName(), condition(got, xpv2.TypeReady), condition(got, xpv2.TypeSynced), got.GetAnnotations())
 			}
 		}
-
 		return true, ""
 	})
 }
@@ -211,12 +187,10 @@ func (s server) until(t *testing.T, what string, fleet []sample.Instance, holds 
 // untilGone waits until there is no managed resource any more.
 func (s server) untilGone(t *testing.T) {
 	t.Helper()
-
 	eventually(t, "all managed resources are gone", func() (bool, string) {
 		for _, mg := range s.list(t.Context(), t) {
 			return false, fmt.Sprintf("%s is there: finalizers %v, Ready %s, Synced %s", mg.GetName(), mg.GetFinalizers(), condition(mg, xpv2.TypeReady), condition(mg, xpv2.TypeSynced))
 		}
-
 		return true, ""
 	})
 }
@@ -225,9 +199,7 @@ func (s server) untilGone(t *testing.T) {
 // it doesn't.
 func eventually(t *testing.T, what string, holds func() (ok bool, state string)) {
 	t.Helper()
-
 	state := ""
-
 	err := wait.PollUntilContextTimeout(t.Context(), lookEvery, patience, true, func(context.Context) (ok bool, err error) {
 		ok, state = holds()
 		return ok, nil
@@ -243,7 +215,6 @@ func mergePatch(body string) client.Patch {
 
 func must(t *testing.T, what string, err error) {
 	t.Helper()
-
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -252,19 +223,16 @@ func must(t *testing.T, what string, err error) {
 // fleet returns n Databases and as many Buckets.
 func fleet(name string, n int, change ...func(mg sample.Instance)) []sample.Instance {
 	out := make([]sample.Instance, 0, 2*n)
-
 	for i := range n {
 		out = append(out,
 			v1alpha1.NewDatabase(fmt.Sprintf("%s-%d", name, i)),
 			v1alpha1.NewBucket(namespace, fmt.Sprintf("%s-%d", name, i)))
 	}
-
 	for _, mg := range out {
 		for _, fn := range change {
 			fn(mg)
 		}
 	}
-
 	return out
 }
 
@@ -274,7 +242,6 @@ func condition(mg resource.Conditioned, ct xpv2.ConditionType) string {
 	if c.Status == corev1.ConditionUnknown && c.Reason == "" {
 		return "-"
 	}
-
 	return string(c.Status) + "/" + string(c.Reason)
 }
 
@@ -292,7 +259,6 @@ func size(world *cloud.Cloud, mg sample.Instance) string {
 			return r.Properties["size"]
 		}
 	}
-
 	return ""
 }
 
@@ -300,17 +266,14 @@ func size(world *cloud.Cloud, mg sample.Instance) string {
 // one, and that there is none beside.
 func (s server) owned(t *testing.T, world *cloud.Cloud, n int) {
 	t.Helper()
-
 	all, owners := s.list(t.Context(), t), idsByOwner(world)
 	if len(all) != n || len(owners) != n || len(world.Inventory()) != n {
 		t.Errorf("want %d managed resources, and external resources of as many owners, got %d, and %d of %d", n, len(all), len(world.Inventory()), len(owners))
 	}
-
 	for uid, mg := range all {
 		if want := owners[uid]; want == "" || externalName(mg) != want {
 			t.Errorf("%T %s: want external name %q, got %q", mg, mg.GetName(), want, externalName(mg))
 		}
-
 		if st := world.Stats(string(uid)); st.Created != 1 {
 			t.Errorf("%T %s: want one external resource ever, got %+v", mg, mg.GetName(), st)
 		}
@@ -324,6 +287,5 @@ func idsByOwner(world *cloud.Cloud) map[types.UID]string {
 	for _, r := range world.Inventory() {
 		out[types.UID(r.Owner)] = r.ID
 	}
-
 	return out
 }

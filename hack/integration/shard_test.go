@@ -32,7 +32,6 @@ const shardTimeout = 10 * time.Second
 // startShard starts a process that sees nothing but its own managed resources.
 func startShard(t *testing.T, name string, f flavour, c connectors) {
 	t.Helper()
-
 	start(t, f, setup{only: labels.SelectorFromSet(labels.Set{shardLabel: name}), poll: time.Second, connectors: c})
 }
 
@@ -44,7 +43,6 @@ func sharded() flavour {
 		if of.Kind == v1alpha1.BucketKind {
 			o = append(o, asyncstate.WithIdempotentTokens())
 		}
-
 		return newAsync(m, of, s, func(*asyncstate.Tracker) connectors { return s.connectors }, o...)
 	}}
 }
@@ -57,14 +55,12 @@ func kindOf(mg sample.Instance) string {
 	if _, ok := mg.(*v1alpha1.Database); ok {
 		return v1alpha1.DatabaseKind
 	}
-
 	return v1alpha1.BucketKind
 }
 
 // assign managed resources to a process, those that exist.
 func (s server) assign(t *testing.T, shard string, fleet ...sample.Instance) {
 	t.Helper()
-
 	for _, mg := range fleet {
 		must(t, "Patch()", client.IgnoreNotFound(s.Patch(t.Context(), mg, mergePatch(fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, shardLabel, shard)))))
 	}
@@ -106,7 +102,6 @@ func TestShardHandOver(t *testing.T) {
 			noticed:    func(mg sample.Instance) bool { return condition(mg, xpv2.TypeSynced) == "False/ReconcileError" },
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -116,33 +111,26 @@ func TestShardHandOver(t *testing.T) {
 			// No more than there are workers of a synchronous provider.
 			all := fleet("shard", 2, func(mg sample.Instance) { mg.SetLabels(map[string]string{shardLabel: "a"}) })
 			returned := all[2:]
-
 			s.create(t, all...)
-
 			a, b := tc.connectors(world), tc.connectors(world)
 			startShard(t, "a", tc.flavour, a)
 			answers.await(t, cloud.OpCreate, len(all))
-
 			startShard(t, "b", tc.flavour, b)
 			s.assign(t, "b", all...)
 			s.until(t, "the next process has done what it can", all, tc.noticed)
 			s.assign(t, "a", returned...)
 			answers.open(cloud.OpCreate)
-
 			if !tc.named {
 				eventually(t, "the creates have ended", func() (bool, string) {
 					return a.disconnects() >= len(all), fmt.Sprint(a.disconnects())
 				})
-
 				for _, mg := range all[:2] {
 					if got := read(t, s, mg); externalName(got) != "" || world.Stats(string(mg.GetUID())).Existing != 1 {
 						t.Errorf("\n%s\n%T %s: want no external name, got %q", tc.reason, mg, mg.GetName(), externalName(got))
 					}
 				}
-
 				return
 			}
-
 			s.until(t, "all are as they should be, in whatever hands", all, func(mg sample.Instance) bool {
 				return isAvailable(mg) && mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
 			})
@@ -159,60 +147,45 @@ func TestShardChurn(t *testing.T) {
 		handovers = 25
 		calls     = 30 // of the cloud, from one hand-over to the next
 	)
-
 	seed := seedOf(t)
 	s := newServer(t)
 	world := slowCloud(seed)
 	u := &users{server: s, rand: rand.New(rand.NewPCG(seed, 0)), slots: fleet("killed", objects/2), labels: map[string]string{shardLabel: "a"}}
-
 	startShard(t, "a", sharded(), shardConnectors(world))
 	startShard(t, "b", sharded(), shardConnectors(world))
-
 	called := func() int {
 		n := 0
 		for _, count := range world.Counts() {
 			n += count
 		}
-
 		return n
 	}
-
 	for i := range u.slots {
 		u.fill(t, i)
 	}
-
 	for range handovers {
 		u.change(t, 8)
-
 		for _, mg := range u.slots {
 			s.assign(t, []string{"a", "b"}[u.rand.IntN(2)], mg)
 		}
-
 		before := called()
 		eventually(t, "the processes do something", func() (bool, string) {
 			return called() >= before+calls, fmt.Sprintf("%d of %d calls", called()-before, calls)
 		})
 	}
-
 	u.settle(t, world)
-
 	if diff := cmp.Diff(found{Objects: objects, Resources: objects, Named: objects}, u.find(t, world)); diff != "" {
 		t.Errorf("after %d hand-overs, -want, +got:\n%s", handovers, diff)
 	}
-
 	s.remove(t, u.slots...)
-
 	for range handovers / 5 {
 		for _, mg := range u.slots {
 			s.assign(t, []string{"a", "b"}[u.rand.IntN(2)], mg)
 		}
 	}
-
 	s.untilGone(t)
-
 	if diff := cmp.Diff(found{}, u.find(t, world)); diff != "" {
 		t.Errorf("after the deletion, -want, +got:\n%s", diff)
 	}
-
 	t.Logf("%d managed resources were created in all, with %d calls of the cloud", len(u.created), called())
 }

@@ -42,7 +42,6 @@ func TestStress(t *testing.T) {
 		objects = 50
 		percent = 5
 	)
-
 	s := newServer(t)
 	api, calls := newDice(percent, refuseConflict, refuseInternal, loseAnswer), newDice(percent, refuseInternal)
 	world := cloud.New(cloud.Options{Defaults: map[string]string{"region": "north"}})
@@ -50,10 +49,8 @@ func TestStress(t *testing.T) {
 		if calls.throw() != noFault {
 			return errors.New("injected: service unavailable")
 		}
-
 		return nil
 	}})
-
 	tr := &traffic{fault: func(c call, body []byte) fault {
 		if c.Reads() {
 			return noFault
@@ -66,18 +63,13 @@ func TestStress(t *testing.T) {
 		if f == loseAnswer && c.Method == http.MethodPut && bytes.Contains(body, []byte(meta.AnnotationKeyExternalCreatePending)) && !bytes.Contains(body, []byte(meta.AnnotationKeyExternalCreateSucceeded)) {
 			f = refuseInternal
 		}
-
 		return f
 	}}
 	all := fleet("stress", objects/2, func(mg sample.Instance) { mg.SetFinalizers([]string{otherFinalizer}) })
-
 	p := start(t, graft, setup{connectors: syncConnectors(world), poll: 200 * time.Millisecond, wrap: tr.wrap})
-
 	s.create(t, all...)
-
 	others := newOthers(t, s, all)
 	others.write(t, others.condition, others.annotation, others.spec)
-
 	s.until(t, "all show Available, of the size asked for", all, func(mg sample.Instance) bool {
 		return isAvailable(mg) && size(world, mg) == fmt.Sprint(mg.GetForProvider().Size)
 	})
@@ -86,7 +78,6 @@ func TestStress(t *testing.T) {
 
 	// They write while everything is being deleted, and when it goes.
 	var wg sync.WaitGroup
-
 	wg.Go(func() { others.write(t, others.condition, others.annotation, others.spec) })
 	s.remove(t, all...)
 	wg.Wait()
@@ -100,20 +91,16 @@ func TestStress(t *testing.T) {
 	})
 	others.check(t)
 	s.owned(t, world, objects)
-
 	api.set(percent, refuseConflict, refuseInternal, loseAnswer)
 	calls.set(percent, refuseInternal)
 	wg.Go(func() { others.write(t, others.condition, others.annotation, others.spec) })
 	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, managedFinalizer), all...)
 	wg.Wait()
-
 	s.untilGone(t)
 	p.stop()
-
 	if left := world.Inventory(); len(left) != 0 {
 		t.Errorf("want no external resource left, got %v", left)
 	}
-
 	t.Logf("%d faults of the API server, %d of the cloud", api.count(), calls.count())
 }
 
@@ -128,7 +115,6 @@ type others struct {
 
 func newOthers(t *testing.T, s server, fleet []sample.Instance) *others {
 	t.Helper()
-
 	o := &others{server: s, wrote: map[types.UID]map[string]string{}}
 
 	// The test keeps its own copies.
@@ -136,31 +122,25 @@ func newOthers(t *testing.T, s server, fleet []sample.Instance) *others {
 		o.fleet = append(o.fleet, read(t, s, mg))
 		o.wrote[mg.GetUID()] = map[string]string{}
 	}
-
 	return o
 }
 
 // check that everything that they wrote last is there.
 func (o *others) check(t *testing.T) {
 	t.Helper()
-
 	for uid, mg := range o.server.list(t.Context(), t) {
 		o.mu.Lock()
 		want := maps.Clone(o.wrote[uid])
 		o.mu.Unlock()
-
 		got := map[string]string{}
-
 		for key := range want {
 			if v, ok := mg.GetAnnotations()[key]; ok {
 				got[key] = v
 			}
-
 			if c := mg.GetCondition(xpv2.ConditionType(key)); c.Status == corev1.ConditionTrue {
 				got[key] = c.Message
 			}
 		}
-
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: what others wrote: -want, +got:\n%s", mg.GetName(), diff)
 		}
@@ -174,13 +154,10 @@ type foreignWrite func(ctx context.Context, mg sample.Instance, writer int, valu
 // written.
 func (o *others) write(t *testing.T, all ...foreignWrite) {
 	t.Helper()
-
 	var wg sync.WaitGroup
-
 	for w := range writers {
 		for n, write := range all {
 			pick := rand.New(rand.NewPCG(1, uint64(10*w+n)))
-
 			wg.Go(func() {
 				for range writes {
 					mg := o.fleet[pick.IntN(len(o.fleet))]
@@ -192,23 +169,19 @@ func (o *others) write(t *testing.T, all ...foreignWrite) {
 			})
 		}
 	}
-
 	wg.Wait()
 }
 
 func (o *others) condition(ctx context.Context, mg sample.Instance, writer int, value int64) error {
 	ct := fmt.Sprintf("Other%d", writer)
-
 	for {
 		got, ok := mg.DeepCopyObject().(sample.Instance)
 		if !ok {
 			return fmt.Errorf("%T is not the sample's", mg)
 		}
-
 		if err := o.server.Get(ctx, client.ObjectKeyFromObject(mg), got); err != nil {
 			return err
 		}
-
 		got.SetConditions(xpv2.Condition{
 			Type:               xpv2.ConditionType(ct),
 			Status:             corev1.ConditionTrue,
@@ -216,19 +189,16 @@ func (o *others) condition(ctx context.Context, mg sample.Instance, writer int, 
 			Message:            fmt.Sprint(value),
 			LastTransitionTime: metav1.Now(),
 		})
-
 		err := o.server.Status().Update(ctx, got)
 		if kerrors.IsConflict(err) {
 			continue
 		}
-
 		return o.note(err, mg, ct, value)
 	}
 }
 
 func (o *others) annotation(ctx context.Context, mg sample.Instance, writer int, value int64) error {
 	key := fmt.Sprintf("example.org/other-%d", writer)
-
 	return o.note(o.patch(ctx, mg, `{"metadata":{"annotations":{%q:"%d"}}}`, key, value), mg, key, value)
 }
 
@@ -242,7 +212,6 @@ func (o *others) patch(ctx context.Context, mg client.Object, format string, a .
 	if !ok {
 		return fmt.Errorf("%T is no object", mg)
 	}
-
 	return o.server.Patch(ctx, c, mergePatch(fmt.Sprintf(format, a...)))
 }
 
@@ -250,10 +219,8 @@ func (o *others) patch(ctx context.Context, mg client.Object, format string, a .
 func (o *others) note(err error, mg client.Object, what string, value int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-
 	if err == nil {
 		o.wrote[mg.GetUID()][what] = fmt.Sprint(value)
 	}
-
 	return err
 }

@@ -55,23 +55,17 @@ func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.R
 	if t.fault == nil {
 		return next.RoundTrip(r)
 	}
-
 	var body []byte
-
 	if r.Body != nil {
 		var err error
-
 		body, err = io.ReadAll(r.Body)
 		_ = r.Body.Close()
-
 		if err != nil {
 			return nil, err
 		}
-
 		r = r.Clone(r.Context())
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
-
 	switch t.fault(c, body) {
 	case refuseConflict:
 		return answer(r, http.StatusConflict, metav1.StatusReasonConflict)
@@ -85,15 +79,12 @@ func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.R
 		return next.RoundTrip(r)
 	case loseAnswer:
 	}
-
 	response, err := next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-
 	_, _ = io.Copy(io.Discard, response.Body)
 	_ = response.Body.Close()
-
 	return nil, fmt.Errorf("injected: the answer got lost: %w", os.ErrDeadlineExceeded)
 }
 
@@ -110,7 +101,6 @@ func answer(r *http.Request, code int32, reason metav1.StatusReason) (*http.Resp
 	if err != nil {
 		return nil, err
 	}
-
 	return &http.Response{
 		StatusCode: int(code),
 		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -125,12 +115,10 @@ func answer(r *http.Request, code int32, reason metav1.StatusReason) (*http.Resp
 func exceptWatches(wrap func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		wrapped := wrap(next)
-
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Query().Get("watch") == "true" {
 				return next.RoundTrip(r)
 			}
-
 			return wrapped.RoundTrip(r)
 		})
 	}
@@ -149,7 +137,6 @@ type dice struct {
 func newDice(percent int, faults ...fault) *dice {
 	d := &dice{rand: rand.New(rand.NewPCG(1, 0))}
 	d.set(percent, faults...)
-
 	return d
 }
 
@@ -157,7 +144,6 @@ func newDice(percent int, faults ...fault) *dice {
 func (d *dice) set(percent int, faults ...fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-
 	d.percent, d.faults = percent, faults
 }
 
@@ -165,13 +151,10 @@ func (d *dice) set(percent int, faults ...fault) {
 func (d *dice) throw() fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-
 	if len(d.faults) == 0 || d.rand.IntN(100) >= d.percent {
 		return noFault
 	}
-
 	d.thrown++
-
 	return d.faults[d.rand.IntN(len(d.faults))]
 }
 
@@ -179,6 +162,5 @@ func (d *dice) throw() fault {
 func (d *dice) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-
 	return d.thrown
 }

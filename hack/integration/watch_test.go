@@ -72,9 +72,7 @@ func (s served) definition() *extv1.CustomResourceDefinition {
 	if s.namespaced {
 		scope = extv1.NamespaceScoped
 	}
-
 	anything := true
-
 	return &extv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: extv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{Name: s.plural + "." + watchGroup},
@@ -94,18 +92,15 @@ func (s served) definition() *extv1.CustomResourceDefinition {
 func (s served) empty() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(s.gvk())
-
 	return u
 }
 
 func (s served) object(name string) *unstructured.Unstructured {
 	u := s.empty()
 	u.SetName(name)
-
 	if s.namespaced {
 		u.SetNamespace(namespace)
 	}
-
 	return u
 }
 
@@ -117,7 +112,6 @@ func (o operator) of(s served) dynamic.ResourceInterface {
 	if s.namespaced {
 		return o.Resource(s.gvr()).Namespace(namespace)
 	}
-
 	return o.Resource(s.gvr())
 }
 
@@ -127,7 +121,6 @@ func (o operator) define(ctx context.Context, s served) error {
 	if err != nil {
 		return err
 	}
-
 	return o.poll(ctx, func(ctx context.Context) (bool, error) {
 		_, err := o.Resource(crds).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
 		if err != nil && !kerrors.IsAlreadyExists(err) {
@@ -139,9 +132,7 @@ func (o operator) define(ctx context.Context, s served) error {
 		if err != nil || got.GetDeletionTimestamp() != nil {
 			return false, err
 		}
-
 		_, err = o.of(s).List(ctx, metav1.ListOptions{Limit: 1})
-
 		return err == nil, err
 	})
 }
@@ -154,21 +145,17 @@ func (o operator) define(ctx context.Context, s served) error {
 // wrote itself, but in five minutes by a resync. Any other change reminds it.
 func (o operator) undefine(ctx context.Context, s served) error {
 	const remindEvery = 5 * time.Second
-
 	name := s.definition().GetName()
 	reminded := time.Now()
-
 	return o.poll(ctx, func(ctx context.Context) (bool, error) {
 		err := o.Resource(crds).Delete(ctx, name, metav1.DeleteOptions{})
 		if kerrors.IsNotFound(err) {
 			return true, nil
 		}
-
 		if err == nil && time.Since(reminded) > remindEvery {
 			reminded = time.Now()
 			_, err = o.Resource(crds).Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"reminded":%q}}}`, reminded.Format(time.RFC3339)), metav1.PatchOptions{})
 		}
-
 		return false, client.IgnoreNotFound(err)
 	})
 }
@@ -178,17 +165,13 @@ func (o operator) undefine(ctx context.Context, s served) error {
 func (o operator) poll(ctx context.Context, done func(ctx context.Context) (bool, error)) error {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
-
 	for {
 		try, cancel := context.WithTimeout(ctx, 5*time.Second)
 		ok, err := done(try)
-
 		cancel()
-
 		if ok {
 			return nil
 		}
-
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
@@ -203,12 +186,10 @@ func (o operator) objects(ctx context.Context, s served) (map[types.UID]string, 
 	if err != nil {
 		return nil, err
 	}
-
 	out := map[types.UID]string{}
 	for _, i := range l.Items {
 		out[i.GetUID()] = i.GetResourceVersion()
 	}
-
 	return out, nil
 }
 
@@ -231,26 +212,20 @@ type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 func (l *listener) tell(what string, o client.Object, q requests) {
 	l.events.Add(1)
-
 	if l.stopped.Load() {
 		l.late.Add(1)
 	}
-
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	if what == "delete" {
 		if _, ok := l.known[o.GetUID()]; !ok {
 			l.strange = append(l.strange, fmt.Sprintf("%s: %s %s, of which it never heard", l.name, what, o.GetName()))
 		}
-
 		delete(l.known, o.GetUID())
 	} else {
 		l.known[o.GetUID()] = o.GetResourceVersion()
 	}
-
 	q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-
 	if l.stopped.Load() {
 		l.late.Add(1)
 	}
@@ -273,7 +248,6 @@ func (l *listener) Generic(context.Context, event.GenericEvent, requests) {}
 func (l *listener) heard() map[types.UID]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	return maps.Clone(l.known)
 }
 
@@ -293,14 +267,10 @@ type engineRig struct {
 // Stopping it leaves nothing.
 func newEngineRig(t *testing.T) *engineRig {
 	t.Helper()
-
 	r := &engineRig{tally: &tally{}, lines: &lines{by: map[string]int{}}}
-
 	s := kruntime.NewScheme()
 	must(t, "AddToScheme()", extv1.AddToScheme(s))
-
 	cfg := plane.Config()
-
 	var err error
 	r.http, err = rest.HTTPClientFor(cfg)
 	must(t, "HTTPClientFor()", err)
@@ -308,9 +278,7 @@ func newEngineRig(t *testing.T) *engineRig {
 	// Reflectors log here, whatever the cache is told.
 	klog.SetLogger(r.lines.logger())
 	t.Cleanup(klog.ClearLogger)
-
 	var tracking *watch.InformerTrackingCache
-
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:  s,
 		Logger:  r.lines.logger(),
@@ -318,54 +286,37 @@ func newEngineRig(t *testing.T) *engineRig {
 		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			var err error
 			tracking, err = watch.NewCache(cfg, o, watch.WithLinger(time.Second), watch.WithReadLinger(time.Second))
-
 			return tracking, err
 		},
 	})
 	must(t, "NewManager()", err)
-
 	live, err := client.New(cfg, client.Options{HTTPClient: r.http, Scheme: s})
 	must(t, "client.New()", err)
-
 	cached, err := client.New(cfg, client.Options{
 		HTTPClient: r.http, Scheme: s, Mapper: live.RESTMapper(),
 		Cache: &client.CacheOptions{Reader: tracking, Unstructured: true},
 	})
 	must(t, "client.New()", err)
-
 	d, err := dynamic.NewForConfigAndClient(cfg, r.http)
 	must(t, "dynamic.NewForConfig()", err)
-
 	r.operator = operator{d}
 	r.ControllerEngine = watch.New(mgr, tracking, cached, live, watch.WithMetrics(r.tally), watch.WithLogger(r.lines.crossplane()))
-
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-
 	go func() { done <- mgr.Start(ctx) }()
-
 	var once sync.Once
-
 	var stopped error
-
 	r.stop = func() error {
 		once.Do(func() {
 			stopped = r.stopAll(context.WithoutCancel(t.Context()))
-
 			cancel()
-
 			stopped = errors.Join(stopped, <-done)
-
 			r.http.CloseIdleConnections()
 		})
-
 		return stopped
 	}
-
 	t.Cleanup(func() { must(t, "cannot stop the engine", r.stop()) })
-
 	must(t, "GarbageCollectCustomResourceInformers()", r.GarbageCollectCustomResourceInformers(ctx))
-
 	return r
 }
 
@@ -373,14 +324,11 @@ func newEngineRig(t *testing.T) *engineRig {
 func (r *engineRig) stopAll(ctx context.Context) error {
 	cs := r.Snapshot().Controllers
 	errs := make([]error, len(cs))
-
 	var wg sync.WaitGroup
 	for i, c := range cs {
 		wg.Go(func() { errs[i] = r.Stop(ctx, c.Name) })
 	}
-
 	wg.Wait()
-
 	return errors.Join(errs...)
 }
 
@@ -413,33 +361,27 @@ func (l *lines) add(args string) {
 	if i := strings.Index(args, `"msg"="`); i >= 0 {
 		msg, _, _ = strings.Cut(args[i+len(`"msg"="`):], `"`)
 	}
-
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	l.by[msg]++
 }
 
 func (l *lines) total() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	for _, c := range l.by {
 		n += c
 	}
-
 	return n
 }
 
 func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	var b strings.Builder
 	for _, msg := range slices.Sorted(maps.Keys(l.by)) {
 		fmt.Fprintf(&b, "\n\t%5d %.120s", l.by[msg], msg)
 	}
-
 	return b.String()
 }
 
@@ -448,11 +390,8 @@ func footprint() (heap uint64, goroutines int) {
 	// What the first collection finalizes the second one frees.
 	runtime.GC()
 	runtime.GC()
-
 	var m runtime.MemStats
-
 	runtime.ReadMemStats(&m)
-
 	return m.HeapAlloc, runtime.NumGoroutine()
 }
 

@@ -44,13 +44,10 @@ type witness struct {
 // watchKind starts to watch what happens from now on. It ends with the test.
 func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
 	t.Helper()
-
 	c, err := dynamic.NewForConfig(plane.Config())
 	must(t, "dynamic.NewForConfig()", err)
-
 	list, err := c.Resource(of).List(t.Context(), metav1.ListOptions{Limit: 1})
 	must(t, "List()", err)
-
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 
 	// The API server ends the watch of a slow client. The watch then resumes.
@@ -60,34 +57,26 @@ func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
 		},
 	})
 	must(t, "NewRetryWatcherWithContext()", err)
-
 	out := &witness{seen: map[string][]sight{}, news: make(chan struct{})}
 	done := make(chan struct{})
-
 	go func() {
 		defer close(done)
-
 		for e := range w.ResultChan() {
 			out.saw(e)
 		}
 	}()
-
 	t.Cleanup(func() { cancel(); w.Stop(); <-done })
-
 	return out
 }
 
 func (w *witness) saw(e watch.Event) {
 	at := time.Now()
-
 	u, ok := e.Object.(*unstructured.Unstructured)
 	if !ok {
 		return
 	}
-
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	w.seen[u.GetName()] = append(w.seen[u.GetName()], sight{Unstructured: u, at: at, gone: e.Type == watch.Deleted})
 	close(w.news)
 	w.news = make(chan struct{})
@@ -97,7 +86,6 @@ func (w *witness) saw(e watch.Event) {
 func (w *witness) of(name string) []sight {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	return slices.Clone(w.seen[name])
 }
 
@@ -105,12 +93,10 @@ func (w *witness) of(name string) []sight {
 func (w *witness) len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	n := 0
 	for _, seen := range w.seen {
 		n += len(seen)
 	}
-
 	return n
 }
 
@@ -118,21 +104,17 @@ func (w *witness) len() int {
 // time, however often it was seen.
 func (w *witness) until(t *testing.T, name, what string, holds func(s sight) bool) sight {
 	t.Helper()
-
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
-
 	for n := 0; ; {
 		w.mu.Lock()
 		seen, news := w.seen[name], w.news
 		w.mu.Unlock()
-
 		for ; n < len(seen); n++ {
 			if holds(seen[n]) {
 				return seen[n]
 			}
 		}
-
 		select {
 		case <-news:
 		case <-timeout.C:
@@ -141,7 +123,6 @@ func (w *witness) until(t *testing.T, name, what string, holds func(s sight) boo
 				is := saysOf(seen[n-1].Unstructured, reconciler.TypeDeleting)
 				last = fmt.Sprintf("Ready %s, Deleting %s: %s", saysOf(seen[n-1].Unstructured, xpv2.TypeReady), is, is.Message)
 			}
-
 			t.Fatalf("waiting for %s: %s: %s", name, what, last)
 		}
 	}
@@ -172,6 +153,5 @@ var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
 func saysOf(u *unstructured.Unstructured, ct xpv2.ConditionType) said {
 	c := (&composed.Unstructured{Unstructured: *u}).GetCondition(ct)
-
 	return said{Status: string(c.Status), Reason: string(c.Reason), Message: timestamp.ReplaceAllString(c.Message, "T")}
 }

@@ -15,17 +15,14 @@ func runtimeModFile(version string) (*modfile.File, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	var downloaded struct{ GoMod string }
 	if err := json.Unmarshal([]byte(out), &downloaded); err != nil {
 		return nil, fmt.Errorf("cannot read what go mod download printed: %w", err)
 	}
-
 	src, err := os.ReadFile(downloaded.GoMod)
 	if err != nil {
 		return nil, err
 	}
-
 	return modfile.ParseLax(downloaded.GoMod, src, nil)
 }
 
@@ -38,9 +35,7 @@ func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	versions := map[string]string{runtimeModule: l.runtime}
-
 	if l.version != "" {
 		versions[graftModule] = l.version
 	}
@@ -59,26 +54,20 @@ func goMod(l line, runtime *modfile.File, src []byte) ([]byte, error) {
 		if r.Indirect || r.Mod.Path == coreModule && l.core.usual.path != corePath {
 			continue
 		}
-
 		if v, ok := versions[r.Mod.Path]; ok {
 			r.Mod.Version = v
 		}
-
 		requires = append(requires, &modfile.Require{Mod: r.Mod})
 	}
 
 	for path, v := range l.requires {
 		requires = append(requires, &modfile.Require{Mod: module.Version{Path: path, Version: v}, Indirect: true})
 	}
-
 	f.SetRequireSeparateIndirect(requires)
-
 	if err := f.AddGoStmt(runtime.Go.Version); err != nil {
 		return nil, err
 	}
-
 	f.Cleanup()
-
 	return f.Format()
 }
 
@@ -89,12 +78,10 @@ func requiredRuntime(src []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-
 	for _, r := range f.Require {
 		if r.Mod.Path == runtimeModule {
 			return r.Mod.Version, nil
 		}
 	}
-
 	return "", nil
 }

@@ -72,7 +72,6 @@ type testCase struct{ test, name string }
 func lines() map[string]line {
 	v1 := importSpec{name: "xpv1", path: runtimeModule + "/apis/common/v1"}
 	v2 := importSpec{name: "xpv2", path: runtimeModule + "/apis/common/v2"}
-
 	main := line{runtime: "v2.4.0", graft: "v0.24", main: true}
 
 	v22 := line{
@@ -101,6 +100,5 @@ func lines() map[string]line {
 		},
 		requires: map[string]string{"github.com/cenkalti/backoff/v5": "v5.0.3"},
 	}
-
 	return map[string]line{main.runtime: main, v22.runtime: v22}
 }

@@ -60,14 +60,11 @@ func main() {
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("line", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-
 	runtime := flags.String("runtime", "", "")
 	dir := flags.String("o", "", "")
 	version := flags.String("version", "", "")
 	writeOnly := flags.Bool("write", false, "")
-
 	known := slices.Sorted(maps.Keys(lines()))
-
 	err := flags.Parse(args)
 	if err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -77,7 +74,6 @@ func command(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stdout, usage, strings.Join(known, " or "))
 		return exitOK
 	}
-
 	l, ok := lines()[*runtime]
 	switch {
 	case err != nil:
@@ -93,12 +89,10 @@ func command(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "line: %v\n\n"+usage, err, strings.Join(known, " or "))
 		return exitUsage
 	}
-
 	if err := run(l, *dir, *writeOnly, stdout); err != nil {
 		fmt.Fprintf(stderr, "line: %v\n", err)
 		return exitFailed
 	}
-
 	return exitOK
 }
 
@@ -109,31 +103,25 @@ func run(l line, dir string, writeOnly bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-
 	if dir == "" {
 		dir = filepath.Join(root, "bin", "line", l.runtime)
 	}
-
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-
 	files, err := readFiles(root)
 	if err != nil {
 		return err
 	}
-
 	runtime, err := runtimeModFile(l.runtime)
 	if err != nil {
 		return err
 	}
-
 	t, err := newTree(l, runtime, files)
 	if err != nil {
 		return err
 	}
-
 	for _, c := range t.leftOut {
 		fmt.Fprintf(out, "left out: %s\n", c)
 	}
@@ -141,7 +129,6 @@ func run(l line, dir string, writeOnly bool, out io.Writer) error {
 	if err := t.write(dir); err != nil {
 		return err
 	}
-
 	steps := t.finish(root, dir)
 	if !writeOnly {
 		steps = append(steps, t.check(dir)...)
@@ -154,7 +141,6 @@ func run(l line, dir string, writeOnly bool, out io.Writer) error {
 	}
 
 	fmt.Fprintf(out, "The tree for crossplane-runtime %s (Graft %s.x) is in %s.\n", l.runtime, l.graft, dir)
-
 	return nil
 }
 
@@ -168,40 +154,31 @@ type step struct {
 
 func (s step) run(out io.Writer) error {
 	fmt.Fprintf(out, "%s (in %s)\n", strings.Join(s.args, " "), s.dir)
-
 	var said strings.Builder
-
 	start := time.Now()
 	cmd := newCommand(s.dir, s.args...)
 
 	// One writer for both, which is then not written to by two goroutines.
 	both := io.MultiWriter(out, &said)
 	cmd.Stdout, cmd.Stderr = both, both
-
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s failed in %s: %w", strings.Join(s.args, " "), s.dir, err)
 	}
-
 	if s.refused != "" && strings.Contains(said.String(), s.refused) {
 		return fmt.Errorf("%s: %s", strings.Join(s.args, " "), s.advice)
 	}
-
 	fmt.Fprintf(out, "  took %s\n", time.Since(start).Round(time.Second))
-
 	return nil
 }
 
 // output returns what a command prints, without the last newline.
 func output(dir string, args ...string) (string, error) {
 	var stderr strings.Builder
-
 	cmd := newCommand(dir, args...)
 	cmd.Stderr = &stderr
-
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("%s failed in %s: %w: %s", strings.Join(args, " "), dir, err, strings.TrimSpace(stderr.String()))
 	}
-
 	return strings.TrimSuffix(string(out), "\n"), nil
 }

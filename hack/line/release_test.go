@@ -33,30 +33,23 @@ func TestRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	proxy := t.TempDir()
 	publish(t, proxy, filepath.Join(root, "hack", "adopt"), adoptModule, "v0.24"+patch)
-
 	for _, l := range lines() {
 		tree, version := filepath.Join(t.TempDir(), "tree"), l.graft+patch
-
 		var stderr bytes.Buffer
 		if status := command([]string{"-runtime", l.runtime, "-version", version, "-write", "-o", tree}, t.Output(), &stderr); status != exitOK {
 			t.Fatalf("line: exit status %d\n%s", status, &stderr)
 		}
-
 		publish(t, proxy, tree, graftModule, version)
 		checkGo(t, tree, l)
-
 		if !l.main {
 			publish(t, proxy, filepath.Join(tree, "pkg", "upjet"), upjetModule, version)
 		}
 	}
-
 	user := newUser(t, root, proxy)
 	adopt := "go run " + adoptModule + "@v0.24" + patch
 	build := []string{"go mod tidy", "go build ./...", "go test ./..."}
-
 	cases := map[string]struct {
 		reason   string
 		provider string
@@ -87,25 +80,20 @@ func TestRelease(t *testing.T) {
 			also: []string{"go get " + upjetModule + "@v0.22", "go build " + upjetModule},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			steps := slices.Concat([]string{adopt, "go get " + graftModule + "@" + tc.graft}, build, tc.also)
-
 			if tc.raise != "" {
 				if out, err := user.run(t, tc.provider, adopt); err == nil || !strings.Contains(out, tc.raise) {
 					t.Errorf("%s\nwant adopt to fail with %q, got: %v\n%s", tc.reason, tc.raise, err, out)
 				}
-
 				steps = slices.Concat([]string{tc.raise}, build, steps)
 			}
-
 			for _, step := range steps {
 				if out, err := user.run(t, tc.provider, step); err != nil {
 					t.Fatalf("%s\n%s: %v\n%s", tc.reason, step, err, out)
 				}
 			}
-
 			for command, want := range map[string]string{
 				"go list -m " + graftModule:     graftModule + " " + tc.graft + patch + "\n",
 				"go list -f {{.Imports}} ./...": graftModule + "/pkg/managed ",
@@ -122,12 +110,10 @@ func TestRelease(t *testing.T) {
 // crossplane-runtime does.
 func checkGo(t *testing.T, tree string, l line) {
 	t.Helper()
-
 	runtime, err := runtimeModFile(l.runtime)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	got, err := output(tree, "go", "list", "-m", "-f", "{{.GoVersion}}")
 	if want := runtime.Go.Version; err != nil || got != want {
 		t.Errorf("%s.x: want Go %s, as crossplane-runtime %s has, got %s, %v", l.graft, want, l.runtime, got, err)
@@ -138,20 +124,16 @@ func checkGo(t *testing.T, tree string, l line) {
 // it in a module proxy.
 func publish(t *testing.T, proxy, dir, path, version string) {
 	t.Helper()
-
 	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	var content bytes.Buffer
 	if err := zip.CreateFromDir(&content, module.Version{Path: path, Version: version}, dir); err != nil {
 		t.Fatal(err)
 	}
-
 	list := filepath.Join(proxy, path, "@v", "list")
 	known, _ := os.ReadFile(list) // There is none for the first version.
-
 	writeFiles(t, filepath.Join(proxy, path, "@v"), map[string]string{
 		"list":            string(known) + version + "\n",
 		version + ".info": fmt.Sprintf(`{"Version":%q}`, version),
@@ -167,14 +149,11 @@ type user struct{ env []string }
 // machine's cache or from where that has them.
 func newUser(t *testing.T, root, proxy string) user {
 	t.Helper()
-
 	out, err := output(root, "go", "env", "GOMODCACHE", "GOPROXY")
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	cache, others, _ := strings.Cut(out, "\n")
-
 	return user{env: append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GONOPROXY=none", "GONOSUMDB="+graftModule,
 		"GOMODCACHE="+t.TempDir(), fmt.Sprintf("GOPROXY=file://%s,file://%s/cache/download,%s", proxy, cache, others))}
 }
@@ -182,14 +161,11 @@ func newUser(t *testing.T, root, proxy string) user {
 // run runs a command in a directory, and returns what it prints.
 func (u user) run(t *testing.T, dir, command string) (string, error) {
 	t.Helper()
-
 	args := strings.Split(command, " ")
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, u.env
-
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s\n%s", command, out)
-
 	return string(out), err
 }
 
@@ -197,20 +173,16 @@ func (u user) run(t *testing.T, dir, command string) (string, error) {
 // tests, on a release of crossplane-runtime.
 func handwritten(t *testing.T, runtime string) string {
 	t.Helper()
-
 	archive, err := txtar.ParseFile(filepath.Join("..", "adopt", "testdata", "handwritten.txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	files := map[string]string{}
 	for _, f := range archive.Files {
 		files[f.Name] = strings.ReplaceAll(string(f.Data), runtimeModule+" v2.4.0", runtimeModule+" "+runtime)
 	}
-
 	dir := t.TempDir()
 	writeFiles(t, dir, files)
-
 	return dir
 }
 
@@ -218,19 +190,14 @@ func handwritten(t *testing.T, runtime string) string {
 // controllers of hack/upjet, in a module that doesn't know Graft.
 func generated(t *testing.T, root string) string {
 	t.Helper()
-
 	const ours, users = graftModule + "/pkg/hack/upjet", "example.org/provider"
-
 	files := map[string]string{}
-
 	all, err := readFiles(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	for _, f := range all {
 		name, ok := strings.CutPrefix(f.path, "hack/upjet/")
-
 		switch dir, _, _ := strings.Cut(name, "/"); {
 		case !ok:
 		case name == "go.mod":
@@ -239,33 +206,26 @@ func generated(t *testing.T, root string) string {
 			files[name] = string(f.text)
 		}
 	}
-
 	dir := t.TempDir()
-
 	for name, text := range files {
 		files[name] = strings.ReplaceAll(text, ours, users)
 	}
-
 	writeFiles(t, dir, files)
-
 	return dir
 }
 
 // withoutGraft returns a go.mod that neither requires nor replaces modules of Graft.
 func withoutGraft(t *testing.T, text []byte) string {
 	t.Helper()
-
 	f, err := modfile.Parse("go.mod", text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	for _, r := range f.Replace {
 		if err := f.DropReplace(r.Old.Path, r.Old.Version); err != nil {
 			t.Fatal(err)
 		}
 	}
-
 	for _, r := range f.Require {
 		if strings.HasPrefix(r.Mod.Path, graftModule) {
 			if err := f.DropRequire(r.Mod.Path); err != nil {
@@ -273,27 +233,21 @@ func withoutGraft(t *testing.T, text []byte) string {
 			}
 		}
 	}
-
 	f.Cleanup()
-
 	text, err = f.Format()
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return string(text)
 }
 
 func writeFiles(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
-
 	for name, content := range files {
 		name = filepath.Join(dir, filepath.FromSlash(name))
-
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -42,18 +42,14 @@ type change struct {
 // returned as it is.
 func rewrite(l line, name string, text []byte) (*source, error) {
 	fset := token.NewFileSet()
-
 	f, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-
 	s := &source{line: l, path: name, text: text, fset: fset, file: f, imports: map[string]*ast.ImportSpec{}, uses: map[string]int{}, needs: map[importSpec]bool{}, omitted: map[ast.Node]string{}}
-
 	for _, spec := range f.Imports {
 		s.imports[nameOf(spec)] = spec
 	}
-
 	s.leaveOut()
 	s.leaveOutMethods()
 
@@ -64,16 +60,13 @@ func rewrite(l line, name string, text []byte) (*source, error) {
 	}
 
 	s.importSpecs()
-
 	if len(s.changes) == 0 {
 		return s, nil
 	}
-
 	s.text, err = format.Source(s.apply())
 	if err != nil {
 		return nil, fmt.Errorf("cannot format %s after rewriting it: %w", name, err)
 	}
-
 	return s, nil
 }
 
@@ -83,7 +76,6 @@ func (s *source) node(n ast.Node) error {
 		s.omit(n)
 		return nil
 	}
-
 	switch n := n.(type) {
 	case *ast.ImportSpec:
 		return nil
@@ -92,9 +84,7 @@ func (s *source) node(n ast.Node) error {
 			if l.instead == "" {
 				return fmt.Errorf("%s: crossplane-runtime %s has no %s: hack/line/lines.go must say what stands for it", s.fset.Position(n.Pos()), s.line.runtime, n.Sel.Name)
 			}
-
 			s.replace(n, l.instead)
-
 			return nil
 		}
 
@@ -122,12 +112,9 @@ func (s *source) node(n ast.Node) error {
 		if c == nil || c == n || err != nil {
 			return c == n
 		}
-
 		err = s.node(c)
-
 		return false
 	})
-
 	return err
 }
 
@@ -138,12 +125,10 @@ func (s *source) selector(n *ast.SelectorExpr, pkg string) {
 		s.uses[pkg]++
 		return
 	}
-
 	c := coreName{in: core.usual, name: n.Sel.Name}
 	if o, ok := core.others[n.Sel.Name]; ok {
 		c = o
 	}
-
 	s.needs[c.in] = true
 	s.replace(n, c.in.name+"."+c.name)
 }
@@ -155,7 +140,6 @@ func (s *source) leaveOut() {
 	if !strings.HasSuffix(s.path, "_test.go") {
 		return
 	}
-
 	var above []ast.Node
 
 	ast.Inspect(s.file, func(n ast.Node) bool {
@@ -163,7 +147,6 @@ func (s *source) leaveOut() {
 			above = above[:len(above)-1]
 			return false
 		}
-
 		above = append(above, n)
 
 		switch n := n.(type) {
@@ -182,7 +165,6 @@ func (s *source) leaveOut() {
 				}
 			}
 		}
-
 		return true
 	})
 }
@@ -194,7 +176,6 @@ func function(nodes []ast.Node) string {
 			return f.Name.Name
 		}
 	}
-
 	return "a variable"
 }
 
@@ -204,18 +185,14 @@ func caseOf(n *ast.KeyValueExpr, table ast.Node) (string, bool) {
 	if !ok {
 		return "", false
 	}
-
 	if _, ok := l.Type.(*ast.MapType); !ok {
 		return "", false
 	}
-
 	key, ok := n.Key.(*ast.BasicLit)
 	if !ok || key.Kind != token.STRING {
 		return "", false
 	}
-
 	name, err := strconv.Unquote(key.Value)
-
 	return name, err == nil
 }
 
@@ -237,9 +214,7 @@ func (s *source) lack(n *ast.SelectorExpr) (lack, bool) {
 	if x, ok := n.X.(*ast.Ident); ok && s.imports[x.Name] != nil {
 		key.path = importPath(s.imports[x.Name])
 	}
-
 	l, ok := s.line.lacks[key]
-
 	return l, ok
 }
 
@@ -265,7 +240,6 @@ func smallest(nodes []ast.Node, l lack) (ast.Node, string) {
 			}
 		}
 	}
-
 	return nil, ""
 }
 
@@ -284,7 +258,6 @@ func isElement(n ast.Expr, list ast.Node) bool {
 // omit takes a node out of the text, with its comment and the comma behind it.
 func (s *source) omit(n ast.Node) {
 	start, end := s.span(n)
-
 	if f, ok := n.(*ast.FuncDecl); ok && f.Doc != nil {
 		start = s.offset(f.Doc.Pos())
 	}
@@ -292,7 +265,6 @@ func (s *source) omit(n ast.Node) {
 	if i := bytes.IndexByte(s.text[end:], ','); i >= 0 && len(bytes.TrimSpace(s.text[end:end+i])) == 0 {
 		end += i + 1
 	}
-
 	s.changes = append(s.changes, change{start: start, end: end})
 	s.leftOut = append(s.leftOut, fmt.Sprintf("%s: %s", s.path, s.omitted[n]))
 }
@@ -303,7 +275,6 @@ func (s *source) importSpecs() {
 	if len(s.changes) == 0 {
 		return
 	}
-
 	for pkg, spec := range s.imports {
 		p := importPath(spec)
 
@@ -314,7 +285,6 @@ func (s *source) importSpecs() {
 			for n := range s.needs {
 				specs = append(specs, n.name+" "+strconv.Quote(n.path))
 			}
-
 			slices.Sort(specs)
 			s.replace(spec, strings.Join(specs, "\n"))
 		case s.uses[pkg] == 0 && s.used(pkg):
@@ -336,7 +306,6 @@ func (s *source) dropImport(spec *ast.ImportSpec) {
 	if bytes.HasPrefix(s.text[end:], []byte("\n")) {
 		end++
 	}
-
 	s.changes = append(s.changes, change{start: start, end: end})
 }
 
@@ -351,10 +320,8 @@ func (s *source) used(pkg string) bool {
 				found = true
 			}
 		}
-
 		return !found
 	})
-
 	return found
 }
 
@@ -369,9 +336,7 @@ func (s *source) offset(p token.Pos) int { return s.fset.PositionFor(p, false).O
 
 func (s *source) apply() []byte {
 	slices.SortFunc(s.changes, func(a, b change) int { return cmp.Compare(a.start, b.start) })
-
 	var out []byte
-
 	done := 0
 
 	for _, c := range s.changes {
@@ -379,7 +344,6 @@ func (s *source) apply() []byte {
 		out = append(out, c.text...)
 		done = c.end
 	}
-
 	return append(out, s.text[done:]...)
 }
 
@@ -388,7 +352,6 @@ func importPath(spec *ast.ImportSpec) string {
 	if err != nil {
 		return "" // The parser accepts no such import.
 	}
-
 	return p
 }
 
@@ -398,11 +361,9 @@ func nameOf(spec *ast.ImportSpec) string {
 	if spec.Name != nil {
 		return spec.Name.Name
 	}
-
 	p := importPath(spec)
 	if base := path.Base(p); len(base) > 1 && base[0] == 'v' && strings.Trim(base[1:], "0123456789") == "" {
 		p = path.Dir(p)
 	}
-
 	return path.Base(p)
 }

@@ -20,7 +20,6 @@ func TestRewrite(t *testing.T) {
 		leftOut []string
 		err     string
 	}
-
 	cases := map[string]struct {
 		reason string
 		name   string // a.go unless it is given.
@@ -90,32 +89,26 @@ func TestRewrite(t *testing.T) {
 			},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			file := tc.name
 			if file == "" {
 				file = "a.go"
 			}
-
 			s, err := rewrite(lines()["v2.2.1"], file, []byte(tc.text))
 			if tc.want.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want.err) {
 					t.Errorf("\n%s\nwant error %q, got: %v", tc.reason, tc.want.err, err)
 				}
-
 				return
 			}
-
 			if err != nil {
 				t.Fatalf("\n%s\nunexpected error: %v", tc.reason, err)
 			}
-
 			text := tc.want.text
 			if text == "" {
 				text = tc.text
 			}
-
 			if diff := cmp.Diff(want{text: text, leftOut: tc.want.leftOut}, want{text: string(s.text), leftOut: s.leftOut}, cmp.AllowUnexported(want{})); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}

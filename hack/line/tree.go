@@ -49,7 +49,6 @@ func readFiles(root string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	var files []file
 
 	for _, name := range strings.Split(strings.TrimSuffix(out, "\x00"), "\x00") {
@@ -57,19 +56,15 @@ func readFiles(root string) ([]file, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // Deleted, and not yet committed.
 		}
-
 		if err != nil {
 			return nil, err
 		}
-
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			return nil, err
 		}
-
 		files = append(files, file{path: name, mode: info.Mode().Perm(), text: text})
 	}
-
 	return files, nil
 }
 
@@ -82,16 +77,13 @@ func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
 		if slices.ContainsFunc(notInLine(), func(dir string) bool { return f.path == dir || strings.HasPrefix(f.path, dir+"/") }) {
 			continue
 		}
-
 		if f.path == passThrough && !l.main {
 			continue
 		}
-
 		var err error
 		if f.text, err = t.rewrite(f.path, f.text, runtime); err != nil {
 			return nil, err
 		}
-
 		t.files = append(t.files, f)
 	}
 
@@ -100,7 +92,6 @@ func newTree(l line, runtime *modfile.File, files []file) (*tree, error) {
 			return nil, fmt.Errorf("no test has the case %s of %s: mend differs of hack/line/lines.go", c.name, c.test)
 		}
 	}
-
 	return t, nil
 }
 
@@ -111,33 +102,27 @@ func (t *tree) rewrite(name string, text []byte, runtime *modfile.File) ([]byte,
 		if err != nil {
 			return nil, err
 		}
-
 		t.leftOut = append(t.leftOut, s.leftOut...)
 		for _, c := range s.differs {
 			t.differs[c] = true
 		}
-
 		return s.text, nil
 	case path.Base(name) == "go.mod":
 		v, err := requiredRuntime(text)
 		if err != nil || v == "" {
 			return text, err
 		}
-
 		if t.line.main && v != t.line.runtime {
 			if name == "go.mod" {
 				return nil, fmt.Errorf("go.mod requires crossplane-runtime %s, and hack/line/lines.go says that main requires %s", v, t.line.runtime)
 			}
-
 			return text, nil // A module of another line.
 		}
 
 		t.modules = append(t.modules, path.Dir(name))
-
 		if t.line.main {
 			return text, nil
 		}
-
 		return goMod(t.line, runtime, text)
 	default:
 		return text, nil
@@ -155,7 +140,6 @@ func (t *tree) write(dir string) error {
 		if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
 			return fmt.Errorf("%s is not empty, and hack/line did not write it: name another directory", dir)
 		}
-
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
@@ -163,16 +147,13 @@ func (t *tree) write(dir string) error {
 
 	for _, f := range append([]file{{path: marker, mode: 0o644}}, t.files...) {
 		name := filepath.Join(dir, filepath.FromSlash(f.path))
-
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return err
 		}
-
 		if err := os.WriteFile(name, f.text, f.mode); err != nil {
 			return err
 		}
 	}
-
 	return nil
 }
 
@@ -182,7 +163,6 @@ func (t *tree) finish(root, dir string) []step {
 	if t.line.main {
 		return nil
 	}
-
 	var steps []step
 
 	for _, m := range t.modules {
@@ -191,7 +171,6 @@ func (t *tree) finish(root, dir string) []step {
 			refused: "go: finding module", advice: "a tree must not depend on which version is the latest: name the module in requires of hack/line/lines.go",
 		})
 	}
-
 	return append(steps, step{dir: filepath.Join(root, "hack"), args: []string{"go", "run", "./passthrough", "-dir", filepath.Join(dir, "pkg", "managed")}})
 }
 
@@ -214,7 +193,6 @@ func (t *tree) check(dir string) []step {
 			steps = append(steps, step{dir: filepath.Join(dir, m), args: a})
 		}
 	}
-
 	return steps
 }
 
@@ -224,6 +202,5 @@ func newCommand(dir string, args ...string) *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-
 	return cmd
 }

@@ -16,24 +16,20 @@ const runtimeMod = "module " + runtimeModule + "\n\ngo 1.25.9\n\nrequire (\n\tgi
 
 func runtimeFile(t *testing.T) *modfile.File {
 	t.Helper()
-
 	f, err := modfile.ParseLax("go.mod", []byte(runtimeMod), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return f
 }
 
 func TestGoMod(t *testing.T) {
 	main := "module " + graftModule + "\n\ngo 1.25.11\n\nreplace example.org/a => ../a\n\nrequire (\n\t" + runtimeModule + " v2.4.0\n\t" + coreModule + " v2.3.4\n\tgithub.com/go-logr/logr v1.4.4\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire golang.org/x/net v0.58.0 // indirect\n"
 	want := "module " + graftModule + "\n\ngo 1.25.9\n\nreplace example.org/a => ../a\n\nrequire (\n\t" + runtimeModule + " v2.2.1\n\tgithub.com/go-logr/logr v1.4.3\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire github.com/cenkalti/backoff/v5 v5.0.3 // indirect\n"
-
 	got, err := goMod(lines()["v2.2.1"], runtimeFile(t), []byte(main))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("a line requires what its runtime requires directly, main's version of the rest, and no module that it doesn't use: -want, +got:\n%s", diff)
 	}
@@ -52,7 +48,6 @@ func TestTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s doesn't have %q", name, want)
 			}
@@ -63,7 +58,6 @@ func TestTables(t *testing.T) {
 func TestNewTree(t *testing.T) {
 	v22 := lines()["v2.2.1"]
 	v22.differs = nil
-
 	cases := map[string]struct {
 		reason string
 		line   line
@@ -101,38 +95,30 @@ func TestNewTree(t *testing.T) {
 			err:    "go.mod requires crossplane-runtime v2.5.0, and hack/line/lines.go says that main requires v2.4.0",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var files []file
 			for p, text := range tc.files {
 				files = append(files, file{path: p, text: []byte(text)})
 			}
-
 			tree, err := newTree(tc.line, runtimeFile(t), files)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("\n%s\nwant error %q, got: %v", tc.reason, tc.err, err)
 				}
-
 				return
 			}
-
 			if err != nil {
 				t.Fatalf("\n%s\nunexpected error: %v", tc.reason, err)
 			}
-
 			var got []string
 			for _, f := range tree.files {
 				got = append(got, f.path)
 			}
-
 			slices.Sort(got)
-
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
-
 			if diff := cmp.Diff(tc.modules, tree.modules); diff != "" {
 				t.Errorf("\n%s\nmodules: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -145,36 +131,28 @@ func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "v2.2.1")
 	first := &tree{files: []file{{path: "a/old.go", mode: 0o644}, {path: "run", mode: 0o755, text: []byte("x")}}}
 	second := &tree{files: []file{{path: "a/new.go", mode: 0o644}}}
-
 	if err := first.write(dir); err != nil {
 		t.Fatal(err)
 	}
-
 	if info, err := os.Stat(filepath.Join(dir, "run")); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("want the mode kept, got %v, %v", info, err)
 	}
-
 	if err := second.write(dir); err != nil {
 		t.Fatal(err)
 	}
-
 	if _, err := os.Stat(filepath.Join(dir, "a", "old.go")); !os.IsNotExist(err) {
 		t.Errorf("want the file of the earlier run removed, got: %v", err)
 	}
-
 	if _, err := os.Stat(filepath.Join(dir, "a", "new.go")); err != nil {
 		t.Error(err)
 	}
-
 	other := t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "mine"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-
 	if err := second.write(other); err == nil || !strings.Contains(err.Error(), other+" is not empty") {
 		t.Errorf("want an error that names the directory, got: %v", err)
 	}
-
 	if _, err := os.Stat(filepath.Join(other, "mine")); err != nil {
 		t.Errorf("a directory of another's was touched: %v", err)
 	}

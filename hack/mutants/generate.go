@@ -43,7 +43,6 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]*mutant, erro
 	if err != nil {
 		return nil, err
 	}
-
 	files := make([]string, 0, len(p.GoFiles))
 
 	for _, name := range p.GoFiles {
@@ -51,7 +50,6 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]*mutant, erro
 		if err != nil {
 			return nil, err
 		}
-
 		if !ast.IsGenerated(f) {
 			files = append(files, filepath.Join(pkg, name))
 		}
@@ -61,19 +59,15 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]*mutant, erro
 	if err != nil {
 		return nil, err
 	}
-
 	if tool, err = filepath.Abs(tool); err != nil {
 		return nil, err
 	}
-
 	cmd := exec.CommandContext(ctx, tool, append([]string{"--no-exec", "--do-not-remove-tmp-folder"}, files...)...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "GOPACKAGESDRIVER="+self, driverEnv+"=1")
-
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", tool, err, out)
 	}
-
 	var all []*mutant
 
 	for _, file := range files {
@@ -81,7 +75,6 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]*mutant, erro
 		if err != nil {
 			return nil, err
 		}
-
 		all = append(all, ms...)
 	}
 
@@ -92,7 +85,6 @@ func generate(ctx context.Context, root, pkg, tool, tmp string) ([]*mutant, erro
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s made no mutants of %s", tool, pkg)
 	}
-
 	return all, nil
 }
 
@@ -103,14 +95,11 @@ func mutantsOf(root, file, tmp string) ([]*mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	paths, err := filepath.Glob(filepath.Join(tmp, "go-mutesting-*", file+".*[0-9]"))
 	if err != nil {
 		return nil, err
 	}
-
 	slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
-
 	ms := make([]*mutant, 0, len(paths))
 
 	for _, path := range paths {
@@ -118,12 +107,10 @@ func mutantsOf(root, file, tmp string) ([]*mutant, error) {
 		if err != nil {
 			return nil, err
 		}
-
 		if m := (&mutant{file: file, path: path}); m.diff(original, content) {
 			ms = append(ms, m)
 		}
 	}
-
 	return ms, nil
 }
 
@@ -136,14 +123,12 @@ func number(path string) int {
 // diff sets the mutant's line, and reports whether there is one.
 func (m *mutant) diff(original, content []byte) bool {
 	a, b := bytes.Split(original, []byte("\n")), bytes.Split(content, []byte("\n"))
-
 	for i := range min(len(a), len(b)) {
 		if !bytes.Equal(a[i], b[i]) {
 			m.line, m.was, m.now = i+1, strings.TrimSpace(string(a[i])), strings.TrimSpace(string(b[i]))
 			return true
 		}
 	}
-
 	return false
 }
 
@@ -151,7 +136,6 @@ func (m *mutant) diff(original, content []byte) bool {
 func sample(all []*mutant, n int, seed uint64) []*mutant {
 	s := slices.Clone(all)
 	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
-
 	return s[:min(n, len(s))]
 }
 
@@ -167,15 +151,12 @@ func drive(patterns []string, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-
 		files := make([]string, 0, len(p.GoFiles))
 		for _, name := range p.GoFiles {
 			files = append(files, filepath.Join(p.Dir, name))
 		}
-
 		r.Roots = append(r.Roots, dir)
 		r.Packages = append(r.Packages, &packages.Package{ID: dir, Name: p.Name, PkgPath: dir, GoFiles: files, CompiledGoFiles: files})
 	}
-
 	return json.NewEncoder(w).Encode(r)
 }

@@ -27,9 +27,7 @@ func main() {
 	if os.Getenv(driverEnv) != "" {
 		exit(drive(os.Args[1:], os.Stdout))
 	}
-
 	var o options
-
 	flag.StringVar(&o.root, "root", "..", "directory of the module")
 	flag.StringVar(&o.pkg, "pkg", "", "package to mutate, relative to -root, as in ./pkg/watch")
 	flag.StringVar(&o.also, "also", "", "further packages whose tests to run with a mutant that survived, separated by spaces")
@@ -40,10 +38,8 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long the tests of one package may take")
 	flag.IntVar(&o.parallel, "parallel", 2, "how many mutants to test at a time")
 	flag.Parse()
-
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-
 	exit(run(ctx, o, os.Stdout))
 }
 
@@ -52,7 +48,6 @@ func exit(err error) {
 		fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
 		os.Exit(1)
 	}
-
 	os.Exit(0)
 }
 
@@ -72,29 +67,22 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-
 	tmp, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // A leftover in the temporary directory harms nothing.
-
 	t := tester{root: root, tmp: tmp, pkgs: append([]string{o.pkg}, strings.Fields(o.also)...), skip: o.skip, timeout: o.timeout}
-
 	p, err := build.ImportDir(filepath.Join(root, o.pkg), 0)
 	if err != nil {
 		return err
 	}
-
 	t.name = p.Name
-
 	all, err := generate(ctx, root, o.pkg, o.tool, tmp)
 	if err != nil {
 		return err
 	}
-
 	ms := sample(all, o.n, o.seed)
-
 	compiled, err := t.build(ctx, ms)
 	if err != nil {
 		return err
@@ -104,13 +92,10 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	if killer, out, err := t.test(ctx, 0); err != nil || killer != "" {
 		return fmt.Errorf("the tests of %s fail without a mutant: %w%s", killer, err, out)
 	}
-
 	fmt.Fprintf(w, "%s: %d mutants, sample of %d, seed %d\n", o.pkg, len(all), len(ms), o.seed)
-
 	s := newScore(t.pkgs)
 	s.broken = len(ms) - len(compiled)
 	todo := make(chan *mutant)
-
 	var wg sync.WaitGroup
 	for range o.parallel {
 		wg.Go(func() {
@@ -132,8 +117,6 @@ func run(ctx context.Context, o options, w io.Writer) error {
 
 	close(todo)
 	wg.Wait()
-
 	fmt.Fprintln(w, s)
-
 	return s.err
 }

@@ -18,7 +18,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(driverEnv) != "" {
 		exit(drive(os.Args[1:], os.Stdout))
 	}
-
 	os.Exit(m.Run())
 }
 
@@ -60,44 +59,34 @@ func TestBoth(t *testing.T) {
 // module returns the directory of a module with the given files.
 func module(t *testing.T, files map[string]string) string {
 	t.Helper()
-
 	dir := t.TempDir()
-
 	files["go.mod"] = "module example.org/m\n\ngo 1.25\n"
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 			t.Fatal(err)
 		}
-
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-
 	return dir
 }
 
 // goMutesting builds the pinned command and returns its path.
 func goMutesting(t *testing.T) string {
 	t.Helper()
-
 	tool := filepath.Join(t.TempDir(), "go-mutesting")
-
 	cmd := exec.Command("go", "build", "-o", tool, "github.com/zimmski/go-mutesting/cmd/go-mutesting")
 	cmd.Dir = filepath.Join("..", "tools")
-
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-
 	return tool
 }
 
 func TestRun(t *testing.T) {
 	tool := goMutesting(t)
-
 	cases := map[string]struct {
 		reason string
 		files  map[string]string
@@ -150,22 +139,17 @@ killed 3 of 3 (2 by the tests of ./demo, 1 by the tests of ./user), survived 0; 
 			err: "the tests of ./demo fail without a mutant",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			dir := module(t, tc.files)
-
 			var got bytes.Buffer
-
 			err := run(t.Context(), options{root: dir, pkg: "./demo", also: tc.also, tool: tool, n: 10, seed: 1, parallel: 1, timeout: time.Minute}, &got)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("\n%s\nrun(...): want error %q, got %v", tc.reason, tc.err, err)
 			}
-
 			if diff := cmp.Diff(tc.want, got.String()); diff != "" {
 				t.Errorf("\n%s\nrun(...): -want, +got:\n%s", tc.reason, diff)
 			}
-
 			if content, err := os.ReadFile(filepath.Join(dir, "demo", "demo.go")); err != nil || string(content) != source {
 				t.Errorf("\n%s\nrun(...) changed the source: %s (%v)", tc.reason, content, err)
 			}
@@ -179,7 +163,6 @@ func TestSample(t *testing.T) {
 	for i := range 50 {
 		all = append(all, &mutant{line: i})
 	}
-
 	if small, large := sample(all, 20, 7), sample(all, 51, 7); len(large) != 50 || !slices.Equal(small, large[:20]) || slices.Equal(small, all[:20]) {
 		t.Errorf("sample(): got %v, and %v", small, large)
 	}

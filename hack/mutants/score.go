@@ -41,11 +41,9 @@ func (s *score) add(w io.Writer, m *mutant, killer string, err error) {
 // String returns the score. Mutants that don't compile don't count.
 func (s *score) String() string {
 	killed, by := 0, make([]string, 0, len(s.pkgs))
-
 	for _, pkg := range s.pkgs {
 		killed += s.killed[pkg]
 		by = append(by, fmt.Sprintf("%d by the tests of %s", s.killed[pkg], pkg))
 	}
-
 	return fmt.Sprintf("killed %d of %d (%s), survived %d; %d more don't compile", killed, killed+s.lived, strings.Join(by, ", "), s.lived, s.broken)
 }

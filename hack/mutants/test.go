@@ -34,7 +34,6 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 		for _, m := range ms {
 			byFile[m.file] = append(byFile[m.file], m)
 		}
-
 		files := map[string]string{filepath.Join(dir, "zz_graft_mutant.go"): fmt.Sprintf(selector, t.name, mutantEnv)}
 		wovens := map[string]woven{}
 
@@ -43,7 +42,6 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 			if err != nil {
 				return nil, err
 			}
-
 			files[filepath.Join(t.root, file)], wovens[filepath.Base(file)] = string(w.content), w
 		}
 
@@ -51,7 +49,6 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 		if err != nil {
 			return nil, err
 		}
-
 		broken := map[*mutant]bool{}
 		out, err := t.goCommand(ctx, "build", "-gcflags=-e", "-overlay="+overlay, t.pkgs[0])
 
@@ -74,7 +71,6 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 			}
 
 			ms = rest
-
 			continue
 		}
 
@@ -92,7 +88,6 @@ func (t tester) build(ctx context.Context, ms []*mutant) ([]*mutant, error) {
 				return nil, fmt.Errorf("cannot build the tests of %s: %w\n%s", pkg, err, out)
 			}
 		}
-
 		return in, nil
 	}
 }
@@ -102,9 +97,7 @@ func (t tester) program(i int) string { return filepath.Join(t.tmp, strconv.Itoa
 func (t tester) goCommand(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.root
-
 	out, err := cmd.CombinedOutput()
-
 	return string(out), err
 }
 
@@ -124,9 +117,7 @@ func (t tester) overlay(files map[string]string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-
 	path := filepath.Join(t.tmp, "overlay.json")
-
 	return path, os.WriteFile(path, data, 0o600)
 }
 
@@ -137,16 +128,13 @@ func (t tester) test(ctx context.Context, id int) (killer, output string, err er
 		cmd := exec.CommandContext(ctx, t.program(i), "-test.failfast", "-test.timeout="+t.timeout.String(), "-test.skip="+t.skip)
 		cmd.Dir = filepath.Join(t.root, pkg)
 		cmd.Env = append(os.Environ(), mutantEnv+"="+strconv.Itoa(id))
-
 		out, err := cmd.CombinedOutput()
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 			return pkg, string(out), nil
 		}
-
 		if err != nil {
 			return "", "", err
 		}
 	}
-
 	return "", "", nil
 }

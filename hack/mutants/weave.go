@@ -43,7 +43,6 @@ func weave(path string, ms []*mutant) (woven, error) {
 	if err != nil {
 		return woven{}, err
 	}
-
 	var (
 		w     = woven{first: map[*mutant]int{}}
 		edits = map[int]string{} // What to insert, by offset.
@@ -56,7 +55,6 @@ func weave(path string, ms []*mutant) (woven, error) {
 		if err != nil || len(mdecls) != len(decls) {
 			continue
 		}
-
 		i := 0
 		for i < len(decls) && bytes.Equal(text(src, fset, decls[i]), text(msrc, mfset, mdecls[i])) {
 			i++
@@ -65,14 +63,11 @@ func weave(path string, ms []*mutant) (woven, error) {
 		if i == len(decls) {
 			continue
 		}
-
 		f, ok := decls[i].(*ast.FuncDecl)
 		mf, mok := mdecls[i].(*ast.FuncDecl)
-
 		if !ok || !mok {
 			continue
 		}
-
 		name := fmt.Sprintf("%s_mutant%d", f.Name.Name, m.id)
 		call := callOf(f, name, func(at token.Pos, s string) { edits[fset.Position(at).Offset] = s })
 
@@ -84,7 +79,6 @@ func weave(path string, ms []*mutant) (woven, error) {
 
 		body := text(msrc, mfset, mf)
 		at := mfset.Position(mf.Name.Pos()).Offset - mfset.Position(mf.Pos()).Offset
-
 		w.first[m] = bytes.Count(src, []byte("\n")) + bytes.Count(tail.Bytes(), []byte("\n")) + 2
 		fmt.Fprintf(&tail, "\n%s%s%s\n", body[:at], name, body[at+len(mf.Name.Name):])
 	}
@@ -92,9 +86,7 @@ func weave(path string, ms []*mutant) (woven, error) {
 	for f, c := range cases {
 		edits[fset.Position(f.Body.Lbrace).Offset+1] = " switch graftMutant {" + c + " };"
 	}
-
 	w.content = append(insert(src, edits), tail.Bytes()...)
-
 	return w, nil
 }
 
@@ -123,7 +115,6 @@ func callOf(f *ast.FuncDecl, name string, edit func(at token.Pos, s string)) str
 				out = append(out, s)
 			}
 		}
-
 		return out
 	}
 
@@ -140,7 +131,6 @@ func callOf(f *ast.FuncDecl, name string, edit func(at token.Pos, s string)) str
 	} else if f.Type.TypeParams != nil {
 		name += "[" + strings.Join(names(f.Type.TypeParams), ", ") + "]"
 	}
-
 	return name + "(" + strings.Join(args, ", ") + ")"
 }
 
@@ -149,14 +139,11 @@ func parse(path string) ([]byte, *token.FileSet, []ast.Decl, error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
-
 	fset := token.NewFileSet()
-
 	f, err := parser.ParseFile(fset, filepath.Base(path), src, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-
 	return src, fset, f.Decls, nil
 }
 
@@ -166,14 +153,11 @@ func text(src []byte, fset *token.FileSet, n ast.Node) []byte {
 
 func insert(src []byte, edits map[int]string) []byte {
 	var out []byte
-
 	at := 0
-
 	for _, offset := range slices.Sorted(maps.Keys(edits)) {
 		out = append(append(out, src[at:offset]...), edits[offset]...)
 		at = offset
 	}
-
 	return append(out, src[at:]...)
 }
 
@@ -183,7 +167,6 @@ func (w woven) mutantAt(line string) *mutant {
 	if err != nil {
 		return nil
 	}
-
 	var found *mutant
 
 	for m, first := range w.first {
@@ -191,6 +174,5 @@ func (w woven) mutantAt(line string) *mutant {
 			found = m
 		}
 	}
-
 	return found
 }

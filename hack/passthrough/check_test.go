@@ -23,28 +23,22 @@ func (m packageMap) Import(path string) (*types.Package, error) {
 	if p, ok := m[path]; ok {
 		return p, nil
 	}
-
 	return nil, fmt.Errorf("no package %q in this test", path)
 }
 
 // check type-checks src as the package with the given path.
 func check(t *testing.T, path, src string, imports packageMap) api {
 	t.Helper()
-
 	fset := token.NewFileSet()
-
 	f, err := parser.ParseFile(fset, "test.go", src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatalf("cannot parse the test's source: %v\n%s", err, src)
 	}
-
 	cfg := types.Config{Importer: imports, IgnoreFuncBodies: true, DisableUnusedImportCheck: true}
-
 	p, err := cfg.Check(path, fset, []*ast.File{f}, nil)
 	if err != nil {
 		t.Fatalf("cannot type-check %s: %v", path, err)
 	}
-
 	return api{types: p, syntax: []*ast.File{f}}
 }
 

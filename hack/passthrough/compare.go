@@ -33,13 +33,11 @@ func (d Difference) String() string { return d.Symbol + " " + d.Problem }
 // the path of their package and their name.
 func Compare(upstream, ours *types.Package) []Difference {
 	c := newComparer(upstream, ours)
-
 	for _, name := range upstream.Scope().Names() {
 		if token.IsExported(name) {
 			c.object(name, upstream.Scope().Lookup(name), ours.Scope().Lookup(name))
 		}
 	}
-
 	return c.found
 }
 
@@ -62,7 +60,6 @@ func newComparer(upstream, ours *types.Package) *comparer {
 			substitutes["upstream."+name] = "ours." + name
 		}
 	}
-
 	return &comparer{
 		upstream:   upstream,
 		ours:       ours,
@@ -80,21 +77,17 @@ func (c *comparer) object(symbol string, up, our types.Object) {
 		c.report(symbol, "is missing (%s upstream)", kind(up))
 		return
 	}
-
 	if kind(up) != kind(our) {
 		c.report(symbol, "is %s upstream, but %s here", kind(up), kind(our))
 		return
 	}
-
 	if up, ok := up.(*types.TypeName); ok {
 		c.typeName(symbol, up.Type(), our.Type())
 		return
 	}
-
 	if !c.sameType(symbol, up.Type(), our.Type()) {
 		return
 	}
-
 	if up, ok := up.(*types.Const); ok {
 		if our, ok := our.(*types.Const); ok && !constant.Compare(up.Val(), token.EQL, our.Val()) {
 			c.report(symbol, "is %s upstream, but %s here", up.Val(), our.Val())
@@ -110,13 +103,11 @@ func kind(o types.Object) string {
 		if o.IsField() {
 			return "a field"
 		}
-
 		return "a variable"
 	case *types.Func:
 		if o.Signature().Recv() != nil {
 			return "a method"
 		}
-
 		return "a function"
 	case *types.TypeName:
 		return "a type"
@@ -130,7 +121,6 @@ func (c *comparer) sameType(symbol string, up, our types.Type) bool {
 		c.report(symbol, "should be %s, but is %s", want, got)
 		return false
 	}
-
 	return true
 }
 
@@ -141,16 +131,13 @@ func (c *comparer) typeName(symbol string, up, our types.Type) {
 		c.report(symbol, "should have the type parameters [%s], but has [%s]", want, got)
 		return
 	}
-
 	if isOwn(symbol) && namedIn(our, c.ours) == symbol {
 		c.ownType(symbol, up, our)
 		return
 	}
-
 	if !c.sameType(symbol, declaredAs(up), declaredAs(our)) {
 		return
 	}
-
 	if len(c.inUpstream.substitutes) > 0 && reachesOwn(up, c.upstream) {
 		c.report(symbol, "refers to upstream's %s or %s, which are types of our own, so it can't be an alias", reconcilerType, optionType)
 	}
@@ -162,7 +149,6 @@ func declaredAs(t types.Type) types.Type {
 	if a, ok := t.(*types.Alias); ok {
 		return a.Rhs()
 	}
-
 	return t
 }
 
@@ -189,7 +175,6 @@ func (c *comparer) fields(symbol string, up, our *types.Struct) {
 	for f := range our.Fields() {
 		ours[f.Name()] = f
 	}
-
 	for f := range up.Fields() {
 		if f.Exported() {
 			c.object(symbol+"."+f.Name(), f, ours[f.Name()])
@@ -201,11 +186,9 @@ func (c *comparer) fields(symbol string, up, our *types.Struct) {
 // pointers to the types have.
 func (c *comparer) methods(symbol string, up, our types.Type, pointer bool) {
 	onValue := types.NewMethodSet(up)
-
 	if pointer {
 		up, our = types.NewPointer(up), types.NewPointer(our)
 	}
-
 	ours := types.NewMethodSet(our)
 
 	for sel := range types.NewMethodSet(up).Methods() {
@@ -213,12 +196,10 @@ func (c *comparer) methods(symbol string, up, our types.Type, pointer bool) {
 		if !m.Exported() || pointer && onValue.Lookup(m.Pkg(), m.Name()) != nil {
 			continue
 		}
-
 		var o types.Object
 		if sel := ours.Lookup(c.ours, m.Name()); sel != nil {
 			o = sel.Obj()
 		}
-
 		c.object(symbol+"."+m.Name(), m, o)
 	}
 }

@@ -144,12 +144,10 @@ func TestCompare(t *testing.T) {
 			},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			up := checkUpstream(t, "type Anchor int\n"+tc.upstream)
 			ours := check(t, testOursPath, oursHeader+"type Anchor = upstream.Anchor\n"+tc.ours, packageMap{testUpstreamPath: up.types})
-
 			if diff := cmp.Diff(tc.want, Compare(up.types, ours.types)); diff != "" {
 				t.Errorf("%s\nCompare(...): -want, +got:\n%s", tc.reason, diff)
 			}

@@ -25,7 +25,6 @@ func (d describer) describe(t types.Type) string {
 	if d.named(t) {
 		return d.withParams(t)
 	}
-
 	return d.typ(t)
 }
 
@@ -40,12 +39,10 @@ func (d describer) named(t types.Type) bool {
 // parameters, which is what an alias with the same parameters stands for.
 func (d describer) withParams(t types.Type) string {
 	params := typeParams(t)
-
 	args := make([]string, 0, params.Len())
 	for tp := range params.TypeParams() {
 		args = append(args, d.typ(tp))
 	}
-
 	return d.typ(t) + "[" + strings.Join(args, ", ") + "]"
 }
 
@@ -55,7 +52,6 @@ func (d describer) typeParams(l *types.TypeParamList) string {
 	for tp := range l.TypeParams() {
 		cs = append(cs, d.typ(tp)+" "+d.typ(tp.Constraint()))
 	}
-
 	return strings.Join(cs, ", ")
 }
 
@@ -91,10 +87,8 @@ func (d describer) typ(t types.Type) string {
 			if term.Tilde() {
 				tilde = "~"
 			}
-
 			terms = append(terms, tilde+d.typ(term.Type()))
 		}
-
 		return strings.Join(terms, " | ")
 	default:
 		return fmt.Sprintf("%T(%s)", t, t) // Invalid types, and any that Go may gain.
@@ -106,7 +100,6 @@ func (d describer) typeName(o *types.TypeName) string {
 	if s, ok := d.substitutes[name]; ok {
 		return s
 	}
-
 	return name
 }
 
@@ -114,11 +107,9 @@ func (d describer) qualified(o types.Object) string {
 	if o.Pkg() == nil {
 		return o.Name() // Predeclared: error, comparable.
 	}
-
 	if s, ok := d.short[o.Pkg().Path()]; ok {
 		return s + "." + o.Name()
 	}
-
 	return o.Pkg().Path() + "." + o.Name()
 }
 
@@ -126,12 +117,10 @@ func (d describer) args(l *types.TypeList) string {
 	if l.Len() == 0 {
 		return ""
 	}
-
 	var as []string
 	for t := range l.Types() {
 		as = append(as, d.typ(t))
 	}
-
 	return "[" + strings.Join(as, ", ") + "]"
 }
 
@@ -140,7 +129,6 @@ func (d describer) signature(sig *types.Signature) string {
 	if sig.TypeParams().Len() > 0 {
 		tparams = "[" + d.typeParams(sig.TypeParams()) + "]"
 	}
-
 	var params []string
 	for v := range sig.Params().Variables() {
 		params = append(params, d.typ(v.Type()))
@@ -155,7 +143,6 @@ func (d describer) signature(sig *types.Signature) string {
 	for v := range sig.Results().Variables() {
 		results = append(results, d.typ(v.Type()))
 	}
-
 	s := tparams + "(" + strings.Join(params, ", ") + ")"
 
 	switch len(results) {
@@ -173,7 +160,6 @@ func (d describer) structType(t *types.Struct) string {
 
 	for i := range t.NumFields() {
 		f := t.Field(i)
-
 		s := d.memberName(f) + " " + d.typ(f.Type())
 		if f.Embedded() {
 			s = "embedded " + s
@@ -182,16 +168,13 @@ func (d describer) structType(t *types.Struct) string {
 		if tag := t.Tag(i); tag != "" {
 			s += " " + strconv.Quote(tag)
 		}
-
 		fields = append(fields, s)
 	}
-
 	return "struct{" + strings.Join(fields, "; ") + "}"
 }
 
 func (d describer) interfaceType(t *types.Interface) string {
 	var members []string
-
 	for m := range t.Methods() {
 		members = append(members, d.memberName(m)+d.signature(m.Signature()))
 	}
@@ -206,9 +189,7 @@ func (d describer) interfaceType(t *types.Interface) string {
 	if len(members) == 0 {
 		return "any"
 	}
-
 	slices.Sort(members)
-
 	return "interface{" + strings.Join(members, "; ") + "}"
 }
 
@@ -218,6 +199,5 @@ func (d describer) memberName(o types.Object) string {
 	if o.Exported() {
 		return o.Name()
 	}
-
 	return d.qualified(o)
 }

@@ -13,23 +13,18 @@ import (
 // read the files that a pattern matches, in one text each.
 func read(t *testing.T, pattern string) map[string]string {
 	t.Helper()
-
 	files, err := filepath.Glob(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	out := map[string]string{}
-
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		out[f] = string(text)
 	}
-
 	return out
 }
 
@@ -38,17 +33,14 @@ func TestReasonsAreDocumented(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "operators.md")
 	text := read(t, page)[page]
 	constant, found := regexp.MustCompile(`xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`), 0
-
 	for api, declared := range read(t, filepath.Join("..", "api", "*.txt")) {
 		for _, m := range constant.FindAllStringSubmatch(declared, -1) {
 			found++
-
 			if name := regexp.MustCompile(`(?m)^(### ` + m[1] + `$|.*` + "`" + m[1] + "`" + `)`); !name.MatchString(text) {
 				t.Errorf("docs/operators.md does not explain %q, which %s declares", m[1], filepath.Base(api))
 			}
 		}
 	}
-
 	if found == 0 {
 		t.Error("no condition types and reasons were found in the golden files")
 	}
@@ -57,19 +49,15 @@ func TestReasonsAreDocumented(t *testing.T) {
 // What a stranger copies first compiles.
 func TestReadmeCompiles(t *testing.T) {
 	page := filepath.Join("..", "..", "README.md")
-
 	block := regexp.MustCompile("(?s)\n```go\n(.*?)```").FindStringSubmatch(read(t, page)[page])
 	if block == nil {
 		t.Fatal("README.md has no Go code")
 	}
-
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	src, overlay := filepath.Join(t.TempDir(), "readme.go"), filepath.Join(t.TempDir(), "overlay.json")
-
 	for file, text := range map[string]string{
 		src:     "package readme\n" + block[1],
 		overlay: fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "readme", "readme.go"), src),
@@ -78,10 +66,8 @@ func TestReadmeCompiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-
 	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "./readme")
 	build.Dir = root
-
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Errorf("go build: %v\n%s", err, out)
 	}
@@ -93,14 +79,12 @@ func TestCommandsRunTests(t *testing.T) {
 	selects, folder := regexp.MustCompile(`-run ('[^']*'|\S+)`), regexp.MustCompile(`\./\S+`)
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	checked := 0
-
 	for page, text := range read(t, filepath.Join("..", "..", "docs", "*.md")) {
 		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			run := selects.FindStringSubmatch(m[0])
 			if len(run) < 2 || run[1] == "'^$'" {
 				continue
 			}
-
 			dir := filepath.Join("..", "..", folder.FindString(m[0]))
 			if m[1] != "" {
 				dir = filepath.Join("..", folder.FindString(m[0]))
@@ -110,9 +94,7 @@ func TestCommandsRunTests(t *testing.T) {
 			if _, err := os.Stat(dir); err != nil {
 				continue
 			}
-
 			var tests strings.Builder
-
 			for _, src := range read(t, filepath.Join(dir, "*_test.go")) {
 				for _, f := range function.FindAllStringSubmatch(src, -1) {
 					fmt.Fprintln(&tests, f[1])
@@ -127,7 +109,6 @@ func TestCommandsRunTests(t *testing.T) {
 			}
 		}
 	}
-
 	if checked == 0 {
 		t.Error("no command with -run was found")
 	}

@@ -39,7 +39,6 @@ func TestGenerateRefuses(t *testing.T) {
 			want: "F: its signature has upstream's unexported type hidden",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, err := generate(checkUpstream(t, testReconciler+tc.upstream), nil)

@@ -21,21 +21,17 @@ func surface(dir, path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the files of %s: %w", path, err)
 	}
-
 	fset := token.NewFileSet()
-
 	var files []*ast.File
 
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-
 		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the API of %s: %w", path, err)
 		}
-
 		files = append(files, f)
 	}
 
@@ -43,10 +39,8 @@ func surface(dir, path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the API of %s: %w", path, err)
 	}
-
 	w := &declarations{fset: fset}
 	fmt.Fprintf(w, "package %s // import %q\n", p.Name, path)
-
 	w.values(p.Consts, p.Vars)
 	w.functions(p.Funcs)
 
@@ -55,7 +49,6 @@ func surface(dir, path string) ([]byte, error) {
 		w.values(t.Consts, t.Vars)
 		w.functions(t.Funcs, t.Methods)
 	}
-
 	return w.Bytes(), w.err
 }
 
@@ -90,7 +83,6 @@ func (w *declarations) declare(d ast.Decl) {
 	if err := (&printer.Config{Mode: printer.RawFormat}).Fprint(&b, w.fset, d); err != nil && w.err == nil {
 		w.err = err
 	}
-
 	fmt.Fprintln(w)
 
 	for line := range strings.Lines(b.String() + "\n") {
@@ -108,11 +100,9 @@ func writeSurfaces(own, dir string) error {
 		if err != nil {
 			return err
 		}
-
 		if err := os.WriteFile(filepath.Join(dir, name+".txt"), text, 0o644); err != nil {
 			return err
 		}
 	}
-
 	return nil
 }

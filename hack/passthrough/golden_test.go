@@ -49,20 +49,16 @@ type T struct {
 
 func (t *T) M()
 `
-
 	dir := t.TempDir()
-
 	for file, src := range map[string]string{"p.go": src, "p_test.go": "package p\n\nconst Test = 1\n"} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(src), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-
 	got, err := surface(dir, "example.org/p")
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("surface(...): -want, +got:\n%s", diff)
 	}

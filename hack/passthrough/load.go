@@ -27,7 +27,6 @@ func load(dir string, paths ...string) (map[string]*packages.Package, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot load %s: %w", strings.Join(paths, " and "), err)
 	}
-
 	byPath := make(map[string]*packages.Package, len(loaded))
 
 	for _, p := range loaded {
@@ -39,7 +38,6 @@ func load(dir string, paths ...string) (map[string]*packages.Package, error) {
 		if err := errors.Join(errs...); err != nil {
 			return nil, fmt.Errorf("cannot load %s: %w", p.PkgPath, err)
 		}
-
 		byPath[p.PkgPath] = p
 	}
 
@@ -48,7 +46,6 @@ func load(dir string, paths ...string) (map[string]*packages.Package, error) {
 			return nil, fmt.Errorf("cannot load %s: no such package", path)
 		}
 	}
-
 	return byPath, nil
 }
 
@@ -60,7 +57,6 @@ func declared(dir string) (map[string]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the package to generate into: %w", err)
 	}
-
 	names := make(map[string]bool)
 	fset := token.NewFileSet()
 
@@ -69,17 +65,14 @@ func declared(dir string) (map[string]bool, error) {
 		if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || name == generatedFile {
 			continue
 		}
-
 		f, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, fmt.Errorf("cannot tell what %s declares: %w", name, err)
 		}
-
 		for _, d := range f.Decls {
 			addDeclared(names, d)
 		}
 	}
-
 	return names, nil
 }
 

@@ -39,7 +39,6 @@ func main() {
 	names := flag.String("names", "", "file to write upstream's exported names to, one a line")
 	api := flag.String("api", "", "directory to write the exported API of Graft's packages to")
 	flag.Parse()
-
 	if err := run(*dir, *names, *api); err != nil {
 		fmt.Fprintf(os.Stderr, "passthrough: %v\n", err)
 		os.Exit(1)
@@ -54,12 +53,10 @@ func run(dir, names, api string) error {
 	if err != nil {
 		return err
 	}
-
 	src, err := generateFor(dir, up)
 	if err != nil {
 		return err
 	}
-
 	if names != "" {
 		if err := os.WriteFile(names, exportedNames(up), 0o644); err != nil {
 			return err
@@ -69,7 +66,6 @@ func run(dir, names, api string) error {
 	if err := os.WriteFile(filepath.Join(dir, generatedFile), src, 0o644); err != nil || api == "" {
 		return err
 	}
-
 	return writeSurfaces(dir, api)
 }
 
@@ -79,9 +75,7 @@ func upstreamOf(dir string) (api, error) {
 	if err != nil {
 		return api{}, err
 	}
-
 	up := pkgs[upstreamPath]
-
 	return api{types: up.Types, syntax: up.Syntax}, nil
 }
 
@@ -92,19 +86,16 @@ func generateFor(dir string, up api) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	return generate(up, own)
 }
 
 // exportedNames returns the exported names of a package, one a line.
 func exportedNames(up api) []byte {
 	var b bytes.Buffer
-
 	for _, name := range up.types.Scope().Names() {
 		if token.IsExported(name) {
 			fmt.Fprintln(&b, name)
 		}
 	}
-
 	return b.Bytes()
 }

@@ -21,7 +21,6 @@ func TestParity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	for _, d := range Compare(pkgs[upstreamPath].Types, pkgs[oursPath].Types) {
 		t.Errorf("%s: run make generate, or declare it by hand", d)
 	}
@@ -34,17 +33,14 @@ func TestGeneratedFileIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	want, err := generateFor(oursDir, up)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	got, err := os.ReadFile(filepath.Join(oursDir, generatedFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	if !bytes.Equal(want, got) {
 		t.Errorf("%s is out of date, run make generate: -want, +got:\n%s", generatedFile, cmp.Diff(string(want), string(got)))
 	}

@@ -21,7 +21,6 @@ func namedIn(t types.Type, pkg *types.Package) string {
 	if n, ok := types.Unalias(t).(*types.Named); ok && n.Obj().Pkg() == pkg {
 		return n.Obj().Name()
 	}
-
 	return ""
 }
 
@@ -29,13 +28,11 @@ func namedIn(t types.Type, pkg *types.Package) string {
 // upstream's Reconciler or ReconcilerOption through it.
 func reachesOwn(t types.Type, up *types.Package) bool {
 	reaches := false
-
 	walk(t, up, func(o *types.TypeName) {
 		if o.Pkg() == up && isOwn(o.Name()) {
 			reaches = true
 		}
 	})
-
 	return reaches
 }
 
@@ -57,14 +54,12 @@ func (w *walker) typ(t types.Type) {
 	if w.seen[t] {
 		return
 	}
-
 	w.seen[t] = true
 
 	switch t := t.(type) {
 	case *types.Alias:
 		w.visit(t.Obj())
 		w.list(t.TypeArgs())
-
 		if w.follows(t.Obj()) {
 			w.typ(t.Rhs())
 		}
@@ -74,7 +69,6 @@ func (w *walker) typ(t types.Type) {
 
 		if w.follows(t.Obj()) {
 			w.typ(t.Underlying())
-
 			for m := range t.Methods() {
 				w.member(m)
 			}

@@ -34,58 +34,46 @@ type cluster struct {
 
 func startCluster(t *testing.T, crds []*extv1.CustomResourceDefinition) cluster {
 	t.Helper()
-
 	ctrl.SetLogger(logr.Discard())
-
 	plane, err := controlplane.Start(t.Context(), controlplane.Options{CRDs: crds, Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	t.Cleanup(func() {
 		if err := plane.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-
 	s := runtime.NewScheme()
 	if err := corev1.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
-
 	c, err := client.New(plane.Config(), client.Options{Scheme: s})
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return cluster{Client: c, plane: plane}
 }
 
 // definitions returns the CRDs in a directory.
 func definitions(t *testing.T, dir string) []*extv1.CustomResourceDefinition {
 	t.Helper()
-
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no CRDs in %s: %v", dir, err)
 	}
-
 	var crds []*extv1.CustomResourceDefinition
-
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		crd := &extv1.CustomResourceDefinition{}
 		if err := yaml.Unmarshal(text, crd); err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}
-
 		crds = append(crds, crd)
 	}
-
 	return crds
 }
 
@@ -99,33 +87,26 @@ var requestLine = regexp.MustCompile(`(?m)^apiserver_request_total\{(.*)\} (\d+)
 // watch lasts.
 func (c cluster) requests(t *testing.T, group string) requests {
 	t.Helper()
-
 	k, err := kubernetes.NewForConfig(c.plane.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	metrics, err := k.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	n := requests{}
-
 	for _, m := range requestLine.FindAllStringSubmatch(string(metrics), -1) {
 		verb := label(m[1], "verb")
 		if label(m[1], "group") != group || verb == "LIST" || verb == "WATCH" {
 			continue
 		}
-
 		count, err := strconv.Atoi(m[2])
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		n[strings.TrimSpace(strings.ToLower(verb)+" "+label(m[1], "subresource"))] += count
 	}
-
 	return n
 }
 
@@ -133,33 +114,27 @@ func (c cluster) requests(t *testing.T, group string) requests {
 func label(labels, name string) string {
 	_, rest, _ := strings.Cut(","+labels, ","+name+`="`)
 	value, _, _ := strings.Cut(rest, `"`)
-
 	return value
 }
 
 // since says what was served since earlier.
 func (n requests) since(earlier requests) string {
 	var said []string
-
 	for verb, now := range n {
 		if d := now - earlier[verb]; d > 0 {
 			said = append(said, fmt.Sprintf("%s %d", verb, d))
 		}
 	}
-
 	if len(said) == 0 {
 		return "none"
 	}
-
 	slices.Sort(said)
-
 	return strings.Join(said, ", ")
 }
 
 // condition returns a condition of an object: its status, reason and message.
 func condition(o unstructured.Unstructured, kind string) (status, reason, message string) {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-
 	for _, c := range conditions {
 		if m, ok := c.(map[string]any); ok && m["type"] == kind {
 			status, _ = m["status"].(string)
@@ -167,7 +142,6 @@ func condition(o unstructured.Unstructured, kind string) (status, reason, messag
 			message, _ = m["message"].(string)
 		}
 	}
-
 	return status, reason, message
 }
 
@@ -176,18 +150,14 @@ func summary(objects []unstructured.Unstructured) string {
 	if len(objects) == 0 {
 		return "no managed resources"
 	}
-
 	ready, others := 0, ""
-
 	for _, o := range objects {
 		said := ""
-
 		for _, kind := range []string{"Synced", "Ready"} {
 			if status, reason, message := condition(o, kind); status != "True" && said == "" {
 				said = strings.TrimSuffix(fmt.Sprintf("%s=%s (%s): %s", kind, status, reason, message), ": ")
 			}
 		}
-
 		switch {
 		case said == "":
 			ready++
@@ -195,10 +165,8 @@ func summary(objects []unstructured.Unstructured) string {
 			others = said
 		}
 	}
-
 	if ready == len(objects) {
 		return fmt.Sprintf("%d ready", ready)
 	}
-
 	return fmt.Sprintf("%d ready, %d %s", ready, len(objects)-ready, others)
 }

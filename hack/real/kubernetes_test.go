@@ -55,24 +55,19 @@ func TestKubernetes(t *testing.T) {
 	dir := provider{
 		path: "github.com/crossplane-contrib/provider-kubernetes", version: "v1.3.1", runtime: "v2.4.0", graft: "v0.24.0",
 	}.adopted(t)
-
 	if out, err := exec.Command("go", "mod", "download", gosdk+"@"+gosdkVersion).CombinedOutput(); err != nil {
 		t.Logf("The module proxy doesn't have %s %s, so nothing is shown of the authentication to Nebius: the provider is built with a stand-in. %s", gosdk, gosdkVersion, out)
-
 		at := t.TempDir()
 		if err := os.Mkdir(filepath.Join(at, "auth"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-
 		for _, f := range txtar.Parse([]byte(gosdkStandIn)).Files {
 			if err := os.WriteFile(filepath.Join(at, f.Name), f.Data, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-
 		run(t, dir, "go", "mod", "edit", "-replace", gosdk+"="+at)
 	}
-
 	run(t, dir, "go", "mod", "tidy")
 	run(t, dir, "go", "build", "./...")
 	t.Logf("provider-kubernetes' own tests:\n%s", run(t, dir, "go", "test", "./..."))

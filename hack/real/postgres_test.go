@@ -33,13 +33,11 @@ type postgres struct{ url *url.URL }
 // startPostgres starts a server that ends with the test, unless one is named.
 func startPostgres(t *testing.T) postgres {
 	t.Helper()
-
 	if named := os.Getenv(postgresVariable); named != "" {
 		u, err := url.Parse(named)
 		if err != nil {
 			t.Fatalf("%s is not a URL: %v", postgresVariable, err)
 		}
-
 		return postgres{url: u}
 	}
 
@@ -48,35 +46,26 @@ func startPostgres(t *testing.T) postgres {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-
 	secret, data := filepath.Join(dir, "password"), filepath.Join(dir, "data")
 	if err := os.WriteFile(secret, []byte(password), 0o600); err != nil {
 		t.Fatal(err)
 	}
-
 	as := unprivileged(t, dir, secret)
-
 	initdb := exec.Command(program(t, "initdb"), "-D", data, "-U", superuser, "--auth=scram-sha-256", "--pwfile", secret)
 	initdb.Dir, initdb.SysProcAttr = dir, as
-
 	if out, err := initdb.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-
 	port := freePort(t)
 	server := exec.Command(program(t, "postgres"), "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", port, "-c", "fsync=off")
 	server.Dir, server.SysProcAttr = dir, as
 	t.Cleanup(background(t, "QUIT", server))
-
 	p := postgres{url: &url.URL{
 		Scheme: "postgres", User: url.UserPassword(superuser, password),
 		Host: net.JoinHostPort("127.0.0.1", port), Path: "/postgres", RawQuery: "sslmode=disable",
 	}}
-
 	eventually(t, "PostgreSQL answers", func() bool { return p.psql("SELECT 1").Run() == nil })
-
 	return p
 }
 
@@ -84,17 +73,14 @@ func startPostgres(t *testing.T) postgres {
 // into PATH.
 func program(t *testing.T, name string) string {
 	t.Helper()
-
 	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}
-
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if err != nil || len(found) == 0 {
 		t.Fatalf("There is no %s on this machine, so provider-sql was built, but not run. "+
 			"Install the package postgresql, or set %s to the URL of a superuser.", name, postgresVariable)
 	}
-
 	return slices.Max(found)
 }
 
@@ -102,37 +88,29 @@ func program(t *testing.T, name string) string {
 // refuses to be, and gives its user the files.
 func unprivileged(t *testing.T, files ...string) *syscall.SysProcAttr {
 	t.Helper()
-
 	if os.Geteuid() != 0 {
 		return nil
 	}
-
 	const id = 65534 // The user without rights, on all systems.
-
 	for _, f := range files {
 		if err := os.Chown(f, id, id); err != nil {
 			t.Fatal(err)
 		}
 	}
-
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
 }
 
 func freePort(t *testing.T) string {
 	t.Helper()
-
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	defer func() { _ = l.Close() }()
-
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return port
 }
 
@@ -144,19 +122,16 @@ func (p postgres) psql(sql string) *exec.Cmd {
 // query returns the result of a query.
 func (p postgres) query(t *testing.T, sql string) string {
 	t.Helper()
-
 	out, err := p.psql(sql).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", sql, err, out)
 	}
-
 	return strings.TrimSpace(string(out))
 }
 
 // exists says what the provider has created and not deleted.
 func (p postgres) exists(t *testing.T) string {
 	t.Helper()
-
 	return p.query(t, fmt.Sprintf(`SELECT
 		(SELECT count(*) FROM pg_roles WHERE starts_with(rolname, '%[1]s')) || ' roles, ' ||
 		(SELECT count(*) FROM pg_database WHERE starts_with(datname, '%[1]s')) || ' databases, ' ||
@@ -166,26 +141,20 @@ func (p postgres) exists(t *testing.T) string {
 // holdRoles lets no role be created until release is called.
 func (p postgres) holdRoles(t *testing.T) (release func()) {
 	t.Helper()
-
 	cmd := exec.Command("psql", p.url.String(), "-X")
-
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-
 	if _, err := io.WriteString(in, "BEGIN; LOCK TABLE pg_authid IN SHARE MODE;\n"); err != nil {
 		t.Fatal(err)
 	}
-
 	eventually(t, "the lock is held", func() bool {
 		return p.query(t, "SELECT count(*) FROM pg_locks WHERE relation = 'pg_authid'::regclass AND mode = 'ShareLock' AND granted") != "0"
 	})
-
 	return func() {
 		_ = in.Close()
 		_ = cmd.Wait()
@@ -195,19 +164,16 @@ func (p postgres) holdRoles(t *testing.T) (release func()) {
 // held returns how many creates of roles wait for the lock.
 func (p postgres) held(t *testing.T) string {
 	t.Helper()
-
 	return p.query(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'CREATE ROLE%'")
 }
 
 // clear drops all that exists.
 func (p postgres) clear(t *testing.T) {
 	t.Helper()
-
 	cmd := exec.Command("psql", p.url.String(), "-X", "-v", "ON_ERROR_STOP=1")
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(
 		`SELECT format('DROP DATABASE %%I WITH (FORCE)', datname) FROM pg_database WHERE starts_with(datname, '%[1]s')
 		UNION SELECT format('DROP ROLE %%I', rolname) FROM pg_roles WHERE starts_with(rolname, '%[1]s') ORDER BY 1 \gexec`, prefix))
-
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("cannot drop what the provider created: %v\n%s", err, out)
 	}
@@ -216,7 +182,6 @@ func (p postgres) clear(t *testing.T) {
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-
 	if !within(patience, is) {
 		t.Fatalf("%s: not within %s", what, patience)
 	}
@@ -226,12 +191,10 @@ func eventually(t *testing.T, what string, is func() bool) {
 func within(timeout time.Duration, is func() bool) bool {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-
 	for end := time.Now().Add(timeout); ; <-tick.C {
 		if is() {
 			return true
 		}
-
 		if time.Now().After(end) {
 			return false
 		}

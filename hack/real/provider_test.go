@@ -25,19 +25,15 @@ type provider struct {
 // source returns a copy of the provider's source.
 func (p provider) source(t *testing.T) string {
 	t.Helper()
-
 	var downloaded struct{ Dir string }
 	if err := json.Unmarshal([]byte(run(t, t.TempDir(), "go", "mod", "download", "-json", p.path+"@"+p.version)), &downloaded); err != nil {
 		t.Fatal(err)
 	}
-
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(downloaded.Dir)); err != nil {
 		t.Fatal(err)
 	}
-
 	run(t, dir, "chmod", "-R", "u+w", ".") // The module cache is read-only.
-
 	return dir
 }
 
@@ -45,23 +41,18 @@ func (p provider) source(t *testing.T) string {
 // tidy is left to do.
 func (p provider) adopted(t *testing.T) string {
 	t.Helper()
-
 	dir, line := p.source(t), filepath.Join(t.TempDir(), "line")
-
 	run(t, "..", "go", "run", "./line", "-runtime", p.runtime, "-write", "-o", line)
 	t.Log(run(t, filepath.Join("..", "adopt"), "go", "run", ".", "-C", dir, "-trackers", "-version", p.graft))
 	run(t, dir, "go", "mod", "edit", "-replace", graftModule+"="+line)
-
 	return dir
 }
 
 // build builds a program of the provider.
 func build(t *testing.T, dir, pkg string) string {
 	t.Helper()
-
 	program := filepath.Join(t.TempDir(), "provider")
 	run(t, dir, "go", "build", "-trimpath", "-o", program, pkg)
-
 	return program
 }
 
@@ -69,23 +60,18 @@ func build(t *testing.T, dir, pkg string) string {
 // A shell between sends the signal if the test itself is killed.
 func background(t *testing.T, signal string, cmd *exec.Cmd) (stop func()) {
 	t.Helper()
-
 	shell, err := exec.LookPath("sh")
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	cmd.Path, cmd.Args = shell, append([]string{"sh", "-c", `"$@" & read -r line; kill -"$0" $!; wait`, signal}, cmd.Args...)
-
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-
 	return func() {
 		_ = in.Close()
 		_ = cmd.Wait()
@@ -95,17 +81,13 @@ func background(t *testing.T, signal string, cmd *exec.Cmd) (stop func()) {
 // run runs a command in a directory, and returns what it prints.
 func run(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-
 	var stderr strings.Builder
-
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Dir, cmd.Stderr = dir, &stderr
 	cmd.Env = append(os.Environ(), "GOWORK=off")
-
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s%s", strings.Join(args, " "), err, out, &stderr)
 	}
-
 	return string(out)
 }

@@ -45,10 +45,8 @@ func TestRest(t *testing.T) {
 		table strings.Builder
 		mu    sync.Mutex
 	)
-
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "pair\t\treconciles\trequests\tAPI server CPU\tprovider CPU\ta reconcile\tmemory")
-
 	both := sides(t)
 	for pair := range pairs {
 		t.Run(fmt.Sprint(pair+1), func(t *testing.T) {
@@ -56,23 +54,18 @@ func TestRest(t *testing.T) {
 				t.Run(s.name, func(t *testing.T) {
 					t.Parallel()
 					s.begin(t)
-
 					before, after := s.measureRest(t)
 					n, cpu := after.reconciles-before.reconciles, after.provider-before.provider
 					said := after.requests.since(before.requests)
 					row := fmt.Sprintf("%d\t%s\t%.0f\t%s\t%.1f s\t%.1f s\t%.1f ms\t%.0f MB",
 						pair+1, s.name, n, said, after.api-before.api, cpu, 1000*cpu/n, after.memory/1e6)
 					t.Log(row)
-
 					mu.Lock()
 					defer mu.Unlock()
-
 					fmt.Fprintln(w, row)
-
 					if want := float64(restFor/restPoll-1) * manyRoles; n < want {
 						t.Errorf("want at least %.0f reconciles, got %.0f", want, n)
 					}
-
 					if s.name == graftSide && said != "none" {
 						t.Errorf("want no requests while nothing changes, got %s", said)
 					}
@@ -80,7 +73,6 @@ func TestRest(t *testing.T) {
 			}
 		})
 	}
-
 	_ = w.Flush()
 	t.Logf("provider-sql, %d roles, poll interval %s, %s at rest\n%s", manyRoles, restPoll, restFor, &table)
 }
@@ -88,64 +80,49 @@ func TestRest(t *testing.T) {
 // measureRest returns what was spent before a time at rest, and after it.
 func (s *side) measureRest(t *testing.T) (before, after cost) {
 	t.Helper()
-
 	s.configure(t)
-
 	for i := range manyRoles {
 		s.create(t, object("Role", i, map[string]any{"privileges": map[string]any{"login": true}}))
 	}
 
 	// Those that are ready are not observed again while others are created.
 	s.start(t, "--poll", createsTake.String(), "--max-reconcile-rate", restRate, "--metrics-bind-address", "0")
-
 	if !within(createsTake, func() bool {
 		time.Sleep(time.Second) // To ask takes from what is waited for.
-
 		return s.db.exists(t) == fmt.Sprintf("%d roles, 0 databases, 0 grants", manyRoles) &&
 			s.all(t) == fmt.Sprintf("%d ready", manyRoles)
 	}) {
 		t.Fatalf("not all roles were ready within %s: %s; %s", createsTake, s.db.exists(t), s.all(t))
 	}
-
 	s.kill()
-
 	metrics := net.JoinHostPort("127.0.0.1", freePort(t))
 	s.start(t, "--poll", restPoll.String(), "--max-reconcile-rate", restRate, "--metrics-bind-address", metrics)
 	time.Sleep(2 * restPoll) // Each has been observed twice since.
-
 	before = s.cost(t, metrics)
-
 	time.Sleep(restFor)
-
 	return before, s.cost(t, metrics)
 }
 
 // cost asks the API server and the provider.
 func (s *side) cost(t *testing.T, metrics string) cost {
 	t.Helper()
-
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+metrics+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	defer func() { _ = response.Body.Close() }()
-
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	api, err := s.plane.CPU()
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return cost{
 		requests: s.requests(t, group), api: api.Seconds(),
 		reconciles: sum(string(text), "controller_runtime_reconcile_total"),
@@ -157,17 +134,14 @@ func (s *side) cost(t *testing.T, metrics string) cost {
 // sum adds up the series of a metric.
 func sum(metrics, name string) float64 {
 	total := 0.0
-
 	for line := range strings.Lines(metrics) {
 		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if of, _, _ := strings.Cut(series, "{"); of != name {
 			continue
 		}
-
 		if n, err := strconv.ParseFloat(value, 64); err == nil {
 			total += n
 		}
 	}
-
 	return total
 }

@@ -67,13 +67,10 @@ type row struct {
 // sides returns the provider as it is released, and what adopt makes of it.
 func sides(t *testing.T) []*side {
 	t.Helper()
-
 	p := provider{path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0"}
 	source, adopted := p.source(t), p.adopted(t)
 	run(t, adopted, "go", "mod", "tidy")
-
 	crds := definitions(t, filepath.Join(source, "package", "crds"))
-
 	return []*side{
 		{name: "stock", program: build(t, source, "./cmd/provider"), crds: crds},
 		{name: graftSide, program: build(t, adopted, "./cmd/provider"), crds: crds},
@@ -89,23 +86,17 @@ func TestSQL(t *testing.T) {
 			s.play(t)
 		})
 	}
-
 	stock, graft := both[0], both[1]
-
 	var table strings.Builder
-
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\t\tin PostgreSQL\tafter\trequests\tconditions")
-
 	for i, g := range graft.seen {
 		if i < len(stock.seen) {
 			r := stock.seen[i]
 			fmt.Fprintf(w, "%s\tstock\t%s\t%s\t%s\t%s\n", r.point, r.exists, r.took, r.requests, r.conditions)
 		}
-
 		fmt.Fprintf(w, "\tGraft\t%s\t%s\t%s\t%s\n", g.exists, g.took, g.requests, g.conditions)
 	}
-
 	_ = w.Flush()
 	t.Logf("provider-sql\n%s", &table)
 }
@@ -113,23 +104,18 @@ func TestSQL(t *testing.T) {
 // begin starts a control plane and a PostgreSQL server.
 func (s *side) begin(t *testing.T) {
 	t.Helper()
-
 	s.db = startPostgres(t)
 	t.Cleanup(func() { s.db.clear(t) })
-
 	s.cluster = startCluster(t, s.crds)
 }
 
 // play plays the story.
 func (s *side) play(t *testing.T) {
 	t.Helper()
-
 	s.configure(t)
-
 	for i := range roles {
 		s.create(t, object("Role", i, map[string]any{"privileges": map[string]any{"login": true}}))
 	}
-
 	for i := range databases {
 		s.create(t, object("Database", i, map[string]any{}))
 	}
@@ -144,50 +130,38 @@ func (s *side) play(t *testing.T) {
 	s.kill()
 	release()
 	eventually(t, "the five roles exist", func() bool { return s.db.exists(t) == "5 roles, 4 databases, 0 grants" })
-
 	s.start(t, pollOften()...)
 	s.wait(t, "killed in five creates, started", "20 roles, 4 databases, 0 grants", s.all, "19 ready, 5 Synced=False", patience)
-
 	for _, o := range s.managed(t) {
 		if status, _, _ := condition(o, "Synced"); status != "True" {
 			s.patch(t, &o, `[{"op": "remove", "path": "/metadata/annotations/crossplane.io~1external-create-pending"}]`)
 		}
 	}
-
 	s.wait(t, "create-pending removed by hand", "20 roles, 4 databases, 0 grants", s.all, "24 ready", patience)
-
 	for i := range grants {
 		s.create(t, object("Grant", i, map[string]any{"role": name("Role", 1+i), "memberOf": name("Role", 1+grants+i)}))
 	}
-
 	s.wait(t, "grants created", "20 roles, 4 databases, 4 grants", s.all, "28 ready", patience)
-
 	s.kill()
 	s.start(t, pollOften()...)
 	s.rest(t, "killed at rest, started")
 	s.rest(t, "nothing changes")
-
 	if last := s.seen[len(s.seen)-1]; s.name == graftSide && last.requests != "none" {
 		t.Errorf("want no requests while nothing changes, got %s", last.requests)
 	}
-
 	s.credentials(t, "wrong")
 	s.wait(t, "credentials broken", "20 roles, 4 databases, 4 grants", s.all, "0 ready, 28 Synced=False", patience)
 	s.delete(t, object("Role", 19, nil))
 	s.wait(t, "role deleted meanwhile", "20 roles, 4 databases, 4 grants", s.role(19), "Ready=False (Deleting)", moment)
-
 	s.credentials(t, s.password())
 	s.wait(t, "credentials mended", "19 roles, 4 databases, 4 grants", s.all, "27 ready", patience)
-
 	s.patch(t, object("Role", 0, nil), `[{"op": "add", "path": "/metadata/finalizers/-", "value": "`+keep+`"}]`)
 	s.delete(t, object("Role", 0, nil))
 	s.wait(t, "role with another finalizer deleted", "19 roles, 4 databases, 4 grants", s.role(0), keep, moment)
 	s.patch(t, object("Role", 0, nil), `[{"op": "test", "path": "/metadata/finalizers/1", "value": "`+keep+`"}, {"op": "remove", "path": "/metadata/finalizers/1"}]`)
 	s.wait(t, "that finalizer removed", "18 roles, 4 databases, 4 grants", s.all, "26 ready", patience)
-
 	s.restore(t)
 	s.wait(t, "restored into an empty control plane", "18 roles, 4 databases, 4 grants", s.all, "26 ready", patience)
-
 	s.delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: app}})
 	s.wait(t, "namespace deleted", "0 roles, 0 databases, 0 grants", s.all, "no managed resources", patience)
 }
@@ -196,13 +170,11 @@ func (s *side) play(t *testing.T) {
 // time is up.
 func (s *side) wait(t *testing.T, point, exists string, conditions func(*testing.T) string, want string, timeout time.Duration) {
 	t.Helper()
-
 	s.mark(t)
 	within(timeout, func() bool {
 		return s.db.exists(t) == exists && strings.Contains(conditions(t), want)
 	})
 	s.see(t, point, conditions)
-
 	if last := s.seen[len(s.seen)-1]; s.name == graftSide && (last.exists != exists || !strings.Contains(last.conditions, want)) {
 		t.Errorf("%s: want %s and %q, got %s and %q", point, exists, want, last.exists, last.conditions)
 	}
@@ -211,7 +183,6 @@ func (s *side) wait(t *testing.T, point, exists string, conditions func(*testing
 // rest records what happens in some polls.
 func (s *side) rest(t *testing.T, point string) {
 	t.Helper()
-
 	s.mark(t)
 	time.Sleep(6 * poll)
 	s.see(t, point, s.all)
@@ -220,14 +191,12 @@ func (s *side) rest(t *testing.T, point string) {
 // mark lets time and requests be counted from now on.
 func (s *side) mark(t *testing.T) {
 	t.Helper()
-
 	s.marked, s.before = time.Now(), s.requests(t, group)
 }
 
 // see records what is the case.
 func (s *side) see(t *testing.T, point string, conditions func(*testing.T) string) {
 	t.Helper()
-
 	s.seen = append(s.seen, row{
 		point: point, exists: s.db.exists(t), conditions: conditions(t),
 		requests: s.requests(t, group).since(s.before), took: time.Since(s.marked).Round(time.Second),
@@ -238,7 +207,6 @@ func (s *side) see(t *testing.T, point string, conditions func(*testing.T) strin
 // all says what the conditions of all managed resources say.
 func (s *side) all(t *testing.T) string {
 	t.Helper()
-
 	return summary(s.managed(t))
 }
 
@@ -246,18 +214,14 @@ func (s *side) all(t *testing.T) string {
 func (s *side) role(i int) func(*testing.T) string {
 	return func(t *testing.T) string {
 		t.Helper()
-
 		for _, o := range s.list(t, "Role") {
 			if o.GetName() != name("Role", i) {
 				continue
 			}
-
 			ready, reason, _ := condition(o, "Ready")
 			_, _, why := condition(o, "Deleting")
-
 			return strings.TrimSuffix(fmt.Sprintf("Ready=%s (%s): %s", ready, reason, why), ": ")
 		}
-
 		return "no longer exists"
 	}
 }
@@ -265,7 +229,6 @@ func (s *side) role(i int) func(*testing.T) string {
 // start starts the provider.
 func (s *side) start(t *testing.T, flags ...string) {
 	t.Helper()
-
 	cmd := exec.Command(s.program, flags...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.plane.Kubeconfig())
 	s.kill = background(t, "KILL", cmd)
@@ -279,7 +242,6 @@ func pollOften() []string { return []string{"--poll", poll.String(), "--metrics-
 // anything without them.
 func (s *side) configure(t *testing.T) {
 	t.Helper()
-
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: app, Name: "db", Finalizers: []string{keep}},
 		StringData: map[string]string{
@@ -287,7 +249,6 @@ func (s *side) configure(t *testing.T) {
 			"username": s.db.url.User.Username(), "password": s.password(),
 		},
 	}
-
 	config := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"sslMode":     "disable",
 		"credentials": map[string]any{"source": "PostgreSQLConnectionSecret", "connectionSecretRef": map[string]any{"name": secret.Name}},
@@ -296,7 +257,6 @@ func (s *side) configure(t *testing.T) {
 	config.SetNamespace(app)
 	config.SetName("default")
 	config.SetFinalizers([]string{keep})
-
 	s.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: app}})
 	s.create(t, secret)
 	s.create(t, config)
@@ -304,17 +264,14 @@ func (s *side) configure(t *testing.T) {
 
 func (s *side) password() string {
 	p, _ := s.db.url.User.Password()
-
 	return p
 }
 
 // credentials sets the provider's password.
 func (s *side) credentials(t *testing.T, password string) {
 	t.Helper()
-
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: app, Name: "db"}}
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"stringData": {"password": %q}}`, password))
-
 	if err := s.Patch(t.Context(), secret, patch); err != nil {
 		t.Fatal(err)
 	}
@@ -324,13 +281,10 @@ func (s *side) credentials(t *testing.T, password string) {
 // backup tool leaves out.
 func (s *side) restore(t *testing.T) {
 	t.Helper()
-
 	backup := s.managed(t)
-
 	s.kill()
 	s.cluster = startCluster(t, s.crds)
 	s.configure(t)
-
 	for _, o := range backup {
 		o.SetUID("")
 		o.SetResourceVersion("")
@@ -338,33 +292,27 @@ func (s *side) restore(t *testing.T) {
 		delete(o.Object, "status")
 		s.create(t, &o)
 	}
-
 	s.start(t, pollOften()...)
 }
 
 // managed returns all managed resources.
 func (s *side) managed(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-
 	return append(append(s.list(t, "Role"), s.list(t, "Database")...), s.list(t, "Grant")...)
 }
 
 func (s *side) list(t *testing.T, k string) []unstructured.Unstructured {
 	t.Helper()
-
 	l := &unstructured.UnstructuredList{}
 	l.SetGroupVersionKind(kind(k))
-
 	if err := s.List(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
-
 	return l.Items
 }
 
 func (s *side) create(t *testing.T, o client.Object) {
 	t.Helper()
-
 	if err := s.Create(t.Context(), o); err != nil {
 		t.Fatalf("create %s: %v", o.GetName(), err)
 	}
@@ -372,7 +320,6 @@ func (s *side) create(t *testing.T, o client.Object) {
 
 func (s *side) patch(t *testing.T, o client.Object, patch string) {
 	t.Helper()
-
 	if err := s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
 		t.Fatalf("patch %s: %v", o.GetName(), err)
 	}
@@ -380,7 +327,6 @@ func (s *side) patch(t *testing.T, o client.Object, patch string) {
 
 func (s *side) delete(t *testing.T, o client.Object) {
 	t.Helper()
-
 	if err := s.Delete(t.Context(), o); err != nil {
 		t.Fatalf("delete %s: %v", o.GetName(), err)
 	}
@@ -394,7 +340,6 @@ func object(k string, i int, parameters map[string]any) *unstructured.Unstructur
 	o.SetGroupVersionKind(kind(k))
 	o.SetNamespace(app)
 	o.SetName(name(k, i))
-
 	return o
 }
 

@@ -49,7 +49,6 @@ func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.
 	if err != nil {
 		return nil, err
 	}
-
 	candid := &candidExternal{TypedExternalClient: e, kind: c.kind, name: meta.GetExternalName(mg)}
 	finds := finderExternal{candidExternal: candid, world: c.world}
 	lasts := lastingExternal{candidExternal: candid, world: c.world}
@@ -95,40 +94,33 @@ func (e *candidExternal) Observe(ctx context.Context, mg resource.Managed) (upst
 	if e.nameless() {
 		return upstream.ExternalObservation{}, nil
 	}
-
 	o, err := e.TypedExternalClient.Observe(ctx, mg)
 	e.planned = err == nil
-
 	return o, err
 }
 
 // Create the external resource.
 func (e *candidExternal) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
 	e.plan()
-
 	c, err := e.TypedExternalClient.Create(ctx, mg)
 	if asyncstate.OutcomeUnknown(err) {
 		err = fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err)
 	}
-
 	return c, err
 }
 
 // Update the external resource.
 func (e *candidExternal) Update(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
 	e.plan()
-
 	return e.TypedExternalClient.Update(ctx, mg)
 }
 
 // Delete the external resource, or nothing.
 func (e *candidExternal) Delete(ctx context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
 	e.plan()
-
 	if e.nameless() {
 		return upstream.ExternalDelete{}, nil
 	}
-
 	return e.TypedExternalClient.Delete(ctx, mg)
 }
 
@@ -145,7 +137,6 @@ func (e *finderExternal) Find(ctx context.Context, mg resource.Managed, a asyncs
 	if err != nil {
 		return asyncstate.Finding{}, err
 	}
-
 	rs, err := session.List(ctx, cloud.Filter{Owner: string(mg.GetUID())})
 
 	switch {
@@ -172,17 +163,14 @@ type lastingExternal struct {
 // Create the external resource, say its name as soon as it is known, and wait.
 func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
 	e.plan()
-
 	session, err := e.world.cloud.NewSession(ctx, "")
 	if err != nil {
 		return upstream.ExternalCreation{}, fmt.Errorf("cannot log in to the cloud: %w", err)
 	}
-
 	d, ok := mg.(*v1alpha1.Database)
 	if !ok {
 		return upstream.ExternalCreation{}, fmt.Errorf("a %T is not one of this provider's", mg)
 	}
-
 	req := cloud.CreateRequest{
 		Kind:       v1alpha1.DatabaseKind,
 		Owner:      string(mg.GetUID()),
@@ -209,11 +197,9 @@ func (e *lastingExternal) Create(ctx context.Context, mg resource.Managed) (upst
 
 	// If it can't be stored now it will be with the result.
 	_ = asyncstate.SetExternalName(ctx, r.ID)
-
 	if e.kind == finderClient {
 		_ = asyncstate.SetHandle(ctx, r.ID)
 	}
-
 	return upstream.ExternalCreation{}, await(ctx, session, r.ID)
 }
 
@@ -232,7 +218,6 @@ func await(ctx context.Context, session *cloud.Session, id string) error {
 		if err := asyncstate.Progress(ctx, int(100*time.Since(began)/lookFor), "waiting for the resource"); err != nil {
 			return err
 		}
-
 		select {
 		case <-time.After(lookEvery):
 		case <-ctx.Done():
@@ -262,8 +247,6 @@ func (e *resumerExternal) Resume(ctx context.Context, _ resource.Managed, a asyn
 	if err != nil {
 		return fmt.Errorf("cannot log in to the cloud: %w", err)
 	}
-
 	_ = asyncstate.SetExternalName(ctx, a.Handle)
-
 	return await(ctx, session, a.Handle)
 }

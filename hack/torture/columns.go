@@ -127,7 +127,6 @@ func columns() []column {
 			side: graftSide, mode: syncMode, mayStop: []clientKind{tokenClient, blindClient},
 			build: func(p *process, k clientKind) (reconcile.Reconciler, error) {
 				c := newConnector(p, k, syncMode)
-
 				switch k.goesBy() {
 				case finderClient:
 					return newGraft(p, k, c, graft.WithCreateResolver(graft.FindWithConnector(c))), nil
@@ -153,11 +152,9 @@ func columns() []column {
 					asyncstate.WithLiveReader(p.manager.GetAPIReader()),
 					asyncstate.WithTimeout(operationTimeout),
 				)...)
-
 				if err := t.Source().Start(p.ctx, queue{process: p}); err != nil {
 					return nil, err
 				}
-
 				return newGraft(p, k, newConnector(p, k, asyncMode), graft.WithAsync(t)), nil
 			},
 		},
@@ -168,28 +165,24 @@ func columns() []column {
 // it.
 func newUpstream(p *process, k clientKind, c upstream.ExternalConnector) reconcile.Reconciler {
 	o := append(settings(p, k), upstream.WithExternalConnector(c), upstream.WithInitializers(initializers(p, k)...))
-
 	return upstream.NewReconciler(p.manager, v1alpha1.DatabaseManagedKind(), o...)
 }
 
 // newGraft does the same with Graft.
 func newGraft(p *process, k clientKind, c graft.ExternalConnector, more ...graft.ReconcilerOption) reconcile.Reconciler {
 	o := append(slices.Clone(more), graft.Upstream(settings(p, k)...), graft.WithExternalConnector(c), graft.WithInitializers(initializers(p, k)...))
-
 	return graft.NewReconciler(p.manager, v1alpha1.DatabaseManagedKind(), o...)
 }
 
 // settings are what both are given.
 func settings(p *process, k clientKind) []upstream.ReconcilerOption {
 	o := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithPollInterval(pollInterval)}
-
 	switch k {
 	case namedClient:
 		o = append(o, upstream.WithDeterministicExternalName(true))
 	case connectClient:
 		o = append(o, upstream.WithCreationGracePeriod(p.world.lag))
 	}
-
 	return o
 }
 
@@ -197,6 +190,5 @@ func initializers(p *process, k clientKind) []upstream.Initializer {
 	if k != namedClient {
 		return nil
 	}
-
 	return []upstream.Initializer{upstream.NewNameAsExternalName(p.manager.GetClient())}
 }

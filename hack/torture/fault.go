@@ -68,7 +68,6 @@ func faults() []fault {
 				w.release(t, verdict{dies: true})
 				w.rest()
 				w.kill(t.process)
-
 				return w.replace()
 			},
 		},
@@ -78,7 +77,6 @@ func faults() []fault {
 			strike: func(w *world, t *ticket) error {
 				w.kill(t.process)
 				w.arrivals = append(w.arrivals, arrival{at: time.Now().Add(inFlight), step: t.step, effect: t.effect})
-
 				return w.replace()
 			},
 		},
@@ -101,7 +99,6 @@ func faults() []fault {
 			strike: func(w *world, t *ticket) error {
 				w.awayUntil = time.Now().Add(awayFor)
 				w.release(t, verdict{instead: away()})
-
 				return nil
 			},
 		},
@@ -111,7 +108,6 @@ func faults() []fault {
 			strike: func(w *world, t *ticket) error {
 				t.process.freeze(w.seen, time.Now().Add(lagFor))
 				w.release(t, verdict{})
-
 				return nil
 			},
 		},
@@ -130,7 +126,6 @@ func faults() []fault {
 			strike: func(w *world, t *ticket) error {
 				w.denied++
 				w.release(t, verdict{lost: errDenied})
-
 				return nil
 			},
 		},
@@ -142,7 +137,6 @@ func faults() []fault {
 				t.process.stop()
 				w.retirements = append(w.retirements, retirement{at: time.Now().Add(graceFor), process: t.process})
 				w.release(t, verdict{lost: t.ctx.Err()})
-
 				return w.replace()
 			},
 		},
@@ -161,7 +155,6 @@ func faults() []fault {
 				for _, p := range w.alive() {
 					p.doomed, p.stepsLeft = true, 1+w.rand.IntN(maxOverlap)
 				}
-
 				return w.start()
 			},
 		},

@@ -69,7 +69,6 @@ func (w *world) pass(ctx context.Context, p *process, s step, effect func() erro
 		// The caller is the user, or something else that isn't a provider.
 		return effect()
 	}
-
 	t := &ticket{process: p, step: s, ctx: ctx, effect: effect, notBefore: time.Now(), verdict: make(chan verdict, 1)}
 	w.enter(t)
 
@@ -79,16 +78,13 @@ func (w *world) pass(ctx context.Context, p *process, s step, effect func() erro
 	case <-ctx.Done():
 		// A process that stalls can't stop waiting either.
 		time.Sleep(time.Until(p.awake()))
-
 		if !w.leave(t) {
 			w.forever()
 		}
-
 		return ctx.Err()
 	case <-w.over:
 		runtime.Goexit()
 	}
-
 	return nil
 }
 
@@ -96,7 +92,6 @@ func (w *world) take(t *ticket, v verdict) error {
 	if v.instead != nil {
 		return v.instead
 	}
-
 	err := t.effect()
 
 	switch {
@@ -105,7 +100,6 @@ func (w *world) take(t *ticket, v verdict) error {
 	case err == nil:
 		err = v.lost
 	}
-
 	return err
 }
 
@@ -121,7 +115,6 @@ func (w *world) enter(t *ticket) {
 		w.waiting = append(w.waiting, t)
 	}
 	w.mu.Unlock()
-
 	w.wake()
 }
 
@@ -129,9 +122,7 @@ func (w *world) enter(t *ticket) {
 func (w *world) leave(t *ticket) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	w.waiting = slices.DeleteFunc(w.waiting, func(o *ticket) bool { return o == t })
-
 	return !t.process.dead
 }
 
@@ -156,6 +147,5 @@ func (w *world) tickets() []*ticket {
 			cmp.Compare(a.step.String(), b.step.String()),
 		)
 	})
-
 	return slices.Clone(w.waiting)
 }

@@ -52,7 +52,6 @@ func main() {
 
 	// Lives are short, and each leaves a whole API server behind.
 	debug.SetGCPercent(400)
-
 	testing.Main(
 		func(string, string) (bool, error) { return true, nil },
 		[]testing.InternalTest{{Name: "torture", F: func(t *testing.T) { os.Exit(command(t, args, os.Stdout, os.Stderr)) }}},
@@ -72,9 +71,7 @@ type options struct {
 func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-
 	var o options
-
 	flags.StringVar(&o.only, "only", "", "")
 	flags.StringVar(&o.replay, "replay", "", "")
 	flags.StringVar(&o.side, "side", graftSide, "")
@@ -105,7 +102,6 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 		if err != nil {
 			return misused("%v", err)
 		}
-
 		return replay(t, p, o.environment, stdout)
 	}
 
@@ -113,25 +109,20 @@ func command(t *testing.T, args []string, stdout, stderr io.Writer) int {
 	if len(fs) == 0 {
 		return misused("there is no fault %q", o.fault)
 	}
-
 	s := sweep{columns: columns(), faults: fs, environment: o.environment, sample: o.sample, pairs: o.pairs, progress: stderr}
 	if o.only != "" {
 		s.only = func(p point) bool { return strings.HasPrefix(p.name(), o.only) }
 	}
-
 	vs := s.run(t)
 	if len(vs) == 0 {
 		return misused("there is no life whose name begins with %q", o.only)
 	}
-
 	report := tally(vs)
 	report.print(stdout)
 	report.explain(stdout, o.environment, o.verbose)
-
 	if !report.asExpected(o.only == "" && o.fault == "" && o.sample == 0) {
 		return exitFailed
 	}
-
 	return exitOK
 }
 
@@ -151,6 +142,5 @@ func replay(t *testing.T, p point, e environment, out io.Writer) int {
 	default:
 		fmt.Fprintf(out, "\n%s: fine after %d reconciles\n", p.name(), f.reconciles)
 	}
-
 	return exitOK
 }

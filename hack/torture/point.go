@@ -37,11 +37,9 @@ func (p point) name() string {
 	if len(p.at) == 0 {
 		parts = append(parts, undisturbed)
 	}
-
 	for _, d := range p.at {
 		parts = append(parts, d.fault.name, strconv.Itoa(d.step))
 	}
-
 	return strings.Join(parts, "/")
 }
 
@@ -56,7 +54,6 @@ func (p point) last() int {
 	if len(p.at) == 0 {
 		return 0
 	}
-
 	return p.at[len(p.at)-1].step
 }
 
@@ -66,11 +63,9 @@ func (p point) command(e environment) string {
 	if p.column.side != graftSide {
 		c += " -side " + p.column.side
 	}
-
 	if e.lag > 0 {
 		c += " -lag " + e.lag.String()
 	}
-
 	return fmt.Sprintf("%s -seed %d", c, e.seed)
 }
 
@@ -80,38 +75,28 @@ func parse(name, side string, cs []column) (point, error) {
 	if len(parts) < 4 || (len(parts)%2 == 0) != (len(parts) == 4 && parts[3] == undisturbed) {
 		return point{}, fmt.Errorf("%q doesn't name a point: it has to look like create/sync/token/crash-after/7, or create/sync/token/%s", name, undisturbed)
 	}
-
 	p := point{kind: clientKind(parts[2])}
-
 	i := slices.IndexFunc(stories(), func(s story) bool { return s.name == parts[0] })
 	if i < 0 {
 		return p, fmt.Errorf("there is no life %q", parts[0])
 	}
-
 	p.story = stories()[i]
-
 	if i = slices.IndexFunc(cs, func(c column) bool { return c.side == side && string(c.mode) == parts[1] }); i < 0 {
 		return p, fmt.Errorf("there is no mode %q of %q", parts[1], side)
 	}
-
 	p.column = cs[i]
-
 	if !slices.Contains(clientKinds(), p.kind) {
 		return p, fmt.Errorf("there is no kind of client %q", parts[2])
 	}
-
 	for rest := parts[3:]; len(rest) > 1; rest = rest[2:] {
 		if i = slices.IndexFunc(faults(), func(f fault) bool { return f.name == rest[0] }); i < 0 {
 			return p, fmt.Errorf("there is no fault %q", rest[0])
 		}
-
 		n, err := strconv.Atoi(rest[1])
 		if err != nil || n <= p.last() {
 			return p, fmt.Errorf("a step is a number from %d, not %q", p.last()+1, rest[1])
 		}
-
 		p = p.disturbed(disturbance{fault: faults()[i], step: n})
 	}
-
 	return p, nil
 }

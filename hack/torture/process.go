@@ -84,20 +84,16 @@ func processOf(ctx context.Context) *process {
 // start a process.
 func (w *world) start() error {
 	p := &process{id: len(w.processes) + 1, world: w, due: time.Now()}
-
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(context.Background(), processKey{}, p))
 	p.client = interceptor.NewClient(w.server.Client(), embedded.Intercept(p.request))
 	p.manager = processManager{Manager: w.server.ManagerFor(cached(p)), process: p}
 	w.processes = append(w.processes, p)
 	w.tracef("process %d starts", p.id)
-
 	r, err := w.column.build(p, w.kind)
 	if err != nil {
 		return fmt.Errorf("cannot start the provider: %w", err)
 	}
-
 	p.reconciler = r
-
 	return nil
 }
 
@@ -106,7 +102,6 @@ func (w *world) replace() error {
 	if slices.ContainsFunc(w.alive(), func(p *process) bool { return !p.doomed && !p.stopped }) {
 		return nil
 	}
-
 	return w.start()
 }
 
@@ -124,7 +119,6 @@ func (w *world) kill(p *process) {
 
 	w.waiting = kept
 	w.mu.Unlock()
-
 	w.tracef("process %d is killed", p.id)
 }
 
@@ -133,7 +127,6 @@ func (p *process) stop() {
 	p.mu.Lock()
 	p.stopped = true
 	p.mu.Unlock()
-
 	p.world.tracef("process %d is asked to end", p.id)
 	p.cancel()
 }
@@ -143,7 +136,6 @@ func (p *process) stall(d time.Duration) {
 	p.mu.Lock()
 	p.wakes = time.Now().Add(d)
 	p.mu.Unlock()
-
 	p.world.tracef("process %d stalls", p.id)
 }
 
@@ -151,20 +143,17 @@ func (p *process) stall(d time.Duration) {
 func (p *process) awake() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	return p.wakes
 }
 
 // alive returns the processes that are.
 func (w *world) alive() []*process {
 	var out []*process
-
 	for _, p := range w.processes {
 		if !p.dead {
 			out = append(out, p)
 		}
 	}
-
 	return out
 }
 
@@ -173,22 +162,18 @@ func (p *process) reconcile() {
 	p.mu.Lock()
 	p.active, p.due = true, time.Time{}
 	p.mu.Unlock()
-
 	p.world.tracef("process %d reconciles", p.id)
 
 	go func() {
 		o := outcome{err: fmt.Errorf("the reconciler panicked")}
-
 		defer p.world.wake()
 		defer func() {
 			// As a controller does it.
 			if v := recover(); v != nil {
 				o.err = fmt.Errorf("the reconciler panicked: %v", v)
 			}
-
 			p.mu.Lock()
 			defer p.mu.Unlock()
-
 			p.finished = append(p.finished, o)
 		}()
 
@@ -201,11 +186,9 @@ func (p *process) reconcile() {
 func (p *process) collect() *outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	if len(p.finished) == 0 {
 		return nil
 	}
-
 	o := p.finished[0]
 	p.finished = nil
 	p.active = false
@@ -224,7 +207,6 @@ func (p *process) collect() *outcome {
 		p.addAfter(resyncEvery)
 		p.rests = true
 	}
-
 	return &o
 }
 
@@ -239,7 +221,6 @@ func (p *process) addAfter(d time.Duration) {
 func (p *process) add(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.addAfter(d)
 	p.world.wake()
 }
@@ -248,11 +229,9 @@ func (p *process) add(d time.Duration) {
 func (p *process) next() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	if p.due.Before(p.wakes) {
 		return p.wakes, !p.active && !p.stopped && !p.due.IsZero()
 	}
-
 	return p.due, !p.active && !p.stopped && !p.due.IsZero()
 }
 
@@ -275,7 +254,6 @@ func (q queue) Forget(reconcile.Request) {}
 func (p *process) freeze(d *v1alpha1.Database, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	if d != nil {
 		p.frozen, p.thaws = d.DeepCopy(), until
 	}
@@ -285,11 +263,9 @@ func (p *process) freeze(d *v1alpha1.Database, until time.Time) {
 func (p *process) thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	if p.missed {
 		p.addAfter(0)
 	}
-
 	p.thaws, p.missed = time.Time{}, false
 }
 
@@ -297,12 +273,10 @@ func (p *process) thaw() {
 func (p *process) told() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	if !p.thaws.IsZero() {
 		p.missed = true
 		return
 	}
-
 	p.addAfter(0)
 }
 
@@ -310,7 +284,6 @@ func (p *process) told() {
 func (p *process) thawing() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	return p.thaws, !p.thaws.IsZero()
 }
 
@@ -321,12 +294,10 @@ func cached(p *process) client.Client {
 			p.mu.Lock()
 			frozen, stale := p.frozen, !p.thaws.IsZero()
 			p.mu.Unlock()
-
 			if d, ok := o.(*v1alpha1.Database); ok && stale && key == p.world.request().NamespacedName {
 				frozen.DeepCopyInto(d)
 				return nil
 			}
-
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
@@ -345,7 +316,6 @@ func (m processManager) GetAPIReader() client.Reader { return m.process.client }
 // Add starts a runnable, as a manager does that runs.
 func (m processManager) Add(r manager.Runnable) error {
 	go func() { _ = r.Start(m.process.ctx) }()
-
 	return nil
 }
 
@@ -355,6 +325,5 @@ func (p *process) request(ctx context.Context, c embedded.Call, serve func() err
 	if o, ok := c.Object.(client.Object); ok {
 		of = p.world.kindOf(o) + " " + c.Key.Name
 	}
-
 	return p.world.pass(ctx, p, step{target: api, verb: c.String(), of: of, write: c.Writes()}, serve)
 }

@@ -50,30 +50,24 @@ type action func() error
 // that took too long.
 func (w *world) settle() (bool, error) {
 	w.changed = time.Now()
-
 	began, budget := time.Now(), w.reconciles+maxReconciles
 
 	for {
 		w.rest()
-
 		if err := w.observe(); err != nil {
 			return false, err
 		}
-
 		if w.atRest() {
 			return true, nil
 		}
-
 		if w.reconciles >= budget || time.Since(began) > maxTime {
 			return false, nil
 		}
-
 		now, next := w.possible()
 		if len(now) == 0 {
 			w.sleep(next)
 			continue
 		}
-
 		i := 0
 		if len(now) > 1 {
 			i = w.rand.IntN(len(now))
@@ -122,7 +116,6 @@ func (w *world) possible() (now []action, next time.Time) {
 		at(a.at, func() error {
 			w.arrivals = append(w.arrivals[:i:i], w.arrivals[i+1:]...)
 			w.tracef("        %s arrives: %v", a.step, a.effect())
-
 			return nil
 		})
 	}
@@ -131,11 +124,9 @@ func (w *world) possible() (now []action, next time.Time) {
 		at(r.at, func() error {
 			w.retirements = append(w.retirements[:i:i], w.retirements[i+1:]...)
 			w.kill(r.process)
-
 			return nil
 		})
 	}
-
 	return now, next
 }
 
@@ -143,7 +134,6 @@ func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
-
 	return b
 }
 
@@ -154,9 +144,7 @@ func (w *world) delay(t *ticket) {
 	if t.delayed || w.column.mode != asyncMode || t.step.verb != string(cloud.OpCreate) && t.step.verb != string(cloud.OpUpdate) {
 		return
 	}
-
 	slow := []time.Duration{0, 0, 2 * time.Second, 20 * time.Second}
-
 	t.delayed = true
 	t.notBefore = t.notBefore.Add(slow[w.rand.IntN(len(slow))])
 }
@@ -171,7 +159,6 @@ func (w *world) sleep(t time.Time) {
 	if calm := time.Until(w.changed.Add(restAfter)); calm > 0 {
 		d = min(d, calm)
 	}
-
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 
@@ -204,34 +191,28 @@ func (w *world) admit(t *ticket) error {
 		if d.want != "" && d.want != t.step.String() {
 			return fmt.Errorf("step %d is %q, was %q before the fault: the life is not deterministic", n, t.step, d.want)
 		}
-
 		w.plan.struck++
 		w.reconcilesBefore = w.reconciles
 		w.tracef("%4d %d  %s: %s", n, t.process.id, t.step, d.fault.name)
-
 		return d.fault.strike(w, t)
 	}
 
 	if t.step.target == api && time.Now().Before(w.awayUntil) {
 		w.tracef("        %s: the API server is away", t.step)
 		w.release(t, verdict{instead: away()})
-
 		return nil
 	}
 
 	w.tracef("%4d %d  %s", len(w.steps), t.process.id, t.step)
 	w.release(t, verdict{})
-
 	return nil
 }
 
 // release a goroutine.
 func (w *world) release(t *ticket, v verdict) {
 	w.leave(t)
-
 	if t.step.target == api && t.step.write {
 		w.touched = true
 	}
-
 	t.verdict <- v
 }

@@ -37,7 +37,6 @@ func stories() []story {
 	calls := func(op cloud.Op) func(step) bool {
 		return func(s step) bool { return s.target == cloudAPI && s.verb == string(op) }
 	}
-
 	return []story{
 		{name: "create", begin: (*world).create, size: 1},
 		{name: "update", existing: true, begin: (*world).resize, size: wantedSize},
@@ -57,12 +56,9 @@ func lead(t *testing.T, s story, c column, k clientKind, p plan, e environment, 
 			f.err = err
 			return
 		}
-
 		defer w.end()
-
 		f = w.lead(s)
 	})
-
 	return f
 }
 
@@ -76,11 +72,9 @@ func (w *world) lead(s story) finding {
 	w.plan.armed = true
 	w.reconcilesBefore, w.reconcilesChanged = w.reconciles, w.reconciles
 	w.user.provoked = s.provoked
-
 	if err := s.begin(w); err != nil {
 		return finding{err: err}
 	}
-
 	if !s.existing {
 		if err := w.start(); err != nil {
 			return finding{err: err}
@@ -96,11 +90,9 @@ func (w *world) lead(s story) finding {
 	}
 
 	w.plan.armed = false
-
 	if err != nil {
 		return finding{err: err}
 	}
-
 	return w.judge(s, rested)
 }
 
@@ -109,22 +101,17 @@ func (w *world) prepare() error {
 	if err := w.create(); err != nil {
 		return err
 	}
-
 	if err := w.start(); err != nil {
 		return err
 	}
-
 	rested, err := w.settle()
 	if err != nil {
 		return err
 	}
-
 	if !rested || len(w.cloud.Inventory()) != 1 {
 		return fmt.Errorf("cannot prepare the life: the resource was not created undisturbed")
 	}
-
 	w.tracef("--- the life proper begins")
-
 	return nil
 }
 
@@ -133,6 +120,5 @@ func sizeOf(r cloud.Resource) int {
 	if err != nil {
 		return 0
 	}
-
 	return n
 }

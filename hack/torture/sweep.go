@@ -53,14 +53,11 @@ func (s sweep) run(t *testing.T) []verdictOf {
 	}
 
 	out := s.lead(t, s.pick(calm, s.lives))
-
 	var points []point
 	for _, v := range out {
 		points = append(points, disturbed(v.point, v.finding.steps, s.faults)...)
 	}
-
 	once := s.lead(t, s.pick(points, s.sample))
-
 	return slices.Concat(out, once, s.lead(t, s.pick(s.twice(once), s.pairs)))
 }
 
@@ -68,15 +65,12 @@ func (s sweep) run(t *testing.T) []verdictOf {
 // of those that it can have.
 func (s sweep) twice(once []verdictOf) []point {
 	r := s.random()
-
 	var out []point
-
 	for _, v := range once {
 		if ps := disturbed(v.point, v.finding.steps, s.faults); len(ps) > 0 && s.pairs > 0 {
 			out = append(out, ps[r.IntN(len(ps))])
 		}
 	}
-
 	return out
 }
 
@@ -90,9 +84,7 @@ func (s sweep) pick(points []point, n int) []point {
 	if n <= 0 || n >= len(points) {
 		return points
 	}
-
 	s.random().Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
-
 	return points[:n]
 }
 
@@ -108,12 +100,10 @@ func disturbed(p point, steps []step, fs []fault) []point {
 				if len(p.at) == 0 {
 					d.want = steps[i].String()
 				}
-
 				out = append(out, p.disturbed(d))
 			}
 		}
 	}
-
 	return out
 }
 
@@ -121,7 +111,6 @@ func disturbed(p point, steps []step, fs []fault) []point {
 func (s sweep) lead(t *testing.T, points []point) []verdictOf {
 	out := make([]verdictOf, len(points))
 	next := make(chan int)
-
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
@@ -135,13 +124,11 @@ func (s sweep) lead(t *testing.T, points []point) []verdictOf {
 		if s.progress != nil && i%500 == 499 {
 			fmt.Fprintf(s.progress, "torture: %d of %d\n", i+1, len(points))
 		}
-
 		next <- i
 	}
 
 	close(next)
 	workers.Wait()
-
 	return out
 }
 
@@ -155,12 +142,9 @@ func (p point) lead(t *testing.T, e environment, trace io.Writer) finding {
 		panic(fmt.Sprintf("a life has hung for %s: was a mutex held while its holder waited?\n%s", patience, p.command(e)))
 	})
 	defer watchdog.Stop()
-
 	f := lead(t, p.story, p.column, p.kind, plan{at: p.at}, e, trace)
-
 	if f.err == nil && len(p.at) > 0 && f.struck == 0 {
 		f.err = fmt.Errorf("the life had fewer than %d steps: the fault didn't strike", p.at[0].step)
 	}
-
 	return f
 }

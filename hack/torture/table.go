@@ -23,10 +23,8 @@ func (c *count) add(p point, f finding) {
 		if is {
 			return 1
 		}
-
 		return 0
 	}
-
 	c.plus(count{
 		one(len(p.at) > 0), one(f.duplicate), one(f.leak), one(f.nameLost), one(f.stuck), one(f.stopped), one(f.misled), f.reconciles,
 	})
@@ -65,11 +63,9 @@ type report struct {
 // tally the verdicts.
 func tally(vs []verdictOf) *report {
 	r := &report{verdicts: vs}
-
 	for _, v := range vs {
 		r.row(v.point).side(v.point.column.side).add(v.point, v.finding)
 	}
-
 	return r
 }
 
@@ -80,10 +76,8 @@ func (r *report) row(p point) *row {
 	if i >= 0 {
 		return r.rows[i]
 	}
-
 	n := &row{story: p.story.name, mode: p.column.mode, kind: p.kind, sides: map[string]*count{}}
 	r.rows = append(r.rows, n)
-
 	return n
 }
 
@@ -91,20 +85,17 @@ func (r *row) side(name string) *count {
 	if r.sides[name] == nil {
 		r.sides[name] = &count{}
 	}
-
 	return r.sides[name]
 }
 
 // total of one side.
 func (r *report) total(side string) count {
 	var out count
-
 	for _, o := range r.rows {
 		if c := o.sides[side]; c != nil {
 			out.plus(*c)
 		}
 	}
-
 	return out
 }
 
@@ -132,9 +123,7 @@ func (r *report) asExpected(all bool) bool {
 			return false
 		}
 	}
-
 	u := r.total(upstreamSide)
-
 	return !all || u.duplicates > 0 && u.leaks > 0
 }
 
@@ -154,20 +143,17 @@ func (r *report) print(w io.Writer) {
 		for i, c := range cells {
 			parts = append(parts, centred(c, widths[i]))
 		}
-
 		fmt.Fprintln(w, strings.TrimRight(strings.Join(parts, " "), " "))
 	}
 
 	fmt.Fprintf(w, "Each figure is upstream : Graft.\n\n")
 	line("life", "mode", "client", heads)
-
 	last := ""
 	for _, o := range r.rows {
 		name := o.story
 		if name == last {
 			name = ""
 		}
-
 		last = o.story
 		line(name, string(o.mode), string(o.kind), pairs(o.sides[upstreamSide], o.sides[graftSide]))
 	}
@@ -194,22 +180,18 @@ func pairs(u, g *count) []string {
 		if c == nil {
 			return none
 		}
-
 		out := make([]string, 0, len(none))
 		for _, n := range c.cells() {
 			out = append(out, fmt.Sprint(n))
 		}
-
 		return out
 	}
 
 	ut, gt := text(u), text(g)
-
 	out := make([]string, 0, len(ut))
 	for i := range ut {
 		out = append(out, ut[i]+" : "+gt[i])
 	}
-
 	return out
 }
 
@@ -225,11 +207,9 @@ func (r *report) explain(w io.Writer, e environment, all bool) {
 		if text == "" || v.point.column.side != graftSide && !all && v.finding.err == nil {
 			continue
 		}
-
 		if named++; named > maxExplained && !all {
 			continue
 		}
-
 		fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.point.column.side, v.point.name(), text, v.point.command(e))
 	}
 
@@ -248,8 +228,6 @@ func centred(s string, n int) string {
 	if !ok {
 		return left(strings.Repeat(" ", max(0, (n-utf8.RuneCountInString(s))/2))+s, n)
 	}
-
 	half := (n - 1) / 2
-
 	return left(strings.Repeat(" ", max(0, half-1-len(before)))+before+" : "+after, n)
 }

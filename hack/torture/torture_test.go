@@ -30,9 +30,7 @@ var (
 func TestSample(t *testing.T) {
 	graft := slices.DeleteFunc(columns(), func(c column) bool { return c.side != graftSide })
 	e := environment{seed: *seedFlag}
-
 	fs := slices.DeleteFunc(faults(), func(f fault) bool { return f.optional })
-
 	for _, v := range (sweep{columns: graft, faults: fs, environment: e, lives: *livesFlag, sample: *sampleFlag, pairs: *sampleFlag}).run(t) {
 		if text := violates(v.point, v.finding); text != "" {
 			t.Errorf("%s: %s\n%s", v.point.name(), text, v.point.command(e))
@@ -58,7 +56,6 @@ func TestDenied(t *testing.T) {
 		"AsyncName":    {reason: "It is observed under its name.", life: "create/async/name"},
 		"AsyncToken":   {reason: "The next attempt has another token.", life: "create/async/token", misled: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := leadAt(t, tc.life+"/cloud-denied/Create", graftSide, columns(), 1)
@@ -73,25 +70,19 @@ func TestDenied(t *testing.T) {
 // cloud, which is named in place of the step's number.
 func leadAt(t *testing.T, name, side string, cs []column, seed uint64) finding {
 	t.Helper()
-
 	parts := strings.Split(name, "/")
 	fault, op := parts[3], parts[4]
-
 	calm, err := parse(strings.Join(append(parts[:3:3], undisturbed), "/"), side, cs)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	e := environment{seed: seed}
-
 	for _, p := range disturbed(calm, calm.lead(t, e, nil).steps, faults()) {
 		if d := p.at[0]; d.fault.name == fault && strings.HasPrefix(d.want, string(cloudAPI)+" "+op+" ") {
 			return p.lead(t, e, nil)
 		}
 	}
-
 	t.Fatalf("%s has no step %s that suits %s", calm.name(), op, fault)
-
 	return finding{}
 }
 
@@ -125,7 +116,6 @@ func TestDetects(t *testing.T) {
 				if d, err := p.world.object(); err == nil && d != nil && meta.WasDeleted(d) {
 					return reconcile.Result{}, do(p, d)
 				}
-
 				return inner.Reconcile(ctx, req)
 			}}
 		})
@@ -138,12 +128,10 @@ func TestDetects(t *testing.T) {
 				if time.Since(p.world.began) < d {
 					return reconcile.Result{RequeueAfter: d}, nil
 				}
-
 				return inner.Reconcile(ctx, req)
 			}}
 		}
 	}
-
 	cases := map[string]struct {
 		reason  string
 		columns []column
@@ -163,7 +151,6 @@ func TestDetects(t *testing.T) {
 					meta.RemoveAnnotations(d, meta.AnnotationKeyExternalCreatePending)
 					_ = p.world.server.Admin().Update(context.Background(), d)
 				}
-
 				return inner
 			}),
 			life: "create/sync/nothing/crash-after/Create",
@@ -192,7 +179,6 @@ func TestDetects(t *testing.T) {
 						meta.SetExternalName(d, "database-0815")
 						return reconcile.Result{}, p.world.server.Admin().Update(ctx, d)
 					}
-
 					return inner.Reconcile(ctx, req)
 				}}
 			}),
@@ -233,17 +219,14 @@ func TestDetects(t *testing.T) {
 			want: func(f finding) bool { return f.stuck && f.err == nil },
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got finding
-
 			if p, err := parse(tc.life, graftSide, tc.columns); err == nil {
 				got = p.lead(t, environment{seed: 1}, nil)
 			} else {
 				got = leadAt(t, tc.life, graftSide, tc.columns, 1)
 			}
-
 			if !tc.want(got) {
 				t.Errorf("\n%s\ngot: %+v", tc.reason, got)
 			}
@@ -260,19 +243,15 @@ func TestReplay(t *testing.T) {
 		"Crash":   {"A crash is the same whenever it is replayed.", graftSide, "create/sync/nothing/crash-after/6"},
 		"Tracker": {"And a tracker's.", graftSide, "delete-in-create/async/finder/failover/9"},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			p, err := parse(tc.life, tc.side, columns())
 			if err != nil {
 				t.Fatal(err)
 			}
-
 			var first, second bytes.Buffer
-
 			a := p.lead(t, environment{seed: 3}, &first)
 			b := p.lead(t, environment{seed: 3}, &second)
-
 			if diff := cmp.Diff(first.String(), second.String()); diff != "" || a.err != nil || b.err != nil {
 				t.Errorf("\n%s\nerrors: %v, %v\n-first, +second:\n%s", tc.reason, a.err, b.err, diff)
 			}
@@ -307,15 +286,12 @@ func TestCommand(t *testing.T) {
 			args:   []string{"-replay", "delete/sync/token/crash-after/99"}, want: exitFailed, out: "fewer than 99 steps",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
-
 			if got := command(t, tc.args, &out, &errs); got != tc.want {
 				t.Errorf("\n%s\nexit status: want %d, got %d\n%s%s", tc.reason, tc.want, got, out.String(), errs.String())
 			}
-
 			if !strings.Contains(out.String(), tc.out) || !strings.Contains(errs.String(), tc.errs) {
 				t.Errorf("\n%s\nwant output with %q and %q, got:\n%s%s", tc.reason, tc.out, tc.errs, out.String(), errs.String())
 			}
@@ -326,25 +302,19 @@ func TestCommand(t *testing.T) {
 func TestTable(t *testing.T) {
 	st := stories()[0]
 	cs := columns()
-
 	at := func(c column, k clientKind, n int) point {
 		return point{story: st, column: c, kind: k, at: []disturbance{{fault: faults()[0], step: n}}}
 	}
-
 	vs := []verdictOf{
 		{point: at(cs[0], tokenClient, 1), finding: finding{duplicate: true, leak: true, reconciles: 12, why: []string{"2 external resources were created"}}},
 		{point: at(cs[0], tokenClient, 2), finding: finding{stopped: true}},
 		{point: at(cs[1], tokenClient, 1), finding: finding{reconciles: 3}},
 		{point: at(cs[1], namedClient, 1), finding: finding{stopped: true, why: []string{"stopped: unknown"}}},
 	}
-
 	r := tally(vs)
-
 	var out bytes.Buffer
-
 	r.print(&out)
 	r.explain(&out, environment{seed: 5}, false)
-
 	for _, want := range []string{
 		"create sync token 2 : 1 1 : 0 1 : 0 0 : 0 0 : 0 1 : 0 0 : 0 12 : 3",
 		"sync name - : 1 - : 0 - : 0 - : 0 - : 0 - : 1 - : 0 - : 0",
@@ -355,19 +325,15 @@ func TestTable(t *testing.T) {
 			t.Errorf("want %q in:\n%s", want, out.String())
 		}
 	}
-
 	if r.asExpected(true) {
 		t.Errorf("asExpected(): Graft asked a person who need not be asked: want false")
 	}
-
 	if !tally(vs[:3]).asExpected(true) {
 		t.Errorf("asExpected(): upstream fails, Graft doesn't: want true")
 	}
-
 	if tally(vs[2:3]).asExpected(true) {
 		t.Errorf("asExpected(): upstream doesn't fail: want false")
 	}
-
 	for _, l := range strings.Split(out.String(), "\n") {
 		if strings.Contains(l, " : ") && len(l) > 120 {
 			t.Errorf("a row has %d characters: %s", len(l), l)

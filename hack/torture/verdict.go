@@ -75,7 +75,6 @@ func (w *world) judge(s story, rested bool) finding {
 		f.err = err
 		return f
 	}
-
 	unknown := says(d)
 
 	switch {
@@ -93,10 +92,8 @@ func (w *world) judge(s story, rested bool) finding {
 	if k := w.kind.goesBy(); k == tokenClient || k == blindClient {
 		excused = w.denied
 	}
-
 	created, left := w.cloud.Stats(string(w.user.uid)).Created, w.unowned(d)
 	f.misled = excused > 0 && (created > 1 || len(left) > 0)
-
 	if created > 1+excused {
 		f.because(&f.duplicate, "%d external resources were created", created)
 	}
@@ -104,9 +101,7 @@ func (w *world) judge(s story, rested bool) finding {
 	if len(left) > excused && !f.stopped {
 		f.because(&f.leak, "will never be deleted: %s", strings.Join(left, ", "))
 	}
-
 	w.tracef("%s", strings.Join(f.why, "; "))
-
 	return f
 }
 
@@ -117,13 +112,11 @@ func (w *world) judgeExisting(f *finding, s story, d *v1alpha1.Database, rested 
 		f.because(&f.stuck, "there is no external resource: %s", conditions(d))
 		return
 	}
-
 	i := slices.IndexFunc(there, func(r cloud.Resource) bool { return meta.GetExternalName(d) == r.ID })
 	if i < 0 {
 		f.because(&f.nameLost, "the external name is %q, there is %s", meta.GetExternalName(d), w.inventory())
 		return
 	}
-
 	if ready := d.GetCondition(xpv2.TypeReady); ready.Status != corev1.ConditionTrue || sizeOf(there[i]) != s.size || !rested {
 		f.because(&f.stuck, "at rest %t, size %d, want %d: %s", rested, sizeOf(there[i]), s.size, conditions(d))
 	}
@@ -133,13 +126,11 @@ func (w *world) judgeExisting(f *finding, s story, d *v1alpha1.Database, rested 
 // nil if there is none.
 func (w *world) unowned(d *v1alpha1.Database) []string {
 	var out []string
-
 	for _, r := range w.cloud.Inventory() {
 		if d == nil || meta.GetExternalName(d) != r.ID {
 			out = append(out, r.ID)
 		}
 	}
-
 	return out
 }
 
@@ -148,7 +139,6 @@ func (w *world) inventory() string {
 	for _, r := range w.cloud.Inventory() {
 		ids = append(ids, fmt.Sprintf("%s (%s)", r.ID, r.State))
 	}
-
 	return strings.Join(ids, ", ")
 }
 
@@ -157,7 +147,6 @@ func conditions(d *v1alpha1.Database) string {
 	for _, c := range d.Status.Conditions {
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%s=%s/%s %s", c.Type, c.Status, c.Reason, c.Message)))
 	}
-
 	return strings.Join(out, ", ")
 }
 
@@ -167,17 +156,14 @@ func says(d *v1alpha1.Database) string {
 	if d == nil {
 		return ""
 	}
-
 	synced := d.GetCondition(xpv2.TypeSynced)
 	if synced.Status != corev1.ConditionFalse {
 		return ""
 	}
-
 	for _, admits := range []string{"cannot determine creation result", asyncstate.ErrResultUnknown.Error()} {
 		if strings.Contains(synced.Message, admits) {
 			return synced.Message
 		}
 	}
-
 	return ""
 }

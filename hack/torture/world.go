@@ -94,7 +94,6 @@ func (p plan) next() *disturbance {
 	if !p.armed || p.struck == len(p.at) {
 		return nil
 	}
-
 	return &p.at[p.struck]
 }
 
@@ -121,12 +120,10 @@ func newWorld(c column, k clientKind, p plan, e environment, trace io.Writer) (*
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-
 	server, err := embedded.New(embedded.Options{Scheme: scheme, CRDs: v1alpha1.CRDs()})
 	if err != nil {
 		return nil, err
 	}
-
 	w := &world{
 		column: c, kind: k, plan: p, lag: e.lag,
 		rand:   rand.New(rand.NewPCG(e.seed, e.seed)), //nolint:gosec // The same seed has to lead the same life.
@@ -146,7 +143,6 @@ func newWorld(c column, k clientKind, p plan, e environment, trace io.Writer) (*
 	}
 
 	w.cloud.SetHooks(cloud.Hooks{Around: w.call})
-
 	return w, nil
 }
 
@@ -162,7 +158,6 @@ func (w *world) call(ctx context.Context, c cloud.Call, effect cloud.Effect) err
 		s.write = true
 	case cloud.OpLogin, cloud.OpGet, cloud.OpList:
 	}
-
 	return w.pass(ctx, processOf(ctx), s, effect)
 }
 
@@ -172,7 +167,6 @@ func (w *world) end() {
 	for _, p := range w.processes {
 		p.cancel()
 	}
-
 	close(w.over)
 	time.Sleep(24 * time.Hour)
 }
@@ -184,12 +178,10 @@ func (w *world) request() reconcile.Request {
 // object returns the managed resource as it is stored, or nil.
 func (w *world) object() (*v1alpha1.Database, error) {
 	d := &v1alpha1.Database{}
-
 	err := w.server.Admin().Get(context.Background(), w.request().NamespacedName, d)
 	if kerrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
 	}
-
 	return d, err
 }
 
@@ -198,47 +190,38 @@ func (w *world) object() (*v1alpha1.Database, error) {
 func (w *world) create() error {
 	w.tracef("the user creates it")
 	w.touched = true
-
 	d := v1alpha1.NewDatabase(objectName)
 	if err := w.server.Admin().Create(context.Background(), d); err != nil {
 		return err
 	}
-
 	w.user.uid = d.GetUID()
-
 	return nil
 }
 
 func (w *world) resize() error {
 	w.tracef("the user changes its size")
 	w.touched = true
-
 	d, err := w.object()
 	if err != nil {
 		return err
 	}
-
 	d.Spec.ForProvider.Size = wantedSize
-
 	return w.server.Admin().Update(context.Background(), d)
 }
 
 func (w *world) remove() error {
 	w.tracef("the user deletes it")
 	w.touched = true
-
 	d, err := w.object()
 	if err != nil || d == nil {
 		return err
 	}
-
 	return w.server.Admin().Delete(context.Background(), d)
 }
 
 // provoke the user to delete.
 func (w *world) provoke() error {
 	w.user.provoked = nil
-
 	return w.remove()
 }
 
@@ -247,13 +230,11 @@ func (w *world) observe() error {
 	if err := w.watch(); err != nil {
 		return err
 	}
-
 	for _, p := range w.alive() {
 		o := p.collect()
 		if o == nil {
 			continue
 		}
-
 		w.reconciles++
 		w.tracef("process %d reconciled: %s", p.id, o)
 	}
@@ -263,7 +244,6 @@ func (w *world) observe() error {
 		w.reconcilesChanged = w.reconciles
 		w.changed = time.Now()
 	}
-
 	return nil
 }
 
@@ -272,12 +252,10 @@ func (w *world) watch() error {
 	if !w.touched {
 		return nil
 	}
-
 	d, err := w.object()
 	if err != nil {
 		return err
 	}
-
 	if w.told(d) {
 		for _, p := range w.alive() {
 			p.told()
@@ -285,7 +263,6 @@ func (w *world) watch() error {
 	}
 
 	w.seen, w.touched = d, false
-
 	return nil
 }
 
@@ -311,7 +288,6 @@ func (w *world) look() string {
 	if w.seen != nil {
 		version = w.seen.GetResourceVersion()
 	}
-
 	return fmt.Sprintf("%s %v", version, w.cloud.Inventory())
 }
 
@@ -321,11 +297,9 @@ func (w *world) atRest() bool {
 	w.mu.Lock()
 	waiting := len(w.waiting)
 	w.mu.Unlock()
-
 	if waiting > 0 || len(w.arrivals)+len(w.retirements) > 0 || time.Since(w.changed) < restAfter {
 		return false
 	}
-
 	soon := time.Now()
 
 	if w.seen != nil {
@@ -342,12 +316,10 @@ func (w *world) atRest() bool {
 		p.mu.Lock()
 		rests := !p.active && p.thaws.IsZero() && p.rests && p.due.After(soon)
 		p.mu.Unlock()
-
 		if !rests {
 			return false
 		}
 	}
-
 	return true
 }
 
@@ -377,6 +349,5 @@ func (w *world) kindOf(o client.Object) string {
 	if err != nil {
 		return fmt.Sprintf("%T", o)
 	}
-
 	return gvk.Kind
 }

@@ -57,40 +57,32 @@ var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-
 	if text := os.Getenv(processVariable); text != "" {
 		if err := runProcess(text); err != nil {
 			fmt.Fprintln(os.Stderr, "provider:", err)
 			os.Exit(1)
 		}
-
 		return
 	}
-
 	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
-
 	definitions, err := readCRDs()
 	if err == nil {
 		plane, err = controlplane.Start(ctx, controlplane.Options{CRDs: definitions, Progress: os.Stderr})
 	}
-
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "upjet:", err)
 		return 1
 	}
-
 	code := m.Run()
-
 	if err := plane.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "upjet:", err)
 		return 1
 	}
-
 	return code
 }
 
@@ -122,33 +114,25 @@ func runProcess(text string) error {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return err
 	}
-
 	ctx, cancel := context.WithCancel(context.Background())
-
 	k := &killer{config: c}
-
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			k.refuses.Store(in.Text() == refuse)
 			fmt.Println(refusing)
 		}
-
 		cancel()
 	}()
-
 	s := runtime.NewScheme()
 	if err := apis.AddToScheme(s); err != nil {
 		return err
 	}
-
 	rc, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
 		return err
 	}
-
 	rc.QPS, rc.Burst = 1000, 2000
 	rc.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &deadly{killer: k, inner: rt} })
-
 	mgr, err := ctrl.NewManager(rc, ctrl.Options{
 		Scheme:                 s,
 		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{c.Namespace: {}}},
@@ -160,15 +144,12 @@ func runProcess(text string) error {
 	if err != nil {
 		return err
 	}
-
 	p := config.Stock()
 	if c.Graft {
 		p = config.Graft()
 	}
-
 	f := &feature.Flags{}
 	f.Enable(feature.EnableBetaManagementPolicies)
-
 	o := tjcontroller.Options{
 		Options: xpcontroller.Options{
 			Logger:                  logging.NewNopLogger(),
@@ -181,29 +162,23 @@ func runProcess(text string) error {
 		OperationTrackerStore: tjcontroller.NewOperationStore(logging.NewNopLogger()),
 		SetupFn: func(ctx context.Context, _ client.Client, mg xpresource.Managed) (tfsetup.Setup, error) {
 			fmt.Println(connected + mg.GetName())
-
 			inner, err := httpapi.NewClient(c.Cloud, http.DefaultClient).NewSession(ctx, "")
 			s := &deadlySession{killer: k, Session: inner}
-
 			return tfsetup.Setup{Meta: s, FrameworkProvider: terraform.FrameworkProvider(s)}, err
 		},
 	}
-
 	for _, k := range kinds() {
 		add := k.stock
 		if c.Graft {
 			add = k.graft
 		}
-
 		if c.Graft && !c.Finders {
 			p.Resources[k.name].InitializerFns = nil
 		}
-
 		if err := add(mgr, o); err != nil {
 			return err
 		}
 	}
-
 	return mgr.Start(ctx)
 }
 
@@ -219,9 +194,7 @@ func (k *killer) step(do func()) {
 	if n == k.config.KillAt && !k.config.After {
 		die()
 	}
-
 	do()
-
 	if n == k.config.KillAt {
 		die()
 	}
@@ -229,7 +202,6 @@ func (k *killer) step(do func()) {
 
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-
 	select {} // Until it is there.
 }
 
@@ -243,14 +215,11 @@ func (d *deadly) RoundTrip(req *http.Request) (r *http.Response, err error) {
 	if req.Method == http.MethodGet || strings.HasSuffix(req.URL.Path, "/events") {
 		return d.inner.RoundTrip(req)
 	}
-
 	if d.killer.refuses.Load() {
 		fmt.Println(refused + req.URL.Path)
 		return nil, errors.New("the API server is away")
 	}
-
 	d.killer.step(func() { r, err = d.inner.RoundTrip(req) })
-
 	return r, err
 }
 
@@ -285,24 +254,18 @@ type group struct {
 
 func newGroup(t *testing.T, p provider) *group {
 	t.Helper()
-
 	s := runtime.NewScheme()
 	must(t, "AddToScheme()", apis.AddToScheme(s))
 	must(t, "AddToScheme()", corev1.AddToScheme(s))
-
 	c, err := client.New(plane.Config(), client.Options{Scheme: s})
 	must(t, "New()", err)
-
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "upjet-"}}
 	must(t, "Create()", c.Create(t.Context(), n))
-
 	clock := cloud.NewManualClock(time.Now())
 	g := &group{provider: p, namespace: n.Name, client: c, clock: clock, cloud: cloud.New(cloud.Options{Clock: clock, ReadyAfter: readyAfter})}
-
 	server := httptest.NewServer(httpapi.Handler(g.cloud))
 	t.Cleanup(server.Close)
 	g.url = server.URL
-
 	for _, k := range kinds() {
 		w := &world{
 			kind: k, provider: p, admin: c, cloud: g.cloud, clock: clock,
@@ -311,7 +274,6 @@ func newGroup(t *testing.T, p provider) *group {
 		w.create(t)
 		g.worlds = append(g.worlds, w)
 	}
-
 	return g
 }
 
@@ -332,40 +294,31 @@ type realProcess struct {
 // killed at the end of the test.
 func (g *group) start(t *testing.T, killAt int64, after bool) *realProcess {
 	t.Helper()
-
 	text, err := json.Marshal(processConfig{
 		Kubeconfig: plane.Kubeconfig(), Cloud: g.url, Namespace: g.namespace,
 		Graft: g.provider.graft, Finders: g.provider.finders, KillAt: killAt, After: after,
 	})
 	must(t, "Marshal()", err)
-
 	self, err := os.Executable()
 	must(t, "Executable()", err)
-
 	p := &realProcess{group: g, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self), died: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), processVariable+"="+string(text))
 	p.cmd.Stderr = &p.errors
-
 	p.in, err = p.cmd.StdinPipe()
 	must(t, "StdinPipe()", err)
-
 	out, err := p.cmd.StdoutPipe()
 	must(t, "StdoutPipe()", err)
 	must(t, "Start()", p.cmd.Start())
 	t.Cleanup(p.kill)
-
 	go func() {
 		defer close(p.died)
-
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			p.mu.Lock()
 			p.said = append(p.said, lines.Text())
 			p.mu.Unlock()
 		}
-
 		_ = p.cmd.Wait()
 	}()
-
 	return p
 }
 
@@ -380,7 +333,6 @@ func (p *realProcess) shutDown(t *testing.T) {
 	t.Helper()
 	must(t, "Close()", p.in.Close())
 	<-p.died
-
 	if !p.cmd.ProcessState.Success() {
 		t.Fatalf("the process ended with %s: %s", p.cmd.ProcessState, p.errors.String())
 	}
@@ -390,13 +342,11 @@ func (p *realProcess) shutDown(t *testing.T) {
 func (p *realProcess) says(what, name string) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	for _, line := range p.said {
 		if about, ok := strings.CutPrefix(line, what); ok && slices.Contains(strings.Split(about, "/"), name) {
 			n++
 		}
 	}
-
 	return n
 }
 
@@ -404,15 +354,11 @@ func (p *realProcess) says(what, name string) (n int) {
 // for one that no longer exists.
 func (p *realProcess) until(t *testing.T, what string, done func(w *world, mg xpresource.Managed) bool) {
 	t.Helper()
-
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
-
 	end := time.Now().Add(5 * time.Minute)
-
 	for left := slices.Clone(p.worlds); ; {
 		left = slices.DeleteFunc(left, func(w *world) bool { return done(w, w.get(t)) })
-
 		switch {
 		case len(left) == 0:
 			return
@@ -421,7 +367,6 @@ func (p *realProcess) until(t *testing.T, what string, done func(w *world, mg xp
 			p.kill()
 			t.Fatalf("waited for: %s: %s: %s", what, b, p.errors.String())
 		}
-
 		<-ticker.C
 	}
 }
@@ -430,35 +375,29 @@ func (p *realProcess) until(t *testing.T, what string, done func(w *world, mg xp
 // cloud's clock says so.
 func (g *group) creating(t *testing.T) *realProcess {
 	t.Helper()
-
 	p := g.start(t, 0, false)
 	p.until(t, "the create is requested", func(w *world, mg xpresource.Managed) bool {
 		// Upstream says that a create has succeeded as soon as it has begun.
 		return w.requested() && (g.provider.graft || !meta.ExternalCreateIncomplete(mg))
 	})
-
 	return p
 }
 
 // created returns a process whose creates have ended, and were reconciled.
 func (g *group) created(t *testing.T) *realProcess {
 	t.Helper()
-
 	p := g.creating(t)
 	g.clock.Advance(readyAfter)
 	p.until(t, "the managed resource is ready", func(_ *world, mg xpresource.Managed) bool { return ready(mg) })
-
 	return p
 }
 
 // rest starts the next process, and lets it go on until nothing more is to be expected.
 func (g *group) rest(t *testing.T) {
 	t.Helper()
-
 	for _, w := range g.worlds {
 		w.pass(t)
 	}
-
 	p := g.start(t, 0, false)
 	p.until(t, "the managed resource comes to rest", func(w *world, mg xpresource.Managed) bool {
 		if mg != nil {
@@ -502,10 +441,8 @@ func realRows() map[string]func(t *testing.T, g *group) {
 				if c.Op == cloud.OpGet && slices.ContainsFunc(g.cloud.Inventory(), func(r cloud.Resource) bool { return r.ID == c.ID }) {
 					return errors.New("InternalError: try again")
 				}
-
 				return nil
 			}})
-
 			p := g.start(t, 0, false)
 			p.until(t, "the create has failed", func(w *world, mg xpresource.Managed) bool {
 				if !g.provider.graft {
@@ -513,9 +450,7 @@ func realRows() map[string]func(t *testing.T, g *group) {
 					return mg.GetCondition(resource.TypeLastAsyncOperation).Status == corev1.ConditionFalse ||
 						mg.GetCondition("Synced").Status == corev1.ConditionFalse
 				}
-
 				r := recordOf(t, mg)
-
 				return r != nil && r["phase"] != "running"
 			})
 			p.kill()
@@ -533,7 +468,6 @@ func realRows() map[string]func(t *testing.T, g *group) {
 // remove asks for the deletion of the managed resources.
 func (g *group) remove(t *testing.T) {
 	t.Helper()
-
 	for _, w := range g.worlds {
 		if mg := w.get(t); mg != nil {
 			must(t, "Delete()", client.IgnoreNotFound(g.client.Delete(t.Context(), mg)))
@@ -545,15 +479,12 @@ func (g *group) remove(t *testing.T) {
 // has four controllers.
 func realCells(t *testing.T, report func(t *testing.T, k kind, p provider, row, got string)) {
 	t.Helper()
-
 	for row, run := range realRows() {
 		for _, p := range providers() {
 			t.Run("real/"+p.name+"/"+row, func(t *testing.T) {
 				t.Parallel()
-
 				g := newGroup(t, p)
 				run(t, g)
-
 				for _, w := range g.worlds {
 					report(t, w.kind, p, row, w.verdict(t))
 				}
@@ -566,24 +497,19 @@ func realCells(t *testing.T, report func(t *testing.T, k kind, p provider, row, 
 // of four lives that run side by side.
 func TestRealKills(t *testing.T) {
 	const steps = 32
-
 	var kills atomic.Int64
-
 	t.Run("steps", func(t *testing.T) {
 		for n := range int64(steps) {
 			for _, after := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d/%t", n+1, after), func(t *testing.T) {
 					t.Parallel()
-
 					g := newGroup(t, providers()[2])
 					if p := g.start(t, n+1, after); g.live(t, p) {
 						kills.Add(1)
-
 						if g.live(t, g.start(t, 0, false)) {
 							t.Error("the second process died, too")
 						}
 					}
-
 					for _, w := range g.worlds {
 						if w.get(t) != nil || w.creates() != 1 || len(w.external()) > 0 {
 							t.Errorf("%s: %d creates, %d external resources are left", w.name, w.creates(), len(w.external()))
@@ -593,9 +519,7 @@ func TestRealKills(t *testing.T) {
 			}
 		}
 	})
-
 	t.Logf("killed %d times", kills.Load())
-
 	if n := kills.Load(); n < steps {
 		t.Errorf("killed %d times, want at least %d", n, steps)
 	}
@@ -606,7 +530,6 @@ func TestRealKills(t *testing.T) {
 func (g *group) live(t *testing.T, p *realProcess) (died bool) {
 	t.Helper()
 	defer p.kill()
-
 	dead := func() bool {
 		select {
 		case <-p.died:
@@ -621,23 +544,17 @@ func (g *group) live(t *testing.T, p *realProcess) (died bool) {
 		if mg != nil {
 			w.waits(t, mg)
 		}
-
 		return dead() || mg == nil || meta.WasDeleted(mg) || ready(mg) && w.named(mg)
 	})
-
 	if dead() {
 		return true
 	}
-
 	g.remove(t)
-
 	p.until(t, "the managed resources are gone", func(w *world, mg xpresource.Managed) bool {
 		if mg != nil {
 			w.waits(t, mg)
 		}
-
 		return dead() || mg == nil
 	})
-
 	return dead()
 }

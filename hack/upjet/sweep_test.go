@@ -17,36 +17,28 @@ import (
 // The next process never makes a second external resource, and leaves none.
 func TestKilledAtEachPoint(t *testing.T) {
 	const atLeast = 200
-
 	var mu sync.Mutex
-
 	points, stops := 0, 0
-
 	t.Run("points", func(t *testing.T) {
 		for _, k := range kinds() {
 			for _, p := range providers()[1:] {
 				t.Run(k.name+"/"+p.name, func(t *testing.T) {
 					t.Parallel()
-
 					for n, over := 1, false; !over; n++ {
 						for _, after := range []bool{false, true} {
 							w := newWorld(t, k, p)
 							killed := w.start(t, killedAt(n, after))
 							w.live(t, killed)
-
 							if !killed.isDead() {
 								over = true
 								break
 							}
-
 							last := w.start(t)
 							stopped := w.live(t, last)
 							name := fmt.Sprintf("step %d, %s", n, killed.at)
-
 							if created := w.creates(); created > 1 {
 								t.Errorf("%s: %d external resources were created", name, created)
 							}
-
 							switch mg := w.get(t); {
 							case stopped && (p.finders || !k.assigned()):
 								t.Errorf("%s: stops: %s", name, mg.GetCondition(asyncstate.TypeOperation).Message)
@@ -55,7 +47,6 @@ func TestKilledAtEachPoint(t *testing.T) {
 							case !stopped && len(w.external()) > 0:
 								t.Errorf("%s: the external resource is still there", name)
 							}
-
 							mu.Lock()
 							points++
 							if stopped {
@@ -68,9 +59,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 			}
 		}
 	})
-
 	t.Logf("killed at %d points; %d times it stops for a person", points, stops)
-
 	if points < atLeast {
 		t.Errorf("want at least %d points, got %d", atLeast, points)
 	}
@@ -80,24 +69,18 @@ func TestKilledAtEachPoint(t *testing.T) {
 // deleted once it is ready, and it is gone. It reports whether it stops for a person.
 func (w *world) live(t *testing.T, p *process) (stops bool) {
 	t.Helper()
-
 	await(t, "the managed resource is gone", func() bool {
 		p.reconcile(t)
-
 		mg := w.get(t)
 		if mg == nil || p.isDead() {
 			return true
 		}
-
 		if mg.GetDeletionTimestamp() == nil && ready(mg) && w.named(mg) {
 			must(t, "Delete()", client.IgnoreNotFound(w.admin.Delete(t.Context(), mg)))
 		}
-
 		stops = stopped(mg) != ""
 		w.waits(t, mg)
-
 		return stops
 	})
-
 	return stops
 }

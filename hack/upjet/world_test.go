@@ -116,23 +116,18 @@ const (
 
 func newWorld(t *testing.T, k kind, p provider) *world {
 	t.Helper()
-
 	s := runtime.NewScheme()
 	must(t, "AddToScheme()", apis.AddToScheme(s))
-
 	definitions, err := readCRDs()
 	must(t, "readCRDs()", err)
-
 	api, err := embedded.New(embedded.Options{Scheme: s, CRDs: definitions})
 	must(t, "New()", err)
-
 	clock := cloud.NewManualClock(time.Now())
 	w := &world{
 		kind: k, provider: p, namespace: namespace, name: managedName, admin: api.Admin(), api: api,
 		clock: clock, cloud: cloud.New(cloud.Options{Clock: clock, ReadyAfter: readyAfter}),
 	}
 	w.create(t)
-
 	return w
 }
 
@@ -140,7 +135,6 @@ func newWorld(t *testing.T, k kind, p provider) *world {
 // which it has a tag, whatever initializers there are.
 func (w *world) create(t *testing.T) {
 	t.Helper()
-
 	mg := w.empty(t)
 	b, err := json.Marshal(map[string]any{"spec": map[string]any{
 		"forProvider":        map[string]any{"size": 1, "tags": map[string]string{"crossplane-name": w.name}},
@@ -156,60 +150,46 @@ func readCRDs() ([]*extv1.CustomResourceDefinition, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	out := make([]*extv1.CustomResourceDefinition, 0, len(files))
-
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			return nil, err
 		}
-
 		crd := &extv1.CustomResourceDefinition{}
 		if err := yaml.Unmarshal(b, crd); err != nil {
 			return nil, err
 		}
-
 		out = append(out, crd)
 	}
-
 	return out, nil
 }
 
 // empty managed resource of the world's kind and name.
 func (w *world) empty(t *testing.T) resource.Terraformed {
 	t.Helper()
-
 	gvk := schema.GroupVersionKind{Group: w.kind.group + ".cloud.graft.example.org", Version: "v1alpha1", Kind: w.kind.kind}
-
 	o, err := w.admin.Scheme().New(gvk)
 	must(t, "New()", err)
-
 	mg, ok := o.(resource.Terraformed)
 	if !ok {
 		t.Fatalf("%T is not Terraformed", o)
 	}
-
 	mg.GetObjectKind().SetGroupVersionKind(gvk)
 	mg.SetName(w.name)
 	mg.SetNamespace(w.namespace)
-
 	return mg
 }
 
 // get the managed resource. It is nil if it no longer exists.
 func (w *world) get(t *testing.T) resource.Terraformed {
 	t.Helper()
-
 	mg := w.empty(t)
-
 	err := w.admin.Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(mg), mg)
 	if kerrors.IsNotFound(err) {
 		return nil
 	}
-
 	must(t, "Get()", err)
-
 	return mg
 }
 
@@ -224,10 +204,8 @@ func (w *world) pass(t *testing.T) {
 		if mg == nil {
 			return nil
 		}
-
 		before, _ := mg.DeepCopyObject().(client.Object)
 		mg.SetAnnotations(earlier(t, mg))
-
 		return w.admin.Patch(context.WithoutCancel(t.Context()), mg, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})))
 }
@@ -235,15 +213,12 @@ func (w *world) pass(t *testing.T) {
 // earlier returns the annotations of a managed resource two hours earlier.
 func earlier(t *testing.T, mg xpresource.Managed) map[string]string {
 	t.Helper()
-
 	as := maps.Clone(mg.GetAnnotations())
-
 	for _, k := range []string{meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
 		if at, err := time.Parse(time.RFC3339Nano, as[k]); err == nil {
 			as[k] = at.Add(-2 * time.Hour).Format(time.RFC3339Nano)
 		}
 	}
-
 	if r := recordOf(t, mg); r != nil {
 		for _, k := range []string{"started", "deadline", "ended", "pending"} {
 			s, _ := r[k].(string)
@@ -254,28 +229,22 @@ func earlier(t *testing.T, mg xpresource.Managed) map[string]string {
 
 		// A process counts what an operation may take from when it first sees the record.
 		r["deadline"] = r["started"]
-
 		b, err := json.Marshal(r)
 		must(t, "Marshal()", err)
-
 		as[asyncstate.AnnotationKeyOperation] = string(b)
 	}
-
 	return as
 }
 
 // recordOf the operation of a managed resource.
 func recordOf(t *testing.T, mg xpresource.Managed) map[string]any {
 	t.Helper()
-
 	text, ok := mg.GetAnnotations()[asyncstate.AnnotationKeyOperation]
 	if !ok {
 		return nil
 	}
-
 	r := map[string]any{}
 	must(t, "Unmarshal()", json.Unmarshal([]byte(text), &r))
-
 	return r
 }
 
@@ -315,26 +284,20 @@ func configured(change func(r *upjetconfig.Resource)) processOption {
 
 func (w *world) start(t *testing.T, o ...processOption) *process {
 	t.Helper()
-
 	cfg, add := config.Stock(), w.kind.stock
 	if w.provider.graft {
 		cfg, add = config.Graft(), w.kind.graft
 	}
-
 	p := &process{world: w, states: tjcontroller.NewOperationStore(logging.NewNopLogger()), config: cfg.Resources[w.kind.name]}
 	if w.provider.graft && !w.provider.finders {
 		p.config.InitializerFns = nil
 	}
-
 	for _, o := range o {
 		o(p)
 	}
-
 	f := &feature.Flags{}
 	f.Enable(feature.EnableBetaManagementPolicies)
-
 	c := interceptor.NewClient(w.api.Client(), embedded.Intercept(p.request))
-
 	must(t, "Setup()", add(&capturing{Manager: w.api.ManagerFor(c), process: p}, tjcontroller.Options{
 		Options: xpcontroller.Options{
 			Logger:            logging.NewNopLogger(),
@@ -349,7 +312,6 @@ func (w *world) start(t *testing.T, o ...processOption) *process {
 			return tfsetup.Setup{Meta: s, FrameworkProvider: terraform.FrameworkProvider(s)}, nil
 		},
 	}))
-
 	return p
 }
 
@@ -365,9 +327,7 @@ func (m *capturing) Add(r manager.Runnable) error {
 		m.process.reconciler = c
 		return nil
 	}
-
 	m.process.runnables = append(m.process.runnables, r)
-
 	return nil
 }
 
@@ -380,7 +340,6 @@ func (m *capturing) GetControllerOptions() crconfig.Controller {
 // step is anything by which a process reaches others.
 func (p *process) step(name string, write bool, do func() error) error {
 	p.mu.Lock()
-
 	switch {
 	case p.dead:
 		p.mu.Unlock()
@@ -388,62 +347,49 @@ func (p *process) step(name string, write bool, do func() error) error {
 	case write && p.refuses:
 		p.refused++
 		p.mu.Unlock()
-
 		return kerrors.NewServiceUnavailable("the API server is away")
 	}
-
 	p.steps++
 	if p.steps == p.killAt && !p.after {
 		p.dead, p.at = true, "before "+name
 		p.mu.Unlock()
-
 		return errDead
 	}
-
 	last := p.steps == p.killAt
 	p.mu.Unlock()
-
 	err := do()
-
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	if last {
 		p.dead, p.at = true, "after "+name
 	}
-
 	if p.dead {
 		return errDead
 	}
-
 	return err
 }
 
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.dead = true
 }
 
 func (p *process) isDead() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	return p.dead
 }
 
 func (p *process) refuse(yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.refuses = yes
 }
 
 func (p *process) hasRefused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	return p.refused > 0
 }
 
@@ -485,7 +431,6 @@ func (s *session) List(ctx context.Context, f cloud.Filter) (rs []cloud.Resource
 // reconcile once. What it returns is for the work queue.
 func (p *process) reconcile(t *testing.T) {
 	t.Helper()
-
 	_, _ = p.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: managedName}})
 }
 
@@ -503,10 +448,8 @@ func (p *process) until(t *testing.T, what string, so func() bool) {
 // await something that a goroutine does.
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
-
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-
 	for end := time.Now().Add(patience); !so(); <-ticker.C {
 		if time.Now().After(end) {
 			t.Fatalf("waited %s for: %s", patience, what)
@@ -529,11 +472,9 @@ func stopped(mg xpresource.Managed) string {
 	if mg == nil {
 		return ""
 	}
-
 	if c := mg.GetCondition(asyncstate.TypeOperation); c.Reason == asyncstate.ReasonResultUnknown {
 		return c.Message
 	}
-
 	return ""
 }
 
@@ -555,7 +496,6 @@ func (w *world) waits(t *testing.T, mg xpresource.Managed) {
 	if mg.GetCondition(asyncstate.TypeOperation).Reason == asyncstate.ReasonInterrupted || mg.GetCondition("Deleting").Reason == "ConfirmingAbsence" {
 		w.pass(t)
 	}
-
 	w.clock.Advance(readyAfter)
 }
 
@@ -570,15 +510,12 @@ func (w *world) rested(mg xpresource.Managed) bool {
 // the verdict. Two hours pass before, and whenever a managed resource waits for time.
 func (p *process) rest(t *testing.T) string {
 	t.Helper()
-
 	p.pass(t)
-
 	p.until(t, "the managed resource comes to rest", func() bool {
 		mg := p.get(t)
 		if mg != nil {
 			p.waits(t, mg)
 		}
-
 		return p.rested(mg)
 	})
 
@@ -586,15 +523,12 @@ func (p *process) rest(t *testing.T) string {
 	for range 5 {
 		p.reconcile(t)
 	}
-
 	return p.verdict(t)
 }
 
 func (w *world) verdict(t *testing.T) string {
 	t.Helper()
-
 	mg, left := w.get(t), len(w.external())
-
 	switch {
 	case mg == nil && left == 0:
 		return "deleted"
@@ -613,7 +547,6 @@ func (w *world) verdict(t *testing.T) string {
 
 func must(t *testing.T, what string, err error) {
 	t.Helper()
-
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}

@@ -14,7 +14,6 @@ func (t *Tracker) retryAt(r *record) time.Time {
 		// one's to get there would take too long.
 		return time.Time{}
 	}
-
 	return r.Ended.Add(doubled(t.firstBackoff, t.lastBackoff, r.Failures))
 }
 
@@ -24,7 +23,6 @@ func (t *Tracker) backoff(mg resource.Managed, r *record) time.Duration {
 	if r == nil || r.Generation != mg.GetGeneration() {
 		return 0
 	}
-
 	return time.Until(t.retryAt(r))
 }
 
@@ -35,7 +33,6 @@ func doubled(first, last time.Duration, n int) time.Duration {
 	for i := 1; i < n && d < last; i++ {
 		d += min(d, last-d)
 	}
-
 	return min(d, last)
 }
 
@@ -48,7 +45,6 @@ func (t *Tracker) absentFrom(r *record, first time.Time) time.Time {
 	if ended && r.Open == nil {
 		return time.Time{}
 	}
-
 	allowed := time.Duration(0)
 
 	if !ended {
@@ -61,6 +57,5 @@ func (t *Tracker) absentFrom(r *record, first time.Time) time.Time {
 	if r.Open != nil {
 		allowed = max(allowed, r.Open.Sub(r.began()))
 	}
-
 	return first.Add(allowed)
 }

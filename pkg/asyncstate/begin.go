@@ -29,9 +29,7 @@ type beginning struct {
 func (b *beginning) end() *Operation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-
 	b.over = true
-
 	return b.op
 }
 
@@ -74,28 +72,22 @@ func (t *Tracker) Begin(ctx context.Context, mg resource.Managed, typ Type) (*Op
 	if err != nil {
 		return nil, errors.Wrapf(err, "cannot begin %s", typ)
 	}
-
 	b.op = op
-
 	op.mu.Lock()
 	defer op.mu.Unlock()
-
 	if !op.over {
 		op.abandonment = time.AfterFunc(time.Until(op.record.Deadline.Time)+endGrace, op.abandon)
 	}
-
 	return op, nil
 }
 
 // beginNew begins an operation that has no record yet.
 func (e *external[M]) beginNew(ctx context.Context, mg M, typ Type, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
 	t := e.tracker
-
 	had, err := recordOf(mg)
 	if err != nil {
 		return err
 	}
-
 	r := t.next(mg, typ, had)
 
 	// Updates and deletes are of what exists.
@@ -103,18 +95,15 @@ func (e *external[M]) beginNew(ctx context.Context, mg M, typ Type, call func(ct
 	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
 		return err
 	}
-
 	return e.begin(ctx, mg, r, call)
 }
 
 // begin an operation whose record is stored.
 func (e *external[M]) begin(ctx context.Context, mg M, r *record, call func(ctx context.Context, mg M) (managed.ConnectionDetails, error)) error {
 	t := e.tracker
-
 	if t.ownGoroutines {
 		return e.beginOwn(ctx, mg, r, call)
 	}
-
 	return e.background(ctx, mg, r, call)
 }
 
@@ -125,9 +114,7 @@ func (e *external[M]) background(ctx context.Context, mg M, r *record, call func
 	if err != nil {
 		return e.notBegun(ctx, mg, r, err)
 	}
-
 	e.begun(ctx, mg, op)
-
 	theirs := copyOf(mg)
 
 	e.start = func() { //nolint:contextcheck // An operation has a context of its own.
@@ -137,11 +124,9 @@ func (e *external[M]) background(ctx context.Context, mg M, r *record, call func
 					e.tracker.log.Debug("Cannot disconnect from provider", "uid", theirs.GetUID(), "error", err)
 				}
 			}()
-
 			return call(ctx, theirs)
 		})
 	}
-
 	return nil
 }
 
@@ -158,7 +143,6 @@ func (e *external[M]) notBegun(ctx context.Context, mg M, r *record, err error) 
 
 		_ = e.tracker.persist(ctx, mg, cs, seam.StoreOptions{})
 	}
-
 	return err
 }
 
@@ -171,16 +155,13 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 		return e.notBegun(ctx, mg, r, ErrStopped)
 	}
 	defer t.leave()
-
 	b := &beginning{record: r, slots: e.slots}
 	returned := false
-
 	defer func() {
 		// Upstream catches the panic. What was done before it is unknown.
 		if returned {
 			return
 		}
-
 		if op := b.end(); op != nil {
 			op.End(errPanicked) //nolint:contextcheck // An operation has a context of its own.
 		} else {
@@ -197,13 +178,10 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 	case err != nil:
 		// The operation stores the outcome.
 		e.outcome.State = seam.InProgress
-
 		op.End(err) //nolint:contextcheck // As above.
-
 		return err
 	default:
 		e.begun(ctx, mg, op)
-
 		return nil
 	}
 }
@@ -211,11 +189,9 @@ func (e *external[M]) beginOwn(ctx context.Context, mg M, r *record, call func(c
 // begun notes that an operation was begun. Its slot is its own now.
 func (e *external[M]) begun(ctx context.Context, mg M, op *Operation) {
 	e.slots = nil
-
 	s, _ := op.status()
 	e.sayRunning(ctx, mg, s)
 	e.lookAgain(ctx)
-
 	e.outcome.State = seam.InProgress
 	if s.Type == Delete {
 		e.goesOn(ctx, "The external resource is being deleted.")
@@ -233,7 +209,6 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	if err != nil {
 		ended := r.ended(err, time.Now())
 		ends = nil
-
 		if r.Type == Create && ended.Phase == phaseFailed && meta.ExternalCreateIncomplete(mg) {
 			ends = seam.Changes{failed(mg, time.Now())}
 		}
@@ -253,7 +228,6 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	}
 
 	cs := slices.Concat(seam.Changes{c}, seam.From(ctx).ChangedAnnotations(mg), ends)
-
 	perr := e.tracker.persist(ctx, mg, cs, seam.StoreOptions{Insist: r.Type == Create})
 	if perr == nil || seam.IsOverruled(perr) {
 		return err
@@ -265,14 +239,11 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 	if rerr != nil {
 		return err
 	}
-
 	set := map[string]string{}
 	for _, c := range seam.From(ctx).ChangedAnnotations(mg) {
 		set[c.Key] = c.Value
 	}
-
 	op.conclude(err, set) //nolint:contextcheck // An operation has a context of its own.
-
 	return err
 }
 
@@ -280,7 +251,6 @@ func (e *external[M]) inline(ctx context.Context, mg M, r *record, err error) er
 func remember(o resource.Managed, r *record) seam.Change {
 	c := seam.SetAnnotation(o, AnnotationKeyOperation, r.text())
 	c.Yield = true
-
 	return c
 }
 
@@ -302,18 +272,15 @@ func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs seam.Chan
 	} else {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
-
 		server, followed, err := t.writer.Store(ctx, mg, cs, so)
 		if err != nil {
 			return err
 		}
-
 		if followed {
 			mg.SetResourceVersion(server.GetResourceVersion())
 		}
 	}
 
 	cs.Apply(mg)
-
 	return nil
 }

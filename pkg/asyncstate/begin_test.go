@@ -24,7 +24,6 @@ func TestOwnGoroutines(t *testing.T) {
 		meta.SetExternalName(mg, "now")
 		return nil
 	}
-
 	unstored := func(name string) func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
 		return func(_ *testing.T, _ *world, p *process, _ context.Context, mg resource.Managed) error {
 			n := 30
@@ -32,15 +31,12 @@ func TestOwnGoroutines(t *testing.T) {
 				if n--; n >= 0 && verb != testkit.StatusUpdate {
 					return away(verb, o)
 				}
-
 				return nil
 			}, nil)
 			meta.SetExternalName(mg, name)
-
 			return asyncstate.ErrOutcomeUnknown
 		}
 	}
-
 	cases := map[string]struct {
 		reason string
 		act    func(t *testing.T, w *world, p *process, ctx context.Context, mg resource.Managed) error
@@ -56,14 +52,12 @@ func TestOwnGoroutines(t *testing.T) {
 				if err != nil {
 					return err
 				}
-
 				go func() {
 					_ = sleep(op.Context(), time.Minute)
 					_ = op.SetExternalName(op.Context(), "late")
 					op.End(nil)
 					op.End(errQuota)
 				}()
-
 				return nil
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "late",
@@ -78,16 +72,13 @@ func TestOwnGoroutines(t *testing.T) {
 				if _, err := p.tracker.Begin(ctx, mg, asyncstate.Create); err != nil {
 					return err
 				}
-
 				if w.cloud.count(asyncstate.Create) == 1 {
 					return errQuota
 				}
-
 				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
 				if op != nil || !errors.Is(err, asyncstate.ErrRunning) {
 					return errors.New("begun twice")
 				}
-
 				return errQuota
 			},
 			want: xpv2.ReasonReconcileError, calls: 3,
@@ -98,11 +89,9 @@ func TestOwnGoroutines(t *testing.T) {
 				if _, err := p.tracker.Begin(ctx, mg, asyncstate.Update); !errors.Is(err, asyncstate.ErrNotInOperation) {
 					t.Errorf("got %v", err)
 				}
-
 				if _, err := p.tracker.Begin(context.Background(), mg, asyncstate.Create); !errors.Is(err, asyncstate.ErrNotInOperation) {
 					t.Errorf("got %v", err)
 				}
-
 				return inline(t, nil, p, ctx, mg)
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
@@ -111,13 +100,11 @@ func TestOwnGoroutines(t *testing.T) {
 			reason: "When Create has returned, its outcome is settled.",
 			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
 				late, _ := mg.DeepCopyObject().(resource.Managed)
-
 				time.AfterFunc(time.Second, func() {
 					if _, err := p.tracker.Begin(ctx, late, asyncstate.Create); !errors.Is(err, asyncstate.ErrNotInOperation) {
 						t.Errorf("got %v", err)
 					}
 				})
-
 				return inline(t, nil, p, ctx, mg)
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
@@ -143,39 +130,32 @@ func TestOwnGoroutines(t *testing.T) {
 			panics: true, want: xpv2.ReasonReconcileError, calls: 1,
 		},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			var (
 				w *world
 				p *process
 			)
-
 			w = acting(t, false, func(ctx context.Context, mg resource.Managed) error {
 				w.cloud.set(func(c *fakeCloud) { c.calls[asyncstate.Create]++ })
 				return tc.act(t, w, p, ctx, mg)
 			})
 			w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithBackoff(9*time.Minute, 9*time.Minute)}
 			p = w.start()
-
 			func() {
 				defer func() {
 					if r := recover(); (r != nil) != tc.panics {
 						t.Errorf("\n%s\npanicked: %v", tc.reason, r)
 					}
 				}()
-
 				reconciled(t, p, "b")
 			}()
-
 			for range 25 {
 				pass(time.Minute)
-
 				if meta.GetExternalName(w.get("b")) == "" {
 					_, _ = p.reconcile("b")
 				}
 			}
-
 			b := w.get("b")
 			if n := w.cloud.count(asyncstate.Create); n != tc.calls || reason(b, xpv2.TypeSynced) != tc.want || meta.GetExternalName(b) != tc.name {
 				t.Errorf("\n%s\n%d calls, want %d: %s", tc.reason, n, tc.calls, describe(b))
@@ -193,7 +173,6 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 			op.End(errQuota)
 		}()
 	}
-
 	cases := map[string]struct {
 		reason string
 		exists bool
@@ -237,11 +216,9 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		},
 		"Update": {reason: "It is tried again.", exists: true, begun: func(*asyncstate.Operation) {}, calls: 3, want: asyncstate.ReasonRunning},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			calls := 0
-
 			w := newWorld(t, nothing, bucket("b"))
 			w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithMaxOperations(1)}
 			w.connect = func(of *process, _ resource.Managed) (upstream.ExternalClient, error) {
@@ -250,9 +227,7 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 					if tc.exists {
 						typ = asyncstate.Update
 					}
-
 					op, err := of.tracker.Begin(ctx, mg, typ)
-
 					switch {
 					case err != nil:
 						return err
@@ -263,13 +238,11 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 						calls++
 						tc.begun(op)
 					}
-
 					return nil
 				})
 				if tc.find == nil {
 					return c, nil
 				}
-
 				return struct {
 					upstream.ExternalClient
 					asyncstate.Finder
@@ -278,29 +251,22 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 				})}, nil
 			}
 			p := w.start()
-
 			if tc.gone {
 				pass(time.Minute)
 				w.delete("b")
 				w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 			}
-
 			pass(61*time.Minute + time.Second)
-
 			w.add("other")
 			pass(time.Minute)
-
 			if b := w.get("other"); name != "Update" && meta.GetExternalName(b) != "other" {
 				t.Errorf("\n%s\nThe slot is not free: %s", tc.reason, describe(b))
 			}
-
 			pass(2 * time.Hour)
-
 			b := w.get("b")
 			if calls != tc.calls || reason(b, asyncstate.TypeOperation) != tc.want || meta.GetExternalName(b) != tc.name {
 				t.Errorf("\n%s\n%d calls: %s", tc.reason, calls, describe(b))
 			}
-
 			asked := time.Now()
 			p.stop()
 
@@ -316,25 +282,20 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 func TestBegin_EndsDuringRepetition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ops []*asyncstate.Operation
-
 		w := newWorld(t, nothing, bucket("b"))
 		w.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines(), asyncstate.WithDeterministicNames()}
 		w.connect = func(of *process, _ resource.Managed) (upstream.ExternalClient, error) {
 			return actor(false, func(ctx context.Context, mg resource.Managed) error {
 				op, err := of.tracker.Begin(ctx, mg, asyncstate.Create)
 				ops = append(ops, op)
-
 				return err
 			}), nil
 		}
 		w.start()
 		pass(70 * time.Minute)
-
 		had := record(w.get("b"))
-
 		ops[0].End(errQuota)
 		pass(time.Minute)
-
 		if b := w.get("b"); len(ops) != 2 || record(b) != had {
 			t.Errorf("%d operations, and the record of the second was %s: %s", len(ops), had, describe(b))
 		}

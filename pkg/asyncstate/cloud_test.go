@@ -62,20 +62,17 @@ func newCloud() *fakeCloud {
 func (c *fakeCloud) count(t asyncstate.Type) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	return c.calls[t]
 }
 
 // names of the resources that an owner has, or of all.
 func (c *fakeCloud) names(owner ...string) []string {
 	var out []string
-
 	for _, r := range c.Inventory() {
 		if len(owner) == 0 || slices.Contains(owner, r.Owner) {
 			out = append(out, r.ID)
 		}
 	}
-
 	return out
 }
 
@@ -85,7 +82,6 @@ func (c *fakeCloud) region(name string) string {
 			return r.Properties["region"]
 		}
 	}
-
 	return ""
 }
 
@@ -111,7 +107,6 @@ func requestOf(owner, name, region string) fake.CreateRequest {
 func (c *fakeCloud) set(fn func(c *fakeCloud)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	fn(c)
 }
 
@@ -123,15 +118,12 @@ func (c *fakeCloud) refuses(err error) {
 func (c *fakeCloud) begin(t asyncstate.Type) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	c.calls[t]++
 	c.running++
 	c.most = max(c.most, c.running)
-
 	if c.refuse != nil {
 		return c.refuse(t)
 	}
-
 	return nil
 }
 
@@ -139,11 +131,9 @@ func (c *fakeCloud) begin(t asyncstate.Type) error {
 func (c *fakeCloud) loses() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	if c.lose == nil {
 		return nil
 	}
-
 	return c.lose()
 }
 
@@ -153,11 +143,9 @@ func (c *fakeCloud) half(ctx context.Context) error {
 	d := c.takes / 2
 	deaf := c.deaf
 	c.mu.Unlock()
-
 	if deaf {
 		ctx = context.WithoutCancel(ctx)
 	}
-
 	return sleep(ctx, d)
 }
 
@@ -216,15 +204,12 @@ var errDead = errors.New("this process is dead")
 func (c *cloudClient) use() (done func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	if c.calls++; c.disconnects > 0 {
 		c.wrong = "is called although it was disconnected"
 	}
-
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-
 		c.calls--
 	}
 }
@@ -232,7 +217,6 @@ func (c *cloudClient) use() (done func()) {
 func (c *cloudClient) Disconnect(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	if c.disconnects++; c.calls > 0 {
 		c.wrong = "is disconnected in the middle of a call"
 	}
@@ -246,30 +230,23 @@ func (c *cloudClient) Disconnect(context.Context) error {
 func (c *fakeCloud) misused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	var out []string
-
 	for i, cc := range c.clients {
 		if cc.wrong != "" || cc.disconnects != 1 || cc.calls != 0 {
 			out = append(out, fmt.Sprintf("client %d of %d was disconnected %d times, has %d calls left, %s", i+1, len(c.clients), cc.disconnects, cc.calls, cc.wrong))
 		}
 	}
-
 	return out
 }
 
 func (c *cloudClient) Observe(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 	defer c.use()()
-
 	c.planned = true
-
 	r, err := c.Get(ctx, c.name(mg))
 	if err != nil {
 		return managed.ExternalObservation{}, nil //nolint:nilerr // It isn't there.
 	}
-
 	mg.SetConditions(xpv2.Available())
-
 	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: r.Properties["region"] == regionOf(mg), ConnectionDetails: c.cloud.same}, nil
 }
 
@@ -291,13 +268,11 @@ func regionOf(mg resource.Managed) string {
 	if b, ok := mg.(*v1alpha1.Bucket); ok {
 		return b.Spec.ForProvider.Region
 	}
-
 	return ""
 }
 
 func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 	name := ""
-
 	err := c.change(ctx, asyncstate.Create, func() (err error) {
 		name, err = c.commit(ctx, mg)
 		return err
@@ -305,17 +280,13 @@ func (c *cloudClient) Create(ctx context.Context, mg resource.Managed) (managed.
 	if err == nil {
 		err = c.cloud.loses()
 	}
-
 	if err != nil {
 		if c.cloud.cancellable && name != "" {
 			meta.SetExternalName(mg, name)
 		}
-
 		return managed.ExternalCreation{}, err
 	}
-
 	meta.SetExternalName(mg, name)
-
 	return managed.ExternalCreation{ConnectionDetails: managed.ConnectionDetails{"endpoint": []byte(secretOf(name))}}, nil
 }
 
@@ -325,7 +296,6 @@ func secretOf(name string) string { return "SECRET-" + name }
 // returns.
 func (c *cloudClient) commit(ctx context.Context, mg resource.Managed) (string, error) {
 	req := requestOf(string(mg.GetUID()), "", regionOf(mg))
-
 	switch c.kind {
 	case token:
 		if req.Token = asyncstate.Token(ctx); req.Token == "" {
@@ -334,23 +304,19 @@ func (c *cloudClient) commit(ctx context.Context, mg resource.Managed) (string, 
 	case deterministic:
 		req.Name = nameOf(mg)
 	}
-
 	r, err := c.Session.Create(context.WithoutCancel(ctx), req)
 	if err != nil {
 		return "", err
 	}
-
 	switch c.kind {
 	case namedMid:
 		err = asyncstate.SetExternalName(ctx, r.ID)
 	case resumer:
 		err = asyncstate.SetHandle(ctx, "op-"+r.ID)
 	}
-
 	if err != nil {
 		err = fmt.Errorf("%w: %w", asyncstate.ErrOutcomeUnknown, err)
 	}
-
 	return r.ID, err
 }
 
@@ -366,7 +332,6 @@ func (c *cloudClient) Delete(ctx context.Context, mg resource.Managed) (managed.
 		if err := c.Session.Delete(context.WithoutCancel(ctx), c.name(mg)); !errors.Is(err, fake.ErrNotFound) {
 			return err
 		}
-
 		return nil
 	})
 }
@@ -374,29 +339,22 @@ func (c *cloudClient) Delete(ctx context.Context, mg resource.Managed) (managed.
 // change something, unless nothing was planned.
 func (c *cloudClient) change(ctx context.Context, t asyncstate.Type, do func() error) error {
 	defer c.use()()
-
 	if !c.planned {
 		panic("nothing was planned: it was not observed")
 	}
-
 	defer c.cloud.set(func(c *fakeCloud) { c.running-- })
-
 	if err := c.cloud.begin(t); err != nil {
 		return err
 	}
-
 	if err := c.cloud.half(ctx); err != nil {
 		return err
 	}
-
 	if c.dead() {
 		return errDead
 	}
-
 	if err := do(); err != nil {
 		return err
 	}
-
 	return c.cloud.half(ctx)
 }
 
@@ -405,12 +363,10 @@ type findingClient struct{ *cloudClient }
 
 func (c findingClient) Find(ctx context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
 	defer c.use()()
-
 	rs, err := c.List(ctx, fake.Filter{Owner: string(mg.GetUID())})
 	if err != nil || len(rs) == 0 {
 		return asyncstate.Absent(), err
 	}
-
 	return asyncstate.Found(rs[0].ID), nil
 }
 
@@ -419,16 +375,13 @@ type resumingClient struct{ *cloudClient }
 
 func (c resumingClient) Resume(ctx context.Context, _ resource.Managed, a asyncstate.Attempt) error {
 	defer c.use()()
-
 	r, err := c.Get(ctx, strings.TrimPrefix(a.Handle, "op-"))
 	if err != nil {
 		return err
 	}
-
 	if err := sleep(ctx, time.Until(r.CreatedAt.Add(c.cloud.takes/2))); err != nil {
 		return err
 	}
-
 	return asyncstate.SetExternalName(ctx, r.ID)
 }
 
@@ -436,13 +389,10 @@ func (c resumingClient) Resume(ctx context.Context, _ resource.Managed, a asyncs
 // and not from the managed resource that it is called with, if that is bound.
 func (p *process) client(bound ...string) managed.ExternalClient {
 	c := &cloudClient{Session: p.w.cloud.Session(""), cloud: p.w.cloud, kind: p.w.kind, dead: p.dead.Load}
-
 	if len(bound) > 0 {
 		c.bound = &bound[0]
 	}
-
 	c.cloud.set(func(cloud *fakeCloud) { cloud.clients = append(cloud.clients, c) })
-
 	switch c.kind {
 	case finder:
 		return findingClient{c}

@@ -83,7 +83,6 @@ func say(mg resource.Managed, status corev1.ConditionStatus, reason xpv2.Conditi
 	if had := mg.GetCondition(TypeOperation); had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message {
 		return
 	}
-
 	mg.SetConditions(c)
 }
 
@@ -104,7 +103,6 @@ func sayRunning(mg resource.Managed, s Status) {
 	if !time.Now().Before(s.Deadline) {
 		m += fmt.Sprintf(" (past its deadline, %s, and not ended yet)", seam.Stamp(s.Deadline))
 	}
-
 	say(mg, corev1.ConditionTrue, ReasonRunning, m)
 }
 

@@ -46,27 +46,22 @@ func Connector(c managed.ExternalConnector, t *Tracker) managed.ExternalConnecto
 func TypedConnector[M resource.Managed](c managed.TypedExternalConnector[M], t *Tracker) managed.TypedExternalConnector[M] {
 	mustNotBeNil(c, "Connector")
 	mustNotBeNil(t, "Connector")
-
 	return managed.TypedExternalConnectorFn[M](func(ctx context.Context, mg M) (managed.TypedExternalClient[M], error) {
 		if op := t.operation(mg.GetUID()); op != nil && !op.storedIn(mg) {
 			// What runs may share the client's state.
 			return &external[M]{tracker: t}, nil
 		}
-
 		ec, err := c.Connect(ctx, mg)
 		if err != nil {
 			return nil, err
 		}
-
 		if is.Nil(ec) {
 			return nil, errors.New("the external connector returned neither a client nor an error")
 		}
-
 		if err := checkSignatures(t, ec); err != nil {
 			_ = ec.Disconnect(ctx)
 			return nil, err
 		}
-
 		return &external[M]{inner: ec, tracker: t}, nil
 	})
 }
@@ -101,25 +96,20 @@ func (e *external[M]) Outcome() (seam.Outcome, bool) { return e.outcome, true }
 func (e *external[M]) Observe(ctx context.Context, mg M) (managed.ExternalObservation, error) {
 	e.outcome = seam.Outcome{}
 	t := e.tracker
-
 	op, err := t.recall(ctx, mg)
 	if err != nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	if op != nil {
 		return e.observeRunning(ctx, mg, op), nil
 	}
-
 	if e.inner == nil {
 		return managed.ExternalObservation{}, seam.Conflict(mg, messageEndedMeanwhile)
 	}
-
 	r, err := recordOf(mg)
 	if err != nil {
 		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonRecordUnusable, personAgain, err)
 	}
-
 	if r != nil && r.superseded(mg) {
 		r = t.announcedElsewhere(mg)
 	}
@@ -142,20 +132,16 @@ func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, 
 	if op == nil {
 		return nil, nil //nolint:nilnil // Most objects have none.
 	}
-
 	op.mu.Lock()
 	over := op.over
 	op.mu.Unlock()
-
 	if !over {
 		return op, nil
 	}
-
 	if op.storedIn(mg) {
 		// The cache has it, which settle finds out only when it looks next. Until
 		// then the operation would be in the next one's way.
 		t.operations.CompareAndDelete(mg.GetUID(), op)
-
 		return nil, nil //nolint:nilnil // As above.
 	}
 
@@ -163,7 +149,6 @@ func (t *Tracker) recall(ctx context.Context, mg resource.Managed) (*Operation, 
 	if err := op.attempt(ctx); err != nil {
 		return nil, err
 	}
-
 	return nil, seam.Conflict(mg, "it was read before the result of its operation was stored")
 }
 
@@ -183,11 +168,9 @@ func (e *external[M]) observeRunning(ctx context.Context, mg M, op *Operation) m
 	e.outcome.State = seam.InProgress
 	e.lookAgain(ctx)
 	e.sayRunning(ctx, mg, s)
-
 	if s.Type == Create && !meta.WasDeleted(mg) {
 		mg.SetConditions(xpv2.Creating())
 	}
-
 	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 }
 
@@ -199,7 +182,6 @@ func (e *external[M]) sayRunning(ctx context.Context, mg M, s Status) {
 		sayRunning(mg, s)
 		return
 	}
-
 	if session := seam.From(ctx); session != nil {
 		session.Requeue(seam.Within(quiet))
 	}
@@ -216,16 +198,13 @@ func (e *external[M]) lookAgain(ctx context.Context) {
 // of the last one, if there is one.
 func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.ExternalObservation, error) {
 	t := e.tracker
-
 	o, err := e.inner.Observe(ctx, mg)
 	if err != nil {
 		return o, err
 	}
-
 	if !o.ResourceExists {
 		t.deletions.gone(mg.GetUID())
 	}
-
 	deleting := meta.WasDeleted(mg)
 	done := !deleting && o.ResourceExists && o.ResourceUpToDate
 
@@ -234,31 +213,25 @@ func (e *external[M]) observe(ctx context.Context, mg M, r *record) (managed.Ext
 		if err := t.persist(ctx, mg, append(concluded(mg, r), forget(mg)), seam.StoreOptions{}); err != nil {
 			return o, err
 		}
-
 		r = nil
 	}
 
 	t.sayEnded(mg, r)
-
 	if done || deleting || !wants(mg, o) {
 		return e.withDetails(mg, o), nil
 	}
-
 	if wait := t.backoff(mg, r); wait > 0 {
 		exists := o.ResourceExists
-
 		o, err = e.postpone(ctx, mg, o, wait, errors.Wrap(t.failure(mg, r), string(r.Type)+" failed"))
 		if !exists && e.canLookUp(r) {
 			e.outcome.State = seam.Unknown
 		}
-
 		return o, err
 	}
 
 	if !e.acquire(ctx, mg) {
 		return e.postpone(ctx, mg, o, 0, nil)
 	}
-
 	return e.withDetails(mg, o), nil
 }
 
@@ -268,7 +241,6 @@ func wants(mg resource.Managed, o managed.ExternalObservation) bool {
 	if !o.ResourceExists {
 		action = xpv2.ManagementActionCreate
 	}
-
 	return seam.Allows(mg, action)
 }
 
@@ -279,7 +251,6 @@ func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObse
 	if s == nil && err != nil {
 		return o, err
 	}
-
 	if s != nil && wait > 0 {
 		s.Requeue(seam.Within(wait))
 	}
@@ -287,9 +258,7 @@ func (e *external[M]) postpone(ctx context.Context, mg M, o managed.ExternalObse
 	if !o.ResourceExists {
 		e.outcome.State = seam.InProgress
 	}
-
 	o.ResourceExists, o.ResourceUpToDate = true, true
-
 	return e.withDetails(mg, o), nil
 }
 
@@ -304,7 +273,6 @@ func (e *external[M]) withDetails(mg M, o managed.ExternalObservation) managed.E
 	all := maps.Clone(served)
 	maps.Copy(all, o.ConnectionDetails)
 	o.ConnectionDetails = all
-
 	return o
 }
 
@@ -317,22 +285,17 @@ func (e *external[M]) acquire(ctx context.Context, mg M) bool {
 	if !e.tracker.acquire(ss, mg) {
 		say(mg, corev1.ConditionFalse, ReasonQueued, messageQueued)
 		e.lookAgain(ctx)
-
 		return false
 	}
-
 	e.slots, e.holder = ss, mg.GetUID()
-
 	return true
 }
 
 // Create the external resource, in the background.
 func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreation, error) {
 	var c managed.ExternalCreation
-
 	e.outcome = seam.Outcome{}
 	t := e.tracker
-
 	r, err := recordOf(mg)
 	if err != nil {
 		return c, err
@@ -343,7 +306,6 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 	if r == nil || !t.neverStarted(r) || r.Type != Create {
 		r = t.next(mg, Create, r)
 		r.Announced = nil
-
 		if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
 			return c, err
 		}
@@ -351,15 +313,12 @@ func (e *external[M]) Create(ctx context.Context, mg M) (managed.ExternalCreatio
 
 	err = e.begin(ctx, mg, r, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		var err error
-
 		c, err = e.inner.Create(ctx, mg)
-
 		return c.ConnectionDetails, err
 	})
 	if err == nil && !t.ownGoroutines {
 		c = managed.ExternalCreation{}
 	}
-
 	return c, err
 }
 
@@ -369,22 +328,18 @@ func (e *external[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate,
 
 	err := e.beginNew(ctx, mg, Update, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		var err error
-
 		u, err = e.inner.Update(ctx, mg)
-
 		return u.ConnectionDetails, err
 	})
 	if err == nil && !e.tracker.ownGoroutines {
 		u = managed.ExternalUpdate{}
 	}
-
 	return u, err
 }
 
 // Delete the external resource, in the background, once no other operation runs.
 func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete, error) {
 	var d managed.ExternalDelete
-
 	e.outcome = seam.Outcome{}
 	t := e.tracker
 
@@ -392,11 +347,9 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 		e.await(ctx, mg, op)
 		return d, nil
 	}
-
 	if e.inner == nil {
 		return d, seam.Conflict(mg, messageEndedMeanwhile)
 	}
-
 	if e.waits != "" {
 		e.goesOn(ctx, e.waits)
 		return d, nil
@@ -424,7 +377,6 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 		if s := seam.From(ctx); s != nil {
 			s.Requeue(seam.InsteadOfBackoff(wait))
 		}
-
 		return d, nil
 	}
 
@@ -432,18 +384,14 @@ func (e *external[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete,
 		e.goesOn(ctx, messageQueued)
 		return d, nil
 	}
-
 	err := e.beginNew(ctx, mg, Delete, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 		var err error
-
 		d, err = e.inner.Delete(ctx, mg)
-
 		return nil, err
 	})
 	if err == nil && !t.ownGoroutines {
 		d = managed.ExternalDelete{}
 	}
-
 	return d, err
 }
 
@@ -471,7 +419,6 @@ func (e *external[M]) await(ctx context.Context, mg M, op *Operation) {
 // for.
 func (e *external[M]) goesOn(ctx context.Context, message string) {
 	e.lookAgain(ctx)
-
 	e.outcome = seam.Outcome{State: seam.InProgress, Reason: reconciler.ReasonWaitingForAsyncOperation, Message: message}
 }
 
@@ -481,7 +428,6 @@ func (e *external[M]) Disconnect(ctx context.Context) error {
 		e.start()
 		return nil
 	}
-
 	if e.slots != nil {
 		e.tracker.release(e.slots, e.holder)
 	}
@@ -489,6 +435,5 @@ func (e *external[M]) Disconnect(ctx context.Context) error {
 	if e.inner == nil {
 		return nil
 	}
-
 	return e.inner.Disconnect(ctx)
 }

@@ -27,7 +27,6 @@ func TestDisconnectOnce(t *testing.T) {
 
 		// connect returns what is connected in place of the client.
 		connect func(c upstream.ExternalClient) (upstream.ExternalClient, error)
-
 		faults  func(p *process)
 		clients int
 		says    string // In Synced.
@@ -49,40 +48,31 @@ func TestDisconnectOnce(t *testing.T) {
 					if verb == testkit.Update || verb == testkit.Patch {
 						return away(verb, o)
 					}
-
 					return nil
 				}, nil)
 			},
 		},
 	}
-
 	for name, tc := range cases {
 		for _, plain := range []bool{false, true} {
 			bubble(t, fmt.Sprintf("%s/Plain=%t", name, plain), func(t *testing.T) {
 				w := newWorld(t, nothing, bucket("b"))
 				w.manual, w.plain = true, plain
-
 				if tc.connect != nil {
 					w.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
 						if tc.clients == 0 {
 							return tc.connect(nil)
 						}
-
 						return tc.connect(p.client())
 					}
 				}
-
 				p := w.start()
-
 				if tc.faults != nil {
 					tc.faults(p)
 				}
-
 				_, _ = p.reconcile("b") // It may fail.
 				pass(time.Hour)
-
 				contains(t, tc.reason, condition(w.get("b"), xpv2.TypeSynced), tc.says)
-
 				if n := len(w.cloud.clients); n != tc.clients {
 					t.Errorf("\n%s\n%d clients, want %d", tc.reason, n, tc.clients)
 				}
@@ -114,31 +104,24 @@ func TestTypedConnector(t *testing.T) {
 			w.typed = func(*process) upstream.TypedExternalConnector[*v1alpha1.Bucket] {
 				return sample.NewLasting[*v1alpha1.Bucket](made)
 			}
-
 			p := w.start()
 			made.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call) error {
 				if c.Op == fake.OpCreate {
 					p.kill()
 				}
-
 				return nil
 			}})
 			pass(time.Minute)
-
 			if n := len(made.Inventory()); n != 1 || meta.GetExternalName(w.get("b")) != "" {
 				t.Fatalf("%d were made: %s", n, describe(w.get("b")))
 			}
-
 			w.start()
 			pass(time.Minute)
-
 			if all := made.Inventory(); len(all) != 1 || meta.GetExternalName(w.get("b")) != all[0].ID {
 				t.Errorf("The cloud has %v: %s", all, describe(w.get("b")))
 			}
-
 			w.delete("b")
 			pass(time.Minute)
-
 			if all := made.Inventory(); len(all) > 0 || !w.gone() {
 				t.Errorf("The cloud has %v: %s", all, describe(w.get("b")))
 			}
@@ -154,38 +137,28 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 				w := newWorld(t, nothing, bucket("b"))
 				w.plain = plain
 				p := w.start()
-
 				if typ != asyncstate.Create {
 					pass(11 * time.Minute)
 				}
-
 				w.ask(typ)
-
 				pass(time.Minute)
-
 				if s, running := p.tracker.Lookup("uid-1"); !running || s.Type != typ {
 					t.Fatal(describe(w.get("b")))
 				}
-
 				count := func() (observed, connected int) {
 					w.cloud.set(func(c *fakeCloud) { connected = len(c.clients) })
 					return w.cloud.Counts()[fake.OpGet], connected
 				}
-
 				observed, connected := count()
 				reconciles := p.reconciles.Load()
-
 				for i := range 5 {
 					w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
 					pass(time.Second)
 				}
-
 				if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
 					t.Errorf("%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles, c-connected, o-observed)
 				}
-
 				pass(11 * time.Minute)
-
 				if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && (w.cloud.region("id-0001") != b.Spec.ForProvider.Region || reason(b, xpv2.TypeReady) != xpv2.ReasonAvailable) {
 					t.Error(describe(b))
 				}
@@ -235,11 +208,9 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 		"Unrelated":       {reason: "It happens to have the same name.", client: unrelated{}},
 		"ResumeWithoutMG": {reason: "It lacks the managed resource.", client: badResumer{}, want: "badResumer.Resume"},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tr := asyncstate.NewTracker(testkit.NewAPI().Client())
-
 			for range 2 {
 				_, err := asyncstate.Connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
 					return tc.client, nil
@@ -271,7 +242,6 @@ func TestNewTracker_Refuses(t *testing.T) {
 		"NoInterval":   {reason: "It would report without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }},
 		"NoOption":     {reason: "It can't be applied.", option: func() asyncstate.TrackerOption { return nil }},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -279,7 +249,6 @@ func TestNewTracker_Refuses(t *testing.T) {
 					t.Errorf("\n%s\nwant a panic with an error", tc.reason)
 				}
 			}()
-
 			asyncstate.NewTracker(testkit.NewAPI().Client(), tc.option())
 		})
 	}

@@ -14,7 +14,6 @@ func from(ctx context.Context) (*Operation, error) {
 	if !ok {
 		return nil, ErrNotInOperation
 	}
-
 	return op, nil
 }
 
@@ -25,7 +24,6 @@ func SetExternalName(ctx context.Context, name string) error {
 	if err != nil {
 		return unknown{errors.Wrap(err, "cannot set external name")}
 	}
-
 	return op.SetExternalName(ctx, name)
 }
 
@@ -35,7 +33,6 @@ func SetHandle(ctx context.Context, handle string) error {
 	if err != nil {
 		return unknown{errors.Wrap(err, "cannot set handle")}
 	}
-
 	return op.SetHandle(ctx, handle)
 }
 
@@ -45,7 +42,6 @@ func Progress(ctx context.Context, percent int, message string) error {
 	if err != nil {
 		return unknown{errors.Wrap(err, "cannot set progress")}
 	}
-
 	return op.Progress(percent, message)
 }
 
@@ -57,6 +53,5 @@ func Token(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-
 	return op.Token()
 }

@@ -24,7 +24,6 @@ type deletion struct {
 func (d *deletions) accepted(uid types.UID) {
 	d.kept.keep(uid, func(had deletion) (deletion, time.Duration) {
 		pause := doubled(d.first, d.last, had.times+1)
-
 		return deletion{times: had.times + 1, again: time.Now().Add(pause)}, 2 * pause
 	})
 }
@@ -36,7 +35,6 @@ func (d *deletions) wait(uid types.UID) (wait time.Duration) {
 		wait = time.Until(n.again)
 		return true
 	})
-
 	return wait
 }
 

@@ -26,7 +26,6 @@ func (d *details) keep(uid types.UID, cd managed.ConnectionDetails) {
 	if len(cd) == 0 {
 		return
 	}
-
 	d.kept.keep(uid, func(returned) (returned, time.Duration) { return returned{details: maps.Clone(cd)}, keepDetails })
 }
 
@@ -39,7 +38,6 @@ func (d *details) serve(uid types.UID) (out managed.ConnectionDetails) {
 		r.served, out = true, r.details
 		return true
 	})
-
 	return out
 }
 

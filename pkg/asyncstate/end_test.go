@@ -31,7 +31,6 @@ import (
 // A client that panics, or ends its goroutine, ends the operation, too.
 func TestPanic(t *testing.T) {
 	const secret = "hunter2"
-
 	cases := map[string]struct {
 		reason string
 		exists bool
@@ -44,25 +43,20 @@ func TestPanic(t *testing.T) {
 		"Goexit":       {reason: "The outcome is unknown.", end: runtime.Goexit, want: asyncstate.ReasonResultUnknown},
 		"UpdateGoexit": {reason: "It failed.", exists: true, end: runtime.Goexit, want: asyncstate.ReasonFailed},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := acting(t, tc.exists, func(context.Context, resource.Managed) error { tc.end(); return nil })
 			p := w.start()
-
 			reconciled(t, p, "b")
 			pass(time.Second / 2)
 			reconciled(t, p, "b")
-
 			if b := w.get("b"); reason(b, asyncstate.TypeOperation) != tc.want || asyncstate.Remembered(p.tracker) != 0 || tc.exists && !strings.Contains(record(b), `"error":"panic"`) {
 				t.Errorf("\n%s\n%d things are remembered: %s", tc.reason, asyncstate.Remembered(p.tracker), describe(b))
 			}
-
 			all := w.said.All() + fmt.Sprint(w.get("b"))
 			if strings.Contains(all, secret) {
 				t.Errorf("\n%s\nThe secret is out: %s", tc.reason, all)
 			}
-
 			if !strings.HasSuffix(name, "Goexit") {
 				contains(t, "the log", all, "panicked", "end_test.go")
 			}
@@ -82,7 +76,6 @@ func TestObjectIsReplaced(t *testing.T) {
 		"Named":   {reason: "Its name is known.", kind: namedMid, lost: "id-0001"},
 		"Refused": {reason: "Nothing was made.", kind: nothing, refuse: errQuota},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, tc.kind, bucket("b"))
@@ -91,18 +84,15 @@ func TestObjectIsReplaced(t *testing.T) {
 				return tc.refuse
 			}
 			p := w.start()
-
 			pass(time.Minute)
 			w.delete("b")
 			w.edit("b", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 			w.add("b")
 			pass(time.Hour)
-
 			b := w.get("b")
 			if got := w.cloud.names(string(b.GetUID())); len(got) != 1 || meta.GetExternalName(b) != got[0] || record(b) != "" || asyncstate.Remembered(p.tracker) != 0 {
 				t.Errorf("\n%s\nOf the new one the cloud has %v, and %d things are remembered: %s", tc.reason, got, asyncstate.Remembered(p.tracker), describe(b))
 			}
-
 			if said := w.said.Events("ExternalResourceOrphaned"); (tc.lost != "") != (len(said) == 1) || !strings.Contains(strings.Join(said, ""), tc.lost) ||
 				strings.Contains(w.said.All(), "managed resource is gone") != (tc.lost != "") {
 				t.Errorf("\n%s\n%v", tc.reason, said)
@@ -118,42 +108,31 @@ func TestConnectionDetails(t *testing.T) {
 			publishes := func(b *v1alpha1.Bucket) {
 				b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "of-" + b.GetName()})
 			}
-
 			w := newWorld(t, nothing, bucket("a", publishes), bucket("b", publishes))
 			w.plain, w.cloud.same = plain, managed.ConnectionDetails{"same": []byte("for all")}
 			p := w.start()
-
 			pass(15 * time.Minute)
-
 			published, want := map[string]string{}, map[string]string{}
-
 			secrets := &corev1.SecretList{}
 			if err := w.api.Server().List(t.Context(), secrets); err != nil {
 				t.Fatal(err)
 			}
-
 			for _, s := range secrets.Items {
 				published[s.GetName()] = string(s.Data["endpoint"])
 			}
-
 			for _, name := range []string{"a", "b"} {
 				want["of-"+name] = secretOf(meta.GetExternalName(w.get(name)))
 			}
-
 			if diff := cmp.Diff(want, published); diff != "" {
 				t.Errorf("published: -want, +got:\n%s", diff)
 			}
-
 			if all := w.said.All() + fmt.Sprint(w.get("b")); strings.Contains(all, "SECRET") {
 				t.Errorf("The secret is out: %s", all)
 			}
-
 			if n := asyncstate.Remembered(p.tracker); !plain && n != 0 {
 				t.Errorf("%d things are remembered", n)
 			}
-
 			pass(2 * time.Hour)
-
 			if n := asyncstate.Remembered(p.tracker); n != 0 {
 				t.Errorf("%d things are remembered", n)
 			}
@@ -172,51 +151,38 @@ func TestFailureIsNotMasked(t *testing.T) {
 				if verb == typ {
 					return errQuota
 				}
-
 				return nil
 			}
 			w.cloud.refuse = refuse
 			p := w.start()
-
 			if typ != asyncstate.Create {
 				pass(5 * time.Minute)
 			}
-
 			w.ask(typ)
-
 			pass(2 * time.Second)
-
 			want := fmt.Sprintf("False ReconcileError: %s failed: quota", typ)
 			before, writes := p.reconciles.Load(), w.api.Writes()
-
 			for i := range 3 * 60 {
 				pass(time.Minute)
-
 				if got := condition(w.get("b"), xpv2.TypeSynced); !strings.HasSuffix(got, string(typ)+" failed: quota") || got[:5] != want[:5] {
 					t.Fatalf("After %d minutes: %s", i, got)
 				}
-
 				if i == 60 {
 					p.kill()
 					p = w.start()
 				}
 			}
-
 			if n := w.cloud.count(typ); n < 15 || n > 40 {
 				t.Errorf("%d attempts in 3 hours", n)
 			}
-
 			if n := w.processes[0].reconciles.Load() + p.reconciles.Load() - before; n > 650 {
 				t.Errorf("%d reconciles in 3 hours", n)
 			}
-
 			if n := w.api.Writes() - writes; n > 160 {
 				t.Errorf("%d writes in 3 hours", n)
 			}
-
 			w.cloud.refuses(nil)
 			pass(15 * time.Minute)
-
 			if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcileSuccess {
 				t.Error(describe(b))
 			}
@@ -238,21 +204,18 @@ func TestEnds(t *testing.T) {
 	returns := func(fn func(ctx context.Context, mg resource.Managed) error) func(t *testing.T, w *world) {
 		return func(t *testing.T, w *world) {
 			calls := 0
-
 			w.acts(false, func(ctx context.Context, mg resource.Managed) error {
 				calls++
 				return fn(ctx, mg)
 			})
 			w.start()
 			pass(10 * time.Hour)
-
 			if calls != 1 {
 				t.Errorf("%d calls", calls)
 			}
 		}
 	}
 	heeds := func(ctx context.Context, _ resource.Managed) error { <-ctx.Done(); return ctx.Err() }
-
 	cases := map[string]life{
 		"HeedsItsContext":              {reason: "The outcome is unknown.", auto: true, options: hour, happens: returns(heeds), want: unknown},
 		"HeedsItsContextUnderUpstream": {reason: "As above, without Graft's reconciler.", auto: true, plain: true, options: hour, happens: returns(heeds), want: unknownUnderUpstream},
@@ -285,7 +248,6 @@ func TestEnds(t *testing.T) {
 			happens: returns(func(ctx context.Context, mg resource.Managed) error {
 				ctx, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()
-
 				return heeds(ctx, mg)
 			}),
 		},
@@ -294,7 +256,6 @@ func TestEnds(t *testing.T) {
 			happens: func(t *testing.T, w *world) {
 				w.acts(false, func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) })
 				p := w.start()
-
 				reconciled(t, p, "b")
 				pass(2 * time.Hour)
 
@@ -302,7 +263,6 @@ func TestEnds(t *testing.T) {
 				if res := reconciled(t, p, "b"); res.RequeueAfter != 10*time.Second {
 					t.Errorf("It is reconciled again after %s", res.RequeueAfter)
 				}
-
 				contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "past its deadline, 2000-01-01T01:00:00Z")
 			},
 		},
@@ -311,11 +271,9 @@ func TestEnds(t *testing.T) {
 			happens: func(t *testing.T, w *world) {
 				w.acts(true, heeds)
 				p := w.start()
-
 				reconciled(t, p, "b")
 				pass(time.Hour + 100*time.Millisecond)
 				reconciled(t, p, "b")
-
 				if got := condition(w.get("b"), xpv2.TypeSynced); got != "False ReconcileError: update failed: the deadline of the operation has passed" {
 					t.Error(got)
 				}
@@ -330,11 +288,9 @@ func TestEnds(t *testing.T) {
 				pass(10 * time.Minute)
 				w.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
 				pass(time.Second)
-
 				if n := w.cloud.count(asyncstate.Create); n != 1 {
 					t.Errorf("%d creates when a label changed", n)
 				}
-
 				w.ask(asyncstate.Update)
 				pass(time.Second)
 			},
@@ -357,21 +313,17 @@ func TestEnds(t *testing.T) {
 			want: ending{Creates: 1, Deletes: 2, Made: 1, Gone: true},
 		},
 	}
-
 	for _, plain := range []bool{false, true} {
 		l := life{
 			reason: "What is asked for while an update runs comes after it, and the last word counts.", auto: true, plain: plain,
 			happens: func(t *testing.T, w *world) {
 				w.start()
 				pass(15 * time.Minute)
-
 				for i := range 4 {
 					w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
 					pass(time.Minute)
 				}
-
 				pass(25 * time.Minute)
-
 				if got := w.cloud.region("id-0001"); got != "region-3" || w.cloud.most != 1 {
 					t.Errorf("The region is %q after updates, %d at once", got, w.cloud.most)
 				}
@@ -399,25 +351,19 @@ func TestEnds(t *testing.T) {
 				happens: func(t *testing.T, w *world) {
 					w.cloud.lose = func() error { return failure }
 					p := w.start()
-
 					pass(5 * time.Minute)
 					fault(p)
-
 					before := p.reconciles.Load()
-
 					pass(30 * time.Minute)
-
 					if n := p.reconciles.Load() - before; n > 100 {
 						t.Errorf("%d reconciles in half an hour", n)
 					}
-
 					p.faults(nil, nil)
 					pass(3 * time.Minute)
 				},
 			}
 		}
 	}
-
 	live(t, cases)
 }
 
@@ -427,26 +373,19 @@ func TestCacheCatchesUp(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
 		w.manual = true
 		p := w.start()
-
 		w.cloud.set(func(c *fakeCloud) { c.lose = func() error { return errQuota } })
-
 		reconciled(t, p, "b")
-
 		if err := w.api.Freeze(context.Background(), w.get("b")); err != nil {
 			t.Fatal(err)
 		}
-
 		pass(11*time.Minute + 300*time.Millisecond)
 		reconciled(t, p, "b")
-
 		if got := reason(w.get("b"), xpv2.TypeSynced); got != xpv2.ReasonReconcileSuccess {
 			t.Errorf("What is read is older than the result, so nothing is to be said: %s", describe(w.get("b")))
 		}
-
 		w.cloud.set(func(c *fakeCloud) { c.lose = nil })
 		w.api.Thaw()
 		reconciled(t, p, "b")
-
 		b := w.get("b")
 		if got := reason(b, asyncstate.TypeOperation); got != asyncstate.ReasonRunning || !meta.ExternalCreateIncomplete(b) {
 			t.Errorf("The second attempt should run: %s", describe(b))
@@ -456,7 +395,6 @@ func TestCacheCatchesUp(t *testing.T) {
 		if err := w.api.Freeze(context.Background(), b); err != nil {
 			t.Fatal(err)
 		}
-
 		p.stop()
 	})
 }
@@ -472,7 +410,6 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		w.delete("b")
 		w.start()
 	}
-
 	cases := map[string]struct {
 		reason  string
 		kind    clientKind
@@ -505,30 +442,23 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		},
 		"ResumptionIsNotCancelled": {reason: "Nor is what is resumed.", kind: resumer, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(1, 0)},
 	}
-
 	lives := map[string]life{}
-
 	for name, tc := range cases {
 		lives[name] = life{reason: tc.reason, kind: tc.kind, options: tc.options, plain: tc.plain, auto: true, want: tc.want, happens: func(t *testing.T, w *world) {
 			w.cloud.cancellable = len(tc.options) > 0
 			w.start()
 			pass(2 * time.Minute)
-
 			if tc.prime != nil {
 				tc.prime(w)
 			}
-
 			w.delete("b")
 			pass(time.Second)
-
 			if got := reason(w.get("b"), reconciler.TypeDeleting); !tc.plain && tc.want.Deletes > 0 && got != reconciler.ReasonWaitingForAsyncOperation {
 				t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(w.get("b")))
 			}
-
 			pass(tc.within)
 		}}
 	}
-
 	live(t, lives)
 }
 
@@ -536,7 +466,6 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 func TestDeleteIsAcceptedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deletes := 0
-
 		w := acting(t, true, nil)
 		w.manual = false
 		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
@@ -548,15 +477,12 @@ func TestDeleteIsAcceptedAgain(t *testing.T) {
 				deletes++
 				return upstream.ExternalDelete{}, nil
 			}
-
 			return c, nil
 		}
 		w.start()
-
 		pass(time.Minute)
 		w.delete("b")
 		pass(3 * time.Hour)
-
 		if deletes > 200 {
 			t.Errorf("%d deletes in 3 hours", deletes)
 		}

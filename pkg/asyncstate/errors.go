@@ -107,9 +107,7 @@ func OutcomeUnknown(err error) bool {
 		// Nothing is sent before a connection is made.
 		return broken.Op != "dial"
 	}
-
 	var timeout net.Error
-
 	return errors.As(err, &timeout) && timeout.Timeout() || brokenHTTP(err)
 }
 
@@ -120,7 +118,6 @@ func brokenHTTP(err error) bool {
 	if !errors.As(err, &u) || u.Err == nil {
 		return false
 	}
-
 	return slices.ContainsFunc([]string{
 		"transport connection broken", "server closed idle connection",
 		"http2: client connection lost", "http2: client connection force closed", "http2: server sent GOAWAY", "stream error: stream ID",
@@ -141,6 +138,5 @@ func outcomeUnknownOf(r *record, why string) error {
 	if r.Token != "" {
 		token = " with token " + r.Token
 	}
-
 	return resultUnknown{fmt.Sprintf(messageUnknown, seam.Stamp(r.Started.Time), token, ErrResultUnknown, why)}
 }

@@ -61,19 +61,17 @@ func TestOutcomeUnknown(t *testing.T) {
 		},
 		"NeverConnected": {reason: "Nothing was sent, twice.", err: errors.Join(&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded})},
 		"NoSuchHost":     {reason: "Nothing was sent.", err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}},
-
-		"Statusless":  {reason: "It is an error like any other.", err: statusless{errQuota}},
-		"WrappedGRPC": {reason: "A status is found however it is wrapped.", err: pkgerrors.Wrap(fmt.Errorf("cloud: %w", status.Error(codes.Unavailable, "gone")), "cannot create"), want: true},
-		"JoinedGRPC":  {reason: "And whatever it is joined with.", err: errors.Join(errQuota, status.Error(codes.DeadlineExceeded, "late")), want: true},
-		"SecondGRPC":  {reason: "However many there are.", err: errors.Join(status.Error(codes.NotFound, "no such parent"), status.Error(codes.Unavailable, "gone")), want: true},
-		"GRPCAndSaid": {reason: "The client knows more than the status says.", err: fmt.Errorf("%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown), want: true},
-		"GRPCAsText":  {reason: "A client that knows that nothing was sent doesn't pass the status on.", err: errors.New(status.Error(codes.Unavailable, "no connection").Error())},
+		"Statusless":     {reason: "It is an error like any other.", err: statusless{errQuota}},
+		"WrappedGRPC":    {reason: "A status is found however it is wrapped.", err: pkgerrors.Wrap(fmt.Errorf("cloud: %w", status.Error(codes.Unavailable, "gone")), "cannot create"), want: true},
+		"JoinedGRPC":     {reason: "And whatever it is joined with.", err: errors.Join(errQuota, status.Error(codes.DeadlineExceeded, "late")), want: true},
+		"SecondGRPC":     {reason: "However many there are.", err: errors.Join(status.Error(codes.NotFound, "no such parent"), status.Error(codes.Unavailable, "gone")), want: true},
+		"GRPCAndSaid":    {reason: "The client knows more than the status says.", err: fmt.Errorf("%w: %w", status.Error(codes.AlreadyExists, "it's ours"), asyncstate.ErrOutcomeUnknown), want: true},
+		"GRPCAsText":     {reason: "A client that knows that nothing was sent doesn't pass the status on.", err: errors.New(status.Error(codes.Unavailable, "no connection").Error())},
 	}
 
 	// Each status of gRPC, so that a new one is thought about.
 	for c, want := range map[codes.Code]bool{
 		codes.Canceled: true, codes.DeadlineExceeded: true, codes.Unavailable: true, codes.Internal: true,
-
 		codes.Unknown: false, codes.InvalidArgument: false, codes.NotFound: false, codes.AlreadyExists: false, codes.PermissionDenied: false,
 		codes.ResourceExhausted: false, codes.FailedPrecondition: false, codes.Aborted: false, codes.OutOfRange: false, codes.Unimplemented: false,
 		codes.DataLoss: false, codes.Unauthenticated: false,
@@ -82,14 +80,12 @@ func TestOutcomeUnknown(t *testing.T) {
 		if want {
 			reason = "It is what gRPC says in place of an answer."
 		}
-
 		cases["GRPC"+c.String()] = struct {
 			reason string
 			err    error
 			want   bool
 		}{reason: reason, err: status.Error(c, "oh"), want: want}
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if got := asyncstate.OutcomeUnknown(tc.err); got != tc.want {
@@ -117,39 +113,31 @@ func TestFailure_IsQuotedInConditionsAlone(t *testing.T) {
 			class:  `"error":"error"`,
 		},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, nothing, bucket("b"))
 			w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
 			w.cloud.refuses(tc.err)
 			p := w.start()
-
 			check := func(when string) {
 				t.Helper()
-
 				b := w.get("b")
 				contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation),
 					"create, attempt 1, failed at 2000-01-01T00:00:00Z, next attempt at 2000-01-01T01:00:00Z: ", "acme", "quota of 12345 exceeded")
 				contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "create failed: ", "acme", "quota of 12345 exceeded")
 				contains(t, tc.reason+" "+when+": record", record(b), tc.class)
-
 				if r := record(b); strings.Contains(r, "acme") || len(r) > 1<<10 {
 					t.Errorf("\n%s\n%s: the record is %s", tc.reason, when, r)
 				}
 			}
-
 			pass(time.Minute)
 			check("at first")
-
 			p.kill()
 			w.start()
 			pass(10 * time.Minute)
 			writes := w.api.Writes()
-
 			pass(20 * time.Minute)
 			check("after a restart")
-
 			if n := w.api.Writes() - writes; n != 0 {
 				t.Errorf("\n%s\n%d writes", tc.reason, n)
 			}

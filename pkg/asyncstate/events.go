@@ -29,7 +29,6 @@ const (
 // tell the user the outcome of an operation.
 func (t *Tracker) tell(op *Operation, r *record, err error) {
 	t.log.Debug("An operation has ended", "uid", op.object.GetUID(), "type", r.Type, "attempt", r.Attempt, "error", err)
-
 	switch outcome(r, err) {
 	case outcomeSucceeded:
 		t.record.Event(op.object, event.Normal(reasonSucceeded, fmt.Sprintf("The %s has succeeded", r.Type)))
@@ -45,7 +44,6 @@ func (t *Tracker) overwrote(o client.Object, key, theirs, ours string) {
 	if key != meta.AnnotationKeyExternalName {
 		return
 	}
-
 	t.log.Info("Overwrote an external name", "uid", o.GetUID())
 	t.record.Event(o, event.Warning(reasonOverwrote, errors.Errorf("another external name, %q, was replaced by that of the external resource that was created: %q", theirs, ours)))
 }
@@ -63,11 +61,9 @@ func (t *Tracker) lost(op *Operation) {
 	_, named := op.set[meta.AnnotationKeyExternalName]
 	name := op.name()
 	op.mu.Unlock()
-
 	if typ != Create || err != nil && !named && !OutcomeUnknown(err) {
 		return
 	}
-
 	t.metrics.lost.Inc()
 	t.log.Info("A create has ended whose managed resource is gone: its external resource has no owner", "uid", op.object.GetUID(), "external-name", name)
 	t.record.Event(op.object, event.Warning(reasonResultLost, errors.Errorf("a create has ended whose managed resource no longer exists: external resource %q has no owner", name)))

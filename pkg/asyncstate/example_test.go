@@ -36,7 +36,6 @@ func (c *cloud) Observe(_ context.Context, mg resource.Managed) (managed.Externa
 			return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 		}
 	}
-
 	return managed.ExternalObservation{}, nil
 }
 
@@ -49,9 +48,7 @@ func (c *cloud) Create(ctx context.Context, mg resource.Managed) (managed.Extern
 	if err := asyncstate.SetExternalName(ctx, name); err != nil {
 		return managed.ExternalCreation{}, err
 	}
-
 	c.told("named")
-
 	return managed.ExternalCreation{}, nil
 }
 
@@ -70,20 +67,16 @@ func (c *cloud) Disconnect(context.Context) error { return nil }
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-
 	bucket := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
 	bucket.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 
 	// A provider has its manager, with its client and API reader, instead.
 	api := testkit.NewAPI(bucket)
-
 	c := &cloud{buckets: map[string]string{}}
 	c.told = func(step string) { show(ctx, api, step) }
-
 	tracker := asyncstate.NewTracker(api.Client(),
 		asyncstate.WithLiveReader(api.Live()),
 		asyncstate.WithIdempotentTokens())
-
 	r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
 		managed.WithInitializers(),
 		managed.WithManagementPolicies(),
@@ -94,23 +87,19 @@ func Example() {
 	// does all that follows.
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
-
 	if err := tracker.Source().Start(ctx, queue); err != nil {
 		fmt.Println(err)
 	}
-
 	reconciled := func(req reconcile.Request) {
 		if _, err := r.Reconcile(ctx, req); err != nil {
 			fmt.Println(err)
 		}
 	}
-
 	reconciled(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(bucket)})
 
 	// The end of the create triggers a reconcile of the object.
 	req, _ := queue.Get()
 	reconciled(req)
-
 	show(ctx, api, "observed")
 
 	// Output:
@@ -124,7 +113,6 @@ func show(ctx context.Context, api *testkit.API, step string) {
 	if err := api.Server().Get(ctx, client.ObjectKey{Namespace: "default", Name: "photos"}, b); err != nil {
 		fmt.Println(err)
 	}
-
 	fmt.Printf("%s: %s, Ready=%s, OperationRunning=%s\n", step, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Reason, b.GetCondition(asyncstate.TypeOperation).Reason)
 }
 
@@ -146,47 +134,36 @@ func (c *starter) Create(ctx context.Context, mg resource.Managed) (managed.Exte
 	if err != nil {
 		return managed.ExternalCreation{}, err
 	}
-
 	c.jobs <- func() {
 		_, err := c.cloud.Create(op.Context(), mg)
 		op.End(err)
 	}
-
 	return managed.ExternalCreation{}, nil
 }
 
 // Providers that run operations themselves say when one begins and ends.
 func ExampleTracker_Begin() {
 	ctx := context.Background()
-
 	bucket := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "photos"}}
 	bucket.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
-
 	api := testkit.NewAPI(bucket)
-
 	tracker := asyncstate.NewTracker(api.Client(),
 		asyncstate.WithLiveReader(api.Live()),
 		asyncstate.WithOwnGoroutines(),
 		asyncstate.WithIdempotentTokens())
-
 	c := &starter{tracker: tracker, jobs: make(chan func(), 1)}
 	c.buckets = map[string]string{}
 	c.told = func(step string) { show(ctx, api, step) }
-
 	r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
 		managed.WithInitializers(),
 		managed.WithManagementPolicies(),
 		managed.WithExternalConnector(c),
 		managed.WithAsync(tracker))
-
 	req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(bucket)}
-
 	if _, err := r.Reconcile(ctx, req); err != nil {
 		fmt.Println(err)
 	}
-
 	show(ctx, api, "begun")
-
 	s, running := tracker.Lookup(bucket.GetUID())
 	fmt.Printf("running: %t, %s, attempt %d\n", running, s.Type, s.Number)
 

@@ -31,7 +31,6 @@ func classOf(err error) string {
 				return true
 			}
 		}
-
 		return false
 	}
 
@@ -49,11 +48,9 @@ func classOf(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Code().String()
 	}
-
 	if OutcomeUnknown(err) {
 		return "no answer"
 	}
-
 	return "error"
 }
 
@@ -80,7 +77,6 @@ func (f *failures) text(r *record) (text string, ok bool) {
 		text, ok = had.text, had.typ == r.Type && had.number == r.Failures
 		return true
 	})
-
 	return text, ok
 }
 
@@ -90,7 +86,6 @@ func (t *Tracker) failure(mg resource.Managed, r *record) error {
 	if text, ok := t.failures.text(r); ok {
 		return errors.New(text)
 	}
-
 	if c := mg.GetCondition(TypeOperation); c.Reason == ReasonFailed || c.Reason == ReasonInterrupted {
 		if text, ok := strings.CutPrefix(c.Message, t.attemptFailed(mg, r)); ok && text != c.Message {
 			return errors.New(text)
@@ -103,7 +98,6 @@ func (t *Tracker) failure(mg resource.Managed, r *record) error {
 			return errors.New(text)
 		}
 	}
-
 	return errors.New(r.Error)
 }
 
@@ -114,11 +108,9 @@ func (t *Tracker) attemptFailed(mg resource.Managed, r *record) string {
 	if r.Ended == nil {
 		return ""
 	}
-
 	m := attemptOf(r.attempt()) + ", failed at " + seam.Stamp(r.Ended.Time)
 	if next := t.retryAt(r); !next.IsZero() && (r.Type == Delete || !meta.WasDeleted(mg)) {
 		m += ", next attempt at " + seam.Stamp(next)
 	}
-
 	return m + ": "
 }

@@ -39,7 +39,6 @@ func (t *Tracker) interruption(mg resource.Managed, r *record) interruption {
 
 	// A process that repeats it sets a new deadline.
 	create := r.Holder + " " + r.Token + " " + r.Deadline.UTC().Format(time.RFC3339)
-
 	return interruption{record: r, asked: now, first: t.sightings.First(mg.GetUID(), create, now)}
 }
 
@@ -72,7 +71,6 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		// What is left to be done is what is observed.
 		return e.observe(ctx, mg, r)
 	}
-
 	i := t.interruption(mg, r)
 
 	// A create whose token is not known cannot be repeated.
@@ -92,12 +90,10 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 			if err := e.repeatedElsewhere(ctx, mg, i); err != nil {
 				return managed.ExternalObservation{}, err
 			}
-
 			return e.found(ctx, mg, r, f.ExternalName)
 		case interrupted.Failed:
 			t.log.Info("Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", err)
 			t.warn(mg, reasonCannotFind, errors.Wrap(err, "cannot look up the result of the interrupted create"))
-
 			return managed.ExternalObservation{}, e.unknown(ctx, mg, i, a, "looking it up failed, see the events of this object")
 		case interrupted.Unknown:
 			return managed.ExternalObservation{}, e.unknown(ctx, mg, i, a, "the provider cannot tell yet whether there is an external resource")
@@ -123,7 +119,6 @@ func (e *external[M]) resolve(ctx context.Context, mg M, r *record) (managed.Ext
 		if err := e.repeatedElsewhere(ctx, mg, i); err != nil {
 			return managed.ExternalObservation{}, err
 		}
-
 		return e.settle(ctx, mg, r)
 	case (r.Named || t.deterministic) && (!allowed || meta.WasDeleted(mg) || !idempotent && !t.deterministic):
 		// Without a name, only repeating the create tells what to delete.
@@ -142,12 +137,10 @@ func (e *external[M]) repeatedElsewhere(ctx context.Context, mg M, i interruptio
 	if !meta.WasDeleted(mg) || !i.Repeated || i.Named {
 		return nil
 	}
-
 	a := e.tracker.decide(i, Absent(), nil)
 	if a.Verdict != interrupted.Wait {
 		return nil
 	}
-
 	return e.stop(ctx, mg, ReasonInterrupted, a.Again, errors.Errorf(messageRepeated, seam.Stamp(i.Started.Time), seam.Stamp(e.tracker.absentFrom(i.record, i.first))))
 }
 
@@ -168,9 +161,7 @@ func (e *external[M]) settle(ctx context.Context, mg M, r *record) (managed.Exte
 	if err := e.tracker.persist(ctx, mg, seam.Changes{succeeded(mg, time.Now()), forget(mg)}, seam.StoreOptions{Strict: true}); err != nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	e.tracker.metrics.resolved(r.Type, interruptedFound)
-
 	return e.observe(ctx, mg, nil)
 }
 
@@ -180,9 +171,7 @@ func (e *external[M]) settledElsewhere(ctx context.Context, mg M) (managed.Exter
 	if err := e.tracker.persist(ctx, mg, seam.Changes{forget(mg)}, seam.StoreOptions{Strict: true}); err != nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	e.tracker.log.Info("Removed the record of a create that was settled by another writer", "uid", mg.GetUID())
-
 	return e.observe(ctx, mg, nil)
 }
 
@@ -190,12 +179,10 @@ func (e *external[M]) settledElsewhere(ctx context.Context, mg M) (managed.Exter
 // object reconciled again.
 func (e *external[M]) found(ctx context.Context, mg M, r *record, name string) (managed.ExternalObservation, error) {
 	t := e.tracker
-
 	cs := seam.Changes{succeeded(mg, time.Now()), seam.SetAnnotation(mg, meta.AnnotationKeyExternalName, name), forget(mg)}
 	if err := t.persist(ctx, mg, cs, seam.StoreOptions{Strict: true}); err != nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	t.metrics.resolved(r.Type, interruptedFound)
 	t.record.Event(mg, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)))
 
@@ -220,7 +207,6 @@ func concluded(mg resource.Managed, r *record) seam.Changes {
 	if r == nil || r.Type != Create || !meta.ExternalCreateIncomplete(mg) {
 		return nil
 	}
-
 	return seam.Changes{succeeded(mg, time.Now())}
 }
 
@@ -228,13 +214,10 @@ func concluded(mg resource.Managed, r *record) seam.Changes {
 // still be in progress, and then treats it as failed.
 func (e *external[M]) absent(ctx context.Context, mg M, i interruption, a interrupted.Answer) (managed.ExternalObservation, error) {
 	t := e.tracker
-
 	from := t.absentFrom(i.record, i.first)
-
 	if a.Verdict == interrupted.Wait {
 		return managed.ExternalObservation{}, e.stop(ctx, mg, ReasonInterrupted, a.Again, errors.Errorf(messageWaiting, seam.Stamp(i.Started.Time), seam.Stamp(from)))
 	}
-
 	r := i.record
 	if r.Phase == phaseRunning {
 		r = r.ended(errInterrupted, from)
@@ -250,7 +233,6 @@ func (e *external[M]) absent(ctx context.Context, mg M, i interruption, a interr
 		t.metrics.resolved(r.Type, interruptedAbsent)
 		t.record.Event(mg, event.Normal(reasonAbsent, "The interrupted create made no external resource"))
 	}
-
 	return e.observe(ctx, mg, r)
 }
 
@@ -274,14 +256,12 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	if wait := time.Until(t.retryAt(r)); wait > 0 {
 		err := t.failure(mg, r)
 		say(mg, corev1.ConditionFalse, ReasonInterrupted, t.attemptFailed(mg, r)+err.Error())
-
 		return e.postpone(ctx, mg, managed.ExternalObservation{}, wait, errors.Wrap(err, string(r.Type)+" failed"))
 	}
 
 	if !e.acquire(ctx, mg) {
 		return e.postpone(ctx, mg, managed.ExternalObservation{}, 0, nil)
 	}
-
 	r = t.again(r, t.interruption(mg, r).first)
 	if how == interruptedResumed {
 		// Nothing is asked for again.
@@ -291,9 +271,7 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	if err := t.persist(ctx, mg, seam.Changes{remember(mg, r)}, seam.StoreOptions{Strict: true}); err != nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	t.metrics.resolved(r.Type, how)
-
 	begin := e.begin
 	if how == interruptedResumed {
 		begin = e.background
@@ -302,13 +280,11 @@ func (e *external[M]) again(ctx context.Context, mg M, r *record, how string, ca
 	if err := begin(ctx, mg, r, call); err != nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	op := t.operation(mg.GetUID())
 	if op == nil {
 		// It is over already.
 		return managed.ExternalObservation{}, seam.Conflict(mg, messageEndedMeanwhile)
 	}
-
 	return e.observeRunning(ctx, mg, op), nil
 }
 
@@ -319,14 +295,12 @@ func (e *external[M]) unknown(ctx context.Context, mg M, i interruption, a inter
 	if a.Again >= interrupted.LastAgainUnknown {
 		reason = ReasonResultUnknown
 	}
-
 	return e.stop(ctx, mg, reason, a.Again, outcomeUnknownOf(i.record, why))
 }
 
 // stop the reconcile with a condition that says why.
 func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReason, again time.Duration, err error) error {
 	message := err.Error()
-
 	had := mg.GetCondition(TypeOperation)
 	if had.Reason == ReasonResultUnknown && had.Message == message {
 		// A new process has not asked for as long.
@@ -344,7 +318,6 @@ func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReaso
 	}
 
 	say(mg, corev1.ConditionFalse, reason, message)
-
 	if meta.WasDeleted(mg) {
 		e.explain(reconciler.ReasonCreateResultUnknown, message)
 	}
@@ -353,7 +326,6 @@ func (e *external[M]) stop(ctx context.Context, mg M, reason xpv2.ConditionReaso
 		*e.tracker.reasons.In(s) = err
 		s.Requeue(seam.InsteadOfBackoff(again))
 	}
-
 	return err
 }
 

@@ -33,7 +33,6 @@ func TestInterrupted(t *testing.T) {
 	unknownDeleting, failed := unknown, unknown
 	unknownDeleting.Ready, unknownDeleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
 	failed.Operation = asyncstate.ReasonFailed
-
 	cases := map[string]life{
 		"AnswerToResumptionIsLost": {
 			reason: "It is resumed again.",
@@ -47,7 +46,6 @@ func TestInterrupted(t *testing.T) {
 					p.loses(func(verb string, _ client.Object) bool { n--; return n >= 0 && verb == testkit.Patch })
 					reconciled(t, p, "b")
 				}
-
 				pass(time.Hour)
 				reconciled(t, p, "b")
 			},
@@ -90,7 +88,6 @@ func TestInterrupted(t *testing.T) {
 				pass(17 * time.Second)
 				next := w.start()
 				pass(2 * time.Hour)
-
 				if n := asyncstate.Remembered(p.tracker) + asyncstate.Remembered(next.tracker); n != 0 {
 					t.Errorf("%d things are remembered", n)
 				}
@@ -110,11 +107,9 @@ func TestInterrupted(t *testing.T) {
 				p := w.crash(3 * time.Minute)
 				w.delete("b")
 				p.again(2, 11*time.Minute)
-
 				if w.gone() {
 					t.Error("It is gone while the create may be in progress")
 				}
-
 				pass(time.Hour)
 				reconciled(t, p, "b")
 			},
@@ -136,7 +131,6 @@ func TestInterrupted(t *testing.T) {
 			want: ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true},
 		},
 	}
-
 	cases["AbsenceIsStored"] = life{
 		reason: "That a create made nothing is found out once, although the next has to wait, and that of the next process.",
 		kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)},
@@ -146,17 +140,14 @@ func TestInterrupted(t *testing.T) {
 			p.again(1, time.Hour)
 			reconciled(t, p, "other")
 			p.again(3, time.Minute)
-
 			if n := len(w.said.Events("ExternalResourceAbsent")); n != 1 || reason(w.get("b"), asyncstate.TypeOperation) != asyncstate.ReasonQueued {
 				t.Errorf("It was said %d times: %s", n, describe(w.get("b")))
 			}
-
 			p.kill()
 			w.start().again(1, time.Second)
 		},
 		want: ending{Creates: 3, Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true},
 	}
-
 	for name, deleting := range map[string]bool{"Found": false, "FoundDeleted": true} {
 		l := life{
 			reason: "What a Finder found is observed by a client that was connected with its name. One that was connected before would create a second one, or leak this.",
@@ -167,13 +158,10 @@ func TestInterrupted(t *testing.T) {
 					return p.client(meta.GetExternalName(mg)), nil
 				}
 				p := w.crash(6 * time.Minute)
-
 				if deleting {
 					w.delete("b")
 				}
-
 				p.again(3, 11*time.Minute)
-
 				if n := len(w.said.Events("FoundExternalResource")); n != 1 {
 					t.Errorf("%d events say that it was found", n)
 				}
@@ -183,10 +171,8 @@ func TestInterrupted(t *testing.T) {
 		if deleting {
 			l.want = ending{Creates: 1, Deletes: 1, Made: 1, Gone: true}
 		}
-
 		cases[name] = l
 	}
-
 	for name, err := range map[string]error{"Absent": nil, "Fails": errQuota, "Unknown": nil} {
 		cases["AppearsLater/"+name] = life{
 			reason: "What appears after the first look-up is found soon.",
@@ -195,7 +181,6 @@ func TestInterrupted(t *testing.T) {
 				p := w.start()
 				pass(6 * time.Minute)
 				p.kill()
-
 				ready := time.Now().Add(3 * time.Second)
 				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong")}[name]
 				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
@@ -203,7 +188,6 @@ func TestInterrupted(t *testing.T) {
 				})
 				p = w.start()
 				pass(8 * time.Second)
-
 				if n := p.reconciles.Load(); n > 20 {
 					t.Errorf("%d reconciles", n)
 				}
@@ -211,17 +195,14 @@ func TestInterrupted(t *testing.T) {
 			want: finished(1, "id-0001"),
 		}
 	}
-
 	for _, k := range []clientKind{resumer, token, deterministic} {
 		after, creates, as := 6*time.Minute, 2, "id-0001"
-
 		switch k {
 		case deterministic:
 			after, as = 3*time.Minute, "of-uid-1" // It would be observed to exist.
 		case resumer:
 			creates = 1
 		}
-
 		cases["Stopped/"+string(k)] = life{
 			reason: "What can't be gone on with any more keeps its record: the tracker is stopped between the write of it and the beginning of the operation.",
 			kind:   k,
@@ -232,21 +213,17 @@ func TestInterrupted(t *testing.T) {
 						p.cancel()
 						synctest.Wait()
 					}
-
 					return false
 				})
 				reconciled(t, p, "b")
-
 				if record(w.get("b")) == "" {
 					t.Errorf("The record of an interrupted create is gone: %s", describe(w.get("b")))
 				}
-
 				w.start().again(2, time.Hour)
 			},
 			want: finished(creates, as),
 		}
 	}
-
 	for _, k := range []clientKind{finder, resumer, token, deterministic, namedMid} {
 		l := life{
 			reason: "Who resumes may have a clock that is behind.",
@@ -264,14 +241,12 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: finished(1, "id-0001"),
 		}
-
 		switch k {
 		case token:
 			l.want.Creates = 2
 		case deterministic:
 			l.want.Name = ""
 		}
-
 		cases["ClockIsBehind/"+string(k)] = l
 	}
 
@@ -280,7 +255,6 @@ func TestInterrupted(t *testing.T) {
 	adopted := func(updates int) ending {
 		return ending{Updates: updates, Made: 1, Left: 1, Name: "theirs", Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess}
 	}
-
 	for name, tc := range map[string]struct {
 		reason string
 		then   func(w *world)
@@ -298,11 +272,9 @@ func TestInterrupted(t *testing.T) {
 				// The create is announced, and the answer to that is lost.
 				p.loses(func(verb string, o client.Object) bool { return verb == testkit.Update && record(o) != "" })
 				reconciled(t, p, "b")
-
 				if !meta.ExternalCreateIncomplete(w.get("b")) || w.cloud.count(asyncstate.Create) != 0 {
 					t.Fatal(describe(w.get("b")))
 				}
-
 				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") })
 				w.cloud.add("theirs", "")
 				tc.then(w)
@@ -322,7 +294,6 @@ func TestInterrupted(t *testing.T) {
 			happens: func(t *testing.T, w *world) {
 				reconciled(t, w.start(), "b")
 				pass(3 * time.Minute)
-
 				p := w.start()
 				w.cloud.refuses(errQuota)
 				reconciled(t, p, "b")
@@ -334,7 +305,6 @@ func TestInterrupted(t *testing.T) {
 			want: ending{Creates: 2, Deletes: 1, Made: 1, Gone: true},
 		}
 	}
-
 	for _, k := range []clientKind{token, deterministic} {
 		cases["RepeatedElsewhere/"+string(k)] = life{
 			reason: "A create that another process repeats may make a second external resource once the first is deleted: external systems forget tokens and names with what they made.",
@@ -352,11 +322,9 @@ func TestInterrupted(t *testing.T) {
 				w.delete("b")
 				w.start()
 				pass(50 * time.Minute)
-
 				if n := w.cloud.count(asyncstate.Delete); n != 0 || reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonCreateResultUnknown {
 					t.Errorf("%d deletes while the create may be repeated: %s", n, describe(w.get("b")))
 				}
-
 				pass(30 * time.Minute)
 			},
 			want: ending{Creates: 2, Deletes: 1, Made: 1, Gone: true},
@@ -382,11 +350,9 @@ func TestInterrupted(t *testing.T) {
 				w.edit("b", func(b *v1alpha1.Bucket) {
 					b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete})
 				})
-
 				if tc.deleting {
 					w.delete("b")
 				}
-
 				p.again(6, 15*time.Minute)
 			},
 			want: tc.want,
@@ -413,22 +379,17 @@ func TestInterrupted(t *testing.T) {
 			reason: tc.reason, kind: finder, options: tc.options, plain: tc.plain, auto: true,
 			happens: func(_ *testing.T, w *world) {
 				w.cloud.takes = 0
-
 				once := func() error {
 					w.cloud.refuse, w.cloud.lose = nil, nil
 					return errors.New("cannot tag the resource")
 				}
-
 				if tc.refused {
 					w.cloud.refuse = func(asyncstate.Type) error { return once() }
 				} else {
 					w.cloud.lose = once
 				}
-
 				p := w.start()
-
 				pass(0)
-
 				if tc.deleting {
 					w.delete("b")
 				}
@@ -454,7 +415,6 @@ func TestInterrupted(t *testing.T) {
 		t.Helper()
 		reconciled(t, p, "other")
 	}
-
 	for name, tc := range map[string]struct {
 		reason  string
 		kind    clientKind
@@ -472,22 +432,18 @@ func TestInterrupted(t *testing.T) {
 			options: []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute)},
 			happens: func(t *testing.T, w *world) {
 				w.add("other")
-
 				p := w.crash(6 * time.Minute)
 				tc.prime(t, w, p)
 				w.delete("b")
 				reconciled(t, p, "b")
-
 				if n := w.cloud.count(asyncstate.Delete); n != 0 || !tc.plain && reason(w.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
 					t.Errorf("\n%s\n%d deletes of an unknown resource: %s", tc.reason, n, describe(w.get("b")))
 				}
-
 				p.again(20, 2*time.Minute)
 			},
 			want: ending{Creates: tc.creates, Deletes: 1, Made: 1, Gone: true},
 		}
 	}
-
 	live(t, cases)
 }
 
@@ -495,7 +451,6 @@ func TestInterrupted(t *testing.T) {
 func TestNamedBeforeItIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		creates := 0
-
 		w := acting(t, false, nil)
 		w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
 			c := actor(false, func(ctx context.Context, _ resource.Managed) error {
@@ -505,14 +460,11 @@ func TestNamedBeforeItIsMade(t *testing.T) {
 			c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
 				return upstream.ExternalObservation{ResourceExists: creates > 1, ResourceUpToDate: true}, nil
 			}
-
 			return c, nil
 		}
 		p := w.crash(time.Minute)
-
 		for _, want := range []int{1, 2} {
 			p.again(1, 2*time.Hour)
-
 			if creates != want {
 				t.Errorf("%d creates, want %d: %s", creates, want, describe(w.get("b")))
 			}
@@ -525,39 +477,31 @@ func TestResume_Update(t *testing.T) {
 	for _, end := range []string{"Killed", "StoppedInItsOwnWords"} {
 		bubble(t, end, func(t *testing.T) {
 			updates, resumed := 0, 0
-
 			w := acting(t, true, nil)
 			w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
 				c := actor(true, func(ctx context.Context, _ resource.Managed) error {
 					updates++
-
 					err := stderrors.Join(asyncstate.SetHandle(ctx, "h"), sleep(ctx, 50*time.Minute))
 					if end == "StoppedInItsOwnWords" {
 						err = errQuota
 					}
-
 					return err
 				})
-
 				return struct {
 					upstream.ExternalClient
 					resumerFn
 				}{c, func() error { resumed++; return nil }}, nil
 			}
-
 			p := w.start()
 			p.again(1, time.Minute)
-
 			if end == "Killed" {
 				p.kill()
 			} else {
 				p.stop()
 			}
-
 			p = w.start()
 			pass(time.Minute)
 			p.again(1, 0)
-
 			if b := w.get("b"); updates != 1 || resumed != 1 || record(b) != "" {
 				t.Errorf("%d updates, resumed %d times: %s", updates, resumed, describe(b))
 			}
@@ -572,16 +516,13 @@ func (fn resumerFn) Resume(context.Context, resource.Managed, asyncstate.Attempt
 // skew has the record of b, as it is stored, come from a clock that is ahead by d.
 func skew(t *testing.T, w *world, d time.Duration) {
 	t.Helper()
-
 	w.edit("b", func(b *v1alpha1.Bucket) {
 		text := regexp.MustCompile(`"(started|deadline)":"[^"]*"`).ReplaceAllStringFunc(record(b), func(field string) string {
 			key, value, _ := strings.Cut(field, ":")
-
 			at, err := time.Parse(`"`+time.RFC3339+`"`, value)
 			if err != nil {
 				t.Fatal(err)
 			}
-
 			return key + at.Add(d).Format(`:"`+time.RFC3339+`"`)
 		})
 		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
@@ -591,7 +532,6 @@ func skew(t *testing.T, w *world, d time.Duration) {
 // When absence is believed doesn't depend on the clock of the process that died.
 func TestAbsence_CountsFromFirstSight(t *testing.T) {
 	const decade = 10 * 365 * 24 * time.Hour
-
 	cases := map[string]struct {
 		reason string
 		skew   time.Duration
@@ -602,30 +542,23 @@ func TestAbsence_CountsFromFirstSight(t *testing.T) {
 		"ALittleBehind":     {reason: "Nor does one that is 50 minutes behind.", skew: -50 * time.Minute, until: time.Hour},
 		"AbsenceAfterAhead": {reason: "As above, ten years ahead.", skew: decade, option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, finder, bucket("b"))
 			if tc.option != nil {
 				w.options = append(w.options, tc.option)
 			}
-
 			p := w.start()
-
 			pass(3 * time.Minute)
 			p.kill()
 			skew(t, w, tc.skew)
 			pass(5 * time.Minute)
 			w.start()
-
 			pass(tc.until - time.Second)
-
 			if n := w.cloud.count(asyncstate.Create); n != 1 {
 				t.Errorf("\n%s\n%d creates while the other process may be running: %s", tc.reason, n, describe(w.get("b")))
 			}
-
 			pass(2*time.Second + w.cloud.takes)
-
 			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || w.cloud.count(asyncstate.Create) != 2 {
 				t.Errorf("\n%s\n%d creates: %s", tc.reason, w.cloud.count(asyncstate.Create), describe(b))
 			}
@@ -652,6 +585,5 @@ func (c lateClient) Find(ctx context.Context, mg resource.Managed, a asyncstate.
 	if f, err, ready := c.answer(mg); !ready {
 		return f, err
 	}
-
 	return c.findingClient.Find(ctx, mg, a)
 }

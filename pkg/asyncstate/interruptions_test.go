@@ -38,9 +38,7 @@ func (i interruption) String() string {
 // interruptions are all that there are.
 func interruptions() []interruption {
 	var out []interruption
-
 	both := []bool{false, true}
-
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		for _, k := range kinds {
 			for _, effective := range both {
@@ -54,14 +52,12 @@ func interruptions() []interruption {
 			}
 		}
 	}
-
 	return out
 }
 
 // ending returns the outcome that docs/async.md describes.
 func (i interruption) ending() ending {
 	out := ending{Creates: 1, Made: 1, Left: 1, Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonAvailable, Synced: xpv2.ReasonReconcileSuccess}
-
 	switch i.typ {
 	case asyncstate.Update:
 		out.Updates = 1
@@ -80,11 +76,9 @@ func (i interruption) ending() ending {
 			out.Made, out.Left = boolToInt(i.effective), boolToInt(i.effective)
 			out.Operation, out.Ready, out.Synced = asyncstate.ReasonResultUnknown, xpv2.ReasonCreating, xpv2.ReasonReconcileError
 			out.Recorded, out.Incomplete = true, true
-
 			if i.deleting {
 				out.Ready, out.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
 			}
-
 			return out
 		case i.kind == token:
 			// Also of an object that is being deleted: to find out what to delete.
@@ -96,11 +90,9 @@ func (i interruption) ending() ending {
 			out.Creates = 2
 		}
 	}
-
 	if !i.deleting {
 		return out
 	}
-
 	return ending{Creates: out.Creates, Updates: out.Updates, Deletes: max(1, out.Deletes), Made: out.Made, Gone: true}
 }
 
@@ -121,7 +113,6 @@ func boolToInt(b bool) int {
 	if b {
 		return 1
 	}
-
 	return 0
 }
 
@@ -136,14 +127,11 @@ func TestInterruptions(t *testing.T) {
 
 func (i interruption) happen(t *testing.T) {
 	t.Helper()
-
 	w := newWorld(t, i.kind, bucket("b"))
 	p := w.start()
-
 	if i.typ != asyncstate.Create {
 		pass(11 * time.Minute)
 	}
-
 	switch i.typ {
 	case asyncstate.Update:
 		w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
@@ -153,21 +141,16 @@ func (i interruption) happen(t *testing.T) {
 
 	// An operation takes ten minutes, and has its effect after half of that.
 	pass(3 * time.Minute)
-
 	if i.effective {
 		pass(3 * time.Minute)
 	}
-
 	p.kill()
-
 	if _, running := p.tracker.Lookup(w.get("b").GetUID()); !running {
 		t.Fatalf("Nothing was interrupted: %s", describe(w.get("b")))
 	}
-
 	if i.deleting {
 		w.delete("b")
 	}
-
 	if i.paused {
 		w.edit("b", func(b *v1alpha1.Bucket) {
 			// There are two ways to pause.
@@ -178,26 +161,19 @@ func (i interruption) happen(t *testing.T) {
 			}
 		})
 	}
-
 	w.start()
-
 	if i.paused {
 		i.pause(t, w)
 	}
-
 	pass(90 * time.Minute)
-
 	b, got := w.get("b"), w.ending()
 	got.Name = "" // It is below.
-
 	if diff := cmp.Diff(i.ending(), got); diff != "" {
 		t.Errorf("-want, +got:\n%s\n%s", diff, describe(b))
 	}
-
 	if s := condition(b, xpv2.TypeSynced); strings.Contains(s, "observe failed") {
 		t.Errorf("Nothing was observed: %s", s)
 	}
-
 	if names := w.cloud.names(); !got.Gone && got.Ready == xpv2.ReasonAvailable && (w.cloud.region(names[0]) != b.Spec.ForProvider.Region || i.kind != deterministic && names[0] != meta.GetExternalName(b)) {
 		t.Errorf("The cloud has %v in %q: %s", names, w.cloud.region(names[0]), describe(b))
 	}
@@ -206,21 +182,16 @@ func (i interruption) happen(t *testing.T) {
 // pause lets time pass while reconciliation is paused, and ends that.
 func (i interruption) pause(t *testing.T, w *world) {
 	t.Helper()
-
 	had := record(w.get("b"))
 	calls := w.cloud.count(asyncstate.Create) + w.cloud.count(asyncstate.Update) + w.cloud.count(asyncstate.Delete)
-
 	pass(2 * time.Hour)
-
 	b := w.get("b")
 	if n := w.cloud.count(asyncstate.Create) + w.cloud.count(asyncstate.Update) + w.cloud.count(asyncstate.Delete) - calls; n != 0 || record(b) != had || had == "" {
 		t.Errorf("While it is paused %d operations were begun, and the record was %q: %s", n, had, describe(b))
 	}
-
 	if reason(b, xpv2.TypeSynced) != xpv2.ReasonReconcilePaused || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonInterrupted {
 		t.Errorf("While it is paused it should say so, and that its operation was interrupted: %s", describe(b))
 	}
-
 	w.edit("b", func(b *v1alpha1.Bucket) {
 		b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
 		meta.RemoveAnnotations(b, meta.AnnotationKeyReconciliationPaused)

@@ -24,7 +24,6 @@ type keptValue[T any] struct {
 func (k *kept[T]) keep(uid types.UID, fn func(had T) (T, time.Duration)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-
 	n := &keptValue[T]{}
 	if had, ok := k.of[uid]; ok {
 		n.value = had.value
@@ -32,12 +31,10 @@ func (k *kept[T]) keep(uid types.UID, fn func(had T) (T, time.Duration)) {
 	}
 
 	var limit time.Duration
-
 	n.value, limit = fn(n.value)
 	n.expiry = time.AfterFunc(limit, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-
 		if k.of[uid] == n {
 			k.drop(uid)
 		}
@@ -46,7 +43,6 @@ func (k *kept[T]) keep(uid types.UID, fn func(had T) (T, time.Duration)) {
 	if k.of == nil {
 		k.of = map[types.UID]*keptValue[T]{}
 	}
-
 	k.of[uid] = n
 }
 
@@ -54,7 +50,6 @@ func (k *kept[T]) keep(uid types.UID, fn func(had T) (T, time.Duration)) {
 func (k *kept[T]) see(uid types.UID, fn func(v *T) (stays bool)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-
 	if had, ok := k.of[uid]; ok && !fn(&had.value) {
 		k.drop(uid)
 	}
@@ -67,7 +62,6 @@ func (k *kept[T]) forget(uid types.UID) { k.see(uid, func(*T) bool { return fals
 // it may be secret.
 func (k *kept[T]) drop(uid types.UID) {
 	k.of[uid].expiry.Stop()
-
 	if delete(k.of, uid); len(k.of) == 0 {
 		// A map never shrinks.
 		k.of = nil

@@ -72,7 +72,6 @@ func NewMetrics() *Metrics {
 		m.running.WithLabelValues(string(t))
 		m.duration.WithLabelValues(string(t))
 		m.interrupted.WithLabelValues(string(t), interruptedResumed)
-
 		for _, o := range []string{outcomeSucceeded, outcomeFailed, outcomeUnknown} {
 			m.ended.WithLabelValues(string(t), o)
 		}
@@ -81,7 +80,6 @@ func NewMetrics() *Metrics {
 	for _, how := range []string{interruptedFound, interruptedAbsent, interruptedRepeated, interruptedUnknown} {
 		m.interrupted.WithLabelValues(string(Create), how)
 	}
-
 	return m
 }
 

@@ -22,7 +22,6 @@ import (
 // An alert on an increase misses the first one of a counter that did not exist.
 func TestMetrics_ExistFromTheStart(t *testing.T) {
 	got := exposed(t, asyncstate.NewMetrics())
-
 	for series, want := range map[string]int{
 		"operations_running{": 3, "operations_total{": 9, "operation_duration_seconds_count{": 3, "interrupted_total{": 7, "results_unstored ": 1, "results_lost_total ": 1,
 	} {
@@ -46,7 +45,6 @@ func TestMetrics_UnknownResults(t *testing.T) {
 		"FailsWithRequest": {reason: "An error that is another each time is no news.", answer: errorsThatChange(), after: 2 * time.Hour, alerts: true},
 		"Nothing":          {reason: "There is nothing to find it out by.", after: time.Minute, alerts: true},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, finder, bucket("b"))
@@ -54,15 +52,11 @@ func TestMetrics_UnknownResults(t *testing.T) {
 			has := func(p *process, series string) bool {
 				return strings.Contains(exposed(t, p.metrics), "\ngraft_async_"+series+"\n")
 			}
-
 			pass(3 * time.Minute)
-
 			if !has(p, `operations_running{type="create"} 1`) {
 				t.Errorf("\n%s\nNo create is running", tc.reason)
 			}
-
 			p.kill()
-
 			if w.kind = nothing; tc.answer != nil {
 				w.kind = finder
 				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
@@ -70,18 +64,13 @@ func TestMetrics_UnknownResults(t *testing.T) {
 					return f, err, false
 				})
 			}
-
 			p = w.start()
 			pass(tc.after / 2)
-
 			writes := w.api.Writes()
-
 			pass(tc.after / 2)
-
 			if n := w.api.Writes() - writes; name != "Absent" && n > 1 {
 				t.Errorf("\n%s\n%d writes", tc.reason, n)
 			}
-
 			unknown := has(p, `interrupted_total{resolution="unknown",type="create"} 1`)
 			if said := len(w.said.Events("CreateResultUnknown")); unknown != tc.alerts || (said == 1) != tc.alerts || !has(p, `operations_running{type="create"} 0`) {
 				t.Errorf("\n%s\nunknown %t, %d events: %s", tc.reason, unknown, said, describe(w.get("b")))
@@ -93,7 +82,6 @@ func TestMetrics_UnknownResults(t *testing.T) {
 // errorsThatChange returns another error each time.
 func errorsThatChange() func() (asyncstate.Finding, error) {
 	n := 0
-
 	return func() (asyncstate.Finding, error) {
 		n++
 		return asyncstate.Finding{}, fmt.Errorf("request %d was refused", n)
@@ -103,13 +91,10 @@ func errorsThatChange() func() (asyncstate.Finding, error) {
 // exposed returns what Prometheus reads.
 func exposed(t *testing.T, m prometheus.Collector) string {
 	t.Helper()
-
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(m)
-
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-
 	return w.Body.String()
 }
 
@@ -120,15 +105,12 @@ func TestOperationWrites(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
 		w.cloud.takes = time.Minute
 		w.start()
-
 		for i, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 			w.ask(typ)
 			pass(10 * time.Minute)
-
 			if n, want := w.api.Count(testkit.Update, testkit.Patch), []int{3, 2, 3}[i]; n != want {
 				t.Errorf("A %s takes %d writes, want %d", typ, n, want)
 			}
-
 			w.api.Forget()
 		}
 	})
@@ -140,17 +122,13 @@ func TestWritesWhileDeleteRuns(t *testing.T) {
 		w := newWorld(t, nothing, bucket("b"))
 		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(24 * time.Hour)}
 		p := w.start()
-
 		pass(15 * time.Minute)
 		w.cloud.set(func(c *fakeCloud) { c.takes = 10 * time.Hour })
 		w.delete("b")
 		pass(time.Hour)
 		w.api.Forget()
-
 		before := p.reconciles.Load()
-
 		pass(2 * time.Hour)
-
 		if n := w.api.Writes(); n > 0 {
 			t.Errorf("%d writes while nothing changes", n)
 		}
@@ -159,13 +137,10 @@ func TestWritesWhileDeleteRuns(t *testing.T) {
 		if n := p.reconciles.Load() - before; n > 140 {
 			t.Errorf("%d reconciles", n)
 		}
-
 		if b := w.get("b"); reason(b, reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation || !meta.WasDeleted(b) {
 			t.Error(describe(b))
 		}
-
 		pass(10 * time.Hour)
-
 		if !w.gone() {
 			t.Error(describe(w.get("b")))
 		}

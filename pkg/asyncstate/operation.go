@@ -85,7 +85,6 @@ func (op *Operation) Context() context.Context { return op.ctx }
 func (op *Operation) Token() string {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-
 	return op.record.Token
 }
 
@@ -100,7 +99,6 @@ func (op *Operation) SetExternalName(ctx context.Context, name string) error {
 	if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
 		return unknown{errors.Wrap(err, "cannot set external name")}
 	}
-
 	return op.update(ctx, func(r *record) {
 		op.set[meta.AnnotationKeyExternalName] = name
 		r.Named = true
@@ -119,11 +117,9 @@ func (op *Operation) SetHandle(ctx context.Context, handle string) error {
 	// The record is JSON, in which some characters take more than one byte.
 	had := *op.snapshot()
 	had.Handle = handle
-
 	if n := len(had.text()); n > maxRecord {
 		return unknown{errors.Errorf("cannot set handle: the record of the operation would have %d bytes, and %d is the most", n, maxRecord)}
 	}
-
 	return op.update(ctx, func(r *record) { r.Handle = handle })
 }
 
@@ -136,9 +132,7 @@ func (op *Operation) Progress(percent int, message string) error {
 	if percent < 0 || percent > 100 {
 		return unknown{errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)}
 	}
-
 	message = clean(message, maxError)
-
 	op.mu.Lock()
 	defer op.mu.Unlock()
 
@@ -150,7 +144,6 @@ func (op *Operation) Progress(percent int, message string) error {
 	}
 
 	op.percent, op.message = percent, message
-
 	if op.ticking {
 		return nil
 	}
@@ -165,12 +158,10 @@ func (op *Operation) Progress(percent int, message string) error {
 		op.ticking = false
 		over := op.over
 		op.mu.Unlock()
-
 		if !over {
 			op.tracker.enqueue(client.ObjectKeyFromObject(op.object))
 		}
 	})
-
 	return nil
 }
 
@@ -190,7 +181,6 @@ func (op *Operation) conclude(err error, set map[string]string) {
 func (op *Operation) snapshot() *record {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-
 	return op.record
 }
 
@@ -198,7 +188,6 @@ func (op *Operation) snapshot() *record {
 func (op *Operation) status() (Status, bool) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-
 	return Status{Attempt: op.record.attempt(), Deadline: op.record.Deadline.Time, Percent: op.percent, Message: op.message}, !op.over
 }
 
@@ -230,7 +219,6 @@ func (t *Tracker) next(o client.Object, typ Type, had *record) *record {
 			r.Attempt++
 		}
 	}
-
 	return r
 }
 
@@ -241,7 +229,6 @@ func (t *Tracker) announcedElsewhere(o client.Object) *record {
 	r.Token, r.Holder = "", ""
 	r.Started = metav1.NewTime(meta.GetExternalCreatePending(o))
 	r.Deadline = metav1.NewTime(r.Started.Add(t.timeout))
-
 	return r
 }
 
@@ -249,20 +236,16 @@ func (t *Tracker) announcedElsewhere(o client.Object) *record {
 // first saw it then.
 func (t *Tracker) again(had *record, first time.Time) *record {
 	r, now := *had, metav1.NewTime(time.Now())
-
 	r.Open = nil
 	if open := metav1.NewTime(t.absentFrom(had, first)); now.Before(&open) {
 		r.Open = &open
 	}
-
 	r.Holder, r.Phase, r.Repeated, r.Ended = t.holder, phaseRunning, true, nil
 	r.Abandoned = false
 	r.Began, r.Deadline = &now, metav1.NewTime(now.Add(t.timeout))
-
 	if r.Token == "" {
 		r.Token = string(uuid.NewUUID())
 	}
-
 	return &r
 }
 
@@ -272,7 +255,6 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record, 
 	if !t.enter() {
 		return nil, ErrStopped
 	}
-
 	o, _ := mg.DeepCopyObject().(client.Object)
 
 	if ss == nil {
@@ -299,12 +281,10 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record, 
 	if _, running := t.operations.LoadOrStore(o.GetUID(), op); running {
 		op.cancel(ErrRunning)
 		t.leave()
-
 		return nil, ErrRunning
 	}
 
 	t.metrics.began(r.Type)
-
 	timer := time.AfterFunc(time.Until(r.Deadline.Time), func() { op.cancel(ErrDeadline) })
 	unrush := context.AfterFunc(t.cancelling, func() { op.cancel(ErrStopped) }) //nolint:contextcheck // The tracker's own.
 
@@ -312,7 +292,6 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record, 
 		timer.Stop()
 		unrush()
 	})
-
 	return op, nil
 }
 
@@ -320,19 +299,16 @@ func (t *Tracker) register(ctx context.Context, mg resource.Managed, r *record, 
 // annotations of mg is stored with the result.
 func (op *Operation) run(mg resource.Managed, fn func(ctx context.Context) (managed.ConnectionDetails, error)) {
 	var details managed.ConnectionDetails
-
 	before, err := maps.Clone(mg.GetAnnotations()), errExited
 
 	// Deferred, since a client may end the goroutine (runtime.Goexit).
 	defer func() {
 		changed := map[string]string{}
-
 		for k, v := range mg.GetAnnotations() {
 			if was, ok := before[k]; (!ok || was != v) && k != AnnotationKeyOperation && v != "" {
 				changed[k] = v
 			}
 		}
-
 		if op.finish(err, changed, details) {
 			op.settle()
 		}
@@ -347,31 +323,25 @@ func (op *Operation) call(fn func(ctx context.Context) (managed.ConnectionDetail
 		// What the client panicked with may be a secret.
 		if p := recover(); p != nil {
 			op.tracker.log.Info("The external client panicked", "uid", op.object.GetUID(), "type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
-
 			err = errPanicked
 		}
 	}()
-
 	return fn(op.ctx)
 }
 
 // finish notes what an operation ended with. It is false if it had ended already.
 func (op *Operation) finish(err error, set map[string]string, details managed.ConnectionDetails) bool {
 	t := op.tracker
-
 	op.mu.Lock()
 
 	if op.over {
 		op.mu.Unlock()
 		return false
 	}
-
 	if cause := context.Cause(op.ctx); err != nil && cause != nil {
 		err = t.cancelled(err, cause)
 	}
-
 	op.over, op.endedAt, op.err = true, time.Now(), err
-
 	if op.abandonment != nil {
 		op.abandonment.Stop()
 	}
@@ -386,10 +356,8 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 
 	r, abandoned := op.record, op.abandoned
 	op.mu.Unlock()
-
 	op.cancel(ErrEnded)
 	t.details.keep(op.object.GetUID(), details)
-
 	if err != nil {
 		t.failures.keep(r.ended(err, op.endedAt), err)
 	}
@@ -401,13 +369,10 @@ func (op *Operation) finish(err error, set map[string]string, details managed.Co
 
 	t.metrics.endedWith(r.Type, outcome(r, err), time.Since(r.Started.Time))
 	t.metrics.unstored.Inc()
-
 	if !abandoned {
 		t.release(op.slots, op.object.GetUID())
 	}
-
 	t.tell(op, r, err)
-
 	return true
 }
 
@@ -425,7 +390,6 @@ func (t *Tracker) cancelled(err, cause error) error {
 	if t.cancellable && errors.Is(cause, ErrCancelled) {
 		return err
 	}
-
 	return unknown{err}
 }
 

@@ -75,7 +75,6 @@ func WithAbsenceAfter(d time.Duration) TrackerOption {
 func WithBackoff(first, last time.Duration) TrackerOption {
 	mustBePositive(first, "WithBackoff")
 	mustBePositive(last, "WithBackoff")
-
 	return func(t *Tracker) { t.firstBackoff, t.lastBackoff = first, max(first, last) }
 }
 

@@ -42,7 +42,6 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 	if !ok {
 		return
 	}
-
 	synced := mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue
 	if synced {
 		t.details.published(mg.GetUID())
@@ -57,14 +56,12 @@ func (t *Tracker) keepTrue(_ context.Context, s *seam.Session, o client.Object) 
 	if err != nil {
 		return
 	}
-
 	if synced && r != nil && r.Error != "" {
 		// As it was, if it was there: it is no news.
 		stored, ok := s.Base().(resource.Managed)
 		if !ok {
 			stored = mg
 		}
-
 		s.SetConditions(o, xpv2.ReconcileError(errors.New(prefixFailed(r)+t.failure(stored, r).Error())))
 	}
 

@@ -108,7 +108,6 @@ type announced struct {
 
 func announcedOn(o client.Object) announced {
 	a := o.GetAnnotations()
-
 	return announced{Succeeded: clean(a[meta.AnnotationKeyExternalCreateSucceeded], 64), Failed: clean(a[meta.AnnotationKeyExternalCreateFailed], 64)}
 }
 
@@ -118,7 +117,6 @@ func pendingOn(o client.Object) string {
 	if meta.GetExternalCreatePending(o).IsZero() {
 		return ""
 	}
-
 	return o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
 }
 
@@ -132,7 +130,6 @@ func (r *record) superseded(o client.Object) bool {
 	if p := pendingOn(o); p == "" || p == r.Pending {
 		return false
 	}
-
 	return meta.ExternalCreateIncomplete(o) || r.Announced != nil && *r.Announced == announcedOn(o)
 }
 
@@ -167,7 +164,6 @@ func recordOf(o client.Object) (*record, error) {
 	if !ok {
 		return nil, nil //nolint:nilnil // Most objects have none.
 	}
-
 	r := &record{}
 
 	// The version says how to read the rest.
@@ -177,19 +173,15 @@ func recordOf(o client.Object) (*record, error) {
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		return nil, unreadable(text, err)
 	}
-
 	if v.Version != recordVersion {
 		return nil, badField("version", "it is %d, and this version of the provider reads %d only", v.Version, recordVersion)
 	}
-
 	if err := json.Unmarshal([]byte(text), r); err != nil {
 		return nil, unreadable(text, err)
 	}
-
 	if err := r.check(o); err != nil {
 		return nil, err
 	}
-
 	return r, nil
 }
 
@@ -200,7 +192,6 @@ func unreadable(text string, err error) error {
 	if errors.As(err, &typ) && typ.Field != "" {
 		return badField(typ.Field, "it is a %s, and not what it should be", typ.Value)
 	}
-
 	fields := map[string]json.RawMessage{}
 	if json.Unmarshal([]byte(text), &fields) == nil {
 		for _, k := range []string{"started", "deadline", "ended"} {
@@ -209,7 +200,6 @@ func unreadable(text string, err error) error {
 			}
 		}
 	}
-
 	return errors.Wrapf(ErrRecord, "annotation %s: %s", AnnotationKeyOperation, clean(err.Error(), maxError))
 }
 
@@ -237,7 +227,6 @@ func (r *record) check(o client.Object) error {
 	case r.Failures < 0:
 		return badField("failures", "%d is less than 0", r.Failures)
 	}
-
 	return nil
 }
 
@@ -255,7 +244,6 @@ func (r *record) text() string {
 
 	// A struct of strings, numbers and times can always be encoded.
 	_ = enc.Encode(r)
-
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
@@ -264,7 +252,6 @@ func (r *record) began() time.Time {
 	if r.Began != nil {
 		return r.Began.Time
 	}
-
 	return r.Started.Time
 }
 
@@ -286,10 +273,8 @@ func (r *record) ended(err error, at time.Time) *record {
 	if r.Handle != "" && errors.Is(err, ErrStopped) {
 		out.Phase = phaseUnknown
 	}
-
 	t := metav1.NewTime(at)
 	out.Ended, out.Failures, out.Error = &t, r.Failures+1, classOf(err)
-
 	return &out
 }
 
@@ -300,20 +285,16 @@ func clean(s string, longest int) string {
 		if unicode.IsControl(r) {
 			return ' '
 		}
-
 		return r
 	}, strings.ToValidUTF8(s, "?"))
 
 	if len(s) <= longest {
 		return s
 	}
-
 	const more = "…"
-
 	s = s[:longest-len(more)]
 	for !utf8.ValidString(s) {
 		s = s[:len(s)-1]
 	}
-
 	return s + more
 }

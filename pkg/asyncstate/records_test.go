@@ -46,7 +46,6 @@ func TestUnusableRecord(t *testing.T) {
 		"NoEnd":            {reason: "It has ended at an unknown time.", record: recorded("ended", "over"), want: `"ended"`},
 		"NegativeFailures": {reason: "That can't be.", record: recorded(`"failures":1`, `"failures":-1`), want: `"failures": -1`},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, finder, bucket("b"))
@@ -55,42 +54,32 @@ func TestUnusableRecord(t *testing.T) {
 				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: tc.record})
 				meta.SetExternalCreatePending(b, time.Now())
 			})
-
 			p := w.start()
-
 			check := func(when string) {
 				t.Helper()
-
 				b := w.get("b")
 				contains(t, tc.reason+" "+when+": OperationRunning", condition(b, asyncstate.TypeOperation), "RecordUnusable", tc.want)
 				contains(t, tc.reason+" "+when+": Synced", condition(b, xpv2.TypeSynced), "ReconcileError", tc.want)
-
 				if got := record(b); got != tc.record {
 					t.Errorf("\n%s\n%s: the record is %q, and was %q", tc.reason, when, got, tc.record)
 				}
-
 				if len(w.cloud.calls)+len(w.cloud.Counts()) > 0 {
 					t.Errorf("\n%s\n%s: the cloud was asked for something: %v", tc.reason, when, w.cloud.Counts())
 				}
 			}
-
 			pass(3 * time.Hour)
 			check("at rest")
-
 			if n := p.reconciles.Load(); n > 40 {
 				t.Errorf("\n%s\n%d reconciles in 3 hours", tc.reason, n)
 			}
-
 			w.delete("b")
 			pass(3 * time.Hour)
 			check("while it is deleted")
 			contains(t, "Deleting", condition(w.get("b"), reconciler.TypeDeleting), "True CreateResultUnknown", tc.want)
-
 			w.edit("b", func(b *v1alpha1.Bucket) {
 				meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation, meta.AnnotationKeyExternalCreatePending)
 			})
 			pass(time.Minute)
-
 			if !w.gone() {
 				t.Errorf("\n%s\nThe record was removed by hand: %s", tc.reason, describe(w.get("b")))
 			}
@@ -105,28 +94,23 @@ func TestStrangeRecord(t *testing.T) {
 		"VeryManyFailures": strings.Replace(recorded(`"attempt":1`, `"attempt":9223372036854775806`), `"failures":1`, `"failures":9223372036854775806`, 1),
 		"UnknownField":     recorded("{", `{"more":{},`),
 	}
-
 	for name, text := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, nothing, bucket("b"))
 			w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 1<<63-1)}
-
 			if name != "VeryManyFailures" {
 				w.options = nil
 			}
-
 			w.edit("b", func(b *v1alpha1.Bucket) {
 				meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
 				b.SetFinalizers([]string{"finalizer.managedresource.crossplane.io"})
 			})
 			w.start()
-
 			pass(5 * time.Hour)
 
 			// Of the second, a change of the spec is the way out.
 			w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 			pass(time.Hour)
-
 			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || record(b) != "" {
 				t.Error(describe(b))
 			}
@@ -137,7 +121,6 @@ func TestStrangeRecord(t *testing.T) {
 // A record of a create that upstream's annotations say has ended stops nothing.
 func TestObserve_CreateSettledElsewhere(t *testing.T) {
 	type edit func(w *world, b *v1alpha1.Bucket)
-
 	untouched := func(*world, *v1alpha1.Bucket) {}
 	removed := func(_ *world, b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending) }
 
@@ -146,22 +129,18 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		return func(w *world, b *v1alpha1.Bucket) {
 			w.cloud.add("theirs", "")
 			meta.SetExternalName(b, "theirs")
-
 			if pending {
 				meta.SetExternalCreatePending(b, time.Now().Add(clock))
 			}
-
 			meta.SetExternalCreateSucceeded(b, time.Now().Add(clock))
 			more(w, b)
 		}
 	}
-
 	unknown := func(creates int) ending {
 		return ending{Creates: creates, Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true}
 	}
 	succeeded := unknown(1)
 	succeeded.Incomplete = false
-
 	cases := map[string]struct {
 		reason string
 		plain  bool
@@ -205,13 +184,10 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			before: func(_ *world, b *v1alpha1.Bucket) { meta.SetExternalCreateFailed(b, time.Now().Add(10*time.Minute)) }, then: untouched, want: unknown(2),
 		},
 	}
-
 	lives := map[string]life{}
-
 	for name, tc := range cases {
 		lives[name] = life{reason: tc.reason, plain: tc.plain, want: tc.want, happens: func(t *testing.T, w *world) {
 			p := w.start()
-
 			if tc.before != nil {
 				w.cloud.refuses(errQuota)
 				reconciled(t, p, "b")
@@ -221,26 +197,21 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 					// Who changes the spec need not wait.
 					b.Generation++
 					b.Spec.ForProvider.Region = "elsewhere"
-
 					tc.before(w, b)
 				})
 			}
-
 			for w.cloud.count(asyncstate.Create) < 1+boolToInt(tc.before != nil) {
 				p.again(1, 0)
 			}
-
 			pass(3 * time.Minute)
 			p.kill()
 			w.edit("b", func(b *v1alpha1.Bucket) { tc.then(w, b) })
 			w.start().again(4, 15*time.Minute)
-
 			if said := strings.Contains(w.said.All(), "settled by another writer"); said != (tc.want.Operation == asyncstate.ReasonFinished) {
 				t.Errorf("\n%s\nsettled elsewhere: %t", tc.reason, said)
 			}
 		}}
 	}
-
 	live(t, lives)
 }
 
@@ -259,7 +230,6 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		pass(6 * time.Minute)
 		w.cloud.clear()
 	}
-
 	refused := func(t *testing.T, w *world, p *process) {
 		t.Helper()
 		w.cloud.refuses(errQuota)
@@ -267,7 +237,6 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		synctest.Wait()
 		w.cloud.refuses(nil)
 	}
-
 	updating := func(t *testing.T, w *world, p *process) {
 		t.Helper()
 		reconciled(t, p, "b")
@@ -282,7 +251,6 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		w.cloud.clear()
 		w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "") })
 	}
-
 	cases := map[string]struct {
 		reason  string
 		kind    clientKind
@@ -300,9 +268,8 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 
 		// theirs is what upstream's create made, "theirs" if it isn't said, unless
 		// that is absent.
-		theirs string
-		absent bool
-
+		theirs   string
+		absent   bool
 		deleting bool
 
 		// finished is whether the outcome becomes known, without a person.
@@ -331,34 +298,27 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		"RefusedClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: nothing, recorded: refused, kept: true, clock: -time.Hour},
 		"Updating":           {reason: "Nor does an update of what was deleted meanwhile.", kind: nothing, recorded: updating},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, tc.kind, bucket("b"))
 			w.manual, w.options = true, tc.options
 			p := w.start()
-
 			tc.recorded(t, w, p)
 			p.kill()
 			pass(time.Minute)
-
 			old := record(w.get("b"))
 			if old == "" {
 				t.Fatalf("\n%s\nThere is no record: %s", tc.reason, describe(w.get("b")))
 			}
-
 			w.edit("b", func(b *v1alpha1.Bucket) {
 				if !tc.kept {
 					meta.RemoveAnnotations(b, meta.AnnotationKeyExternalCreatePending)
 				}
-
 				meta.SetExternalCreatePending(b, time.Now().Add(tc.clock))
-
 				if !tc.absent {
 					w.cloud.add(cmp.Or(tc.theirs, "theirs"), b.Spec.ForProvider.Region)
 				}
 			})
-
 			if tc.deleting {
 				w.delete("b")
 			}
@@ -369,26 +329,21 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 			pass(3 * time.Minute)
 			p.kill()
 			p = w.start()
-
 			for range 8 {
 				_, _ = p.reconcile("b")
 				pass(15 * time.Minute)
 			}
-
 			want := asyncstate.ReasonResultUnknown
 			if tc.finished {
 				want = asyncstate.ReasonFinished
 			}
-
 			b := w.get("b")
 			if got, n := reason(b, asyncstate.TypeOperation), w.cloud.count(asyncstate.Create); got != want || meta.GetExternalName(b) != tc.name || n != cmp.Or(tc.creates, 1) || len(w.cloud.names("uid-1")) != 1 {
 				t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.names("uid-1"), describe(b))
 			}
-
 			if tc.finished != (record(b) == "") {
 				t.Errorf("\n%s\nThe record: %s", tc.reason, describe(b))
 			}
-
 			if m := condition(b, asyncstate.TypeOperation); strings.Contains(m, "with token") {
 				t.Errorf("\n%s\nThe token of the record is that of another create: %s", tc.reason, m)
 			}

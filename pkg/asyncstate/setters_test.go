@@ -26,11 +26,9 @@ import (
 // exists if it has a name, and is up to date then, or if exists says so.
 func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource.Managed) error) *world {
 	t.Helper()
-
 	w := newWorld(t, nothing, bucket("b"))
 	w.manual = true
 	w.acts(exists, act)
-
 	return w
 }
 
@@ -74,28 +72,22 @@ func TestSettersRefuse(t *testing.T) {
 		"ProgressTooSmall":  {reason: "It is a percentage.", call: func(ctx context.Context) error { return asyncstate.Progress(ctx, -1, "") }, want: "-1%"},
 		"ProgressTooBig":    {reason: "It is a percentage.", call: func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }, want: "101%"},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			var got error
-
 			w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
 				got = tc.call(ctx)
 				return asyncstate.SetExternalName(ctx, "good")
 			})
 			p := w.start()
-
 			reconciled(t, p, "b")
 			pass(time.Second)
-
 			if got == nil || !strings.Contains(got.Error(), tc.want) || !asyncstate.OutcomeUnknown(got) {
 				t.Errorf("\n%s\n%v lacks %q", tc.reason, got, tc.want)
 			}
-
 			if b := w.get("b"); meta.GetExternalName(b) != "good" || record(b) != "" {
 				t.Errorf("\n%s\nThe operation should have gone on: %s", tc.reason, describe(b))
 			}
-
 			if err := tc.call(context.Background()); !errors.Is(err, asyncstate.ErrNotInOperation) || !asyncstate.OutcomeUnknown(err) {
 				t.Errorf("\n%s\nOutside an operation: %v", tc.reason, err)
 			}
@@ -106,16 +98,13 @@ func TestSettersRefuse(t *testing.T) {
 func TestSettersAfterEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var later context.Context
-
 		w := acting(t, false, func(ctx context.Context, _ resource.Managed) error {
 			later = ctx //nolint:fatcontext // It is what this test is about.
 			return asyncstate.SetExternalName(ctx, "good")
 		})
 		p := w.start()
-
 		reconciled(t, p, "b")
 		pass(time.Second)
-
 		for _, err := range []error{
 			asyncstate.SetExternalName(later, "bad"), asyncstate.SetHandle(later, "bad"), asyncstate.Progress(later, 1, "bad"),
 		} {
@@ -123,15 +112,12 @@ func TestSettersAfterEnd(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
-
 		if cause := context.Cause(later); !errors.Is(cause, asyncstate.ErrEnded) {
 			t.Errorf("The context ended because: %v", cause)
 		}
-
 		if got := meta.GetExternalName(w.get("b")); got != "good" {
 			t.Errorf("external name %q", got)
 		}
-
 		if asyncstate.Token(context.Background()) != "" {
 			t.Error("There is a token outside an operation")
 		}
@@ -147,13 +133,10 @@ func TestProgress(t *testing.T) {
 		w.manual = false
 		w.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
 		w.start()
-
 		pass(4 * time.Minute)
-
 		if got := reason(w.get("b"), asyncstate.TypeOperation); got == asyncstate.ReasonRunning {
 			t.Error(describe(w.get("b")))
 		}
-
 		pass(2 * time.Minute)
 		contains(t, "OperationRunning", condition(w.get("b"), asyncstate.TypeOperation), "True Running", "once more")
 	})
@@ -169,7 +152,6 @@ func TestLearned(t *testing.T) {
 			_ = sleep(ctx, time.Minute)
 			meta.SetExternalName(mg, "ours")
 			meta.AddAnnotations(mg, map[string]string{"k": "ours"})
-
 			return err
 		}
 	}
@@ -179,40 +161,32 @@ func TestLearned(t *testing.T) {
 	stores := func(fault, lost, fails bool, err error) acts {
 		return func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
 			p := w.processes[0]
-
 			switch {
 			case fault:
 				p.faults(func(string, client.Object) error { return err }, nil)
 			case lost:
 				p.loses(func(verb string, _ client.Object) bool { return verb == testkit.Patch })
 			}
-
 			if got := asyncstate.SetExternalName(ctx, "name"); fails != (got != nil) || ctx.Err() != nil {
 				t.Errorf("SetExternalName(...): %v, and the operation: %v", got, ctx.Err())
 			}
-
 			p.faults(nil, nil)
-
 			return nil
 		}
 	}
-
 	renames := func(ctx context.Context, t *testing.T, w *world, _ resource.Managed) error {
 		for _, name := range []string{"first", "second", "old", "second", "old"} {
 			if err := asyncstate.SetExternalName(ctx, name); err != nil || meta.GetExternalName(w.get("b")) != name {
 				t.Errorf("While it runs the name is %q, want %q: %v", meta.GetExternalName(w.get("b")), name, err)
 			}
 		}
-
 		return nil
 	}
-
 	theirs := func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }
 	settled := func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }
 	replaced := func(b *v1alpha1.Bucket) {
 		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "mine now"})
 	}
-
 	cases := map[string]struct {
 		reason string
 		exists bool
@@ -229,43 +203,34 @@ func TestLearned(t *testing.T) {
 		"Lost":      {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
 		"AtOnce": {reason: "Goroutines of a client may set at once.", want: "last", acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
 			var wg sync.WaitGroup
-
 			for i := range 8 {
 				wg.Go(func() {
 					_ = asyncstate.SetExternalName(ctx, fmt.Sprintf("name-%d", i))
 					_ = asyncstate.SetHandle(ctx, fmt.Sprintf("handle-%d", i))
 					_ = asyncstate.Progress(ctx, i, "going on")
-
 					if asyncstate.Token(ctx) == "" {
 						t.Error("There is no token")
 					}
 				})
 			}
-
 			wg.Wait()
-
 			return asyncstate.SetExternalName(ctx, "last")
 		}},
 		"AfterDeadline": {reason: "Time may run out exactly when the name is known.", want: "late-19", record: true, acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
 			<-ctx.Done()
-
 			for i := range 20 {
 				if err := asyncstate.SetExternalName(ctx, fmt.Sprintf("late-%d", i)); err != nil {
 					t.Error(err)
 				}
 			}
-
 			return ctx.Err()
 		}},
 		"Handle": {reason: "A handle is not escaped for web pages.", want: "name", acts: func(ctx context.Context, t *testing.T, w *world, mg resource.Managed) error {
 			handle := strings.Repeat("<&>", 10<<10)
-
 			if err := asyncstate.SetHandle(ctx, handle); err != nil || !strings.Contains(record(w.get("b")), handle) {
 				t.Errorf("The record has %d bytes: %v", len(record(w.get("b"))), err)
 			}
-
 			meta.SetExternalName(mg, "name")
-
 			return nil
 		}},
 		"InvalidAnnotation": {
@@ -275,13 +240,10 @@ func TestLearned(t *testing.T) {
 					if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
 						return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
 					}
-
 					return nil
 				}
-
 				meta.SetExternalName(mg, "name")
 				meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
-
 				return nil
 			},
 		},
@@ -299,42 +261,31 @@ func TestLearned(t *testing.T) {
 			reason: "Nor is a name.", acts: ends(nil), during: func(b *v1alpha1.Bucket) { theirs(b); replaced(b) }, want: "theirs", record: true,
 		},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			var w *world
-
 			w = acting(t, tc.exists, func(ctx context.Context, mg resource.Managed) error { return tc.acts(ctx, t, w, mg) })
 			w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(5 * time.Minute)}
-
 			if tc.had != "" {
 				w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, tc.had) })
 			}
-
 			p := w.start()
-
 			reconciled(t, p, "b")
 			pass(time.Second)
-
 			if tc.during != nil {
 				w.edit("b", tc.during)
 			}
-
 			pass(15 * time.Minute)
-
 			b := w.get("b")
 			if got := record(b) != ""; meta.GetExternalName(b) != tc.want || got != tc.record {
 				t.Errorf("\n%s\nexternal name %q, want %q; there is a record: %t, want %t: %s", tc.reason, meta.GetExternalName(b), tc.want, got, tc.record, describe(b))
 			}
-
 			if strings.HasPrefix(name, "Annotation") && b.GetAnnotations()["k"] != "theirs" {
 				t.Errorf("\n%s\nannotations: %v", tc.reason, b.GetAnnotations())
 			}
-
 			if got := append(w.said.Events("ExternalResourceOrphaned"), w.said.Events("OverwroteAnnotation")...); len(got) > 0 && tc.want != "ours" {
 				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
 			}
-
 			if n := asyncstate.Remembered(p.tracker); n != 0 {
 				t.Errorf("\n%s\n%d things are remembered", tc.reason, n)
 			}

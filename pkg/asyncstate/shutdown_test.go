@@ -31,9 +31,8 @@ func TestShutdown(t *testing.T) {
 		// The API server fails from then on, for that long, both counted from when
 		// the process is asked to end.
 		from, lasts time.Duration
-
-		within time.Duration
-		name   string
+		within      time.Duration
+		name        string
 	}{
 		"EndsInTime":   {reason: "What comes during shutdown is stored.", takes: 30 * time.Second, within: 16 * time.Second, name: "id-0001"},
 		"TakesTooLong": {reason: "It is cancelled, and its record survives.", takes: time.Hour, deaf: true, within: 21 * time.Second},
@@ -48,17 +47,13 @@ func TestShutdown(t *testing.T) {
 			takes:  time.Second, from: -10 * time.Minute, lasts: 10*time.Minute + 3*time.Second, within: 6 * time.Second, name: "id-0001",
 		},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, nothing, bucket("b"), bucket("other"))
 			w.manual = true
 			w.cloud.takes, w.cloud.cancellable = tc.takes, !tc.deaf
-
 			p := w.start()
-
 			reconciled(t, p, "b")
-
 			switch {
 			case tc.from < 0:
 				p.faults(away, nil)
@@ -68,15 +63,11 @@ func TestShutdown(t *testing.T) {
 			default:
 				pass(tc.takes/2 + time.Second)
 			}
-
 			p.cancel()
 			synctest.Wait()
-
 			asked := time.Now()
-
 			var wg sync.WaitGroup
 			defer wg.Wait()
-
 			if tc.lasts > 0 {
 				wg.Go(func() {
 					time.Sleep(max(0, tc.from) - time.Nanosecond)
@@ -87,18 +78,14 @@ func TestShutdown(t *testing.T) {
 			} else {
 				// Nothing may begin, and so nothing may be announced.
 				reconciled(t, p, "other")
-
 				if b := w.get("other"); record(b) != "" || meta.ExternalCreateIncomplete(b) || reason(b, asyncstate.TypeOperation) != asyncstate.ReasonQueued {
 					t.Errorf("\n%s\nSomething was begun: %s", tc.reason, describe(b))
 				}
 			}
-
 			<-p.ended
-
 			if d := time.Since(asked); d > tc.within {
 				t.Errorf("\n%s\nIt took %s", tc.reason, d)
 			}
-
 			if b := w.get("b"); meta.GetExternalName(b) != tc.name || (record(b) == "") != (tc.takes < time.Hour) || w.cloud.count(asyncstate.Create) != 1 {
 				t.Errorf("\n%s\n%s", tc.reason, describe(b))
 			}
@@ -107,7 +94,6 @@ func TestShutdown(t *testing.T) {
 			p = w.start()
 			reconciled(t, p, "other")
 			pass(2 * time.Hour)
-
 			if got := meta.GetExternalName(w.get("other")); got == "" {
 				t.Errorf("\n%s\n%s", tc.reason, describe(w.get("other")))
 			}
@@ -129,7 +115,6 @@ func TestShutdown_Interrupts(t *testing.T) {
 					case verb == testkit.Patch:
 						p.kill()
 					}
-
 					return false
 				})
 				p.again(1, 0)
@@ -161,7 +146,6 @@ func TestStartMoreThanOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := asyncstate.NewTracker(testkit.NewAPI().Client())
 		ctx, cancel := context.WithCancel(t.Context())
-
 		ended := make(chan error, 2)
 		for range 2 {
 			go func() { ended <- tr.Start(ctx) }()
@@ -171,10 +155,8 @@ func TestStartMoreThanOnce(t *testing.T) {
 		if !tr.NeedLeaderElection() {
 			t.Error("It should be waited for")
 		}
-
 		synctest.Wait()
 		cancel()
-
 		for range 2 {
 			if err := <-ended; err != nil {
 				t.Error(err)
@@ -195,11 +177,9 @@ func TestShutdown_RequestHangs(t *testing.T) {
 			learn:  func(ctx context.Context, _ resource.Managed) error { return asyncstate.SetExternalName(ctx, "id-0001") },
 		},
 	}
-
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
 			var stopping, hung atomic.Bool
-
 			w := acting(t, false, func(ctx context.Context, mg resource.Managed) error {
 				<-ctx.Done()
 				return errors.Join(tc.learn(ctx, mg), ctx.Err())
@@ -209,12 +189,9 @@ func TestShutdown_RequestHangs(t *testing.T) {
 					<-ctx.Done()
 					return ctx.Err()
 				}
-
 				return nil
 			}
-
 			p := w.start()
-
 			reconciled(t, p, "b")
 			synctest.Wait()
 			stopping.Store(true)
@@ -224,7 +201,6 @@ func TestShutdown_RequestHangs(t *testing.T) {
 			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || !hung.Load() {
 				t.Errorf("\n%s\n%s", tc.reason, describe(b))
 			}
-
 			pass(time.Minute)
 		})
 	}

@@ -26,13 +26,10 @@ func checkSignatures[M resource.Managed](t *Tracker, c managed.TypedExternalClie
 	if m, ok := methods.MethodByName("Find"); ok && finderOf(c) == nil && ours(m.Type) {
 		return errors.Errorf("cannot use %s.Find, which is %s: it must be func(context.Context, %s, asyncstate.Attempt) (asyncstate.Finding, error) of a %s, see asyncstate.Finder", typ, m.Type, reflect.TypeFor[M](), typ)
 	}
-
 	if m, ok := methods.MethodByName("Resume"); ok && resumerOf(c) == nil && ours(m.Type) {
 		return errors.Errorf("cannot use %s.Resume, which is %s: it must be func(context.Context, %s, asyncstate.Attempt) error of a %s, see asyncstate.Resumer", typ, m.Type, reflect.TypeFor[M](), typ)
 	}
-
 	t.checked.Store(typ, nil)
-
 	return nil
 }
 
@@ -49,6 +46,5 @@ func ours(fn reflect.Type) bool {
 			return true
 		}
 	}
-
 	return false
 }

@@ -42,7 +42,6 @@ func (t *Tracker) slotsFor(o client.Object) *slots {
 	if o.GetDeletionTimestamp() != nil {
 		return t.deleting
 	}
-
 	return t.working
 }
 
@@ -51,9 +50,7 @@ func (t *Tracker) slotsFor(o client.Object) *slots {
 func (t *Tracker) acquire(ss *slots, o client.Object) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	uid := o.GetUID()
-
 	s, ours := ss.of[uid]
 	if ours && s.turn == nil {
 		return true
@@ -63,15 +60,12 @@ func (t *Tracker) acquire(ss *slots, o client.Object) bool {
 	if t.stopped {
 		return false
 	}
-
 	if ours || len(ss.of) < ss.most {
 		if ours {
 			s.turn.Stop()
 		}
-
 		ss.of[uid] = &slot{}
 		ss.leaveLine(uid)
-
 		return true
 	}
 
@@ -79,7 +73,6 @@ func (t *Tracker) acquire(ss *slots, o client.Object) bool {
 		ss.inLine[uid] = struct{}{}
 		ss.line = append(ss.line, waiter{uid: uid, key: client.ObjectKeyFromObject(o)})
 	}
-
 	return false
 }
 
@@ -87,11 +80,9 @@ func (t *Tracker) acquire(ss *slots, o client.Object) bool {
 func (t *Tracker) release(ss *slots, uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	if s, ok := ss.of[uid]; !ok || s.turn != nil {
 		return
 	}
-
 	delete(ss.of, uid)
 
 	for len(ss.of) < ss.most {
@@ -99,7 +90,6 @@ func (t *Tracker) release(ss *slots, uid types.UID) {
 		if !ok {
 			return
 		}
-
 		ss.of[next.uid] = t.turnOf(ss, next.uid)
 		t.add(next.key)
 	}
@@ -114,15 +104,12 @@ func (t *Tracker) turnOf(ss *slots, uid types.UID) *slot {
 	s.turn = time.AfterFunc(turn, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-
 		if ss.of[uid] != s {
 			return
 		}
-
 		delete(ss.of, uid)
 		t.wake(ss)
 	})
-
 	return s
 }
 
@@ -133,12 +120,10 @@ func (t *Tracker) wake(ss *slots) {
 	if !ok {
 		return
 	}
-
 	t.add(next.key)
 	time.AfterFunc(turn, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-
 		if len(ss.of) < ss.most {
 			t.wake(ss)
 		}
@@ -150,13 +135,11 @@ func (ss *slots) next() (waiter, bool) {
 	for len(ss.line) > 0 {
 		w := ss.line[0]
 		ss.line = ss.line[1:]
-
 		if _, ok := ss.inLine[w.uid]; ok {
 			ss.leaveLine(w.uid)
 			return w, true
 		}
 	}
-
 	return waiter{}, false
 }
 

@@ -19,7 +19,6 @@ func (t *Tracker) Source() source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-
 		t.queued++
 		n := t.queued
 		t.queues[n] = q
@@ -27,10 +26,8 @@ func (t *Tracker) Source() source.Source {
 		context.AfterFunc(ctx, func() {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-
 			delete(t.queues, n)
 		})
-
 		return nil
 	})
 }
@@ -39,7 +36,6 @@ func (t *Tracker) Source() source.Source {
 func (t *Tracker) watched() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	return len(t.queues) > 0
 }
 
@@ -47,7 +43,6 @@ func (t *Tracker) watched() bool {
 func (t *Tracker) enqueue(key client.ObjectKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	t.add(key)
 }
 

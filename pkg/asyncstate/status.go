@@ -25,6 +25,5 @@ func (t *Tracker) Lookup(uid types.UID) (Status, bool) {
 	if op == nil {
 		return Status{}, false
 	}
-
 	return op.status()
 }

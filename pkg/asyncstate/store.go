@@ -36,7 +36,6 @@ func (t *Tracker) storeTimeout() time.Duration {
 	if t.stopping.Err() != nil {
 		return lastStoreTimeout
 	}
-
 	return storeTimeout
 }
 
@@ -45,7 +44,6 @@ func (t *Tracker) storeTimeout() time.Duration {
 // object as the API server then has it, or nil if it is gone.
 func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOptions) (client.Object, error) {
 	live := seam.Empty(op.object)
-
 	err := op.tracker.writer.Live.Get(ctx, client.ObjectKeyFromObject(op.object), live)
 
 	switch {
@@ -73,9 +71,7 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 	if err != nil || len(left) == 0 {
 		return live, err
 	}
-
 	server, _, err := op.tracker.writer.Store(ctx, live, left, so)
-
 	return server, err
 }
 
@@ -84,13 +80,11 @@ func (op *Operation) store(ctx context.Context, cs seam.Changes, so seam.StoreOp
 func (op *Operation) owns(o client.Object) (string, bool) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-
 	r, err := recordOf(o)
 
 	// An attempt that was abandoned may be made again by the same tracker. Records count
 	// whole seconds.
 	ours := err == nil && r != nil && r.Holder == op.record.Holder && r.Token == op.record.Token && seam.Stamp(r.began()) == seam.Stamp(op.record.began())
-
 	return o.GetAnnotations()[AnnotationKeyOperation], ours
 }
 
@@ -98,7 +92,6 @@ func (op *Operation) owns(o client.Object) (string, bool) {
 func (op *Operation) wasTried(key, v string) bool {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-
 	return slices.Contains(op.tried[key], v)
 }
 
@@ -119,7 +112,6 @@ func (op *Operation) update(ctx context.Context, fn func(r *record)) error {
 	if err := op.tryUpdate(ctx, fn); err != nil {
 		return unknown{err}
 	}
-
 	return nil
 }
 
@@ -127,26 +119,21 @@ func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
 	// An operation that was cancelled may have learned what must not be lost.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), op.tracker.storeTimeout())
 	defer cancel()
-
 	if err := op.lock(ctx); err != nil {
 		return errors.Wrap(err, "cannot store what is known of the operation")
 	}
 	defer op.unlock()
-
 	op.mu.Lock()
 	if op.over {
 		op.mu.Unlock()
 		return ErrEnded
 	}
-
 	had, was := *op.record, op.text
 	r := had
 	fn(&r)
 	text, cs := r.text(), op.changes()
 	op.mu.Unlock()
-
 	rec := seam.Change{Key: AnnotationKeyOperation, Value: text, Was: was, Existed: true, Yield: true}
-
 	server, err := op.store(ctx, append(seam.Changes{rec}, cs...), op.options())
 
 	switch {
@@ -158,9 +145,7 @@ func (op *Operation) tryUpdate(ctx context.Context, fn func(r *record)) error {
 
 	op.mu.Lock()
 	defer op.mu.Unlock()
-
 	op.record, op.text, op.version = &r, text, server.GetResourceVersion()
-
 	return nil
 }
 
@@ -180,7 +165,6 @@ func (op *Operation) changes() seam.Changes {
 			op.tried[c.Key] = append(op.tried[c.Key], c.Value)
 		}
 	}
-
 	return cs
 }
 
@@ -190,7 +174,6 @@ func (op *Operation) name() string {
 	if name := op.set[meta.AnnotationKeyExternalName]; name != "" {
 		return name
 	}
-
 	return meta.GetExternalName(op.object)
 }
 
@@ -208,7 +191,6 @@ func (op *Operation) options() seam.StoreOptions {
 func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-
 	rec := seam.Change{Key: AnnotationKeyOperation, Was: op.text, Existed: true, Yield: true}
 	cs := op.changes()
 
@@ -233,7 +215,6 @@ func (op *Operation) result() (seam.Changes, seam.StoreOptions) {
 		if r.Type == Create && r.Phase == phaseFailed {
 			c := failed(op.object, op.endedAt)
 			cs = append(cs, c)
-
 			if r.Announced != nil {
 				r.Announced = &announced{Succeeded: r.Announced.Succeeded, Failed: c.Value}
 			}
@@ -260,14 +241,10 @@ func (op *Operation) attempt(ctx context.Context) error {
 	}
 
 	t := op.tracker
-
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.storeTimeout())
 	defer cancel()
-
 	cs, so := op.result()
-
 	server, err := op.store(ctx, cs, so)
-
 	if seam.IsOverruled(err) {
 		server, err = op.yield(ctx, cs, so)
 	}
@@ -275,14 +252,12 @@ func (op *Operation) attempt(ctx context.Context) error {
 	if server != nil && seam.IsRefused(err) {
 		t.log.Info("The API server refuses an annotation that an operation set: it is not stored", "uid", op.object.GetUID(), "error", err)
 		t.record.Event(op.object, event.Warning(reasonCannotStoreResult, err))
-
 		err = nil
 	}
 
 	if err != nil {
 		return errors.Wrap(err, "cannot store the result of the operation")
 	}
-
 	if server == nil {
 		t.details.forget(op.object.GetUID())
 		t.lost(op)
@@ -293,10 +268,8 @@ func (op *Operation) attempt(ctx context.Context) error {
 		op.version = server.GetResourceVersion()
 	}
 	op.mu.Unlock()
-
 	close(op.settled)
 	t.metrics.unstored.Dec()
-
 	return nil
 }
 
@@ -317,13 +290,10 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 		t.log.Info("Another writer set an annotation that the operation sets, too; it is kept", "uid", op.object.GetUID())
 		return server, nil
 	}
-
 	if !seam.IsOverruled(err) {
 		return nil, err
 	}
-
 	t.overruled(op)
-
 	server, err = op.store(ctx, cs.Only(meta.AnnotationKeyExternalName), so)
 	if seam.IsOverruled(err) {
 		// They have another name. A person has to find out what that means.
@@ -333,7 +303,6 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 		// It is there.
 		return op.object, nil
 	}
-
 	return server, err
 }
 
@@ -341,15 +310,12 @@ func (op *Operation) yield(ctx context.Context, cs seam.Changes, so seam.StoreOp
 // until the cache has it, and have the object reconciled.
 func (op *Operation) settle() {
 	t := op.tracker
-
 	op.mu.Lock()
 	abandoned := op.abandoned
 	op.mu.Unlock()
-
 	if !abandoned || t.enter() {
 		defer t.leave()
 	}
-
 	key := client.ObjectKeyFromObject(op.object)
 
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
@@ -357,13 +323,11 @@ func (op *Operation) settle() {
 		if err == nil {
 			break
 		}
-
 		t.log.Info("Cannot store the result of an operation, will retry", "uid", op.object.GetUID(), "error", err)
 		t.record.Event(op.object, event.Warning(reasonCannotStoreResult, err))
 
 		// A reconcile tries, too.
 		t.enqueue(key)
-
 		stop := t.stopping
 		if stop.Err() != nil {
 			// There is little time left.
@@ -388,7 +352,6 @@ func (op *Operation) settle() {
 // older would act on it.
 func (op *Operation) awaitCache() {
 	t := op.tracker
-
 	for delay := firstCacheDelay; t.cancelling.Err() == nil && !op.cached(); delay = min(2*delay, lastCacheDelay) {
 		pause(t.cancelling, delay, nil)
 	}
@@ -407,7 +370,6 @@ func (op *Operation) abandon() {
 		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
 			break
 		}
-
 		t.log.Info("Cannot store that an operation did not end by its deadline, will retry", "uid", op.object.GetUID(), "error", err)
 		pause(t.stopping, delay, nil)
 
@@ -418,16 +380,13 @@ func (op *Operation) abandon() {
 	}
 
 	op.awaitCache()
-
 	op.mu.Lock()
 	over := op.over
 	op.abandoned = !over
 	op.mu.Unlock()
-
 	if over {
 		return
 	}
-
 	t.log.Info("An operation did not end by its deadline: it holds up nothing any more", "uid", op.object.GetUID())
 	t.operations.CompareAndDelete(op.object.GetUID(), op)
 	t.release(op.slots, op.object.GetUID())
@@ -439,7 +398,6 @@ func (op *Operation) abandon() {
 func pause(ctx context.Context, d time.Duration, until <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-
 	select {
 	case <-ctx.Done():
 	case <-until:
@@ -451,14 +409,11 @@ func pause(ctx context.Context, d time.Duration, until <-chan struct{}) {
 func (op *Operation) cached() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(op.ctx), storeTimeout)
 	defer cancel()
-
 	o := seam.Empty(op.object)
-
 	err := op.tracker.writer.Client.Get(ctx, client.ObjectKeyFromObject(op.object), o)
 	if err != nil {
 		return kerrors.IsNotFound(err)
 	}
-
 	return o.GetUID() != op.object.GetUID() || !op.newerThan(o)
 }
 
@@ -478,6 +433,5 @@ func (op *Operation) storedIn(o client.Object) bool {
 func (op *Operation) newerThan(o client.Object) bool {
 	op.mu.Lock()
 	defer op.mu.Unlock()
-
 	return seam.OlderThan(o.GetResourceVersion(), op.version)
 }

@@ -118,13 +118,11 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 		if to == nil {
 			panic(errors.Errorf("asyncstate.NewTracker was given a nil option (number %d): leave it out", i+1))
 		}
-
 		to(t)
 	}
 
 	t.working, t.deleting = newSlots(t.most), newSlots(t.most)
 	t.deletions.first, t.deletions.last = t.firstBackoff, min(t.lastBackoff, time.Minute)
-
 	return t
 }
 
@@ -138,28 +136,23 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 // than once, all calls wait.
 func (t *Tracker) Start(ctx context.Context) error {
 	<-ctx.Done()
-
 	t.mu.Lock()
 	if t.stopped = true; t.running == 0 {
 		t.closeIdle()
 	}
 	t.mu.Unlock()
-
 	t.stopping.begin()
 
 	for _, next := range []stage{t.cancelling, t.abandoning} {
 		if t.idleWithin(t.shutdown) {
 			return nil
 		}
-
 		next.begin()
 	}
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	t.log.Info("Operations did not end although they were cancelled, or their results could not be stored", "operations", t.running)
-
 	return nil
 }
 
@@ -167,7 +160,6 @@ func (t *Tracker) Start(ctx context.Context) error {
 func (t *Tracker) idleWithin(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-
 	select {
 	case <-t.idle:
 		return true
@@ -195,13 +187,10 @@ func (t *Tracker) closeIdle() {
 func (t *Tracker) enter() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	if t.stopped {
 		return false
 	}
-
 	t.running++
-
 	return true
 }
 
@@ -209,7 +198,6 @@ func (t *Tracker) enter() bool {
 func (t *Tracker) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	if t.running--; t.running == 0 && t.stopped {
 		t.closeIdle()
 	}
@@ -222,8 +210,6 @@ func (t *Tracker) operation(uid types.UID) *Operation {
 	if !ok {
 		return nil
 	}
-
 	op, _ := v.(*Operation)
-
 	return op
 }

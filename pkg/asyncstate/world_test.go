@@ -43,7 +43,6 @@ func bucket(name string, mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 	for _, m := range mod {
 		m(b)
 	}
-
 	return b
 }
 
@@ -72,15 +71,12 @@ type world struct {
 
 func newWorld(t testing.TB, k clientKind, objs ...client.Object) *world {
 	t.Helper()
-
 	c := newCloud()
 	c.takes = 10 * time.Minute
-
 	w := &world{t: t, api: testkit.NewAPI(objs...), cloud: c, kind: k, said: &testkit.Said{}, connect: func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
 		return p.client(), nil
 	}}
 	t.Cleanup(w.end)
-
 	return w
 }
 
@@ -117,9 +113,7 @@ type process struct {
 // start a process.
 func (w *world) start() *process {
 	w.t.Helper()
-
 	ctx, cancel := context.WithCancel(context.Background())
-
 	p := &process{w: w, metrics: asyncstate.NewMetrics(), cancel: cancel, ended: make(chan struct{})}
 	p.Manager = w.api.Process(testkit.Hooks{Before: p.before, After: p.after})
 	p.tracker = asyncstate.NewTracker(p.GetClient(), slices.Concat([]asyncstate.TrackerOption{
@@ -127,62 +121,47 @@ func (w *world) start() *process {
 	}, w.kind.options(), w.options)...)
 	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
 	p.rec = p.newReconciler()
-
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
-
 	var wg sync.WaitGroup
-
 	wg.Go(func() { _ = p.tracker.Start(ctx) })
-
 	if !w.manual {
 		if err := p.tracker.Source().Start(ctx, p.queue); err != nil {
 			w.t.Fatal(err)
 		}
-
 		wg.Go(func() { p.work(ctx) })
-
 		list := &v1alpha1.BucketList{}
 		if err := w.api.Server().List(context.Background(), list); err != nil {
 			w.t.Fatal(err)
 		}
-
 		for i := range list.Items {
 			p.queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}
-
 	context.AfterFunc(ctx, p.queue.ShutDown)
-
 	go func() {
 		wg.Wait()
 		close(p.ended)
 	}()
-
 	return p
 }
 
 // newReconciler returns what the process reconciles with.
 func (p *process) newReconciler() reconcile.Reconciler {
 	w, of := p.w, resource.ManagedKind(testkit.BucketKind())
-
 	connector := upstream.ExternalConnectorFn(func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) { return w.connect(p, mg) })
-
 	if w.plain {
 		connect := upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker))
 		if w.typed != nil {
 			connect = upstream.WithTypedExternalConnector(asyncstate.TypedConnector(w.typed(p), p.tracker))
 		}
-
 		return upstream.NewReconciler(p, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(w.said), connect)
 	}
-
 	connect := managed.WithExternalConnector(connector)
 	if w.typed != nil {
 		connect = managed.WithTypedExternalConnector(w.typed(p))
 	}
-
 	return managed.NewReconciler(p, of, append([]managed.ReconcilerOption{
 		managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(w.said), managed.WithLogger(w.said), connect, managed.WithAsync(p.tracker),
 	}, w.graft...)...)
@@ -198,14 +177,11 @@ func (p *process) work(ctx context.Context) {
 		if down {
 			return
 		}
-
 		if n := p.reconciles.Add(1); n > tooMany {
 			p.w.t.Errorf("%d reconciles: it has gone mad", n)
 			return
 		}
-
 		res, err := p.rec.Reconcile(ctx, req)
-
 		switch {
 		case err != nil:
 			p.queue.AddRateLimited(req)
@@ -217,7 +193,6 @@ func (p *process) work(ctx context.Context) {
 		default:
 			p.queue.Forget(req)
 		}
-
 		p.queue.Done(req)
 	}
 }
@@ -247,13 +222,10 @@ func (w *world) end() {
 	w.mu.Lock()
 	ps := w.processes
 	w.mu.Unlock()
-
 	for _, p := range ps {
 		p.stop()
 	}
-
 	pass(24 * time.Hour)
-
 	for _, m := range w.cloud.misused() {
 		w.t.Error(m)
 	}
@@ -279,18 +251,15 @@ type ending struct {
 
 func (w *world) ending() ending {
 	w.t.Helper()
-
 	b := w.get("b")
 	e := ending{
 		Creates: w.cloud.count(asyncstate.Create), Updates: w.cloud.count(asyncstate.Update), Deletes: w.cloud.count(asyncstate.Delete),
 		Made: w.cloud.Stats("uid-1").Created, Left: len(w.cloud.names("uid-1")), Gone: w.gone(),
 	}
-
 	if !e.Gone {
 		e.Operation, e.Ready, e.Synced, e.Deleting = reason(b, asyncstate.TypeOperation), reason(b, xpv2.TypeReady), reason(b, xpv2.TypeSynced), reason(b, reconciler.TypeDeleting)
 		e.Name, e.Recorded, e.Incomplete = meta.GetExternalName(b), record(b) != "", meta.ExternalCreateIncomplete(b)
 	}
-
 	return e
 }
 
@@ -307,14 +276,11 @@ type life struct {
 
 func live(t *testing.T, lives map[string]life) {
 	t.Helper()
-
 	for name, l := range lives {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, cmp.Or(l.kind, nothing), bucket("b"))
 			w.manual, w.plain, w.options = !l.auto, l.plain, l.options
-
 			l.happens(t, w)
-
 			if diff := gocmp.Diff(l.want, w.ending()); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s\n%s", l.reason, diff, describe(w.get("b")))
 			}
@@ -333,15 +299,12 @@ func finished(creates int, name string) ending {
 // crash begins to create b, dies a while later, and returns the next process.
 func (w *world) crash(after time.Duration) *process {
 	w.t.Helper()
-
 	p := w.start()
 	if w.manual {
 		reconciled(w.t, p, "b")
 	}
-
 	pass(after)
 	p.kill()
-
 	return w.start()
 }
 
@@ -352,7 +315,6 @@ func (p *process) again(n int, d time.Duration) {
 		if !p.w.gone() {
 			_, _ = p.reconcile("b")
 		}
-
 		pass(d)
 	}
 }
@@ -361,7 +323,6 @@ func (p *process) again(n int, d time.Duration) {
 func (w *world) wake(o client.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	for _, p := range w.processes {
 		p.queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	}
@@ -369,12 +330,10 @@ func (w *world) wake(o client.Object) {
 
 func (w *world) get(name string) *v1alpha1.Bucket {
 	w.t.Helper()
-
 	b := &v1alpha1.Bucket{}
 	if err := w.api.Server().Get(context.Background(), key(name), b); client.IgnoreNotFound(err) != nil {
 		w.t.Fatal(err)
 	}
-
 	return b
 }
 
@@ -383,7 +342,6 @@ func (w *world) gone() bool { return w.get("b").GetName() == "" }
 // ask for an operation on b, which exists already if it is no create.
 func (w *world) ask(typ asyncstate.Type) {
 	w.t.Helper()
-
 	switch typ {
 	case asyncstate.Update:
 		w.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
@@ -395,44 +353,35 @@ func (w *world) ask(typ asyncstate.Type) {
 // add an object as a user does.
 func (w *world) add(name string) {
 	w.t.Helper()
-
 	if err := w.api.Server().Create(context.Background(), bucket(name)); err != nil {
 		w.t.Fatal(err)
 	}
-
 	w.wake(w.get(name))
 }
 
 // edit an object as a user does.
 func (w *world) edit(name string, fn func(b *v1alpha1.Bucket)) {
 	w.t.Helper()
-
 	b := w.get(name)
-
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if b = w.get(name); b.GetName() == "" {
 			return nil
 		}
-
 		fn(b)
-
 		return w.api.Server().Update(context.Background(), b)
 	})
 	if client.IgnoreNotFound(err) != nil {
 		w.t.Error(err)
 	}
-
 	w.wake(b)
 }
 
 func (w *world) delete(name string) {
 	w.t.Helper()
-
 	b := w.get(name)
 	if err := w.api.Server().Delete(context.Background(), b); client.IgnoreNotFound(err) != nil {
 		w.t.Fatal(err)
 	}
-
 	w.wake(b)
 }
 
@@ -450,7 +399,6 @@ func condition(b resource.Managed, t xpv2.ConditionType) string {
 	if c.Reason == "" {
 		return string(c.Status)
 	}
-
 	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
 }
 
@@ -460,7 +408,6 @@ func reason(b resource.Managed, t xpv2.ConditionType) xpv2.ConditionReason {
 
 func contains(t testing.TB, what, got string, want ...string) {
 	t.Helper()
-
 	for _, s := range want {
 		if !strings.Contains(got, s) {
 			t.Errorf("%s: %q lacks %q", what, got, s)
@@ -480,11 +427,9 @@ func (p *process) before(_ context.Context, r testkit.Request) error {
 	if p.dead.Load() {
 		return errDead
 	}
-
 	p.mu.Lock()
 	fault := p.fault
 	p.mu.Unlock()
-
 	return p.ask(fault, r)
 }
 
@@ -494,11 +439,9 @@ func (p *process) after(_ context.Context, r testkit.Request) error {
 	if !p.w.manual && slices.Contains([]string{testkit.Update, testkit.Patch, testkit.Create}, r.Verb) {
 		p.w.wake(r.Object)
 	}
-
 	p.mu.Lock()
 	lose := p.lose
 	p.mu.Unlock()
-
 	return p.ask(lose, r)
 }
 
@@ -507,10 +450,8 @@ func (p *process) ask(fn func(verb string, o client.Object) error, r testkit.Req
 	if fn == nil || r.Verb == testkit.Get {
 		return nil
 	}
-
 	p.asking.Lock()
 	defer p.asking.Unlock()
-
 	return fn(r.Verb, r.Object)
 }
 
@@ -518,7 +459,6 @@ func (p *process) ask(fn func(verb string, o client.Object) error, r testkit.Req
 func (p *process) faults(fault, lose func(verb string, o client.Object) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	p.fault, p.lose = fault, lose
 }
 
@@ -528,7 +468,6 @@ func (p *process) loses(match func(verb string, o client.Object) bool) {
 		if match(verb, o) {
 			return errors.New("connection reset")
 		}
-
 		return nil
 	})
 }
@@ -548,11 +487,9 @@ var errQuota = errors.New("quota")
 // reconciled reconciles an object by hand, which must not fail.
 func reconciled(t testing.TB, p *process, name string) reconcile.Result {
 	t.Helper()
-
 	res, err := p.reconcile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return res
 }

@@ -72,7 +72,6 @@ func newAnnotations(p parts) layer {
 	a := &annotations{log: p.log, record: p.record}
 	patch := seam.PendingAnnotations(func(o client.Object, key, theirs, ours string) { overwrote(p.log, p.record, o, key, theirs, ours) })
 	patch.Gone = func(s *seam.Session) { a.changes.forget(s.Key()) }
-
 	return layer{
 		external: func(next external) external {
 			a.external = next
@@ -85,32 +84,27 @@ func newAnnotations(p parts) layer {
 // Observe the external resource.
 func (a *annotations) Observe(ctx context.Context, c *call) (o observation, err error) {
 	defer a.storeObserved(ctx, c, c.mg.GetResourceVersion(), &o, &err)
-
 	return a.external.Observe(ctx, c)
 }
 
 // Create the external resource. The name that a create returns is known only once.
 func (a *annotations) Create(ctx context.Context, c *call) (creation, error) {
 	version := c.mg.GetResourceVersion()
-
 	defer func() {
 		_ = a.storeChanges(ctx, c, changed(c, version), seam.StoreOptions{Insist: true, Patient: true})
 	}()
-
 	return a.external.Create(ctx, c)
 }
 
 // Update the external resource.
 func (a *annotations) Update(ctx context.Context, c *call) (_ ExternalUpdate, err error) {
 	defer a.storeAfter(ctx, c, c.mg.GetResourceVersion(), &err)
-
 	return a.external.Update(ctx, c)
 }
 
 // Delete the external resource.
 func (a *annotations) Delete(ctx context.Context, c *call) (_ deletion, err error) {
 	defer a.storeAfter(ctx, c, c.mg.GetResourceVersion(), &err)
-
 	return a.external.Delete(ctx, c)
 }
 
@@ -122,20 +116,17 @@ func changed(c *call, version string) seam.Changes {
 	if !seam.OlderThan(c.mg.GetResourceVersion(), version) {
 		return changes
 	}
-
 	return slices.DeleteFunc(changes, func(ch seam.Change) bool {
 		replaced := c.Replaced(ch)
 		if replaced {
 			meta.AddAnnotations(c.mg, map[string]string{ch.Key: ch.Was})
 		}
-
 		return replaced
 	})
 }
 
 func (a *annotations) storeAfter(ctx context.Context, c *call, version string, err *error) {
 	a.restore(c)
-
 	if serr := a.storeChanges(ctx, c, a.due(c, changed(c, version)), seam.StoreOptions{}); *err == nil {
 		*err = serr
 	}
@@ -156,9 +147,7 @@ func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Ch
 	if len(changes) == 0 {
 		return nil
 	}
-
 	so.Overwrote = func(key, theirs, ours string) { overwrote(a.log, a.record, c.mg, key, theirs, ours) }
-
 	err := c.StoreAnnotations(ctx, c.mg, changes, so)
 	if err != nil && !kerrors.IsConflict(err) {
 		a.log.Info("Cannot store annotations that the external client set", "uid", c.mg.GetUID(), "error", err)
@@ -173,7 +162,6 @@ func (a *annotations) storeChanges(ctx context.Context, c *call, changes seam.Ch
 	if c.Gone() && (so.Insist || !meta.GetExternalCreateSucceeded(c.mg).IsZero()) {
 		a.lost(c, changes)
 	}
-
 	return err
 }
 
@@ -184,7 +172,6 @@ func (a *annotations) lost(c *call, changes seam.Changes) {
 		if ch.Key != meta.AnnotationKeyExternalName {
 			continue
 		}
-
 		createdForNothing(a.log, a.record, c.mg, ch.Value)
 	}
 }
@@ -212,7 +199,6 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 			due = append(due, ch)
 		}
 	}
-
 	return due
 }
 
@@ -220,7 +206,6 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 func (a *annotations) restore(c *call) {
 	for key, ch := range a.changes.get(c.mg) {
 		wait := unstableInterval - c.Now().Sub(ch.last)
-
 		switch {
 		case !ch.holds || c.mg.GetAnnotations()[key] != ch.stored:
 		case wait > 0:
@@ -242,10 +227,8 @@ func (a *annotations) mayStore(c *call, of seam.Change) bool {
 		if *all == nil {
 			*all = map[string]change{}
 		}
-
 		ch, now := (*all)[of.Key], c.Now()
 		since := now.Sub(ch.last)
-
 		if since >= 2*unstableInterval {
 			ch.times = 0
 		}
@@ -266,7 +249,6 @@ func (a *annotations) mayStore(c *call, of seam.Change) bool {
 		a.record.Event(c.mg, event.Warning(reasonUnstableAnnotation,
 			errors.Errorf("the provider changes the annotation %s all the time: it is stored once in %s from now on", of.Key, unstableInterval)))
 	}
-
 	return may
 }
 
@@ -277,13 +259,11 @@ func (a *annotations) refuse(c *call, changes seam.Changes) bool {
 	if slices.ContainsFunc(unstored, func(ch seam.Change) bool { return seam.IdentifiesResource(ch.Key) }) {
 		return false
 	}
-
 	a.changes.update(c.mg, func(all *map[string]change) {
 		*all = maps.Clone(*all)
 		if *all == nil {
 			*all = map[string]change{}
 		}
-
 		for _, of := range changes {
 			if ch := (*all)[of.Key]; !seam.IdentifiesResource(of.Key) {
 				ch.refused, ch.isRefused = of.Value, true
@@ -291,7 +271,6 @@ func (a *annotations) refuse(c *call, changes seam.Changes) bool {
 			}
 		}
 	})
-
 	return true
 }
 
@@ -302,7 +281,6 @@ func overwrote(log logging.Logger, record event.Recorder, o client.Object, key, 
 	if key == meta.AnnotationKeyExternalName {
 		msg += fmt.Sprintf(": %q, not %q, is its external name", ours, theirs)
 	}
-
 	log.Info("Overwrote an annotation", "annotation", key, "uid", o.GetUID())
 	record.Event(o, event.Warning(reasonOverwroteAnnotation, errors.New(msg)))
 }

@@ -39,7 +39,6 @@ const (
 // management policies allow: exactly what was set is stored.
 func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 	const reason = "Exactly the annotations that were set should be stored."
-
 	ends := map[string]struct {
 		err             error
 		cancels, panics bool
@@ -50,16 +49,13 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 		"Cancelled":      {cancels: true},
 		"CancelledFails": {cancels: true, err: context.Canceled},
 	}
-
 	allows := map[string]xpv2.ManagementPolicies{
 		"All":               {xpv2.ManagementActionAll},
 		"NoLateInitialize":  {xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve},
 		"ObserveOnly":       {xpv2.ManagementActionObserve},
 		"ObserveAndInitial": {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
 	}
-
 	set := map[string]string{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"}
-
 	for _, how := range []string{"observe", "observe late", "create", "update", "delete"} {
 		for endName, end := range ends {
 			for policyName, allowed := range allows {
@@ -67,60 +63,48 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 				if policyName[0] == 'O' && call != "observe" {
 					continue // There is no such call under these policies.
 				}
-
 				t.Run(strings.Join([]string{how, endName, policyName}, "/"), func(t *testing.T) {
 					b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), annotated(removedKey, "removed"), annotated(changedKey, "before"), policies(allowed...))
 					if call == "delete" {
 						deleting(b)
 					}
-
 					a, called, version := testkit.NewAPI(b), 0, ""
 					ctx, cancel := context.WithCancel(t.Context())
 					x := &outside{there: call != "create", outdated: call == "update", late: late}
 					x.on(call, func(b *v1alpha1.Bucket) error {
 						called++
 						version = b.GetResourceVersion()
-
 						as := maps.Clone(b.GetAnnotations())
 						maps.Copy(as, set)
 						delete(as, removedKey)
 						b.SetAnnotations(as)
-
 						if end.cancels {
 							cancel()
 						}
-
 						if end.panics {
 							panic("boom")
 						}
-
 						return end.err
 					})
-
 					func() {
 						defer func() { _ = recover() }()
-
 						_, _ = newBucketReconciler(a, connects(x.client())).Reconcile(ctx, request())
 					}()
-
 					wants(t, reason, "calls", 1, called)
 					wants(t, reason, "patch", map[string]any{"metadata": map[string]any{
 						"annotations":     map[string]any{meta.AnnotationKeyExternalName: "id-1", changedKey: "after", addedKey: "new"},
 						"uid":             "uid-1",
 						"resourceVersion": version,
 					}}, firstPatch(t, a))
-
 					for _, r := range a.Requests() {
 						if r.Verb == testkit.Patch && (strings.Contains(r.Body, "null") || strings.Contains(r.Body, removedKey) || strings.Contains(r.Body, keptKey)) {
 							t.Errorf("\n%s\na patch says what it shouldn't: %s", reason, r.Body)
 						}
 					}
-
 					got := get(t, a).GetAnnotations()
 					for k, v := range set {
 						wants(t, reason, k, v, got[k])
 					}
-
 					wants(t, reason, "others', incomplete", []any{"kept", call == "create" && end.panics}, []any{got[keptKey], meta.ExternalCreateIncomplete(get(t, a))})
 				})
 			}
@@ -130,18 +114,14 @@ func TestAnnotationsStoredAfterEachCall(t *testing.T) {
 
 func firstPatch(t *testing.T, a *testkit.API) map[string]any {
 	t.Helper()
-
 	for _, r := range a.Requests() {
 		if r.Verb != testkit.Patch {
 			continue
 		}
-
 		body := map[string]any{}
 		must(t, json.Unmarshal([]byte(r.Body), &body))
-
 		return body
 	}
-
 	return nil
 }
 
@@ -161,16 +141,13 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 			return nil
 		}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
 			x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
-
 			run(t, newBucketReconciler(a, connects(x.client()), WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 				return tc.init(ctx, a, mg)
 			}))), "b")
-
 			md, _ := firstPatch(t, a)["metadata"].(map[string]any)
 			wants(t, tc.reason, "patched annotations", map[string]any{meta.AnnotationKeyExternalName: "id-1"}, md["annotations"])
 			wants(t, tc.reason, "ID in status", "id-1", get(t, a).Status.AtProvider.ID)
@@ -183,13 +160,11 @@ func TestInitializersAnnotationsAreNotTheClients(t *testing.T) {
 // is not lost, whatever else has to be written.
 func TestLateInitialized(t *testing.T) {
 	type fns = []func(b *v1alpha1.Bucket)
-
 	region := func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
 	label := func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) }
 	status := func(b *v1alpha1.Bucket) { b.Status.AtProvider.Facts = map[string]string{"a": "b"} }
 	bare := func(b *v1alpha1.Bucket) { b.SetAnnotations(nil) }
 	notAllowed := policies(xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete, xpv2.ManagementActionObserve)
-
 	cases := map[string]struct {
 		reason  string
 		quiet   bool // It does not say that it has late-initialized.
@@ -212,7 +187,6 @@ func TestLateInitialized(t *testing.T) {
 			reason: "Nor should a finalizer with a client of its own.", quiet: true, updates: 1, fresh: true,
 			finalizer: func(a *testkit.API) resource.Finalizer { return resource.NewAPIFinalizer(a.Client(), FinalizerName) },
 		},
-
 		"Nothing":                 {reason: "Nothing changed, so nothing should be updated."},
 		"Status":                  {reason: "Status is not late-initialized.", observe: fns{status}},
 		"Name":                    {reason: "A name is stored by itself.", observe: fns{named("id-1")}, patches: 1, name: "id-1"},
@@ -228,40 +202,32 @@ func TestLateInitialized(t *testing.T) {
 		"RemovedName":             {reason: "A name that was removed should stay stored.", quiet: true, observe: fns{unannotated(meta.AnnotationKeyExternalName)}},
 		"RemovedAll":              {reason: "Annotations that were removed should stay stored.", quiet: true, observe: fns{bare}},
 	}
-
 	for n, tc := range cases {
 		t.Run(n, func(t *testing.T) {
 			b := bucket(finalizers(FinalizerName), annotated(keptKey, "kept"), named("id-0"))
 			if tc.without {
 				notAllowed(b)
 			}
-
 			if tc.fresh {
 				b.SetFinalizers(nil)
 			}
-
 			a := testkit.NewAPI(b)
 			x := (&outside{there: true, late: !tc.quiet}).on("observe", func(b *v1alpha1.Bucket) error {
 				for _, fn := range tc.observe {
 					fn(b)
 				}
-
 				return nil
 			})
-
 			opts := []ReconcilerOption{connects(x.client())}
 			if tc.finalizer != nil {
 				opts = append(opts, WithFinalizer(tc.finalizer(a)))
 			}
-
 			r := newBucketReconciler(a, opts...)
 			run(t, r, "b")
-
 			want := map[string]string{keptKey: "kept", meta.AnnotationKeyExternalName: cmp.Or(tc.name, "id-0")}
 			if tc.removed {
 				want = nil
 			}
-
 			got := get(t, a)
 			wants(t, tc.reason, "annotations", want, got.GetAnnotations())
 			wants(t, tc.reason, "patches, updates, status updates, finalizers, region, status, Ready, Synced",
@@ -270,7 +236,6 @@ func TestLateInitialized(t *testing.T) {
 					a.Count(testkit.Patch), a.Count(testkit.Update), a.Count(testkit.StatusUpdate), got.GetFinalizers(), got.Spec.ForProvider.Region,
 					got.Status.AtProvider.ID, got.GetCondition(xpv2.TypeReady).Status, got.GetCondition(xpv2.TypeSynced).Status,
 				})
-
 			if len(tc.observe) == 0 {
 				a.Forget()
 				repeat(t, r, 10)
@@ -284,10 +249,8 @@ func TestLateInitialized(t *testing.T) {
 // kept if our value can be determined again, and overwritten if it can't.
 func TestConcurrentExternalNameWrite(t *testing.T) {
 	const secret, replaced = "example.org/secret", "the result of creating the external resource replaced another value of the annotation "
-
 	theirSecret := annotated(secret, "hunter2")
 	theirs := func(b *v1alpha1.Bucket) { named("theirs")(b); theirSecret(b) }
-
 	cases := map[string]struct {
 		reason string
 		during string
@@ -320,7 +283,6 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 			events: []string{`another external name, "theirs", was replaced by that of the external resource that was created: "first"`},
 		},
 	}
-
 	for name, tc := range cases {
 		for _, lost := range []int{0, 1, 2} {
 			t.Run(fmt.Sprintf("%s/%dLost", name, lost), func(t *testing.T) {
@@ -332,46 +294,34 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 							lost--
 							edit(t, a, "b", annotated("example.org/busy", fmt.Sprint(lost)))
 						}
-
 						if away && r.Verb != testkit.Get {
 							return errors.New("the API server is away")
 						}
-
 						return nil
 					}
-
 					x := &outside{there: tc.during != "create", outdated: tc.during == "update"}
 					x.on(tc.during, func(b *v1alpha1.Bucket) error {
 						if !tc.silent {
 							meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalName: "ours", secret: "sesame"})
 						}
-
 						edit(t, a, "b", tc.then)
-
 						away, x.outdated = tc.outage, false
-
 						return nil
 					})
-
 					opts := []ReconcilerOption{WithRecorder(h), connects(x.client())}
 					if tc.async {
 						opts = append(opts, WithAsync(newTracker(a, asyncstate.WithRecorder(h))))
 					}
-
 					r := newBucketReconciler(a, opts...)
-
 					result, err := r.Reconcile(t.Context(), request())
 					//nolint:staticcheck // Upstream asks for a requeue this way.
 					if !tc.outage && (err != nil || !result.Requeue && !tc.async) {
 						t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
 					}
-
 					time.Sleep(time.Minute) // What runs ends.
-
 					if away = false; tc.outage {
 						run(t, r, "b")
 					}
-
 					b := get(t, a)
 					wants(t, tc.reason, "external name, secret, incomplete, events", []any{tc.name, tc.secret, false, tc.events},
 						[]any{meta.GetExternalName(b), b.GetAnnotations()[secret], meta.ExternalCreateIncomplete(b), h.Events(reasonOverwroteAnnotation)})
@@ -385,7 +335,6 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 // The API server refuses to store what an external client set, for good.
 func TestAnnotationsRefused(t *testing.T) {
 	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch || r.Verb == testkit.StatusPatch }
-
 	cases := map[string]struct {
 		reason  string
 		refuses func(r testkit.Request) bool
@@ -406,7 +355,6 @@ func TestAnnotationsRefused(t *testing.T) {
 			err: kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, h := testkit.NewAPI(bucket()), &testkit.Said{}
@@ -417,7 +365,6 @@ func TestAnnotationsRefused(t *testing.T) {
 			r := newBucketReconciler(a, connects, WithRecorder(h))
 			try(r, 5)
 			wants(t, tc.reason, "name, said to be unstored", []any{tc.name, tc.name == ""}, []any{meta.GetExternalName(get(t, a)), len(h.Events(reasonCannotStoreAnnotations)) > 0})
-
 			remove(t, a, "b")
 			try(r, 5)
 			wants(t, tc.reason, "object, creates, deletes", []any{"", 1, 1}, []any{get(t, a).GetName(), w.Counts()[cloud.OpCreate], w.Counts()[cloud.OpDelete]})
@@ -429,7 +376,6 @@ func TestAnnotationsRefused(t *testing.T) {
 // appear in no event, condition or log. The external name is the exception.
 func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 	const secret = "hunter2"
-
 	fails := map[string]error{
 		"Nothing":   nil,
 		"Broken":    broken(testkit.Request{}),
@@ -437,28 +383,22 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 		"Forbidden": kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no")),
 		"Invalid":   kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 	}
-
 	for failName, fail := range fails {
 		for _, callFails := range []bool{false, true} {
 			for _, theyWrite := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%t/%t", failName, callFails, theyWrite), func(t *testing.T) {
 					a, h := testkit.NewAPI(bucket(annotated("example.org/old", secret+"-old"))), &testkit.Said{}
 					a.Before = failing(verb(testkit.Patch), fail)
-
 					learn := func(mg resource.Managed) error {
 						meta.AddAnnotations(mg, map[string]string{"example.org/token": secret, "example.org/old": secret + "-new"})
-
 						if theyWrite {
 							edit(t, a, "b", annotated("example.org/token", secret+"-theirs"))
 						}
-
 						if callFails {
 							return errors.New("boom")
 						}
-
 						return nil
 					}
-
 					r := newBucketReconciler(a, WithRecorder(h), WithLogger(h), connects(ExternalClientFns{
 						ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 							return ExternalObservation{ConnectionDetails: ConnectionDetails{"password": []byte(secret)}}, nil
@@ -467,21 +407,16 @@ func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
 							return ExternalCreation{ConnectionDetails: ConnectionDetails{"password": []byte(secret)}}, learn(mg)
 						},
 					}))
-
 					var said []string
-
 					for range 3 {
 						if _, err := r.Reconcile(context.Background(), request()); err != nil {
 							said = append(said, err.Error())
 						}
 					}
-
 					for _, c := range get(t, a).Status.Conditions {
 						said = append(said, c.Message)
 					}
-
 					wants(t, "Graft logs, too.", "logged", failName == "Broken" || failName == "Invalid", strings.Contains(fmt.Sprint(h.Lines()), "Cannot store annotations"))
-
 					if all := strings.Join(said, "\n") + h.All(); strings.Contains(all, secret) {
 						t.Errorf("\nThe values of annotations must not be disclosed.\ngot: %s", all)
 					}
@@ -500,34 +435,26 @@ func TestUnstableAnnotation(t *testing.T) {
 	x := (&outside{there: true, outdated: true}).on("observe", func(b *v1alpha1.Bucket) error {
 		n++
 		annotated("example.org/etag", fmt.Sprint(n))(b)
-
 		if n > 300 && n <= 305 {
 			named(fmt.Sprintf("id-%d", n))(b)
 		}
-
 		return nil
 	})
 	r := newBucketReconciler(a, c.option(), WithRecorder(rec), connects(x.client()))
-
 	reconciles := func(times int, every time.Duration) int {
 		a.Forget()
-
 		for range times {
 			run(t, r, "b")
-
 			c.now = c.now.Add(every)
 		}
-
 		return a.Count(testkit.Patch)
 	}
-
 	got := []any{reconciles(100, time.Second), len(rec.Events(reasonUnstableAnnotation)), reconciles(200, 6*time.Second)}
 	wants(t, "", "patches in 100 s, warnings, patches in 20 minutes", []any{7, 1, 20}, got)
 	wants(t, "", "patches of external names, last one", []any{5, fmt.Sprintf("id-%d", n+5)}, []any{reconciles(5, time.Millisecond), meta.GetExternalName(get(t, a))})
 
 	// It has come to rest, and may change again.
 	c.now = c.now.Add(time.Hour)
-
 	wants(t, "", "patches after an hour, warnings", []any{3, 1}, []any{reconciles(3, 0), len(rec.Events(reasonUnstableAnnotation))})
 }
 
@@ -543,24 +470,18 @@ func TestHeldBackAnnotation(t *testing.T) {
 				if n++; n <= 7 {
 					annotated("example.org/state", fmt.Sprint(n))(b)
 				}
-
 				x.late = n <= 7
-
 				return nil
 			})
 			r := newBucketReconciler(a, c.option(), connects(x.client()))
-
 			repeat(t, r, 7)
-
 			if theirs {
 				edit(t, a, "b", annotated("example.org/state", "theirs"))
 			}
-
 			for range 10 {
 				c.now = c.now.Add(10 * time.Second)
 				run(t, r, "b")
 			}
-
 			wants(t, "", "annotation", want, get(t, a).GetAnnotations()["example.org/state"])
 		})
 	}
@@ -582,35 +503,28 @@ func TestGoneWhileCreating(t *testing.T) {
 		"Async":                  {object: bucket(), async: true},
 		"AsyncDeterministicName": {object: bucket(named("id-1")), async: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, rec := testkit.NewAPI(tc.object), &testkit.Said{}
-
 				x := &outside{late: true}
 				x.before = func(what string, mg resource.Managed) error {
 					if tc.later && x.there || !tc.later && what == "create" {
 						meta.SetExternalName(mg, "id-1")
 						kill(t, a, "b")
 					}
-
 					return nil
 				}
-
 				o := []ReconcilerOption{WithRecorder(rec), connects(x.client())}
 				if tc.async {
 					o = append(o, WithAsync(newTracker(a, asyncstate.WithRecorder(rec))))
 				}
-
 				r := newBucketReconciler(a, o...)
-
 				for range 3 {
 					try(r, 1)
 					synctest.Wait()
 					time.Sleep(time.Minute)
 				}
-
 				if said := fmt.Sprint(rec.Events()); !strings.Contains(said, "id-1") {
 					t.Errorf("no event has the name of the external resource that is left: %s", said)
 				}
@@ -624,7 +538,6 @@ func TestGoneWhileCreating(t *testing.T) {
 // annotations that is there.
 func TestNameLostToProvidersWrite(t *testing.T) {
 	buckets := schema.GroupResource{Resource: "buckets"}
-
 	cases := map[string]struct {
 		reason string
 		writes bool
@@ -639,11 +552,9 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 		"WritesStatus":   {reason: "The provider writes its status itself in Observe.", writes: true},
 		"SetsAnnotation": {reason: "Another annotation, which Observe sets, is not refused.", sets: true, names: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, denied := testkit.NewAPI(bucket()), false
-
 			a.Before = func(_ context.Context, r testkit.Request) error {
 				switch {
 				case !denied || r.Verb == testkit.Get:
@@ -656,41 +567,29 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 					return nil
 				}
 			}
-
 			x := &outside{}
 			x.before = func(what string, mg resource.Managed) error {
 				if what == "create" {
 					denied = true
-
 					meta.SetExternalName(mg, fmt.Sprintf("id-%d", x.did("create")))
-
 					return nil
 				}
-
 				x.there = meta.GetExternalName(mg) != ""
-
 				if tc.sets && x.there {
 					meta.AddAnnotations(mg, map[string]string{"etag": "1"})
 				}
-
 				if !tc.writes {
 					return nil
 				}
-
 				had := mg.GetAnnotations()
 				bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
-
 				err := a.Server().Status().Update(t.Context(), mg)
 				meta.AddAnnotations(mg, had)
-
 				return err
 			}
-
 			r := newBucketReconciler(a, connects(x.client()))
 			try(r, 3)
-
 			denied = false
-
 			try(r, 3)
 			wants(t, tc.reason, "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), x.did("create")})
 		})
@@ -703,10 +602,8 @@ func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
 	x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
 		n++
 		meta.SetExternalCreateFailed(b, time.Unix(n, 0))
-
 		return nil
 	})
-
 	repeat(t, newBucketReconciler(a, connects(x.client())), 2*unstableAfter)
 	wants(t, "", "stored", n, meta.GetExternalCreateFailed(get(t, a)).Unix())
 }
@@ -716,19 +613,15 @@ func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
 func TestNameSurvivesInvalidAnnotation(t *testing.T) {
 	a := testkit.NewAPI(bucket())
 	a.Before = failing(func(r testkit.Request) bool { return strings.Contains(r.Body, "not valid") }, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
-
 	x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
 		named("id-1")(b)
 		annotated("not valid", "v")(b)
-
 		return nil
 	})
-
 	try(newBucketReconciler(a, connects(x.client())), 1)
 
 	// The process ends.
 	run(t, newBucketReconciler(a, connects(x.client())), "b")
-
 	b := get(t, a)
 	wants(t, "", "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), x.did("create")})
 }
@@ -737,12 +630,10 @@ func TestNameSurvivesInvalidAnnotation(t *testing.T) {
 // back nothing that was stored in this reconcile.
 func TestReadAgainFromLaggingCache(t *testing.T) {
 	const before = "2026-01-02T03:04:05Z"
-
 	tagged := InitializerFn(func(_ context.Context, mg resource.Managed) error {
 		annotated("k", "new")(bucketOf(mg))
 		return nil
 	})
-
 	for name, tc := range map[string]struct {
 		reason string
 		x      *outside
@@ -789,30 +680,23 @@ func TestReadAgainFromLaggingCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket(append(tc.mods, named("b"), annotated("k", "old"), finalizers(FinalizerName))...))
 			must(t, a.Freeze(t.Context(), bucket()))
-
 			tc.x.before = func(what string, mg resource.Managed) error {
 				if what == tc.in {
 					must(t, a.Client().Get(t.Context(), request().NamespacedName, mg))
 				}
-
 				if what == "observe" {
 					named("id-1")(bucketOf(mg))
 				}
-
 				if what != tc.in {
 					return nil
 				}
-
 				if tc.then != nil {
 					tc.then(bucketOf(mg))
 				}
-
 				return tc.err
 			}
-
 			written := InitializerFn(func(ctx context.Context, mg resource.Managed) error { return a.Client().Update(ctx, mg) })
 			try(newBucketReconciler(a, connects(tc.x.client()), WithInitializers(tagged, written)), 1)
-
 			b := get(t, a)
 			as := b.GetAnnotations()
 			wants(t, tc.reason, "stored", tc.want, map[string]string{"n": meta.GetExternalName(b), "k": as["k"]})
@@ -825,7 +709,6 @@ func TestReadAgainFromLaggingCache(t *testing.T) {
 // no write of the whole object from being made.
 func TestRefusedAnnotation(t *testing.T) {
 	invalid := kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
-
 	for name, tc := range map[string]struct {
 		reason string
 		err    error
@@ -842,24 +725,19 @@ func TestRefusedAnnotation(t *testing.T) {
 				_, has := r.Object.GetAnnotations()["not valid"]
 				return r.Verb == testkit.Update && has || strings.Contains(r.Body, "not valid")
 			}, tc.err)
-
 			x := &outside{there: true}
 			x.on("observe", func(b *v1alpha1.Bucket) error {
 				if n++; x.there {
 					annotated("not valid", tc.value(n))(b)
 				}
-
 				return nil
 			})
 			r := newBucketReconciler(a, newClock().option(), connects(x.client()))
-
 			repeat(t, r, 2*unstableAfter)
 			wants(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, get(t, a).GetCondition(xpv2.TypeSynced).Reason)
-
 			if got := a.Count(testkit.Patch); got > tc.max {
 				t.Errorf("\n%s\ntried %d times, want %d at most", tc.reason, got, tc.max)
 			}
-
 			remove(t, a, "b")
 			repeat(t, r, 3)
 			wants(t, "It is deleted with its external resource.", "UID, external resource", []any{types.UID(""), false}, []any{get(t, a).GetUID(), x.there})
@@ -875,15 +753,11 @@ func TestNameSurvivesForbiddenAnnotation(t *testing.T) {
 		_, has := r.Object.GetAnnotations()["not valid"]
 		return r.Verb == testkit.Update && has || strings.Contains(r.Body, "not valid")
 	}, kerrors.NewForbidden(schema.GroupResource{}, "b", nil))
-
 	x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
 		named("id-1")(b)
 		annotated("not valid", "v")(b)
-
 		return nil
 	})
-
 	try(newBucketReconciler(a, connects(x.client())), 1)
-
 	wants(t, "", "name, incomplete", []any{"id-1", false}, []any{meta.GetExternalName(get(t, a)), meta.ExternalCreateIncomplete(get(t, a))})
 }

@@ -25,7 +25,6 @@ type announcements struct {
 
 func newAnnouncements(parts) layer {
 	a := &announcements{}
-
 	return layer{
 		external: func(next external) external { return &announcedExternal{external: next, announcements: a} },
 		patch:    seam.Patch{Write: a.write},
@@ -45,7 +44,6 @@ func (e *announcedExternal) Observe(ctx context.Context, c *call) (observation, 
 	if err == nil && !o.ResourceExists && seam.Allows(c.mg, xpv2.ManagementActionCreate) {
 		*e.announcements.expected.In(c.Session) = true
 	}
-
 	return o, err
 }
 
@@ -57,16 +55,12 @@ func (a *announcements) write(_ context.Context, s *seam.Session, o client.Objec
 	if expected == nil || !*expected || !slices.Equal(o.GetFinalizers(), s.Base().GetFinalizers()) {
 		return
 	}
-
 	*expected = false
-
 	pending, last := meta.GetExternalCreatePending(o), lastCreateEnded(o)
 	if pending.IsZero() || pending.After(last) {
 		return
 	}
-
 	before := pending.Add(-time.Second)
-
 	if !meta.GetExternalCreateSucceeded(o).Before(pending) {
 		meta.SetExternalCreateSucceeded(o, before)
 	}
@@ -83,6 +77,5 @@ func lastCreateEnded(o metav1.Object) time.Time {
 	if failed.After(succeeded) {
 		return failed
 	}
-
 	return succeeded
 }

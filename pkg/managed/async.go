@@ -28,7 +28,6 @@ import (
 // t. WithAsync panics if t is nil.
 func WithAsync(t *asyncstate.Tracker) ReconcilerOption {
 	mustNotBeNil(t, "WithAsync")
-
 	return func(r *Reconciler) {
 		r.config.tracker = t
 		r.config.layers[slotAsync] = func(p parts) layer { return newAsync(t, p) }
@@ -50,17 +49,13 @@ func newAsync(t *asyncstate.Tracker, p parts) layer {
 	if p.runs == nil {
 		panic(errors.New("managed.WithAsync was given a manager that can't run the tracker of operations: create the manager with ctrl.NewManager, or give the test's manager an Add method"))
 	}
-
 	if err := p.runs(t); err != nil {
 		panic(errors.Wrap(err, "managed.WithAsync cannot add the tracker of operations to the manager: create the reconciler before the manager is stopped"))
 	}
-
 	l := layer{patch: t.Patch(), upstream: []upstream.ReconcilerOption{upstream.WithDeterministicExternalName(true)}}
-
 	if !p.settings.deterministicExternalName {
 		l.external = func(next external) external { return &recordedExternal{external: next} }
 	}
-
 	return l
 }
 
@@ -74,6 +69,5 @@ func (e *recordedExternal) Connect(ctx context.Context, c *call) error {
 	if !meta.ExternalCreateIncomplete(c.mg) || recorded(c.mg) {
 		return e.external.Connect(ctx, c)
 	}
-
 	return errors.Wrapf(asyncstate.ErrResultUnknown, "a create was announced (annotation %s) that there is no record of: look for the external resource, set its name if it exists, and remove that annotation", meta.AnnotationKeyExternalCreatePending)
 }

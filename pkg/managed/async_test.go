@@ -28,10 +28,8 @@ func asyncReconciler(a *testkit.API, takes time.Duration) (*Reconciler, *cloud.C
 		if c.Op == cloud.OpCreate || c.Op == cloud.OpDelete {
 			time.Sleep(takes)
 		}
-
 		return nil
 	}})
-
 	return newBucketReconciler(a, connects, WithAsync(newTracker(a))), w
 }
 
@@ -44,25 +42,20 @@ func TestAsyncLife(t *testing.T) {
 		// It was created before, and removed since.
 		a := testkit.NewAPI(bucket(annotated(meta.AnnotationKeyExternalCreateSucceeded, "1999-01-02T03:04:05Z")))
 		r, w := asyncReconciler(a, 5*time.Minute)
-
 		says := func(when string, incomplete, recorded bool, name string, reasons ...xpv2.ConditionReason) {
 			t.Helper()
-
 			b := get(t, a)
 			_, record := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]
 			wants(t, when, "incomplete, recorded, name", []any{incomplete, recorded, name}, []any{meta.ExternalCreateIncomplete(b), record, meta.GetExternalName(b)})
 			wants(t, when, "Ready, Synced, operation", reasons, []xpv2.ConditionReason{reasonOf(b, xpv2.TypeReady), reasonOf(b, xpv2.TypeSynced), reasonOf(b, asyncstate.TypeOperation)})
 		}
-
 		run(t, r, "b")
 		says("While the create runs it has not succeeded.", true, true, "", xpv2.ReasonCreating, xpv2.ReasonReconcileSuccess, asyncstate.ReasonRunning)
 		a.Forget()
 		repeat(t, r, 5)
-
 		if w := a.Writes(); w > 1 {
 			t.Errorf("Five reconciles while nothing changes made %d writes: %v", w, a.Requests())
 		}
-
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		wants(t, "What was created is known before it is observed.", "name", "id-0001", meta.GetExternalName(get(t, a)))
@@ -71,11 +64,9 @@ func TestAsyncLife(t *testing.T) {
 		a.Forget()
 		run(t, r, "b")
 		wants(t, "", "writes in a steady state", 0, a.Writes())
-
 		remove(t, a, "b")
 		run(t, r, "b", "b")
 		wants(t, "", "reason while the delete runs", reconciler.ReasonWaitingForAsyncOperation, reasonOf(get(t, a), reconciler.TypeDeleting))
-
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		run(t, r, "b")
@@ -93,25 +84,20 @@ func TestAsyncDeleteRefused(t *testing.T) {
 		"Refused":  {reason: "Another request after a refusal is no success.", refuse: errors.New("in use"), want: 1},
 		"Accepted": {reason: "The first request is."},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, rec := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(FinalizerName))), &testkit.Said{}
 				x := (&outside{there: true, slow: 1000}).on("delete", func(*v1alpha1.Bucket) error { return tc.refuse })
 				r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(x.client()))
-
 				for range 10 {
 					// The end of an operation causes a reconcile.
 					for range 2 {
 						run(t, r, "b")
-
 						synctest.Wait()
 					}
-
 					time.Sleep(5 * time.Minute)
 				}
-
 				if n, deletes := len(rec.Events(reasonDeleted)), x.did("delete"); deletes < 3 || tc.refuse != nil && n != tc.want || tc.refuse == nil && n < deletes {
 					t.Errorf("\n%s\nevents of %d requests: %d", tc.reason, deletes, n)
 				}
@@ -130,12 +116,10 @@ func TestAsyncInterruptedCreateSaysSo(t *testing.T) {
 			r, _ := asyncReconciler(a, takes)
 			run(t, r, "b")
 		}
-
 		synced := get(t, a).GetCondition(xpv2.TypeSynced)
 		if synced.Status != corev1.ConditionFalse || strings.Contains(synced.Message, "observe failed") || !strings.Contains(synced.Message, "create") {
 			t.Errorf("Synced: want the interrupted create, got %s %q", synced.Status, synced.Message)
 		}
-
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 	})
@@ -145,12 +129,9 @@ func TestAsyncInterruptedCreateSaysSo(t *testing.T) {
 func TestUpstreamRecorderWithAsync(t *testing.T) {
 	ours, theirs := &testkit.Said{}, &testkit.Said{}
 	a := testkit.NewAPI(bucket(named("id-1"), annotated(meta.AnnotationKeyReconciliationPaused, "true")))
-
 	r := newBucketReconciler(a, WithRecorder(ours), Upstream(upstream.WithRecorder(theirs)),
 		WithAsync(newTracker(a)), connects(ExternalClientFns{}))
-
 	run(t, r, "b")
-
 	wants(t, "", "events of upstream's recorder, and of ours", []bool{true, false}, []bool{len(theirs.Events()) > 0, len(ours.Events()) > 0})
 }
 
@@ -160,14 +141,11 @@ func TestDeletedEventIsLost(t *testing.T) {
 		a, rec, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting, func(b *v1alpha1.Bucket) {
 			b.SetConditions(xpv2.ReconcileError(errors.New("update failed: invalid tags")))
 		})), &testkit.Said{}, &outside{there: true}
-
 		r := newBucketReconciler(a, WithRecorder(rec), WithAsync(newTracker(a)), connects(x.client()))
-
 		for range 5 {
 			run(t, r, "b")
 			synctest.Wait()
 		}
-
 		wants(t, "", "object, events", []any{"", 1}, []any{get(t, a).GetName(), len(rec.Events(reasonDeleted))})
 	})
 }

@@ -30,7 +30,6 @@ type subject struct {
 
 func (s subject) reconcile(tb testing.TB) {
 	tb.Helper()
-
 	if _, err := s.Reconcile(context.Background(), request()); err != nil {
 		tb.Fatal(err)
 	}
@@ -38,13 +37,10 @@ func (s subject) reconcile(tb testing.TB) {
 
 func (s subject) benchmark(b *testing.B) {
 	before := s.requests()
-
 	b.ReportAllocs()
-
 	for b.Loop() {
 		s.reconcile(b)
 	}
-
 	after := s.requests()
 	b.ReportMetric(float64(after.reads-before.reads)/float64(b.N), "reads/op")
 	b.ReportMetric(float64(after.writes-before.writes)/float64(b.N), "writes/op")
@@ -55,22 +51,17 @@ func (s subject) benchmark(b *testing.B) {
 // nothing left to do.
 func subjects(tb testing.TB, newAPI func() *testkit.API) (up, graft subject) {
 	tb.Helper()
-
 	kind := resource.ManagedKind(testkit.BucketKind())
-
 	m := &xpfake.Manager{Scheme: testkit.Scheme()}
 	up.requests = newCounter(newAPI, m)
 	up.Reconciler = upstream.NewReconciler(m, kind, upstream.WithManagementPolicies(), upstream.WithExternalConnector(connectorTo(steady())))
-
 	m = &xpfake.Manager{Scheme: testkit.Scheme()}
 	graft.requests = newCounter(newAPI, m)
 	graft.Reconciler = NewReconciler(m, kind, WithManagementPolicies(), WithExternalConnector(connectorTo(steady())))
-
 	for range 2 {
 		up.reconcile(tb)
 		graft.reconcile(tb)
 	}
-
 	return up, graft
 }
 
@@ -89,25 +80,20 @@ func BenchmarkSteadyState(b *testing.B) {
 		{name: "fake", start: func() *testkit.API { return testkit.NewAPI(settled()) }},
 	} {
 		up, graft := subjects(b, on.start)
-
 		b.Run(on.name+"/upstream", up.benchmark)
 		b.Run(on.name+"/graft", graft.benchmark)
 
 		// Both in turn, so that whatever else the machine does slows both.
 		b.Run(on.name+"/graft:upstream", func(b *testing.B) {
 			var spentUp, spentGraft time.Duration
-
 			for b.Loop() {
 				start := time.Now()
 				up.reconcile(b)
-
 				half := time.Now()
 				graft.reconcile(b)
-
 				spentUp += half.Sub(start)
 				spentGraft += time.Since(half)
 			}
-
 			b.ReportMetric(float64(spentGraft)/float64(spentUp), "graft:upstream")
 			b.ReportMetric(float64((spentGraft-spentUp).Nanoseconds())/float64(b.N), "more-ns/op")
 		})
@@ -118,15 +104,12 @@ func BenchmarkSteadyState(b *testing.B) {
 // nothing: maxMoreAllocs allocations, and no request.
 func TestSteadyStateBudget(t *testing.T) {
 	const maxMoreAllocs = 40
-
 	up, graft := subjects(t, nil)
 	before := graft.requests()
-
 	more := testing.AllocsPerRun(100, func() { graft.reconcile(t) }) - testing.AllocsPerRun(100, func() { up.reconcile(t) })
 	if more > maxMoreAllocs {
 		t.Errorf("allocations more than upstream: want at most %d, got %v", maxMoreAllocs, more)
 	}
-
 	wants(t, "", "writes", 0, graft.requests().writes-before.writes)
 }
 
@@ -137,35 +120,28 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 	if newAPI != nil {
 		a := newAPI()
 		m.Client = a.Client()
-
 		return func() requests {
 			return requests{reads: a.Count(testkit.Get, testkit.LiveGet), writes: a.Writes()}
 		}
 	}
-
 	n := requests{}
 	stored := settled()
 	stored.SetUID("uid-1")
 	stored.SetResourceVersion("1")
-
 	write := func(o client.Object) {
 		n.writes++
-
 		if b, ok := o.(*v1alpha1.Bucket); ok {
 			stored, _ = b.DeepCopyObject().(*v1alpha1.Bucket)
 		}
 	}
-
 	m.Client = &test.MockClient{
 		MockScheme: test.NewMockSchemeFn(testkit.Scheme()),
 		MockGet: func(_ context.Context, _ client.ObjectKey, o client.Object) error {
 			n.reads++
-
 			if b, ok := o.(*v1alpha1.Bucket); ok {
 				c, _ := stored.DeepCopyObject().(*v1alpha1.Bucket)
 				*b = *c
 			}
-
 			return nil
 		},
 		MockUpdate: func(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
@@ -174,15 +150,12 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 		},
 		MockStatusUpdate: func(_ context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
 			n.writes++
-
 			if b, ok := o.(*v1alpha1.Bucket); ok {
 				stored.Status = b.Status
 			}
-
 			return nil
 		},
 	}
-
 	return func() requests { return n }
 }
 
@@ -195,7 +168,6 @@ func settled() *v1alpha1.Bucket {
 	b.Spec.ForProvider = v1alpha1.Parameters{Region: "eu"}
 	b.Status.AtProvider = observed10()
 	b.SetConditions(xpv2.Available(), xpv2.ReconcileSuccess().WithObservedGeneration(1))
-
 	return b
 }
 
@@ -204,7 +176,6 @@ func observed10() v1alpha1.Observation {
 	for _, k := range []string{"arn", "endpoint", "hostedZone", "owner", "region", "state", "version", "created", "size", "engine"} {
 		o.Facts[k] = "some value of " + k
 	}
-
 	return o
 }
 
@@ -213,23 +184,19 @@ func steady() ExternalClientFns {
 		if b, ok := mg.(*v1alpha1.Bucket); ok {
 			b.Status.AtProvider = observed10()
 		}
-
 		mg.SetConditions(xpv2.Available())
-
 		return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 	}}
 }
 
 func TestStatusWrites(t *testing.T) {
 	const reconciles = 100
-
 	facts := func(of func(n int) map[string]string) func(int, *v1alpha1.Bucket) error {
 		return func(n int, b *v1alpha1.Bucket) error {
 			b.Status.AtProvider.Facts = of(n)
 			return nil
 		}
 	}
-
 	cases := map[string]struct {
 		reason string
 		mods   []func(b *v1alpha1.Bucket)
@@ -247,7 +214,6 @@ func TestStatusWrites(t *testing.T) {
 			if n%2 == 0 {
 				return map[string]string{}
 			}
-
 			return nil
 		})},
 		"RawNewline": {reason: "Raw JSON is compared as it is stored, without the newline of an encoder.", observe: func(_ int, b *v1alpha1.Bucket) error {
@@ -273,7 +239,6 @@ func TestStatusWrites(t *testing.T) {
 		},
 		"ForeignAnnotations": {reason: "That others write what is not status is no reason to write status.", between: func(n int, b *v1alpha1.Bucket) { annotated("example.org/n", fmt.Sprint(n))(b) }},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, n := testkit.NewAPI(bucket(append(tc.mods, named("id-1"))...)), 0
@@ -281,24 +246,18 @@ func TestStatusWrites(t *testing.T) {
 				if tc.observe == nil {
 					return nil
 				}
-
 				return tc.observe(n, b)
 			})
 			r := newBucketReconciler(a, append(tc.opts, connects(x.client()))...)
-
 			repeat(t, r, 3)
 			a.Forget()
-
 			for n = 1; n <= reconciles; n++ {
 				if tc.between != nil {
 					edit(t, a, "b", func(b *v1alpha1.Bucket) { tc.between(n, b) })
 				}
-
 				run(t, r, "b")
 			}
-
 			wants(t, tc.reason, "status updates, writes in 100 reconciles", []int{tc.want, tc.want}, []int{a.Count(testkit.StatusUpdate), a.Writes()})
-
 			b := get(t, a)
 			wants(t, tc.reason, "last handled request", b.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt], b.GetLastHandledReconcileAt())
 		})

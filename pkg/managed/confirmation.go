@@ -32,14 +32,11 @@ func WithDeletionConfirmation(n int, interval time.Duration) ReconcilerOption {
 	if n < 1 {
 		panic(errors.Errorf("managed.WithDeletionConfirmation was given n = %d: pass how often in a row an external resource must not be found, 1 or more", n))
 	}
-
 	if interval <= 0 {
 		panic(errors.Errorf("managed.WithDeletionConfirmation was given an interval of %s: pass how long to wait from one observation to the next, more than nothing", interval))
 	}
-
 	return withLayer(slotConfirmation, func(p parts) layer {
 		e := &confirmation{times: n, interval: interval, log: p.log, record: p.record}
-
 		return layer{
 			external: func(next external) external {
 				e.external = next
@@ -103,7 +100,6 @@ func (e *confirmation) Observe(ctx context.Context, c *call) (observation, error
 		if a.name != name {
 			*a = absence{name: name}
 		}
-
 		if a.times == 0 || now.Sub(a.last) >= e.interval {
 			a.times++
 			a.last = now
@@ -114,26 +110,20 @@ func (e *confirmation) Observe(ctx context.Context, c *call) (observation, error
 	if a.deleted || a.times >= e.times {
 		return o, nil
 	}
-
 	if first {
 		e.record.Event(c.mg, event.Normal(reasonConfirmingAbsence, messageAbsent))
 	}
-
 	c.Requeue(seam.InsteadOfBackoff(a.last.Add(e.interval).Sub(now)))
-
 	o.Reason, o.Message = reconciler.ReasonConfirmingAbsence, messageAbsent
-
 	return o, seam.Conflict(c.mg, "the absence of the external resource is yet to be confirmed")
 }
 
 // Delete the external resource.
 func (e *confirmation) Delete(ctx context.Context, c *call) (deletion, error) {
 	o, err := e.external.Delete(ctx, c)
-
 	e.absences.update(c.mg, func(a *absence) {
 		*a = absence{deleted: err == nil && o.State == seam.Done, name: meta.GetExternalName(c.mg)}
 	})
-
 	return o, err
 }
 
@@ -144,7 +134,6 @@ func (e *confirmation) start(c *call, found bool) {
 	if had == (absence{}) {
 		return
 	}
-
 	e.absences.update(c.mg, func(a *absence) {
 		a.times = 0
 		// A Delete is not undone by an Observe that failed.

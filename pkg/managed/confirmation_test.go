@@ -22,17 +22,14 @@ const interval = 10 * time.Second
 // fails. After the last word it is absent.
 func observes(words string) func(context.Context, resource.Managed) (ExternalObservation, error) {
 	answers := strings.Fields(words)
-
 	return func(context.Context, resource.Managed) (ExternalObservation, error) {
 		answer := "absent"
 		if len(answers) > 0 {
 			answer, answers = answers[0], answers[1:]
 		}
-
 		if answer == "fails" {
 			return ExternalObservation{}, errors.New("boom")
 		}
-
 		return ExternalObservation{ResourceExists: answer == "found", ResourceUpToDate: true}, nil
 	}
 }
@@ -69,39 +66,31 @@ func TestDeletionConfirmation(t *testing.T) {
 			n:      3, every: interval, want: 1,
 		},
 	}
-
 	for name, tc := range cases {
 		for _, without := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/WithoutDeletionStatus=%t", name, without), func(t *testing.T) {
 				var known *confirmation
-
 				a, c, rec, deletes := testkit.NewAPI(bucket(append(tc.mods, deleting, finalizers(FinalizerName))...)), newClock(), &testkit.Said{}, 0
-
 				opts := []ReconcilerOption{c.option(), WithRecorder(rec), WithDeletionConfirmation(tc.n, interval), spies(slotConfirmation, &known), connects(ExternalClientFns{
 					ObserveFn: observes(tc.observes),
 					DeleteFn: func(context.Context, resource.Managed) (ExternalDelete, error) {
 						if deletes++; tc.refuses == fmt.Sprint(deletes) {
 							return ExternalDelete{}, errors.New("protection is on")
 						}
-
 						return ExternalDelete{}, nil
 					},
 				})}
 				if without {
 					opts = append(opts, WithoutDeletionStatus())
 				}
-
 				r, n := newBucketReconciler(a, opts...), 0
-
 				for get(t, a).GetName() != "" && n < 20 {
 					run(t, r, "b")
-
 					c.now = c.now.Add(tc.every)
 					if n++; n == 1 && tc.renamed {
 						edit(t, a, "b", named("another"))
 					}
 				}
-
 				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.Events(reasonFoundAfterAll)), known.absences.len()})
 			})
 		}
@@ -113,30 +102,22 @@ func TestDeletionConfirmation(t *testing.T) {
 func TestDeletionConfirmationIsQuiet(t *testing.T) {
 	a, c, rec := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock(), &testkit.Said{}
 	unpublished := 0
-
 	r := newBucketReconciler(a, c.option(), WithRecorder(rec), WithDeletionConfirmation(3, interval), connects(ExternalClientFns{ObserveFn: absent}),
 		withUnpublisher(func() error { unpublished++; return nil }))
-
 	var after []time.Duration
-
 	for _, step := range []time.Duration{0, time.Second, time.Second, interval - 2*time.Second, 3 * time.Second} {
 		c.now = c.now.Add(step)
-
 		result, err := r.Reconcile(context.Background(), request())
 		//nolint:staticcheck // Upstream asks for a requeue this way.
 		if err != nil || result.Requeue {
 			t.Fatalf("Reconcile: want no error and no backoff, got %v, %v", result, err)
 		}
-
 		after = append(after, result.RequeueAfter)
 	}
-
 	want := []time.Duration{interval, interval - time.Second, interval - 2*time.Second, interval, interval - 3*time.Second}
 	wants(t, "", "RequeueAfter", want, after)
-
 	b := get(t, a)
 	said := []any{b.GetCondition(reconciler.TypeDeleting).Reason, b.GetCondition(xpv2.TypeReady).Reason, b.GetCondition(xpv2.TypeReady).Message, b.GetFinalizers()}
-
 	wants(t, "", "reason, Ready, message, finalizers", []any{reconciler.ReasonConfirmingAbsence, xpv2.ReasonDeleting, messageAbsent, []string{FinalizerName}}, said)
 
 	// Deleting is said at once, then why.
@@ -158,39 +139,31 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 		"AnotherOfTheName": {reason: "Another object is counted for itself.", killed: true, replaced: true, there: true},
 		"GoneOtherwise":    {reason: "What is gone is forgotten.", killed: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var known *confirmation
-
 			a, c := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock()
 			build := func() *Reconciler {
 				return newBucketReconciler(a, c.option(), WithDeletionConfirmation(3, interval), spies(slotConfirmation, &known), connects(ExternalClientFns{ObserveFn: absent}))
 			}
 			r := build()
-
 			reconcile := func(n int) {
 				for range n {
 					run(t, r, "b")
 					c.now = c.now.Add(interval)
 				}
 			}
-
 			reconcile(2)
-
 			if tc.killed {
 				kill(t, a, "b")
 			}
-
 			if tc.replaced {
 				must(t, a.Server().Create(t.Context(), bucket(finalizers(FinalizerName))))
 				remove(t, a, "b")
 			}
-
 			if tc.restart {
 				r = build()
 			}
-
 			reconcile(2)
 			wants(t, tc.reason, "there after two more", tc.there, get(t, a).GetName() != "")
 			reconcile(1)
@@ -204,16 +177,11 @@ func TestDeletionConfirmationBeginsAnew(t *testing.T) {
 func TestDeletionConfirmationWithOtherFinalizers(t *testing.T) {
 	a, c := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName, "other"))), newClock()
 	r := newBucketReconciler(a, c.option(), WithDeletionConfirmation(2, interval), connects(ExternalClientFns{ObserveFn: absent}))
-
 	var got []xpv2.ConditionReason
-
 	for range 3 {
 		run(t, r, "b")
-
 		c.now = c.now.Add(interval)
-
 		got = append(got, get(t, a).GetCondition(reconciler.TypeDeleting).Reason)
 	}
-
 	wants(t, "", "reasons", []xpv2.ConditionReason{reconciler.ReasonConfirmingAbsence, reconciler.ReasonWaitingForFinalizers, reconciler.ReasonWaitingForFinalizers}, got)
 }

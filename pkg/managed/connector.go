@@ -78,7 +78,6 @@ func connectionOf(c ExternalConnectDisconnector, disconnects bool) *connection {
 			if t == nil {
 				return c
 			}
-
 			return upstream.NewNopDisconnector(asyncstate.Connector(c, t))
 		},
 	}
@@ -97,7 +96,6 @@ func typedConnectionOf[managed resource.Managed](c TypedExternalConnectDisconnec
 			if t == nil {
 				return &typedConnector[managed]{inner: c}
 			}
-
 			return &typedConnector[managed]{inner: upstream.NewTypedNopDisconnector(asyncstate.TypedConnector[managed](c, t))}
 		},
 	}
@@ -108,7 +106,6 @@ func withConnector(c *connection) ReconcilerOption {
 		if had := r.config.connector; had != nil && had.typed != c.typed {
 			panic(errors.New("managed was given both a typed and an untyped external connector, which exclude each other: pass one of them"))
 		}
-
 		r.config.connector = c
 	}
 }
@@ -130,12 +127,10 @@ func (c *typedConnector[M]) Connect(ctx context.Context, o resource.Managed) (Ex
 	if err != nil {
 		return nil, err
 	}
-
 	ec, err := c.inner.Connect(ctx, mg)
 	if err != nil || ec == nil {
 		return nil, err
 	}
-
 	return &typedClient[M]{inner: ec}, nil
 }
 
@@ -154,7 +149,6 @@ func typedAs[M resource.Managed](o resource.Managed) (M, error) {
 	if !ok {
 		return mg, errors.Errorf("the external connector is one for %s, but the managed resource is a %T: pass the connector of this kind", reflect.TypeFor[M](), o)
 	}
-
 	return mg, nil
 }
 
@@ -164,7 +158,6 @@ func (c *typedClient[M]) Observe(ctx context.Context, o resource.Managed) (Exter
 	if err != nil {
 		return ExternalObservation{}, err
 	}
-
 	return c.inner.Observe(ctx, mg)
 }
 
@@ -174,7 +167,6 @@ func (c *typedClient[M]) Create(ctx context.Context, o resource.Managed) (Extern
 	if err != nil {
 		return ExternalCreation{}, err
 	}
-
 	return c.inner.Create(ctx, mg)
 }
 
@@ -184,7 +176,6 @@ func (c *typedClient[M]) Update(ctx context.Context, o resource.Managed) (Extern
 	if err != nil {
 		return ExternalUpdate{}, err
 	}
-
 	return c.inner.Update(ctx, mg)
 }
 
@@ -194,7 +185,6 @@ func (c *typedClient[M]) Delete(ctx context.Context, o resource.Managed) (Extern
 	if err != nil {
 		return ExternalDelete{}, err
 	}
-
 	return c.inner.Delete(ctx, mg)
 }
 

@@ -36,22 +36,17 @@ import (
 // says checks that fn panics with an error that contains a part of a sentence.
 func says(t *testing.T, reason, part string, fn func()) {
 	t.Helper()
-
 	defer func() {
 		t.Helper()
-
 		r := recover()
-
 		err, ok := r.(error)
 		if !ok {
 			t.Fatalf("\n%s\nwant a panic with an error that says %q, got %v", reason, part, r)
 		}
-
 		if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "nil pointer") {
 			t.Errorf("\n%s\nwant a panic with an error that says %q, got %v", reason, part, err)
 		}
 	}()
-
 	fn()
 }
 
@@ -76,24 +71,20 @@ func TestRefused(t *testing.T) {
 		nilTypedFn     TypedExternalConnectorFn[*v1alpha1.Bucket]
 		nilFinder      *seeker
 	)
-
 	a := testkit.NewAPI()
 	kind := resource.ManagedKind(testkit.BucketKind())
 	other := func(k string) resource.ManagedKind {
 		return resource.ManagedKind(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: k})
 	}
-
 	scheme := testkit.Scheme()
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind(other("Claim")), &xpfake.CompositeClaim{})
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind(other("Forgetful")), &forgetful{})
-
 	m := &xpfake.Manager{Client: a.Client(), Scheme: scheme}
 
 	// with returns what creates a reconciler with options.
 	with := func(o func() ReconcilerOption) func() {
 		return func() { NewReconciler(a.Manager(), kind, WithManagementPolicies(), o()) }
 	}
-
 	usages := testkit.ProviderConfigUsageKind()
 	nop := upstream.ExternalConnectDisconnectorFns{}
 
@@ -101,28 +92,24 @@ func TestRefused(t *testing.T) {
 	protecting := func(k schema.GroupVersionKind) func() {
 		return func() { newBucketReconciler(a, WithUsageProtection(k)) }
 	}
-
 	over := func(o upstream.ReconcilerOption) func() {
 		return func() { Upstream(upstream.WithTimeout(time.Minute), o) }
 	}
-
 	databases := connect[*v1alpha1.Database](provider{}, nil)
 	buckets := connect[*v1alpha1.Bucket](provider{}, nil)
-
 	cases := map[string]struct {
 		reason string
 		part   string
 		fn     func()
 	}{
-		"NoManager":         {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nil, kind) }},
-		"NilManager":        {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nilManager, kind) }},
-		"NoClient":          {"There is nothing to read with.", "has no client", func() { NewReconciler(&xpfake.Manager{Scheme: scheme}, kind) }},
-		"NoScheme":          {"No kind can be known.", "has no scheme", func() { NewReconciler(&xpfake.Manager{Client: a.Client()}, kind) }},
-		"UnknownKind":       {"Upstream panics, too.", "add its API package to the manager's scheme", func() { NewReconciler(m, other("Unknown")) }},
-		"NotManaged":        {"Upstream panics, too.", "is not a managed resource", func() { NewReconciler(m, other("Claim")) }},
-		"WithoutConditions": {"It would fail in the queue.", "does not keep the conditions", func() { NewReconciler(m, other("Forgetful")) }},
-		"NilOption":         {"It can't be applied.", "leave it out", with(func() ReconcilerOption { return nil })},
-
+		"NoManager":                 {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nil, kind) }},
+		"NilManager":                {"There is nothing to read with.", "pass the one that the controller is added to", func() { NewReconciler(nilManager, kind) }},
+		"NoClient":                  {"There is nothing to read with.", "has no client", func() { NewReconciler(&xpfake.Manager{Scheme: scheme}, kind) }},
+		"NoScheme":                  {"No kind can be known.", "has no scheme", func() { NewReconciler(&xpfake.Manager{Client: a.Client()}, kind) }},
+		"UnknownKind":               {"Upstream panics, too.", "add its API package to the manager's scheme", func() { NewReconciler(m, other("Unknown")) }},
+		"NotManaged":                {"Upstream panics, too.", "is not a managed resource", func() { NewReconciler(m, other("Claim")) }},
+		"WithoutConditions":         {"It would fail in the queue.", "does not keep the conditions", func() { NewReconciler(m, other("Forgetful")) }},
+		"NilOption":                 {"It can't be applied.", "leave it out", with(func() ReconcilerOption { return nil })},
 		"NilConnectorPointer":       {"There is nothing to connect with.", "WithExternalConnector was given a nil", with(func() ReconcilerOption { return WithExternalConnector(nilConnector) })},
 		"NilConnecter":              {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithExternalConnecter(nil) })},
 		"NilConnectDisconnector":    {"There is nothing to connect with.", "WithExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithExternalConnectDisconnector(nil) })},
@@ -130,63 +117,58 @@ func TestRefused(t *testing.T) {
 		"NilTypedFn":                {"There is nothing to connect with.", "WithTypedExternalConnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnector(nilTypedFn) })},
 		"NilTypedConnectDisconnect": {"There is nothing to connect with.", "WithTypedExternalConnectDisconnector was given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnector[*v1alpha1.Bucket](nil) })},
 		"NilTypedDisconnecter":      {"There is nothing to connect with.", "given a nil", with(func() ReconcilerOption { return WithTypedExternalConnectDisconnecter[*v1alpha1.Bucket](nil) })},
-
-		"ConnectorOfAnotherKind": {"Every reconcile would fail.", "*v1alpha1.Database", with(func() ReconcilerOption { return WithTypedExternalConnector(databases) })},
+		"ConnectorOfAnotherKind":    {"Every reconcile would fail.", "*v1alpha1.Database", with(func() ReconcilerOption { return WithTypedExternalConnector(databases) })},
 		"TypedAndUntyped": {"They exclude each other.", "exclude each other", func() {
 			NewReconciler(a.Manager(), kind, WithTypedExternalConnector(buckets), connects(ExternalClientFns{}))
 		}},
 		"UntypedAndTyped": {"They exclude each other.", "exclude each other", func() {
 			NewReconciler(a.Manager(), kind, connects(ExternalClientFns{}), WithTypedExternalConnector(buckets))
 		}},
-
 		"ManagerRefuses": {"The tracker of operations would never run.", "cannot add the tracker of operations to the manager", func() {
 			NewReconciler(stoppedManager{a.Manager()}, kind, WithManagementPolicies(), connects(ExternalClientFns{}), WithAsync(newTracker(a)))
 		}},
 		"ManagerRunsNothing": {"The tracker of operations would never run.", "can't run the tracker of operations", func() {
 			NewReconciler(m, kind, WithManagementPolicies(), connects(ExternalClientFns{}), WithAsync(newTracker(a)))
 		}},
-
 		"NilFinalizerPointer": {"It would fail in the queue.", "WithFinalizer was given nil", with(func() ReconcilerOption { return WithFinalizer(nilFinalizer) })},
 		"NilInitializer":      {"It would fail in the queue.", "WithInitializers (argument 2) was given nil", with(func() ReconcilerOption { return WithInitializers(upstream.InitializerChain{}, nil) })},
 		"NilInChain": {"It would fail in the queue.", "WithInitializers (argument 1.2) was given nil", with(func() ReconcilerOption {
 			return WithInitializers(upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer})
 		})},
-		"NilInitializerPointer": {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(nilInitializer) })},
-		"NilLoggerPointer":      {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nilLogger) })},
-		"NilRecorderPointer":    {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nilRecorder) })},
-		"NilResolverFn":         {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return WithReferenceResolver(upstream.ReferenceResolverFn(nil)) })},
-		"NilMetricsPointer":     {"It would fail in the queue.", "WithMetricRecorder was given nil", with(func() ReconcilerOption { return WithMetricRecorder((*upstream.MRMetricRecorder)(nil)) })},
-		"NilPollIntervalHook":   {"It would fail in the queue.", "WithPollIntervalHook was given nil", with(func() ReconcilerOption { return WithPollIntervalHook(nil) })},
-		"NilChangeLogger":       {"It would fail in the queue.", "WithChangeLogger was given nil", with(func() ReconcilerOption { return WithChangeLogger(nil) })},
-		"NilOfUpstream":         {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return Upstream(upstream.WithReferenceResolver(nil)) })},
-		"NilInitializerFn":      {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(InitializerFn(nil)) })},
-		"NilUpdaterFn":          {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nilUpdater) })},
-
-		"Finder":                  {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
-		"FinderPointer":           {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(nilFinder) }},
-		"CreateResolverOption":    {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
-		"WithResolveAfter":        {"Upstream can't tell two creates of one second.", "was given 999ms", func() { WithResolveAfter(999 * time.Millisecond) }},
-		"FinderConnector":         {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(nilConnector) }},
-		"FinderTypedConnector":    {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(nilTypedFn) }},
-		"ConfirmationTimes":       {"Never found never ends.", "n = 0", func() { WithDeletionConfirmation(0, time.Second) }},
-		"ConfirmationInterval":    {"Without an interval there is no pause between observations.", "interval of 0s", func() { WithDeletionConfirmation(1, 0) }},
-		"ConfirmationNegative":    {"There is no pause either.", "interval of -1s", func() { WithDeletionConfirmation(1, -time.Second) }},
-		"PreCreateObserveOption":  {"An option does something.", "argument 1", func() { WithPreCreateObserve(nil) }},
-		"ReservationNamespace":    {"Leases have a namespace.", `the namespace ""`, func() { WithExternalNameReservation("") }},
-		"ReservationBadNamespace": {"Leases can't be in that namespace.", `the namespace "Crossplane System"`, func() { WithExternalNameReservation("Crossplane System") }},
-		"ReservationOption":       {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
-		"ReservationKey":          {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
-		"UsageEmpty":              {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
-		"UsageVersion":            {"There is no version to read.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"})},
-		"Tracker":                 {"There is no tracker to run.", "WithAsync was given nil", func() { WithAsync(nil) }},
-		"UsageUnknown":            {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme: no kind", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
-		"UsageOther":              {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
-		"UsageLegacy":             {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
-		"ReleaserEmpty":           {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},
-		"ReleaserOther":           {"A kind that isn't one of usages can't be released.", "is not a usage", func() { NewUsageReleaser(a.Manager(), testkit.BucketKind()) }},
-		"ReleaserManager":         {"Without a manager there is nothing to read from.", "without a manager", func() { NewUsageReleaser(nil, usages) }},
-		"ReleaserOption":          {"An option does something.", "argument 3", func() { NewUsageReleaser(a.Manager(), usages, nil) }},
-
+		"NilInitializerPointer":                        {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(nilInitializer) })},
+		"NilLoggerPointer":                             {"It would fail in the queue.", "WithLogger was given nil", with(func() ReconcilerOption { return WithLogger(nilLogger) })},
+		"NilRecorderPointer":                           {"It would fail in the queue.", "WithRecorder was given nil", with(func() ReconcilerOption { return WithRecorder(nilRecorder) })},
+		"NilResolverFn":                                {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return WithReferenceResolver(upstream.ReferenceResolverFn(nil)) })},
+		"NilMetricsPointer":                            {"It would fail in the queue.", "WithMetricRecorder was given nil", with(func() ReconcilerOption { return WithMetricRecorder((*upstream.MRMetricRecorder)(nil)) })},
+		"NilPollIntervalHook":                          {"It would fail in the queue.", "WithPollIntervalHook was given nil", with(func() ReconcilerOption { return WithPollIntervalHook(nil) })},
+		"NilChangeLogger":                              {"It would fail in the queue.", "WithChangeLogger was given nil", with(func() ReconcilerOption { return WithChangeLogger(nil) })},
+		"NilOfUpstream":                                {"It would fail in the queue.", "WithReferenceResolver was given nil", with(func() ReconcilerOption { return Upstream(upstream.WithReferenceResolver(nil)) })},
+		"NilInitializerFn":                             {"It would fail in the queue.", "WithInitializers (argument 1) was given nil", with(func() ReconcilerOption { return WithInitializers(InitializerFn(nil)) })},
+		"NilUpdaterFn":                                 {"It would fail in the queue.", "WithCriticalAnnotationUpdater was given nil", with(func() ReconcilerOption { return WithCriticalAnnotationUpdater(nilUpdater) })},
+		"Finder":                                       {"There is no finder to call.", "pass what looks for external resources", func() { WithCreateResolver(nil) }},
+		"FinderPointer":                                {"A nil pointer in an interface is nil, too.", "pass what looks for external resources", func() { WithCreateResolver(nilFinder) }},
+		"CreateResolverOption":                         {"An option does something.", "(argument 2): leave it out", func() { WithCreateResolver(&seeker{}, nil) }},
+		"WithResolveAfter":                             {"Upstream can't tell two creates of one second.", "was given 999ms", func() { WithResolveAfter(999 * time.Millisecond) }},
+		"FinderConnector":                              {"There is no connector to call.", "FindWithConnector was given a nil connector", func() { FindWithConnector(nilConnector) }},
+		"FinderTypedConnector":                         {"There is no typed connector to call.", "FindWithTypedConnector was given a nil connector", func() { FindWithTypedConnector(nilTypedFn) }},
+		"ConfirmationTimes":                            {"Never found never ends.", "n = 0", func() { WithDeletionConfirmation(0, time.Second) }},
+		"ConfirmationInterval":                         {"Without an interval there is no pause between observations.", "interval of 0s", func() { WithDeletionConfirmation(1, 0) }},
+		"ConfirmationNegative":                         {"There is no pause either.", "interval of -1s", func() { WithDeletionConfirmation(1, -time.Second) }},
+		"PreCreateObserveOption":                       {"An option does something.", "argument 1", func() { WithPreCreateObserve(nil) }},
+		"ReservationNamespace":                         {"Leases have a namespace.", `the namespace ""`, func() { WithExternalNameReservation("") }},
+		"ReservationBadNamespace":                      {"Leases can't be in that namespace.", `the namespace "Crossplane System"`, func() { WithExternalNameReservation("Crossplane System") }},
+		"ReservationOption":                            {"An option does something.", "argument 2", func() { WithExternalNameReservation("n", nil) }},
+		"ReservationKey":                               {"There is no function to call.", "WithReservationKey", func() { WithReservationKey(nil) }},
+		"UsageEmpty":                                   {"There is no kind to protect.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{})},
+		"UsageVersion":                                 {"There is no version to read.", "managed.WithUsageProtection was given the kind", protecting(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"})},
+		"Tracker":                                      {"There is no tracker to run.", "WithAsync was given nil", func() { WithAsync(nil) }},
+		"UsageUnknown":                                 {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme: no kind", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
+		"UsageOther":                                   {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
+		"UsageLegacy":                                  {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
+		"ReleaserEmpty":                                {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},
+		"ReleaserOther":                                {"A kind that isn't one of usages can't be released.", "is not a usage", func() { NewUsageReleaser(a.Manager(), testkit.BucketKind()) }},
+		"ReleaserManager":                              {"Without a manager there is nothing to read from.", "without a manager", func() { NewUsageReleaser(nil, usages) }},
+		"ReleaserOption":                               {"An option does something.", "argument 3", func() { NewUsageReleaser(a.Manager(), usages, nil) }},
 		"UpstreamWithExternalConnector":                {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnector(&upstream.NopConnector{}))},
 		"UpstreamWithExternalConnecter":                {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnecter(&upstream.NopConnector{}))}, //nolint:staticcheck // Providers use it.
 		"UpstreamWithExternalConnectDisconnector":      {"Graft would not be seen.", "WithExternalConnector", over(upstream.WithExternalConnectDisconnector(nop))},            //nolint:staticcheck // Providers use it.
@@ -199,7 +181,6 @@ func TestRefused(t *testing.T) {
 		"UpstreamWithCriticalAnnotationUpdater":        {"Graft would not be seen.", "WithCriticalAnnotationUpdater", over(upstream.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil)))},
 		"UpstreamNil":                                  {"Graft would not be seen.", "leave it out", over(nil)},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.part, tc.fn) })
 	}
@@ -216,7 +197,6 @@ func (stoppedManager) Add(manager.Runnable) error { return errors.New("it is sto
 func TestNewReconcilerAccepts(t *testing.T) {
 	a := testkit.NewAPI()
 	kind := resource.ManagedKind(testkit.BucketKind())
-
 	cases := map[string]struct {
 		reason string
 		m      manager.Manager
@@ -229,16 +209,13 @@ func TestNewReconcilerAccepts(t *testing.T) {
 		"NilInitializerChain":  {reason: "Code that upjet generates for names which the external system assigns.", opts: []ReconcilerOption{WithInitializers(upstream.InitializerChain(nil))}},
 		"NoInitializers":       {reason: "No initializers is a choice.", opts: []ReconcilerOption{WithInitializers()}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := tc.m
 			if m == nil {
 				m = a.Manager()
 			}
-
 			r := NewReconciler(m, kind, tc.opts...)
-
 			run(t, r, "b")
 		})
 	}
@@ -248,12 +225,10 @@ func TestNewReconcilerAccepts(t *testing.T) {
 func TestManagerHas(t *testing.T) {
 	a := testkit.NewAPI()
 	live := a.Live()
-
 	type (
 		bare  struct{ manager.Manager }
 		other = manager.Manager
 	)
-
 	cases := map[string]struct {
 		reason string
 		m      manager.Manager
@@ -270,7 +245,6 @@ func TestManagerHas(t *testing.T) {
 		"EmbedsByAlias": {reason: "Whatever the field is called.", m: struct{ other }{a.Manager()}, reads: true, runs: true},
 		"Whole":         {reason: "It has both.", m: a.Manager(), reads: true, runs: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			reads := has(reflect.ValueOf(tc.m), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("GetAPIReader") })
@@ -302,7 +276,6 @@ func TestConnectors(t *testing.T) {
 	type calls struct {
 		Connect, Observe, ClientDisconnect, Disconnect int
 	}
-
 	type options struct {
 		graft ReconcilerOption
 		up    upstream.ReconcilerOption
@@ -318,12 +291,9 @@ func TestConnectors(t *testing.T) {
 			},
 			DisconnectFn: func(context.Context) error { c.ClientDisconnect++; return errors.New("ignored") },
 		}
-
 		disconnect := func(context.Context) error { c.Disconnect++; return errors.New("ignored") }
-
 		p := provider{connectErr: err, client: client}
 		see := func(resource.Managed) { c.Connect++ }
-
 		ufn, tfn := ExternalConnectorFn(connect[resource.Managed](p, see)), connect[*v1alpha1.Bucket](p, see)
 		u := ExternalConnectDisconnectorFns{ConnectFn: ufn, DisconnectFn: disconnect}
 		ty := TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{ConnectFn: tfn, DisconnectFn: disconnect}
@@ -339,16 +309,13 @@ func TestConnectors(t *testing.T) {
 			"WithTypedExternalConnectDisconnecter": {WithTypedExternalConnectDisconnecter(ty), upstream.WithTypedExternalConnectDisconnecter(ty)},
 		}
 	}
-
 	for name := range spellings(&calls{}, nil) {
 		for outcome, err := range map[string]error{"Connects": nil, "Fails": errProvider} {
 			t.Run(name+"/"+outcome, func(t *testing.T) {
 				var want, got calls
-
 				kind := resource.ManagedKind(testkit.BucketKind())
 				run(t, upstream.NewReconciler(testkit.NewAPI(bucket(named("id-1"))).Manager(), kind, spellings(&want, err)[name].up), "b", "b")
 				run(t, NewReconciler(testkit.NewAPI(bucket(named("id-1"))).Manager(), kind, spellings(&got, err)[name].graft), "b", "b")
-
 				wants(t, "", "calls of upstream's and Graft's", want, got)
 				wants(t, "", "connections in 2 reconciles", 2, got.Connect)
 			})
@@ -360,19 +327,15 @@ func TestConnectors(t *testing.T) {
 func TestTypedClientOfAnotherType(t *testing.T) {
 	x := &outside{}
 	c := &typedClient[*v1alpha1.Bucket]{inner: connected[*v1alpha1.Bucket](provider{client: x.client()})}
-
 	for mg, want := range map[resource.Managed]int{&v1alpha1.Database{}: 0, bucket(): 4} {
 		x.observes, x.acts = 0, nil
-
 		_, oerr := c.Observe(t.Context(), mg)
 		_, cerr := c.Create(t.Context(), mg)
 		_, uerr := c.Update(t.Context(), mg)
 		_, derr := c.Delete(t.Context(), mg)
-
 		for _, err := range []error{oerr, cerr, uerr, derr} {
 			wants(t, "", "called without an error", want > 0, err == nil)
 		}
-
 		wants(t, "", "calls", want, x.observes+len(x.acts))
 	}
 }
@@ -380,7 +343,6 @@ func TestTypedClientOfAnotherType(t *testing.T) {
 // A connector that returns a client and an error, or neither, has not connected.
 func TestTypedConnectorFails(t *testing.T) {
 	boom := errors.New("boom")
-
 	for reason, returns := range map[string]struct {
 		client TypedExternalClient[*v1alpha1.Bucket]
 		err    error
@@ -393,7 +355,6 @@ func TestTypedConnectorFails(t *testing.T) {
 				return returns.client, returns.err
 			},
 		}}
-
 		got, err := c.Connect(t.Context(), bucket())
 		wants(t, reason, "client, error", []any{nil, returns.err}, []any{got, err}, cmpopts.EquateErrors())
 	}
@@ -413,19 +374,15 @@ func scrubbed(o runtime.Object, withStatus bool) string {
 	if err != nil {
 		return err.Error()
 	}
-
 	delete(u, "apiVersion")
 	delete(u, "kind")
-
 	if !withStatus {
 		delete(u, "status")
 	}
-
 	j, err := json.Marshal(u)
 	if err != nil {
 		return err.Error()
 	}
-
 	return varies.ReplaceAllString(string(j), "$1")
 }
 
@@ -450,55 +407,43 @@ type scenario struct {
 // reconciled returns the trace of 5 reconciles.
 func (sc scenario) reconciled(f flavour, build func(a *testkit.API, connect ExternalConnector) reconcile.Reconciler) trace {
 	a := testkit.NewAPI(f.object(sc.mods...))
-
 	var fail func(ctx context.Context, r testkit.Request) error
 	if sc.before != nil {
 		fail = sc.before()
 	}
-
 	var tr trace
-
 	a.Before = func(ctx context.Context, r testkit.Request) error {
 		if r.Verb != testkit.Get {
 			tr = append(tr, fmt.Sprintf("%s %s %s", r.Verb, scrubbed(r.Object, !sc.updates), r.Body))
 		}
-
 		if fail != nil {
 			return fail(ctx, r)
 		}
-
 		return nil
 	}
-
 	p := provider{}
 	if sc.provider != nil {
 		p = sc.provider()
 	}
-
 	r := build(a, connect[resource.Managed](p, func(mg resource.Managed) {
 		tr = append(tr, "connect "+scrubbed(mg, !sc.updates))
 	}))
-
 	for range 5 {
 		res, err := r.Reconcile(context.Background(), requestFor(f.name()))
 		tr = append(tr, fmt.Sprintf("=> %+v %v", res, err))
 	}
-
 	return tr
 }
 
 func (sc scenario) upstream(f flavour) trace {
 	return sc.reconciled(f, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
 		o := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithCreationGracePeriod(0), upstream.WithExternalConnector(c)}
-
 		if !sc.defaultInit {
 			o = append(o, upstream.WithInitializers(sc.initializers...))
 		}
-
 		if sc.finalizer != nil {
 			o = append(o, upstream.WithFinalizer(sc.finalizer(a)))
 		}
-
 		return upstream.NewReconciler(a.Manager(), resource.ManagedKind(f.kind), o...)
 	})
 }
@@ -506,15 +451,12 @@ func (sc scenario) upstream(f flavour) trace {
 func (sc scenario) graft(f flavour, off ...ReconcilerOption) trace {
 	return sc.reconciled(f, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
 		o := []ReconcilerOption{WithManagementPolicies(), WithCreationGracePeriod(0), WithExternalConnector(c), waits(noWait)}
-
 		if !sc.defaultInit {
 			o = append(o, WithInitializers(sc.initializers...))
 		}
-
 		if sc.finalizer != nil {
 			o = append(o, WithFinalizer(sc.finalizer(a)))
 		}
-
 		return NewReconciler(a.Manager(), resource.ManagedKind(f.kind), append(o, off...)...)
 	})
 }
@@ -522,18 +464,15 @@ func (sc scenario) graft(f flavour, off ...ReconcilerOption) trace {
 func scenarios() map[string]scenario {
 	alive := func(mg resource.Managed) { mg.SetDeletionTimestamp(nil) }
 	unnamed := func(mg resource.Managed) { alive(mg); mg.SetFinalizers(nil) }
-
 	of := func(c ExternalClientFns) func() provider {
 		return func() provider { return provider{client: c} }
 	}
-
 	outdated := returns(ExternalObservation{ResourceExists: true}, nil)
 
 	// cloud has no resource until one is created, and then until it is deleted.
 	cloud := func(createErr error) func() provider {
 		return func() provider {
 			exists := false
-
 			return provider{client: ExternalClientFns{
 				ObserveFn: func(context.Context, resource.Managed) (ExternalObservation, error) {
 					return ExternalObservation{ResourceExists: exists, ResourceUpToDate: true}, nil
@@ -541,32 +480,25 @@ func scenarios() map[string]scenario {
 				CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
 					exists = createErr == nil
 					meta.SetExternalName(mg, "id-1")
-
 					return ExternalCreation{}, createErr
 				},
 			}}
 		}
 	}
-
 	lateInit := returns(ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil)
-
 	once := func(verb string, err error) func() func(context.Context, testkit.Request) error {
 		return func() func(context.Context, testkit.Request) error {
 			done := false
-
 			return func(_ context.Context, r testkit.Request) error {
 				if r.Verb == verb && !done {
 					done = true
 					return err
 				}
-
 				return nil
 			}
 		}
 	}
-
 	conflict := kerrors.NewConflict(schema.GroupResource{}, "b", errProvider)
-
 	return map[string]scenario{
 		"Steady":            {reason: "An external resource that is as it should be.", mods: []func(resource.Managed){alive}},
 		"Create":            {reason: "An external resource that is created.", mods: []func(resource.Managed){unnamed}, provider: cloud(nil), updates: true},
@@ -650,26 +582,20 @@ func TestTurnedOff(t *testing.T) {
 			status: true,
 		},
 	}
-
 	statusWrites := func(s string) bool { return strings.HasPrefix(s, testkit.StatusUpdate) }
-
 	for name, tc := range cases {
 		for scName, sc := range scenarios() {
 			if tc.among != "" && !slices.Contains(strings.Fields(tc.among), scName) {
 				continue
 			}
-
 			for _, fname := range []string{"NamespacedUntyped", "ClusterUntyped"} {
 				t.Run(name+"/"+scName+"/"+fname, func(t *testing.T) {
 					f := flavours()[fname]
 					want, got := sc.upstream(f), sc.graft(f, tc.off...)
-
 					if !tc.status {
 						want, got = slices.DeleteFunc(want, statusWrites), slices.DeleteFunc(got, statusWrites)
 					}
-
 					wants(t, sc.reason+" "+tc.reason, "upstream's trace, and Graft's", want, got)
-
 					if tc.among != "" && cmp.Equal(sc.upstream(f), sc.graft(f)) && !slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, scName) {
 						t.Errorf("\n%s\nthis scenario should differ without the option, or it proves nothing", tc.reason)
 					}
@@ -683,7 +609,6 @@ func TestTurnedOff(t *testing.T) {
 func TestUpstream(t *testing.T) {
 	rec := &testkit.Said{}
 	a := testkit.NewAPI(bucket(named("id-1")))
-
 	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
 		connects(ExternalClientFns{}),
 		WithPollInterval(time.Hour),
@@ -704,19 +629,14 @@ func TestUpstream(t *testing.T) {
 		Upstream(upstream.WithPollInterval(3*time.Hour)),
 		Upstream(),
 	)
-
 	polls := func(want time.Duration) {
 		t.Helper()
-
 		res, err := r.Reconcile(context.Background(), request())
 		must(t, err)
 		wants(t, "The last option counts.", "poll interval", want, res.RequeueAfter)
 	}
-
 	polls(3 * time.Hour)
-
 	r = NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
 		connects(ExternalClientFns{}), Upstream(upstream.WithPollInterval(2*time.Hour), upstream.WithPollInterval(3*time.Hour)), WithPollInterval(time.Hour))
-
 	polls(time.Hour)
 }

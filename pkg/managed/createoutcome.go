@@ -24,7 +24,6 @@ type createOutcome struct {
 
 func newCreateOutcome(parts) layer {
 	c := &createOutcome{}
-
 	return layer{
 		external: func(next external) external { return &outcomeExternal{external: next, outcome: c} },
 		critical: func(next CriticalAnnotationUpdater) CriticalAnnotationUpdater {
@@ -35,7 +34,6 @@ func newCreateOutcome(parts) layer {
 					s := seam.From(ctx)
 					return s.StoreAnnotations(ctx, o, s.ChangedAnnotations(o), seam.StoreOptions{Insist: true, Patient: true})
 				}
-
 				return next.UpdateCriticalAnnotations(ctx, o)
 			})
 		},
@@ -54,7 +52,6 @@ func (e *outcomeExternal) Create(ctx context.Context, c *call) (creation, error)
 	if o.State == seam.InProgress || o.State == seam.Unknown {
 		*e.outcome.open.In(c.Session) = true
 	}
-
 	return o, err
 }
 
@@ -65,7 +62,6 @@ func (c *createOutcome) undecided(ctx context.Context, o client.Object) bool {
 	if open := c.open.Find(s); open == nil || !*open || !s.Tracks(o) {
 		return false
 	}
-
 	for _, k := range []string{meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed} {
 		if was, ok := s.Base().GetAnnotations()[k]; ok {
 			meta.AddAnnotations(o, map[string]string{k: was})
@@ -73,7 +69,6 @@ func (c *createOutcome) undecided(ctx context.Context, o client.Object) bool {
 			meta.RemoveAnnotations(o, k)
 		}
 	}
-
 	return true
 }
 
@@ -84,7 +79,6 @@ func keepsStatus(u CriticalAnnotationUpdater, forget string) CriticalAnnotationU
 		if forget != "" {
 			meta.RemoveAnnotations(o, forget)
 		}
-
 		return seam.From(ctx).KeepStatus(o, func() error { return u.UpdateCriticalAnnotations(ctx, o) })
 	})
 }
@@ -106,19 +100,15 @@ type criticalAnnotations struct {
 // a create that another process has announced meanwhile: of that they say nothing.
 func ofThisCreate(o client.Object, changes seam.Changes) seam.Changes {
 	const key = meta.AnnotationKeyExternalCreatePending
-
 	announced, ok := o.GetAnnotations()[key]
 	if !ok || len(changes.Only(meta.AnnotationKeyExternalCreateFailed)) == 0 || len(changes.Only(meta.AnnotationKeyExternalCreateSucceeded)) > 0 {
 		return changes
 	}
-
 	of := seam.Change{Key: key, Value: announced, Was: announced, Existed: true}
 	if withdrawn := changes.Only(key); len(withdrawn) > 0 {
 		of = withdrawn[0]
 	}
-
 	of.Yield = true
-
 	return append(seam.Changes{of}, slices.DeleteFunc(changes, func(c seam.Change) bool { return c.Key == key })...)
 }
 
@@ -128,7 +118,6 @@ func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o c
 	if !s.Tracks(o) {
 		return u.whole.UpdateCriticalAnnotations(ctx, o)
 	}
-
 	changes := ofThisCreate(o, s.ChangedAnnotations(o))
 
 	// Another writer may have changed meanwhile what it was created as.
@@ -159,6 +148,5 @@ func (u *criticalAnnotations) UpdateCriticalAnnotations(ctx context.Context, o c
 	if err := u.client.Update(ctx, o); err != nil && !kerrors.IsConflict(err) {
 		return errors.Wrap(err, "cannot update managed resource after creating the external resource")
 	}
-
 	return nil
 }

@@ -35,7 +35,6 @@ func TestAnnouncements(t *testing.T) {
 		},
 		"WithoutPersistence": {reason: "Annotations are stored by upstream.", o: func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() }},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -44,16 +43,13 @@ func TestAnnouncements(t *testing.T) {
 					if x.did("create") == 3 {
 						panic("the process died")
 					}
-
 					return errors.New("boom")
 				})
 				r := newBucketReconciler(a, tc.o(a), connects(x.client()))
-
 				for range 5 {
 					try(r, 1)
 					time.Sleep(time.Millisecond)
 				}
-
 				wants(t, tc.reason, "the third create was cut off: creates, incomplete", []any{3, true}, []any{x.did("create"), meta.ExternalCreateIncomplete(get(t, a))})
 			})
 		})
@@ -68,17 +64,13 @@ func TestAnnouncementOfShortCreate(t *testing.T) {
 			if x.did("create") < 3 {
 				return errors.New("boom")
 			}
-
 			return nil
 		})
-
 		r := newBucketReconciler(a, connects(x.client()))
-
 		for range 4 {
 			run(t, r, "b")
 			wants(t, "", "incomplete", false, meta.ExternalCreateIncomplete(get(t, a)))
 		}
-
 		wants(t, "", "creates, Synced", []any{3, xpv2.ReasonReconcileSuccess}, []any{x.did("create"), reasonOf(get(t, a), xpv2.TypeSynced)})
 	})
 }
@@ -93,10 +85,8 @@ func TestNoAnnouncementWithoutCreate(t *testing.T) {
 			created := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 			a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), policies(actions...),
 				annotated(meta.AnnotationKeyExternalCreatePending, created), annotated(meta.AnnotationKeyExternalCreateSucceeded, created)))
-
 			x := (&outside{late: true}).on("observe", func(b *v1alpha1.Bucket) error { b.Spec.ForProvider.Region = "eu"; return nil })
 			run(t, newBucketReconciler(a, connects(x.client())), "b")
-
 			b := get(t, a)
 			wants(t, reason, "external-create-succeeded, incomplete", []any{created, false},
 				[]any{b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded], meta.ExternalCreateIncomplete(b)})
@@ -111,14 +101,11 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 	merge := func(a *testkit.API) CriticalAnnotationUpdater {
 		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
 			merged++
-
 			data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": o.GetAnnotations()}})
 			must(t, err)
-
 			return a.Client().Patch(ctx, o, client.RawPatch(types.MergePatchType, data))
 		})
 	}
-
 	updaters := map[string]func(a *testkit.API) ReconcilerOption{
 		"Default":            func(*testkit.API) ReconcilerOption { return WithInitializers() },
 		"WithoutPersistence": func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() },
@@ -127,34 +114,27 @@ func TestCriticalAnnotationsKeepMemory(t *testing.T) {
 		},
 		"Custom": func(a *testkit.API) ReconcilerOption { return WithCriticalAnnotationUpdater(merge(a)) },
 	}
-
 	for updaterName, updater := range updaters {
 		for outcome, err := range map[string]error{"Succeeds": nil, "Fails": errors.New("boom")} {
 			t.Run(updaterName+"/"+outcome, func(t *testing.T) {
 				const reason = "Status that Create set should be stored in the same reconcile."
-
 				a := testkit.NewAPI(bucket(annotated(keptKey, "kept")))
 				x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
 					named("id-1")(b)
 					b.Status.AtProvider.ID = "id-1"
-
 					return err
 				})
-
 				run(t, newBucketReconciler(a, updater(a), connects(x.client())), "b")
-
 				b := get(t, a)
 				want := []any{"id-1", "id-1", "kept", false, xpv2.ReasonCreating, false}
 				got := []any{
 					meta.GetExternalName(b), b.Status.AtProvider.ID, b.GetAnnotations()[keptKey], meta.ExternalCreateIncomplete(b),
 					b.GetCondition(xpv2.TypeReady).Reason, (meta.GetExternalCreateSucceeded(b).IsZero()) != (err != nil),
 				}
-
 				wants(t, reason, "name, status, others' annotation, incomplete, ready, result", want, got)
 			})
 		}
 	}
-
 	wants(t, "", "calls of the provider's own updater", 2, merged)
 }
 
@@ -181,14 +161,11 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 			updates: 3,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket())
 			x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error { tc.create(t, a, b); return nil })
-
 			run(t, newBucketReconciler(a, connects(x.client())), "b")
-
 			b := get(t, a)
 			wants(t, tc.reason, "patches, updates, region, incomplete", []any{tc.patches, tc.updates, tc.region, false}, []any{a.Count(testkit.Patch), a.Count(testkit.Update), b.Spec.ForProvider.Region, meta.ExternalCreateIncomplete(b)})
 		})
@@ -199,7 +176,6 @@ func TestDefaultCriticalAnnotations(t *testing.T) {
 func TestCriticalAnnotationsOfUntracked(t *testing.T) {
 	boom := errors.New("boom")
 	u := &criticalAnnotations{whole: upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error { return boom })}
-
 	if err := u.UpdateCriticalAnnotations(t.Context(), bucket()); !errors.Is(err, boom) {
 		t.Errorf("UpdateCriticalAnnotations(...): want %v, got %v", boom, err)
 	}
@@ -212,9 +188,7 @@ func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
 		edit(t, a, "b", annotated(meta.AnnotationKeyExternalCreatePending, there))
 		return errors.New("boom")
 	})
-
 	run(t, newBucketReconciler(a, connects(x.client())), "b")
-
 	b := get(t, a)
 	wants(t, "", "incomplete, announced", []any{true, there}, []any{meta.ExternalCreateIncomplete(b), b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]})
 }
@@ -226,9 +200,7 @@ func TestNameOfCreateWithoutResult(t *testing.T) {
 		named("id-1")(b)
 		return errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer")
 	})
-
 	run(t, newBucketReconciler(a, WithoutExternalNamePersistence(), connects(x.client())), "b")
-
 	b := get(t, a)
 	wants(t, "", "name, incomplete", []any{"id-1", true}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b)})
 }

@@ -78,17 +78,14 @@ func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) Reconcil
 	if is.Nil(f) {
 		panic(errors.New("managed.WithCreateResolver was given nil: pass what looks for external resources, such as FindWithConnector(connector)"))
 	}
-
 	var co createResolverOptions
 
 	for i, fn := range o {
 		if fn == nil {
 			panic(errors.Errorf("managed.WithCreateResolver was given nil (argument %d): leave it out", i+2))
 		}
-
 		fn(&co)
 	}
-
 	return withLayer(slotCreateResolver, func(p parts) layer {
 		c := &createResolver{
 			finder:        f,
@@ -103,7 +100,6 @@ func WithCreateResolver(f asyncstate.Finder, o ...CreateResolverOption) Reconcil
 		if c.after == 0 {
 			c.after = c.timeout + createMargin
 		}
-
 		return layer{
 			external: func(next external) external { return &resolvedExternal{external: next, resolver: c} },
 			initializer: func(next Initializer) Initializer {
@@ -137,7 +133,6 @@ func WithResolveAfter(d time.Duration) CreateResolverOption {
 	if d < minResolveAfter {
 		panic(errors.Errorf("managed.WithResolveAfter was given %s: pass how long a create may be in progress, a second or more", d))
 	}
-
 	return func(o *createResolverOptions) { o.after = d }
 }
 
@@ -156,12 +151,10 @@ func (e *resolvedExternal) Observe(ctx context.Context, c *call) (observation, e
 	if e.resolver.attempt.Find(c.Session) == nil {
 		e.resolver.attempt.In(c.Session).before = c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
 	}
-
 	o, err := e.external.Observe(ctx, c)
 	if err != nil || o.ResourceExists || !e.resolver.failed(c) {
 		return o, err
 	}
-
 	f, err := e.resolver.find(ctx, c.mg)
 
 	switch {
@@ -171,25 +164,20 @@ func (e *resolvedExternal) Observe(ctx context.Context, c *call) (observation, e
 		if err := e.resolver.found(ctx, c.Session, c.mg, f.ExternalName); err != nil {
 			return observation{}, err
 		}
-
 		return observation{}, seam.Conflict(c.mg, "the external name was stored after the provider was connected")
 	case !f.Absent():
 		return observation{}, errors.New("it is unknown whether the create that failed created an external resource")
 	}
-
 	return o, nil
 }
 
 // Create the external resource.
 func (e *resolvedExternal) Create(ctx context.Context, c *call) (creation, error) {
 	e.resolver.attempt.In(c.Session).made = true
-
 	o, err := e.external.Create(ctx, c)
-
 	if _, known := outcomeOf(c.client); !known && asyncstate.OutcomeUnknown(err) {
 		o.State = seam.Unknown
 	}
-
 	return o, err
 }
 
@@ -230,7 +218,6 @@ type attempt struct {
 // that nothing is looked up for it.
 func (c *createResolver) withdraw(s *seam.Session, o client.Object) {
 	a := c.attempt.Find(s)
-
 	if a != nil && !a.made && !meta.GetExternalCreateFailed(o).Before(meta.GetExternalCreatePending(o)) {
 		meta.AddAnnotations(o, map[string]string{meta.AnnotationKeyExternalCreatePending: a.before})
 	}
@@ -244,23 +231,18 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 	if !s.Tracks(mg) || recorded(mg) {
 		return nil
 	}
-
 	if c.deterministic || !meta.ExternalCreateIncomplete(mg) {
 		c.resolved(s, mg)
 		return nil
 	}
-
 	now, begun := s.Now(), meta.GetExternalCreatePending(mg)
-
 	asked := c.asked.First(mg.GetUID(), mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending], now)
 
 	// The clock of another machine may be ahead.
 	if begun.After(asked) {
 		begun = asked
 	}
-
 	until := begun.Add(c.after)
-
 	f, err := c.find(ctx, mg)
 	answer := interrupted.Decide(interrupted.Question{Found: f.Found(), Absent: f.Absent(), Err: err, Now: now, Until: until, Since: asked})
 
@@ -274,7 +256,6 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 		c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look up the external resource")))
 		c.say(s, mg, corev1.ConditionFalse, ReasonFindFailed, fmt.Sprintf(messageFindFailed, seam.Stamp(begun)))
 		s.Requeue(seam.WithBackoff())
-
 		return nil
 	case interrupted.Wait:
 		c.say(s, mg, corev1.ConditionFalse, ReasonWaitingForCreate, fmt.Sprintf(messageWaitingForCreate, seam.Stamp(begun), seam.Stamp(until)))
@@ -283,12 +264,10 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 		if seam.ConditionOf(mg, TypeCreateResolved).Message != msg {
 			c.record.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(msg)))
 		}
-
 		c.say(s, mg, corev1.ConditionFalse, reconciler.ReasonCreateResultUnknown, msg)
 	}
 
 	s.Requeue(seam.Within(answer.Again))
-
 	return nil
 }
 
@@ -299,9 +278,7 @@ func (c *createResolver) failed(ca *call) bool {
 	if answered := c.answered.Find(ca.Session); answered != nil && *answered || c.deterministic || c.async && recorded(mg) {
 		return false
 	}
-
 	pending := meta.GetExternalCreatePending(mg)
-
 	return meta.GetExternalCreateSucceeded(mg).Before(pending) && !meta.GetExternalCreateFailed(mg).Before(pending) &&
 		(meta.WasDeleted(mg) || seam.Allows(mg, xpv2.ManagementActionCreate))
 }
@@ -319,18 +296,15 @@ func (c *createResolver) find(ctx context.Context, mg resource.Managed) (asyncst
 	// Upstream leaves itself time to say what went wrong, and so do we.
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-
 	f, err := c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: meta.GetExternalCreatePending(mg)})
 	if err != nil {
 		return asyncstate.Finding{}, err
 	}
-
 	if f.Found() {
 		if err := seam.CheckText(f.ExternalName, seam.MaxExternalName); err != nil {
 			return asyncstate.Finding{}, errors.Wrap(err, "the external name that was found cannot be stored")
 		}
 	}
-
 	return f, nil
 }
 
@@ -348,11 +322,9 @@ func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource
 	if had != "" && had != name && had != mg.GetName() {
 		overwrote(c.log, c.record, mg, meta.AnnotationKeyExternalName, had, name)
 	}
-
 	c.log.Debug("Found the external resource of an earlier create", "uid", mg.GetUID(), "external-name", name)
 	c.record.Event(mg, event.Normal(reasonResolvedCreate, fmt.Sprintf("The external resource of an earlier create was found: %q", name), "external-name", name))
 	c.resolved(s, mg)
-
 	return nil
 }
 
@@ -365,11 +337,9 @@ func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resourc
 	if err := c.store(ctx, s, mg, seam.Changes{seam.SetAnnotation(mg, meta.AnnotationKeyExternalCreateFailed, announced)}); err != nil {
 		return err
 	}
-
 	c.log.Debug("An interrupted create created nothing", "uid", mg.GetUID())
 	c.record.Event(mg, event.Normal(reasonResolvedCreate, "An interrupted create created no external resource"))
 	c.resolved(s, mg)
-
 	return nil
 }
 
@@ -386,14 +356,12 @@ func (c *createResolver) store(ctx context.Context, s *seam.Session, mg resource
 	}
 
 	cs.Apply(mg)
-
 	return nil
 }
 
 // resolved says so, if anything else was said before.
 func (c *createResolver) resolved(s *seam.Session, mg resource.Managed) {
 	c.asked.Forget(mg.GetUID())
-
 	if seam.ConditionOf(mg, TypeCreateResolved).Status == corev1.ConditionFalse {
 		c.say(s, mg, corev1.ConditionTrue, ReasonCreateResolved, "")
 	}

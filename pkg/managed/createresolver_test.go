@@ -44,11 +44,9 @@ type seeker struct {
 
 func (f *seeker) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
 	f.asked = append(f.asked, a)
-
 	if f.then != nil {
 		f.then(ctx, mg)
 	}
-
 	return f.finding, f.err
 }
 
@@ -59,29 +57,24 @@ func TestCreateResolver(t *testing.T) {
 		// begun is when a create began that began long ago.
 		begun = "2026-01-02T02:04:05Z"
 	)
-
 	unknown := fmt.Sprintf(messageResultUnknown, begun)
 	incomplete := "cannot determine creation result"
-
 	type want struct {
 		Finds, Observes, Creates, Deletes int
-
-		Name, Succeeded, Failed string
+		Name, Succeeded, Failed           string
 
 		// Resolved is the CreateResolved condition, and Synced a part of what
 		// that one says.
 		Resolved, Message string
 		Synced            string
 		Deleting          string
-
-		Result reconcile.Result
-		Events []event.Reason
+		Result            reconcile.Result
+		Events            []event.Reason
 
 		// Stores are writes of the outcome of a create.
 		Stores int
 		Gone   bool
 	}
-
 	poll := reconcile.Result{RequeueAfter: time.Minute}
 	again := reconcile.Result{Requeue: true}
 	soon := reconcile.Result{RequeueAfter: time.Second}
@@ -98,11 +91,9 @@ func TestCreateResolver(t *testing.T) {
 	created := func(failed, resolved string) want {
 		return want{Finds: 1, Observes: 1, Creates: 1, Name: "id-2", Failed: failed, Succeeded: "now", Resolved: resolved, Synced: "ReconcileSuccess", Result: again, Events: []event.Reason{reasonResolvedCreate}, Stores: 2}
 	}
-
 	doubted := func(b *v1alpha1.Bucket) {
 		b.SetConditions(xpv2.Condition{Type: TypeCreateResolved, Status: corev1.ConditionFalse, Reason: reconciler.ReasonCreateResultUnknown, Message: unknown})
 	}
-
 	cases := map[string]struct {
 		reason string
 		object *v1alpha1.Bucket // One whose create began long ago, if it is nil.
@@ -237,35 +228,27 @@ func TestCreateResolver(t *testing.T) {
 			},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := tc.finder
 			if f == nil {
 				f = &seeker{finding: asyncstate.Found("not-asked")}
 			}
-
 			if tc.object == nil {
 				tc.object = bucket(interruptedBucket(long))
 			}
-
 			a, rec, got, x := testkit.NewAPI(tc.object), &testkit.Said{}, want{}, &outside{there: f.finding.Found()}
 			x.on("create", func(b *v1alpha1.Bucket) error {
 				wants(t, tc.reason, "the create would be found incomplete", true, meta.ExternalCreateIncomplete(b))
 				named("id-2")(b)
-
 				return nil
 			})
-
 			if tc.async {
 				tc.opts = append(tc.opts, WithAsync(newTracker(a)))
 			}
-
 			r := newBucketReconciler(a, append([]ReconcilerOption{connects(x.client()), WithRecorder(rec), newClock().option(), WithCreateResolver(f, tc.how...)}, tc.opts...)...)
-
 			result, err := r.Reconcile(context.Background(), request())
 			must(t, err)
-
 			b := get(t, a)
 			got.Finds, got.Observes, got.Creates, got.Deletes = len(f.asked), x.observes, x.did("create"), x.did("delete")
 			got.Name = meta.GetExternalName(b)
@@ -273,26 +256,21 @@ func TestCreateResolver(t *testing.T) {
 			got.Failed = b.GetAnnotations()[meta.AnnotationKeyExternalCreateFailed]
 			got.Result = result
 			got.Gone = b.GetUID() == ""
-
 			if got.Creates > 0 {
 				// It is upstream that wrote it then, by the clock on the wall.
 				got.Succeeded = "now"
 			}
-
 			if c := b.GetCondition(TypeCreateResolved); c.Reason != "" {
 				got.Resolved, got.Message = fmt.Sprintf("%s %s", c.Status, c.Reason), c.Message
 			}
-
 			if c := b.GetCondition(reconciler.TypeDeleting); c.Reason != "" {
 				got.Deleting = fmt.Sprintf("%s: %s", c.Reason, c.Message)
 			}
-
 			if c := b.GetCondition(xpv2.TypeSynced); strings.Contains(fmt.Sprintf("%s %s", c.Reason, c.Message), tc.want.Synced) {
 				got.Synced = tc.want.Synced
 			} else {
 				got.Synced = fmt.Sprintf("%s: %s", c.Reason, c.Message)
 			}
-
 			for _, q := range a.Requests() {
 				if q.Verb == testkit.Patch && strings.Contains(q.Body, "external-create-") {
 					got.Stores++
@@ -303,22 +281,17 @@ func TestCreateResolver(t *testing.T) {
 					t.Errorf("\n%s\nthe name was stored without the success: %s", tc.reason, q.Body)
 				}
 			}
-
 			for _, reason := range []event.Reason{reasonOverwroteAnnotation, reasonResolvedCreate, reasonCannotResolveCreate} {
 				got.Events = append(got.Events, slices.Repeat([]event.Reason{reason}, len(rec.Events(reason)))...)
 			}
-
 			wants(t, tc.reason, "", tc.want, got)
-
 			for _, asked := range f.asked {
 				wants(t, tc.reason, "asked", asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: meta.GetExternalCreatePending(tc.object)}, asked)
 			}
 
 			// What lasts is said once.
 			a.Forget()
-
 			run(t, r, "b")
-
 			if n := a.Writes(); strings.HasPrefix(got.Resolved, "False") && n > 0 {
 				t.Errorf("\n%s\nwant no write in the same situation, got %d: %v", tc.reason, n, a.Requests())
 			}
@@ -338,7 +311,6 @@ func TestCreateResolverStores(t *testing.T) {
 		// Synced is a part of what that condition says after the first reconcile.
 		Synced string
 	}
-
 	cases := map[string]struct {
 		reason string
 		absent bool // The finder says, and not that its name is id-1.
@@ -350,8 +322,7 @@ func TestCreateResolverStores(t *testing.T) {
 
 		// refuses and loses what is requested.
 		refuses, loses func(context.Context, testkit.Request) error
-
-		want want
+		want           want
 	}{
 		"Conflict": {
 			reason:  "A conflict is met with another reconcile, without a word.",
@@ -390,44 +361,34 @@ func TestCreateResolverStores(t *testing.T) {
 			want: want{Name: "another"},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, h, x := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, &outside{}
 			x.on("observe", func(b *v1alpha1.Bucket) error { x.there = meta.GetExternalName(b) != ""; return nil })
-
 			f := &seeker{finding: asyncstate.Found("id-1")}
 			if tc.absent {
 				f.finding = asyncstate.Absent()
 			}
-
 			f.then = func(context.Context, resource.Managed) {
 				if len(f.asked) == 1 && tc.meanwhile != nil && !tc.unseen {
 					tc.meanwhile(a)
 				}
 			}
-
 			r := newBucketReconciler(a, WithRecorder(h), newClock().option(), WithCreateResolver(f), connects(x.client()))
-
 			if tc.unseen {
 				must(t, a.Freeze(context.Background(), bucket()))
 				tc.meanwhile(a)
 			}
-
 			a.Before, a.After = tc.refuses, tc.loses
-
 			result, err := r.Reconcile(context.Background(), request())
 			wants(t, tc.reason, "result, finds, creates, said", []any{reconcile.Result{Requeue: true}, 1, 0, tc.want.Synced == ""},
 				[]any{result, len(f.asked), x.did("create"), err == nil && len(h.Events("CannotInitializeManagedResource")) == 0})
-
 			got := want{Synced: tc.want.Synced}
 			if c := get(t, a).GetCondition(xpv2.TypeSynced); !strings.Contains(c.Message, tc.want.Synced) {
 				got.Synced = c.Message
 			}
-
 			a.Thaw()
 			try(r, 5)
-
 			b := get(t, a)
 			got.Name = meta.GetExternalName(b)
 			got.Succeeded, got.Incomplete = !meta.GetExternalCreateSucceeded(b).IsZero(), meta.ExternalCreateIncomplete(b)
@@ -452,21 +413,17 @@ func TestCreateResolverAfterLostAnswer(t *testing.T) {
 		"Unclassified":    {reason: "Any other may be that of a later step: it is looked up before the create is repeated.", fails: errors.New("cannot tag the bucket"), resolves: true, creates: 1, finds: 1},
 		"NoResolver":      {reason: "Without a resolver every error means what it means to upstream.", fails: errors.Wrap(context.DeadlineExceeded, "cannot create the bucket"), creates: 2},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, c, finds := testkit.NewAPI(bucket()), newClock(), 0
 			c.now = time.Now().Add(time.Hour)
-
 			w, connects := newWorld()
 			w.SetHooks(cloud.Hooks{After: func(_ context.Context, call cloud.Call) error {
 				if call.Op == cloud.OpCreate && call.ID == "id-0001" {
 					return tc.fails
 				}
-
 				return nil
 			}})
-
 			opts := []ReconcilerOption{c.option(), connects}
 			if tc.resolves {
 				opts = append(opts, WithCreateResolver(asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
@@ -474,9 +431,7 @@ func TestCreateResolverAfterLostAnswer(t *testing.T) {
 					return asyncstate.Found(w.Inventory()[0].ID), nil
 				})))
 			}
-
 			drive(t, newBucketReconciler(a, opts...), a)
-
 			b := get(t, a)
 			wants(t, tc.reason, "creates, finds, name, Ready", []any{tc.creates, tc.finds, fmt.Sprintf("id-%04d", tc.creates), corev1.ConditionTrue},
 				[]any{w.Counts()[cloud.OpCreate], finds, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Status})
@@ -490,14 +445,11 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 	failed := func(b *v1alpha1.Bucket) {
 		meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyExternalCreatePending: begun, meta.AnnotationKeyExternalCreateFailed: ended})
 	}
-
 	type want struct {
 		Finds, Creates, Deletes int
-
-		Name, Synced string
-		Gone         bool
+		Name, Synced            string
+		Gone                    bool
 	}
-
 	cases := map[string]struct {
 		reason string
 		object *v1alpha1.Bucket
@@ -555,33 +507,25 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 			want: want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(tc.object)
 			a.Before = failing(func(r testkit.Request) bool { return tc.down && r.Verb == testkit.Patch }, serverError())
-
 			w, connects := newWorld()
 			if tc.exists != "" {
 				_, err := w.Session("").Create(t.Context(), cloud.CreateRequest{Kind: v1alpha1.BucketKind, Name: tc.exists})
 				must(t, err)
 			}
-
 			had := w.Counts()[cloud.OpCreate]
-
 			repeat(t, newBucketReconciler(a, append(tc.opts, newClock().option(), connects, WithCreateResolver(tc.finder))...), 3)
-
 			got := want{Finds: len(tc.finder.asked), Creates: w.Counts()[cloud.OpCreate] - had, Deletes: w.Counts()[cloud.OpDelete], Gone: true}
-
 			if b := get(t, a); b.GetName() != "" {
 				synced := b.GetCondition(xpv2.TypeSynced)
 				got.Gone, got.Name, got.Synced = false, meta.GetExternalName(b), string(synced.Reason)+synced.Message
 			}
-
 			if strings.Contains(got.Synced, tc.want.Synced) {
 				got.Synced = tc.want.Synced
 			}
-
 			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
@@ -618,12 +562,9 @@ func TestFindWithConnector(t *testing.T) {
 		Asked       []any
 		Disconnects int // Of the client, and of the connector if it has to be disconnected.
 	}
-
 	attempt := asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: newClock().now}
 	asked := []any{"b", attempt}
-
 	var got want
-
 	untyped := func(c ExternalClient, err error) asyncstate.Finder {
 		return FindWithConnector(ExternalConnectDisconnectorFns{
 			ConnectFn:    func(context.Context, resource.Managed) (ExternalClient, error) { return c, err },
@@ -636,7 +577,6 @@ func TestFindWithConnector(t *testing.T) {
 		}))
 	}
 	plain := clientOf(ExternalClientFns{})
-
 	cases := map[string]struct {
 		reason string
 		finder asyncstate.Finder
@@ -670,16 +610,13 @@ func TestFindWithConnector(t *testing.T) {
 			want:   want{Error: "the connector is one for *v1alpha1.Database, but the managed resource is a *v1alpha1.Bucket: pass the connector of this kind"},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got = want{}
-
 			f, err := tc.finder.Find(t.Context(), bucket(), attempt)
 			if got.Finding = f; err != nil {
 				got.Error = err.Error()
 			}
-
 			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
@@ -689,13 +626,11 @@ func TestFindWithConnector(t *testing.T) {
 func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
 	a, h, f := testkit.NewAPI(bucket(interruptedBucket(time.Hour))), &testkit.Said{}, &seeker{}
 	f.then = func(context.Context, resource.Managed) { f.err = errors.Errorf("throttled, request %d", len(f.asked)) }
-
 	r := newBucketReconciler(a, WithCreateResolver(f), WithRecorder(h), connects(ExternalClientFns{}))
 	run(t, r, "b")
 	a.Forget()
 	repeat(t, r, 3)
 	wants(t, "", "writes after the first", 0, a.Writes())
-
 	if ms := h.Events(reasonCannotResolveCreate); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
 		t.Errorf("events: want the error of each, got %v", ms)
 	}
@@ -705,12 +640,9 @@ func TestCreateResolverFindsOutNothingQuietly(t *testing.T) {
 func TestCreateResolverClockAhead(t *testing.T) {
 	a, c, x := testkit.NewAPI(bucket(interruptedBucket(-10*365*24*time.Hour))), newClock(), &outside{}
 	c.now = time.Now()
-
 	r := newBucketReconciler(a, c.option(), WithCreateResolver(&seeker{finding: asyncstate.Absent()}), connects(x.client()))
 	run(t, r, "b")
-
 	c.now = c.now.Add(3 * time.Minute)
-
 	run(t, r, "b")
 	wants(t, "", "creates after three minutes", 1, x.did("create"))
 }

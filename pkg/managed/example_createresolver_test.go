@@ -34,7 +34,6 @@ func (c *taggedCloud) Find(_ context.Context, mg resource.Managed, _ asyncstate.
 	if name, ok := c.byTag[mg.GetUID()]; ok {
 		return asyncstate.Found(name), nil
 	}
-
 	return asyncstate.Absent(), nil
 }
 
@@ -44,26 +43,20 @@ func ExampleWithCreateResolver() {
 	b := newBucket()
 	b.SetUID("6f1c")
 	meta.SetExternalCreatePending(b, time.Now().Add(-time.Hour))
-
 	c := &taggedCloud{cloud: cloud{asked: true}, byTag: map[types.UID]string{"6f1c": "bucket-42"}}
 	api := testkit.NewAPI(b)
-
 	reconcileWith := func(o ...managed.ReconcilerOption) {
 		r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
 			append(o, managed.WithExternalConnector(c), managed.WithInitializers(), managed.WithManagementPolicies())...)
-
 		if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "photos"}}); err != nil {
 			fmt.Println(err)
 		}
-
 		got := &v1alpha1.Bucket{}
 		if err := api.Server().Get(context.Background(), types.NamespacedName{Namespace: "default", Name: "photos"}, got); err != nil {
 			fmt.Println(err)
 		}
-
 		fmt.Printf("name %q, Synced %s %s\n", meta.GetExternalName(got), got.GetCondition(xpv2.TypeSynced).Status, got.GetCondition(xpv2.TypeSynced).Message)
 	}
-
 	reconcileWith()
 	reconcileWith(managed.WithCreateResolver(managed.FindWithConnector(c)))
 

@@ -34,7 +34,6 @@ func (c *cloud) Observe(_ context.Context, mg resource.Managed) (managed.Externa
 	// The cloud has a name for it by now.
 	meta.SetExternalName(mg, "bucket-42")
 	mg.SetConditions(xpv2.Available())
-
 	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil
 }
 
@@ -60,7 +59,6 @@ func newBucket() *v1alpha1.Bucket {
 	b.SetManagementPolicies(xpv2.ManagementPolicies{
 		xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
 	})
-
 	return b
 }
 
@@ -71,48 +69,38 @@ func ExampleNewReconciler() {
 
 	// An API server in memory. A provider passes its controller manager.
 	api := testkit.NewAPI(newBucket())
-
 	r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
 		managed.WithExternalConnector(&cloud{}),
 		managed.WithInitializers(),
 		managed.WithManagementPolicies(),
 		managed.WithPollInterval(time.Minute),
 	)
-
 	reconcileOnce := func() *v1alpha1.Bucket {
 		if _, err := r.Reconcile(ctx, photos); err != nil {
 			fmt.Println(err)
 		}
-
 		b := &v1alpha1.Bucket{}
 		if err := api.Server().Get(ctx, photos.NamespacedName, b); err != nil {
 			fmt.Println(err)
 		}
-
 		return b
 	}
-
 	b := reconcileOnce()
 	fmt.Printf("asked for:    name %q\n", meta.GetExternalName(b))
-
 	b = reconcileOnce()
 	fmt.Printf("observed:     name %q, Ready %s\n", meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Status)
-
 	api.Forget()
 	reconcileOnce()
 	fmt.Printf("steady state: %d writes\n", api.Writes())
 
 	// Another controller's finalizer blocks the deletion of the bucket.
 	meta.AddFinalizer(b, "example.org/backup")
-
 	if err := api.Server().Update(ctx, b); err != nil {
 		fmt.Println(err)
 	}
-
 	if err := api.Server().Delete(ctx, b); err != nil {
 		fmt.Println(err)
 	}
-
 	ready := reconcileOnce().GetCondition(xpv2.TypeReady)
 	fmt.Printf("deleted:      Ready %s, %s: %s\n", ready.Status, ready.Reason, ready.Message)
 
@@ -130,21 +118,16 @@ func ExampleUpstream() {
 		upstream.WithPollInterval(10 * time.Minute),
 		upstream.WithTimeout(time.Minute),
 	}
-
 	b := newBucket()
 	meta.SetExternalName(b, "bucket-42")
-
 	r := managed.NewReconciler(testkit.NewAPI(b).Manager(), resource.ManagedKind(testkit.BucketKind()),
 		managed.WithExternalConnector(&cloud{asked: true}),
 		managed.WithManagementPolicies(),
 		managed.Upstream(fromLibrary...),
 	)
-
 	res, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "photos"}})
 	fmt.Println(res.RequeueAfter, err)
-
 	defer func() { fmt.Println(recover()) }()
-
 	managed.Upstream(upstream.WithExternalConnector(&cloud{}))
 
 	// Output:

@@ -34,7 +34,6 @@ type connector struct {
 // newConnector returns a connector that calls the provider through the layers.
 func newConnector(p ExternalConnectDisconnector, layers []layer) *connector {
 	innermost := &providerCalls{connector: p}
-
 	return &connector{
 		layers:   wrap[external](layers, innermost, func(l layer) func(external) external { return l.external }),
 		provider: p,
@@ -45,11 +44,9 @@ func newConnector(p ExternalConnectDisconnector, layers []layer) *connector {
 func (c *connector) Connect(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
 	ec := &externalClient{call: call{Session: seam.From(ctx), mg: mg, terms: termsOf(mg)}, layers: c.layers}
 	ec.call.Connecting(mg)
-
 	if err := c.layers.Connect(ctx, &ec.call); err != nil {
 		return nil, err
 	}
-
 	return ec, nil
 }
 
@@ -68,7 +65,6 @@ type externalClient struct {
 func (c *externalClient) Observe(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 	c.call.mg = mg
 	o, err := c.layers.Observe(ctx, &c.call)
-
 	return o.ExternalObservation, err
 }
 
@@ -76,14 +72,12 @@ func (c *externalClient) Observe(ctx context.Context, mg resource.Managed) (Exte
 func (c *externalClient) Create(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
 	c.call.mg = mg
 	o, err := c.layers.Create(ctx, &c.call)
-
 	return o.ExternalCreation, err
 }
 
 // Update the external resource.
 func (c *externalClient) Update(ctx context.Context, mg resource.Managed) (ExternalUpdate, error) {
 	c.call.mg = mg
-
 	return c.layers.Update(ctx, &c.call)
 }
 
@@ -91,7 +85,6 @@ func (c *externalClient) Update(ctx context.Context, mg resource.Managed) (Exter
 func (c *externalClient) Delete(ctx context.Context, mg resource.Managed) (ExternalDelete, error) {
 	c.call.mg = mg
 	o, err := c.layers.Delete(ctx, &c.call)
-
 	return o.ExternalDelete, err
 }
 
@@ -111,9 +104,7 @@ func (p *providerCalls) Connect(ctx context.Context, c *call) error {
 	if err == nil && ec == nil {
 		err = errors.New("the external connector returned neither a client nor an error")
 	}
-
 	c.client = ec
-
 	return err
 }
 
@@ -121,19 +112,16 @@ func (p *providerCalls) Connect(ctx context.Context, c *call) error {
 func (p *providerCalls) Observe(ctx context.Context, c *call) (observation, error) {
 	o, err := c.client.Observe(ctx, c.mg)
 	led, _ := outcomeOf(c.client)
-
 	return observation{ExternalObservation: o, Outcome: led}, err
 }
 
 // Create the external resource.
 func (p *providerCalls) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := c.client.Create(ctx, c.mg)
-
 	led, ok := outcomeOf(c.client)
 	if !ok && errors.Is(err, asyncstate.ErrOutcomeUnknown) {
 		led.State = seam.Unknown
 	}
-
 	return creation{ExternalCreation: o, Outcome: led}, err
 }
 
@@ -146,7 +134,6 @@ func (p *providerCalls) Update(ctx context.Context, c *call) (ExternalUpdate, er
 func (p *providerCalls) Delete(ctx context.Context, c *call) (deletion, error) {
 	o, err := c.client.Delete(ctx, c.mg)
 	led, _ := outcomeOf(c.client)
-
 	return deletion{ExternalDelete: o, Outcome: led}, err
 }
 
@@ -156,6 +143,5 @@ func outcomeOf(client any) (seam.Outcome, bool) {
 	if c, ok := client.(interface{ Outcome() (seam.Outcome, bool) }); ok {
 		return c.Outcome()
 	}
-
 	return seam.Outcome{}, false
 }

@@ -28,13 +28,9 @@ import (
 // write, twice in a row. It fails the test if that takes too many reconciles.
 func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
 	t.Helper()
-
 	const enough = 40
-
 	quiet := 0
-
 	var last error
-
 	for range enough {
 		before := a.Writes()
 		result, err := r.Reconcile(context.Background(), request())
@@ -46,12 +42,10 @@ func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
 		} else {
 			quiet = 0
 		}
-
 		if quiet == 2 {
 			return
 		}
 	}
-
 	t.Fatalf("no rest after %d reconciles: last error %v, status %+v", enough, last, get(t, a).Status)
 }
 
@@ -59,21 +53,17 @@ func drive(t *testing.T, r reconcile.Reconciler, a *testkit.API) {
 // from 1.
 func on(k int, match func(testkit.Request) bool, fn func(r testkit.Request) error) func(context.Context, testkit.Request) error {
 	var mu sync.Mutex
-
 	return func(_ context.Context, r testkit.Request) error {
 		if !match(r) {
 			return nil
 		}
-
 		mu.Lock()
 		k--
 		is := k == 0
 		mu.Unlock()
-
 		if !is {
 			return nil
 		}
-
 		return fn(r)
 	}
 }
@@ -98,7 +88,6 @@ func (f patchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) 
 	if meta.FinalizerExists(o, FinalizerName) {
 		return nil
 	}
-
 	return f.set(ctx, o, `["`+FinalizerName+`"]`)
 }
 
@@ -110,7 +99,6 @@ func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Objec
 // external resource.
 func settledAs(t *testing.T, reason string, a *testkit.API, w *cloud.Cloud) {
 	t.Helper()
-
 	b := get(t, a)
 	got := map[string]any{
 		"external resources": slices.Collect(maps.Keys(resources(w))),
@@ -122,7 +110,6 @@ func settledAs(t *testing.T, reason string, a *testkit.API, w *cloud.Cloud) {
 		"finalizers":         b.GetFinalizers(),
 		"incomplete":         meta.ExternalCreateIncomplete(b),
 	}
-
 	wants(t, reason, "at rest", map[string]any{
 		"external resources": []string{"id-0001"},
 		"creates":            1,
@@ -140,19 +127,15 @@ func settledAs(t *testing.T, reason string, a *testkit.API, w *cloud.Cloud) {
 func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
 	foreign := func(t *testing.T, a *testkit.API) func(testkit.Request) error {
 		t.Helper()
-
 		return func(testkit.Request) error {
 			b := get(t, a)
 			if b.GetName() == "" {
 				return nil
 			}
-
 			b.SetConditions(foreignCondition())
-
 			return a.Server().Status().Update(context.Background(), b)
 		}
 	}
-
 	all := func(testkit.Request) bool { return true }
 
 	// outage fails n requests that match, from the k-th write on.
@@ -161,17 +144,13 @@ func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
 			if isWrite(r) {
 				k--
 			}
-
 			if k > 0 || n == 0 || !match(r) {
 				return nil
 			}
-
 			n--
-
 			return serverError()
 		}
 	}
-
 	return map[string]func(t *testing.T, a *testkit.API, k int){
 		"Conflict":   func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, lostRace) },
 		"Error":      func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, broken) },
@@ -198,7 +177,6 @@ func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
 						a.Thaw()
 					}
 				}
-
 				return freeze(ctx, r)
 			}
 		},
@@ -214,7 +192,6 @@ func foreignCondition() xpv2.Condition {
 // another writer is kept.
 func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 	const most = 12
-
 	ways := map[string]func(a *testkit.API) ReconcilerOption{
 		"Default": func(*testkit.API) ReconcilerOption { return WithInitializers() },
 		// Both finalizers write past the seam, one of them whatever the resource version.
@@ -226,7 +203,6 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
 		},
 	}
-
 	for wayName, way := range ways {
 		for faultName, inject := range faults() {
 			for k := 1; k <= most; k++ {
@@ -234,21 +210,17 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 					a := testkit.NewAPI(bucket())
 					world, connects := newWorld()
 					r := newBucketReconciler(a, way(a), connects)
-
 					disturbed := func() {
 						a.Before, a.After = nil, nil
 						inject(t, a, k)
 						drive(t, r, a)
 					}
-
 					keepsForeign := func() {
 						if c := get(t, a).GetCondition("Foreign"); c.Reason != "" {
 							wants(t, "", "condition of another writer", foreignCondition(), c)
 						}
 					}
-
 					disturbed()
-
 					if (world.Counts()[cloud.OpCreate] == 0 || wayName == "UpstreamCriticalAnnotations") && meta.ExternalCreateIncomplete(get(t, a)) {
 						// The answer to the update that announces the create was
 						// lost, or upstream's way did not store the result. It
@@ -257,17 +229,14 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 						edit(t, a, "b", unannotated(meta.AnnotationKeyExternalCreatePending))
 						drive(t, r, a)
 					}
-
 					settledAs(t, "A managed resource should come to have one external resource.", a, world)
 					keepsForeign()
 					wants(t, "", "objects in memory", 1, r.seam.Memory().Len())
-
 					edit(t, a, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" })
 					disturbed()
 					settledAs(t, "An update should be made.", a, world)
 					wants(t, "", "regions after an update", map[string]string{"id-0001": "eu"}, resources(world))
 					keepsForeign()
-
 					remove(t, a, "b")
 					disturbed()
 					wants(t, "", "name, external resources, objects in memory after a deletion",
@@ -282,39 +251,31 @@ func TestFaultOrOutageAtAnyRequest(t *testing.T) {
 // client is called. The object that has its name now is not changed.
 func TestGoneMeanwhile(t *testing.T) {
 	const reason = "What is gone needs nothing stored, which is no failure. What has its name now is left alone."
-
 	for objectName, object := range map[string]*v1alpha1.Bucket{"Fresh": bucket(), "Finalized": bucket(finalizers(FinalizerName))} {
 		for _, replaced := range []bool{false, true} {
 			for _, during := range []string{"observe", "create", "update"} {
 				t.Run(fmt.Sprintf("%s/replaced=%t/%s", objectName, replaced, during), func(t *testing.T) {
 					a, h := testkit.NewAPI(object.DeepCopy()), &testkit.Said{}
 					version, updates := "", 0
-
 					x := &outside{there: during != "create", outdated: during == "update"}
 					x.on(during, func(b *v1alpha1.Bucket) error {
 						b.SetAnnotations(map[string]string{meta.AnnotationKeyExternalName: "id-1", "x": "y"})
 						b.Spec.ForProvider.Region = "eu"
 						kill(t, a, "b")
-
 						if replaced {
 							must(t, a.Server().Create(t.Context(), bucket(annotated("is", "new"))))
 						}
-
 						version, updates = get(t, a).GetResourceVersion(), a.Count(testkit.Update)
-
 						return nil
 					})
 					r := newBucketReconciler(a, WithRecorder(h), connects(x.client()))
-
 					if _, err := r.Reconcile(t.Context(), request()); err != nil && !kerrors.IsNotFound(errors.Cause(err)) {
 						t.Errorf("Reconcile of what is gone: %v", err)
 					}
-
 					b := get(t, a)
 					got := []any{b.GetResourceVersion(), meta.GetExternalName(b), len(h.Events(reasonCannotStoreAnnotations)), r.seam.Memory().Len(), a.Count(testkit.Patch) > 1}
 					wants(t, reason, "version, name, events, objects in memory, patched again", []any{version, "", 0, 0, false}, got)
 					wants(t, reason, "calls but for that one", 0, len(x.acts)-x.did(during))
-
 					if during == "create" {
 						wants(t, reason, "updates after Create", updates, a.Count(testkit.Update))
 					}

@@ -37,17 +37,13 @@ func (f *pastFinalizer) AddFinalizer(ctx context.Context, o resource.Object) err
 	if err := f.check(ctx, o); err != nil {
 		return err
 	}
-
 	observed := identityOf(o)
-
 	if err := seam.From(ctx).KeepStatus(o, func() error { return f.Finalizer.AddFinalizer(ctx, o) }); err != nil {
 		return err
 	}
-
 	if identityOf(o) != observed {
 		return kerrors.NewConflict(schema.GroupResource{Resource: "managed resource"}, o.GetName(), errors.New("another managed resource was observed than the one that has the finalizer"))
 	}
-
 	return nil
 }
 
@@ -58,11 +54,9 @@ func (f *pastFinalizer) check(ctx context.Context, o resource.Object) error {
 	if _, upstreams := f.Finalizer.(*resource.APIFinalizer); upstreams {
 		return nil
 	}
-
 	if s := seam.From(ctx); s.Moved(o) && !s.Gone() {
 		return seam.Conflict(o, "it has changed since it was read")
 	}
-
 	return nil
 }
 
@@ -71,13 +65,10 @@ func (f *pastFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) 
 	if err := f.check(ctx, o); err != nil {
 		return err
 	}
-
 	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
 		return err
 	}
-
 	seam.From(ctx).Written(o)
-
 	return nil
 }
 
@@ -90,7 +81,6 @@ type identity [4]string
 
 func identityOf(o client.Object) identity {
 	as := o.GetAnnotations()
-
 	return identity{
 		as[meta.AnnotationKeyExternalName],
 		as[meta.AnnotationKeyExternalCreatePending],

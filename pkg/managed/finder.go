@@ -16,7 +16,6 @@ import (
 // of it. It panics if c is nil.
 func FindWithConnector(c ExternalConnector) asyncstate.Finder {
 	mustBeConnector(c, "FindWithConnector")
-
 	return findWith(c)
 }
 
@@ -25,7 +24,6 @@ func FindWithConnector(c ExternalConnector) asyncstate.Finder {
 // asyncstate.Finder.
 func FindWithTypedConnector[managed resource.Managed](c TypedExternalConnector[managed]) asyncstate.Finder {
 	mustBeConnector(c, "FindWithTypedConnector")
-
 	return findWith(c)
 }
 
@@ -35,12 +33,10 @@ func findWith[managed resource.Managed](c TypedExternalConnector[managed]) async
 		if !ok {
 			return asyncstate.Finding{}, errors.Errorf("the connector is one for %s, but the managed resource is a %T: pass the connector of this kind", reflect.TypeFor[managed](), o)
 		}
-
 		ec, err := c.Connect(ctx, mg)
 		if err != nil {
 			return asyncstate.Finding{}, errors.Wrap(err, "cannot connect")
 		}
-
 		if d, ok := c.(ExternalDisconnector); ok {
 			// What was found counts more than how the connection ended, here
 			// and below.
@@ -50,7 +46,6 @@ func findWith[managed resource.Managed](c TypedExternalConnector[managed]) async
 		if ec == nil {
 			return asyncstate.Finding{}, errors.New("the external connector returned neither a client nor an error")
 		}
-
 		defer func() { _ = ec.Disconnect(ctx) }()
 
 		switch f := ec.(type) {

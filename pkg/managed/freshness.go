@@ -17,21 +17,17 @@ import (
 // reconcile again.
 func newFreshness(parts) layer {
 	decided := &seam.Slot[decision]{}
-
 	return layer{
 		external: func(next external) external { return &freshness{external: next, decided: decided} },
 		initializer: func(next Initializer) Initializer {
 			return upstream.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 				d := decided.In(seam.From(ctx))
 				d.terms = termsOf(mg)
-
 				err := next.Initialize(ctx, mg)
 				if err == nil && d.terms.changed(mg) {
 					err = seam.Conflict(mg, messageOtherTerms)
 				}
-
 				d.incomplete = meta.ExternalCreateIncomplete(mg)
-
 				return err
 			})
 		},
@@ -68,18 +64,14 @@ func (e *freshness) Connect(ctx context.Context, c *call) error {
 			return seam.Conflict(c.mg, messageAnnounced)
 		}
 	}
-
 	defer e.notice(c, c.mg.GetResourceVersion())
-
 	return e.external.Connect(ctx, c)
 }
 
 // Observe the external resource.
 func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
 	version, name, announced := c.mg.GetResourceVersion(), meta.GetExternalName(c.mg), meta.GetExternalCreatePending(c.mg)
-
 	defer e.notice(c, version)
-
 	o, err := e.external.Observe(ctx, c)
 
 	// Nothing is to be decided from it if a write of the provider's has shown another
@@ -97,7 +89,6 @@ func (e *freshness) Observe(ctx context.Context, c *call) (observation, error) {
 	case !announced.Equal(meta.GetExternalCreatePending(c.mg)):
 		err = seam.Conflict(c.mg, messageAnnounced)
 	}
-
 	return o, err
 }
 
@@ -106,9 +97,7 @@ func (e *freshness) Create(ctx context.Context, c *call) (creation, error) {
 	if err := stale(c, xpv2.ManagementActionCreate); err != nil {
 		return creation{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
-
 	defer e.notice(c, c.mg.GetResourceVersion())
-
 	return e.external.Create(ctx, c)
 }
 
@@ -117,9 +106,7 @@ func (e *freshness) Update(ctx context.Context, c *call) (ExternalUpdate, error)
 	if err := stale(c, xpv2.ManagementActionUpdate); err != nil {
 		return ExternalUpdate{}, err
 	}
-
 	defer e.notice(c, c.mg.GetResourceVersion())
-
 	return e.external.Update(ctx, c)
 }
 
@@ -128,9 +115,7 @@ func (e *freshness) Delete(ctx context.Context, c *call) (deletion, error) {
 	if err := stale(c, xpv2.ManagementActionDelete); err != nil {
 		return deletion{Outcome: seam.Outcome{State: seam.Untried}}, err
 	}
-
 	defer e.notice(c, c.mg.GetResourceVersion())
-
 	return e.external.Delete(ctx, c)
 }
 
@@ -161,6 +146,5 @@ func stale(c *call, action xpv2.ManagementAction) error {
 	default:
 		return nil
 	}
-
 	return seam.Conflict(c.mg, why+"; "+messageLeftAlone)
 }

@@ -29,12 +29,10 @@ func answer(ctx context.Context, a *testkit.API, mg resource.Managed) error {
 	if err := patchLabel(ctx, a, o); err != nil {
 		return err
 	}
-
 	data, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-
 	return json.Unmarshal(data, mg)
 }
 
@@ -42,12 +40,9 @@ func answer(ctx context.Context, a *testkit.API, mg resource.Managed) error {
 // has decided from an older state: no external call follows, and finalizers stay as they are.
 func TestChangedMeanwhile(t *testing.T) {
 	type bucketFn = func(b *v1alpha1.Bucket)
-
 	const observe, create, update, remove = xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete
-
 	each := []bucketFn{paused, policies(observe), named("another"), policies()}
 	announced := annotated(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
-
 	nothing := []bucketFn{func(*v1alpha1.Bucket) {}}
 	inMemory := func(fn bucketFn) func(context.Context, *testkit.API, resource.Managed) error {
 		return func(_ context.Context, _ *testkit.API, mg resource.Managed) error { fn(bucketOf(mg)); return nil }
@@ -65,7 +60,6 @@ func TestChangedMeanwhile(t *testing.T) {
 	patchesStatus := func(ctx context.Context, a *testkit.API, mg resource.Managed) error {
 		return a.Server().Status().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"status":{"atProvider":{"id":"seen"}}}`)))
 	}
-
 	cases := map[string]struct {
 		reason string
 		mods   []bucketFn // Of an object with a name and a finalizer.
@@ -73,11 +67,10 @@ func TestChangedMeanwhile(t *testing.T) {
 
 		// at is the call in which each of the changes is made, and shows is what the
 		// provider does then.
-		at      string
-		changes []bucketFn
-		deletes bool
-		shows   func(ctx context.Context, a *testkit.API, mg resource.Managed) error
-
+		at              string
+		changes         []bucketFn
+		deletes         bool
+		shows           func(ctx context.Context, a *testkit.API, mg resource.Managed) error
 		creates, others int
 		want            []string // Finalizers, if they change.
 	}{
@@ -85,30 +78,25 @@ func TestChangedMeanwhile(t *testing.T) {
 		"InMemory":             {reason: "What the provider changes in memory alone is no matter.", exists: true, at: "observe", changes: nothing, shows: inMemory(policies(observe)), others: 1},
 		"PausedInMemory":       {reason: "A pause is one wherever it is.", exists: true, at: "observe", changes: nothing, shows: inMemory(paused)},
 		"WrittenByTheProvider": {reason: "A provider that writes the managed resource itself has the newest one in memory.", exists: true, at: "observe", changes: nothing, shows: updates, others: 1},
-
-		"Delete":           {reason: "The report that precedes Delete meets the conflict.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: silent},
-		"Update":           {reason: "Storing what Observe learned meets the conflict.", exists: true, at: "observe", changes: each, shows: learns},
-		"CreateAfterWrite": {reason: "The answer to the provider's write shows it.", at: "observe", changes: each, shows: patches},
-		"UpdateAfterWrite": {reason: "The answer to the provider's write shows it.", exists: true, at: "observe", changes: each, shows: patches},
+		"Delete":               {reason: "The report that precedes Delete meets the conflict.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: silent},
+		"Update":               {reason: "Storing what Observe learned meets the conflict.", exists: true, at: "observe", changes: each, shows: learns},
+		"CreateAfterWrite":     {reason: "The answer to the provider's write shows it.", at: "observe", changes: each, shows: patches},
+		"UpdateAfterWrite":     {reason: "The answer to the provider's write shows it.", exists: true, at: "observe", changes: each, shows: patches},
 		// Unlike an API server, Go's JSON leaves out what is empty, such as no policies.
-		"UpdateDecodedInPlace": {reason: "The answer is decoded over what was read.", exists: true, at: "observe", changes: each[:3], shows: answer},
-		"DeleteAfterWrite":     {reason: "The answer to the provider's write shows it.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: patches},
-
-		"AddFinalizer":    {reason: "None is added to what its policies pause.", mods: []bucketFn{finalizers()}, exists: true, at: "observe", changes: []bucketFn{policies()}, shows: patches},
-		"RemoveFinalizer": {reason: "Another external resource was not found.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{named("another")}, shows: patches},
-		"RemoveOfPaused":  {reason: "What is paused keeps its finalizer.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{paused}, shows: answer},
-		"Announced":       {reason: "Another process creates the external resource.", at: "observe", changes: []bucketFn{announced}, shows: answer},
-
+		"UpdateDecodedInPlace":  {reason: "The answer is decoded over what was read.", exists: true, at: "observe", changes: each[:3], shows: answer},
+		"DeleteAfterWrite":      {reason: "The answer to the provider's write shows it.", mods: []bucketFn{deleting}, exists: true, at: "observe", changes: each, shows: patches},
+		"AddFinalizer":          {reason: "None is added to what its policies pause.", mods: []bucketFn{finalizers()}, exists: true, at: "observe", changes: []bucketFn{policies()}, shows: patches},
+		"RemoveFinalizer":       {reason: "Another external resource was not found.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{named("another")}, shows: patches},
+		"RemoveOfPaused":        {reason: "What is paused keeps its finalizer.", mods: []bucketFn{deleting}, at: "observe", changes: []bucketFn{paused}, shows: answer},
+		"Announced":             {reason: "Another process creates the external resource.", at: "observe", changes: []bucketFn{announced}, shows: answer},
 		"AddCustomFinalizer":    {reason: "One that is written whatever the resource version is not added either.", mods: []bucketFn{finalizers()}, exists: true, at: "observe, custom finalizer", changes: []bucketFn{paused}, shows: learns},
 		"RemoveCustomFinalizer": {reason: "Nor removed.", mods: []bucketFn{deleting}, at: "observe, custom finalizer", changes: []bucketFn{paused}, shows: learns},
 		"CustomFinalizer":       {reason: "The answer to adding the finalizer says that it is paused.", mods: []bucketFn{finalizers()}, at: "custom finalizer", changes: []bucketFn{paused}, shows: silent, want: []string{FinalizerName}},
-
-		"Initializer":       {reason: "An initializer's write shows other policies than those that upstream works with.", exists: true, at: "initialize", changes: []bucketFn{policies()}, shows: patches},
-		"ResolverObserves":  {reason: "What resolves references writes them without a resource version. It may only be observed.", at: "resolve", changes: []bucketFn{policies(observe)}, shows: answer},
-		"ResolverDeletes":   {reason: "It may be created and deleted only.", exists: true, at: "resolve", changes: []bucketFn{policies(observe, create, remove)}, shows: answer},
-		"ResolverDeleting":  {reason: "It is deleted without its external resource.", exists: true, at: "resolve", changes: []bucketFn{policies(observe, update)}, deletes: true, shows: answer},
-		"ResolverAnnounced": {reason: "Another process creates its external resource.", at: "resolve", changes: []bucketFn{announced}, shows: answer},
-
+		"Initializer":           {reason: "An initializer's write shows other policies than those that upstream works with.", exists: true, at: "initialize", changes: []bucketFn{policies()}, shows: patches},
+		"ResolverObserves":      {reason: "What resolves references writes them without a resource version. It may only be observed.", at: "resolve", changes: []bucketFn{policies(observe)}, shows: answer},
+		"ResolverDeletes":       {reason: "It may be created and deleted only.", exists: true, at: "resolve", changes: []bucketFn{policies(observe, create, remove)}, shows: answer},
+		"ResolverDeleting":      {reason: "It is deleted without its external resource.", exists: true, at: "resolve", changes: []bucketFn{policies(observe, update)}, deletes: true, shows: answer},
+		"ResolverAnnounced":     {reason: "Another process creates its external resource.", at: "resolve", changes: []bucketFn{announced}, shows: answer},
 		"PreCreate": {
 			reason: "A provider's own write in the extra Observe shows that the create is no longer wanted.",
 			at:     "observe again",
@@ -119,33 +107,25 @@ func TestChangedMeanwhile(t *testing.T) {
 		},
 		"PreCreateLabeled": {reason: "A label is no matter.", at: "observe again", changes: []bucketFn{func(b *v1alpha1.Bucket) { meta.AddLabels(b, map[string]string{"example.org/team": "blue"}) }}, shows: patchesStatus, creates: 1},
 	}
-
 	for name, tc := range cases {
 		for i, change := range tc.changes {
 			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
 				a, h, created, others := testkit.NewAPI(bucket(append([]bucketFn{named("id-1"), finalizers(FinalizerName)}, tc.mods...)...)), &testkit.Said{}, 0, 0
-
 				want := tc.want
 				if want == nil {
 					want = get(t, a).GetFinalizers()
 				}
-
 				in := func(ctx context.Context, call string, mg resource.Managed) error {
 					if at, _, _ := strings.Cut(tc.at, ","); at != call {
 						return nil
 					}
-
 					edit(t, a, "b", change)
-
 					if tc.deletes {
 						must(t, a.Server().Delete(ctx, bucket()))
 					}
-
 					return tc.shows(ctx, a, mg)
 				}
-
 				observes := []string{"observe", "observe again", ""}
-
 				opts := []ReconcilerOption{
 					WithRecorder(h),
 					WithInitializers(InitializerFn(func(ctx context.Context, mg resource.Managed) error { return in(ctx, "initialize", mg) })),
@@ -154,7 +134,6 @@ func TestChangedMeanwhile(t *testing.T) {
 						ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 							call := observes[0]
 							observes = observes[1:]
-
 							return ExternalObservation{ResourceExists: tc.exists}, in(ctx, call, mg)
 						},
 						CreateFn: counts[ExternalCreation](&created),
@@ -162,23 +141,19 @@ func TestChangedMeanwhile(t *testing.T) {
 						DeleteFn: counts[ExternalDelete](&others),
 					}),
 				}
-
 				if strings.HasSuffix(tc.at, "again") {
 					opts = append(opts, WithPreCreateObserve())
 				}
-
 				if f := (patchingFinalizer{c: a.Server()}); strings.HasSuffix(tc.at, "custom finalizer") {
 					opts = append(opts, WithFinalizer(resource.FinalizerFns{
 						AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
 							mg, _ := o.(resource.Managed)
 							must(t, in(ctx, "custom finalizer", mg))
-
 							return f.AddFinalizer(ctx, o)
 						},
 						RemoveFinalizerFn: f.RemoveFinalizer,
 					}))
 				}
-
 				run(t, newBucketReconciler(a, opts...), "b")
 
 				// It is no failure either.
@@ -199,28 +174,21 @@ func TestKnownStaleRead(t *testing.T) {
 					annotated("learned", "now")(b)
 					edit(t, a, "b", paused)
 				}
-
 				return nil
 			})
-
 			fns := clientOf(x.client())
 			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
 				if n++; n > 9 {
 					return &fns, nil
 				}
-
 				bucketOf(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(n)}
-
 				return &fns, a.Server().Status().Update(ctx, mg)
 			})))
-
 			try(r, 9)
-
 			acted := x.did(call)
 			if acted == 0 {
 				t.Errorf("%ss in 9 reconciles: none; Synced: %s", call, get(t, a).GetCondition(xpv2.TypeSynced).Message)
 			}
-
 			must(t, a.Freeze(t.Context(), get(t, a)))
 
 			// The first meets the pause, and writes. Then the cache still has the state before.
@@ -235,9 +203,7 @@ func TestAnswerShowsDeletionPolicy(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
 	d.SetFinalizers([]string{FinalizerName})
 	d.SetDeletionTimestamp(&metav1.Time{Time: newClock().now})
-
 	a, deleted := testkit.NewAPI(d), 0
-
 	run(t, NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()), WithManagementPolicies(), WithInitializers(), connects(ExternalClientFns{
 		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 			return ExternalObservation{ResourceExists: true}, a.Server().Patch(ctx, mg, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"deletionPolicy":"Orphan"}}`)))
@@ -261,14 +227,12 @@ func TestFinalizerGuard(t *testing.T) {
 		"PausedMeanwhile":        {reason: "No finalizer is added to what is paused, and nothing created.", pauses: true},
 		"PausedMeanwhileWithout": {reason: "Without the guard it is added, but nothing is created for what is known to be paused.", pauses: true, opts: []ReconcilerOption{WithoutFinalizerGuard()}, want: []string{FinalizerName}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, x := testkit.NewAPI(bucket()), &outside{}
 			if tc.pauses {
 				x.on("observe", func(b *v1alpha1.Bucket) error { paused(b); return nil })
 			}
-
 			run(t, newBucketReconciler(a, append(tc.opts, connects(x.client()))...), "b")
 			wants(t, tc.reason, "finalizers, creates", []any{tc.want, tc.creates}, []any{get(t, a).GetFinalizers(), x.did("create")})
 		})

@@ -30,7 +30,6 @@ import (
 
 func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
 	t.Helper()
-
 	if diff := cmp.Diff(want, got, o...); diff != "" {
 		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
 	}
@@ -38,7 +37,6 @@ func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
 
 func must(t *testing.T, err error) {
 	t.Helper()
-
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +53,6 @@ func bucket(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 	for _, m := range mod {
 		m(b)
 	}
-
 	return b
 }
 
@@ -91,7 +88,6 @@ func bucketOf(mg resource.Managed) *v1alpha1.Bucket {
 	if !ok {
 		panic("not a Bucket")
 	}
-
 	return b
 }
 
@@ -100,9 +96,7 @@ func exists(_ context.Context, mg resource.Managed) (ExternalObservation, error)
 	if b, ok := mg.(*v1alpha1.Bucket); ok {
 		b.Status.AtProvider.ID = "id-1"
 	}
-
 	mg.SetConditions(xpv2.Available())
-
 	return ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 }
 
@@ -140,23 +134,18 @@ func clientOf(fns ExternalClientFns) ExternalClientFns {
 	if fns.ObserveFn == nil {
 		fns.ObserveFn = exists
 	}
-
 	if fns.CreateFn == nil {
 		fns.CreateFn = returns(ExternalCreation{}, nil)
 	}
-
 	if fns.UpdateFn == nil {
 		fns.UpdateFn = returns(ExternalUpdate{}, nil)
 	}
-
 	if fns.DeleteFn == nil {
 		fns.DeleteFn = returns(ExternalDelete{}, nil)
 	}
-
 	if fns.DisconnectFn == nil {
 		fns.DisconnectFn = func(context.Context) error { return nil }
 	}
-
 	return fns
 }
 
@@ -183,9 +172,7 @@ func connected[M resource.Managed](p provider) TypedExternalClient[M] {
 	if p.nilClient {
 		return nil
 	}
-
 	c := clientOf(p.client)
-
 	return &TypedExternalClientFns[M]{
 		ObserveFn:    func(ctx context.Context, mg M) (ExternalObservation, error) { return c.ObserveFn(ctx, mg) },
 		CreateFn:     func(ctx context.Context, mg M) (ExternalCreation, error) { return c.CreateFn(ctx, mg) },
@@ -198,11 +185,9 @@ func connected[M resource.Managed](p provider) TypedExternalClient[M] {
 func connect[M resource.Managed](p provider, see func(resource.Managed)) TypedExternalConnectorFn[M] {
 	return func(_ context.Context, mg M) (TypedExternalClient[M], error) {
 		see(mg)
-
 		if p.connectErr != nil {
 			return nil, p.connectErr
 		}
-
 		return connected[M](p), nil
 	}
 }
@@ -211,7 +196,6 @@ func connect[M resource.Managed](p provider, see func(resource.Managed)) TypedEx
 // connects to it.
 func newWorld() (*cloud.Cloud, ReconcilerOption) {
 	w := cloud.New(cloud.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}})
-
 	return w, WithExternalConnector(sample.NewSync[resource.Managed](w))
 }
 
@@ -220,7 +204,6 @@ func resources(w *cloud.Cloud) map[string]string {
 	for _, r := range w.Inventory() {
 		out[r.ID] = r.Properties["region"]
 	}
-
 	return out
 }
 
@@ -251,18 +234,14 @@ func (x *outside) act(what string, mg resource.Managed, done func()) error {
 		if x.owner != "" && x.owner != mg.GetUID() {
 			x.crimes = append(x.crimes, what+" by "+string(mg.GetUID())+" of what is "+string(x.owner)+"'s")
 		}
-
 		x.acts = append(x.acts, what+" "+mg.GetName())
 	}
-
 	if x.before != nil {
 		if err := x.before(what, mg); err != nil {
 			return err
 		}
 	}
-
 	done()
-
 	return nil
 }
 
@@ -271,11 +250,9 @@ func (x *outside) client() ExternalClientFns {
 		ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 			x.observes++
 			err := x.act("observe", mg, func() {})
-
 			if x.there {
 				_, _ = exists(ctx, mg)
 			}
-
 			return ExternalObservation{ResourceExists: x.there, ResourceUpToDate: !x.outdated, ResourceLateInitialized: x.late}, err
 		},
 		CreateFn: func(_ context.Context, mg resource.Managed) (ExternalCreation, error) {
@@ -300,10 +277,8 @@ func (x *outside) on(call string, fn func(b *v1alpha1.Bucket) error) *outside {
 		if what != call {
 			return nil
 		}
-
 		return fn(bucketOf(mg))
 	}
-
 	return x
 }
 
@@ -323,11 +298,9 @@ func flavours() map[string]flavour {
 	untyped := func(p provider, see func(resource.Managed)) ReconcilerOption {
 		return WithExternalConnector(connect[resource.Managed](p, see))
 	}
-
 	bucket := flavour{kind: testkit.BucketKind(), namespace: "default", empty: func() resource.Managed { return &v1alpha1.Bucket{} }, connector: untyped}
 	database := flavour{kind: testkit.DatabaseKind(), empty: func() resource.Managed { return &v1alpha1.Database{} }, connector: untyped}
 	fs := map[string]flavour{"NamespacedUntyped": bucket, "ClusterUntyped": database}
-
 	bucket.connector = func(p provider, see func(resource.Managed)) ReconcilerOption {
 		return WithTypedExternalConnector(connect[*v1alpha1.Bucket](p, see))
 	}
@@ -335,7 +308,6 @@ func flavours() map[string]flavour {
 		return WithTypedExternalConnector(connect[*v1alpha1.Database](p, see))
 	}
 	fs["NamespacedTyped"], fs["ClusterTyped"] = bucket, database
-
 	return fs
 }
 
@@ -349,21 +321,17 @@ func (f flavour) object(mod ...func(mg resource.Managed)) resource.Managed {
 	mg.SetFinalizers([]string{FinalizerName})
 	mg.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 	mg.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
-
 	if b, ok := mg.(*v1alpha1.Bucket); ok {
 		// As exists observes it.
 		b.Status.AtProvider.ID = "id-1"
 	}
-
 	if l, ok := mg.(resource.LegacyManaged); ok { //nolint:staticcheck // Deprecated, and what most providers have.
 		// As the API server defaults it.
 		l.SetDeletionPolicy(xpv2.DeletionDelete)
 	}
-
 	for _, m := range mod {
 		m(mg)
 	}
-
 	return mg
 }
 
@@ -372,16 +340,12 @@ func (f flavour) name() string { return f.namespace + "/b" }
 // get what the server has, or nil.
 func (f flavour) get(t *testing.T, a *testkit.API) resource.Managed {
 	t.Helper()
-
 	mg := f.empty()
-
 	err := a.Server().Get(context.Background(), requestFor(f.name()).NamespacedName, mg)
 	if kerrors.IsNotFound(err) {
 		return nil
 	}
-
 	must(t, err)
-
 	return mg
 }
 
@@ -395,7 +359,6 @@ func (f flavour) reconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
 // same minute.
 func ticks() ReconcilerOption {
 	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-
 	return func(r *Reconciler) {
 		r.config.seams.Now = func() time.Time {
 			now = now.Add(time.Minute)
@@ -440,7 +403,6 @@ func requestFor(name string) reconcile.Request {
 	if !ok {
 		namespace, n = "default", name
 	}
-
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: n}}
 }
 
@@ -449,7 +411,6 @@ func request() reconcile.Request { return requestFor("b") }
 // run reconciles each of the names, without an error.
 func run(t *testing.T, r reconcile.Reconciler, names ...string) {
 	t.Helper()
-
 	for _, n := range names {
 		if _, err := r.Reconcile(context.Background(), requestFor(n)); err != nil {
 			t.Fatalf("Reconcile %s: %v", n, err)
@@ -460,11 +421,9 @@ func run(t *testing.T, r reconcile.Reconciler, names ...string) {
 // repeat reconciles n times, without an error: b, or what is named.
 func repeat(t *testing.T, r reconcile.Reconciler, n int, names ...string) {
 	t.Helper()
-
 	if len(names) == 0 {
 		names = []string{"b"}
 	}
-
 	run(t, r, slices.Repeat(names, n)...)
 }
 
@@ -473,7 +432,6 @@ func try(r reconcile.Reconciler, n int) {
 	for range n {
 		func() {
 			defer func() { _ = recover() }()
-
 			_, _ = r.Reconcile(context.Background(), request())
 		}()
 	}
@@ -481,44 +439,36 @@ func try(r reconcile.Reconciler, n int) {
 
 func get(t *testing.T, a *testkit.API) *v1alpha1.Bucket {
 	t.Helper()
-
 	return bucketNamed(t, a, "b")
 }
 
 // bucketNamed returns what the server has, which is empty if it has nothing.
 func bucketNamed(t *testing.T, a *testkit.API, name string) *v1alpha1.Bucket {
 	t.Helper()
-
 	b := &v1alpha1.Bucket{}
 	must(t, client.IgnoreNotFound(a.Server().Get(context.Background(), requestFor(name).NamespacedName, b)))
-
 	return b
 }
 
 // edit a managed resource as another writer does.
 func edit(t *testing.T, a *testkit.API, name string, mods ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 	t.Helper()
-
 	b := bucketNamed(t, a, name)
 	for _, m := range mods {
 		m(b)
 	}
-
 	must(t, a.Server().Update(context.Background(), b))
-
 	return b
 }
 
 func remove(t *testing.T, a *testkit.API, name string) {
 	t.Helper()
-
 	must(t, a.Server().Delete(context.Background(), bucketNamed(t, a, name)))
 }
 
 // kill removes an object without a deletion that its reconciler sees.
 func kill(t *testing.T, a *testkit.API, name string) {
 	t.Helper()
-
 	if b := edit(t, a, name, finalizers()); b.DeletionTimestamp == nil {
 		must(t, client.IgnoreNotFound(a.Server().Delete(context.Background(), b)))
 	}
@@ -529,7 +479,6 @@ func failing(match func(testkit.Request) bool, err error) func(context.Context, 
 		if match(r) {
 			return err
 		}
-
 		return nil
 	}
 }
@@ -548,18 +497,14 @@ func statusWrite(r testkit.Request) bool { return strings.HasPrefix(r.Verb, "sta
 func spies[T external](slot int, out *T) ReconcilerOption {
 	return func(r *Reconciler) {
 		build := r.config.layers[slot]
-
 		r.config.layers[slot] = func(p parts) layer {
 			l := build(p)
 			decorate := l.external
-
 			l.external = func(next external) external {
 				e := decorate(next)
 				*out, _ = e.(T)
-
 				return e
 			}
-
 			return l
 		}
 	}
@@ -573,7 +518,6 @@ func withUnpublisher(err func() error) ReconcilerOption {
 			f := reflect.ValueOf(r).Elem().FieldByName("managed").FieldByName(field)
 			reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().Set(reflect.ValueOf(v)) //nolint:gosec // The field is not exported.
 		}
-
 		set("ConnectionPublisher", upstream.ConnectionPublisherFns{
 			UnpublishConnectionFn: func(context.Context, resource.ConnectionSecretOwner, ConnectionDetails) error { return err() },
 		})

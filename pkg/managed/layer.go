@@ -126,7 +126,6 @@ func copyOf(mg resource.Managed) (resource.Managed, error) {
 	if !ok {
 		return nil, errors.Errorf("cannot copy managed resource: %T has a deep copy of another type", mg)
 	}
-
 	return c, nil
 }
 
@@ -143,13 +142,10 @@ type terms struct {
 func termsOf(mg resource.Managed) terms {
 	// A client decodes an answer into the memory that the list has.
 	policies := slices.Clone(mg.GetManagementPolicies())
-
 	t := terms{version: mg.GetResourceVersion(), uid: mg.GetUID(), paused: meta.IsPaused(mg), policies: policies}
-
 	if legacy, ok := mg.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy }); ok {
 		t.deletion = legacy.GetDeletionPolicy()
 	}
-
 	return t
 }
 
@@ -159,9 +155,7 @@ func (t terms) changed(mg resource.Managed) bool {
 	if mg.GetResourceVersion() == t.version {
 		return false
 	}
-
 	now := termsOf(mg)
-
 	return now.uid != t.uid || now.paused != t.paused || now.deletion != t.deletion || !slices.Equal(now.policies, t.policies)
 }
 
@@ -190,7 +184,6 @@ func wrap[T any](layers []layer, innermost T, of func(l layer) func(next T) T) T
 			innermost = decorate(innermost)
 		}
 	}
-
 	return innermost
 }
 

@@ -36,7 +36,6 @@ func called[T any](fn func(c *call) (T, error), c *call) (T, error) {
 	if fn == nil {
 		return *new(T), nil
 	}
-
 	return fn(c)
 }
 
@@ -54,25 +53,21 @@ func (f calls) Delete(_ context.Context, c *call) (deletion, error) { return cal
 // else of Graft or upstream.
 func alone(t *testing.T, a *testkit.API, build newLayer, rec *testkit.Said, inner calls, fn func(ctx context.Context, e external, c *call)) reconcile.Result {
 	t.Helper()
-
 	l := build(parts{
 		kind: testkit.BucketKind(), managed: &v1alpha1.Bucket{}, scheme: testkit.Scheme(),
 		client: a.Client(), live: a.Live(), log: logging.NewNopLogger(), record: rec, ownFinalizer: FinalizerName,
 		runs: func(manager.Runnable) error { return nil },
 	})
-
 	e := external(inner)
 	if l.external != nil {
 		e = l.external(inner)
 	}
-
 	r := seam.NewReconciler(a.Client(), seam.NewKind(testkit.BucketKind(), testkit.Scheme()), func(cl client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 			b := &v1alpha1.Bucket{}
 			if err := cl.Get(ctx, req.NamespacedName, b); err != nil {
 				return reconcile.Result{}, err
 			}
-
 			c := &call{Session: seam.From(ctx), mg: resource.Managed(b), terms: termsOf(b)}
 			c.client = ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 				o, err := inner.Observe(ctx, &call{Session: c.Session, mg: mg})
@@ -80,37 +75,29 @@ func alone(t *testing.T, a *testkit.API, build newLayer, rec *testkit.Said, inne
 			}}
 			c.Connecting(b)
 			fn(ctx, e, c)
-
 			return reconcile.Result{}, nil
 		})
 	}, seam.Options{Live: a.Live(), Wait: noWait}, l.patch)
-
 	result, err := r.Reconcile(context.Background(), request())
 	must(t, err)
-
 	return result
 }
 
 // Each layer does its work when nothing else of Graft is there.
 func TestLayerAlone(t *testing.T) {
 	boom, seen := errors.New("boom"), 0
-
 	with := func(slot int, o ReconcilerOption) newLayer {
 		r := &Reconciler{}
 		o(r)
-
 		return r.config.layers[slot]
 	}
-
 	present := func(*call) (observation, error) {
 		return observation{ExternalObservation: ExternalObservation{ResourceExists: true}}, nil
 	}
-
 	deletes := func(ctx context.Context, e external, c *call) (any, error) {
 		_, err := e.Delete(ctx, c)
 		return nil, err
 	}
-
 	cases := map[string]struct {
 		reason string
 		layer  newLayer
@@ -140,7 +127,6 @@ func TestLayerAlone(t *testing.T) {
 				if deletingCondition(c.Base()).Reason != reconciler.ReasonExternalDeleteRequested {
 					return deletion{}, boom
 				}
-
 				return deletion{}, nil
 			}},
 			do: func(ctx context.Context, e external, c *call) (any, error) {
@@ -223,7 +209,6 @@ func TestLayerAlone(t *testing.T) {
 				_, _ = e.Delete(ctx, c)
 				_, _ = e.Observe(ctx, c)
 				_, err := e.Observe(ctx, c)
-
 				return nil, err
 			},
 			err: "yet to be confirmed",
@@ -236,7 +221,6 @@ func TestLayerAlone(t *testing.T) {
 			do: func(ctx context.Context, e external, c *call) (any, error) {
 				_, _ = e.Delete(ctx, c)
 				_, err := e.Observe(ctx, c)
-
 				return nil, err
 			},
 			err: "yet to be confirmed",
@@ -258,9 +242,7 @@ func TestLayerAlone(t *testing.T) {
 				if !ok {
 					return nil, errors.Errorf("%T is not the layer", e)
 				}
-
 				_, err := e.Create(ctx, c)
-
 				return r.held.get(c.mg).key, err
 			},
 			want: sharedKey,
@@ -292,21 +274,16 @@ func TestLayerAlone(t *testing.T) {
 			check:  func(*v1alpha1.Bucket) any { return nil },
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(tc.object)
-
 			alone(t, a, tc.layer, &testkit.Said{}, tc.inner, func(ctx context.Context, e external, c *call) {
 				got, err := tc.do(ctx, e, c)
-
 				wants(t, tc.reason, "", tc.want, got)
-
 				if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("\n%s\nerror: want %q, got %v", tc.reason, tc.err, err)
 				}
 			})
-
 			if tc.check != nil {
 				wants(t, tc.reason, "afterwards", tc.after, tc.check(get(t, a)))
 			}
@@ -317,27 +294,21 @@ func TestLayerAlone(t *testing.T) {
 // The layers that decorate what is no call of the external client.
 func TestLayerAloneOfAnnotations(t *testing.T) {
 	const before = "1999-01-02T03:04:05Z"
-
 	a, created := testkit.NewAPI(bucket(annotated(meta.AnnotationKeyExternalCreateSucceeded, before))), false
-
 	l := newCreateOutcome(parts{})
 	updater := l.critical(upstream.CriticalAnnotationUpdateFn(func(context.Context, client.Object) error {
 		created = true
 		return nil
 	}))
-
 	for _, state := range []seam.State{seam.InProgress, seam.Unknown, seam.Done} {
 		created = false
-
 		alone(t, a, func(parts) layer { return l }, &testkit.Said{}, calls{create: func(*call) (creation, error) {
 			return creation{Outcome: seam.Outcome{State: state}}, nil
 		}}, func(ctx context.Context, e external, c *call) {
 			_, err := e.Create(ctx, c)
 			must(t, err)
 			meta.SetExternalCreateSucceeded(c.mg, time.Now())
-
 			must(t, updater.UpdateCriticalAnnotations(ctx, c.mg))
-
 			said := c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded] != before
 			wants(t, fmt.Sprintf("The state is %d.", state), "said to have succeeded now, stored", []bool{state == seam.Done, state == seam.Done}, []bool{said, created})
 		})

@@ -58,7 +58,6 @@ func (h holder) describedTo(other holder) string {
 	if h.Namespace != other.Namespace {
 		return "a managed resource in another namespace"
 	}
-
 	return fmt.Sprintf("%s %s (uid %s)", h.Kind, strings.TrimPrefix(h.Namespace+"/"+h.Name, "/"), h.UID)
 }
 
@@ -104,18 +103,14 @@ func leaseName(key string) string {
 // unknown which holder has it.
 func (l *leases) check(ctx context.Context, key string, h holder) (lease, bool, error) {
 	name := leaseName(key)
-
 	u, err := l.get(ctx, name)
 	if err != nil {
 		return lease{}, false, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, name)
 	}
-
 	if u == nil {
 		return lease{}, false, nil
 	}
-
 	mine, err := l.free(ctx, u, h)
-
 	return leaseOf(u), mine, err
 }
 
@@ -130,26 +125,21 @@ func (l *leases) hold(ctx context.Context, key string, h holder, had lease, rene
 		if err != nil {
 			return lease{}, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, name)
 		}
-
 		if u == nil {
 			u = emptyLease(l.namespace, name)
 			l.fill(u, key, h, now)
 			err = l.client.Create(ctx, u)
 		} else {
 			var mine bool
-
 			mine, err = l.free(ctx, u, h)
 			if err != nil {
 				return lease{}, err
 			}
-
 			is := leaseOf(u)
 			is.written = had.written && had.uid == is.uid && had.version == is.version
-
 			if mine && (is.written || !renews) && (!h.foreground || len(u.GetOwnerReferences()) == 0) {
 				return is, nil
 			}
-
 			l.fill(u, key, h, now)
 			err = l.client.Update(ctx, u)
 		}
@@ -158,7 +148,6 @@ func (l *leases) hold(ctx context.Context, key string, h holder, had lease, rene
 		case err == nil:
 			is := leaseOf(u)
 			is.written = true
-
 			return is, nil
 		case !kerrors.IsAlreadyExists(err) && !kerrors.IsConflict(err) && !kerrors.IsNotFound(err):
 			return lease{}, errors.Wrapf(err, "cannot write lease %s/%s", l.namespace, name)
@@ -166,7 +155,6 @@ func (l *leases) hold(ctx context.Context, key string, h holder, had lease, rene
 			return lease{}, errors.Wrapf(err, "cannot create lease %s/%s: does the namespace exist?", l.namespace, name)
 		}
 	}
-
 	return lease{}, errors.Errorf("cannot write lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, name, leaseAttempts)
 }
 
@@ -186,7 +174,6 @@ func (l *leases) free(ctx context.Context, u *unstructured.Unstructured, h holde
 	if err := json.Unmarshal([]byte(u.GetAnnotations()[annotationKeyHolder]), &by); err != nil || string(by.UID) != identity {
 		return false, errors.Errorf("lease %s/%s does not say which managed resource holds it: if none needs it, delete it", u.GetNamespace(), u.GetName())
 	}
-
 	gone, err := l.gone(ctx, by)
 
 	switch {
@@ -195,7 +182,6 @@ func (l *leases) free(ctx context.Context, u *unstructured.Unstructured, h holde
 	case !gone:
 		return false, &heldError{by: by.describedTo(h), lease: u.GetName()}
 	}
-
 	return false, nil
 }
 
@@ -205,7 +191,6 @@ func hidden(err error, by, other holder) error {
 	if by.Namespace == other.Namespace {
 		return err
 	}
-
 	return errors.Errorf("cannot read it: %s", kerrors.ReasonForError(err))
 }
 
@@ -213,7 +198,6 @@ func hidden(err error, by, other holder) error {
 func (l *leases) gone(ctx context.Context, h holder) (bool, error) {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(h.APIVersion, h.Kind))
-
 	err := l.live.Get(ctx, client.ObjectKey{Namespace: h.Namespace, Name: h.Name}, o)
 
 	switch {
@@ -230,7 +214,6 @@ func (l *leases) gone(ctx context.Context, h holder) (bool, error) {
 // exist.
 func isObjectNotFound(err error, name string) bool {
 	var s kerrors.APIStatus
-
 	return seam.IsGone(err) && errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
 }
 
@@ -243,15 +226,12 @@ func (l *leases) release(ctx context.Context, known lease, h holder, needed func
 			if err != nil {
 				return false, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, known.name)
 			}
-
 			if u == nil {
 				return true, nil
 			}
-
 			if identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity"); identity != string(h.UID) {
 				return true, nil
 			}
-
 			known = leaseOf(u)
 		}
 
@@ -259,7 +239,6 @@ func (l *leases) release(ctx context.Context, known lease, h holder, needed func
 		if needed(ctx) {
 			return false, nil
 		}
-
 		err := l.client.Delete(ctx, emptyLease(l.namespace, known.name), client.Preconditions{UID: &known.uid, ResourceVersion: &known.version})
 
 		switch {
@@ -271,14 +250,12 @@ func (l *leases) release(ctx context.Context, known lease, h holder, needed func
 
 		known.version = ""
 	}
-
 	return false, errors.Errorf("cannot delete lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, known.name, leaseAttempts)
 }
 
 // get returns a lease as the API server has it, or nil.
 func (l *leases) get(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	u := emptyLease(l.namespace, name)
-
 	err := l.live.Get(ctx, client.ObjectKeyFromObject(u), u)
 
 	switch {
@@ -294,22 +271,18 @@ func (l *leases) get(ctx context.Context, name string) (*unstructured.Unstructur
 // fill makes u a lease of h's.
 func (l *leases) fill(u *unstructured.Unstructured, key string, h holder, now time.Time) {
 	by, _ := json.Marshal(h) //nolint:errchkjson // Strings alone.
-
 	reserves := strings.ToValidUTF8(key, "?")
 	if len(reserves) > maxReservesLength {
 		reserves = strings.ToValidUTF8(reserves[:maxReservesLength], "")
 	}
-
 	meta.AddAnnotations(u, map[string]string{annotationKeyReserves: reserves, annotationKeyHolder: string(by)})
 
 	// An owner in another namespace counts as one that is gone, and the lease
 	// would go with it. In a foreground deletion it would go before its owner.
 	u.SetOwnerReferences(nil)
-
 	if !h.foreground && (h.Namespace == "" || h.Namespace == l.namespace) {
 		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: h.APIVersion, Kind: h.Kind, Name: h.Name, UID: h.UID}})
 	}
-
 	spec, _, _ := unstructured.NestedMap(u.Object, "spec")
 	if spec == nil {
 		spec = map[string]any{}
@@ -331,7 +304,6 @@ func emptyLease(namespace, name string) *unstructured.Unstructured {
 	u.SetKind("Lease")
 	u.SetNamespace(namespace)
 	u.SetName(name)
-
 	return u
 }
 

@@ -18,7 +18,6 @@ func liveReader(m manager.Manager) client.Reader {
 			return r
 		}
 	}
-
 	return m.GetClient()
 }
 
@@ -28,7 +27,6 @@ func runs(m manager.Manager) func(r manager.Runnable) error {
 	if !has(reflect.ValueOf(m), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("Add") }) {
 		return nil
 	}
-
 	return m.Add
 }
 
@@ -39,7 +37,6 @@ func has(m reflect.Value, method func(t reflect.Type) (reflect.Method, bool)) bo
 	for m.Kind() == reflect.Interface {
 		m = m.Elem()
 	}
-
 	v := reflect.Indirect(m)
 
 	for _, t := range []reflect.Type{m.Type(), v.Type(), reflect.PointerTo(v.Type())} {
@@ -51,13 +48,11 @@ func has(m reflect.Value, method func(t reflect.Type) (reflect.Method, bool)) bo
 	if v.Kind() != reflect.Struct {
 		return true
 	}
-
 	for i := range v.NumField() {
 		f := v.Field(i)
 		if !v.Type().Field(i).Anonymous {
 			continue
 		}
-
 		t := f.Type()
 		if f.Kind() == reflect.Struct {
 			t = reflect.PointerTo(t)
@@ -66,14 +61,11 @@ func has(m reflect.Value, method func(t reflect.Type) (reflect.Method, bool)) bo
 		if _, ok := method(t); !ok {
 			continue
 		}
-
 		if (f.Kind() == reflect.Interface || f.Kind() == reflect.Pointer) && f.IsNil() {
 			return false
 		}
-
 		return has(f, method)
 	}
-
 	return true
 }
 

@@ -24,12 +24,10 @@ type remembered[T any] struct {
 func (m *memory[T]) get(o client.Object) T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	r := m.of[client.ObjectKeyFromObject(o)]
 	if r.uid != o.GetUID() {
 		return remembered[T]{}.value
 	}
-
 	return r.value
 }
 
@@ -37,22 +35,16 @@ func (m *memory[T]) get(o client.Object) T {
 func (m *memory[T]) update(o client.Object, fn func(v *T)) T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	k := client.ObjectKeyFromObject(o)
-
 	r := m.of[k]
 	if r.uid != o.GetUID() {
 		r = remembered[T]{uid: o.GetUID()}
 	}
-
 	fn(&r.value)
-
 	if m.of == nil {
 		m.of = map[client.ObjectKey]remembered[T]{}
 	}
-
 	m.of[k] = r
-
 	return r.value
 }
 
@@ -60,7 +52,6 @@ func (m *memory[T]) update(o client.Object, fn func(v *T)) T {
 func (m *memory[T]) forget(k client.ObjectKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	delete(m.of, k)
 }
 
@@ -68,6 +59,5 @@ func (m *memory[T]) forget(k client.ObjectKey) {
 func (m *memory[T]) len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	return len(m.of)
 }

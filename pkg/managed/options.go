@@ -79,7 +79,6 @@ func WithFinalizer(f resource.Finalizer) ReconcilerOption {
 // that is nil is an empty one.
 func WithInitializers(i ...Initializer) ReconcilerOption {
 	mustInitialize(i, "")
-
 	return func(r *Reconciler) { r.config.initializer = upstream.InitializerChain(i) }
 }
 
@@ -87,7 +86,6 @@ func mustInitialize(chain []Initializer, in string) {
 	for n, i := range chain {
 		at := fmt.Sprintf("%s%d", in, n+1)
 		mustNotBeNil(i, fmt.Sprintf("WithInitializers (argument %s)", at))
-
 		if c, ok := i.(upstream.InitializerChain); ok {
 			mustInitialize(c, at+".")
 		}
@@ -106,7 +104,6 @@ func WithCriticalAnnotationUpdater(u CriticalAnnotationUpdater) ReconcilerOption
 // WithLogger sets where debug messages go. It panics if l is nil.
 func WithLogger(l logging.Logger) ReconcilerOption {
 	mustNotBeNil(l, "WithLogger")
-
 	return func(r *Reconciler) {
 		r.config.log = l
 		fromUpstream(upstream.WithLogger(l))(r)
@@ -116,7 +113,6 @@ func WithLogger(l logging.Logger) ReconcilerOption {
 // WithRecorder sets where events go. It panics if er is nil.
 func WithRecorder(er event.Recorder) ReconcilerOption {
 	mustNotBeNil(er, "WithRecorder")
-
 	return func(r *Reconciler) {
 		r.config.record = er
 		fromUpstream(upstream.WithRecorder(&upstreamRecorder{Recorder: er}))(r)

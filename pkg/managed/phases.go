@@ -101,7 +101,6 @@ type phases struct {
 
 func newPhases(p parts) layer {
 	ph := &phases{log: p.log, record: p.record, own: p.ownFinalizer}
-
 	return layer{
 		external: func(next external) external { return &phasedExternal{external: next, phases: ph} },
 		initializer: func(next Initializer) Initializer {
@@ -116,14 +115,12 @@ func newPhases(p parts) layer {
 
 func (p *phases) initialize(ctx context.Context, next Initializer, mg resource.Managed) error {
 	err := next.Initialize(ctx, mg)
-
 	switch {
 	case err != nil:
 		p.slot.In(seam.From(ctx)).failed(phaseInitializeFailed, err)
 	case meta.WasDeleted(mg):
 		p.slot.In(seam.From(ctx)).phase = phaseInitialized
 	}
-
 	return err
 }
 
@@ -140,18 +137,15 @@ func (e *phasedExternal) Connect(ctx context.Context, c *call) error {
 	if err != nil {
 		e.phases.slot.In(c.Session).connectFailed(c.mg, err)
 	}
-
 	return err
 }
 
 // Observe the external resource.
 func (e *phasedExternal) Observe(ctx context.Context, c *call) (observation, error) {
 	o, err := e.external.Observe(ctx, c)
-
 	if err == nil && !meta.WasDeleted(c.mg) {
 		return o, nil
 	}
-
 	at := e.phases.slot.In(c.Session)
 
 	switch {
@@ -164,7 +158,6 @@ func (e *phasedExternal) Observe(ctx context.Context, c *call) (observation, err
 	}
 
 	at.led = o.Outcome
-
 	return o, err
 }
 
@@ -172,14 +165,12 @@ func (e *phasedExternal) Observe(ctx context.Context, c *call) (observation, err
 func (e *phasedExternal) Delete(ctx context.Context, c *call) (deletion, error) {
 	at := e.phases.slot.In(c.Session)
 	o, err := e.external.Delete(ctx, c)
-
 	switch {
 	case err == nil:
 		at.phase, at.led = phaseDeleteRequested, o.Outcome
 	case o.State != seam.Untried:
 		at.phase, at.led = phaseDeleteFailed, o.Outcome
 	}
-
 	return o, err
 }
 
@@ -202,7 +193,6 @@ func (f *phasedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object
 		// Upstream runs the reconcile again, and says nothing.
 		at.phase = phaseStart
 	}
-
 	return err
 }
 
@@ -216,7 +206,6 @@ func (at *progress) failed(p phase, err error) {
 
 func (at *progress) connectFailed(mg resource.Managed, err error) {
 	at.failed(phaseConnectFailed, err)
-
 	switch {
 	case isTerminating(err):
 		at.led = seam.Outcome{Reason: reconciler.ReasonNamespaceTerminating, Message: messageTerminating}
@@ -229,7 +218,6 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 	if !meta.WasDeleted(o) {
 		return nil
 	}
-
 	at := p.slot.In(s)
 
 	want := func(server client.Object) []xpv2.Condition {
@@ -239,20 +227,16 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 			reason, message := p.first(server)
 			return reconciler.Deleting(s.Now(), reason, message)
 		}
-
 		if _, foreign := foreignReady(server); foreign {
 			return p.deleting(s, server, c.Reason, c.Message)
 		}
-
 		return nil
 	}
 
 	if err := s.Announce(ctx, o, p.failed, want); err != nil {
 		return err
 	}
-
 	at.reported = deletingCondition(o).Reason
-
 	return nil
 }
 
@@ -260,7 +244,6 @@ func (p *phases) status(_ context.Context, s *seam.Session, o client.Object) {
 	if !meta.WasDeleted(o) {
 		return
 	}
-
 	reason, message := p.report(s, o)
 	s.SetConditions(o, p.deleting(s, s.Base(), reason, message)...)
 }
@@ -283,22 +266,18 @@ func (p *phases) close(ctx context.Context, s *seam.Session) error {
 		p.failed(o, err)
 		return nil
 	}
-
 	return errors.Wrap(err, "cannot report deletion")
 }
 
 // deleting returns the conditions that say that an object is being deleted.
 func (p *phases) deleting(s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string) []xpv2.Condition {
 	cs := reconciler.Deleting(s.Now(), reason, message)
-
 	ready, foreign := foreignReady(server)
 	if !foreign {
 		return cs
 	}
-
 	if at := p.slot.In(s); !at.counted {
 		at.counted = true
-
 		if n := p.overwritten.update(server, func(n *int) { *n++ }); n == maxOverwritten {
 			p.record.Event(server, event.Warning(reasonForeignStatus, errors.New("the provider writes the Ready condition itself, also during deletion: see the Deleting condition")))
 		}
@@ -307,7 +286,6 @@ func (p *phases) deleting(s *seam.Session, server client.Object, reason xpv2.Con
 	if p.overwritten.get(server) < maxOverwritten {
 		return cs
 	}
-
 	return append(withoutReady(cs), ready)
 }
 
@@ -317,7 +295,6 @@ func (p *phases) deleting(s *seam.Session, server client.Object, reason xpv2.Con
 func foreignReady(server client.Object) (xpv2.Condition, bool) {
 	ready, deleting := seam.ConditionOf(server, xpv2.TypeReady), deletingCondition(server)
 	ours := ready.Reason == xpv2.ReasonDeleting && ready.Message == deleting.Message
-
 	return ready, deleting.Status == corev1.ConditionTrue && ready.Reason != "" && !ours
 }
 
@@ -351,7 +328,6 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
 	if !c.Tracks(c.mg) || c.Moved(c.mg) {
 		return e.external.Delete(ctx, c)
 	}
-
 	want := func(server client.Object) []xpv2.Condition {
 		switch deletingCondition(server).Reason {
 		case reconciler.ReasonExternalDeleteRequested, reconciler.ReasonExternalDeleteFailed, reconciler.ReasonWaitingForExternalResource,
@@ -360,11 +336,9 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
 		}
 
 		cs := reconciler.Deleting(c.Now(), reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
-
 		if _, foreign := foreignReady(server); foreign {
 			cs = withoutReady(cs)
 		}
-
 		return cs
 	}
 
@@ -372,7 +346,6 @@ func (e *deleteRequest) Delete(ctx context.Context, c *call) (deletion, error) {
 		e.log.Info("Cannot report deletion", "uid", c.mg.GetUID(), "error", err)
 		e.record.Event(c.mg, event.Warning(reasonCannotReportDeletion, err))
 	}
-
 	return e.external.Delete(ctx, c)
 }
 
@@ -400,11 +373,9 @@ func (p *phases) first(o client.Object) (xpv2.ConditionReason, string) {
 	if meta.IsPaused(o) {
 		return reconciler.ReasonBlockedByPause, messagePaused
 	}
-
 	if others := p.otherFinalizers(o); len(others) > 0 {
 		return p.waiting(others)
 	}
-
 	return reconciler.ReasonDeletionRequested, messageRequested
 }
 
@@ -413,22 +384,18 @@ func (p *phases) waiting(others []string) (xpv2.ConditionReason, string) {
 	if p.own == "" {
 		message = messageSomeFinalizer
 	}
-
 	return reconciler.ReasonWaitingForFinalizers, message + list(others)
 }
 
 // report says why o still exists when the reconcile has come as far as it did.
 func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason, string) {
 	at := p.slot.In(s)
-
 	if at.led.Reason != "" {
 		return at.led.Reason, at.led.Message
 	}
-
 	if at.phase == phaseStart && seam.ConditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
 		return reconciler.ReasonBlockedByPause, messagePaused
 	}
-
 	switch at.phase {
 	case phaseInitializeFailed:
 		return reconciler.ReasonInitializeFailed, messageInitializeFailed
@@ -444,7 +411,6 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 		if at.reported == reconciler.ReasonExternalDeleteRequested || at.reported == reconciler.ReasonWaitingForExternalResource {
 			return reconciler.ReasonWaitingForExternalResource, messageStillExists
 		}
-
 		return reconciler.ReasonExternalDeleteRequested, messageDeleteRequested
 	case phaseFinalizerRemoved:
 		return reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer + list(o.GetFinalizers())
@@ -459,7 +425,6 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 			return p.first(o)
 		}
 	}
-
 	return reconciler.ReasonReconcileFailed, messageReconcileFailed
 }
 
@@ -470,7 +435,6 @@ func createUnknown(o client.Object) (xpv2.ConditionReason, string) {
 	if c.Status != corev1.ConditionFalse || c.Message == "" {
 		return reconciler.ReasonCreateResultUnknown, messageCreateUnknown
 	}
-
 	return reconciler.ReasonCreateResultUnknown, c.Message
 }
 
@@ -503,7 +467,6 @@ func (p *phases) otherFinalizers(o client.Object) []string {
 	if len(o.GetFinalizers()) < 2 {
 		return nil
 	}
-
 	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == p.own })
 }
 
@@ -513,6 +476,5 @@ func list(finalizers []string) string {
 	if len(fs) <= maxFinalizersNamed {
 		return strings.Join(fs, ", ")
 	}
-
 	return fmt.Sprintf("%s and %d more", strings.Join(fs[:maxFinalizersNamed], ", "), len(fs)-maxFinalizersNamed)
 }

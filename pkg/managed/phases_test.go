@@ -74,7 +74,6 @@ func statusOf(mg resource.Managed) status {
 	s := status{Ready: condition(mg.GetCondition(xpv2.TypeReady)), Deleting: condition(mg.GetCondition(reconciler.TypeDeleting))}
 	s.Ready.LastTransitionTime.Reset()
 	s.Deleting.LastTransitionTime.Reset()
-
 	return s
 }
 
@@ -100,7 +99,6 @@ func TestDeletionReported(t *testing.T) {
 	waitingFor := func(fs string) status {
 		return deletes(reconciler.ReasonWaitingForFinalizers, messageWaitingFinalizer+fs)
 	}
-
 	cases := map[string]struct {
 		reason   string
 		mods     []func(mg resource.Managed)
@@ -257,45 +255,35 @@ func TestDeletionReported(t *testing.T) {
 			loud:       true,
 		},
 	}
-
 	for name, tc := range cases {
 		for fname, f := range flavours() {
 			t.Run(name+"/"+fname, func(t *testing.T) {
 				rec := &testkit.Said{}
 				a := testkit.NewAPI(f.object(append([]func(resource.Managed){said(xpv2.Available(), xpv2.ReconcileSuccess())}, tc.mods...)...))
 				a.Before = tc.before
-
 				var connecting []status
-
 				r := f.reconciler(a, append([]ReconcilerOption{WithRecorder(rec), f.connector(tc.provider, func(resource.Managed) {
 					connecting = append(connecting, statusOf(f.get(t, a)))
 				})}, tc.opts...)...)
-
 				writes := func() int { return a.Count(testkit.StatusUpdate, testkit.StatusPatch) }
 				before := f.get(t, a)
-
 				for i := range 2 + len(tc.after) {
 					run(t, r, f.name())
-
 					now := f.get(t, a)
 					wants(t, tc.reason, fmt.Sprintf("after reconcile %d", i+1), tc.after[min(i, len(tc.after)-1)], statusOf(now))
-
 					for _, c := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
 						was, is := before.GetCondition(c), now.GetCondition(c)
 						if was.Equal(is) != was.LastTransitionTime.Equal(&is.LastTransitionTime) {
 							t.Errorf("\n%s\nthe time of %s should move if it changed, and only then: %+v, %+v", tc.reason, c, was, is)
 						}
 					}
-
 					before = now
 				}
-
 				var want []status
 				if !tc.unconnected {
 					want = []status{stdcmp.Or(tc.connecting, requested)}
 					want[0].Ready.LastTransitionTime.Reset()
 				}
-
 				wants(t, tc.reason, "while connecting", want, connecting[:min(1, len(connecting))])
 				wants(t, tc.reason, "status writes until it settled", stdcmp.Or(tc.writes, 2), writes())
 				a.Forget()
@@ -303,7 +291,6 @@ func TestDeletionReported(t *testing.T) {
 				wants(t, tc.reason, "status writes in 10 more reconciles", 0, writes())
 				wants(t, tc.reason, "10 reconciles later", before, f.get(t, a))
 				wants(t, tc.reason, "Synced says what upstream says", tc.loud, strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, secret))
-
 				for _, reason := range []event.Reason{reasonCannotReportDeletion, reasonCannotStoreAnnotations, reasonOverwroteAnnotation} {
 					wants(t, tc.reason, "events", 0, len(rec.Events(reason)))
 				}
@@ -317,11 +304,9 @@ func TestDeletionReported(t *testing.T) {
 func TestDeletionUnderFaults(t *testing.T) {
 	type run struct {
 		*testing.T
-
-		a *testkit.API
-		r *Reconciler
-		f flavour
-
+		a       *testkit.API
+		r       *Reconciler
+		f       flavour
 		deletes int
 		ready   []status
 	}
@@ -329,15 +314,12 @@ func TestDeletionUnderFaults(t *testing.T) {
 	// reconciles runs it n times, of which some fail.
 	reconciles := func(x *run, n, fail int) {
 		x.Helper()
-
 		failed := 0
-
 		for range n {
 			if _, err := x.r.Reconcile(x.Context(), requestFor(x.f.name())); err != nil {
 				failed++
 			}
 		}
-
 		wants(x.T, "", "reconciles that failed", fail, failed)
 	}
 
@@ -345,20 +327,17 @@ func TestDeletionUnderFaults(t *testing.T) {
 	before := func(x *run, n int, write func(mg resource.Managed) error) {
 		x.a.Before = on(n, verb(testkit.StatusPatch), func(testkit.Request) error { return write(x.f.get(x.T, x.a)) })
 	}
-
 	releases := func(x *run) func(mg resource.Managed) error {
 		return func(mg resource.Managed) error {
 			mg.SetFinalizers(nil)
 			return x.a.Server().Update(x.Context(), mg)
 		}
 	}
-
 	silent := status{Ready: condition{Type: "Ready", Status: "Unknown"}, Deleting: condition{Type: "Deleting", Status: "Unknown"}}
 	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
 	deleteRequested := deletes(reconciler.ReasonExternalDeleteRequested, messageDeleteRequested)
 	exists := deletes(reconciler.ReasonWaitingForExternalResource, messageStillExists)
 	held := []func(resource.Managed){held(FinalizerName, "example.org/a")}
-
 	cases := map[string]struct {
 		reason string
 		mods   []func(resource.Managed)
@@ -397,17 +376,13 @@ func TestDeletionUnderFaults(t *testing.T) {
 			run: func(x *run) {
 				must(x.T, x.a.Freeze(x.Context(), x.f.object()))
 				reconciles(x, 1, 0)
-
 				x.a.After = func(_ context.Context, r testkit.Request) error {
 					if statusWrite(r) {
 						wants(x.T, "", "reason after a stale read", reconciler.ReasonWaitingForExternalResource, statusOf(x.f.get(x.T, x.a)).Deleting.Reason)
 					}
-
 					return nil
 				}
-
 				reconciles(x, 1, 0)
-
 				version := x.f.get(x.T, x.a).GetResourceVersion()
 				reconciles(x, 3, 0)
 				wants(x.T, "", "resource version", version, x.f.get(x.T, x.a).GetResourceVersion())
@@ -458,7 +433,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 		"Forbidden":         {reason: "A report that is not allowed should hold up nothing.", fails: refused(), patch: true, deletes: 1, ready: []status{silent}, warnings: 2},
 		"ForbiddenAtTheEnd": {reason: "A report that is not allowed should not make a reconcile fail that did not.", mods: held, fails: refused(), patch: true, ready: []status{silent}, warnings: 2},
 	}
-
 	for name, tc := range cases {
 		for fname, f := range flavours() {
 			t.Run(name+"/"+fname, func(t *testing.T) {
@@ -468,17 +442,14 @@ func TestDeletionUnderFaults(t *testing.T) {
 				x.r = f.reconciler(x.a, WithRecorder(rec), f.connector(
 					provider{client: ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}},
 					func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(t, x.a))) }))
-
 				if tc.run == nil {
 					reconciles(x, 1, 0)
 				} else {
 					tc.run(x)
 				}
-
 				if tc.after != (status{}) {
 					wants(t, tc.reason, "status", tc.after, statusOf(x.f.get(t, x.a)))
 				}
-
 				wants(t, tc.reason, "external deletes, warnings", []int{tc.deletes, tc.warnings}, []int{x.deletes, len(rec.Events(reasonCannotReportDeletion))})
 				wants(t, tc.reason, "while connecting", tc.ready, x.ready)
 			})
@@ -490,7 +461,6 @@ func TestDeletionUnderFaults(t *testing.T) {
 // not blamed on what it was on its way to.
 func TestDeletionBeginsMeanwhile(t *testing.T) {
 	requested := deletes(reconciler.ReasonDeletionRequested, messageRequested)
-
 	cases := map[string]struct {
 		reason string
 		there  bool
@@ -503,7 +473,6 @@ func TestDeletionBeginsMeanwhile(t *testing.T) {
 		"UpdateFailed":   {reason: "It should not be said of an external resource that exists that it doesn't.", there: true, err: errProvider, want: deletes(reconciler.ReasonReconcileFailed, messageReconcileFailed)},
 		"Created":        {reason: "It should not be said of an external resource that was created that it doesn't exist.", want: requested},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, x := testkit.NewAPI(bucket(finalizers(append(tc.others, FinalizerName)...))), &outside{there: tc.there, outdated: true}
@@ -511,15 +480,11 @@ func TestDeletionBeginsMeanwhile(t *testing.T) {
 				if what == "observe" {
 					return nil
 				}
-
 				remove(t, a, "b")
 				must(t, a.Server().Get(t.Context(), request().NamespacedName, mg))
-
 				return tc.err
 			}
-
 			run(t, newBucketReconciler(a, connects(x.client())), "b")
-
 			got := statusOf(get(t, a))
 			got.Ready.ObservedGeneration, got.Deleting.ObservedGeneration = 3, 3
 			wants(t, tc.reason, "", tc.want, got)
@@ -541,11 +506,9 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 		"DeleteFails":  {reason: "It can't be deleted.", delete: errors.New("boom"), ready: xpv2.Available()},
 		"OtherHolders": {reason: "Upstream writes no status.", holds: []string{"example.org/other"}, ready: xpv2.Available()},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, rec := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(append(tc.holds, FinalizerName)...))), &testkit.Said{}
-
 			r := newBucketReconciler(a, WithRecorder(rec), connects(ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (ExternalObservation, error) {
 					mg.SetConditions(tc.ready)
@@ -554,12 +517,9 @@ func TestDeletionWithForeignStatusWriter(t *testing.T) {
 				},
 				DeleteFn: returns(ExternalDelete{}, tc.delete),
 			}))
-
 			repeat(t, r, 3)
-
 			rests := get(t, a).GetResourceVersion()
 			repeat(t, r, 5)
-
 			got := get(t, a)
 			wants(t, tc.reason, "resource version at rest", rests, got.GetResourceVersion())
 			wants(t, tc.reason, "Ready, Deleting, events", []any{tc.ready.Reason, corev1.ConditionTrue, 1}, []any{got.GetCondition(xpv2.TypeReady).Reason, got.GetCondition(reconciler.TypeDeleting).Status, len(rec.Events(reasonForeignStatus))})
@@ -572,7 +532,6 @@ func TestDeletionWithCustomFinalizer(t *testing.T) {
 	custom := func(a *testkit.API) resource.Finalizer {
 		return resource.NewAPIFinalizer(a.Client(), "example.org/own")
 	}
-
 	cases := map[string]struct {
 		reason     string
 		finalizer  func(a *testkit.API) resource.Finalizer
@@ -591,14 +550,11 @@ func TestDeletionWithCustomFinalizer(t *testing.T) {
 			want:       messageSomeFinalizer + "example.org/other, example.org/own",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(bucket(named("id-1"), deleting, finalizers(tc.finalizers...)))
 			r := newBucketReconciler(a, WithFinalizer(tc.finalizer(a)), connects(ExternalClientFns{}))
-
 			run(t, r, "b")
-
 			c := get(t, a).GetCondition(reconciler.TypeDeleting)
 			wants(t, tc.reason, "Deleting", []any{reconciler.ReasonWaitingForFinalizers, tc.want}, []any{c.Reason, c.Message})
 		})
@@ -608,15 +564,11 @@ func TestDeletionWithCustomFinalizer(t *testing.T) {
 // What is left alone, since it has changed, is not said to be being deleted.
 func TestDeletionNotRequestedOfWhatMoved(t *testing.T) {
 	a := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), deleting))
-
 	x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
 		annotated("k", "v")(b)
 		edit(t, a, "b", paused)
-
 		return nil
 	})
-
 	try(newBucketReconciler(a, connects(x.client())), 1)
-
 	wants(t, "", "deletes, reason", []any{0, reconciler.ReasonDeletionRequested}, []any{x.did("delete"), deletingCondition(get(t, a)).Reason})
 }

@@ -40,10 +40,8 @@ func WithPreCreateObserve(o ...PreCreateObserveOption) ReconcilerOption {
 		if fn == nil {
 			panic(errors.Errorf("managed.WithPreCreateObserve was given nil (argument %d): leave it out", i+1))
 		}
-
 		fn(&po)
 	}
-
 	return withLayer(slotPreCreate, func(p parts) layer {
 		return layer{external: func(next external) external {
 			return &preCreate{external: next, adopt: po.adopt, record: p.record}
@@ -82,10 +80,8 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 
 	// What exists is not what this create made: it has not begun.
 	meta.RemoveAnnotations(seen, asyncstate.AnnotationKeyOperation)
-
 	again := *c
 	again.mg = seen
-
 	o, err := e.external.Observe(ctx, &again)
 
 	switch {
@@ -101,7 +97,6 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 
 	meta.AddAnnotations(c.mg, seen.GetAnnotations())
 	e.record.Event(c.mg, event.Normal(reasonAdopted, "The external resource appeared right before it was to be created. It is managed from now on.", "external-name", meta.GetExternalName(c.mg)))
-
 	return creation{}, nil
 }
 
@@ -113,7 +108,6 @@ func followWrite(c *call, seen resource.Managed) {
 	if is == nil || is.GetResourceVersion() != seen.GetResourceVersion() {
 		return
 	}
-
 	if is.GetGeneration() == c.mg.GetGeneration() && meta.IsPaused(is) == meta.IsPaused(c.mg) && meta.WasDeleted(is) == meta.WasDeleted(c.mg) && identityOf(is) == identityOf(c.mg) {
 		c.mg.SetResourceVersion(seen.GetResourceVersion())
 	}
@@ -134,13 +128,11 @@ type refusal struct {
 // resource's.
 func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
 	o, err := e.external.Observe(ctx, c)
-
 	refused := c.mg.GetAnnotations()[AnnotationKeyCreateRefused]
 	if err != nil || refused == "" || o.State != seam.Done {
 		// What is in progress is the managed resource's own.
 		return o, err
 	}
-
 	switch {
 	case !o.ResourceExists:
 	case meta.GetExternalCreateSucceeded(c.mg).After(meta.GetExternalCreateFailed(c.mg)) && !meta.ExternalCreateIncomplete(c.mg):
@@ -152,19 +144,16 @@ func (e *refusal) Observe(ctx context.Context, c *call) (observation, error) {
 	default:
 		return o, errRefused(c.mg)
 	}
-
 	return o, nil
 }
 
 // Create the external resource. What is created is the managed resource's own.
 func (e *refusal) Create(ctx context.Context, c *call) (creation, error) {
 	o, err := e.external.Create(ctx, c)
-
 	if err == nil && o.State == seam.Done && c.mg.GetAnnotations()[AnnotationKeyCreateRefused] != "" {
 		// This is stored with the result of the create.
 		meta.AddAnnotations(c.mg, map[string]string{AnnotationKeyCreateRefused: ""})
 	}
-
 	return o, err
 }
 
@@ -174,7 +163,6 @@ func refusedAs(mg resource.Managed) string {
 	if n := meta.GetExternalName(mg); n != "" {
 		return n
 	}
-
 	return string(mg.GetUID())
 }
 

@@ -27,14 +27,11 @@ func observedTwice(then func(x *outside, mg resource.Managed) error) *outside {
 		if what == "observe" && x.observes == 2 {
 			err = then(x, mg)
 		}
-
 		if x.there {
 			bucketOf(mg).Spec.ForProvider.Region = "eu"
 		}
-
 		return err
 	}
-
 	return x
 }
 
@@ -52,7 +49,6 @@ func TestPreCreateObserve(t *testing.T) {
 		Synced                     string
 		Adopted                    int
 	}
-
 	cases := map[string]struct {
 		reason string
 		there  bool
@@ -92,27 +88,21 @@ func TestPreCreateObserve(t *testing.T) {
 			want:   want{Observes: 1, Updates: 1, Name: "mine", Region: "eu"},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if tc.object == nil {
 				tc.object = bucket(named("mine"))
 			}
-
 			if tc.then == nil {
 				tc.then = appears
 			}
-
 			a, rec, x := testkit.NewAPI(tc.object), &testkit.Said{}, observedTwice(tc.then)
 			x.there = tc.there
-
 			var opts []PreCreateObserveOption
 			if tc.adopts {
 				opts = append(opts, WithAdoption())
 			}
-
 			run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(opts...), connects(x.client()))...), "b")
-
 			b := get(t, a)
 			got := want{
 				Observes: x.observes, Creates: x.did("create"), Updates: x.did("update"),
@@ -120,11 +110,9 @@ func TestPreCreateObserve(t *testing.T) {
 				Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
 				Adopted: len(rec.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
 			}
-
 			if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
 				got.Synced = tc.want.Synced
 			}
-
 			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
@@ -138,7 +126,6 @@ func TestRefusedStaysRefused(t *testing.T) {
 		There, Gone               bool
 		Refused                   string
 	}
-
 	cases := map[string]struct {
 		reason string
 		then   func(t *testing.T, a *testkit.API, x *outside)
@@ -168,23 +155,18 @@ func TestRefusedStaysRefused(t *testing.T) {
 			want:   want{There: true, Creates: 1, Updates: 2},
 		},
 	}
-
 	for name, tc := range cases {
 		for _, confirm := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/Confirmation=%t", name, confirm), func(t *testing.T) {
 				a, x := testkit.NewAPI(bucket(named("mine"))), observedTwice(appears)
-
 				opts := []ReconcilerOption{WithPreCreateObserve(), connects(x.client())}
 				if confirm {
 					opts = append(opts, WithDeletionConfirmation(3, interval))
 				}
-
 				r := newBucketReconciler(a, opts...)
-
 				run(t, r, "b")
 				tc.then(t, a, x)
 				repeat(t, r, 3)
-
 				b := get(t, a)
 				got := want{Creates: x.did("create"), Updates: x.did("update"), Deletes: x.did("delete"), There: x.there, Gone: b.GetName() == "", Refused: b.GetAnnotations()[AnnotationKeyCreateRefused]}
 				wants(t, tc.reason, "", tc.want, got)
@@ -197,9 +179,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 func TestPreCreateObserveTimesOut(t *testing.T) {
 	a, x := testkit.NewAPI(of("b")), observedTwice(func(*outside, resource.Managed) error { return context.DeadlineExceeded })
 	r := reserving(a, x, WithPreCreateObserve(), WithCreateResolver(&seeker{}))
-
 	run(t, r, "b")
-
 	b := get(t, a)
 	wants(t, "", "creates, incomplete, failed", []any{0, false, true}, []any{x.did("create"), meta.ExternalCreateIncomplete(b), !meta.GetExternalCreateFailed(b).IsZero()})
 	holds(t, "", a, "")
@@ -210,7 +190,6 @@ func TestPreCreateObserveTimesOut(t *testing.T) {
 // What was refused stays another's also without the option that refused it.
 func TestRefusalWithoutOption(t *testing.T) {
 	refused := annotated(AnnotationKeyCreateRefused, "id-1")
-
 	cases := map[string]struct {
 		reason string
 		mods   []func(b *v1alpha1.Bucket)
@@ -233,13 +212,10 @@ func TestRefusalWithoutOption(t *testing.T) {
 		"AdoptedAndDeleted": {reason: "Then it is deleted, too.", mods: []func(b *v1alpha1.Bucket){deleting}, acts: []string{"delete b"}, synced: corev1.ConditionTrue},
 		"OfAnotherName":     {reason: "The refusal is of one external resource.", mods: []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")}, acts: []string{"update b"}, synced: corev1.ConditionTrue},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, x := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: true, outdated: true}
-
 			run(t, newBucketReconciler(a, append(tc.opts, connects(x.client()))...), "b")
-
 			b := get(t, a)
 			wants(t, tc.reason, "calls, gone, Synced", []any{tc.acts, tc.gone, tc.synced}, []any{x.acts, b.GetName() == "", b.GetCondition(xpv2.TypeSynced).Status})
 		})
@@ -254,7 +230,6 @@ func TestPreCreateLivelock(t *testing.T) {
 		b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(x.observes)}
 		return a.Server().Status().Update(t.Context(), b)
 	})
-
 	try(newBucketReconciler(a, WithPreCreateObserve(), connects(x.client())), 10)
 	wants(t, "", "creates in 10 reconciles", 1, x.did("create"))
 }
@@ -263,11 +238,8 @@ func TestPreCreateLivelock(t *testing.T) {
 func TestRefusalForgotten(t *testing.T) {
 	a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1"))), failsIn("default", errors.New("already exists"))
 	r := newBucketReconciler(a, connects(x.client()))
-
 	run(t, r, "b") // One wrong not-found.
-
 	x.there = true
-
 	run(t, r, "b")
 	remove(t, a, "b")
 	run(t, r, "b")
@@ -278,10 +250,8 @@ func TestRefusalForgotten(t *testing.T) {
 func TestPreCreateObserve_Async(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), observedTwice(appears)
-
 		run(t, newBucketReconciler(a, WithPreCreateObserve(), WithAsync(newTracker(a)), connects(x.client())), "b")
 		synctest.Wait()
-
 		b := get(t, a)
 		wants(t, "", "refused, succeeded, creates", []any{"id-1", false, 0}, []any{b.GetAnnotations()[AnnotationKeyCreateRefused], !meta.GetExternalCreateSucceeded(b).IsZero(), x.did("create")})
 	})
@@ -293,16 +263,13 @@ func TestRefused_AsyncCreateRuns(t *testing.T) {
 		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1"))), &outside{}
 		x.on("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
 		r := newBucketReconciler(a, WithAsync(newTracker(a)), connects(x.client()))
-
 		run(t, r, "b")
 		remove(t, a, "b")
-
 		for range 5 {
 			run(t, r, "b")
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-
 		wants(t, "", "object, acts, there", []any{"", []string{"create b", "delete b"}, false}, []any{get(t, a).GetName(), x.acts, x.there})
 	})
 }

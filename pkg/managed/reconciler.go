@@ -44,7 +44,6 @@ import (
 // exclude each other.
 func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOption) *Reconciler {
 	mustBeUsable(m)
-
 	gvk := schema.GroupVersionKind(of)
 	mg := mustCreateManaged(gvk, m.GetScheme())
 
@@ -67,16 +66,13 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 		if ro == nil {
 			panic(errors.Errorf("cannot create a managed resource reconciler: option %d is nil; leave it out", i+1))
 		}
-
 		ro(r)
 	}
 
 	c := &r.config
 	c.mustSuit(mg)
-
 	probe := upstream.NewReconciler(m, of, c.upstream...)
 	mustWork(probe)
-
 	live, settings := liveReader(m), settingsOf(probe)
 	settings.async, settings.resolves = c.tracker != nil, c.layers[slotCreateResolver] != nil
 
@@ -103,10 +99,8 @@ func NewReconciler(m manager.Manager, of resource.ManagedKind, o ...ReconcilerOp
 	build := func(cl client.Client) reconcile.Reconciler {
 		return upstream.NewReconciler(&seamManager{Manager: m, client: cl}, of, c.upstreamOptions(cl, layers)...)
 	}
-
 	c.seams.Live = live
 	r.seam = seam.NewReconciler(m.GetClient(), seam.NewKind(gvk, m.GetScheme()), build, c.seams, patches...)
-
 	return r
 }
 
@@ -118,13 +112,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // build the layers that are in the slots, in their order.
 func (c *config) build(p parts) []layer {
 	var out []layer
-
 	for _, l := range c.layers {
 		if l != nil {
 			out = append(out, l(p))
 		}
 	}
-
 	return out
 }
 
@@ -132,7 +124,6 @@ func (c *config) build(p parts) []layer {
 // matters: what wraps the user's own comes last.
 func (c *config) upstreamOptions(cl client.Client, layers []layer) []upstream.ReconcilerOption {
 	out := append([]upstream.ReconcilerOption(nil), c.upstream...)
-
 	for _, l := range layers {
 		out = append(out, l.upstream...)
 	}
@@ -146,12 +137,10 @@ func (c *config) upstreamOptions(cl client.Client, layers []layer) []upstream.Re
 	if initializer == nil {
 		initializer = upstream.NewNameAsExternalName(cl)
 	}
-
 	var finalizer resource.Finalizer = resource.NewAPIFinalizer(cl, FinalizerName)
 	if c.finalizer != nil {
 		finalizer = &pastFinalizer{Finalizer: c.finalizer}
 	}
-
 	return append(out,
 		upstream.WithInitializers(wrap(layers, initializer, func(l layer) func(Initializer) Initializer { return l.initializer })),
 		upstream.WithFinalizer(wrap(layers, finalizer, func(l layer) func(resource.Finalizer) resource.Finalizer { return l.finalizer })),
@@ -184,7 +173,6 @@ func (c *config) mustSuit(mg resource.Managed) {
 	if c.connector != nil && !c.connector.accepts(mg) {
 		panic(errors.Errorf("the external connector is one for %s, but the reconciler is one of %T: pass the connector of this kind", c.connector.of, mg))
 	}
-
 	switch {
 	case c.tracker == nil:
 	case c.layers[slotAnnotations] == nil:
@@ -223,19 +211,14 @@ func mustCreateManaged(of schema.GroupVersionKind, s *runtime.Scheme) resource.M
 	if err != nil {
 		panic(errors.Wrapf(err, "cannot create a reconciler of %s: add its API package to the manager's scheme with AddToScheme", of))
 	}
-
 	mg, ok := o.(resource.Managed)
 	if !ok {
 		panic(errors.Errorf("cannot create a reconciler of %s: %T is not a managed resource; generate its methods with angryjet, or implement resource.Managed", of, o))
 	}
-
 	const probe xpv2.ConditionType = "GraftProbe"
-
 	mg.SetConditions(xpv2.Condition{Type: probe, Status: corev1.ConditionTrue})
-
 	if mg.GetCondition(probe).Status != corev1.ConditionTrue {
 		panic(errors.Errorf("cannot create a reconciler of %s: %T does not keep the conditions that are set on it; its status must embed ResourceStatus", of, o))
 	}
-
 	return mg
 }

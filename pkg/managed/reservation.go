@@ -80,17 +80,14 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
 		panic(errors.Errorf("managed.WithExternalNameReservation was given the namespace %q: pass the one in which the provider keeps its leases, such as its own (%s)", namespace, strings.Join(problems, ", ")))
 	}
-
 	var ro reservationOptions
 
 	for i, fn := range o {
 		if fn == nil {
 			panic(errors.Errorf("managed.WithExternalNameReservation was given nil (argument %d): leave it out", i+2))
 		}
-
 		fn(&ro)
 	}
-
 	return withLayer(slotReservation, func(p parts) layer {
 		r := &reservation{
 			kind:   p.kind,
@@ -106,7 +103,6 @@ func WithExternalNameReservation(namespace string, o ...ReservationOption) Recon
 		if r.key == nil {
 			r.key = r.defaultKey
 		}
-
 		return layer{
 			external: func(next external) external {
 				r.external = next
@@ -215,7 +211,6 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	if !seam.Allows(c.mg, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete) {
 		return r.observeOnly(ctx, c)
 	}
-
 	announced := c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
 
 	had := r.held.update(c.mg, func(h *holding) {
@@ -228,7 +223,6 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	if !had.busy(c) {
 		r.releaseFormer(ctx, c)
 	}
-
 	var err error
 
 	if mayExist(c.mg) {
@@ -246,11 +240,9 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	if leaves(c.mg, err) {
 		return observation{}, nil
 	}
-
 	if err != nil {
 		return observation{}, err
 	}
-
 	o, err := r.external.Observe(ctx, c)
 
 	switch {
@@ -269,7 +261,6 @@ func (r *reservation) Observe(ctx context.Context, c *call) (observation, error)
 	if leaves(c.mg, err) {
 		return observation{}, nil
 	}
-
 	return o, err
 }
 
@@ -294,22 +285,18 @@ func (r *reservation) observeOnly(ctx context.Context, c *call) (observation, er
 	if r.held.get(c.mg).nothing || seam.ConditionOf(c.mg, TypeExternalNameReserved).Status == corev1.ConditionFalse {
 		r.notNeeded(c, messageOnlyObserved)
 	}
-
 	return r.external.Observe(ctx, c)
 }
 
 // Create the external resource, while its name is reserved.
 func (r *reservation) Create(ctx context.Context, c *call) (creation, error) {
 	open, announced := c.Now().Before(r.held.get(c.mg).open), c.mg.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
-
 	o, err := r.create(ctx, c)
 	r.held.update(c.mg, func(h *holding) { h.announced = announced })
-
 	if err != nil && open && r.goesOn && o.State != seam.InProgress {
 		// It says nothing of the create before, which may still succeed.
 		o.State = seam.Unknown
 	}
-
 	return o, err
 }
 
@@ -317,7 +304,6 @@ func (r *reservation) create(ctx context.Context, c *call) (creation, error) {
 	if err := r.reserve(ctx, c, leaseRenewed); err != nil {
 		return creation{}, err
 	}
-
 	o, err := r.external.Create(ctx, c)
 
 	switch {
@@ -334,7 +320,6 @@ func (r *reservation) create(ctx context.Context, c *call) (creation, error) {
 	case o.State == seam.Done && !r.finds && r.absent(ctx, c):
 		r.releaseUnused(ctx, c)
 	}
-
 	return o, err
 }
 
@@ -350,9 +335,7 @@ func (r *reservation) absent(ctx context.Context, c *call) bool {
 	if err != nil {
 		return false
 	}
-
 	o, err := c.client.Observe(ctx, mg)
-
 	return err == nil && !o.ResourceExists
 }
 
@@ -361,7 +344,6 @@ func (r *reservation) Update(ctx context.Context, c *call) (ExternalUpdate, erro
 	if err := r.reserve(ctx, c, leaseRead); err != nil {
 		return ExternalUpdate{}, err
 	}
-
 	return r.external.Update(ctx, c)
 }
 
@@ -370,7 +352,6 @@ func (r *reservation) Delete(ctx context.Context, c *call) (deletion, error) {
 	if err := r.reserve(ctx, c, leaseRead); err != nil {
 		return deletion{}, err
 	}
-
 	return r.external.Delete(ctx, c)
 }
 
@@ -387,18 +368,15 @@ func (f *reservedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Obje
 	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
 		return err
 	}
-
 	if mg, ok := o.(resource.Managed); ok {
 		f.reservation.release(ctx, mg)
 	}
-
 	return nil
 }
 
 // mayExist reports whether the last create of ours may have made the external resource.
 func mayExist(mg resource.Managed) bool {
 	succeeded := meta.GetExternalCreateSucceeded(mg)
-
 	return !succeeded.IsZero() && !meta.GetExternalCreateFailed(mg).After(succeeded) || meta.ExternalCreateIncomplete(mg)
 }
 
@@ -429,13 +407,11 @@ func (r *reservation) check(ctx context.Context, c *call) error {
 	if err != nil {
 		return r.refused(c, err)
 	}
-
 	if mine {
 		r.held.update(c.mg, func(h *holding) { h.leased, h.nothing = leased{key: key, lease: l}, false })
 	} else {
 		r.notNeeded(c, messageUnconfirmed)
 	}
-
 	return nil
 }
 
@@ -473,13 +449,11 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 		if had.key == key {
 			r.held.update(c.mg, func(h *holding) { h.leased = leased{} })
 		}
-
 		return r.refused(c, err)
 	}
 
 	r.held.update(c.mg, func(h *holding) {
 		h.leased, h.nothing = leased{key: key, lease: l, found: had.found && had.key == key}, false
-
 		if had.key != "" && had.key != key {
 			h.former = had.lease
 		}
@@ -488,9 +462,7 @@ func (r *reservation) reserve(ctx context.Context, c *call, as certainty) error 
 	if !had.busy(c) {
 		r.releaseFormer(ctx, c)
 	}
-
 	r.free(c)
-
 	return nil
 }
 
@@ -503,7 +475,6 @@ func (r *reservation) refused(c *call, err error) error {
 	if errors.As(err, &held) {
 		r.say(c, corev1.ConditionFalse, ReasonReservedByOther, fmt.Sprintf("External name %q: %s (lease %s/%s).", meta.GetExternalName(c.mg), held, r.leases.namespace, held.lease))
 	}
-
 	return errors.Wrapf(err, "cannot reserve external name %q", meta.GetExternalName(c.mg))
 }
 
@@ -529,9 +500,7 @@ func (r *reservation) releaseUnused(ctx context.Context, c *call) {
 		!r.giveBack(ctx, c.mg, had.lease, func(ctx context.Context) bool { return !r.failedAlone(ctx, c.mg) }) {
 		return
 	}
-
 	r.held.update(c.mg, func(h *holding) { *h = holding{former: h.former} })
-
 	r.notNeeded(c, messageUnconfirmed)
 }
 
@@ -549,7 +518,6 @@ func (r *reservation) failedAlone(ctx context.Context, mg resource.Managed) bool
 	if !pending.After(succeeded) {
 		return false
 	}
-
 	live := r.live(ctx, mg)
 	return live != nil && meta.GetExternalCreatePending(live).Equal(pending) && meta.GetExternalCreateSucceeded(live).Equal(succeeded)
 }
@@ -596,13 +564,11 @@ func (r *reservation) giveBack(ctx context.Context, mg resource.Managed, l lease
 	// The reconcile may have ended because a call took too long.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-
 	released, err := r.leases.release(ctx, l, r.holder(mg), needed)
 	if err != nil {
 		r.log.Info("Cannot release the reservation of an external name", "uid", mg.GetUID(), "error", err)
 		r.record.Event(mg, event.Warning(reasonCannotRelease, err))
 	}
-
 	return released
 }
 
@@ -626,7 +592,6 @@ func (r *reservation) defaultKey(mg resource.Managed) string {
 	if name == "" {
 		return ""
 	}
-
 	return fmt.Sprintf("%s %s %q", r.kind.GroupKind(), providerConfigOf(mg), name)
 }
 
@@ -639,7 +604,6 @@ func providerConfigOf(mg resource.Managed) string {
 			if strings.HasPrefix(ref.Kind, "Cluster") {
 				return ref.Kind + "/" + ref.Name
 			}
-
 			return ref.Kind + "/" + mg.GetNamespace() + "/" + ref.Name
 		}
 	case resource.ProviderConfigReferencer:
@@ -647,6 +611,5 @@ func providerConfigOf(mg resource.Managed) string {
 			return "/" + ref.Name
 		}
 	}
-
 	return "-"
 }

@@ -56,43 +56,34 @@ func failsIn(namespace string, err error) *outside {
 		if b.Namespace == namespace {
 			return err
 		}
-
 		return nil
 	})
 }
 
 func leasesIn(t *testing.T, a *testkit.API) map[string]unstructured.Unstructured {
 	t.Helper()
-
 	l := &unstructured.UnstructuredList{}
 	l.SetGroupVersionKind(emptyLease("", "").GroupVersionKind())
-
 	if err := a.Server().List(context.Background(), l, client.InNamespace(leaseNamespace)); err != nil && !apimeta.IsNoMatchError(err) {
 		t.Fatal(err)
 	}
-
 	out := map[string]unstructured.Unstructured{}
 	for _, i := range l.Items {
 		out[i.GetAnnotations()[annotationKeyReserves]] = i
 	}
-
 	return out
 }
 
 func holders(t *testing.T, a *testkit.API) map[string]string {
 	t.Helper()
-
 	out := map[string]string{}
-
 	for k, l := range leasesIn(t, a) {
 		h := holder{}
 		if err := json.Unmarshal([]byte(l.GetAnnotations()[annotationKeyHolder]), &h); err != nil {
 			h.Name = "unknown"
 		}
-
 		out[k] = h.Name
 	}
-
 	return out
 }
 
@@ -112,12 +103,10 @@ func aboutLeases(r testkit.Request) bool { return isLease(r.Object) || isHolderC
 // if it is empty.
 func holds(t *testing.T, reason string, a *testkit.API, name string) {
 	t.Helper()
-
 	want := map[string]string{}
 	if name != "" {
 		want[sharedKey] = name
 	}
-
 	wants(t, reason, "holders", want, holders(t, a))
 }
 
@@ -125,39 +114,29 @@ func holds(t *testing.T, reason string, a *testkit.API, name string) {
 func TestReservationOfOne(t *testing.T) {
 	a, c := testkit.NewAPI(of("b")), &outside{}
 	r := reserving(a, c)
-
 	costs := func(name string, want int) {
 		t.Helper()
-
 		about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !aboutLeases(r) })
 		wants(t, "", "requests for leases, "+name, want, len(about))
 		a.Forget()
 	}
-
 	c.before = func(string, resource.Managed) error { return errors.New("boom") }
-
 	run(t, r, "b")
 	costs("a look that fails", 1)
 	holds(t, "What was not created is not reserved.", a, "")
-
 	c.before = nil
-
 	run(t, r, "b")
 	costs("create", 3)
 	run(t, r, "b", "b")
 	costs("nothing changes", 0)
-
 	holds(t, "", a, "b")
-
 	l := leasesIn(t, a)[sharedKey]
 	wants(t, "Owners would be in another namespace.", "name, owners", []any{leaseName(sharedKey), 0}, []any{l.GetName(), len(l.GetOwnerReferences())})
 	wants(t, "", "condition", corev1.ConditionUnknown, get(t, a).GetCondition(TypeExternalNameReserved).Status)
 
 	// A new process.
 	var known *reservation
-
 	r = reserving(a, c, spies(slotReservation, &known))
-
 	run(t, r, "b")
 	costs("restart", 1)
 	remove(t, a, "b")
@@ -166,7 +145,6 @@ func TestReservationOfOne(t *testing.T) {
 	run(t, r, "b")
 	costs("finalize", 1)
 	run(t, r, "b")
-
 	holds(t, "", a, "")
 	wants(t, "", "remembered", 0, known.held.len())
 }
@@ -175,32 +153,25 @@ func TestReservationOfOne(t *testing.T) {
 func TestReservationHandsOver(t *testing.T) {
 	a, c := testkit.NewAPI(of("old"), of("new")), &outside{slow: 2}
 	r := reserving(a, c)
-
 	run(t, r, "old", "new", "old")
 	remove(t, a, "old")
 	run(t, r, "old", "new", "old", "new")
-
 	b := bucketNamed(t, a, "new")
 	synced, reserved := b.GetCondition(xpv2.TypeSynced), b.GetCondition(TypeExternalNameReserved)
-
 	for _, m := range []string{synced.Message, reserved.Message} {
 		if !strings.Contains(m, "reserved by Bucket default/old (uid uid-1)") {
 			t.Errorf("message: want one that names the first, got %q", m)
 		}
 	}
-
 	wants(t, "", "Synced, reserved, reason, finalizers", []any{corev1.ConditionFalse, corev1.ConditionFalse, ReasonReservedByOther, 0}, []any{synced.Status, reserved.Status, reserved.Reason, len(b.GetFinalizers())})
 
 	// Nothing changes, so nothing is written.
 	a.Forget()
 	run(t, r, "new", "new")
-
 	wants(t, "", "writes while waiting", 0, a.Writes())
-
 	run(t, r, "old", "old", "new", "new")
 	obeys(t, c, "create old", "delete old", "delete old", "delete old", "create new")
 	holds(t, "", a, "new")
-
 	reserved = bucketNamed(t, a, "new").GetCondition(TypeExternalNameReserved)
 	wants(t, "", "condition", []any{corev1.ConditionTrue, ReasonReserved}, []any{reserved.Status, reserved.Reason})
 }
@@ -209,25 +180,19 @@ func TestReservationHandsOver(t *testing.T) {
 func TestReservationAcrossKinds(t *testing.T) {
 	d := v1alpha1.NewDatabase("database")
 	meta.SetExternalName(d, "shared")
-
 	a, x := testkit.NewAPI(of("bucket"), d), &outside{}
-
 	reserve := WithExternalNameReservation(leaseNamespace, WithReservationKey(func(mg resource.Managed) string { return meta.GetExternalName(mg) }))
 	buckets := reserving(a, x, reserve)
 	databases := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()), WithManagementPolicies(), WithCreationGracePeriod(0), WithInitializers(), waits(noWait), reserve, connects(x.client()))
-
 	both := func(n int) {
 		t.Helper()
-
 		for range n {
 			run(t, buckets, "bucket")
 			run(t, databases, "/database")
 		}
 	}
-
 	both(2)
 	wants(t, "", "leases", map[string]string{"shared": "bucket"}, holders(t, a))
-
 	remove(t, a, "bucket")
 	both(3)
 	obeys(t, x, "create bucket", "delete bucket", "create database")
@@ -245,18 +210,14 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			a.Before = failing(func(q testkit.Request) bool { return isHolderCheck(q.Object) }, err)
 		}
 	}
-
 	change := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, a *testkit.API) {
 		return func(t *testing.T, a *testkit.API) {
 			t.Helper()
-
 			l := leasesIn(t, a)[sharedKey]
 			fn(&l)
-
 			must(t, a.Server().Update(context.Background(), &l))
 		}
 	}
-
 	cases := map[string]struct {
 		reason string
 		then   func(t *testing.T, a *testkit.API)
@@ -312,24 +273,20 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 			takes: true,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, x := testkit.NewAPI(of("first"), of("second")), &outside{}
 			r := reserving(a, x)
-
 			run(t, r, "first")
 			tc.then(t, a)
 			run(t, r, "second")
 			wants(t, tc.reason, "taken over", tc.takes, holders(t, a)[sharedKey] == "second")
-
 			if m := bucketNamed(t, a, "second").GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, tc.says) || (m == "") != (tc.says == "") {
 				t.Errorf("\n%s\nSynced: want %q, got %q", tc.reason, tc.says, m)
 			}
 
 			// The bucket that doesn't hold the lease does nothing any more.
 			did := len(x.acts)
-
 			if tc.takes && bucketNamed(t, a, "first").GetUID() == "uid-1" {
 				remove(t, a, "first")
 				run(t, r, "first")
@@ -343,16 +300,13 @@ func TestReservationOfDoubtfulHolders(t *testing.T) {
 func TestReservationOfAssignedNames(t *testing.T) {
 	a, x := testkit.NewAPI(of("b", unannotated(meta.AnnotationKeyExternalName)), of("other", named("id-1"))), &outside{}
 	x.on("create", func(b *v1alpha1.Bucket) error { named("id-1")(b); return nil })
-
 	reserves := func(id string) {
 		t.Helper()
 		wants(t, "", "holders", map[string]string{strings.Replace(sharedKey, "shared", id, 1): "b"}, holders(t, a))
 	}
-
 	r := reserving(a, x)
 	run(t, r, "b")
 	reserves("id-1")
-
 	run(t, r, "other", "b")
 	obeys(t, x, "create b")
 
@@ -366,7 +320,6 @@ func TestReservationOfAssignedNames(t *testing.T) {
 // learned only while the managed resource is deleted may be another's.
 func TestReservationOfLearnedNames(t *testing.T) {
 	created := annotated(meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339))
-
 	cases := map[string]struct {
 		reason string
 		mods   []func(b *v1alpha1.Bucket)
@@ -376,7 +329,6 @@ func TestReservationOfLearnedNames(t *testing.T) {
 		"NeverCreatedWhileDeleted": {reason: "It is removed without the external resource of the other.", mods: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}, gone: true},
 		"CreatedWhileDeleted":      {reason: "It may be what it created itself, so it stays.", mods: []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName), created}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, x := testkit.NewAPI(of("late", append(tc.mods, unannotated(meta.AnnotationKeyExternalName))...), of("first")), &outside{}
@@ -384,14 +336,11 @@ func TestReservationOfLearnedNames(t *testing.T) {
 				meta.SetExternalName(mg, "shared")
 				return nil
 			}
-
 			run(t, reserving(a, x), "first", "late")
 			obeys(t, x, "create first")
 			holds(t, tc.reason, a, "first")
-
 			late := bucketNamed(t, a, "late")
 			wants(t, tc.reason, "gone", tc.gone, late.GetName() == "")
-
 			if !tc.gone {
 				wants(t, tc.reason, "name, reason, Synced", []any{"shared", ReasonReservedByOther, corev1.ConditionFalse},
 					[]any{meta.GetExternalName(late), late.GetCondition(TypeExternalNameReserved).Reason, late.GetCondition(xpv2.TypeSynced).Status})
@@ -412,24 +361,19 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 		"LostAnswer": {after: serverError(), lasting: 1},
 		"Never":      {before: serverError(), lasting: 1000},
 	}
-
 	for name, f := range faults {
 		for k := 1; k <= 12; k++ {
 			t.Run(fmt.Sprintf("%s/%d", name, k), func(t *testing.T) {
 				a, x, n := testkit.NewAPI(of("first"), of("second")), &outside{}, 0
-
 				fails := func(q testkit.Request, count int, err error) error {
 					if !aboutLeases(q) {
 						return nil
 					}
-
 					if n += count; n < k || n >= k+f.lasting {
 						return nil
 					}
-
 					return err
 				}
-
 				a.Before = func(_ context.Context, q testkit.Request) error { return fails(q, 1, f.before) }
 				a.After = func(_ context.Context, q testkit.Request) error { return fails(q, 0, f.after) }
 
@@ -441,18 +385,15 @@ func TestReservationWhenRequestsFail(t *testing.T) {
 						run(t, r, "first", "second", "first", "second")
 					}
 				}
-
 				rounds(2)
 				remove(t, a, "first")
 				rounds(3)
-
 				if name == "Never" && k == 1 {
 					wants(t, "Without leases nothing is called.", "calls, observations", []any{0, 0}, []any{len(x.acts), x.observes})
 				}
 
 				// The API is well again.
 				a.Before, a.After = nil, nil
-
 				rounds(3)
 				wants(t, "Two must not act on one external resource.", "crimes", 0, len(x.crimes))
 				holds(t, "", a, "second")
@@ -510,10 +451,8 @@ func TestReservationStories(t *testing.T) {
 	tenants := []client.Object{of("mine", in("attacker")), of("theirs", in("victim"))}
 	interrupted := []client.Object{of("b", finalizers(FinalizerName), announced), of("other")}
 	rivals := []string{"other", "b"}
-
 	quota := func(*story, *v1alpha1.Bucket) error { return errQuota }
 	deletesLease := func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }
-
 	cases := map[string]struct {
 		reason  string
 		objects []client.Object // The managed resources b and other, if it is nil.
@@ -524,10 +463,9 @@ func TestReservationStories(t *testing.T) {
 		// other.
 		creates func(s *story, b *v1alpha1.Bucket) error
 		do      func(s *story)
-
-		holder string
-		acts   []string // All that was done, if it is set.
-		then   []string // What is reconciled then. None acts on what is another's.
+		holder  string
+		acts    []string // All that was done, if it is set.
+		then    []string // What is reconciled then. None acts on what is another's.
 	}{
 		"ReleaseFails": {
 			reason: "A lease that can't be released is reported, and the managed resource is deleted anyway.",
@@ -554,12 +492,10 @@ func TestReservationStories(t *testing.T) {
 				s.deletes("b")
 				must(s.T, s.a.Freeze(s.Context(), bucketNamed(s.T, s.a, "b")))
 				s.run("b")
-
 				observed := s.x.observes
 				s.run("b", "b", "b")
 				wants(s.T, "", "object, observations", []any{"", observed}, []any{bucketNamed(s.T, s.a, "b").GetName(), s.x.observes})
 				holds(s.T, "", s.a, "")
-
 				s.run("other", "b")
 				s.a.Thaw()
 				s.run("b")
@@ -621,7 +557,6 @@ func TestReservationStories(t *testing.T) {
 				if s.x.did("create") > 1 {
 					return nil
 				}
-
 				return errQuota
 			},
 			do: func(s *story) {
@@ -629,7 +564,6 @@ func TestReservationStories(t *testing.T) {
 				s.a.Before = on(1, deletesLease, func(testkit.Request) error {
 					time.Sleep(5 * time.Second)
 					run(s.T, next, "b")
-
 					return nil
 				})
 				s.run("b")
@@ -644,7 +578,6 @@ func TestReservationStories(t *testing.T) {
 				s.a.Before = failing(deletesLease, errors.New("the process died"))
 				s.run("b")
 				holds(s.T, "", s.a, "b")
-
 				s.a.Before, s.r = nil, s.process()
 				s.run("b")
 				wants(s.T, "", "held", "", s.known.held.get(bucketNamed(s.T, s.a, "b")).key)
@@ -666,7 +599,6 @@ func TestReservationStories(t *testing.T) {
 			creates: func(s *story, _ *v1alpha1.Bucket) error {
 				kill(s.T, s.a, "b")
 				must(s.T, s.a.Server().Create(s.Context(), of("b", announced)))
-
 				return errQuota
 			},
 			holder: "b",
@@ -687,7 +619,6 @@ func TestReservationStories(t *testing.T) {
 				if b.Namespace == "attacker" {
 					return errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout")
 				}
-
 				return errQuota
 			},
 			do: func(s *story) {
@@ -706,9 +637,7 @@ func TestReservationStories(t *testing.T) {
 					if s.x.did("create") > 1 {
 						return nil
 					}
-
 					run(s.T, next, "b")
-
 					return errExists
 				})
 				s.run("b")
@@ -725,10 +654,8 @@ func TestReservationStories(t *testing.T) {
 					if s.x.did("create") == 1 {
 						return errors.Wrap(context.DeadlineExceeded, "no answer")
 					}
-
 					run(s.T, first, "b")
 					run(s.T, second, "other")
-
 					return nil
 				})
 				s.run("b")
@@ -759,11 +686,9 @@ func TestReservationStories(t *testing.T) {
 			async:   true,
 			creates: func(_ *story, b *v1alpha1.Bucket) error {
 				time.Sleep(time.Second)
-
 				if b.Namespace == "attacker" {
 					return errQuota
 				}
-
 				return nil
 			},
 			do: func(s *story) {
@@ -851,7 +776,6 @@ func TestReservationStories(t *testing.T) {
 				if s.x.did("create b") == 1 {
 					return context.DeadlineExceeded
 				}
-
 				return errQuota
 			},
 			do:     func(s *story) { s.run("b", "b", "b") },
@@ -864,27 +788,22 @@ func TestReservationStories(t *testing.T) {
 			creates: func(s *story, b *v1alpha1.Bucket) error { s.lands(b); return errTag }, holder: "b", then: rivals,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if tc.objects == nil {
 					tc.objects = []client.Object{of("b"), of("other")}
 				}
-
 				s := &story{T: t, a: testkit.NewAPI(tc.objects...), x: &outside{}, h: &testkit.Said{}, opts: tc.opts}
 				s.x.on("create", func(b *v1alpha1.Bucket) error {
 					if tc.creates == nil || b.Name == "other" {
 						return nil
 					}
-
 					return tc.creates(s, b)
 				})
-
 				if tc.async {
 					s.opts = append(s.opts, WithAsync(newTracker(s.a)))
 				}
-
 				s.r = s.process()
 				if tc.do == nil {
 					s.run("b")
@@ -892,13 +811,10 @@ func TestReservationStories(t *testing.T) {
 					tc.do(s)
 				}
 				synctest.Wait()
-
 				holds(t, tc.reason, s.a, tc.holder)
-
 				if tc.acts != nil {
 					wants(t, tc.reason, "calls", tc.acts, s.x.acts)
 				}
-
 				s.run(tc.then...)
 				wants(t, tc.reason, "crimes", 0, len(s.x.crimes))
 
@@ -913,7 +829,6 @@ func TestReservationStories(t *testing.T) {
 func TestReservation_FailedThoughFound(t *testing.T) {
 	find := &seeker{finding: asyncstate.Found("id-1")}
 	c := clientOf(ExternalClientFns{ObserveFn: existsIfNamed, CreateFn: returns(ExternalCreation{}, errors.New("cannot tag"))})
-
 	cases := map[string]func(a *testkit.API) []ReconcilerOption{
 		"Resolver": func(*testkit.API) []ReconcilerOption {
 			return []ReconcilerOption{connects(c), WithCreateResolver(find)}
@@ -925,18 +840,15 @@ func TestReservation_FailedThoughFound(t *testing.T) {
 					asyncstate.Finder
 				}{&c, find}, nil
 			})
-
 			return []ReconcilerOption{WithExternalConnector(connector), WithAsync(newTracker(a))}
 		},
 	}
-
 	for name, opts := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := testkit.NewAPI(bucket())
 				key := WithReservationKey(func(resource.Managed) string { return "key" })
 				r := newBucketReconciler(a, append(opts(a), WithExternalNameReservation(leaseNamespace, key))...)
-
 				for range 3 {
 					run(t, r, "b")
 					synctest.Wait()
@@ -953,29 +865,23 @@ func TestReservationLostMeanwhile(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			a, x := testkit.NewAPI(of("b"), of("thief")), &outside{there: call != "create"}
 			r := reserving(a, x)
-
 			if x.there {
 				// It was held before.
 				run(t, r, "b")
 			}
-
 			if call == "delete" {
 				remove(t, a, "b")
 			}
-
 			x.outdated = true
 			x.before = func(string, resource.Managed) error {
 				steals(t, a)
 				return nil
 			}
-
 			run(t, r, "b")
 			wants(t, "", "calls", 0, len(x.acts))
-
 			if m := get(t, a).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, "reserved by Bucket default/thief") {
 				t.Errorf("Synced: got %q", m)
 			}
-
 			observed := x.observes
 			run(t, r, "b")
 			wants(t, "What is known to be lost is not observed.", "observations", observed, x.observes)
@@ -986,7 +892,6 @@ func TestReservationLostMeanwhile(t *testing.T) {
 // steals has another holder take the Lease, for example after a restored backup.
 func steals(t *testing.T, a *testkit.API) {
 	t.Helper()
-
 	u := emptyLease(leaseNamespace, leaseName(sharedKey))
 	_ = a.Server().Delete(context.Background(), u)
 	(&leases{namespace: leaseNamespace}).fill(u, sharedKey, holder{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Namespace: "default", Name: "thief", UID: "uid-2"}, time.Now())
@@ -995,7 +900,6 @@ func steals(t *testing.T, a *testkit.API) {
 
 func TestReservationKeys(t *testing.T) {
 	r := &reservation{kind: testkit.BucketKind()}
-
 	cases := map[string]struct {
 		reason string
 		mg     resource.Managed
@@ -1012,11 +916,9 @@ func TestReservationKeys(t *testing.T) {
 			d := &v1alpha1.Database{}
 			meta.SetExternalName(d, "n")
 			d.Spec.ProviderConfigReference = &xpv2.Reference{Name: "c"}
-
 			return d
 		}(), want: `Bucket.sample.graft.crossplane.io /c "n"`},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			wants(t, tc.reason, "", tc.want, r.defaultKey(tc.mg))
@@ -1028,7 +930,6 @@ func TestReservationKeys(t *testing.T) {
 // names nothing of another namespace.
 func TestReservationBetweenNamespaces(t *testing.T) {
 	boom := errors.New("quota exceeded")
-
 	cases := map[string]struct {
 		reason string
 		mine   []func(b *v1alpha1.Bucket)
@@ -1053,19 +954,15 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 			says:   "it is reserved by a managed resource in another namespace",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(of("mine", append(tc.mine, in("attacker"))...), of("theirs", in("victim")))
 			x := failsIn("attacker", tc.err)
 			r := reserving(a, x)
-
 			run(t, r, "attacker/mine", "attacker/mine", "victim/theirs")
 			wants(t, tc.reason, "creates", tc.want, x.acts)
 			holds(t, tc.reason, a, tc.holder)
-
 			theirs := bucketNamed(t, a, "victim/theirs")
-
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeSynced, TypeExternalNameReserved} {
 				if m := theirs.GetCondition(ct).Message; !strings.Contains(m, tc.says) || strings.Contains(m, "attacker") || strings.Contains(m, "mine") {
 					t.Errorf("\n%s\n%s: want %q and no name, got %q", tc.reason, ct, tc.says, m)
@@ -1074,7 +971,6 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 
 			// The first one is told no more of the second.
 			run(t, r, "attacker/mine")
-
 			if m := bucketNamed(t, a, "attacker/mine").GetCondition(TypeExternalNameReserved).Message; strings.Contains(m, "victim") || strings.Contains(m, "theirs") {
 				t.Errorf("\n%s\nthe first one learns of the second: %q", tc.reason, m)
 			}
@@ -1085,7 +981,6 @@ func TestReservationBetweenNamespaces(t *testing.T) {
 // A name is kept while a create that was begun under it is in progress.
 func TestReservation_RenamedWhileCreated(t *testing.T) {
 	another := strings.Replace(sharedKey, "shared", "another", 1)
-
 	cases := map[string]struct {
 		reason  string
 		names   bool // The create does, rather than another writer.
@@ -1096,42 +991,33 @@ func TestReservation_RenamedWhileCreated(t *testing.T) {
 		"Named":    {reason: "Of two names of its own it has the last.", names: true, want: map[string]string{another: "b"}},
 		"Orphaned": {reason: "What is left alone is left to others.", orphans: true, want: map[string]string{}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, x := testkit.NewAPI(of("b")), &outside{}
 				x.on("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
-
 				c := x.client()
 				create := c.CreateFn
 				c.CreateFn = func(ctx context.Context, mg resource.Managed) (ExternalCreation, error) {
 					if tc.names {
 						must(t, asyncstate.SetExternalName(ctx, "another"))
 					}
-
 					return create(ctx, mg)
 				}
-
 				r := reserving(a, x, WithAsync(newTracker(a)), connects(c))
-
 				run(t, r, "b")
 				synctest.Wait()
-
 				if !tc.names {
 					edit(t, a, "b", named("another"))
 				}
-
 				run(t, r, "b")
 				wants(t, tc.reason, "holders while it is created", map[string]string{sharedKey: "b", another: "b"}, holders(t, a))
-
 				if tc.orphans {
 					edit(t, a, "b", policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate))
 					remove(t, a, "b")
 				} else {
 					time.Sleep(2 * time.Minute)
 				}
-
 				run(t, r, "b", "b")
 				wants(t, tc.reason, "holders", tc.want, holders(t, a))
 				time.Sleep(2 * time.Minute)
@@ -1145,7 +1031,6 @@ func TestReservation_RenamedWhileCreated(t *testing.T) {
 func TestRenamedReservesAcrossNamespaces(t *testing.T) {
 	a := testkit.NewAPI(of("mine", in("attacker"), named("own")), of("theirs", in("victim")))
 	exists, creates := map[string]bool{}, []string{}
-
 	r := reserving(a, &outside{}, connects(ExternalClientFns{
 		ObserveFn: func(_ context.Context, mg resource.Managed) (ExternalObservation, error) {
 			return ExternalObservation{ResourceExists: exists[meta.GetExternalName(mg)], ResourceUpToDate: true}, nil
@@ -1154,14 +1039,11 @@ func TestRenamedReservesAcrossNamespaces(t *testing.T) {
 			if mg.GetNamespace() == "attacker" && meta.GetExternalName(mg) == "shared" {
 				return ExternalCreation{}, errors.New("invalid: region does not exist")
 			}
-
 			creates = append(creates, mg.GetNamespace()+"/"+meta.GetExternalName(mg))
 			exists[meta.GetExternalName(mg)] = true
-
 			return ExternalCreation{}, nil
 		},
 	}))
-
 	run(t, r, "attacker/mine")
 	edit(t, a, "attacker/mine", named("shared"))
 	run(t, r, "attacker/mine", "attacker/mine", "victim/theirs")
@@ -1178,13 +1060,10 @@ func TestFoundThenFlaky(t *testing.T) {
 			a, x := testkit.NewAPI(of("one", mods...), of("two")), failsIn("default", errors.New("already exists"))
 			x.there, x.outdated = true, true
 			r := reserving(a, x)
-
 			run(t, r, "one")
 			holds(t, "", a, "one")
-
 			x.there, x.outdated = false, false
 			run(t, r, "one")
-
 			x.there, x.outdated = true, true
 			run(t, r, "two", "one")
 			wants(t, "", "updates by the first and the second", []int{2, 0}, []int{x.did("update one"), x.did("update two")})
@@ -1205,7 +1084,6 @@ func TestReservationNeedsAnAction(t *testing.T) {
 		"Update":      {reason: "It may update.", policies: []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate}, holder: "owner"},
 		"Unspecified": {reason: "It may do everything.", policies: []xpv2.ManagementAction{xpv2.ManagementActionAll}, holder: "owner"},
 	}
-
 	for name, tc := range cases {
 		for _, restarted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/restarted=%t", name, restarted), func(t *testing.T) {
@@ -1216,19 +1094,15 @@ func TestReservationNeedsAnAction(t *testing.T) {
 
 				// A hand-over: the first one is only to look from now on.
 				edit(t, a, "owner", policies(tc.policies...))
-
 				if restarted {
 					r = reserving(a, x)
 				}
-
 				a.Forget()
 				run(t, r, "owner")
-
 				if tc.holder == "next" && !restarted {
 					about := slices.DeleteFunc(a.Requests(), func(r testkit.Request) bool { return !isLease(r.Object) })
 					wants(t, "What is known of the lease saves a read.", "requests for leases", 1, len(about))
 				}
-
 				run(t, r, "next")
 				holds(t, tc.reason, a, tc.holder)
 				a.Forget()
@@ -1247,15 +1121,12 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 			a := testkit.NewAPI(of("owner"), of("blocked"))
 			r := reserving(a, &outside{})
 			run(t, r, "owner", "blocked")
-
 			if hadIt {
 				kill(t, a, "owner")
 				run(t, r, "blocked")
 			}
-
 			edit(t, a, "blocked", policies(xpv2.ManagementActionObserve))
 			run(t, r, "blocked")
-
 			got := bucketNamed(t, a, "blocked").GetCondition(TypeExternalNameReserved)
 			wants(t, "", "condition", []any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{got.Status, got.Reason})
 		})
@@ -1266,9 +1137,7 @@ func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
 // may have one of its own, that only has the same key.
 func TestReservationOfWhatIsDeleted(t *testing.T) {
 	const pending, succeeded, failed = meta.AnnotationKeyExternalCreatePending, meta.AnnotationKeyExternalCreateSucceeded, meta.AnnotationKeyExternalCreateFailed
-
 	at := time.Now().Add(-time.Hour).UTC()
-
 	cases := map[string]struct {
 		reason string
 		stamps map[string]time.Duration
@@ -1281,22 +1150,18 @@ func TestReservationOfWhatIsDeleted(t *testing.T) {
 		"SucceededOnce": {reason: "Also if a later create failed.", stamps: map[string]time.Duration{succeeded: 0, pending: time.Minute, failed: 2 * time.Minute}},
 		"Unknown":       {reason: "Nor what it may have created.", stamps: map[string]time.Duration{failed: 0, pending: time.Minute}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			blocked := of("blocked", deleting, finalizers(FinalizerName))
 			for key, d := range tc.stamps {
 				annotated(key, at.Add(d).Format(time.RFC3339))(blocked)
 			}
-
 			a, x := testkit.NewAPI(of("owner"), blocked), &outside{}
 			run(t, reserving(a, x, WithDeterministicExternalName(true), WithDeletionConfirmation(5, interval)), "owner", "blocked")
 			obeys(t, x, "create owner")
 			holds(t, tc.reason, a, "owner")
-
 			b := bucketNamed(t, a, "blocked")
 			wants(t, tc.reason, "gone", tc.gone, b.GetName() == "")
-
 			if !tc.gone {
 				wants(t, tc.reason, "reason", reconciler.ReasonObserveFailed, b.GetCondition(reconciler.TypeDeleting).Reason)
 			}
@@ -1308,30 +1173,22 @@ func TestReservationOfWhatIsDeleted(t *testing.T) {
 // external resource still exists.
 func TestReservationOutlivesForegroundDeletion(t *testing.T) {
 	const name = leaseNamespace + "/b"
-
 	for reason, collected := range map[string]bool{"The lease must not be collected.": false, "The garbage collector was first.": true} {
 		a := testkit.NewAPI(of("b", in(leaseNamespace)))
 		r := reserving(a, &outside{})
-
 		run(t, r, name)
-
 		l := leasesIn(t, a)[sharedKey]
 		owners := []metav1.OwnerReference{{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: "Bucket", Name: "b", UID: "uid-1"}}
 		wants(t, reason, "owners before", owners, l.GetOwnerReferences())
-
 		edit(t, a, name, finalizers(FinalizerName, metav1.FinalizerDeleteDependents))
 		remove(t, a, name)
-
 		if collected {
 			must(t, a.Server().Delete(context.Background(), &l))
 		}
-
 		run(t, r, name)
 		holds(t, reason, a, "b")
-
 		l = leasesIn(t, a)[sharedKey]
 		wants(t, reason, "owners", 0, len(l.GetOwnerReferences()))
-
 		edit(t, a, name, finalizers(FinalizerName))
 		repeat(t, r, 3, name)
 		holds(t, reason, a, "")

@@ -26,7 +26,6 @@ func Upstream(o ...upstream.ReconcilerOption) ReconcilerOption {
 		if ro == nil {
 			panic(errors.New("managed.Upstream was given a nil option: leave it out"))
 		}
-
 		ro(probe)
 	}
 
@@ -40,7 +39,6 @@ func Upstream(o ...upstream.ReconcilerOption) ReconcilerOption {
 			panic(errors.Errorf("managed.Upstream was given an option that sets %s: use %s of Graft's package managed, which wraps it", field, option))
 		}
 	}
-
 	return func(r *Reconciler) { r.config.upstream = append(r.config.upstream, o...) }
 }
 
@@ -86,14 +84,12 @@ func mustWork(r *upstream.Reconciler) {
 // finalizer of the provider's own.
 func finalizerName(f resource.Finalizer) string {
 	api, ok := f.(*resource.APIFinalizer)
-
 	switch {
 	case f == nil:
 		return FinalizerName
 	case !ok:
 		return ""
 	}
-
 	return mustHave(api, "finalizer", reflect.String).String()
 }
 
@@ -112,6 +108,5 @@ func mustHave(of any, field string, kind reflect.Kind) reflect.Value {
 	if v.Kind() != kind {
 		panic(errors.Errorf("managed can't look into this version of crossplane-runtime (no field %s of %T): use the version that Graft requires", field, of))
 	}
-
 	return v
 }

@@ -51,7 +51,6 @@ func (c *usageClient) Create(ctx context.Context, usage client.Object, opts ...c
 	if isTerminating(err) && c.userIsDeleted(ctx, usage) {
 		return nil
 	}
-
 	return err
 }
 
@@ -62,12 +61,10 @@ func (c *usageClient) Update(ctx context.Context, usage client.Object, opts ...c
 	if err := c.Get(ctx, client.ObjectKeyFromObject(usage), is); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-
 	if meta.FinalizerExists(is, UsageFinalizerName) {
 		usage.SetFinalizers(is.GetFinalizers())
 		usage.SetOwnerReferences(is.GetOwnerReferences())
 	}
-
 	return c.Client.Update(ctx, usage, opts...)
 }
 
@@ -85,12 +82,10 @@ func (c *usageClient) userIsDeleted(ctx context.Context, usage client.Object) bo
 	if user == nil {
 		return false
 	}
-
 	mg := c.empty(schema.FromAPIVersionAndKind(user.APIVersion, user.Kind))
 	if err := c.Get(ctx, client.ObjectKey{Namespace: usage.GetNamespace(), Name: user.Name}, mg); err != nil {
 		return false
 	}
-
 	return mg.GetUID() == user.UID && meta.WasDeleted(mg)
 }
 
@@ -102,9 +97,7 @@ func (c *usageClient) empty(gvk schema.GroupVersionKind) client.Object {
 			return co
 		}
 	}
-
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
-
 	return u
 }

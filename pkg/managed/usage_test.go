@@ -38,7 +38,6 @@ func refusedFor(cause metav1.CauseType) error {
 	if cause != "" {
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
 	}
-
 	return err
 }
 
@@ -52,10 +51,8 @@ func uses(config string) func(b *v1alpha1.Bucket) {
 
 func TestUsageTrackers(t *testing.T) {
 	boom := errors.New("boom")
-
 	invalid := kerrors.NewInvalid(schema.GroupKind{}, "u", nil)
 	invalid.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-
 	cases := map[string]struct {
 		reason string
 		alive  bool
@@ -80,7 +77,6 @@ func TestUsageTrackers(t *testing.T) {
 		"Invalid":                {reason: "So is another refusal with that cause.", create: invalid, fails: true},
 		"Broken":                 {reason: "So is any other error.", create: boom, fails: true},
 	}
-
 	for name, tc := range cases {
 		for _, fname := range []string{"NamespacedTyped", "ClusterTyped"} {
 			t.Run(name+"/"+fname, func(t *testing.T) {
@@ -101,20 +97,15 @@ func TestUsageTrackers(t *testing.T) {
 						return nil
 					}
 				}
-
 				mg.GetObjectKind().SetGroupVersionKind(f.kind)
-
 				if tc.another {
 					mg.SetUID("another")
 				}
-
 				c := a.Client()
 				if tc.untyped {
 					c = untypedClient{c}
 				}
-
 				var err error
-
 				switch mg := mg.(type) {
 				case *v1alpha1.Bucket:
 					uses("config")(mg)
@@ -124,12 +115,10 @@ func TestUsageTrackers(t *testing.T) {
 					mg.Spec.ProviderConfigReference = &xpv2.Reference{Name: "config"}
 					err = NewLegacyProviderConfigUsageTracker(c, &testkit.LegacyProviderConfigUsage{}).Track(context.Background(), mg)
 				}
-
 				var want error
 				if tc.fails {
 					want = tc.create
 				}
-
 				wants(t, tc.reason, "Track", want, err, cmpopts.EquateErrors())
 				wants(t, tc.reason, "creates", 1, a.Count(testkit.Create))
 			})
@@ -142,7 +131,6 @@ func TestUsageTrackers(t *testing.T) {
 func TestUsageWithoutController(t *testing.T) {
 	a := testkit.NewAPI()
 	a.Before = failing(verb(testkit.Create), terminating())
-
 	if err := (&usageClient{Client: a.Client()}).Create(context.Background(), &unstructured.Unstructured{}); err == nil {
 		t.Error("Create: want an error, got none")
 	}
@@ -161,22 +149,17 @@ func TestDeletionInTerminatingNamespace(t *testing.T) {
 		"Graft":    {reason: "With Graft's tracker both go.", tracker: NewProviderConfigUsageTracker, deletes: 1},
 		"Upstream": {reason: "With upstream's, neither does, but it is said why.", tracker: resource.NewProviderConfigUsageTracker, name: "b", says: reconciler.ReasonNamespaceTerminating},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, x := testkit.NewAPI(bucket(uses("config"), deleting, finalizers(FinalizerName))), &outside{there: true}
 			a.Before = failing(verb(testkit.Create), terminating())
 			usage := tc.tracker(a.Client(), &v1alpha1.ProviderConfigUsage{})
-
 			r := newBucketReconciler(a, WithExternalConnector(ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (ExternalClient, error) {
 				c := x.client()
 				c.DisconnectFn = func(context.Context) error { return nil }
-
 				return &c, usage.Track(ctx, bucketOf(mg))
 			})))
-
 			repeat(t, r, 3)
-
 			left := get(t, a)
 			wants(t, tc.reason, "object, deletes, reason", []any{tc.name, tc.deletes, tc.says}, []any{left.GetName(), x.did("delete"), left.GetCondition(reconciler.TypeDeleting).Reason})
 		})
@@ -201,11 +184,9 @@ func usageOf(mod ...func(u *v1alpha1.ProviderConfigUsage)) *v1alpha1.ProviderCon
 	}}
 	u.SetProviderConfigReference(xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: "config"})
 	u.SetResourceReference(xpv2.TypedReference{APIVersion: testkit.BucketKind().GroupVersion().String(), Kind: testkit.BucketKind().Kind, Name: "b"})
-
 	for _, m := range mod {
 		m(u)
 	}
-
 	return u
 }
 
@@ -230,18 +211,13 @@ type usageState struct {
 
 func usageIn(t *testing.T, a *testkit.API) *usageState {
 	t.Helper()
-
 	u := &v1alpha1.ProviderConfigUsage{}
-
 	err := a.Server().Get(context.Background(), client.ObjectKey{Namespace: "default", Name: userUID}, u)
 	if kerrors.IsNotFound(err) {
 		return nil
 	}
-
 	must(t, err)
-
 	c := metav1.GetControllerOf(u)
-
 	return &usageState{Finalizers: u.GetFinalizers(), Blocks: c != nil && c.BlockOwnerDeletion != nil && *c.BlockOwnerDeletion}
 }
 
@@ -259,7 +235,6 @@ func TestUsageProtection(t *testing.T) {
 	held := &usageState{Finalizers: []string{UsageFinalizerName}}
 	open := &usageState{Blocks: true}
 	ends := []func(b *v1alpha1.Bucket){deleting, finalizers(FinalizerName)}
-
 	cases := map[string]struct {
 		reason string
 		object []func(b *v1alpha1.Bucket)
@@ -267,9 +242,8 @@ func TestUsageProtection(t *testing.T) {
 		usage  *v1alpha1.ProviderConfigUsage
 		opts   []ReconcilerOption
 		// lags is whether the cache has the usage as it was before it was changed.
-		lags func(u *v1alpha1.ProviderConfigUsage)
-		fail error
-
+		lags   func(u *v1alpha1.ProviderConfigUsage)
+		fail   error
 		want   *usageState
 		writes int
 		warns  bool
@@ -281,9 +255,8 @@ func TestUsageProtection(t *testing.T) {
 		"GoneUnprotected": {reason: "One that isn't protected is not written.", object: ends, absent: true, usage: usageOf(), want: open, gone: true},
 		"GoneNoUsage":     {reason: "Without one there is nothing to do.", object: ends, absent: true, gone: true},
 		"GoneRefused":     {reason: "A failed release of the usage does not block the managed resource.", object: ends, absent: true, usage: usageOf(protected), fail: boom, want: held, writes: 1, gone: true},
-
-		"Tracked":   {reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.", usage: usageOf(), want: held, writes: 1},
-		"Protected": {reason: "One that is protected is not written.", usage: usageOf(protected), want: held},
+		"Tracked":         {reason: "A usage is protected as soon as the provider was connected to, and does not hold up a foreground deletion.", usage: usageOf(), want: held, writes: 1},
+		"Protected":       {reason: "One that is protected is not written.", usage: usageOf(protected), want: held},
 		"ProtectedByUpstream": {
 			reason: "One that a later version of upstream protects is left to it.",
 			usage: usageOf(func(u *v1alpha1.ProviderConfigUsage) {
@@ -339,36 +312,27 @@ func TestUsageProtection(t *testing.T) {
 		},
 		"Refused": {reason: "A usage that can't be written does not block the reconcile.", usage: usageOf(), fail: boom, want: open, writes: 1, warns: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			objs := []client.Object{bucket(append([]func(b *v1alpha1.Bucket){used}, tc.object...)...)}
 			if tc.usage != nil {
 				objs = append(objs, tc.usage)
 			}
-
 			a := testkit.NewAPI(objs...)
 			ctx := context.Background()
-
 			if tc.lags != nil {
 				must(t, a.Freeze(ctx, tc.usage))
-
 				now := &v1alpha1.ProviderConfigUsage{}
 				must(t, a.Server().Get(ctx, client.ObjectKeyFromObject(tc.usage), now))
-
 				tc.lags(now)
-
 				must(t, a.Server().Update(ctx, now))
 			}
-
 			a.Before = failing(func(r testkit.Request) bool {
 				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
 				return is && (r.Verb == testkit.Patch || r.Verb == testkit.Update)
 			}, tc.fail)
-
 			x, rec := &outside{there: !tc.absent}, &testkit.Said{}
 			run(t, newBucketReconciler(a, append([]ReconcilerOption{WithRecorder(rec), protects(), connects(x.client())}, tc.opts...)...), "b")
-
 			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
 			wants(t, tc.reason, "writes of usages, gone", []any{tc.writes, tc.gone}, []any{writesToUsages(a), get(t, a).GetName() == ""})
 			wants(t, tc.reason, "warns, and reconciles", []bool{tc.warns, tc.warns}, []bool{len(rec.Events(reasonCannotProtectUsage)) > 0, tc.warns && x.observes > 0})
@@ -382,26 +346,20 @@ func TestLegacyUsageProtection(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
 	a, there := testkit.NewAPI(d), true
 	tracker := NewLegacyProviderConfigUsageTracker(a.Client(), &testkit.LegacyProviderConfigUsage{})
-
 	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
 		WithUsageProtection(testkit.LegacyProviderConfigUsageKind()), WithInitializers(), waits(noWait),
 		WithTypedExternalConnector(TypedExternalConnectorFn[*v1alpha1.Database](func(ctx context.Context, d *v1alpha1.Database) (TypedExternalClient[*v1alpha1.Database], error) {
 			return connected[*v1alpha1.Database](provider{client: ExternalClientFns{ObserveFn: sees(&there)}}), tracker.Track(ctx, d)
 		})))
-
 	has := func(finalizers ...string) {
 		t.Helper()
 		run(t, r, "/d")
-
 		u := &testkit.LegacyProviderConfigUsage{}
 		must(t, a.Server().Get(t.Context(), client.ObjectKey{Name: string(d.GetUID())}, u))
 		wants(t, "", "finalizers", finalizers, u.GetFinalizers(), cmpopts.EquateEmpty())
 	}
-
 	has(UsageFinalizerName)
-
 	there = false
-
 	must(t, a.Server().Delete(t.Context(), d))
 	has()
 }
@@ -409,7 +367,6 @@ func TestLegacyUsageProtection(t *testing.T) {
 // A usage that is pointed to another provider config stays protected.
 func TestUsageTrackersKeepProtection(t *testing.T) {
 	boom := errors.New("boom")
-
 	cases := map[string]struct {
 		reason  string
 		usage   *v1alpha1.ProviderConfigUsage
@@ -441,23 +398,18 @@ func TestUsageTrackersKeepProtection(t *testing.T) {
 			want: &usageState{Blocks: true}, config: "other",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := bucket(used)
 			a := testkit.NewAPI(b, tc.usage)
 			a.Before = on(tc.failing, verb(testkit.Get), func(testkit.Request) error { return boom })
-
 			b.SetGroupVersionKind(testkit.BucketKind())
 			b.SetProviderConfigReference(&xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: "other"})
-
 			err := tc.tracker(a.Client(), &v1alpha1.ProviderConfigUsage{}).Track(context.Background(), b)
 			wants(t, tc.reason, "Track", tc.err, err, cmpopts.EquateErrors())
 			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
-
 			u := usageOf()
 			must(t, a.Server().Get(context.Background(), client.ObjectKeyFromObject(u), u))
-
 			wants(t, tc.reason, "provider config", tc.config, u.GetProviderConfigReference().Name)
 		})
 	}
@@ -467,21 +419,17 @@ func TestUsageReleaser(t *testing.T) {
 	boom := errors.New("boom")
 	held := &usageState{Finalizers: []string{UsageFinalizerName, "example.org/holds"}}
 	let := &usageState{Finalizers: []string{"example.org/holds"}}
-
 	of := testkit.BucketKind()
 	unserved := kerrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: of.Group, Resource: "buckets"}, "b", "404 page not found", 0, true)
 	noMatch := &kmeta.NoKindMatchError{GroupKind: of.GroupKind(), SearchedVersions: []string{of.Version}}
-
 	is := func(mod ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 		return bucket(append([]func(b *v1alpha1.Bucket){used, finalizers(FinalizerName)}, mod...)...)
 	}
-
 	fails := func(verb string, err error) func(string) error {
 		return func(v string) error {
 			if v == verb {
 				return err
 			}
-
 			return nil
 		}
 	}
@@ -490,7 +438,6 @@ func TestUsageReleaser(t *testing.T) {
 	ownedBy := func(fn func(r *metav1.OwnerReference)) func(u *v1alpha1.ProviderConfigUsage) {
 		return func(u *v1alpha1.ProviderConfigUsage) { fn(&u.OwnerReferences[0]) }
 	}
-
 	cases := map[string]struct {
 		reason string
 		user   *v1alpha1.Bucket
@@ -501,10 +448,9 @@ func TestUsageReleaser(t *testing.T) {
 		before func(verb string) error
 		// conflicts is whether another writer changes the usage in the meantime.
 		conflicts bool
-
-		want  *usageState
-		again time.Duration
-		err   error
+		want      *usageState
+		again     time.Duration
+		err       error
 	}{
 		"UserGone":         {reason: "A usage whose user no longer exists is released.", usage: usageOf(protected, removed), want: let},
 		"LastFinalizer":    {reason: "With its last finalizer it goes.", usage: usageOf(removed, protected)},
@@ -557,42 +503,32 @@ func TestUsageReleaser(t *testing.T) {
 		},
 		"Conflict": {reason: "What was changed meanwhile is looked at again.", usage: usageOf(protected, removed), conflicts: true, want: held, again: time.Second},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-
 			var objs []client.Object
 			if tc.user != nil {
 				objs = append(objs, tc.user)
 			}
-
 			if tc.usage != nil {
 				objs = append(objs, tc.usage)
 			}
-
 			a := testkit.NewAPI(objs...)
 			a.Before = func(_ context.Context, r testkit.Request) error {
 				if _, is := r.Object.(*v1alpha1.Bucket); is && tc.before != nil {
 					return tc.before(r.Verb)
 				}
-
 				if r.Verb == testkit.Update && tc.conflicts {
 					now := usageOf()
 					if err := a.Server().Get(ctx, client.ObjectKeyFromObject(now), now); err != nil {
 						return err
 					}
-
 					now.SetLabels(map[string]string{"k": "v"})
-
 					return a.Server().Update(ctx, now)
 				}
-
 				return nil
 			}
-
 			r := NewUsageReleaser(a.Manager(), testkit.ProviderConfigUsageKind(), tc.opts...)
-
 			got, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: userUID}})
 			wants(t, tc.reason, "Reconcile", tc.err, err, cmpopts.EquateErrors())
 			wants(t, tc.reason, "result", reconcile.Result{RequeueAfter: tc.again}, got)

@@ -52,11 +52,9 @@ const upstreamUsageFinalizer = "finalizer.providerconfigusage.crossplane.io"
 // not one of usages that managed resources of the reconciled kind have.
 func WithUsageProtection(of schema.GroupVersionKind) ReconcilerOption {
 	mustBeComplete(of, "WithUsageProtection")
-
 	return withLayer(slotUsageProtection, func(p parts) layer {
 		e := &usageProtection{usages: mustFindUsages(p.scheme, p.client, p.live, of, "WithUsageProtection"), log: p.log, record: p.record}
 		e.mustSuit(p.managed)
-
 		return layer{
 			external: func(next external) external {
 				e.external = next
@@ -85,10 +83,8 @@ func (p *usageProtection) mustSuit(mg resource.Managed) {
 	if err != nil {
 		panic(err)
 	}
-
 	_, legacy := usage.(resource.LegacyProviderConfigUsage) //nolint:staticcheck // Deprecated, and what most providers have.
 	_, is := mg.(resource.LegacyManaged)                    //nolint:staticcheck // As above.
-
 	if legacy != is {
 		panic(errors.Errorf("managed.WithUsageProtection was given %s for %T: one of them is legacy, the other is not; pass the kind that its tracker records", p.usages.of, mg))
 	}
@@ -99,7 +95,6 @@ func (p *usageProtection) Connect(ctx context.Context, c *call) error {
 	if err := p.external.Connect(ctx, c); err != nil || meta.WasDeleted(c.mg) {
 		return err
 	}
-
 	err := p.usages.protect(ctx, p.usages.client, c.mg)
 	if kerrors.IsNotFound(err) || kerrors.IsConflict(err) {
 		// The tracker may have written it just now, and the cache not know.
@@ -110,7 +105,6 @@ func (p *usageProtection) Connect(ctx context.Context, c *call) error {
 		p.log.Info("Cannot protect the usage of a provider config", "uid", c.mg.GetUID(), "error", err)
 		p.record.Event(c.mg, event.Warning(reasonCannotProtectUsage, err))
 	}
-
 	return nil
 }
 
@@ -127,9 +121,7 @@ func (f *protectedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Obj
 	if err := f.Finalizer.RemoveFinalizer(ctx, o); err != nil {
 		return err
 	}
-
 	p := f.protection
-
 	usage, err := p.usages.get(ctx, p.usages.client, usageKey(o))
 	if err == nil {
 		err = p.usages.release(ctx, usage)
@@ -138,7 +130,6 @@ func (f *protectedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Obj
 	if client.IgnoreNotFound(err) != nil {
 		p.log.Debug("Cannot release the usage of a provider config yet", "uid", o.GetUID(), "error", err)
 	}
-
 	return nil
 }
 
@@ -153,11 +144,9 @@ type usages struct {
 // mustFindUsages returns the usages of a kind, and panics if that is none of usages.
 func mustFindUsages(s *runtime.Scheme, c client.Client, live client.Reader, of schema.GroupVersionKind, caller string) usages {
 	u := usages{of: of, scheme: s, client: c, live: live}
-
 	if _, err := u.empty(); err != nil {
 		panic(errors.Wrapf(err, "managed.%s was given %s: pass the kind that the connector's tracker records, and add its API package to the manager's scheme with AddToScheme", caller, of))
 	}
-
 	return u
 }
 
@@ -173,12 +162,10 @@ func (u usages) empty() (resource.ProviderConfigUsage, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	usage, ok := o.(resource.ProviderConfigUsage)
 	if !ok {
 		return nil, errors.Errorf("%T is not a usage of provider configs", o)
 	}
-
 	return usage, nil
 }
 
@@ -187,7 +174,6 @@ func (u usages) get(ctx context.Context, from client.Reader, key client.ObjectKe
 	if err != nil {
 		return nil, err
 	}
-
 	return usage, errors.Wrapf(from.Get(ctx, key, usage), "cannot get %s %q", u.of.Kind, key.Name)
 }
 
@@ -197,39 +183,31 @@ func (u usages) protect(ctx context.Context, from client.Reader, mg client.Objec
 	if err != nil {
 		return err
 	}
-
 	if meta.WasDeleted(usage) {
 		// The API server takes no new finalizers.
 		return nil
 	}
-
 	before, _ := usage.DeepCopyObject().(client.Object)
 	owners := usage.GetOwnerReferences()
-
 	i := slices.IndexFunc(owners, func(r metav1.OwnerReference) bool {
 		return r.Controller != nil && *r.Controller && r.UID == mg.GetUID()
 	})
 	if i < 0 {
 		return errors.Errorf("%s %q is not controlled by the managed resource of that UID", u.of.Kind, usage.GetName())
 	}
-
 	if meta.FinalizerExists(usage, upstreamUsageFinalizer) {
 		// A later version of upstream protects it.
 		return nil
 	}
-
 	if meta.FinalizerExists(usage, UsageFinalizerName) && (owners[i].BlockOwnerDeletion == nil || !*owners[i].BlockOwnerDeletion) {
 		return nil
 	}
-
 	meta.AddFinalizer(usage, UsageFinalizerName)
-
 	owners[i].BlockOwnerDeletion = nil
 	usage.SetOwnerReferences(owners)
 
 	// Lists are replaced as a whole, hence the lock.
 	err = u.client.Patch(ctx, usage, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-
 	return errors.Wrapf(err, "cannot protect %s %q", u.of.Kind, usage.GetName())
 }
 
@@ -241,9 +219,7 @@ func (u usages) release(ctx context.Context, usage client.Object) error {
 	if !meta.FinalizerExists(usage, UsageFinalizerName) {
 		return nil
 	}
-
 	meta.RemoveFinalizer(usage, UsageFinalizerName)
-
 	return errors.Wrapf(client.IgnoreNotFound(u.client.Update(ctx, usage)), "cannot release %s %q", u.of.Kind, usage.GetName())
 }
 

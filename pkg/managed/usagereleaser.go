@@ -69,17 +69,14 @@ func WithReleaseAll() UsageReleaserOption {
 func NewUsageReleaser(m manager.Manager, of schema.GroupVersionKind, o ...UsageReleaserOption) *UsageReleaser {
 	mustBeUsable(m)
 	mustBeComplete(of, "NewUsageReleaser")
-
 	r := &UsageReleaser{usages: mustFindUsages(m.GetScheme(), m.GetClient(), liveReader(m), of, "NewUsageReleaser")}
 
 	for i, fn := range o {
 		if fn == nil {
 			panic(errors.Errorf("managed.NewUsageReleaser was given nil (argument %d): leave it out", i+3))
 		}
-
 		fn(r)
 	}
-
 	return r
 }
 
@@ -89,22 +86,18 @@ func (r *UsageReleaser) Reconcile(ctx context.Context, req reconcile.Request) (r
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-
 	if !meta.FinalizerExists(usage, UsageFinalizerName) || !meta.WasDeleted(usage) && !r.all {
 		return reconcile.Result{}, nil
 	}
-
 	if !r.all {
 		user, known := r.user(usage)
 		if !known {
 			return reconcile.Result{}, nil
 		}
-
 		needed, err := r.needed(ctx, usage, user)
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-
 		if needed {
 			return reconcile.Result{RequeueAfter: usageInterval}, nil
 		}
@@ -115,7 +108,6 @@ func (r *UsageReleaser) Reconcile(ctx context.Context, req reconcile.Request) (r
 		// The cache will say what was changed.
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
-
 	return reconcile.Result{}, err
 }
 
@@ -124,7 +116,6 @@ func (r *UsageReleaser) Reconcile(ctx context.Context, req reconcile.Request) (r
 func (r *UsageReleaser) user(usage resource.ProviderConfigUsage) (schema.GroupVersionKind, bool) {
 	ref := usage.GetResourceReference()
 	of := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
-
 	if c := metav1.GetControllerOf(usage); c != nil {
 		of = schema.FromAPIVersionAndKind(c.APIVersion, c.Kind)
 	}
@@ -132,11 +123,9 @@ func (r *UsageReleaser) user(usage resource.ProviderConfigUsage) (schema.GroupVe
 	if r.usages.scheme.Recognizes(of) {
 		return of, true
 	}
-
 	for _, v := range r.usages.scheme.VersionsForGroupKind(of.GroupKind()) {
 		return v.WithKind(of.Kind), true
 	}
-
 	return of, false
 }
 
@@ -155,12 +144,10 @@ func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of sche
 		if err != nil {
 			return false, err
 		}
-
 		mg, ok := o.(client.Object)
 		if !ok {
 			return false, errors.Errorf("%T has no metadata", o)
 		}
-
 		err = from.Get(ctx, client.ObjectKey{Namespace: usage.GetNamespace(), Name: user.Name}, mg)
 
 		switch {
@@ -171,7 +158,6 @@ func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of sche
 			return true, nil
 		}
 	}
-
 	return false, nil
 }
 
@@ -179,13 +165,10 @@ func (r *UsageReleaser) needed(ctx context.Context, usage client.Object, of sche
 // that no version of its kind is served.
 func (r *UsageReleaser) isAbsent(err error, of schema.GroupKind) bool {
 	var none *kmeta.NoKindMatchError
-
 	if !errors.As(err, &none) || len(none.SearchedVersions) == 0 {
 		return seam.IsGone(err) || kmeta.IsNoMatchError(err)
 	}
-
 	_, err = r.usages.client.RESTMapper().RESTMapping(of)
-
 	return kmeta.IsNoMatchError(err)
 }
 

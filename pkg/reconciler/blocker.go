@@ -77,14 +77,11 @@ const (
 func observe(ctx context.Context, r *patientReader, l DependentLister, o client.Object) dependents {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
-
 	list, err := l.ListDependents(ctx, r, o)
-
 	out := dependents{}
 	if err != nil {
 		out.unknown = why(err)
 	}
-
 	seen := make(map[Dependent]bool, len(list))
 
 	for _, d := range list {
@@ -92,13 +89,10 @@ func observe(ctx context.Context, r *patientReader, l DependentLister, o client.
 		if seen[key] {
 			continue
 		}
-
 		seen[key] = true
 		out.total++
-
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(d.GroupVersionKind)
-
 		get := r.Get
 		if _, named := r.named.Load(d.GroupVersionKind); named || d.Owner != "" {
 			get = r.getReferenced
@@ -108,7 +102,6 @@ func observe(ctx context.Context, r *patientReader, l DependentLister, o client.
 			if !seam.IsGone(err) {
 				out.blockers = append(out.blockers, blocker{Dependent: d, why: "unknown: " + why(err), urgency: urgencyStuck})
 			}
-
 			continue
 		}
 
@@ -124,7 +117,6 @@ func observe(ctx context.Context, r *patientReader, l DependentLister, o client.
 	}
 
 	slices.SortStableFunc(out.blockers, byUrgency)
-
 	return out
 }
 
@@ -151,7 +143,6 @@ func (d Dependent) relationOf(l DependentLister, o client.Object, u *unstructure
 		if c.binds(o, u) {
 			return described
 		}
-
 		return unbound
 	}
 
@@ -186,7 +177,6 @@ func (d Dependent) String() string {
 	if d.Namespace != "" {
 		n += " in " + cut(d.Namespace, maxKindLength)
 	}
-
 	return n
 }
 
@@ -213,16 +203,13 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 
 	if !meta.WasDeleted(u) {
 		b.why, b.urgency = "its deletion was not requested yet", urgencyNotRequested
-
 		if u.GetLabels()[labelInUse] == "true" {
 			b.why, b.reason, b.urgency = "protected by a Usage", ReasonBlockedByProtection, urgencyProtected
 		}
-
 		return b
 	}
 
 	b.since = u.GetDeletionTimestamp().Time
-
 	deleting, synced := conditionIn(u, TypeDeleting), conditionIn(u, xpv2.TypeSynced)
 
 	switch {
@@ -245,7 +232,6 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 		b.failure = string(synced.Reason) + ": " + synced.Message
 		b.urgency = min(b.urgency, urgencyStuck)
 	}
-
 	return b
 }
 
@@ -255,7 +241,6 @@ func saysMore(deleting, synced xpv2.Condition) bool {
 	if synced.Status != corev1.ConditionFalse {
 		return false
 	}
-
 	if strings.Contains(quoted(deleting.Message), strings.TrimSuffix(quoted(synced.Message), ".")) {
 		return false
 	}
@@ -298,16 +283,12 @@ func (d dependents) summary() string {
 			fmt.Fprintf(&s, " And %d more.", len(d.blockers)-maxBlockersNamed)
 			break
 		}
-
 		fmt.Fprintf(&s, " %s", b.Dependent)
-
 		if !b.since.IsZero() {
 			fmt.Fprintf(&s, " since %s", seam.Stamp(b.since))
 		}
-
 		fmt.Fprintf(&s, ": %s.", strings.TrimSuffix(b.words(room), "."))
 	}
-
 	return strings.TrimSpace(s.String())
 }
 
@@ -318,11 +299,8 @@ func (b blocker) words(n int) string {
 	if failure == "" {
 		return cutMiddle(why, n)
 	}
-
 	const and = "; "
-
 	why = cutMiddle(strings.TrimSuffix(why, "."), n-min(n/2, len(and)+len(failure)))
-
 	return why + and + cutMiddle(failure, n-len(why)-len(and))
 }
 
@@ -334,7 +312,6 @@ func (d dependents) reason() xpv2.ConditionReason {
 			return b.reason
 		}
 	}
-
 	return ReasonWaitingForDependents
 }
 
@@ -350,13 +327,10 @@ func conditionIn(u *unstructured.Unstructured, t xpv2.ConditionType) xpv2.Condit
 		if c["type"] != string(t) {
 			continue
 		}
-
 		status, _ := c["status"].(string)
 		reason, _ := c["reason"].(string)
 		message, _ := c["message"].(string)
-
 		return xpv2.Condition{Type: t, Status: corev1.ConditionStatus(status), Reason: xpv2.ConditionReason(reason), Message: message}
 	}
-
 	return xpv2.Condition{}
 }

@@ -23,11 +23,9 @@ func TestReportOfBlocker(t *testing.T) {
 		Why     string
 		Urgency urgency
 	}
-
 	condition := func(kind, status, reason, message string) any {
 		return map[string]any{"type": kind, "status": status, "reason": reason, "message": message}
 	}
-
 	cases := map[string]struct {
 		reason     string
 		finalizers []string
@@ -69,18 +67,14 @@ func TestReportOfBlocker(t *testing.T) {
 			want:       is{"ExternalDeleteFailed: The external system refuses: delete failed: 409.", urgencyStuck},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": tc.conditions}}}
 			u.SetFinalizers(tc.finalizers)
-
 			if tc.paused {
 				u.SetAnnotations(map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
 			}
-
 			u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
-
 			b := blockerOf(Dependent{}, u)
 			if diff := cmp.Diff(tc.want, is{b.words(maxReasonsLength), b.urgency}); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
@@ -93,7 +87,6 @@ func TestReportOfBlocker(t *testing.T) {
 func TestRelationOf(t *testing.T) {
 	us := &unstructured.Unstructured{}
 	us.SetUID("us")
-
 	cases := map[string]struct {
 		reason            string
 		o                 *unstructured.Unstructured
@@ -106,17 +99,14 @@ func TestRelationOf(t *testing.T) {
 		"ListedControlledByAnother": {reason: "It is only named if another object controls it.", o: us, controller: "them", namespace: "ns", want: listed},
 		"ListedWithoutUID":          {reason: "Objects without a UID control nothing.", o: &unstructured.Unstructured{}, namespace: "ns", want: listed},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			u := &unstructured.Unstructured{}
 			u.SetNamespace(tc.namespace)
 			u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: tc.controller, Controller: ptr.To(true)}})
-
 			if tc.controller == "" {
 				u.SetOwnerReferences(nil)
 			}
-
 			d := Dependent{NamespacedName: types.NamespacedName{Namespace: "ns"}, Owner: tc.owner}
 			if got := d.relationOf(OwnedObjects(), tc.o, u); got != tc.want {
 				t.Errorf("\n%s\nrelationOf(...): want %v, got %v", tc.reason, tc.want, got)
@@ -135,12 +125,10 @@ func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 		for i := range tc.n {
 			d.blockers = append(d.blockers, blocker{why: fmt.Sprintf("begin%d %s end%d", i, strings.Repeat("x", tc.long), i)})
 		}
-
 		got := d.summary()
 		if cut := strings.Contains(got, ellipsis); cut != tc.cut || len(got) > maxReasonsLength+200 {
 			t.Errorf("%d say %d bytes each: cut: %t, want %t: %s", tc.n, tc.long, cut, tc.cut, got)
 		}
-
 		for i := range tc.n {
 			if !strings.Contains(got, fmt.Sprintf("begin%d", i)) || !strings.Contains(got, fmt.Sprintf("end%d", i)) {
 				t.Errorf("want the beginning and the end of what blocker %d says, got %s", i, got)
@@ -152,7 +140,6 @@ func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 // What a blocker says of itself, and its error, leave room for each other.
 func TestBlockerWords(t *testing.T) {
 	long := func(what string, n int) string { return what + "<" + strings.Repeat("x", n) + ">" + what }
-
 	cases := map[string]struct {
 		reason       string
 		why, failure string
@@ -168,19 +155,15 @@ func TestBlockerWords(t *testing.T) {
 		},
 		"LongAlone": {reason: "Without an error everything is there for the rest.", why: long("why", 180), want: []string{long("why", 180)}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			const n = 200
-
 			got := blocker{why: tc.why, failure: tc.failure}.words(n)
-
 			for _, want := range tc.want {
 				if !strings.Contains(got, want) {
 					t.Errorf("\n%s\nwant %q in %q", tc.reason, want, got)
 				}
 			}
-
 			if cuts := strings.Count(got, ellipsis); cuts != tc.cuts || len(got) > n {
 				t.Errorf("\n%s\nwant %d cuts and at most %d bytes, got %d and %d: %q", tc.reason, tc.cuts, n, cuts, len(got), got)
 			}
@@ -191,36 +174,28 @@ func TestBlockerWords(t *testing.T) {
 // What is remembered of what is gone is bounded, and doesn't mix objects up.
 func TestMemory(t *testing.T) {
 	m := &memory{objects: map[client.ObjectKey]*remembered{}}
-
 	object := func(uid string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{}
 		u.SetUID(types.UID(uid))
 		u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
-
 		return u
 	}
-
 	for i := range 10 * forgotten {
 		o := object(fmt.Sprint(i))
 		m.remember(o)
-
 		if _, ok := m.get(object("other")); ok {
 			t.Fatal("another object of the name is not known")
 		}
-
 		if _, ok := m.forget(client.ObjectKeyFromObject(o), o.GetUID()); ok {
 			t.Fatal("the object itself is not to be forgotten")
 		}
-
 		if _, ok := m.forget(client.ObjectKeyFromObject(o), "other"); !ok {
 			t.Fatal("the object should have been known")
 		}
-
 		if m.remember(o) {
 			t.Fatal("what is gone is not remembered again")
 		}
 	}
-
 	if len(m.objects) != 0 || len(m.last) != forgotten {
 		t.Errorf("want 0 objects and %d names, got %d and %d", forgotten, len(m.objects), len(m.last))
 	}
@@ -234,7 +209,6 @@ func TestReportInOrder(t *testing.T) {
 			NamespacedName:   types.NamespacedName{Namespace: namespace, Name: name},
 		}}
 	}
-
 	want := []blocker{
 		is(urgencyProtected, "b.org", "B", "b", "b"),
 		is(urgencyStuck, "b.org", "A", "b", "b"),
@@ -249,13 +223,10 @@ func TestReportInOrder(t *testing.T) {
 	// Every rotation, and its reverse.
 	for i := range want {
 		got := slices.Concat(want[i:], want[:i])
-
 		for range 2 {
 			slices.Reverse(got)
-
 			sorted := slices.Clone(got)
 			slices.SortStableFunc(sorted, byUrgency)
-
 			if diff := cmp.Diff(want, sorted, cmp.AllowUnexported(blocker{})); diff != "" {
 				t.Fatalf("from %v: -want, +got:\n%s", got, diff)
 			}
@@ -275,7 +246,6 @@ func TestCut(t *testing.T) {
 		"Invalid": {"What is no text becomes text.", "a\xffb", 9, "a�b", "a�b"},
 		"Nothing": {"Too little room is no reason to panic.", "abcdef", 1, "…", "…"},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff([]string{tc.want, tc.middle}, []string{cut(tc.s, tc.n), cutMiddle(tc.s, tc.n)}); diff != "" {
@@ -290,46 +260,35 @@ func FuzzMessage(f *testing.F) {
 	f.Add("XApp", "x", "default", "f", "held", "boom", uint16(5), uint16(3), true)
 	f.Add(strings.Repeat("K", 5000), strings.Repeat("ü", 3000), "\xff\xfe", strings.Repeat("f", 9000), strings.Repeat("…", 3333), "a\nb\x00", uint16(50), uint16(60), false)
 	f.Add("", "", "", "", orphanHint, "", uint16(0), uint16(0), true)
-
 	f.Fuzz(func(t *testing.T, kind, name, namespace, finalizer, deleting, synced string, total, left uint16, listed bool) {
 		total, left = total%64, left%64
-
 		d := dependents{total: int(max(total, left))}
 		if !listed {
 			d.unknown = "forbidden"
 		}
-
 		for i := range left {
 			u := &unstructured.Unstructured{Object: map[string]any{}}
 			u.SetFinalizers(slices.Repeat([]string{finalizer}, int(i%9)))
-
 			if i%2 == 0 {
 				u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(int64(i), 0)})
 			}
-
 			cs := []any{map[string]any{"type": "Synced", "status": "False", "reason": synced, "message": synced}}
 			if i%3 == 0 {
 				cs = append(cs, map[string]any{"type": "Deleting", "status": "True", "reason": deleting, "message": deleting})
 			}
-
 			u.Object["status"] = map[string]any{"conditions": cs}
-
 			d.blockers = append(d.blockers, blockerOf(Dependent{
 				GroupVersionKind: schema.GroupVersionKind{Kind: kind},
 				NamespacedName:   types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(name, i)},
 			}, u))
 		}
-
 		slices.SortStableFunc(d.blockers, byUrgency)
-
 		o := &unstructured.Unstructured{Object: map[string]any{}}
 		o.SetUID(types.UID(name))
 		o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(0, 0)})
 		o.SetFinalizers([]string{finalizer, kind})
-
 		del := &deletion{orphan: []string{finalizer, kind}, deadline: time.Hour}
 		got := del.message(del.late(o, d.summary()), o)
-
 		if len(got) > maxMessageLength || !utf8.ValidString(got) {
 			t.Errorf("%d bytes, valid: %t", len(got), utf8.ValidString(got))
 		}
@@ -338,7 +297,6 @@ func FuzzMessage(f *testing.F) {
 		if n := len(d.summary()); n > maxReasonsLength+maxBlockersNamed*(maxNameLength+2*maxKindLength+40)+200 {
 			t.Errorf("a summary of %d bytes", n)
 		}
-
 		if more := len(d.blockers) - maxBlockersNamed; more > 0 && !strings.HasSuffix(d.summary(), fmt.Sprintf(" And %d more.", more)) {
 			t.Errorf("the rest is not counted: %q", d.summary())
 		}

@@ -49,43 +49,34 @@ type cluster struct {
 
 func newCluster(objs ...*unstructured.Unstructured) *cluster {
 	s := runtime.NewScheme()
-
 	var (
 		crds []*extv1.CustomResourceDefinition
 		all  []client.Object
 	)
-
 	for _, k := range []schema.GroupVersionKind{claims, composites, things, secrets} {
 		s.AddKnownTypeWithName(k, &unstructured.Unstructured{})
 		s.AddKnownTypeWithName(k.GroupVersion().WithKind(k.Kind+"List"), &unstructured.UnstructuredList{})
 		metav1.AddToGroupVersion(s, k.GroupVersion())
-
 		crds = append(crds, crdOf(k))
 	}
-
 	for _, o := range objs {
 		all = append(all, o.DeepCopy())
 	}
-
 	c := &cluster{api: testkit.Serve(s, crds, all...)}
 	c.Client, c.server = c.api.Client(), c.api.Server()
-
 	hook := func(after bool) testkit.Hook {
 		return func(_ context.Context, r testkit.Request) error {
 			o := r.Object
 			if r.Verb == testkit.Get {
 				o = of(o.GetObjectKind().GroupVersionKind(), r.Key.Namespace, r.Key.Name)
 			}
-
 			if c.fail == nil {
 				return nil
 			}
-
 			return c.fail(verbOf(r), o, after)
 		}
 	}
 	c.api.Before, c.api.After = hook(false), hook(true)
-
 	return c
 }
 
@@ -109,7 +100,6 @@ func refuses(verb string, err error) func(string, client.Object, bool) error {
 		if v == verb {
 			return err
 		}
-
 		return nil
 	}
 }
@@ -141,12 +131,10 @@ func (c *cluster) thaw() { c.api.Thaw() }
 // deletes what has lost its owner.
 func (c *cluster) collect(t *testing.T, owner *unstructured.Unstructured, owned ...*unstructured.Unstructured) {
 	t.Helper()
-
 	gone := !c.has(owner)
 	if !gone && (!meta.WasDeleted(c.read(t, owner)) || !meta.FinalizerExists(c.read(t, owner), gcOrphan)) {
 		return
 	}
-
 	for _, o := range owned {
 		if !gone {
 			c.change(t, o, func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
@@ -154,7 +142,6 @@ func (c *cluster) collect(t *testing.T, owner *unstructured.Unstructured, owned 
 			_ = c.server.Delete(context.Background(), o)
 		}
 	}
-
 	if !gone {
 		c.release(t, owner, gcOrphan)
 	}
@@ -169,10 +156,8 @@ func (c *cluster) release(t *testing.T, o *unstructured.Unstructured, finalizers
 // change an object as another writer does.
 func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *unstructured.Unstructured)) {
 	t.Helper()
-
 	u := c.read(t, o)
 	fn(u)
-
 	if err := c.server.Update(context.Background(), u); err != nil {
 		t.Fatal(err)
 	}
@@ -180,12 +165,10 @@ func (c *cluster) change(t *testing.T, o *unstructured.Unstructured, fn func(u *
 
 func (c *cluster) read(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
-
 	u := of(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
 	if err := c.server.Get(context.Background(), client.ObjectKeyFromObject(o), u); err != nil {
 		t.Fatal(err)
 	}
-
 	return u
 }
 
@@ -201,26 +184,21 @@ type condition xpv2.Condition
 // conditions returns the conditions that the server has, without times.
 func (c *cluster) conditions(t *testing.T, o *unstructured.Unstructured) []condition {
 	t.Helper()
-
 	out := xpv2.ConditionedStatus{}
 	cs, _, _ := unstructured.NestedSlice(c.read(t, o).Object, "status", "conditions")
-
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"conditions": cs}, &out); err != nil {
 		t.Fatal(err)
 	}
-
 	return plain(out.Conditions...)
 }
 
 // plain returns conditions without times.
 func plain(cs ...xpv2.Condition) []condition {
 	out := make([]condition, 0, len(cs))
-
 	for _, c := range cs {
 		c.LastTransitionTime = metav1.Time{}
 		out = append(out, condition(c))
 	}
-
 	return out
 }
 
@@ -234,9 +212,7 @@ var timestamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 // says returns a condition of an object.
 func (c *cluster) says(t *testing.T, o *unstructured.Unstructured, ct xpv2.ConditionType) said {
 	t.Helper()
-
 	cond := (&composed.Unstructured{Unstructured: *c.read(t, o)}).GetCondition(ct)
-
 	return said{Status: string(cond.Status), Reason: string(cond.Reason), Message: timestamps.ReplaceAllString(cond.Message, "T")}
 }
 
@@ -246,15 +222,12 @@ func of(k schema.GroupVersionKind, namespace, name string, mod ...func(u *unstru
 	u.SetGroupVersionKind(k)
 	u.SetNamespace(namespace)
 	u.SetName(name)
-
 	if len(mod) > 0 {
 		u.SetUID(types.UID("uid-of-" + name))
 	}
-
 	for _, m := range mod {
 		m(u)
 	}
-
 	return u
 }
 
@@ -282,7 +255,6 @@ func annotated(k, v string) func(u *unstructured.Unstructured) {
 		if as == nil {
 			as = map[string]string{}
 		}
-
 		as[k] = v
 		u.SetAnnotations(as)
 	}
@@ -313,7 +285,6 @@ func ref(o *unstructured.Unstructured) map[string]any {
 	if o.GetNamespace() != "" {
 		m["namespace"] = o.GetNamespace()
 	}
-
 	return m
 }
 
@@ -333,10 +304,8 @@ type rig struct {
 // newRig returns a rig with an object's server.
 func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *rig {
 	t.Helper()
-
 	r := &rig{c: c, now: o.GetDeletionTimestamp().Add(time.Minute), said: &testkit.Said{}, metrics: reconciler.NewMetrics(), opts: opts}
 	r.restart()
-
 	return r
 }
 
@@ -370,7 +339,6 @@ func reads[O client.Object](empty func() O, fn func(ctx context.Context, c clien
 			if err := c.Get(ctx, req.NamespacedName, o); err != nil || fn == nil {
 				return reconcile.Result{}, client.IgnoreNotFound(err)
 			}
-
 			return fn(ctx, c, o)
 		})
 	}
@@ -387,7 +355,6 @@ func reader(read *int) func(c client.Client) reconcile.Reconciler {
 		if read != nil {
 			*read++
 		}
-
 		return reconcile.Result{}, nil
 	})
 }
@@ -399,12 +366,10 @@ func requestFor(o client.Object) reconcile.Request {
 // pass reconciles an object once.
 func pass(t *testing.T, r reconcile.Reconciler, o client.Object) reconcile.Result {
 	t.Helper()
-
 	result, err := r.Reconcile(context.Background(), requestFor(o))
 	if err != nil {
 		t.Fatalf("Reconcile(%s): %v", o.GetName(), err)
 	}
-
 	return result
 }
 
@@ -414,6 +379,5 @@ func xr(refs ...*unstructured.Unstructured) *unstructured.Unstructured {
 	for _, o := range refs {
 		list = append(list, ref(o))
 	}
-
 	return of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), list), held("example.org/f"), dying, being(xpv2.Available()))
 }

@@ -97,7 +97,6 @@ const (
 func Deleting(at time.Time, reason xpv2.ConditionReason, message string) []xpv2.Condition {
 	ready := xpv2.Deleting().WithMessage(message)
 	ready.LastTransitionTime = metav1.NewTime(at)
-
 	return []xpv2.Condition{ready, {
 		Type:               TypeDeleting,
 		Status:             corev1.ConditionTrue,

@@ -74,11 +74,9 @@ func (d *deletion) patch() seam.Patch {
 func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) error {
 	// The object that had the name before may no longer exist.
 	d.forget(s, o.GetUID())
-
 	if !meta.WasDeleted(o) {
 		return nil
 	}
-
 	d.memory.remember(o)
 
 	if _, ok := d.objects.Conditioned(o); ok {
@@ -86,7 +84,6 @@ func (d *deletion) open(ctx context.Context, s *seam.Session, o client.Object) e
 			return err
 		}
 	}
-
 	return d.forceOrphan(ctx, s, o)
 }
 
@@ -101,29 +98,23 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 		if c := d.objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
 			reason, message = c.Reason, c.Message
 		}
-
 		orphaned := reason == ReasonForceOrphaned && asked(server)
-
 		if tell = d.pastDeadline(s, server) && reason != ReasonDeadlineExceeded && !orphaned; tell {
 			return Deleting(s.Now(), ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength))
 		}
-
 		if ready := d.objects.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
-
 		cs := Deleting(s.Now(), reason, message)
 		if d.yields(s, server, before, cs) {
 			return nil
 		}
-
 		return cs
 	})
 
 	if err == nil && !s.Unannounced() {
 		d.said(s, o, before)
 	}
-
 	return d.tellDeadline(ctx, o, tell, err)
 }
 
@@ -140,22 +131,17 @@ func (d *deletion) tellDeadline(ctx context.Context, o client.Object, news bool,
 		if news {
 			d.memory.update(o, func(r *remembered) { r.told = tellingInDoubt })
 		}
-
 		return err
 	}
 
 	d.memory.update(o, func(r *remembered) { r.told = hasBeenTold })
-
 	message := cut(d.late(o, "It is still there: see the Deleting condition."), maxEventLength)
-
 	d.log.Info("Deletion takes longer than its deadline", "uid", o.GetUID(), "deadline", d.deadline)
 	d.record.Event(o, event.Warning(reasonDeadlineExceeded, errors.New(message)))
 	d.metrics.deadlines.WithLabelValues(d.kind.String()).Inc()
-
 	if d.exceeded != nil {
 		d.exceeded(ctx, o)
 	}
-
 	return nil
 }
 
@@ -167,13 +153,10 @@ func (d *deletion) status(ctx context.Context, s *seam.Session, o client.Object)
 
 func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 	o := s.Base()
-
 	if !meta.WasDeleted(o) || len(o.GetFinalizers()) == 0 {
 		return nil
 	}
-
 	err := d.write(ctx, s, o)
-
 	_, conditioned := d.objects.Conditioned(s.Base())
 	if conditioned && d.deadline > 0 && !d.pastDeadline(s, o) {
 		s.Requeue(seam.Within(d.deadlineOf(o).Sub(s.Now())))
@@ -187,7 +170,6 @@ func (d *deletion) close(ctx context.Context, s *seam.Session) error {
 		d.failed(o, err)
 		return nil
 	}
-
 	return errors.Wrap(err, "cannot report deletion")
 }
 
@@ -210,18 +192,15 @@ func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) 
 		if len(server.GetFinalizers()) == 0 {
 			return nil
 		}
-
 		cs := d.report(s, server, on)
 		if d.yields(s, server, after, cs) {
 			return nil
 		}
-
 		return cs
 	})
 	if err == nil {
 		d.said(s, o, after)
 	}
-
 	return err
 }
 
@@ -230,16 +209,13 @@ func (d *deletion) gone(s *seam.Session) { d.forget(s, "") }
 // forget the object that had the session's name, unless it has the supplied UID.
 func (d *deletion) forget(s *seam.Session, unless types.UID) {
 	d.metrics.gone(deleted{kind: d.kind, key: s.Key()}, unless)
-
 	r, ok := d.memory.forget(s.Key(), unless)
 	if !ok {
 		return
 	}
-
 	if r.orphaning != nil {
 		d.trail(r.orphaning)
 	}
-
 	d.metrics.took(d.kind, s.Now().Sub(r.since))
 }
 
@@ -248,7 +224,6 @@ func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object
 	if d.dependents == nil || meta.IsPaused(o) {
 		return dependents{}
 	}
-
 	if o.GetObjectKind().GroupVersionKind().Empty() {
 		// An API server doesn't say of which kind a typed object is.
 		o, _ = o.DeepCopyObject().(client.Object)
@@ -261,7 +236,6 @@ func (d *deletion) observe(ctx context.Context, s *seam.Session, o client.Object
 		r.dependents = max(r.dependents, on.total)
 		on.total = r.dependents
 	})
-
 	return on
 }
 
@@ -282,7 +256,6 @@ func (d *deletion) report(s *seam.Session, o client.Object, on dependents) []xpv
 		r.waiting = on.waiting()
 		d.metrics.reported(deleted{kind: d.kind, key: client.ObjectKeyFromObject(o)}, report{uid: o.GetUID(), reason: reason, by: d.reporter})
 	})
-
 	return Deleting(s.Now(), reason, d.message(message, o))
 }
 
@@ -290,19 +263,15 @@ func (d *deletion) reason(o client.Object, on dependents) (xpv2.ConditionReason,
 	if meta.IsPaused(o) {
 		return ReasonBlockedByPause, "Reconciliation is paused, and deletion with it. Remove the annotation " + meta.AnnotationKeyReconciliationPaused + " to go on."
 	}
-
 	if on.waiting() {
 		return on.reason(), on.summary()
 	}
-
 	if c := d.objects.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse {
 		return ReasonReconcileFailed, strings.TrimSpace(on.summary() + " It could not be reconciled: see the Synced condition.")
 	}
-
 	if others := d.others(o); len(others) > 0 {
 		return ReasonWaitingForFinalizers, strings.TrimSpace(on.summary() + " Waiting for other controllers to remove their finalizers: " + names(others) + ".")
 	}
-
 	return ReasonDeletionRequested, strings.TrimSpace(on.summary() + " " + messageRequested)
 }
 
@@ -311,7 +280,6 @@ func (d *deletion) others(o client.Object) []string {
 	if len(d.own) == 0 {
 		return nil
 	}
-
 	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(d.own, f) })
 }
 

@@ -62,7 +62,6 @@ func ComposedResources() DependentLister {
 		if err != nil {
 			return nil, err
 		}
-
 		var out []Dependent
 
 		for _, path := range []string{"spec.crossplane.resourceRefs", "spec.resourceRefs"} {
@@ -77,7 +76,6 @@ func ComposedResources() DependentLister {
 				if ref.Name == "" {
 					continue
 				}
-
 				d := dependentOf(ref.APIVersion, ref.Kind, ref.Namespace, ref.Name)
 				d.Owner = o.GetUID()
 
@@ -87,11 +85,9 @@ func ComposedResources() DependentLister {
 				if o.GetNamespace() != "" {
 					d.Namespace = o.GetNamespace()
 				}
-
 				out = append(out, d)
 			}
 		}
-
 		return out, nil
 	})
 }
@@ -125,7 +121,6 @@ func (l compositeOfClaim) ListDependents(_ context.Context, c client.Reader, o c
 	if err != nil {
 		return nil, err
 	}
-
 	ref := corev1.ObjectReference{}
 	if err := fieldpath.Pave(content).GetValueInto("spec.resourceRef", &ref); fieldpath.IsNotFound(err) {
 		return nil, nil
@@ -136,14 +131,12 @@ func (l compositeOfClaim) ListDependents(_ context.Context, c client.Reader, o c
 	if ref.Name == "" {
 		return nil, nil
 	}
-
 	d := dependentOf(ref.APIVersion, ref.Kind, "", ref.Name)
 	if len(l.kinds) == 0 {
 		// The program's own lister may call this one.
 		if r, ok := c.(*patientReader); ok {
 			r.named.Store(d.GroupVersionKind, true)
 		}
-
 		return []Dependent{d}, nil
 	}
 
@@ -152,9 +145,7 @@ func (l compositeOfClaim) ListDependents(_ context.Context, c client.Reader, o c
 	if i < 0 {
 		return nil, errNotBound
 	}
-
 	d.GroupVersionKind = l.kinds[i]
-
 	return []Dependent{d}, nil
 }
 
@@ -164,7 +155,6 @@ func (l compositeOfClaim) binds(o client.Object, u *unstructured.Unstructured) b
 	if err := fieldpath.Pave(u.Object).GetValueInto("spec.claimRef", &ref); err != nil {
 		return false
 	}
-
 	return u.GetNamespace() == "" &&
 		ref.GroupVersionKind().GroupKind() == o.GetObjectKind().GroupVersionKind().GroupKind() &&
 		ref.Namespace == o.GetNamespace() && ref.Name == o.GetName() &&
@@ -191,7 +181,6 @@ func OwnedObjects(kinds ...schema.GroupVersionKind) DependentLister {
 				errs = append(errs, errors.Wrapf(err, "cannot list %s", gvk.Kind))
 				continue
 			}
-
 			for i := range l.Items {
 				for _, ref := range l.Items[i].GetOwnerReferences() {
 					if ref.UID == o.GetUID() {
@@ -201,7 +190,6 @@ func OwnedObjects(kinds ...schema.GroupVersionKind) DependentLister {
 				}
 			}
 		}
-
 		return out, stderrors.Join(errs...)
 	})
 }
@@ -218,6 +206,5 @@ func contentOf(o client.Object) (map[string]any, error) {
 	if u, ok := o.(runtime.Unstructured); ok {
 		return u.UnstructuredContent(), nil
 	}
-
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 }

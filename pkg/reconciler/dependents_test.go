@@ -24,20 +24,16 @@ func TestListDependents(t *testing.T) {
 	dep := func(k schema.GroupVersionKind, namespace, name string, owner types.UID) reconciler.Dependent {
 		return reconciler.Dependent{GroupVersionKind: k, NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}, Owner: owner}
 	}
-
 	a, b := of(things, "", "a"), of(things, "other", "b")
 	xr := func(namespace string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
 		return of(composites, namespace, "x", append(mod, func(*unstructured.Unstructured) {})...)
 	}
 	owner := xr("default")
-
 	v2, legacy := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRefs")
-
 	type want struct {
 		Dependents []reconciler.Dependent
 		Failed     bool
 	}
-
 	cases := map[string]struct {
 		reason string
 		lister reconciler.DependentLister
@@ -117,18 +113,15 @@ func TestListDependents(t *testing.T) {
 				if o.GetObjectKind().GroupVersionKind().Kind == "SecretList" {
 					return kerrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
 				}
-
 				return nil
 			},
 			want: want{Dependents: []reconciler.Dependent{dep(things, "default", "mine", "")}, Failed: true},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(tc.server...)
 			c.fail = tc.fail
-
 			got, err := tc.lister.ListDependents(context.Background(), c, tc.object)
 			if diff := cmp.Diff(tc.want, want{Dependents: got, Failed: err != nil}); diff != "" {
 				t.Errorf("\n%s\nListDependents(...): -want, +got:\n%s\nerror: %v", tc.reason, diff, err)
@@ -164,7 +157,6 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 	v2, claimed := at("spec", "crossplane", "resourceRefs"), at("spec", "resourceRef")
 	requested := said{"True", "DeletionRequested", "1 of 1 dependents deleted, 100%. Deletion was requested."}
 	unbound := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: not bound to this claim."}
-
 	attacker := func(path []string, v any) *unstructured.Unstructured {
 		return requestedToGo(composites, "attacker", "a", path, v)
 	}
@@ -176,7 +168,6 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 		for k, v := range fields {
 			all[k] = v
 		}
-
 		return with(at("spec", "claimRef"), all)
 	}
 	own := func(fields map[string]any) *unstructured.Unstructured {
@@ -184,7 +175,6 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 	}
 	quoted := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x since T: held by f."}
 	composed, claim := reconciler.ComposedResources(), reconciler.CompositeOfClaim(composites)
-
 	cases := map[string]struct {
 		reason string
 		lister reconciler.DependentLister
@@ -246,7 +236,6 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 			want: said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: it still exists."},
 		},
 	}
-
 	for name, fields := range map[string]map[string]any{
 		"ClaimOfAnotherNamespace": {"namespace": "victim"},
 		"ClaimOfAnotherName":      {"name": "v"},
@@ -259,19 +248,15 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 		tc.reason, tc.victim = "Nor is one that names another claim, or one that had the name before, or whose reference can't be read.", hidden(composites, "", "x", boundTo(fields))
 		cases[name] = tc
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			k := tc.object.GroupVersionKind()
 			c := newCluster(tc.object, tc.victim)
 			r := reconciler.New(c, k, readsOnly(k), reconciler.WithDependents(tc.lister))
-
 			pass(t, r, tc.object)
-
 			if diff := cmp.Diff(tc.want, c.says(t, tc.object, reconciler.TypeDeleting)); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
-
 			if m := c.says(t, tc.object, xpv2.TypeReady).Message; strings.Contains(m, secret) {
 				t.Errorf("\n%s\nReady says %q", tc.reason, m)
 			}
@@ -288,14 +273,11 @@ func TestReferencesStartNoInformer(t *testing.T) {
 					return true
 				}
 			}
-
 			return false
 		})}
 	}
-
 	x := requestedToGo(composites, "default", "a", at("spec", "crossplane", "resourceRefs"), []any{ref(of(things, "", "x"))})
 	odd := requestedToGo(claims, "default", "a", at("spec", "resourceRef"), ref(of(secrets, "", "x")))
-
 	cases := map[string]struct {
 		reason string
 		lister reconciler.DependentLister
@@ -323,15 +305,12 @@ func TestReferencesStartNoInformer(t *testing.T) {
 		},
 		"CompositeOfAnotherKind": {reason: "One of another kind is not read at all.", lister: reconciler.CompositeOfClaim(composites), object: odd, verb: "get Secret"},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			cache, live := newCluster(tc.object), newCluster(tc.object)
 			k := tc.object.GroupVersionKind()
 			r := reconciler.New(cache, k, readsOnly(k), append(tc.opts, reconciler.WithDependents(tc.lister), reconciler.WithLiveReader(live))...)
-
 			pass(t, r, tc.object)
-
 			if diff := cmp.Diff([]int{tc.cached, tc.live}, []int{cache.count(tc.verb), live.count(tc.verb)}); diff != "" {
 				t.Errorf("\n%s\nreads from the cache, live: -want, +got:\n%s", tc.reason, diff)
 			}

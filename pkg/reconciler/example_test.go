@@ -27,14 +27,11 @@ func (r *forgetful) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err := r.client.Get(ctx, req.NamespacedName, db); err != nil {
 		return reconcile.Result{}, resource.IgnoreNotFound(err)
 	}
-
 	if meta.WasDeleted(db) {
 		db.SetConditions(xpv2.Deleting())
 		return reconcile.Result{RequeueAfter: time.Minute}, nil
 	}
-
 	db.SetConditions(xpv2.Available())
-
 	return reconcile.Result{}, r.client.Status().Update(ctx, db)
 }
 
@@ -44,33 +41,25 @@ func ExampleNew() {
 
 	// An API server in memory, where the object is held by a finalizer.
 	api := testkit.NewAPI(&v1alpha1.Database{ObjectMeta: metav1.ObjectMeta{Name: "orders", Finalizers: []string{"example.org/backup"}}})
-
 	r := reconciler.New(api.Client(), testkit.DatabaseKind(),
 		func(c client.Client) reconcile.Reconciler { return &forgetful{client: c} },
 		reconciler.WithLiveReader(api.Live()),
 	)
-
 	db := &v1alpha1.Database{}
-
 	show := func() {
 		if _, err := r.Reconcile(ctx, orders); err != nil {
 			fmt.Println(err)
 		}
-
 		if err := api.Server().Get(ctx, orders.NamespacedName, db); err != nil {
 			fmt.Println(err)
 		}
-
 		c := db.GetCondition(xpv2.TypeReady)
 		fmt.Printf("Ready=%s/%s %q\n", c.Status, c.Reason, c.Message)
 	}
-
 	show()
-
 	if err := api.Server().Delete(ctx, db); err != nil {
 		fmt.Println(err)
 	}
-
 	show()
 
 	// Output:
@@ -81,61 +70,49 @@ func ExampleNew() {
 // A database waits for its two backups. One is paused, and says nothing about it.
 func ExampleWithDependents() {
 	ctx := context.Background()
-
 	controls := true
 	owner := []metav1.OwnerReference{{APIVersion: testkit.DatabaseKind().GroupVersion().String(), Kind: "Database", Name: "orders", UID: "a1b2", Controller: &controls}}
 	backup := func(name string) *v1alpha1.Bucket {
 		return &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "backups", OwnerReferences: owner, Finalizers: []string{"example.org/bucket"}}}
 	}
-
 	paused, other := backup("monday"), backup("tuesday")
 	meta.AddAnnotations(paused, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
-
 	orders := &v1alpha1.Database{ObjectMeta: metav1.ObjectMeta{Name: "orders", UID: "a1b2", Finalizers: []string{metav1.FinalizerDeleteDependents}}}
 
 	// An API server in memory.
 	api := testkit.NewAPI(orders, paused, other)
-
 	r := reconciler.New(api.Client(), testkit.DatabaseKind(),
 		func(c client.Client) reconcile.Reconciler { return &forgetful{client: c} },
 		reconciler.WithDependents(reconciler.OwnedObjects(testkit.BucketKind())),
 	)
-
 	show := func() {
 		for range 2 {
 			if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: "orders"}}); err != nil {
 				fmt.Println(err)
 			}
 		}
-
 		if err := api.Server().Get(ctx, client.ObjectKeyFromObject(orders), orders); err != nil {
 			fmt.Println(err)
 		}
-
 		c := orders.GetCondition(reconciler.TypeDeleting)
 		fmt.Println(c.Reason)
 		fmt.Println(timestamps.ReplaceAllString(orders.GetCondition(xpv2.TypeReady).Message, "2026-01-02T03:04:05Z"))
 	}
-
 	for _, o := range []client.Object{orders, paused, other} {
 		if err := api.Server().Delete(ctx, o); err != nil {
 			fmt.Println(err)
 		}
 	}
-
 	show()
 
 	// One backup goes.
 	if err := api.Server().Get(ctx, client.ObjectKeyFromObject(other), other); err != nil {
 		fmt.Println(err)
 	}
-
 	other.SetFinalizers(nil)
-
 	if err := api.Server().Update(ctx, other); err != nil {
 		fmt.Println(err)
 	}
-
 	show()
 
 	// Output:
@@ -151,7 +128,6 @@ func ExampleWithDependents() {
 func ExampleRelease() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-
 	orders := &v1alpha1.Database{ObjectMeta: metav1.ObjectMeta{
 		Name:       "orders",
 		Finalizers: []string{"finalizer.managedresource.crossplane.io", "example.org/backup"},
@@ -160,27 +136,21 @@ func ExampleRelease() {
 
 	// An API server in memory that has it.
 	c := testkit.NewAPI(orders).Live()
-
 	show := func(r reconciler.Released, err error) {
 		fmt.Printf("gone: %t, held by %q, error: %v\n", r.Gone, r.Holding, err)
 	}
-
 	release := []string{"finalizer.managedresource.crossplane.io"}
 	show(reconciler.Release(ctx, c, orders, release))
-
 	if err := c.Get(ctx, client.ObjectKeyFromObject(orders), orders); err != nil {
 		fmt.Println(err)
 	}
-
 	fmt.Printf("paused: %t, deletion policy: %s\n", meta.IsPaused(orders), orders.GetDeletionPolicy())
 
 	// The backup tool and the garbage collector are done.
 	orders.SetFinalizers(nil)
-
 	if err := c.Update(ctx, orders); err != nil {
 		fmt.Println(err)
 	}
-
 	show(reconciler.Release(ctx, c, orders, release))
 
 	// Output:

@@ -26,9 +26,7 @@ func ReleaseWithWait(wait func(ctx context.Context, d time.Duration) error) Rele
 func Kept(r *Reconciler, m *Metrics) int {
 	r.deletion.memory.mu.Lock()
 	defer r.deletion.memory.mu.Unlock()
-
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	return len(r.deletion.memory.objects) + len(m.reports)
 }

@@ -26,7 +26,6 @@ func GuardFinalizer(f resource.Finalizer) resource.Finalizer {
 			case meta.IsPaused(o):
 				return refused(o, "it is paused")
 			}
-
 			return f.AddFinalizer(ctx, o)
 		},
 		RemoveFinalizerFn: f.RemoveFinalizer,

@@ -64,16 +64,13 @@ const (
 func (m *memory) remember(o client.Object) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	if slices.Contains(m.last, o.GetUID()) {
 		return false
 	}
-
 	k := client.ObjectKeyFromObject(o)
 	if m.objects[k] == nil {
 		m.objects[k] = &remembered{uid: o.GetUID(), since: o.GetDeletionTimestamp().Time}
 	}
-
 	return true
 }
 
@@ -81,7 +78,6 @@ func (m *memory) remember(o client.Object) bool {
 func (m *memory) update(o client.Object, fn func(r *remembered)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	if r := m.objects[client.ObjectKeyFromObject(o)]; r != nil && r.uid == o.GetUID() {
 		fn(r)
 	}
@@ -97,17 +93,13 @@ func (m *memory) get(o client.Object) (out remembered, ok bool) {
 func (m *memory) forget(k client.ObjectKey, unless types.UID) (remembered, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	r := m.objects[k]
 	if r == nil || unless != "" && r.uid == unless {
 		return remembered{}, false
 	}
-
 	delete(m.objects, k)
-
 	if r.uid != "" {
 		m.last = append(m.last[max(0, len(m.last)-forgotten+1):], r.uid)
 	}
-
 	return *r, true
 }

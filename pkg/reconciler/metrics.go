@@ -105,9 +105,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 func (m *Metrics) Withdraw(of schema.GroupVersionKind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	m.withdrawn[of] = m.reporters
-
 	maps.DeleteFunc(m.reports, func(d deleted, _ report) bool { return d.kind == of })
 	m.blocked.DeletePartialMatch(prometheus.Labels{"gvk": of.String()})
 }
@@ -116,9 +114,7 @@ func (m *Metrics) Withdraw(of schema.GroupVersionKind) {
 func (m *Metrics) join() reporter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	m.reporters++
-
 	return m.reporters
 }
 
@@ -126,11 +122,9 @@ func (m *Metrics) join() reporter {
 func (m *Metrics) reported(d deleted, said report) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	if said.by <= m.withdrawn[d.kind] {
 		return
 	}
-
 	m.withdraw(d)
 	m.reports[d] = said
 	m.blocked.WithLabelValues(d.kind.String(), string(said.reason)).Inc()
@@ -149,7 +143,6 @@ func (m *Metrics) withdraw(d deleted) {
 func (m *Metrics) gone(d deleted, unless types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	if m.reports[d].uid != unless {
 		m.withdraw(d)
 	}

@@ -28,47 +28,37 @@ import (
 // exposed returns what Prometheus reads: lines, without comments.
 func exposed(t *testing.T, m *reconciler.Metrics) []string {
 	t.Helper()
-
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(m)
-
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-
 	var out []string
-
 	for l := range strings.Lines(w.Body.String()) {
 		if !strings.HasPrefix(l, "#") {
 			out = append(out, strings.TrimSpace(l))
 		}
 	}
-
 	return out
 }
 
 // counter returns the sum of a counter, over all kinds.
 func counter(t *testing.T, m *reconciler.Metrics, name string) int {
 	t.Helper()
-
 	sum := 0
-
 	for _, l := range exposed(t, m) {
 		if strings.HasPrefix(l, name+"{") || strings.HasPrefix(l, name+"_count{") {
 			sum += value(t, l)
 		}
 	}
-
 	return sum
 }
 
 func value(t *testing.T, line string) int {
 	t.Helper()
-
 	n, err := strconv.Atoi(line[strings.LastIndex(line, " ")+1:])
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return n
 }
 
@@ -77,15 +67,12 @@ var reasonLabel = regexp.MustCompile(`^graft_deletion_blocked{.*reason="([^"]*)"
 // blocked returns how many objects are blocked, by reason.
 func blocked(t *testing.T, m *reconciler.Metrics) map[string]int {
 	t.Helper()
-
 	out := map[string]int{}
-
 	for _, l := range exposed(t, m) {
 		if r := reasonLabel.FindStringSubmatch(l); r != nil && value(t, l) != 0 {
 			out[r[1]] += value(t, l)
 		}
 	}
-
 	return out
 }
 
@@ -127,42 +114,33 @@ func TestMetrics(t *testing.T) {
 			reason: "An object whose name another one has is gone, too.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				r.c.release(t, o, "example.org/f")
-
 				if err := r.c.server.Create(context.Background(), of(composites, "", o.GetName(), func(u *unstructured.Unstructured) { u.SetUID("another") })); err != nil {
 					t.Fatal(err)
 				}
-
 				pass(t, r, o)
 			},
 			want: 1,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := xr()
 			r := newRig(t, newCluster(o), o, reconciler.WithForceOrphan("example.org/f"))
 			pass(t, r, o)
 			pass(t, r, o)
-
 			if diff := cmp.Diff(map[string]int{"DeletionRequested": 1}, blocked(t, r.metrics)); diff != "" {
 				t.Errorf("\nblocked before: -want, +got:\n%s", diff)
 			}
-
 			tc.end(t, r, o)
-
 			if n := counter(t, r.metrics, duration); n != tc.want {
 				t.Errorf("\n%s\ndurations: want %d, got %d", tc.reason, tc.want, n)
 			}
-
 			if tc.left == nil {
 				tc.left = map[string]int{}
 			}
-
 			if diff := cmp.Diff(tc.left, blocked(t, r.metrics)); diff != "" {
 				t.Errorf("\n%s\nblocked: -want, +got:\n%s", tc.reason, diff)
 			}
-
 			rec, _ := r.Reconciler.(*reconciler.Reconciler)
 			if got := reconciler.Kept(rec, r.metrics); tc.want == 1 && got != 0 {
 				t.Errorf("\nNothing should be kept of what is gone. Kept: %d", got)
@@ -178,7 +156,6 @@ func TestMetricsExposed(t *testing.T) {
 	r.opts = append(r.opts, r.deadline(30*time.Second))
 	r.restart()
 	pass(t, r, o)
-
 	want := []string{
 		`graft_deletion_blocked{gvk="example.org/v1, Kind=XApp",reason="DeadlineExceeded"} 1`,
 		`graft_deletion_deadline_exceeded_total{gvk="example.org/v1, Kind=XApp"} 1`,
@@ -186,10 +163,8 @@ func TestMetricsExposed(t *testing.T) {
 	if diff := cmp.Diff(want, exposed(t, r.metrics)); diff != "" {
 		t.Errorf("while it is there: -want, +got:\n%s", diff)
 	}
-
 	r.c.release(t, o, "example.org/f")
 	pass(t, r, o)
-
 	want = []string{
 		`graft_deletion_blocked{gvk="example.org/v1, Kind=XApp",reason="DeadlineExceeded"} 0`,
 		`graft_deletion_deadline_exceeded_total{gvk="example.org/v1, Kind=XApp"} 1`,
@@ -208,57 +183,44 @@ func TestMetricsWithdraw(t *testing.T) {
 		return of(composites, "", name, held("example.org/f"), dying, being(xpv2.Available()))
 	}
 	requested := func(n int) map[string]int { return map[string]int{"DeletionRequested": n} }
-
 	stays, goes, unseen := object("stays"), object("goes"), object("unseen")
 	r := newRig(t, newCluster(stays, goes, unseen), stays)
-
 	check := func(when string, want map[string]int) {
 		t.Helper()
-
 		if diff := cmp.Diff(want, blocked(t, r.metrics)); diff != "" {
 			t.Errorf("\n%s: -want, +got:\n%s", when, diff)
 		}
 	}
-
 	for _, o := range []*unstructured.Unstructured{stays, goes, unseen} {
 		pass(t, r, o)
 	}
-
 	check("three are reported", requested(3))
 
 	// The controller is stopped, and two objects no longer exist. Another
 	// controller is started.
 	r.c.release(t, goes, "example.org/f")
 	r.c.release(t, unseen, "example.org/f")
-
 	stopped := r.Reconciler
 	r.restart()
 	pass(t, r, stays)
 	check("an object that is reported again counts once", requested(3))
-
 	pass(t, r, goes)
 	check("another reconciler may see that an object no longer exists", requested(2))
-
 	if n := counter(t, r.metrics, duration); n != 0 {
 		t.Errorf("durations of objects that were not seen from the beginning: want 0, got %d", n)
 	}
-
 	r.metrics.Withdraw(things)
 	check("other kinds stay", requested(2))
-
 	r.metrics.Withdraw(composites)
 	check("nothing of the kind is reported", map[string]int{})
-
 	for _, l := range exposed(t, r.metrics) {
 		if reasonLabel.MatchString(l) {
 			t.Errorf("nothing of a kind that may never be back stays: %s", l)
 		}
 	}
-
 	pass(t, stopped, stays)
 	pass(t, r, stays)
 	check("a reconciler that was withdrawn reports nothing", map[string]int{})
-
 	r.restart()
 	pass(t, r, stays)
 	check("a later one reports", requested(1))
@@ -269,7 +231,6 @@ const exceeded = "graft_deletion_deadline_exceeded_total"
 func TestDeadline(t *testing.T) {
 	waits := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."}
 	late := said{"True", "DeadlineExceeded", "The deadline for the deletion was T. " + waits.Message}
-
 	cases := map[string]struct {
 		reason string
 
@@ -319,16 +280,12 @@ func TestDeadline(t *testing.T) {
 					if verb != "status" || !after {
 						return nil
 					}
-
 					r.c.fail = nil
-
 					return kerrors.NewTimeoutError("lost", 1)
 				}
-
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err == nil {
 					t.Error("want an error")
 				}
-
 				pass(t, r, o)
 				pass(t, r, o)
 			},
@@ -346,30 +303,23 @@ func TestDeadline(t *testing.T) {
 			want: waits,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 			o := xr(dep)
-
 			r := newRig(t, newCluster(o, dep), o, reconciler.WithDependents(reconciler.ComposedResources()))
 			r.opts = append(r.opts, r.deadline(time.Hour))
 			r.restart()
 			pass(t, r, o)
-
 			r.now = o.GetDeletionTimestamp().Add(2 * time.Hour)
-
 			tc.run(t, r, o)
-
 			got := []int{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, exceeded)}
 			if diff := cmp.Diff([]int{tc.told, tc.told, tc.told}, got); diff != "" {
 				t.Errorf("\n%s\nevents, calls, metric: -want, +got:\n%s", tc.reason, diff)
 			}
-
 			if diff := cmp.Diff(tc.want, r.c.says(t, o, reconciler.TypeDeleting)); diff != "" {
 				t.Errorf("\n%s\nDeleting: -want, +got:\n%s", tc.reason, diff)
 			}
-
 			if diff := cmp.Diff([]string{"example.org/f"}, r.c.read(t, o).GetFinalizers()); diff != "" {
 				t.Errorf("\nA deadline should orphan nothing: -want, +got:\n%s", diff)
 			}
@@ -385,7 +335,6 @@ func TestDeadlineIsTold(t *testing.T) {
 		t.Helper()
 		r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, uid))
 	}
-
 	cases := map[string]struct {
 		reason string
 		bare   bool // The object has no conditions yet.
@@ -417,38 +366,29 @@ func TestDeadlineIsTold(t *testing.T) {
 			},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := xr()
 			if tc.bare {
 				delete(o.Object, "status")
 			}
-
 			r := newRig(t, newCluster(o), o)
 			r.Reconciler = reconciler.New(r.c, composites, reads(func() *unstructured.Unstructured { return of(composites, "", "") }, func(ctx context.Context, c client.Client, u *unstructured.Unstructured) (reconcile.Result, error) {
 				if tc.inner != nil {
 					tc.inner(t, r, u)
 				}
-
 				being(xpv2.ReconcileSuccess())(u)
-
 				return reconcile.Result{}, c.Status().Update(ctx, u)
 			}), r.deadline(time.Hour), reconciler.WithClock(func() time.Time { return r.now }), reconciler.WithRecorder(r.said), reconciler.WithMetrics(r.metrics),
 				reconciler.WithForceOrphan("example.org/f"), reconciler.WithLiveReader(r.c.server))
-
 			tc.before(t, r, o)
-
 			result := pass(t, r, o)
 			if r.called == 0 && result.RequeueAfter != 1 {
 				t.Errorf("\n%s\nwant it to be told at once, or by another reconcile at once; got %+v", tc.reason, result)
 			}
-
 			pass(t, r, o)
-
 			result = pass(t, r, o)
 			got := []any{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, exceeded), r.c.says(t, o, reconciler.TypeDeleting).Reason, result}
-
 			if diff := cmp.Diff([]any{1, 1, 1, "DeadlineExceeded", reconcile.Result{}}, got); diff != "" {
 				t.Errorf("\n%s\nevents, calls, metric, reason, result: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -464,7 +404,6 @@ func TestMetricsServerAhead(t *testing.T) {
 	pass(t, r, o)
 	r.c.release(t, o, "example.org/f")
 	pass(t, r, o)
-
 	if want := duration + `_sum{gvk="example.org/v1, Kind=XApp"} 0`; !slices.Contains(exposed(t, r.metrics), want) {
 		t.Errorf("want %s, got %q", want, exposed(t, r.metrics))
 	}

@@ -37,16 +37,13 @@ type ordinary[S any] struct {
 
 func (o *ordinary[S]) DeepCopyObject() runtime.Object {
 	out := &ordinary[S]{}
-
 	data, err := json.Marshal(o)
 	if err == nil {
 		err = json.Unmarshal(data, out)
 	}
-
 	if err != nil {
 		panic(err)
 	}
-
 	return out
 }
 
@@ -102,11 +99,9 @@ type ordinaryServer struct {
 
 func newOrdinaryServer(t *testing.T, o client.Object) *ordinaryServer {
 	t.Helper()
-
 	s := runtime.NewScheme()
 	s.AddKnownTypeWithName(ordinaries, o)
 	metav1.AddToGroupVersion(s, ordinaries.GroupVersion())
-
 	srv, err := embedded.New(embedded.Options{Scheme: s, CRDs: []*extv1.CustomResourceDefinition{crdOf(ordinaries)}, Now: requestedAt})
 	if err != nil {
 		t.Fatal(err)
@@ -117,36 +112,28 @@ func newOrdinaryServer(t *testing.T, o client.Object) *ordinaryServer {
 	err = srv.Admin().Create(t.Context(), as)
 	is, _ := o.DeepCopyObject().(client.Object)
 	is.SetResourceVersion(as.GetResourceVersion())
-
 	if err := errors.Join(err, srv.Admin().Status().Update(t.Context(), is), srv.Admin().Delete(t.Context(), is)); err != nil {
 		t.Fatal(err)
 	}
-
 	return &ordinaryServer{srv: srv, WithWatch: srv.Client()}
 }
 
 // what the server says of its object.
 func (s *ordinaryServer) conditions(t *testing.T) []metav1.Condition {
 	t.Helper()
-
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(ordinaries)
-
 	if err := s.srv.Admin().Get(context.Background(), client.ObjectKey{Name: "o"}, u); err != nil {
 		t.Fatal(err)
 	}
-
 	out := inStatus{}
-
 	data, err := json.Marshal(u.Object["status"])
 	if err == nil {
 		err = json.Unmarshal(data, &out)
 	}
-
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return out.Conditions
 }
 
@@ -172,7 +159,6 @@ func TestOrdinaryTypes(t *testing.T) {
 	}
 	withoutGeneration := want()
 	withoutGeneration[0].ObservedGeneration, withoutGeneration[1].ObservedGeneration = 0, 0
-
 	cases := map[string]struct {
 		reason string
 		object client.Object
@@ -189,7 +175,6 @@ func TestOrdinaryTypes(t *testing.T) {
 		"OtherConditions": {reason: "They may be of another type that can hold them.", object: anOrdinary(inOtherStatus{}), want: withoutGeneration},
 		"Crossplanes":     {reason: "They may be Crossplane's without its methods.", object: anOrdinary(inCrossplanes{}), want: want()},
 	}
-
 	forms := map[string]func(o client.Object) client.Object{
 		"Typed": func(o client.Object) client.Object {
 			e, _ := o.DeepCopyObject().(client.Object)
@@ -198,41 +183,32 @@ func TestOrdinaryTypes(t *testing.T) {
 		"Unstructured": func(client.Object) client.Object {
 			u := &unstructured.Unstructured{}
 			u.SetGroupVersionKind(ordinaries)
-
 			return u
 		},
 	}
-
 	for name, tc := range cases {
 		for fname, empty := range forms {
 			t.Run(name+"/"+fname, func(t *testing.T) {
 				c := newOrdinaryServer(t, tc.object)
 				m, events, told := reconciler.NewMetrics(), &testkit.Said{}, 0
 				now := reported.Time
-
 				build := reads(func() client.Object { return empty(tc.object) }, nil)
 				r := reconciler.New(c, ordinaries, build, reconciler.WithMetrics(m), reconciler.WithRecorder(events),
 					reconciler.WithClock(func() time.Time { return now }),
 					reconciler.WithDeletionDeadline(time.Hour, func(context.Context, client.Object) { told++ }))
-
 				for range 3 {
 					pass(t, r, tc.object)
 				}
-
 				now = now.Add(2 * time.Hour)
-
 				for range 3 {
 					pass(t, r, tc.object)
 				}
-
 				if diff := cmp.Diff(tc.want, c.conditions(t)); diff != "" {
 					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 				}
-
 				if c.srv.Counts().StatusWrites() != 2 {
 					t.Errorf("\n%s\nwrites of status: want 2, got %d", tc.reason, c.srv.Counts().StatusWrites())
 				}
-
 				if diff := cmp.Diff([]int{1, 1, 1}, []int{told, len(events.Events()), blocked(t, m)["DeadlineExceeded"]}); diff != "" {
 					t.Errorf("\n%s\ncalls, events, blocked: -want, +got:\n%s", tc.reason, diff)
 				}
@@ -245,20 +221,16 @@ func TestOrdinaryTypes(t *testing.T) {
 func TestConditionedType(t *testing.T) {
 	o := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}}
 	c := newOrdinaryServer(t, o)
-
 	r := reconciler.New(c, ordinaries, reads(func() *v1alpha1.Bucket { return &v1alpha1.Bucket{} }, func(ctx context.Context, cl client.Client, read *v1alpha1.Bucket) (reconcile.Result, error) {
 		want := xpv2.Deleting().WithMessage("Deletion was requested.").WithObservedGeneration(2)
 		if got := read.GetCondition(xpv2.TypeReady); !got.Equal(want) || len(c.conditions(t)) != 2 {
 			t.Errorf("Ready: want %+v, got %+v; the API server has %v", want, got, c.conditions(t))
 		}
-
 		return reconcile.Result{}, cl.Status().Update(ctx, read)
 	}))
-
 	for range 3 {
 		pass(t, r, o)
 	}
-
 	if n := c.srv.Counts().Writes(); n != 1 {
 		t.Errorf("writes: want 1, got %d", n)
 	}
@@ -276,22 +248,18 @@ func TestTypesWithoutFittingConditions(t *testing.T) {
 		"Part":    {reason: "Neither does what has no room for a message.", object: anOrdinary(inPart{}), want: "which can't hold a condition"},
 		"Without": {reason: "Without conditions an object is left alone.", object: anOrdinary(withoutConditions{})},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := newOrdinaryServer(t, tc.object)
-
 			defer func() {
 				err, _ := recover().(error)
 				if tc.want == "" && err == nil {
 					return
 				}
-
 				if err == nil || !strings.Contains(err.Error(), tc.want) || tc.want == "" {
 					t.Errorf("\n%s\nwant %q, got %v", tc.reason, tc.want, err)
 				}
 			}()
-
 			reconciler.New(c, ordinaries, readsOnly(ordinaries))
 		})
 	}
@@ -302,18 +270,14 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 	o := anOrdinary(inStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}})
 	c, n := newOrdinaryServer(t, o), 0
 	reported := requestedAt().Add(time.Minute)
-
 	r := reconciler.New(c, ordinaries, reads(func() *ordinary[inStatus] { return &ordinary[inStatus]{} }, func(ctx context.Context, c client.Client, is *ordinary[inStatus]) (reconcile.Result, error) {
 		n++
 		is.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Deleting", LastTransitionTime: metav1.Unix(int64(n)*3600, 0)}}
-
 		return reconcile.Result{}, c.Status().Update(ctx, is)
 	}), reconciler.WithClock(func() time.Time { return reported }))
-
 	for range 3 {
 		pass(t, r, o)
 	}
-
 	for _, got := range c.conditions(t) {
 		if !got.LastTransitionTime.Time.Equal(reported) {
 			t.Errorf("%s: want the transition at %s, got %s", got.Type, reported, got.LastTransitionTime)

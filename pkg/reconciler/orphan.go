@@ -46,14 +46,12 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 	if len(d.orphan) == 0 {
 		return nil
 	}
-
 	d.resolveDoubt(o)
 
 	if len(d.toOrphan(o)) == 0 {
 		if d.isOrphaned(o) {
 			return notFound(o)
 		}
-
 		return nil
 	}
 
@@ -65,7 +63,6 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 	if len(d.toOrphan(o)) == 0 {
 		return nil
 	}
-
 	err := d.keepOwned(ctx, s, o)
 
 	switch {
@@ -80,15 +77,11 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 	if len(remove) == 0 {
 		return nil
 	}
-
 	inDoubt, _ := d.memory.get(o)
 	d.memory.update(o, func(r *remembered) { r.orphaning, r.refused = nil, "" })
-
 	before, _ := o.DeepCopyObject().(client.Object)
 	is := &orphan{object: before, finalizers: remove}
-
 	d.log.Info("Orphaning, as an operator asks", d.details(is)...)
-
 	removed, err := s.RemoveFinalizers(ctx, o, remove)
 
 	switch {
@@ -113,7 +106,6 @@ func (d *deletion) forceOrphan(ctx context.Context, s *seam.Session, o client.Ob
 	if s.Gone() || d.isOrphaned(o) {
 		return notFound(o)
 	}
-
 	return nil
 }
 
@@ -125,9 +117,7 @@ func (d *deletion) isOrphaned(o client.Object) bool {
 	if !meta.WasDeleted(o) || !asked(o) {
 		return false
 	}
-
 	own := func(f string) bool { return slices.Contains(d.own, f) }
-
 	return slices.Equal(o.GetFinalizers(), []string{metav1.FinalizerOrphanDependents}) ||
 		len(d.own) > 0 && !slices.ContainsFunc(o.GetFinalizers(), own)
 }
@@ -146,13 +136,10 @@ func notFound(o client.Object) error {
 func (d *deletion) keepOwned(ctx context.Context, s *seam.Session, o client.Object) error {
 	orphaning := slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 	collecting := slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
-
 	if r, _ := d.memory.get(o); !collecting && (orphaning || r.keptOwned) {
 		return nil
 	}
-
 	uid, version := o.GetUID(), o.GetResourceVersion()
-
 	err := d.client.Delete(ctx, seam.Empty(o), client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationOrphan))
 	if err != nil && !seam.IsGone(err) {
 		return errors.Wrap(err, "cannot keep the objects that it owns")
@@ -160,7 +147,6 @@ func (d *deletion) keepOwned(ctx context.Context, s *seam.Session, o client.Obje
 
 	// The garbage collector may have removed its finalizer before o is read again.
 	d.memory.update(o, func(r *remembered) { r.keptOwned = true })
-
 	reader := d.live
 	if reader == nil {
 		reader = d.client
@@ -172,7 +158,6 @@ func (d *deletion) keepOwned(ctx context.Context, s *seam.Session, o client.Obje
 		s.Written(now)
 		s.Refresh(o)
 	}
-
 	return nil
 }
 
@@ -182,7 +167,6 @@ func refusedForGood(err error) bool {
 	// Crossplane's webhook that protects what a Usage names answers with the code
 	// of a conflict, and with no reason.
 	webhook := kerrors.IsConflict(err) && kerrors.ReasonForError(err) != metav1.StatusReasonConflict
-
 	return webhook || seam.Permanent(err)
 }
 
@@ -197,12 +181,10 @@ func (d *deletion) announceOrphan(ctx context.Context, s *seam.Session, o client
 	if _, ok := d.objects.Conditioned(o); !ok {
 		return nil
 	}
-
 	return s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
 		if _, ok := d.objects.Conditioned(server); !ok || len(d.toOrphan(server)) == 0 {
 			return nil
 		}
-
 		return Deleting(s.Now(), ReasonForceOrphaned, d.orphanMessage(server))
 	})
 }
@@ -214,7 +196,6 @@ func (d *deletion) resolveDoubt(o client.Object) {
 	if r.orphaning == nil || slices.ContainsFunc(r.orphaning.finalizers, func(f string) bool { return slices.Contains(o.GetFinalizers(), f) }) {
 		return
 	}
-
 	d.memory.update(o, func(r *remembered) { r.orphaning = nil })
 	d.trail(r.orphaning)
 }
@@ -244,7 +225,6 @@ func (d *deletion) toOrphan(o client.Object) []string {
 	if !meta.WasDeleted(o) || !asked(o) {
 		return nil
 	}
-
 	return d.orphanable(o)
 }
 
@@ -258,7 +238,6 @@ func (d *deletion) orphanMessage(o client.Object) string {
 	if r, _ := d.memory.get(o); r.refused != "" {
 		return fmt.Sprintf(r.refused, names(d.toOrphan(o)))
 	}
-
 	return fmt.Sprintf("An operator asked to orphan it: these finalizers are removed, whatever they wait for: %s. The objects that it owns are not deleted because of that.", names(d.toOrphan(o)))
 }
 
@@ -268,6 +247,5 @@ func (d *deletion) message(m string, o client.Object) string {
 	if remove := d.orphanable(o); len(remove) > 0 && !asked(o) {
 		hint = cut(fmt.Sprintf("%s%s=%s: that removes %s, and deletes nothing.", orphanHint, AnnotationKeyForceOrphan, o.GetUID(), names(remove)), maxHintLength)
 	}
-
 	return cut(m, maxMessageLength-len(hint)) + hint
 }

@@ -44,7 +44,6 @@ func TestForceOrphan(t *testing.T) {
 	announced := said{"True", "ForceOrphaned", "An operator asked to orphan it: these finalizers are removed, whatever they wait for: example.org/mine. The objects that it owns are not deleted because of that."}
 	afterwards := said{"True", "ForceOrphaned", "An operator asked to orphan it, and finalizers were removed. Deletion was requested."}
 	owned := []*unstructured.Unstructured{of(things, "", "a", ownedBy(xr()), held("f")), of(things, "", "b", ownedBy(xr()), held("f"))}
-
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
 	boom := kerrors.NewInternalError(errors.New("boom"))
 	withdraw := func(t *testing.T, c *cluster) {
@@ -55,7 +54,6 @@ func TestForceOrphan(t *testing.T) {
 		t.Helper()
 		c.freeze(t, xr())
 	}
-
 	type want struct {
 		// Finalizers that are left; Gone if the object is.
 		Finalizers []string
@@ -72,7 +70,6 @@ func TestForceOrphan(t *testing.T) {
 		// Deleting is what it says if it is there.
 		Deleting said
 	}
-
 	cases := map[string]struct {
 		reason string
 		mod    []func(*unstructured.Unstructured)
@@ -92,8 +89,7 @@ func TestForceOrphan(t *testing.T) {
 		// lost is whether the answer to that request is lost, and slow whether the
 		// garbage collector needs three reconciles.
 		lost, slow bool
-
-		want want
+		want       want
 	}{
 		"Asked": {reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.", want: want{Gone: true, Trails: 1, Deletes: 1}},
 		"NoConditions": {
@@ -209,25 +205,20 @@ func TestForceOrphan(t *testing.T) {
 			want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := xr()
 			held(mine)(o)
 			annotated(meta.AnnotationKeyExternalName, "arn:of-x")(o)
-
 			if !tc.unasked {
 				wish(o)
 			}
-
 			for _, m := range tc.mod {
 				m(o)
 			}
-
 			if !tc.unable {
 				tc.opts = append(tc.opts, option)
 			}
-
 			r := newRig(t, newCluster(append(owned, o)...), xr(), tc.opts...)
 			r.c.fail = func(verb string, _ client.Object, after bool) error {
 				switch {
@@ -240,58 +231,45 @@ func TestForceOrphan(t *testing.T) {
 				case tc.meanwhile != nil:
 					tc.meanwhile(t, r.c)
 				}
-
 				return tc.err
 			}
-
 			got := want{}
-
 			for i := range 5 {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
 					got.Failures++
 				}
-
 				if i == 2 {
 					r.c.thaw()
 				}
-
 				if i >= 2 || !tc.slow {
 					r.c.collect(t, o, owned...)
 				}
 			}
-
 			got.Passes, got.Trails, got.Deletes = r.passes, r.toldOf("ForceOrphaned"), r.c.count("delete")
-
 			if got.Gone = !r.c.has(o); !got.Gone {
 				got.Finalizers, got.Deleting = without(r.c.read(t, o).GetFinalizers(), gcOrphan), r.c.says(t, o, reconciler.TypeDeleting)
 			}
-
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
-
 			if n := counter(t, r.metrics, orphaned); n != tc.want.Trails {
 				t.Errorf("\n%s\nmetric: want %d, got %d", tc.reason, tc.want.Trails, n)
 			}
-
 			for _, m := range r.said.Events("ForceOrphaned") {
 				if want := `An operator asked to orphan it (external name "arn:of-x"): removed the finalizers ` + mine; m != want {
 					t.Errorf("\n%s\nevent: want %q, got %q", tc.reason, want, m)
 				}
 			}
-
 			told := func(l string) bool { return strings.HasPrefix(l, "Cannot orphan ") }
 			if slices.ContainsFunc(r.said.Lines(), told) != (r.toldOf("CannotForceOrphan") > 0) {
 				t.Errorf("\n%s\nlog: %q", tc.reason, r.said.Lines())
 			}
-
 			logged := slices.ContainsFunc(r.said.Lines(), func(l string) bool {
 				return strings.HasPrefix(l, "Orphaned ") && strings.Contains(l, "arn:of-x") && strings.Contains(l, mine) && strings.Contains(l, string(o.GetUID()))
 			})
 			if logged != (tc.want.Trails > 0) {
 				t.Errorf("\n%s\nlog: %q", tc.reason, r.said.Lines())
 			}
-
 			for _, d := range owned {
 				// Whatever was orphaned or kept has not been deleted.
 				if u := r.c.read(t, d); u.GetDeletionTimestamp() != nil && o.GetUID() != "" || tc.want.Trails > 0 && len(u.GetOwnerReferences()) > 0 {
@@ -307,31 +285,24 @@ func TestForceOrphan_InnerReconcilerIsUpToDate(t *testing.T) {
 	o := xr()
 	held(mine, theirs)(o)
 	annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID()))(o)
-
 	c := newCluster(o)
-
 	var (
 		saw   []string
 		wrote error
 	)
-
 	r := reconciler.New(c, composites, answers(func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 		saw = o.GetFinalizers()
-
 		o.SetLabels(map[string]string{"example.org/seen": "yes"})
 		wrote = c.Update(ctx, o)
-
 		return reconcile.Result{}, nil
 	}), reconciler.WithForceOrphan(mine), reconciler.WithLiveReader(c.server))
 
 	// The cache doesn't know of it for long.
 	c.freeze(t, o)
 	pass(t, r, o)
-
 	if diff := cmp.Diff([]string{theirs, gcOrphan}, saw); diff != "" || wrote != nil {
 		t.Errorf("finalizers that the inner reconciler sees: -want, +got:\n%s\nits write: %v", diff, wrote)
 	}
-
 	got := c.read(t, o)
 	if diff := cmp.Diff([]any{[]string{theirs, gcOrphan}, "yes"}, []any{got.GetFinalizers(), got.GetLabels()["example.org/seen"]}); diff != "" {
 		t.Errorf("finalizers, label: -want, +got:\n%s", diff)

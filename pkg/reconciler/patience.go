@@ -44,11 +44,9 @@ type lateKind struct {
 func (l *lateKinds) get(of schema.GroupVersionKind, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	if k, ok := l.kinds[of]; ok && now.Before(k.until) {
 		return k.err
 	}
-
 	return nil
 }
 
@@ -56,12 +54,10 @@ func (l *lateKinds) get(of schema.GroupVersionKind, now time.Time) error {
 func (l *lateKinds) set(of schema.GroupVersionKind, err error, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	if err == nil {
 		delete(l.kinds, of)
 		return
 	}
-
 	l.kinds[of] = lateKind{err: err, until: now.Add(lateFor)}
 }
 
@@ -101,13 +97,11 @@ func newLateKinds() lateKinds {
 // Get an object.
 func (r *patientReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	gvk := o.GetObjectKind().GroupVersionKind()
-
 	return r.read(ctx, gvk,
 		func(ctx context.Context) error { return r.Reader.Get(ctx, key, o, opts...) },
 		func(ctx context.Context) error {
 			u := &unstructured.Unstructured{}
 			u.SetGroupVersionKind(gvk)
-
 			return r.live.Get(ctx, key, u)
 		})
 }
@@ -116,24 +110,20 @@ func (r *patientReader) Get(ctx context.Context, key client.ObjectKey, o client.
 // reference must not make a cache watch that kind.
 func (r *patientReader) getReferenced(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	gvk := o.GetObjectKind().GroupVersionKind()
-
 	if r.live == nil || r.watched != nil && r.watched(gvk) {
 		return r.Get(ctx, key, o, opts...)
 	}
-
 	return r.read(ctx, gvk, func(ctx context.Context) error { return r.live.Get(ctx, key, o, opts...) }, nil)
 }
 
 // List objects.
 func (r *patientReader) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
 	gvk := l.GetObjectKind().GroupVersionKind()
-
 	return r.read(ctx, gvk,
 		func(ctx context.Context) error { return r.Reader.List(ctx, l, opts...) },
 		func(ctx context.Context) error {
 			u := &unstructured.UnstructuredList{}
 			u.SetGroupVersionKind(gvk)
-
 			return r.live.List(ctx, u, append(opts, client.Limit(1))...)
 		})
 }
@@ -144,16 +134,13 @@ func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, re
 		// A program's own lister reads objects of Go types.
 		return read(ctx)
 	}
-
 	if err := r.gaveUp.get(of, r.now); err != nil {
 		return err
 	}
-
 	known, patience := r.late.get(of, r.now), kindPatience
 	if known != nil {
 		patience = kindGlance
 	}
-
 	err := within(ctx, patience, read)
 
 	switch {
@@ -183,14 +170,12 @@ func (r *patientReader) read(ctx context.Context, of schema.GroupVersionKind, re
 
 	r.late.set(of, err, r.now)
 	r.gaveUp.set(of, err, r.now)
-
 	return err
 }
 
 func within(ctx context.Context, d time.Duration, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-
 	return fn(ctx)
 }
 

@@ -31,9 +31,7 @@ func (r *kindReader) read(ctx context.Context, kind string) error {
 	if r.reads == nil {
 		r.reads = map[string]int{}
 	}
-
 	r.reads[kind]++
-
 	select {
 	case <-ctx.Done():
 		if kind == "Slow" {
@@ -51,7 +49,6 @@ func (r *kindReader) Get(ctx context.Context, _ client.ObjectKey, o client.Objec
 	o.SetFinalizers([]string{"f"})
 	o.SetOwnerReferences([]metav1.OwnerReference{{UID: "owner", Controller: ptr.To(true)}})
 	o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
-
 	return r.read(ctx, o.GetObjectKind().GroupVersionKind().Kind)
 }
 
@@ -68,7 +65,6 @@ func silent(kind string) map[string]time.Time {
 func owner() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetUID("owner")
-
 	return u
 }
 
@@ -94,7 +90,6 @@ func TestReportOfLateKinds(t *testing.T) {
 		return fmt.Sprintf("0 of 4 dependents deleted, 0%%. Late/n%[1]s. Late/o%[1]s. Late/p%[1]s. And 1 more.", what)
 	}
 	noAnswer := says(": unknown: the API server did not answer")
-
 	cases := map[string]struct {
 		reason string
 		live   *kindReader
@@ -132,7 +127,6 @@ func TestReportOfLateKinds(t *testing.T) {
 			want:   []report{{2 * time.Second, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}, {50 * time.Millisecond, noAnswer, 1}},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -140,41 +134,31 @@ func TestReportOfLateKinds(t *testing.T) {
 					list []Dependent
 					live client.Reader
 				)
-
 				for _, n := range []string{"n", "o", "p"} {
 					list = append(list, Dependent{GroupVersionKind: kindOf("Late"), NamespacedName: types.NamespacedName{Name: n}})
 				}
-
 				list = append(list, Dependent{GroupVersionKind: kindOf("There"), NamespacedName: types.NamespacedName{Name: "n"}})
-
 				if tc.live != nil {
 					live = tc.live
 				}
-
 				c, late := &kindReader{from: silent("Late")}, newLateKinds()
 				lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) { return list, nil })
-
 				for i, want := range tc.want {
 					if i == 2 {
 						time.Sleep(tc.after) // In a bubble, which takes no time.
 					}
-
 					if c.from = silent("Late"); tc.back && i == 2 {
 						c.from = nil
 					}
-
 					began := time.Now()
 					on := observe(context.Background(), newPatientReader(c, live, nil, &late, began), lister, owner())
 					got := report{Took: time.Since(began), Says: on.summary()}
-
 					if tc.live != nil {
 						got.Asked = tc.live.reads["Late"]
 					}
-
 					if diff := cmp.Diff(want, got); diff != "" {
 						t.Errorf("\n%s\nreport %d: -want, +got:\n%s", tc.reason, i+1, diff)
 					}
-
 					if n := c.reads["There"]; n != i+1 {
 						t.Errorf("\n%s\nreport %d: the other kind is read once in each, got %d", tc.reason, i+1, n)
 					}
@@ -190,10 +174,8 @@ func TestReportOfKindThatIsBeingListed(t *testing.T) {
 		lister := DependentListerFn(func(context.Context, client.Reader, client.Object) ([]Dependent, error) {
 			return []Dependent{{GroupVersionKind: kindOf("Slow"), NamespacedName: types.NamespacedName{Name: "n"}}}, nil
 		})
-
 		c, late := &kindReader{from: map[string]time.Time{"Slow": time.Now().Add(3 * time.Second)}}, newLateKinds()
 		on := observe(context.Background(), newPatientReader(c, &kindReader{}, nil, &late, time.Now()), lister, owner())
-
 		if diff := cmp.Diff("0 of 1 dependents deleted, 0%. Slow/n since 1970-01-01T00:00:01Z: held by f.", on.summary()); diff != "" {
 			t.Errorf("-want, +got:\n%s", diff)
 		}
@@ -206,11 +188,9 @@ func TestReportOfLateLists(t *testing.T) {
 		c := &kindReader{from: silent("LateList")}
 		live := &kindReader{errs: map[string]error{"LateList": kerrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))}}
 		late := newLateKinds()
-
 		for i, want := range []time.Duration{time.Second, 50 * time.Millisecond} {
 			began := time.Now()
 			on := observe(context.Background(), newPatientReader(c, live, nil, &late, began), OwnedObjects(kindOf("Late"), kindOf("There")), &unstructured.Unstructured{})
-
 			got := fmt.Sprint(time.Since(began), " ", on.summary(), " ", c.reads["ThereList"])
 			if diff := cmp.Diff(fmt.Sprint(want, " Some dependents may be unknown: forbidden. ", i+1), got); diff != "" {
 				t.Errorf("report %d: -want, +got:\n%s", i+1, diff)
@@ -223,17 +203,13 @@ func TestReportOfLateLists(t *testing.T) {
 func TestReportCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, late := &kindReader{from: silent("Late")}, newLateKinds()
-
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
-
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(kindOf("Late"))
-
 		if err := newPatientReader(c, nil, nil, &late, time.Now()).Get(ctx, client.ObjectKey{}, u); !isLate(err) {
 			t.Errorf("want a timeout, got %v", err)
 		}
-
 		if len(late.kinds) != 0 {
 			t.Errorf("want no kind known to be late, got %v", late.kinds)
 		}
@@ -245,19 +221,15 @@ func TestReportOfTypedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, late := &kindReader{from: silent("")}, newLateKinds()
 		r := newPatientReader(c, nil, nil, &late, time.Now())
-
 		for range 2 {
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 			began := time.Now()
-
 			if err := r.Get(ctx, client.ObjectKey{}, &metav1.PartialObjectMetadata{}); !isLate(err) {
 				t.Errorf("want a timeout, got %v", err)
 			}
-
 			if took := time.Since(began); took != 3*time.Second {
 				t.Errorf("want as long as the caller waits, got %s", took)
 			}
-
 			cancel()
 		}
 	})

@@ -93,7 +93,6 @@ func WithReportInterval(d time.Duration) Option {
 	if d <= 0 {
 		panic(errors.Errorf("reconciler.WithReportInterval was given %s: an interval must be longer than nothing", d))
 	}
-
 	return func(r *Reconciler) { r.deletion.interval = d }
 }
 
@@ -118,7 +117,6 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 	if d <= 0 {
 		panic(errors.Errorf("reconciler.WithDeletionDeadline was given %s: a deadline must be longer than nothing", d))
 	}
-
 	return func(r *Reconciler) { r.deletion.deadline, r.deletion.exceeded = d, exceeded }
 }
 
@@ -141,13 +139,11 @@ func WithForceOrphan(finalizers ...string) Option {
 	if len(finalizers) == 0 {
 		panic(errors.New("reconciler.WithForceOrphan was given no finalizers: name those that may be removed"))
 	}
-
 	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
 		if slices.Contains(finalizers, f) {
 			panic(errors.Errorf("reconciler.WithForceOrphan was given the garbage collector's finalizer %q: leave it out; without it what the object owns would be deleted", f))
 		}
 	}
-
 	return func(r *Reconciler) { r.deletion.orphan = finalizers }
 }
 
@@ -190,7 +186,6 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 	if err := objects.ConditionsError(); err != nil {
 		panic(errors.Wrapf(err, "cannot create a reconciler of %s", of))
 	}
-
 	r := &Reconciler{deletion: &deletion{
 		kind:      of,
 		objects:   objects,
@@ -207,7 +202,6 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		if ro == nil {
 			panic(errors.Errorf("cannot create a reconciler of %s: option %d is nil; leave it out", of, i+1))
 		}
-
 		ro(r)
 	}
 
@@ -219,12 +213,10 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		if is.Nil(inner) {
 			panic(errors.Errorf("cannot create a reconciler of %s: the function that builds the inner reconciler returned nil", of))
 		}
-
 		return inner
 	}
 
 	r.seam = seam.NewReconciler(c, objects, checked, r.opts, r.deletion.patch())
-
 	return r
 }
 

@@ -61,15 +61,12 @@ func conditionedForm(o client.Object) conditioned {
 	if c, ok := o.(conditioned); ok {
 		return c
 	}
-
 	u, _ := o.(*unstructured.Unstructured)
-
 	return &claim.Unstructured{Unstructured: *u}
 }
 
 func TestReconcile(t *testing.T) {
 	const message = "Deletion was requested."
-
 	available := plain(xpv2.Available().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3))
 	reported := plain(
 		xpv2.Deleting().WithMessage(message).WithObservedGeneration(3),
@@ -77,7 +74,6 @@ func TestReconcile(t *testing.T) {
 		xpv2.Condition{Type: "Deleting", Status: "True", Reason: "DeletionRequested", Message: message, ObservedGeneration: 3},
 	)
 	silent := plain(xpv2.Deleting().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3))
-
 	cases := map[string]struct {
 		reason string
 		object *unstructured.Unstructured
@@ -117,12 +113,10 @@ func TestReconcile(t *testing.T) {
 			object: app(dying, being(xpv2.Deleting().WithObservedGeneration(3))), seen: silent, settled: reported, writes: 1,
 		},
 	}
-
 	for name, tc := range cases {
 		for fname, empty := range forms() {
 			t.Run(name+"/"+fname, func(t *testing.T) {
 				c := newCluster(tc.object)
-
 				var seen [][]condition
 
 				// As Crossplane's reconciler of claims does, it says in memory that
@@ -131,7 +125,6 @@ func TestReconcile(t *testing.T) {
 				r := reconciler.New(c, claims, reads(empty, func(ctx context.Context, cl client.Client, o client.Object) (reconcile.Result, error) {
 					seen = append(seen, c.conditions(t, tc.object))
 					status := conditions.ObservedGenerationPropagationManager{}.For(conditionedForm(o))
-
 					switch {
 					case !meta.WasDeleted(o):
 						status.MarkConditions(xpv2.Available(), xpv2.ReconcileSuccess())
@@ -141,31 +134,22 @@ func TestReconcile(t *testing.T) {
 					default:
 						status.MarkConditions(xpv2.Deleting())
 					}
-
 					return reconcile.Result{}, cl.Status().Update(ctx, o)
 				}), tc.opts...)
-
 				reconcileTimes(t, r, 2)
-
 				if diff := cmp.Diff(tc.seen, seen[0]); diff != "" {
 					t.Errorf("\n%s\nwhen read: -want, +got:\n%s", tc.reason, diff)
 				}
-
 				writes := c.count("status")
-
 				reconcileTimes(t, r, 10)
-
 				if diff := cmp.Diff([]int{tc.writes, tc.more}, []int{writes, c.count("status") - writes}); diff != "" {
 					t.Errorf("\n%s\nwrites in 2 reconciles and 10 more: -want, +got:\n%s", tc.reason, diff)
 				}
-
 				if diff := cmp.Diff(tc.settled, c.conditions(t, tc.object)); diff != "" {
 					t.Errorf("\n%s\nin the end: -want, +got:\n%s", tc.reason, diff)
 				}
-
 				st, _, _ := unstructured.NestedMap(c.read(t, tc.object).Object, "status")
 				delete(st, "conditions")
-
 				if diff := cmp.Diff(map[string]any{"phase": "fine", "replicas": int64(3)}, st); diff != "" {
 					t.Errorf("\n%s\nthe rest of status: -want, +got:\n%s", tc.reason, diff)
 				}
@@ -176,7 +160,6 @@ func TestReconcile(t *testing.T) {
 
 func reconcileTimes(t *testing.T, r reconcile.Reconciler, n int) {
 	t.Helper()
-
 	for range n {
 		pass(t, r, app())
 	}
@@ -185,7 +168,6 @@ func reconcileTimes(t *testing.T, r reconcile.Reconciler, n int) {
 // What goes wrong delays the inner reconciler for a while, if that may help.
 func TestReportFaults(t *testing.T) {
 	boom := kerrors.NewInternalError(errors.New("boom"))
-
 	cases := map[string]struct {
 		reason string
 
@@ -206,7 +188,6 @@ func TestReportFaults(t *testing.T) {
 					being(xpv2.Condition{Type: "Foreign", Status: "True"})(u)
 					return c.server.Status().Update(context.Background(), u)
 				}
-
 				return nil
 			},
 			passes: 8,
@@ -218,7 +199,6 @@ func TestReportFaults(t *testing.T) {
 				if n <= 3 {
 					return boom
 				}
-
 				return nil
 			},
 			failed: 3, passes: 5,
@@ -236,12 +216,10 @@ func TestReportFaults(t *testing.T) {
 			reason: "An object that no longer exists needs no report, which is no error.",
 			fail: func(t *testing.T, c *cluster, _ int) error {
 				c.release(t, app(), "example.org/f")
-
 				return nil
 			},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(app(dying))
@@ -249,40 +227,31 @@ func TestReportFaults(t *testing.T) {
 				if verb != "status" || after {
 					return nil
 				}
-
 				return tc.fail(t, c, c.count("status"))
 			}
-
 			rec, m, passes, failed := &testkit.Said{}, reconciler.NewMetrics(), 0, 0
-
 			r := reconciler.New(c, claims, reads(forms()["Plain"], func(context.Context, client.Client, client.Object) (reconcile.Result, error) {
 				passes++
 				return reconcile.Result{}, nil
 			}), reconciler.WithRecorder(rec), reconciler.WithLogger(rec), reconciler.WithMetrics(m), reconciler.WithLiveReader(c.server))
-
 			for range 8 {
 				if _, err := r.Reconcile(context.Background(), requestFor(app())); err != nil {
 					failed++
 				}
 			}
-
 			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events, tc.events}, []int{failed, passes, len(rec.Events()), len(rec.Lines())}); diff != "" {
 				t.Errorf("\n%s\nfailures, passes, events, lines of log: -want, +got:\n%s", tc.reason, diff)
 			}
-
 			if n := blocked(t, m)["DeletionRequested"]; n != min(1, tc.passes) {
 				t.Errorf("\n%s\nblocked: want %d, got %d", tc.reason, min(1, tc.passes), n)
 			}
-
 			if tc.want == nil {
 				return
 			}
-
 			has := map[xpv2.ConditionType]xpv2.ConditionReason{}
 			for _, c := range c.conditions(t, app()) {
 				has[c.Type] = c.Reason
 			}
-
 			if diff := cmp.Diff(tc.want, has); diff != "" {
 				t.Errorf("\n%s\nconditions: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -296,13 +265,11 @@ func TestNewRefuses(t *testing.T) {
 		nilInner  *reconciler.Reconciler
 		nilSaid   *testkit.Said
 	)
-
 	c := newCluster()
 	build := reader(nil)
 	given := func(o func() reconciler.Option) func() {
 		return func() { reconciler.New(c, claims, build, o()) }
 	}
-
 	cases := map[string]struct {
 		reason string
 		part   string
@@ -336,7 +303,6 @@ func TestNewRefuses(t *testing.T) {
 			given(func() reconciler.Option { return reconciler.WithForceOrphan(mine, metav1.FinalizerDeleteDependents) }),
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -345,7 +311,6 @@ func TestNewRefuses(t *testing.T) {
 					t.Errorf("\n%s\nwant a panic with an error that says %q, got %v", tc.reason, tc.part, r)
 				}
 			}()
-
 			tc.fn()
 		})
 	}
@@ -360,7 +325,6 @@ func TestGuardFinalizer(t *testing.T) {
 	paused := func(v string) *v1alpha1.Bucket {
 		return &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{meta.AnnotationKeyReconciliationPaused: v}}}
 	}
-
 	cases := map[string]struct {
 		reason string
 		object *v1alpha1.Bucket
@@ -371,7 +335,6 @@ func TestGuardFinalizer(t *testing.T) {
 		"Paused":    {reason: "A finalizer should not be added to what is paused.", object: paused("true")},
 		"NotPaused": {reason: "Only the value true pauses.", object: paused("false"), want: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			added, removed := false, false
@@ -379,11 +342,9 @@ func TestGuardFinalizer(t *testing.T) {
 				AddFinalizerFn:    func(context.Context, resource.Object) error { added = true; return nil },
 				RemoveFinalizerFn: func(context.Context, resource.Object) error { removed = true; return nil },
 			})
-
 			if err := f.AddFinalizer(context.Background(), tc.object); added != tc.want || kerrors.IsConflict(err) == tc.want || err != nil && tc.want {
 				t.Errorf("\n%s\nAddFinalizer(...): added %t, %v", tc.reason, added, err)
 			}
-
 			if err := f.RemoveFinalizer(context.Background(), tc.object); err != nil || !removed {
 				t.Errorf("\n%s\nRemoveFinalizer(...): removed %t, %v", tc.reason, removed, err)
 			}
@@ -395,11 +356,9 @@ func TestGuardFinalizer(t *testing.T) {
 // there, is not replaced in each reconcile, and replaces no conditions of others.
 func TestOtherStatusWrites(t *testing.T) {
 	type inner = composite.Unstructured
-
 	merge := func(ctx context.Context, c client.Client, o, before *inner, opts ...client.SubResourcePatchOption) error {
 		return c.Status().Patch(ctx, o, client.MergeFrom(before), opts...)
 	}
-
 	cases := map[string]struct {
 		reason string
 		write  func(ctx context.Context, c client.Client, o, before *inner) error
@@ -424,7 +383,6 @@ func TestOtherStatusWrites(t *testing.T) {
 			write: func(ctx context.Context, c client.Client, o, before *inner) error {
 				o.SetConditions(before.GetCondition(xpv2.TypeReady))
 				with(at("status", "phase"), "leaving")(&o.Unstructured)
-
 				return merge(ctx, c, o, before)
 			},
 		},
@@ -448,38 +406,29 @@ func TestOtherStatusWrites(t *testing.T) {
 			},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := xr()
 			c, foreign := newCluster(o), tc.foreign
-
 			r := reconciler.New(c, composites, answers(func(ctx context.Context, cl client.Client, o *inner) (reconcile.Result, error) {
 				before := o.DeepCopy()
 				o.SetConditions(xpv2.Deleting())
-
 				if foreign {
 					foreign = false
 					u := c.read(t, &o.Unstructured)
 					being(xpv2.Condition{Type: "Foreign", Status: "True"})(u)
-
 					if err := c.server.Status().Update(ctx, u); err != nil {
 						return reconcile.Result{}, err
 					}
 				}
-
 				return reconcile.Result{}, tc.write(ctx, cl, o, before)
 			}), reconciler.WithoutWait(), reconciler.WithLiveReader(c.server), reconciler.WithOwnFinalizers("another"))
-
 			pass(t, r, o)
 			version := c.read(t, o).GetResourceVersion()
 			pass(t, r, o)
-
 			const message = "Waiting for other controllers to remove their finalizers: example.org/f."
-
 			want := []any{message, message, tc.foreign, tc.changes}
 			got := []any{c.says(t, o, xpv2.TypeReady).Message, c.says(t, o, reconciler.TypeDeleting).Message, c.says(t, o, "Foreign").Status == "True", c.read(t, o).GetResourceVersion() != version}
-
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("\n%s\nmessages, the other's condition, changes: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -492,13 +441,11 @@ func TestOtherStatusWrites(t *testing.T) {
 func TestReplacedReports(t *testing.T) {
 	ready := `{"type":"Ready","status":"True","reason":"Running","lastTransitionTime":"2026-01-02T03:04:05Z"}`
 	deleting := `{"type":"Ready","status":"False","reason":"Deleting","lastTransitionTime":"2026-01-02T03:04:05Z"}`
-
 	for name, says := range map[string]string{"Ready": ready, "Deleting": deleting} {
 		t.Run(name, func(t *testing.T) {
 			o := xr()
 			c, now := newCluster(o), o.GetDeletionTimestamp().Add(time.Minute)
 			replace, log := true, &testkit.Said{}
-
 			r := reconciler.New(c, composites, answers(func(ctx context.Context, _ client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 				if !replace {
 					return reconcile.Result{}, nil
@@ -507,16 +454,13 @@ func TestReplacedReports(t *testing.T) {
 				// With another client, or by server-side apply.
 				return reconcile.Result{}, c.server.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+says+`]}}`)))
 			}), reconciler.WithClock(func() time.Time { return now }), reconciler.WithoutWait(), reconciler.WithLiveReader(c.server), reconciler.WithLogger(log))
-
 			settle := func() (rounds int, result reconcile.Result) {
 				for before := ""; rounds < 20 && before != c.read(t, o).GetResourceVersion(); rounds++ {
 					before = c.read(t, o).GetResourceVersion()
 					result = pass(t, r, o)
 				}
-
 				return rounds, result
 			}
-
 			rounds, result := settle()
 			if rounds > 12 || result.RequeueAfter <= 0 || result.RequeueAfter > 10*time.Second {
 				t.Errorf("reconciles: want at most 12 until one writes nothing and asks for the next, got %d, %+v", rounds, result)
@@ -524,12 +468,10 @@ func TestReplacedReports(t *testing.T) {
 
 			// It rests for an interval, however often it is reconciled.
 			c.forget()
-
 			now = now.Add(5 * time.Second)
 			if settle(); c.writes() != 0 {
 				t.Errorf("within an interval: want no write, got %d", c.writes())
 			}
-
 			now = now.Add(5 * time.Second)
 			if rounds, _ := settle(); rounds > 3 || c.writes() == 0 {
 				t.Errorf("after an interval: want at most 3 reconciles, and it restored; got %d, and %d writes", rounds, c.writes())
@@ -538,33 +480,27 @@ func TestReplacedReports(t *testing.T) {
 			// News doesn't wait.
 			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 			pass(t, r, o)
-
 			if got := c.says(t, o, reconciler.TypeDeleting).Reason; got != "BlockedByPause" {
 				t.Errorf("reason of what is paused: got %q", got)
 			}
-
 			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "false"))
 
 			// When nothing was replaced for long, it is restored at once again.
 			now, replace = now.Add(20*time.Second), false
 			settle()
 			now = now.Add(20 * time.Second)
-
 			for i := range 3 {
 				replace = true
 				pass(t, r, o)
 				replace = false
 				pass(t, r, o)
-
 				if got := c.says(t, o, reconciler.TypeDeleting).Message; got != "Deletion was requested." {
 					t.Errorf("restored %d times: got %q", i, got)
 				}
 			}
-
 			if n := len(log.Lines()); n != 1 {
 				t.Errorf("lines of log: want 1, got %q", log.Lines())
 			}
-
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
 				if got := c.says(t, o, ct).Message; got != "Deletion was requested." {
 					t.Errorf("%s when nothing replaces it any more: got %q", ct, got)

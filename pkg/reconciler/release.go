@@ -106,7 +106,6 @@ func Release(ctx context.Context, c client.Client, o client.Object, finalizers [
 	if o.GetUID() == "" {
 		return Released{}, errors.New("cannot release an object without a UID: read it from the API server first")
 	}
-
 	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
 		if slices.Contains(finalizers, f) {
 			return Released{}, errors.Errorf("cannot release an object from %q: without it the garbage collector deletes what the object owns; use WithPropagation", f)
@@ -117,7 +116,6 @@ func Release(ctx context.Context, c client.Client, o client.Object, finalizers [
 	if err != nil {
 		return Released{}, errors.Wrap(err, "cannot tell the kind of the object to release")
 	}
-
 	r := &release{
 		client:      c,
 		kind:        gvk,
@@ -131,9 +129,7 @@ func Release(ctx context.Context, c client.Client, o client.Object, finalizers [
 	for _, opt := range opts {
 		opt(r)
 	}
-
 	out, err := r.run(ctx)
-
 	return out, errors.Wrapf(err, "cannot release %s %s", gvk.Kind, r.key)
 }
 
@@ -192,13 +188,11 @@ func (r *release) step(ctx context.Context) (Released, error) {
 	if err != nil {
 		return Released{Holding: r.holding}, err
 	}
-
 	for _, write := range []func(context.Context, *object) (*object, error){r.keepExternal, r.delete, r.removeFinalizers} {
 		next, err := write(ctx, o)
 		if err != nil {
 			return Released{Holding: r.holding}, err
 		}
-
 		o = next
 	}
 
@@ -237,7 +231,6 @@ func (r *release) permanent(err error) bool {
 		at := r.version
 		again := r.refused != nil && *r.refused == at
 		r.refused = &at
-
 		return again
 	case kerrors.IsConflict(err):
 		// The answer of a webhook may have the code, but not the reason. One of

@@ -36,7 +36,6 @@ func (r *release) pause(ctx context.Context) (*object, error) {
 		"uid":         r.uid,
 		"annotations": map[string]any{meta.AnnotationKeyReconciliationPaused: "true"},
 	}})
-
 	switch {
 	case kerrors.IsNotFound(err) && !unserved(err), kerrors.IsInvalid(err) && concerns(err, "metadata.uid"):
 		return nil, errGone
@@ -57,7 +56,6 @@ func concerns(err error, field string) bool {
 	if !errors.As(err, &s) || s.Status().Details == nil {
 		return false
 	}
-
 	return slices.ContainsFunc(s.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == field })
 }
 
@@ -68,9 +66,7 @@ func (r *release) keepExternal(ctx context.Context, o *object) (*object, error) 
 	if len(ops) == 0 {
 		return o, nil
 	}
-
 	o, err := r.patch(ctx, ops)
-
 	return o, errors.Wrap(err, "cannot rule out that its external resource is deleted")
 }
 
@@ -79,15 +75,12 @@ func (r *release) keepExternal(ctx context.Context, o *object) (*object, error) 
 // the new one may allow less than what this would set.
 func orphaning(o *object) []operation {
 	var ops []operation
-
 	if p, _, err := unstructured.NestedString(o.Object, "spec", "deletionPolicy"); err == nil && p == string(xpv2.DeletionDelete) {
 		ops = append(ops, exchange("/spec/deletionPolicy", p, xpv2.DeletionOrphan)...)
 	}
-
 	if p, _, err := unstructured.NestedStringSlice(o.Object, "spec", "managementPolicies"); err == nil && allowDelete(p) {
 		ops = append(ops, exchange("/spec/managementPolicies", p, withoutDelete(p))...)
 	}
-
 	return ops
 }
 
@@ -106,7 +99,6 @@ func withoutDelete(policies []string) []string {
 			string(xpv2.ManagementActionLateInitialize),
 		}
 	}
-
 	return slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == string(xpv2.ManagementActionDelete) })
 }
 
@@ -120,7 +112,6 @@ func (r *release) delete(ctx context.Context, o *object) (*object, error) {
 	if !meta.IsPaused(o) || len(orphaning(o)) > 0 {
 		return nil, errUndone
 	}
-
 	guard := client.Preconditions{UID: &r.uid}
 
 	// At this version it is paused, and its external resource is safe. Another
@@ -134,9 +125,7 @@ func (r *release) delete(ctx context.Context, o *object) (*object, error) {
 	if err := r.client.Delete(ctx, r.named(), guard, client.PropagationPolicy(r.propagation)); err != nil {
 		return nil, errors.Wrap(err, "cannot delete it")
 	}
-
 	r.deleted = true
-
 	return r.pause(ctx)
 }
 
@@ -145,7 +134,6 @@ func (r *release) delete(ctx context.Context, o *object) (*object, error) {
 // first. That of a deletion in the background shows nowhere.
 func (r *release) collected(o *object) bool {
 	fs := o.GetFinalizers()
-
 	switch {
 	case r.propagation != metav1.DeletePropagationOrphan:
 		return false
@@ -161,12 +149,10 @@ func (r *release) collected(o *object) bool {
 // same one, and has the finalizers that it was read to have.
 func (r *release) removeFinalizers(ctx context.Context, o *object) (*object, error) {
 	had := o.GetFinalizers()
-
 	left := slices.DeleteFunc(slices.Clone(had), func(f string) bool { return slices.Contains(r.finalizers, f) })
 	if len(left) == len(had) {
 		return o, nil
 	}
-
 	var err error
 
 	if len(left) > 0 {
@@ -182,7 +168,6 @@ func (r *release) removeFinalizers(ctx context.Context, o *object) (*object, err
 		o.SetFinalizers(nil)
 		err = r.client.Update(ctx, o)
 	}
-
 	return o, errors.Wrap(err, "cannot remove finalizers")
 }
 
@@ -202,14 +187,11 @@ func (r *release) send(ctx context.Context, t types.PatchType, body any) (*objec
 	if err != nil {
 		return nil, errors.Wrap(err, "cannot marshal patch")
 	}
-
 	o := r.named()
 	if err := r.client.Patch(ctx, o, client.RawPatch(t, data)); err != nil {
 		return nil, err
 	}
-
 	r.version, r.holding = o.GetResourceVersion(), o.GetFinalizers()
-
 	return o, nil
 }
 
@@ -218,6 +200,5 @@ func (r *release) named() *object {
 	o.SetGroupVersionKind(r.kind)
 	o.SetNamespace(r.key.Namespace)
 	o.SetName(r.key.Name)
-
 	return o
 }

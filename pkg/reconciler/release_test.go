@@ -45,10 +45,8 @@ func removal(from, to []string) string {
 		if len(l) == 0 {
 			return ""
 		}
-
 		return `"` + strings.Join(l, `","`) + `"`
 	}
-
 	return fmt.Sprintf(finalizerPatch, q(from), q(to))
 }
 
@@ -61,7 +59,6 @@ func exchanged(from, to, more string) string {
 func thing(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
 	o := of(claims, "default", "a", append([]func(*unstructured.Unstructured){annotated("example.org/theirs", "kept"), held(ours)}, mods...)...)
 	o.SetUID("")
-
 	return o
 }
 
@@ -79,22 +76,18 @@ func (r *registry) patiently(ctx context.Context, _ time.Duration) error {
 	if len(r.requests) > 100 {
 		return errors.New("too many requests")
 	}
-
 	r.collect()
-
 	return ctx.Err()
 }
 
 func (r *registry) release(ctx context.Context, o client.Object, opts ...reconciler.ReleaseOption) (reconciler.Released, error) {
 	opts = append([]reconciler.ReleaseOption{reconciler.ReleaseWithWait(r.patiently)}, opts...)
-
 	return reconciler.Release(ctx, r, o, r.released, opts...)
 }
 
 // check that nothing happened that may never happen.
 func (r *registry) check(t *testing.T, reason string) {
 	t.Helper()
-
 	if len(r.broken) > 0 {
 		t.Errorf("\n%s\nIt does what it may not:\n%s", reason, strings.Join(r.broken, "\n"))
 	}
@@ -105,14 +98,11 @@ func TestRelease(t *testing.T) {
 		released reconciler.Released
 		requests []string
 	}
-
 	paused := annotated(meta.AnnotationKeyReconciliationPaused, "true")
 	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
-
 	grace := func(s int64) func(o *unstructured.Unstructured) {
 		return func(o *unstructured.Unstructured) { o.SetDeletionGracePeriodSeconds(&s) }
 	}
-
 	cases := map[string]struct {
 		reason   string
 		object   *unstructured.Unstructured
@@ -195,28 +185,22 @@ func TestRelease(t *testing.T) {
 			object: thing(paused, dying, grace(30)), opts: background, want: want{released: reconciler.Released{}, requests: []string{pausePatch, removeAll}},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if tc.released == nil {
 				tc.released = []string{ours}
 			}
-
 			r := newRegistry(tc.object, tc.released...)
-
 			o := tc.object.DeepCopy()
 			o.SetUID(r.target)
-
 			released, err := r.release(t.Context(), o, tc.opts...)
 			if err != nil {
 				t.Fatalf("\n%s\nr.Release(...): %v", tc.reason, err)
 			}
-
 			got := want{released: released, requests: r.requests}
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
 				t.Errorf("\n%s\nr.Release(...): -want, +got:\n%s", tc.reason, diff)
 			}
-
 			r.check(t, tc.reason)
 		})
 	}
@@ -228,19 +212,15 @@ func TestReleaseErrors(t *testing.T) {
 	grows := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}
 	stays := slices.Repeat([]time.Duration{10 * ms}, 9)
 	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
-
 	read := func(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
 		o := thing(mods...)
 		o.SetUID("uid-1")
-
 		return o
 	}
-
 	conflict := kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified"))
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))
 	invalid := kerrors.NewInvalid(schema.GroupKind{}, "a", nil)
 	boom := kerrors.NewInternalError(errors.New("boom"))
-
 	cases := map[string]struct {
 		reason   string
 		object   client.Object
@@ -309,18 +289,15 @@ func TestReleaseErrors(t *testing.T) {
 		},
 		"ForPause": {reason: "The same if they end the pause.", object: read(), undo: true, delays: stays, want: context.Canceled, text: "another client ended the pause", left: []string{ours}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o, ok := tc.object.(*unstructured.Unstructured)
 			if !ok {
 				o = thing()
 			}
-
 			if tc.released == nil {
 				tc.released = []string{ours}
 			}
-
 			r := newRegistry(o, tc.released...)
 			r.before = func(n int) error {
 				switch {
@@ -331,35 +308,26 @@ func TestReleaseErrors(t *testing.T) {
 				case tc.undo:
 					r.change(func(o *unstructured.Unstructured) { o.SetAnnotations(nil) })
 				}
-
 				return nil
 			}
-
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-
 			var delays []time.Duration
-
 			got, err := r.release(ctx, tc.object, append(tc.opts, reconciler.ReleaseWithWait(func(ctx context.Context, d time.Duration) error {
 				if delays = append(delays, d); len(delays) == len(tc.delays) && errors.Is(tc.want, context.Canceled) {
 					cancel()
 				}
-
 				return ctx.Err()
 			}))...)
-
 			if err == nil || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("\n%s\nRelease(...): want error %v with %q, got %v", tc.reason, tc.want, tc.text, err)
 			}
-
 			if diff := cmp.Diff(reconciler.Released{Holding: tc.left}, got); diff != "" {
 				t.Errorf("\n%s\nRelease(...): -want, +got:\n%s", tc.reason, diff)
 			}
-
 			if diff := cmp.Diff(tc.delays, delays); diff != "" {
 				t.Errorf("\n%s\ndelays: -want, +got:\n%s", tc.reason, diff)
 			}
-
 			if !tc.undo {
 				r.check(t, tc.reason)
 			}
@@ -392,7 +360,6 @@ func deeds(o *unstructured.Unstructured) []deed {
 		}
 	}
 	unpause := func(o *unstructured.Unstructured) { meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused) }
-
 	return []deed{
 		{name: "adds the finalizer", do: change(add(ours))},
 		{name: "removes the finalizer", do: change(drop(ours))},
@@ -431,9 +398,7 @@ var stride = flag.Int("stride", 37, "of the pairs of deeds, which to try: 1 for 
 // Another client acts before any one or two requests: the release ends, and tells the truth.
 func TestReleaseSchedules(t *testing.T) {
 	managed := []func(o *unstructured.Unstructured){withDeletionPolicy("Delete"), withPolicies("*")}
-
 	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
-
 	starts := map[string]struct {
 		object *unstructured.Unstructured
 		opts   []reconciler.ReleaseOption
@@ -448,7 +413,6 @@ func TestReleaseSchedules(t *testing.T) {
 		"BeingDeleted":   {object: thing(append(managed, held(ours, foreign), dying)...)},
 		"WithoutChanges": {object: thing(held(ours, foreign), annotated(meta.AnnotationKeyReconciliationPaused, "true"))},
 	}
-
 	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			all := deeds(start.object)
@@ -457,35 +421,26 @@ func TestReleaseSchedules(t *testing.T) {
 			run := func(schedule map[int][]deed) int {
 				r := newRegistry(start.object, ours)
 				o := r.object()
-
 				var lost error
-
 				invalid, deeds := 0, 0
 				r.before = func(n int) (answer error) {
 					lost = nil
 					deeds += len(schedule[n])
-
 					for _, d := range schedule[n] {
 						if d.do != nil {
 							d.do(r)
 						}
-
 						answer, lost = stderrors.Join(answer, d.answer), stderrors.Join(lost, d.lost)
 					}
-
 					if kerrors.IsInvalid(answer) {
 						invalid++
 					}
-
 					return answer
 				}
 				r.after = func(int) error { return lost }
-
 				got, err := r.release(t.Context(), o, start.opts...)
-
 				want := reconciler.Released{Gone: true}
 				released := true
-
 				if is := r.object(); is != nil && is.GetUID() == r.target {
 					want = reconciler.Released{Holding: is.GetFinalizers()}
 					released = meta.WasDeleted(is) && !slices.Contains(want.Holding, ours)
@@ -501,26 +456,20 @@ func TestReleaseSchedules(t *testing.T) {
 				if err == nil && released && len(r.broken) == 0 && reflect.DeepEqual(want, got) {
 					return len(r.requests)
 				}
-
 				reason := fmt.Sprintf("requests:\n%s\nbefore:", strings.Join(r.requests, "\n"))
 				for n, ds := range schedule {
 					for _, d := range ds {
 						reason += fmt.Sprintf("\n%d: another client %s", n, d.name)
 					}
 				}
-
 				r.check(t, reason)
 				t.Fatalf("%s\nRelease(...): %v, is released: %t: -want, +got:\n%s", reason, err, released, cmp.Diff(want, got))
-
 				return 0
 			}
-
 			pair := 0
-
 			for _, a := range all {
 				for i, n := 0, 1; i < n; i++ {
 					n = run(map[int][]deed{i: {a}})
-
 					for _, b := range all {
 						for j := i; start.pairs && j <= n; j++ {
 							if pair++; pair%*stride == 0 {
@@ -539,7 +488,6 @@ func TestReleaseSchedules(t *testing.T) {
 // Another client acts before each request, and can't prevent the release.
 func TestReleaseAgainstEndlessWrites(t *testing.T) {
 	orphans := removal([]string{ours, orphan}, []string{orphan})
-
 	cases := map[string]struct {
 		reason string
 		mods   []func(o *unstructured.Unstructured)
@@ -583,7 +531,6 @@ func TestReleaseAgainstEndlessWrites(t *testing.T) {
 			reason: "One that is to be deleted at any version in the end, and is then replaced, is not the one to delete.",
 			before: func(r *registry, n int) {
 				r.change(annotated("example.org/beat", fmt.Sprint(n)))
-
 				if n == 11 {
 					r.replace(thing())
 				}
@@ -591,22 +538,18 @@ func TestReleaseAgainstEndlessWrites(t *testing.T) {
 			want: append(slices.Repeat([]string{pausePatch, deleteOrphan}, 6), pausePatch),
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := newRegistry(thing(tc.mods...), ours)
 			o := r.object()
 			r.before = func(n int) error { tc.before(r, n); return nil }
-
 			got, err := r.release(t.Context(), o)
 			if diff := cmp.Diff(reconciler.Released{Gone: true}, got); diff != "" || err != nil || r.is() {
 				t.Errorf("\n%s\nRelease(...): %v, -want, +got:\n%s", tc.reason, err, diff)
 			}
-
 			if diff := cmp.Diff(tc.want, r.requests); diff != "" {
 				t.Errorf("\n%s\nrequests: -want, +got:\n%s", tc.reason, diff)
 			}
-
 			r.check(t, tc.reason)
 		})
 	}
@@ -618,29 +561,23 @@ func TestReleaseInterrupted(t *testing.T) {
 		for i, ended := 0, true; ended; i++ {
 			r := newRegistry(thing(withDeletionPolicy("Delete"), withPolicies("*")), ours)
 			o := r.object()
-
 			ctx, cancel := context.WithCancel(t.Context())
 			interrupt := func(n int) error {
 				if n == i {
 					cancel()
 				}
-
 				return nil
 			}
-
 			if r.before = interrupt; served {
 				r.before, r.after = nil, interrupt
 			}
-
 			_, err := r.release(ctx, o)
 			ended = ctx.Err() != nil
 			r.before, r.after = nil, nil
-
 			got, again := r.release(t.Context(), o)
 			if err != nil && !errors.Is(err, context.Canceled) || again != nil || !got.Gone || r.object() != nil {
 				t.Errorf("interrupted at %d: Release(...): %v, and called again: %+v, %v", i, err, got, again)
 			}
-
 			cancel()
 			r.check(t, fmt.Sprintf("interrupted at %d", i))
 		}
@@ -673,41 +610,31 @@ type registry struct {
 func newRegistry(o *unstructured.Unstructured, released ...string) *registry {
 	o = o.DeepCopy()
 	o.SetUID("uid-1")
-
 	r := &registry{cluster: newCluster(o), key: client.ObjectKeyFromObject(o), target: o.GetUID(), released: released}
-
 	r.api.Before = func(ctx context.Context, q testkit.Request) error {
 		if q.Verb == testkit.Get || q.Verb == testkit.List {
 			return errors.New("a release doesn't read")
 		}
-
 		what := q.Verb + " " + q.Body
 		if q.Verb == testkit.Update {
 			what = fmt.Sprintf("update finalizers to %q", q.Object.GetFinalizers())
 		}
-
 		r.requests = append(r.requests, what)
-
 		if r.before != nil {
 			if err := r.before(len(r.requests) - 1); err != nil {
 				return err
 			}
 		}
-
 		r.was = r.object()
-
 		return ctx.Err()
 	}
 	r.api.After = func(_ context.Context, q testkit.Request) error {
 		r.inspect(q.Verb)
-
 		if r.after == nil {
 			return nil
 		}
-
 		return r.after(len(r.requests) - 1)
 	}
-
 	return r
 }
 
@@ -717,7 +644,6 @@ func (r *registry) object() *unstructured.Unstructured {
 	if err := r.server.Get(context.Background(), r.key, u); err != nil {
 		return nil
 	}
-
 	return u
 }
 
@@ -731,7 +657,6 @@ func (r *registry) is() bool {
 func (r *registry) change(fn func(o *unstructured.Unstructured)) {
 	if o := r.object(); o != nil {
 		fn(o)
-
 		if err := r.server.Update(context.Background(), o); err != nil && !kerrors.IsInvalid(err) {
 			panic(err)
 		}
@@ -752,7 +677,6 @@ func (r *registry) tear() {
 // replace the object by another.
 func (r *registry) replace(o *unstructured.Unstructured) {
 	r.tear()
-
 	if err := r.server.Create(context.Background(), o.DeepCopy()); err != nil {
 		panic(err)
 	}
@@ -768,39 +692,30 @@ func (r *registry) collect() {
 // inspect what a request has made of the object.
 func (r *registry) inspect(verb string) {
 	cur, next := r.was, r.object()
-
 	complain := func(what string) {
 		r.broken = append(r.broken, fmt.Sprintf("%s: %s", r.requests[len(r.requests)-1], what))
 	}
-
 	gone := next == nil
 	if gone {
 		if verb == testkit.Patch {
 			complain("removes the last finalizer: the API server deletes whatever has the name then")
 		}
-
 		next = cur.DeepCopy()
 		next.SetFinalizers(nil)
 	}
-
 	if reflect.DeepEqual(cur, next) {
 		return
 	}
-
 	if cur.GetUID() != r.target {
 		complain("changes an object that has the name, but is another")
 	}
-
 	if !meta.WasDeleted(cur) && (meta.WasDeleted(next) || gone) && (!meta.IsPaused(next) || deletesExternal(next)) {
 		complain("deletes while the external resource may be deleted")
 	}
-
 	if cur, next := policies(cur), policies(next); !slices.Contains(cur, "*") && len(without(next, cur...)) > 0 {
 		complain(fmt.Sprintf("allows what no client allowed: policies %v are now %v", cur, next))
 	}
-
 	gc := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
-
 	if !slices.Equal(without(cur.GetFinalizers(), gc...), without(next.GetFinalizers(), gc...)) && !meta.WasDeleted(cur) {
 		complain("removes finalizers before the deletion")
 	}
@@ -809,20 +724,16 @@ func (r *registry) inspect(verb string) {
 	for _, o := range []*unstructured.Unstructured{cur, next} {
 		o.SetFinalizers(without(o.GetFinalizers(), slices.Concat(r.released, gc)...))
 		meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused)
-
 		for _, f := range []string{"deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "managedFields"} {
 			unstructured.RemoveNestedField(o.Object, "metadata", f)
 		}
-
 		if len(o.GetAnnotations()) == 0 {
 			o.SetAnnotations(nil)
 		}
-
 		for _, f := range []string{"deletionPolicy", "managementPolicies"} {
 			unstructured.RemoveNestedField(o.Object, "spec", f)
 		}
 	}
-
 	if !reflect.DeepEqual(cur, next) {
 		complain("changes what isn't its own: -was, +is:\n" + cmp.Diff(cur, next))
 	}
@@ -830,13 +741,11 @@ func (r *registry) inspect(verb string) {
 
 func deletesExternal(o *unstructured.Unstructured) bool {
 	policy, _, _ := unstructured.NestedString(o.Object, "spec", "deletionPolicy")
-
 	return policy == "Delete" || slices.Contains(policies(o), "*") || slices.Contains(policies(o), "Delete")
 }
 
 func policies(o *unstructured.Unstructured) []string {
 	out, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "managementPolicies")
-
 	return out
 }
 
@@ -844,13 +753,11 @@ func policies(o *unstructured.Unstructured) []string {
 // finalizers.
 func without(list []string, drop ...string) []string {
 	var out []string
-
 	for _, s := range list {
 		if !slices.Contains(drop, s) {
 			out = append(out, s)
 		}
 	}
-
 	return out
 }
 
@@ -864,24 +771,19 @@ func TestReleaseInOutage(t *testing.T) {
 			if down = down || strings.HasPrefix(r.requests[n], first); down {
 				return kerrors.NewInternalError(errors.New("boom"))
 			}
-
 			return nil
 		}
-
 		ctx, cancel := context.WithCancel(t.Context())
 		tries := 0
 		got, err := r.release(ctx, r.object(), reconciler.ReleaseWithWait(func(ctx context.Context, _ time.Duration) error {
 			if tries++; tries == 3 {
 				cancel()
 			}
-
 			return ctx.Err()
 		}))
-
 		if is := r.object().GetFinalizers(); !errors.Is(err, context.Canceled) || !slices.Equal(got.Holding, is) {
 			t.Errorf("an outage that begins with %q: want the finalizers %v and the end of the context, got %v, %v", first, is, got.Holding, err)
 		}
-
 		cancel()
 	}
 }

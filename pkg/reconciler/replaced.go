@@ -34,19 +34,15 @@ type saying struct {
 func (d *deletion) yields(s *seam.Session, server client.Object, at stage, cs []xpv2.Condition) bool {
 	v := &d.sayings.In(s)[at]
 	*v = saying{}
-
 	if !slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return !d.objects.ConditionOf(server, c.Type).Equal(c) }) {
 		return false
 	}
-
 	r, _ := d.memory.get(server)
 	rest := d.interval - s.Now().Sub(r.restored)
 	v.text = string(cs[1].Reason) + cs[1].Message
-
 	if v.yields = v.text == r.said[at] && r.replaced >= maxReplaced && rest > 0; v.yields {
 		s.Requeue(seam.Within(rest))
 	}
-
 	return v.yields
 }
 
@@ -56,7 +52,6 @@ func (d *deletion) said(s *seam.Session, o client.Object, at stage) {
 	if v.text == "" || v.yields {
 		return
 	}
-
 	replaced := 0
 
 	d.memory.update(o, func(r *remembered) {
@@ -67,7 +62,6 @@ func (d *deletion) said(s *seam.Session, o client.Object, at stage) {
 			r.replaced++
 			replaced = r.replaced
 		}
-
 		r.said[at], r.restored = v.text, s.Now()
 	})
 

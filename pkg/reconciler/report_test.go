@@ -36,11 +36,9 @@ func TestReport(t *testing.T) {
 			if verb == "get" && o.GetName() == "a" {
 				return err
 			}
-
 			return nil
 		}
 	}
-
 	cases := map[string]struct {
 		reason string
 		object *unstructured.Unstructured
@@ -92,7 +90,6 @@ func TestReport(t *testing.T) {
 			object: func() *unstructured.Unstructured {
 				u := xr(gone)
 				being(xpv2.ReconcileError(errors.New("boom")))(u)
-
 				return u
 			}(),
 			want: said{"True", "ReconcileFailed", "1 of 1 dependents deleted, 100%. It could not be reconciled: see the Synced condition."},
@@ -102,7 +99,6 @@ func TestReport(t *testing.T) {
 			object: func() *unstructured.Unstructured {
 				u := xr(thing("a"))
 				annotated(meta.AnnotationKeyReconciliationPaused, "true")(u)
-
 				return u
 			}(),
 			exists: []*unstructured.Unstructured{thing("a")},
@@ -131,34 +127,26 @@ func TestReport(t *testing.T) {
 			want:   said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Secret/s in default since T: held by f."},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(append(tc.exists, tc.object.DeepCopy())...)
 			c.fail = tc.fail
-
 			r := reconciler.New(c, composites, reader(nil), append([]reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}, tc.opts...)...)
 			pass(t, r, tc.object)
-
 			got := c.says(t, tc.object, reconciler.TypeDeleting)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nDeleting: -want, +got:\n%s", tc.reason, diff)
 			}
-
 			if diff := cmp.Diff(said{"False", "Deleting", got.Message}, c.says(t, tc.object, xpv2.TypeReady)); diff != "" {
 				t.Errorf("\nReady should say the same: -want, +got:\n%s", diff)
 			}
-
 			if n := c.count("get Thing"); meta.IsPaused(tc.object) && n != 0 {
 				t.Errorf("\nreads of dependents while paused: want 0, got %d", n)
 			}
-
 			c.forget()
-
 			for range 2 {
 				pass(t, r, tc.object)
 			}
-
 			if n := c.writes(); n != 0 {
 				t.Errorf("\nwrites in 2 more reconciles of the same situation: want 0, got %d", n)
 			}
@@ -166,13 +154,10 @@ func TestReport(t *testing.T) {
 			// A controller that ignores deletions overwrites Ready.
 			u := c.read(t, tc.object)
 			being(xpv2.Available())(u)
-
 			if err := c.server.Status().Update(context.Background(), u); err != nil {
 				t.Fatal(err)
 			}
-
 			pass(t, r, tc.object)
-
 			if diff := cmp.Diff(said{"False", "Deleting", got.Message}, c.says(t, tc.object, xpv2.TypeReady)); diff != "" || c.writes() != 1 {
 				t.Errorf("\nReady is corrected by one write, got %d: -want, +got:\n%s", c.writes(), diff)
 			}
@@ -186,16 +171,13 @@ func TestForgetfulLister(t *testing.T) {
 		list []reconciler.Dependent
 		err  error
 	)
-
 	o := xr()
 	a := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "a"}}
 	b := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "b"}}
-
 	c := newCluster(o, of(things, "", "a", ownedBy(xr()), dying, held("f")), of(things, "", "b", ownedBy(xr()), dying, held("f")))
 	r := reconciler.New(c, composites, reader(nil), reconciler.WithDependents(reconciler.DependentListerFn(func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) {
 		return list, err
 	})))
-
 	steps := []struct {
 		reason string
 		list   []reconciler.Dependent
@@ -207,11 +189,9 @@ func TestForgetfulLister(t *testing.T) {
 		{"The list is unknown.", nil, errors.New("boom"), said{"True", "WaitingForDependents", "Some dependents may be unknown: cannot be read."}},
 		{"None is listed any more.", nil, nil, said{"True", "DeletionRequested", "2 of 2 dependents deleted, 100%. Deletion was requested."}},
 	}
-
 	for _, s := range steps {
 		list, err = s.list, s.err
 		pass(t, r, o)
-
 		if diff := cmp.Diff(s.want, c.says(t, o, reconciler.TypeDeleting)); diff != "" {
 			t.Errorf("\n%s\n-want, +got:\n%s", s.reason, diff)
 		}
@@ -239,13 +219,10 @@ func TestReportCosts(t *testing.T) {
 					conflicts--
 					c.change(t, o, annotated("n", fmt.Sprint(conflicts)))
 				}
-
 				return nil
 			}
-
 			for i := range 2 {
 				c.forget()
-
 				if result, n := pass(t, r, o), c.count("get Thing"); n != 2 || result.RequeueAfter != time.Minute {
 					t.Errorf("reconcile %d: want 2 reads and the next in a minute, got %d and %+v", i, n, result)
 				}
@@ -261,7 +238,6 @@ func TestResult(t *testing.T) {
 	deadline := func(d time.Duration) reconciler.Option { return reconciler.WithDeletionDeadline(d, nil) }
 	dependents := reconciler.WithDependents(reconciler.ComposedResources())
 	rest := hour - time.Minute
-
 	cases := map[string]struct {
 		reason   string
 		inner    reconcile.Result
@@ -289,28 +265,23 @@ func TestResult(t *testing.T) {
 		"ConflictSooner":   {reason: "A later time isn't waited for, and the priority is kept.", inner: reconcile.Result{RequeueAfter: hour, Priority: &five}, conflict: true, opts: []reconciler.Option{dependents}, want: reconcile.Result{Requeue: true, Priority: &five}},
 		"ConflictAndError": {reason: "An error counts more than a conflict of ours, and leaves the result as it is.", inner: reconcile.Result{Priority: &five}, err: boom, conflict: true, opts: []reconciler.Option{dependents}, want: reconcile.Result{Priority: &five}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 			o := xr(dep)
 			c := newCluster(o, dep)
 			now := o.GetDeletionTimestamp().Add(time.Minute - tc.ahead)
-
 			r := reconciler.New(c, composites, answers(func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
 				if tc.conflict {
 					// From here on another client always writes first.
 					c.fail = refuses("status", kerrors.NewConflict(schema.GroupResource{}, "x", errors.New("the object has been modified")))
 				}
-
 				return tc.inner, tc.err
 			}), append(tc.opts, reconciler.WithClock(func() time.Time { return now }), reconciler.WithoutWait(), reconciler.WithLiveReader(c.server))...)
-
 			got, err := r.Reconcile(context.Background(), requestFor(o))
 			if !errors.Is(err, tc.err) {
 				t.Errorf("\n%s\nerror: want %v, got %v", tc.reason, tc.err, err)
 			}
-
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
@@ -326,16 +297,13 @@ func TestOddConditions(t *testing.T) {
 			if status != nil {
 				with(at("status"), status)(o)
 			}
-
 			c, passes := newCluster(o), 0
 			r := reconciler.New(c, claims, reads(forms()["Plain"], func(context.Context, client.Client, client.Object) (reconcile.Result, error) {
 				passes++
 				return reconcile.Result{}, nil
 			}), reconciler.WithDependents(reconciler.CompositeOfClaim(composites)), reconciler.WithDeletionDeadline(time.Second, nil))
-
 			pass(t, r, o)
 			pass(t, r, o)
-
 			if diff := cmp.Diff(status, c.read(t, o).Object["status"]); diff != "" || passes != 2 || c.writes() != 0 {
 				t.Errorf("want 2 passes and no write, got %d and %d; status: -want, +got:\n%s", passes, c.writes(), diff)
 			}
@@ -348,20 +316,16 @@ func BenchmarkReport(b *testing.B) {
 		b.Run(fmt.Sprintf("%d", n), func(b *testing.B) {
 			read := &cached{objects: map[types.NamespacedName]*unstructured.Unstructured{}}
 			refs := []any{}
-
 			for i := range n {
 				o := of(things, "", fmt.Sprintf("t%d", i), ownedBy(xr()), dying, held("f"), being(reconciler.Deleting(time.Now(), reconciler.ReasonExternalDeleteRequested, "The external resource is being deleted.")...))
 				read.objects[client.ObjectKeyFromObject(o)] = o
 				refs = append(refs, ref(o))
 			}
-
 			o := of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), refs), held("f"), dying, being(xpv2.Available()))
 			c := newCluster(o)
 			read.Client = c
 			r := reconciler.New(read, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
-
 			b.ReportAllocs()
-
 			for b.Loop() {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
 					b.Fatal(err)
@@ -382,12 +346,9 @@ type cached struct {
 func (c *cached) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	have, ok := c.objects[key]
 	u, isU := o.(*unstructured.Unstructured)
-
 	if !ok || !isU {
 		return c.Client.Get(ctx, key, o, opts...)
 	}
-
 	have.DeepCopyInto(u)
-
 	return nil
 }

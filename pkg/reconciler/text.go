@@ -28,7 +28,6 @@ const (
 // names lists names in an order that doesn't change.
 func names(list []string) string {
 	sorted := slices.Sorted(slices.Values(list))
-
 	rest := ""
 	if n := len(sorted); n > maxNamed {
 		sorted, rest = sorted[:maxNamed], fmt.Sprintf(" and %d more", n-maxNamed)
@@ -37,7 +36,6 @@ func names(list []string) string {
 	for i := range sorted {
 		sorted[i] = cut(sorted[i], maxNameLength)
 	}
-
 	return strings.Join(sorted, ", ") + rest
 }
 
@@ -61,7 +59,6 @@ func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-
 	return start(s, n-len(ellipsis)) + ellipsis
 }
 
@@ -72,14 +69,11 @@ func cutMiddle(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-
 	head := n / 3
 	tail := min(len(s), len(s)-(n-head-len(ellipsis)))
-
 	for tail < len(s) && !utf8.RuneStart(s[tail]) {
 		tail++
 	}
-
 	return start(s, head) + ellipsis + s[tail:]
 }
 
@@ -88,6 +82,5 @@ func start(s string, n int) string {
 	for n = max(n, 0); !utf8.RuneStart(s[n]); {
 		n--
 	}
-
 	return s[:n]
 }

@@ -74,11 +74,9 @@ func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConn
 	if is.Nil(c) {
 		panic(errors.New("upjet.NewConnector was given no connector: pass one of upjet's synchronous connectors"))
 	}
-
 	if err := t.check(); err != nil {
 		panic(errors.Wrap(err, "upjet.NewConnector was given an incomplete Terraform"))
 	}
-
 	if t.Logger == nil {
 		t.Logger = logging.NewNopLogger()
 	}
@@ -87,7 +85,6 @@ func NewConnector(c managed.ExternalConnector, t Terraform) managed.ExternalConn
 	if is.Nil(t.Finder) {
 		t.Finder = nil
 	}
-
 	return &connector{inner: c, terraform: t, gates: newGates()}
 }
 
@@ -102,12 +99,10 @@ func (c *connector) Connect(_ context.Context, mg xpresource.Managed) (managed.E
 	if _, ok := mg.(resource.Terraformed); !ok {
 		return nil, errors.Errorf("%T is not a resource of a Terraform provider: use the connector with managed resources that upjet generated", mg)
 	}
-
 	e := &external{connector: c}
 	if c.terraform.Finder == nil {
 		return e, nil
 	}
-
 	return &findingExternal{e}, nil
 }
 
@@ -130,12 +125,10 @@ func (e *external) Observe(ctx context.Context, mg xpresource.Managed) (managed.
 		return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 	}
 	defer leave()
-
 	o, err := e.observe(ctx, mg)
 	if err == nil && o.ResourceExists && o.ResourceUpToDate && !meta.WasDeleted(mg) {
 		clearLastAsyncOperation(mg)
 	}
-
 	return o, err
 }
 
@@ -143,13 +136,11 @@ func (e *external) observe(ctx context.Context, mg xpresource.Managed) (managed.
 	if err := e.connect(ctx, mg); err != nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	o, err := e.inner.Observe(ctx, mg)
 	e.planned = err == nil
 
 	// Observe may have set it, from the state that the client has.
 	e.name = meta.GetExternalName(mg)
-
 	return o, err
 }
 
@@ -158,23 +149,18 @@ func (e *external) connect(ctx context.Context, mg xpresource.Managed) error {
 	if e.inner != nil && e.name == meta.GetExternalName(mg) {
 		return nil
 	}
-
 	if err := e.disconnect(ctx); err != nil {
 		return err
 	}
-
 	tr, _ := mg.(resource.Terraformed)
 	if meta.GetExternalName(mg) != "" {
 		e.terraform.forgetNameless(ctx, e.terraform.States.Tracker(tr))
 	}
-
 	inner, err := e.connector.inner.Connect(ctx, mg)
 	if err != nil {
 		return errors.Wrap(err, "cannot connect to the provider")
 	}
-
 	e.inner, e.name, e.planned = inner, meta.GetExternalName(mg), false
-
 	return nil
 }
 
@@ -184,13 +170,11 @@ func (e *external) plan(ctx context.Context, mg xpresource.Managed) (*managed.Ex
 	if e.planned && e.name == meta.GetExternalName(mg) {
 		return nil, nil //nolint:nilnil // As documented.
 	}
-
 	o, err := e.observe(ctx, mg)
 	if err != nil {
 		// Nothing was requested yet. The error must not look like a lost answer.
 		return nil, errors.New(errors.Wrap(err, "cannot plan").Error())
 	}
-
 	return &o, nil
 }
 
@@ -211,12 +195,10 @@ func (e *external) Create(ctx context.Context, mg xpresource.Managed) (managed.E
 
 	e.planned = false
 	started := time.Now()
-
 	c, err := e.inner.Create(ctx, mg)
 	if err != nil {
 		return managed.ExternalCreation{}, e.failed(ctx, mg, started, err)
 	}
-
 	return c, nil
 }
 
@@ -224,7 +206,6 @@ func (e *external) Create(ctx context.Context, mg xpresource.Managed) (managed.E
 // it, or the external resource is found, its name is stored.
 func (e *external) failed(ctx context.Context, mg xpresource.Managed, started time.Time, err error) error {
 	tr, _ := mg.(resource.Terraformed)
-
 	name := e.terraform.nameInState(ctx, e.terraform.States.Tracker(tr))
 	if name == "" {
 		name = e.look(ctx, tr, started)
@@ -233,14 +214,12 @@ func (e *external) failed(ctx context.Context, mg xpresource.Managed, started ti
 	if name == "" {
 		return classified(err)
 	}
-
 	meta.SetExternalName(mg, name)
 
 	// If it cannot be stored now, it is stored with the result.
 	if err := asyncstate.SetExternalName(ctx, name); err != nil {
 		e.terraform.Logger.Debug("Cannot store the external name yet", "uid", mg.GetUID(), "error", err)
 	}
-
 	return outcomeUnknown{err}
 }
 
@@ -254,17 +233,14 @@ func (e *external) look(ctx context.Context, tr resource.Terraformed, started ti
 	// The context of the create may be over, which is why it failed.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 	defer cancel()
-
 	f, err := e.terraform.find(ctx, tr, asyncstate.Attempt{Type: asyncstate.Create, Token: asyncstate.Token(ctx), Started: started})
 	if err != nil {
 		e.terraform.Logger.Debug("Cannot look for the result of a create that failed", "uid", tr.GetUID(), "error", err)
 		return ""
 	}
-
 	if !f.Found() {
 		return ""
 	}
-
 	return f.ExternalName
 }
 
@@ -285,7 +261,6 @@ func (e *external) Update(ctx context.Context, mg xpresource.Managed) (managed.E
 	}
 
 	e.planned = false
-
 	return e.inner.Update(ctx, mg)
 }
 
@@ -305,7 +280,6 @@ func (e *external) Delete(ctx context.Context, mg xpresource.Managed) (managed.E
 	}
 
 	e.planned = false
-
 	return e.inner.Delete(ctx, mg)
 }
 
@@ -316,10 +290,8 @@ func (e *external) disconnect(ctx context.Context) error {
 	if e.inner == nil {
 		return nil
 	}
-
 	inner := e.inner
 	e.inner, e.planned = nil, false
-
 	return inner.Disconnect(ctx)
 }
 
@@ -334,7 +306,6 @@ func (e *findingExternal) Find(ctx context.Context, mg xpresource.Managed, a asy
 	if !ok {
 		return asyncstate.Finding{}, errors.Errorf("%T is not a resource of a Terraform provider", mg)
 	}
-
 	return e.terraform.find(ctx, tr, a)
 }
 

@@ -58,21 +58,17 @@ func (s *stub) Observe(context.Context, xpresource.Managed) (managed.ExternalObs
 
 func (s *stub) Create(_ context.Context, mg xpresource.Managed) (managed.ExternalCreation, error) {
 	s.note("create")
-
 	if s.create != nil {
 		return managed.ExternalCreation{}, s.create(mg)
 	}
-
 	return managed.ExternalCreation{}, nil
 }
 
 func (s *stub) Update(context.Context, xpresource.Managed) (managed.ExternalUpdate, error) {
 	s.note("update")
-
 	if s.during != nil {
 		s.during()
 	}
-
 	return managed.ExternalUpdate{}, nil
 }
 
@@ -97,10 +93,8 @@ func (r *rig) Connect(ctx context.Context, mg xpresource.Managed) (managed.Exter
 
 func newRig(t *testing.T, s *stub, f Finder) *rig {
 	t.Helper()
-
 	scheme := runtime.NewScheme()
 	must(t, upjetfake.AddToScheme(scheme))
-
 	r := &rig{stub: s, states: tjcontroller.NewOperationStore(logging.NewNopLogger())}
 	r.ExternalConnector = NewConnector(s, Terraform{
 		Client: fake.NewClientBuilder().WithScheme(scheme).Build(),
@@ -113,18 +107,15 @@ func newRig(t *testing.T, s *stub, f Finder) *rig {
 			Schema: map[string]*schema.Schema{"size": {Type: schema.TypeInt, Optional: true}},
 		}},
 	})
-
 	return r
 }
 
 func instance(name string) *upjetfake.Terraformed {
 	mg := upjetfake.NewTerraformed()
 	mg.SetUID("u-1")
-
 	if name != "" {
 		meta.SetExternalName(mg, name)
 	}
-
 	return mg
 }
 
@@ -167,16 +158,12 @@ func TestConnector_Calls(t *testing.T) {
 			want: []string{`connect ""`}, err: "cannot connect to the provider: no credentials",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			mg := instance("")
-
 			c, err := newRig(t, tc.stub, nil).Connect(t.Context(), mg)
-
 			for _, do := range tc.do {
 				must(t, err)
-
 				switch do {
 				case "observe":
 					_, err = c.Observe(t.Context(), mg)
@@ -190,13 +177,10 @@ func TestConnector_Calls(t *testing.T) {
 					meta.SetExternalName(mg, "i-1")
 				}
 			}
-
 			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) || asyncstate.OutcomeUnknown(err) {
 				t.Errorf("\n%s\nwant error %q that says nothing was done, got %v", tc.reason, tc.err, err)
 			}
-
 			must(t, c.Disconnect(t.Context()))
-
 			if diff := cmp.Diff(tc.want, tc.stub.calls); diff != "" {
 				t.Errorf("\n%s\ncalls: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -219,11 +203,9 @@ func TestConnector_FailedCreate(t *testing.T) {
 			if s.Setup.Version != "1" || s.Managed.GetObjectKind().GroupVersionKind().Kind != "Terraformed" || time.Since(s.Attempt.Started) > time.Minute {
 				t.Error("the Finder lacks what it needs")
 			}
-
 			return f, err
 		})
 	}
-
 	cases := map[string]struct {
 		reason string
 		text   string // Of the error.
@@ -246,32 +228,25 @@ func TestConnector_FailedCreate(t *testing.T) {
 		"NilPointer":            {reason: "a pointer that is nil is no Finder", finder: (*tagFinder)(nil)},
 		"NilFunction":           {reason: "nor is a function", finder: FinderFn(nil)},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			failure := errors.Errorf("failed to create the resource: [{0 %s  []}]", tc.text)
 			s := &stub{}
 			r := newRig(t, s, tc.finder)
 			mg := instance("")
-
 			s.create = func(mg xpresource.Managed) error {
 				tr, _ := mg.(resource.Terraformed)
 				r.states.Tracker(tr).SetTfState(tc.state)
-
 				return failure
 			}
-
 			c, err := r.Connect(t.Context(), mg)
 			must(t, err)
-
 			_, err = c.Create(t.Context(), mg)
 			if !errors.Is(err, failure) || err.Error() != failure.Error() {
 				t.Errorf("\n%s\nCreate(): want error %v, got %v", tc.reason, failure, err)
 			}
-
 			got := want{Name: meta.GetExternalName(mg), Unknown: asyncstate.OutcomeUnknown(err)}
 			_, got.Finds = c.(asyncstate.Finder)
-
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 			}
@@ -283,23 +258,18 @@ func TestConnector_ObserveDuringUpdate(t *testing.T) {
 	s := &stub{exists: true}
 	r := newRig(t, s, nil)
 	mg := instance("i-1")
-
 	updating, err := r.Connect(t.Context(), mg)
 	must(t, err)
-
 	s.during = func() {
 		c, err := r.Connect(t.Context(), mg)
 		must(t, err)
-
 		o, err := c.Observe(t.Context(), mg)
 		if diff := cmp.Diff(managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, o); diff != "" || err != nil {
 			t.Errorf("Observe() during an update: %v, -want, +got:\n%s", err, diff)
 		}
 	}
-
 	_, err = updating.Update(t.Context(), mg)
 	must(t, err)
-
 	if diff := cmp.Diff([]string{`connect "i-1"`, "observe", "update"}, s.calls); diff != "" {
 		t.Errorf("calls: -want, +got:\n%s", diff)
 	}
@@ -308,7 +278,6 @@ func TestConnector_ObserveDuringUpdate(t *testing.T) {
 func TestConnector_LastAsyncOperation(t *testing.T) {
 	failed := resource.LastAsyncOperationCondition(errors.New("boom"))
 	failed.Type, failed.Status = resource.TypeLastAsyncOperation, corev1.ConditionFalse
-
 	cases := map[string]struct {
 		reason  string
 		had     bool
@@ -321,26 +290,20 @@ func TestConnector_LastAsyncOperation(t *testing.T) {
 		"Absent":   {"what failed is still to be done", true, &stub{}, false, corev1.ConditionFalse},
 		"Deleted":  {"what failed may be the delete", true, &stub{exists: true}, true, corev1.ConditionFalse},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			mg := instance("i-1")
-
 			if tc.had {
 				mg.SetConditions(failed)
 			}
-
 			if tc.deleted {
 				now := metav1.Now()
 				mg.SetDeletionTimestamp(&now)
 			}
-
 			c, err := newRig(t, tc.stub, nil).Connect(t.Context(), mg)
 			must(t, err)
-
 			_, err = c.Observe(t.Context(), mg)
 			must(t, err)
-
 			if got := mg.GetCondition(resource.TypeLastAsyncOperation).Status; got != tc.want {
 				t.Errorf("\n%s\nLastAsyncOperation: want %s, got %s", tc.reason, tc.want, got)
 			}
@@ -359,7 +322,6 @@ func TestNewConnectorRefuses(t *testing.T) {
 		"NoTagLister":  {"it would fail after a crash", func() { NewTagFinder(nil, namesakes{}) }, "was given nil"},
 		"NoNameReader": {"it would fail after a crash", func() { NewTagFinder(&listed{}, nil) }, "was given nil"},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -367,7 +329,6 @@ func TestNewConnectorRefuses(t *testing.T) {
 					t.Errorf("\n%s\nwant a panic with %q, got %s", tc.reason, tc.want, got)
 				}
 			}()
-
 			tc.call()
 		})
 	}
@@ -375,7 +336,6 @@ func TestNewConnectorRefuses(t *testing.T) {
 
 func TestLongest(t *testing.T) {
 	d := func(d time.Duration) *time.Duration { return &d }
-
 	cases := map[string]struct {
 		reason string
 		r      *config.Resource
@@ -397,7 +357,6 @@ func TestLongest(t *testing.T) {
 			3 * time.Minute,
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if got := longest(tc.r); got != tc.want {

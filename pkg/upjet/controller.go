@@ -43,7 +43,6 @@ func NewController(mgr ctrl.Manager, o tjcontroller.Options, r *config.Resource,
 	if err := c.terraform.check(); err != nil {
 		panic(errors.Wrap(err, "upjet.NewController was given incomplete options"))
 	}
-
 	to := append(TrackerOptions(r),
 		asyncstate.WithLiveReader(mgr.GetAPIReader()),
 		asyncstate.WithRecorder(event.NewAPIRecorder(mgr.GetEventRecorderFor("graft/"+r.Name))),
@@ -53,9 +52,7 @@ func NewController(mgr ctrl.Manager, o tjcontroller.Options, r *config.Resource,
 	if o.Logger != nil {
 		to = append(to, asyncstate.WithLogger(o.Logger))
 	}
-
 	c.tracker = asyncstate.NewTracker(mgr.GetClient(), to...)
-
 	return c
 }
 
@@ -65,7 +62,6 @@ func NewController(mgr ctrl.Manager, o tjcontroller.Options, r *config.Resource,
 func (c *Controller) WithExternalConnecter(ec upstream.ExternalConnector) managed.ReconcilerOption {
 	connector := managed.WithExternalConnector(NewConnector(ec, c.terraform))
 	async := managed.WithAsync(c.tracker)
-
 	return func(r *managed.Reconciler) {
 		connector(r)
 		async(r)
@@ -84,25 +80,20 @@ func (c *Controller) Source() source.Source { return c.tracker.Source() }
 // asyncstate.DefaultTimeout for those that neither has.
 func TrackerOptions(r *config.Resource) []asyncstate.TrackerOption {
 	o := []asyncstate.TrackerOption{asyncstate.WithTimeout(longest(r) + afterTerraform)}
-
 	if !r.ExternalName.DisableNameInitializer {
 		o = append(o, asyncstate.WithDeterministicNames())
 	}
-
 	return o
 }
 
 // longest of the time-outs of a resource's operations.
 func longest(r *config.Resource) time.Duration {
 	create, update, remove := r.OperationTimeouts.Create, r.OperationTimeouts.Update, r.OperationTimeouts.Delete
-
 	if r.TerraformResource != nil && r.TerraformResource.Timeouts != nil {
 		t := r.TerraformResource.Timeouts
 		create, update, remove = or(create, t.Create, t.Default), or(update, t.Update, t.Default), or(remove, t.Delete, t.Default)
 	}
-
 	d := asyncstate.DefaultTimeout
-
 	return max(or(create, &d), or(update, &d), or(remove, &d))
 }
 
@@ -113,7 +104,6 @@ func or(d time.Duration, others ...*time.Duration) time.Duration {
 			d = *o
 		}
 	}
-
 	return d
 }
 
@@ -126,6 +116,5 @@ func registered(m *asyncstate.Metrics) *asyncstate.Metrics {
 			return theirs
 		}
 	}
-
 	return m
 }

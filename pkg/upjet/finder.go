@@ -59,9 +59,7 @@ func (t Terraform) find(ctx context.Context, tr resource.Terraformed, a asyncsta
 	if err != nil {
 		return asyncstate.Finding{}, errors.Wrap(err, "cannot get the kind of the managed resource")
 	}
-
 	mg, _ := tr.DeepCopyObject().(resource.Terraformed)
 	mg.GetObjectKind().SetGroupVersionKind(gvk)
-
 	return t.Finder.Find(ctx, Search{Setup: s, Resource: t.Resource, Managed: mg, Attempt: a})
 }

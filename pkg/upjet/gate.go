@@ -32,7 +32,6 @@ func (g *gates) enter(ctx context.Context, uid types.UID) (leave func(), err err
 		if wait == nil {
 			return leave, nil
 		}
-
 		select {
 		case <-wait:
 		case <-ctx.Done():
@@ -47,18 +46,14 @@ func (g *gates) enter(ctx context.Context, uid types.UID) (leave func(), err err
 func (g *gates) take(uid types.UID) (leave func(), wait <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-
 	if wait, ok := g.taken[uid]; ok {
 		return nil, wait
 	}
-
 	done := make(chan struct{})
 	g.taken[uid] = done
-
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-
 		delete(g.taken, uid)
 		close(done)
 	}, nil

@@ -28,7 +28,6 @@ func (t Terraform) nameInState(ctx context.Context, s *tjcontroller.AsyncTracker
 	if err != nil {
 		return ""
 	}
-
 	return name
 }
 
@@ -39,9 +38,7 @@ func (t Terraform) sdkAttributes(s *tjcontroller.AsyncTracker) map[string]any {
 	if state == nil || state.ID == "" || t.Resource.TerraformResource == nil {
 		return nil
 	}
-
 	typ := t.Resource.TerraformResource.CoreConfigSchema().ImpliedType()
-
 	v, err := state.AttrsAsObjectValue(typ)
 	if err == nil {
 		var attributes map[string]any
@@ -49,7 +46,6 @@ func (t Terraform) sdkAttributes(s *tjcontroller.AsyncTracker) map[string]any {
 			return attributes
 		}
 	}
-
 	return map[string]any{"id": state.ID}
 }
 
@@ -60,22 +56,17 @@ func (t Terraform) frameworkAttributes(ctx context.Context, s *tjcontroller.Asyn
 	if state == nil {
 		return nil
 	}
-
 	r := fwresource.SchemaResponse{}
 	t.Resource.TerraformPluginFrameworkResource.Schema(ctx, fwresource.SchemaRequest{}, &r)
-
 	v, err := state.Unmarshal(r.Schema.Type().TerraformType(ctx))
 	if err != nil {
 		return nil
 	}
-
 	attributes, err := known(v)
 	if err != nil {
 		return nil
 	}
-
 	m, _ := attributes.(map[string]any)
-
 	return m
 }
 
@@ -86,7 +77,6 @@ func (t Terraform) forgetNameless(ctx context.Context, s *tjcontroller.AsyncTrac
 	if t.Resource.TerraformPluginFrameworkResource == nil || !s.HasFrameworkTFState() || t.nameInState(ctx, s) != "" {
 		return
 	}
-
 	s.SetFrameworkTFState(nil)
 	s.SetFrameworkIdentity(nil)
 }
@@ -97,30 +87,24 @@ func known(v tftypes.Value) (any, error) {
 	if !v.IsKnown() || v.IsNull() {
 		return nil, nil //nolint:nilnil // As documented.
 	}
-
 	switch typ := v.Type(); {
 	case typ.Is(tftypes.String):
 		var s string
 		err := v.As(&s)
-
 		return s, err
 	case typ.Is(tftypes.Bool):
 		var b bool
 		err := v.As(&b)
-
 		return b, err
 	case typ.Is(tftypes.Number):
 		n := &big.Float{}
 		if err := v.As(&n); err != nil {
 			return nil, err
 		}
-
 		if i, accuracy := n.Int64(); accuracy == big.Exact {
 			return i, nil
 		}
-
 		f, _ := n.Float64()
-
 		return f, nil
 	case typ.Is(tftypes.Object{}), typ.Is(tftypes.Map{}):
 		return knownMap(v)
@@ -136,7 +120,6 @@ func knownMap(v tftypes.Value) (any, error) {
 	if err := v.As(&values); err != nil {
 		return nil, err
 	}
-
 	out := make(map[string]any, len(values))
 
 	for k, v := range values {
@@ -145,7 +128,6 @@ func knownMap(v tftypes.Value) (any, error) {
 			return nil, err
 		}
 	}
-
 	return out, nil
 }
 
@@ -154,7 +136,6 @@ func knownList(v tftypes.Value) (any, error) {
 	if err := v.As(&values); err != nil {
 		return nil, err
 	}
-
 	out := make([]any, len(values))
 
 	for i, v := range values {
@@ -163,6 +144,5 @@ func knownList(v tftypes.Value) (any, error) {
 			return nil, err
 		}
 	}
-
 	return out, nil
 }

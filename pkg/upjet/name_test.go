@@ -28,7 +28,6 @@ func TestNameInState_Framework(t *testing.T) {
 	typ := tftypes.Object{AttributeTypes: map[string]tftypes.Type{
 		"id": tftypes.String, "size": tftypes.Number, "zone": tftypes.List{ElementType: tftypes.String},
 	}}
-
 	state := func(id any) tftypes.Value {
 		return tftypes.NewValue(typ, map[string]tftypes.Value{
 			"id":   tftypes.NewValue(tftypes.String, id),
@@ -36,7 +35,6 @@ func TestNameInState_Framework(t *testing.T) {
 			"zone": tftypes.NewValue(tftypes.List{ElementType: tftypes.String}, tftypes.UnknownValue),
 		})
 	}
-
 	cases := map[string]struct {
 		reason string
 		state  *tftypes.Value
@@ -48,17 +46,14 @@ func TestNameInState_Framework(t *testing.T) {
 		"NullID":    {reason: "the ID did not come", state: ptr(state(nil))},
 		"ID":        {reason: "the ID is there, whatever else is unknown", state: ptr(state("vpc-1")), want: "vpc-1"},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := tjcontroller.NewAsyncTracker()
-
 			if tc.state != nil {
 				v, err := tfprotov6.NewDynamicValue(typ, *tc.state)
 				must(t, err)
 				s.SetFrameworkTFState(&v)
 			}
-
 			tf := Terraform{Resource: &config.Resource{ExternalName: config.IdentifierFromProvider, TerraformPluginFrameworkResource: frameworkResource{}}}
 			if got := tf.nameInState(t.Context(), s); got != tc.want {
 				t.Errorf("\n%s\nnameInState(): want %q, got %q", tc.reason, tc.want, got)
@@ -66,7 +61,6 @@ func TestNameInState_Framework(t *testing.T) {
 
 			// A name that was found elsewhere is looked for by itself.
 			tf.forgetNameless(t.Context(), s)
-
 			if has := s.HasFrameworkTFState(); has != (tc.want != "") {
 				t.Errorf("\n%s\nforgetNameless(): keeps the state: %t", tc.reason, has)
 			}

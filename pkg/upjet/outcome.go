@@ -21,7 +21,6 @@ func classified(err error) error {
 	if lost().MatchString(text) {
 		return outcomeUnknown{err}
 	}
-
 	return err
 }
 

@@ -32,16 +32,13 @@ func TestClassified(t *testing.T) {
 		"SuccessWithoutID":     {"Terraform created it, and did not see it when it read it", "failed to read the ID of the new resource", true},
 		"SuccessWithoutState":  {"Terraform created it, and did not see it when it read it", "new state is empty after creation", true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			given := errors.Errorf("failed to create the resource: [{0 %s  []}]", tc.text)
-
 			err := classified(given)
 			if got := asyncstate.OutcomeUnknown(err); got != tc.want {
 				t.Errorf("\n%s\nOutcomeUnknown(classified(%q)): want %t, got %t", tc.reason, tc.text, tc.want, got)
 			}
-
 			if err.Error() != given.Error() || !errors.Is(err, given) {
 				t.Errorf("\n%s\nclassified(%q) is another error: %v", tc.reason, tc.text, err)
 			}
@@ -51,45 +48,34 @@ func TestClassified(t *testing.T) {
 
 func TestGates(t *testing.T) {
 	g := newGates()
-
 	leave, ok := g.try("a")
 	if !ok {
 		t.Fatal("a state that is not in use cannot be entered")
 	}
-
 	if _, ok := g.try("a"); ok {
 		t.Error("a state in use was entered")
 	}
-
 	other, ok := g.try("b")
 	if !ok {
 		t.Fatal("the state of another managed resource cannot be entered")
 	}
-
 	other()
-
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-
 	_, err := g.enter(ctx, "a")
 	if err == nil || asyncstate.OutcomeUnknown(err) {
 		t.Errorf("enter() with a context that is done: want an error that does not look like a lost answer, got %v", err)
 	}
-
 	entered := make(chan func())
-
 	go func() {
 		leave, err := g.enter(context.Background(), "a")
 		if err != nil {
 			t.Errorf("enter(): %v", err)
 		}
-
 		entered <- leave
 	}()
-
 	leave()
 	(<-entered)()
-
 	if len(g.taken) > 0 {
 		t.Errorf("%d states are kept that are not in use", len(g.taken))
 	}

@@ -64,7 +64,6 @@ func NewTagFinder(l TagLister, r client.Reader) Finder {
 	if is.Nil(l) || is.Nil(r) {
 		panic(errors.New("upjet.NewTagFinder was given nil: pass a TagLister and a manager's GetAPIReader"))
 	}
-
 	return &tagFinder{lister: l, reader: r}
 }
 
@@ -79,12 +78,10 @@ func (f *tagFinder) Find(ctx context.Context, s Search) (asyncstate.Finding, err
 	if err != nil {
 		return asyncstate.Finding{}, err
 	}
-
 	listed, err := f.lister.ListByTags(ctx, s, tags)
 	if err != nil {
 		return asyncstate.Finding{}, errors.Wrap(err, "cannot list external resources by tags")
 	}
-
 	var ours, perhaps []Tagged
 
 	for _, t := range listed {
@@ -102,7 +99,6 @@ func (f *tagFinder) Find(ctx context.Context, s Search) (asyncstate.Finding, err
 	case len(ours) > 1:
 		return asyncstate.Finding{}, errors.Errorf("%d external resources have the tags of the managed resource: %s. Set the annotation crossplane.io/external-name to the one to keep, and delete the others", len(ours), names(ours))
 	}
-
 	return f.guess(ctx, s, perhaps)
 }
 
@@ -129,7 +125,6 @@ func identity(mg resource.Terraformed) (map[string]string, error) {
 			return tags, nil
 		}
 	}
-
 	return nil, errors.New("spec.forProvider lacks the tags by which to find the external resource: add a TagInitializer to the InitializerFns of the resource's configuration")
 }
 
@@ -137,7 +132,6 @@ func identity(mg resource.Terraformed) (map[string]string, error) {
 func (f *tagFinder) guess(ctx context.Context, s Search, perhaps []Tagged) (asyncstate.Finding, error) {
 	// Not that of an earlier managed resource of that name, which left it behind.
 	since := s.Managed.GetCreationTimestamp().Time
-
 	perhaps = slices.DeleteFunc(perhaps, func(t Tagged) bool {
 		return !t.Created.IsZero() && t.Created.Before(since.Add(-clockSkew))
 	})
@@ -159,7 +153,6 @@ func (f *tagFinder) guess(ctx context.Context, s Search, perhaps []Tagged) (asyn
 	case namesakes:
 		return asyncstate.Finding{}, errors.Errorf("external resource %q has the tags of the managed resource, but may be that of its namesake in another namespace", perhaps[0].ExternalName)
 	}
-
 	return asyncstate.Found(perhaps[0].ExternalName), nil
 }
 
@@ -169,16 +162,13 @@ func (f *tagFinder) namesakes(ctx context.Context, mg resource.Terraformed) (boo
 	if mg.GetNamespace() == "" {
 		return false, nil
 	}
-
 	l := &metav1.PartialObjectMetadataList{}
 	gvk := mg.GetObjectKind().GroupVersionKind()
 	gvk.Kind += "List"
 	l.SetGroupVersionKind(gvk)
-
 	if err := f.reader.List(ctx, l, client.MatchingFields{"metadata.name": mg.GetName()}); err != nil {
 		return false, errors.Wrap(err, "cannot list managed resources of that name in other namespaces")
 	}
-
 	return slices.ContainsFunc(l.Items, func(o metav1.PartialObjectMetadata) bool {
 		return o.GetName() == mg.GetName() && o.GetUID() != mg.GetUID()
 	}), nil
@@ -189,9 +179,7 @@ func names(ts []Tagged) string {
 	for _, t := range ts {
 		out = append(out, t.ExternalName)
 	}
-
 	slices.Sort(out)
-
 	return strings.Join(out, ", ")
 }
 
@@ -201,7 +189,6 @@ func names(ts []Tagged) string {
 // only to observe.
 func TagInitializer(c client.Client) managed.Initializer {
 	theirs := config.TagInitializer(c)
-
 	return managed.InitializerFn(func(ctx context.Context, mg xpresource.Managed) error {
 		if err := addUIDTag(mg); err != nil {
 			return errors.Wrap(err, "cannot add the tag of the UID")
@@ -216,20 +203,16 @@ func addUIDTag(mg xpresource.Managed) error {
 	if policies := mg.GetManagementPolicies(); len(policies) == 1 && policies[0] == "Observe" {
 		return nil
 	}
-
 	p, err := fieldpath.PaveObject(mg)
 	if err != nil {
 		return err
 	}
-
 	if err := p.SetString("spec.forProvider.tags["+TagKeyUID+"]", string(mg.GetUID())); err != nil {
 		return err
 	}
-
 	b, err := p.MarshalJSON()
 	if err != nil {
 		return err
 	}
-
 	return json.Unmarshal(b, mg)
 }

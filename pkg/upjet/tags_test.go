@@ -41,15 +41,12 @@ func (n namesakes) List(_ context.Context, l client.ObjectList, _ ...client.List
 	if !ok {
 		return errors.New("lists more than metadata")
 	}
-
 	if list.GroupVersionKind().Kind != "ServerList" {
 		return errors.New("lists another kind")
 	}
-
 	for _, uid := range n.uids {
 		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: uid}})
 	}
-
 	return n.err
 }
 
@@ -57,15 +54,13 @@ func TestTagFinder(t *testing.T) {
 	born := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	later, earlier := born.Add(time.Second), born.Add(-time.Hour)
 	uid := func(uid string) map[string]string { return map[string]string{TagKeyUID: uid} }
-
 	cases := map[string]struct {
 		reason, namespace string
 		parameters        map[string]any // instead of those with tags
 		tagged            []Tagged
 		err               error
 		reader            namesakes
-
-		found, want string // The external name, or the error.
+		found, want       string // The external name, or the error.
 	}{
 		"None": {reason: "nothing has the tags"},
 		"OwnUID": {
@@ -112,7 +107,6 @@ func TestTagFinder(t *testing.T) {
 		},
 		"CannotList": {reason: "an error is no answer", err: errors.New("throttled"), want: "cannot list external resources by tags: throttled"},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			mg := upjetfake.NewTerraformed()
@@ -121,38 +115,29 @@ func TestTagFinder(t *testing.T) {
 			mg.SetNamespace(tc.namespace)
 			mg.SetUID("u-1")
 			mg.SetCreationTimestamp(metav1.NewTime(born))
-
 			l := &listed{tagged: tc.tagged, err: tc.err}
 			sent := map[string]any{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default", "team": "a"}
 			want := map[string]string{"crossplane-kind": "server.example.org", "crossplane-name": "web", "crossplane-providerconfig": "default"}
-
 			if tc.parameters == nil {
 				tc.parameters = map[string]any{"size": 1, "labels": sent}
 			} else {
 				want = nil
 			}
-
 			must(t, mg.SetParameters(tc.parameters))
-
 			got, err := NewTagFinder(l, tc.reader).Find(t.Context(), Search{Managed: mg, Attempt: asyncstate.Attempt{Started: later}})
-
 			finding := asyncstate.Finding{}
-
 			switch {
 			case tc.found != "":
 				finding = asyncstate.Found(tc.found)
 			case tc.want == "":
 				finding = asyncstate.Absent()
 			}
-
 			if diff := cmp.Diff(finding, got); diff != "" {
 				t.Errorf("\n%s\nFind(): -want, +got:\n%s", tc.reason, diff)
 			}
-
 			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("\n%s\nFind(): want error %q, got %v", tc.reason, tc.want, err)
 			}
-
 			if diff := cmp.Diff(want, l.asked); diff != "" {
 				t.Errorf("\n%s\ntags that were asked for: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -162,7 +147,6 @@ func TestTagFinder(t *testing.T) {
 
 func must(t *testing.T, err error) {
 	t.Helper()
-
 	if err != nil {
 		t.Fatal(err)
 	}

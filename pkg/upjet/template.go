@@ -39,14 +39,11 @@ func ControllerTemplate(template string, o ...TemplateOption) string {
 
 	for _, p := range patches(to) {
 		matches := p.place.FindAllStringIndex(template, -1)
-
 		if len(matches) == 0 || p.once && len(matches) > 1 {
 			return failure(fmt.Sprintf("Graft cannot patch the controller template: it has %s %d times. Pass a template of the shape of upjet's templates.ControllerTemplate", p.name, len(matches)))
 		}
-
 		template = p.place.ReplaceAllString(template, p.with)
 	}
-
 	return template
 }
 
@@ -69,7 +66,6 @@ func patches(o *templateOptions) []patch {
 	if o.finders != "" {
 		imports, finder = "\n\tgraftfinders \""+o.finders+"\"", `, graftfinders.Finder(mgr, o.Provider.Resources["{{ .ResourceType }}"])`
 	}
-
 	return []patch{{
 		name:  "an import of managed",
 		place: regexp.MustCompile(`"github\.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"`),

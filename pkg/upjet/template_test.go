@@ -16,28 +16,22 @@ import (
 // generate a controller from a template.
 func generate(t *testing.T, template string, r *config.Resource) (string, error) {
 	t.Helper()
-
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "boilerplate.go.txt"), []byte("// A header.\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-
 	r.ShortGroup, r.Kind = "sdk", "Server"
 	g := pipeline.NewControllerGenerator(dir, dir, "example.org/provider/controllers", "sdk.example.org", pipeline.WithControllerTemplate(template))
-
 	if _, err := g.Generate(r, "example.org/provider/apis/sdk/v1", ""); err != nil {
 		return "", err
 	}
-
 	src, err := os.ReadFile(filepath.Join(dir, "sdk", "server", "zz_controller.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	if _, err := parser.ParseFile(token.NewFileSet(), "zz_controller.go", src, parser.AllErrors); err != nil {
 		t.Fatalf("the generated controller is no Go: %v\n%s", err, src)
 	}
-
 	return string(src), nil
 }
 
@@ -95,25 +89,21 @@ func TestControllerTemplate(t *testing.T) {
 			err: "it has the option of the external connector 2 times",
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			template := templates.ControllerTemplate
 			if tc.old != "" {
 				template = strings.ReplaceAll(template, tc.old, tc.now)
 			}
-
 			src, err := generate(t, ControllerTemplate(template, WithFinders("example.org/provider/finders")), &config.Resource{Name: "cloud_server", UseAsync: tc.async})
 			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 				t.Fatalf("\n%s\nGenerate(): want error %q, got %v", tc.reason, tc.err, err)
 			}
-
 			for _, want := range tc.has {
 				if !strings.Contains(src, want) {
 					t.Errorf("\n%s\nthe controller lacks %s:\n%s", tc.reason, want, src)
 				}
 			}
-
 			for _, unwanted := range tc.lacks {
 				if strings.Contains(src, unwanted) {
 					t.Errorf("\n%s\nthe controller has %s:\n%s", tc.reason, unwanted, src)

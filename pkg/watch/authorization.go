@@ -28,7 +28,6 @@ func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.Group
 	if err != nil || all {
 		return all, err
 	}
-
 	var denied []string
 	for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete"} {
 		ok, err := e.allowed(ctx, m.Resource, namespace, verb)

@@ -518,7 +518,6 @@ func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 	if is.Nil(inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
-
 	out := &opened{inf: inf, reader: w.reader, indexer: w.Informers, health: &health{}, recheck: recheckWrapped}
 	var asked chan struct{} // Closed when start's question is answered.
 	out.start = func() {

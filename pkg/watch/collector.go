@@ -91,7 +91,6 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	if err != nil {
 		return errors.Wrap(err, "cannot get kinds that are needed")
 	}
-
 	_, err = gc.engine.stopAndDrain(ctx, c, func(w *controllerWatch) bool {
 		requests, was := asked[w]
 		return was && requests == w.requests.Load() && slices.Contains(gc.types, w.id.Type) && !slices.Contains(needed, w.id.GVK)

@@ -23,7 +23,6 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-
 	if w, ok := e.set.backend.(*wrapped); ok {
 		// Without, a kind of another cache can't be looked up.
 		r, err := newDiscoveryResolver(e.mgr.GetConfig(), e.mgr.GetHTTPClient())

@@ -156,7 +156,6 @@ func (e *ControllerEngine) running(ctx context.Context, name string) (*incarnati
 	e.mu.RLock()
 	c, ok := e.controllers[name]
 	e.mu.RUnlock()
-
 	from := e.caller(ctx)
 	if !ok || (from != nil && from.name == name && from != c) {
 		return nil, notRunning(name)
@@ -170,7 +169,6 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if e.IsRunning(name) {
 		return nil
 	}
-
 	co := &ControllerOptions{nc: kcontroller.NewUnmanaged}
 	for _, fn := range o {
 		fn(co)
@@ -179,7 +177,6 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 	if co.runtime.UsePriorityQueue == nil {
 		co.runtime.UsePriorityQueue = ptr.To(false) // See WithRuntimeOptions.
 	}
-
 	ctrl, err := co.nc(name, co.runtime)
 	if err != nil {
 		return errors.Wrap(err, "cannot create new controller")
@@ -188,7 +185,6 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 		return errors.New("cannot create new controller: got none")
 	}
 	c := newIncarnation(name, ctrl, e)
-
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, running := e.controllers[name]; running {
@@ -205,7 +201,6 @@ func (e *ControllerEngine) Start(name string, o ...ControllerOption) error {
 func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	defer e.ended(c)
 	defer c.cancel()
-
 	if await(c.ctx, c.before) != nil || await(c.ctx, e.mgr.Elected()) != nil {
 		return
 	}
@@ -215,14 +210,12 @@ func (e *ControllerEngine) run(c *incarnation, co *ControllerOptions) {
 	if stopped {
 		return // The next one may wait for the one before alone: see retire.
 	}
-
 	e.log.Debug("Starting new controller", "controller", c.name)
 	e.metrics.ControllerStarted(c.name)
 	c.running.Store(true)
 	if co.gc != nil {
 		c.wg.Go(func() { co.gc.GarbageCollectWatches(c.ctx, collectInterval) })
 	}
-
 	err := c.ctrl.Start(c.ctx)
 	c.running.Store(false)
 	e.metrics.ControllerStopped(c.name)
@@ -241,11 +234,9 @@ func (e *ControllerEngine) ended(c *incarnation) {
 		e.retire(c)
 	}
 	e.mu.Unlock()
-
 	e.stopWatches(c, everyWatch)
 	c.wg.Wait() // Their context has ended.
 	close(c.done)
-
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ending[c.name] == c.done {
@@ -292,7 +283,6 @@ func everyWatch(*controllerWatch) bool { return true }
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	from := e.caller(ctx)
 	within := from != nil && from.name == name
-
 	e.mu.Lock()
 	c, running := e.controllers[name]
 	if within && from != c {
@@ -358,7 +348,6 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	if e.nothingToStart(c, ws) {
 		return nil
 	}
-
 	var errs []error
 	started := make([]*controllerWatch, 0, len(ws))
 	for i := range ws {
@@ -429,7 +418,6 @@ func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatc
 
 func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *controllerWatch, isNew bool, err error) {
 	as := representationOf(r.obj)
-
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx.Err() != nil { // Its watches are stopped afterwards.

@@ -169,7 +169,6 @@ func (f *fan) attach(s *subscription) {
 		return
 	}
 	f.subs[s] = struct{}{}
-
 	replay := make([]delivery, 0, len(f.known)+1)
 	for _, k := range f.known {
 		// Some may no longer exist, if an informer is being replaced. Then the next

@@ -436,7 +436,6 @@ func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 	k.trying = true
 	k.noted = k.epoch
 	k.mu.Unlock()
-
 	m, err := k.backend.resolve(ctx, k.id.GroupVersionKind)
 	k.found(err)
 	return m, err
@@ -572,7 +571,6 @@ func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	if !is.Nil(reg) {
 		defer func() { _ = o.inf.RemoveEventHandler(reg) }() // The informer may live on.
 	}
-
 	k.mu.Lock()
 	k.generation++
 	k.mapping = m
@@ -630,7 +628,6 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 		if stay, err := k.confirm(ctx, o); err != nil || !stay {
 			return err
 		}
-
 		d := time.Until(o.next)
 		switch {
 		case !k.active.Load():

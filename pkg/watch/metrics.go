@@ -87,7 +87,6 @@ func (e *ControllerEngine) gauges() []prometheus.Collector {
 	controllers := gauge("controllers", "Controllers that are there.", "state")
 	kinds := gauge("kinds", "Kinds that are watched or read.", "state")
 	objects := gauge("objects", "Objects that informers keep.").WithLabelValues()
-
 	s := e.Snapshot()
 	waiting, running := controllers.WithLabelValues("Waiting"), controllers.WithLabelValues("Running")
 	controllers.WithLabelValues("Ending").Set(float64(len(s.Ending)))

@@ -107,17 +107,14 @@ type KindSnapshot struct {
 // other.
 func (e *ControllerEngine) Snapshot() Snapshot {
 	s := Snapshot{Taken: time.Now(), Elected: isClosed(e.mgr.Elected()), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
-
 	e.mu.RLock()
 	cs := slices.Collect(maps.Values(e.controllers))
 	s.Ending = slices.Sorted(maps.Keys(e.ending))
 	e.mu.RUnlock()
-
 	for _, c := range cs {
 		s.Controllers = append(s.Controllers, c.snapshot())
 	}
 	slices.SortFunc(s.Controllers, func(a, b ControllerSnapshot) int { return strings.Compare(a.Name, b.Name) })
-
 	for _, k := range e.set.all() {
 		s.Kinds = append(s.Kinds, k.snapshot())
 	}
@@ -200,7 +197,6 @@ func (w *controllerWatch) snapshot() WatchSnapshot {
 
 func (k *trackedKind) snapshot() KindSnapshot {
 	objects := k.fan.objects()
-
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := KindSnapshot{

@@ -265,7 +265,6 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if !before {
 		end = tc.begin(r, k)
 	}
-
 	pass(time.Minute)
 	if s := stateOf(t, r); tc.soon != "" && s.State != tc.soon {
 		t.Errorf("\n%s\nsoon the watch is %s (%s), want %s", tc.reason, s.State, s.Error, tc.soon)
@@ -304,7 +303,6 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	if readable := tc.lists || tc.readable && !before; tc.state != "" && readable != (client.IgnoreNotFound(err) == nil) {
 		t.Errorf("\n%s\nGet(...) in state %s: %v", tc.reason, s.State, err)
 	}
-
 	if n := rec.count("delete", "goes"); tc.state == watch.StateDegraded && n != 0 || tc.state == watch.StateDormant && !before && n != 1 {
 		t.Errorf("\n%s\nin state %s an object was deleted %d times", tc.reason, s.State, n)
 	}

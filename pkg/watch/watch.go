@@ -135,7 +135,6 @@ func (e *EventHandler) OnDelete(obj any) {
 func (e *EventHandler) handle(d delivery) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
-
 	p := predicate.And(e.predicates...)
 	switch d.op {
 	case created:

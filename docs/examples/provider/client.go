@@ -34,14 +34,11 @@ func (c *client) Observe(_ context.Context, mg resource.Managed) (managed.Extern
 	if err != nil || meta.GetExternalName(db) == "" {
 		return managed.ExternalObservation{}, err
 	}
-
 	d, err := c.cloud.get(meta.GetExternalName(db))
 	if err != nil || d == nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	db.SetConditions(xpv2.Available())
-
 	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: d.Size == db.Spec.ForProvider.Size}, nil
 }
 
@@ -50,7 +47,6 @@ func (c *client) Create(ctx context.Context, mg resource.Managed) (managed.Exter
 	if err != nil {
 		return managed.ExternalCreation{}, err
 	}
-
 	id, err := c.cloud.create(ctx, database{Owner: string(db.GetUID()), Size: db.Spec.ForProvider.Size})
 	if err != nil {
 		return managed.ExternalCreation{}, err
@@ -63,7 +59,6 @@ func (c *client) Create(ctx context.Context, mg resource.Managed) (managed.Exter
 // Find looks for what a create made whose process died: by the tag that Create sets.
 func (c *client) Find(_ context.Context, mg resource.Managed, _ asyncstate.Attempt) (asyncstate.Finding, error) {
 	ds, err := c.cloud.list(string(mg.GetUID()))
-
 	switch {
 	case err != nil:
 		return asyncstate.Finding{}, err
@@ -79,7 +74,6 @@ func (c *client) Update(_ context.Context, mg resource.Managed) (managed.Externa
 	if err != nil {
 		return managed.ExternalUpdate{}, err
 	}
-
 	return managed.ExternalUpdate{}, c.cloud.update(database{
 		ID: meta.GetExternalName(db), Owner: string(db.GetUID()), Size: db.Spec.ForProvider.Size,
 	})
@@ -96,6 +90,5 @@ func asDatabase(mg resource.Managed) (*Database, error) {
 	if !ok {
 		return nil, errors.New("the managed resource is not a Database")
 	}
-
 	return db, nil
 }

@@ -28,20 +28,16 @@ type database struct {
 func (c *cloud) create(ctx context.Context, d database) (string, error) {
 	for n := 1; ; n++ {
 		d.ID = fmt.Sprintf("db-%04d", n)
-
 		f, err := os.OpenFile(c.path(d.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
-
 		if err != nil {
 			return "", err
 		}
-
 		if err := errors.Join(json.NewEncoder(f).Encode(d), f.Close()); err != nil {
 			return "", err
 		}
-
 		break
 	}
 
@@ -60,7 +56,6 @@ func (c *cloud) list(owner string) ([]database, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	var out []database
 
 	for _, p := range paths {
@@ -68,12 +63,10 @@ func (c *cloud) list(owner string) ([]database, error) {
 		if err != nil {
 			return nil, err
 		}
-
 		if d != nil && d.Owner == owner {
 			out = append(out, *d)
 		}
 	}
-
 	return out, nil
 }
 
@@ -83,13 +76,10 @@ func (c *cloud) get(id string) (*database, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-
 	if err != nil {
 		return nil, err
 	}
-
 	d := &database{}
-
 	return d, json.Unmarshal(b, d)
 }
 
@@ -98,7 +88,6 @@ func (c *cloud) update(d database) error {
 	if err != nil {
 		return err
 	}
-
 	return os.WriteFile(c.path(d.ID), b, 0o600)
 }
 
@@ -107,7 +96,6 @@ func (c *cloud) delete(id string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-
 	return err
 }
 

@@ -82,17 +82,14 @@ func (d *Database) DeepCopyInto(out *Database) {
 func (d *Database) DeepCopyObject() runtime.Object {
 	out := &Database{}
 	d.DeepCopyInto(out)
-
 	return out
 }
 
 func (l *DatabaseList) DeepCopyObject() runtime.Object {
 	out := &DatabaseList{TypeMeta: l.TypeMeta, Items: make([]Database, len(l.Items))}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
 	for i := range l.Items {
 		l.Items[i].DeepCopyInto(&out.Items[i])
 	}
-
 	return out
 }

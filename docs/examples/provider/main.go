@@ -33,7 +33,6 @@ func main() {
 	as := flag.String("as", "", "user to act as, for a run outside the cluster")
 	metrics := flag.String("metrics", ":8080", "address to serve metrics at")
 	flag.Parse()
-
 	ctrl.SetLogger(zap.New())
 
 	if err := run(ctrl.SetupSignalHandler(), &cloud{dir: *dir, slow: *slow}, *as, *metrics); err != nil {
@@ -47,16 +46,12 @@ func run(ctx context.Context, c *cloud, as, metrics string) error {
 	if err != nil {
 		return err
 	}
-
 	cfg.Impersonate.UserName = as
-
 	scheme := runtime.NewScheme()
 	addToScheme(scheme)
-
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return err
 	}
-
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:  scheme,
 		Metrics: metricsserver.Options{BindAddress: metrics},
@@ -70,15 +65,12 @@ func run(ctx context.Context, c *cloud, as, metrics string) error {
 	if err != nil {
 		return err
 	}
-
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return err
 	}
-
 	if err := setup(m, c); err != nil {
 		return err
 	}
-
 	return m.Start(ctx)
 }
 
@@ -88,7 +80,6 @@ func setup(m ctrl.Manager, c *cloud) error {
 	if err := ctrlmetrics.Registry.Register(metrics); err != nil {
 		return err
 	}
-
 	log := logging.NewLogrLogger(m.GetLogger())
 	recorder := event.NewAPIRecorder(m.GetEventRecorderFor("provider-example"))
 
@@ -108,7 +99,6 @@ func setup(m ctrl.Manager, c *cloud) error {
 		managed.WithExternalConnector(&connector{cloud: c}),
 		managed.WithAsync(tracker),
 		managed.WithExternalNameReservation(namespace))
-
 	return ctrl.NewControllerManagedBy(m).
 		For(&Database{}).
 		WithEventFilter(resource.DesiredStateChanged()).

@@ -35,7 +35,6 @@ func (c Call) Verb() string {
 	case c.Reads():
 		verb = "get"
 	}
-
 	return strings.TrimSpace(verb + " " + c.Subresource)
 }
 
@@ -45,13 +44,11 @@ type Counts map[Call]int
 // Sum returns how many requests match.
 func (c Counts) Sum(match func(Call) bool) int {
 	n := 0
-
 	for k, count := range c {
 		if match(k) {
 			n += count
 		}
 	}
-
 	return n
 }
 
@@ -68,7 +65,6 @@ type Counter struct {
 func (t *Counter) Counted() Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	return maps.Clone(t.counts)
 }
 
@@ -80,7 +76,6 @@ func (t *Counter) Since(before Counts) Counts {
 			delete(made, k)
 		}
 	}
-
 	return made
 }
 
@@ -88,19 +83,14 @@ func (t *Counter) Since(before Counts) Counts {
 func (t *Counter) Wrap(next http.RoundTripper) http.RoundTripper {
 	return RoundTripperFn(func(r *http.Request) (*http.Response, error) {
 		c := Classify(r)
-
 		response, err := next.RoundTrip(r)
 		c.Refused = err != nil || response.StatusCode >= http.StatusMultipleChoices
-
 		t.mu.Lock()
 		defer t.mu.Unlock()
-
 		if t.counts == nil {
 			t.counts = Counts{}
 		}
-
 		t.counts[c]++
-
 		return response, err
 	})
 }
@@ -125,8 +115,6 @@ func Classify(r *http.Request) Call {
 	if len(path) > 2 && path[0] == "namespaces" {
 		path = path[2:]
 	}
-
 	path = append(path, "", "")
-
 	return Call{Method: r.Method, Resource: path[0], Name: path[1], Subresource: path[2], Watch: r.URL.Query().Get("watch") == "true"}
 }

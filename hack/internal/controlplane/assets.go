@@ -18,7 +18,6 @@ func (s source) fromAssets(ctx context.Context, assets string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot make %s absolute: %w", assetsVariable, err)
 	}
-
 	var missing []string
 	for _, name := range []string{etcd, apiServer} {
 		ok, err := isProgram(filepath.Join(assets, name))
@@ -33,7 +32,6 @@ func (s source) fromAssets(ctx context.Context, assets string) (string, error) {
 		return "", fmt.Errorf("%s is %s, where there is no executable %s: set it to a folder that has %s and %s, or unset it to have them built",
 			assetsVariable, assets, strings.Join(missing, " and no executable "), etcd, apiServer)
 	}
-
 	ok, err := isProgram(filepath.Join(assets, controllerManager))
 	if err != nil {
 		return "", fmt.Errorf("cannot look into %s: %w", assetsVariable, err)

@@ -21,7 +21,6 @@ func TestBinariesOfAssets(t *testing.T) {
 	assets := folder(t, etcd, apiServer, kubectl)
 	f.env[assetsVariable] = assets
 	before := list(t, assets)
-
 	for range 2 {
 		dir, err := f.source.binaries(context.Background())
 		if err != nil {
@@ -36,7 +35,6 @@ func TestBinariesOfAssets(t *testing.T) {
 	if diff := cmp.Diff([][]string{{controllerManager}, before}, [][]string{f.built(t), list(t, assets)}); diff != "" {
 		t.Errorf("built, and in the folder: -want, +got:\n%s", diff)
 	}
-
 	f.env[assetsVariable] = folder(t, etcd)
 	want := "no executable kube-apiserver: set it to a folder that has etcd and kube-apiserver, or unset it"
 	if _, err := f.source.binaries(context.Background()); err == nil || !strings.Contains(err.Error(), want) {
@@ -58,7 +56,6 @@ func TestBinariesAreCached(t *testing.T) {
 	wg.Go(func() { dir = binaries() })
 	wg.Go(func() { other = binaries() })
 	wg.Wait()
-
 	built := []string{etcd, apiServer, controllerManager}
 	if diff := cmp.Diff(built, f.built(t)); diff != "" || dir != other {
 		t.Errorf("One of two builds, and both return %s and %s: -want, +got:\n%s", dir, other, diff)
@@ -69,7 +66,6 @@ func TestBinariesAreCached(t *testing.T) {
 	if !strings.Contains(f.progress.String(), "2 of 3: kube-apiserver v1.35.4: building") {
 		t.Errorf("Progress says what is built, got:\n%s", f.progress)
 	}
-
 	if err := os.Remove(filepath.Join(dir, apiServer)); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +75,6 @@ func TestBinariesAreCached(t *testing.T) {
 	if diff := cmp.Diff(append(built, apiServer), f.built(t)); diff != "" {
 		t.Errorf("What has gone missing is all that is built again: -want, +got:\n%s", diff)
 	}
-
 	sums := filepath.Join(f.checkout, "hack", "internal", "controlplane", "etcd", "go.sum")
 	if err := os.WriteFile(sums, []byte("others\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -141,14 +136,12 @@ while :; do wait; done
 	f.source.clock = clk
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-
 	done := make(chan error, 1)
 	go func() {
 		_, err := f.source.binaries(ctx)
 		done <- err
 	}()
 	fifoEnd := waitForLine(t, fifo)
-
 	cause := errors.New("changed my mind")
 	cancel(cause)
 	var err error

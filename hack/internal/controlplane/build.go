@@ -38,7 +38,6 @@ func (s source) build(ctx context.Context, names ...string) (string, error) {
 	if err != nil || len(lacking) == 0 {
 		return dir, err
 	}
-
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cannot keep the control plane's programs in %s, set %s to another folder: %w", root, cacheVariable, err)
 	}
@@ -108,7 +107,6 @@ func (s source) buildInto(ctx context.Context, dir string, r recipe, targets []t
 		return err
 	}
 	defer func() { err = errors.Join(err, g.release()) }()
-
 	s.say("building %d of a control plane's %d programs into %s", len(targets), len(programs()), dir)
 	s.say("the first build takes about ten minutes on two cores and 3 GB of disk, for Go's caches; later runs find the result")
 	for i, t := range targets {
@@ -140,14 +138,12 @@ func (s source) buildOne(ctx context.Context, prefix, out string, r recipe, t ta
 		return fmt.Errorf("cannot keep the output of the build: %w", err)
 	}
 	defer func() { _ = output.Close() }()
-
 	cmd := exec.Command(script, "build", "-trimpath", "-buildvcs=false", "-o", out, "-ldflags="+t.ldflags, t.pkg)
 	cmd.Dir = filepath.Join(r.dir, t.module)
 	cmd.Env = buildEnv(cmd.Environ())
 	cmd.Stdout, cmd.Stderr = output, output
 	// A group of its own can be stopped with the compilers in it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-
 	s.say("%s: building", prefix)
 	began := s.clock.Now()
 	if err := cmd.Start(); err != nil {
@@ -155,7 +151,6 @@ func (s source) buildOne(ctx context.Context, prefix, out string, r recipe, t ta
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-
 	ticker := s.clock.NewTicker(progressInterval)
 	defer ticker.Stop()
 	for {

@@ -84,7 +84,6 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make the folder with the programs absolute: %w", err)
 	}
-
 	dir, err := os.MkdirTemp("", "graft-controlplane-")
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a folder for the control plane: %w", err)
@@ -116,7 +115,6 @@ func (c *ControlPlane) start(ctx context.Context, assets string, o Options) erro
 		return err
 	}
 	defer logs.close()
-
 	if err := c.startAPI(assets, o.CRDs, logs); err != nil {
 		return err
 	}
@@ -163,7 +161,6 @@ func (c *ControlPlane) startAPI(assets string, crds []*apiextensionsv1.CustomRes
 		Out: logs.apiServer, Err: logs.apiServer,
 	}
 	env.ControlPlane.KubectlPath = filepath.Join(assets, kubectl)
-
 	c.env = env
 	config, err := env.Start()
 	if err != nil {
@@ -196,7 +193,6 @@ func (c *ControlPlane) Stop() error {
 		// Nothing that is paused hears that it should end. If the API server never
 		// started there is nothing to resume.
 		_ = c.Resume()
-
 		var errs []error
 		if c.manager != nil {
 			errs = append(errs, c.manager.stop())

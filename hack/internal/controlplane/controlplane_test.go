@@ -15,7 +15,6 @@ func TestStartFails(t *testing.T) {
 	script(t, filepath.Join(assets, etcd), `echo "cannot do anything today" >&2; exit 1`)
 	tmp, logs := t.TempDir(), filepath.Join(t.TempDir(), "logs")
 	t.Setenv("TMPDIR", tmp)
-
 	_, err := Start(context.Background(), Options{Assets: assets, LogDir: logs})
 	want := "etcd said last:\n\tcannot do anything today"
 	if err == nil || !strings.Contains(err.Error(), want) {

@@ -54,7 +54,6 @@ func explain(what string, err error, output []byte) error {
 		return fmt.Errorf("%s: there is no go command on the PATH: install Go, or set %s to a folder with etcd, kube-apiserver and kube-controller-manager: %w",
 			what, assetsVariable, err)
 	}
-
 	var advice string
 	said := strings.ToLower(err.Error() + "\n" + string(output))
 	for _, c := range causes() {

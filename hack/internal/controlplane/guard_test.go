@@ -69,7 +69,6 @@ wait`)
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-
 	waitForEnd()
 	until(t, func() bool {
 		_, err := os.Stat(filepath.Join(dir, "guarded"))

@@ -68,7 +68,6 @@ func newFixture(t *testing.T, build string) *fixture {
 			t.Fatal(err)
 		}
 	}
-
 	goCommand := filepath.Join(root, "go")
 	script(t, goCommand, `
 echo "$*" >>`+quote(f.calls)+`

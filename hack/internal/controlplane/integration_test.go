@@ -29,7 +29,6 @@ func TestControlPlane(t *testing.T) {
 	defer cancel()
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-
 	assets, err := Binaries(ctx, progress{t})
 	if err != nil {
 		t.Fatal(err)

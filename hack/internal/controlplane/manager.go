@@ -96,7 +96,6 @@ func (m *manager) waitUntilCollecting(ctx context.Context, config *rest.Config) 
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
 		fmt.Errorf("the garbage collector didn't collect within %s", startTimeout))
 	defer cancel()
-
 	cl, err := client.New(config, client.Options{})
 	if err != nil {
 		return fmt.Errorf("cannot make a client for the new API server: %w", err)
@@ -112,7 +111,6 @@ func (m *manager) waitUntilCollecting(ctx context.Context, config *rest.Config) 
 		return fmt.Errorf("cannot create an object to be collected: %w", err)
 	}
 	key := types.NamespacedName{Namespace: probe.Namespace, Name: probe.Name}
-
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
 	for {

@@ -88,7 +88,6 @@ func (s source) recipe(ctx context.Context) (recipe, error) {
 		return recipe{}, err
 	}
 	r := recipe{dir: dir, goos: runtime.GOOS, goarch: runtime.GOARCH, targets: programs()}
-
 	required := make(map[string]string) // versions, by module
 	for _, m := range modules() {
 		for _, name := range []string{"go.mod", "go.sum"} {

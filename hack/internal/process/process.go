@@ -31,7 +31,6 @@ func NewManager(cfg *rest.Config, o ctrl.Options) (ctrl.Manager, error) {
 		// workers busy.
 		UsePriorityQueue: ptr.To(false),
 	}
-
 	return ctrl.NewManager(cfg, o)
 }
 
@@ -42,12 +41,10 @@ func Control(m ctrl.Manager, of resource.ManagedKind, r reconcile.Reconciler, li
 	if err != nil {
 		return err
 	}
-
 	co, ok := o.(client.Object)
 	if !ok {
 		return fmt.Errorf("%T is no object", o)
 	}
-
 	b := ctrl.NewControllerManagedBy(m).
 		For(co).
 		WithEventFilter(resource.DesiredStateChanged()).
@@ -56,6 +53,5 @@ func Control(m ctrl.Manager, of resource.ManagedKind, r reconcile.Reconciler, li
 	if w, ok := r.(interface{ Source() source.Source }); ok {
 		b.WatchesRawSource(w.Source())
 	}
-
 	return b.Complete(r)
 }

@@ -38,39 +38,31 @@ graft_async_operations_total{type="create",outcome="succeeded"} 0+1x200`,
 		"OperationsQueue": `graft_async_operations_running{type="create"} 100x200`,
 		"ReconcilesFail":  `controller_runtime_reconcile_errors_total{controller="database"} 0+120x200`,
 	}
-
 	groups, errs := rulefmt.ParseFile(file, false)
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-
 	seen := 0
-
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
 			seen++
-
 			t.Run(r.Alert, func(t *testing.T) {
 				ill, ok := cases[r.Alert]
 				if !ok {
 					t.Fatal("nothing raises this alert")
 				}
-
 				if r.Annotations["summary"] == "" || r.Annotations["runbook"] == "" || r.Labels["severity"] == "" {
 					t.Error("it needs a summary, a runbook and a severity")
 				}
-
 				if n := firing(t, well, r.Expr); n != 0 {
 					t.Errorf("a provider that is well raises it: %d times", n)
 				}
-
 				if n := firing(t, ill, r.Expr); n != 1 {
 					t.Errorf("want it raised once, got %d times", n)
 				}
 			})
 		}
 	}
-
 	if seen != len(cases) {
 		t.Errorf("want %d alerts, got %d", len(cases), seen)
 	}
@@ -80,22 +72,17 @@ graft_async_operations_total{type="create",outcome="succeeded"} 0+1x200`,
 // the series.
 func firing(t *testing.T, series, expr string) int {
 	t.Helper()
-
 	storage := promqltest.LoadedStorage(t, fmt.Sprintf("load 1m\n%s", indented(strings.TrimSpace(series))))
 	defer func() { _ = storage.Close() }()
-
 	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
-
 	q, err := engine.NewInstantQuery(t.Context(), storage, nil, expr, time.Unix(0, 0).Add(2*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	v, err := q.Exec(t.Context()).Vector()
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return len(v)
 }
 
@@ -104,6 +91,5 @@ func indented(series string) string {
 	for line := range strings.Lines(series) {
 		out.WriteString("  " + line)
 	}
-
 	return out.String()
 }

@@ -45,9 +45,7 @@ func provider(tags config.NewInitializerFn, o ...config.ProviderOption) *config.
 	for name := range p.Resources {
 		p.AddResourceConfigurator(name, func(r *config.Resource) { r.InitializerFns = append(r.InitializerFns, tags) })
 	}
-
 	p.ConfigureResources()
-
 	return p
 }
 
@@ -70,7 +68,6 @@ func schema() []byte {
 		if named {
 			attributes["name"] = attribute{Type: "string", Required: true}
 		}
-
 		return map[string]any{"version": 0, "block": map[string]any{"attributes": attributes}}
 	}
 
@@ -82,6 +79,5 @@ func schema() []byte {
 			terraform.FrameworkServer: resource(false), terraform.FrameworkBucket: resource(true),
 		}}},
 	})
-
 	return out
 }

@@ -19,7 +19,6 @@ func Finder(mgr ctrl.Manager, r *config.Resource) upjet.Finder {
 	if !r.ExternalName.DisableNameInitializer || len(r.InitializerFns) == 0 {
 		return nil
 	}
-
 	return upjet.NewTagFinder(lister{}, mgr.GetAPIReader())
 }
 
@@ -32,12 +31,10 @@ func (lister) ListByTags(ctx context.Context, s upjet.Search, tags map[string]st
 	if !ok {
 		return nil, errors.Errorf("%T is no session of the cloud", s.Setup.Meta)
 	}
-
 	rs, err := session.List(ctx, cloud.Filter{Kind: "Server"})
 	if err != nil {
 		return nil, err
 	}
-
 	var out []upjet.Tagged
 
 	for _, r := range rs {
@@ -45,7 +42,6 @@ func (lister) ListByTags(ctx context.Context, s upjet.Search, tags map[string]st
 			out = append(out, upjet.Tagged{ExternalName: r.ID, Tags: terraform.Tags(r.Properties), Created: r.CreatedAt})
 		}
 	}
-
 	return out, nil
 }
 
@@ -56,6 +52,5 @@ func has(all, some map[string]string) bool {
 			return false
 		}
 	}
-
 	return true
 }

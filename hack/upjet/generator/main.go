@@ -16,7 +16,6 @@ import (
 
 func main() {
 	dir := os.Args[1]
-
 	generate(dir, "stock", config.Stock())
 	generate(dir, "graft", config.Graft())
 }

@@ -41,20 +41,17 @@ func properties(size string, tags map[string]string) map[string]string {
 	for k, v := range tags {
 		p[tagPrefix+k] = v
 	}
-
 	return p
 }
 
 // Tags of a resource in the cloud.
 func Tags(properties map[string]string) map[string]string {
 	tags := map[string]string{}
-
 	for k, v := range maps.All(properties) {
 		if key, ok := strings.CutPrefix(k, tagPrefix); ok {
 			tags[key] = v
 		}
 	}
-
 	return tags
 }
 
@@ -65,18 +62,15 @@ func create(ctx context.Context, s Session, kind, name, size string, tags map[st
 	if err != nil {
 		return cloud.Resource{}, err
 	}
-
 	got := r
 	for got.State != cloud.StateAvailable {
 		if err := (cloud.RealClock{}).Sleep(ctx, pollEvery); err != nil {
 			return r, err
 		}
-
 		if got, err = s.Get(ctx, r.ID); err != nil && !errors.Is(err, cloud.ErrNotFound) {
 			return r, err
 		}
 	}
-
 	return got, nil
 }
 
@@ -93,6 +87,5 @@ func remove(ctx context.Context, s Session, id string) error {
 	if errors.Is(err, cloud.ErrNotFound) {
 		return nil
 	}
-
 	return err
 }

@@ -69,7 +69,6 @@ func (f *frameworkResource) Metadata(_ context.Context, _ resource.MetadataReque
 // Schema of the resource.
 func (f *frameworkResource) Schema(_ context.Context, _ resource.SchemaRequest, r *resource.SchemaResponse) {
 	keep := []planmodifier.String{stringplanmodifier.UseStateForUnknown()}
-
 	r.Schema = schema.Schema{Attributes: map[string]schema.Attribute{
 		"id":       schema.StringAttribute{Computed: true, PlanModifiers: keep},
 		"size":     schema.Int64Attribute{Optional: true, Computed: true, Default: int64default.StaticInt64(1)},
@@ -97,16 +96,12 @@ type attributes interface {
 // get what the cloud has to know.
 func get(ctx context.Context, a attributes, ds *diag.Diagnostics) (size string, tags map[string]string) {
 	var n types.Int64
-
 	var m types.Map
-
 	ds.Append(a.GetAttribute(ctx, path.Root("size"), &n)...)
 	ds.Append(a.GetAttribute(ctx, path.Root("tags"), &m)...)
-
 	if !m.IsNull() && !m.IsUnknown() {
 		ds.Append(m.ElementsAs(ctx, &tags, false)...)
 	}
-
 	return strconv.FormatInt(n.ValueInt64(), 10), tags
 }
 
@@ -117,16 +112,13 @@ type settable interface {
 
 func set(ctx context.Context, s settable, r cloud.Resource, named bool) diag.Diagnostics {
 	var ds diag.Diagnostics
-
 	size, err := strconv.ParseInt(r.Properties[propertySize], 10, 64)
 	if err != nil {
 		ds.AddError("size is no number", err.Error())
 	}
-
 	tags := types.MapNull(types.StringType)
 	if t := Tags(r.Properties); len(t) > 0 {
 		var more diag.Diagnostics
-
 		tags, more = types.MapValueFrom(ctx, types.StringType, t)
 		ds.Append(more...)
 	}
@@ -135,11 +127,9 @@ func set(ctx context.Context, s settable, r cloud.Resource, named bool) diag.Dia
 	ds.Append(s.SetAttribute(ctx, path.Root("size"), size)...)
 	ds.Append(s.SetAttribute(ctx, path.Root("tags"), tags)...)
 	ds.Append(s.SetAttribute(ctx, path.Root("endpoint"), r.Endpoint)...)
-
 	if named {
 		ds.Append(s.SetAttribute(ctx, path.Root("name"), r.ID)...)
 	}
-
 	return ds
 }
 
@@ -151,7 +141,6 @@ func (f *frameworkResource) Create(ctx context.Context, req resource.CreateReque
 // Create a resource with the name in the plan.
 func (f *frameworkNamed) Create(ctx context.Context, req resource.CreateRequest, r *resource.CreateResponse) {
 	var name string
-
 	r.Diagnostics.Append(req.Plan.GetAttribute(ctx, path.Root("name"), &name)...)
 	f.create(ctx, req, r, name)
 }
@@ -161,7 +150,6 @@ func (f *frameworkResource) create(ctx context.Context, req resource.CreateReque
 	if r.Diagnostics.HasError() {
 		return
 	}
-
 	got, err := create(ctx, f.session, f.kind, name, size, tags)
 	if err != nil {
 		r.Diagnostics.AddError("cannot create the "+f.kind, err.Error())
@@ -184,14 +172,12 @@ func (f *frameworkNamed) Read(ctx context.Context, req resource.ReadRequest, r *
 
 func (f *frameworkResource) read(ctx context.Context, req resource.ReadRequest, r *resource.ReadResponse, named bool) {
 	var id types.String
-
 	r.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("id"), &id)...)
 
 	if id.ValueString() == "" {
 		r.State.RemoveResource(ctx)
 		return
 	}
-
 	got, err := f.session.Get(ctx, id.ValueString())
 
 	switch {
@@ -216,29 +202,23 @@ func (f *frameworkNamed) Update(ctx context.Context, req resource.UpdateRequest,
 
 func (f *frameworkResource) update(ctx context.Context, req resource.UpdateRequest, r *resource.UpdateResponse, named bool) {
 	var id string
-
 	r.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("id"), &id)...)
-
 	size, tags := get(ctx, req.Plan, &r.Diagnostics)
 	if r.Diagnostics.HasError() {
 		return
 	}
-
 	got, err := f.session.Update(ctx, id, properties(size, tags))
 	if err != nil {
 		r.Diagnostics.AddError("cannot update the "+f.kind, err.Error())
 		return
 	}
-
 	r.Diagnostics.Append(set(ctx, &r.State, got, named)...)
 }
 
 // Delete a resource.
 func (f *frameworkResource) Delete(ctx context.Context, req resource.DeleteRequest, r *resource.DeleteResponse) {
 	var id string
-
 	r.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("id"), &id)...)
-
 	if err := remove(ctx, f.session, id); err != nil {
 		r.Diagnostics.AddError("cannot delete the "+f.kind, err.Error())
 	}

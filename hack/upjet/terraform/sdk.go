@@ -29,7 +29,6 @@ func sdkResource(kind string, named bool) *schema.Resource {
 	if named {
 		s["name"] = &schema.Schema{Type: schema.TypeString, Required: true, ForceNew: true}
 	}
-
 	return &schema.Resource{
 		Schema: s,
 		CreateContext: func(ctx context.Context, d *schema.ResourceData, meta any) diag.Diagnostics {
@@ -37,14 +36,11 @@ func sdkResource(kind string, named bool) *schema.Resource {
 			if named {
 				name, _ = d.Get("name").(string)
 			}
-
 			r, err := create(ctx, session(meta), kind, name, sdkSize(d), sdkTags(d))
 			d.SetId(r.ID)
-
 			if err != nil {
 				return diag.FromErr(err)
 			}
-
 			return sdkSet(d, r)
 		},
 		ReadContext: func(ctx context.Context, d *schema.ResourceData, meta any) diag.Diagnostics {
@@ -53,17 +49,14 @@ func sdkResource(kind string, named bool) *schema.Resource {
 				d.SetId("")
 				return nil
 			}
-
 			if err != nil {
 				return diag.FromErr(err)
 			}
-
 			if named {
 				if err := d.Set("name", r.ID); err != nil {
 					return diag.FromErr(err)
 				}
 			}
-
 			return sdkSet(d, r)
 		},
 		UpdateContext: func(ctx context.Context, d *schema.ResourceData, meta any) diag.Diagnostics {
@@ -71,7 +64,6 @@ func sdkResource(kind string, named bool) *schema.Resource {
 			if err != nil {
 				return diag.FromErr(err)
 			}
-
 			return sdkSet(d, r)
 		},
 		DeleteContext: func(ctx context.Context, d *schema.ResourceData, meta any) diag.Diagnostics {
@@ -92,17 +84,14 @@ func sdkSize(d *schema.ResourceData) string {
 
 func sdkTags(d *schema.ResourceData) map[string]string {
 	tags := map[string]string{}
-
 	m, _ := d.Get("tags").(map[string]any)
 	for k, v := range m {
 		tags[k], _ = v.(string)
 	}
-
 	return tags
 }
 
 func sdkSet(d *schema.ResourceData, r cloud.Resource) diag.Diagnostics {
 	size, err := strconv.Atoi(r.Properties[propertySize])
-
 	return diag.FromErr(errors.Join(err, d.Set("size", size), d.Set("tags", Tags(r.Properties)), d.Set("endpoint", r.Endpoint)))
 }

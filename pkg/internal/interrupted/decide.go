@@ -52,7 +52,6 @@ func (v Verdict) String() string {
 		return "Found"
 	case Unknown:
 	}
-
 	return "Unknown"
 }
 
@@ -110,6 +109,5 @@ func (q Question) again(last time.Duration) time.Duration {
 	if q.Since.After(q.Now) {
 		return last
 	}
-
 	return min(max(q.Now.Sub(q.Since), FirstAgain), last)
 }

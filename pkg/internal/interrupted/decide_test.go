@@ -11,7 +11,6 @@ import (
 func TestDecide(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	errBoom := errors.New("boom")
-
 	cases := map[string]struct {
 		reason string
 		q      Question
@@ -68,7 +67,6 @@ func TestDecide(t *testing.T) {
 			q:      Question{Now: now, Since: now.Add(-24 * time.Hour)}, want: Answer{Verdict: Unknown, Again: 5 * time.Minute},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, Decide(tc.q)); diff != "" {

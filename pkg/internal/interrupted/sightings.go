@@ -35,24 +35,19 @@ func (s *Sightings) First(uid types.UID, create string, now time.Time) time.Time
 		had.expiry.Reset(keepSighting)
 		return had.first
 	}
-
 	s.forget(uid)
-
 	if s.of == nil {
 		s.of = map[types.UID]*sighting{}
 	}
-
 	n := &sighting{create: create, first: now}
 	n.expiry = time.AfterFunc(keepSighting, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-
 		if s.of[uid] == n {
 			s.forget(uid)
 		}
 	})
 	s.of[uid] = n
-
 	return now
 }
 
@@ -60,7 +55,6 @@ func (s *Sightings) First(uid types.UID, create string, now time.Time) time.Time
 func (s *Sightings) Forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.forget(uid)
 }
 
@@ -68,7 +62,6 @@ func (s *Sightings) Forget(uid types.UID) {
 func (s *Sightings) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	return len(s.of)
 }
 
@@ -78,7 +71,6 @@ func (s *Sightings) forget(uid types.UID) {
 		had.expiry.Stop()
 		delete(s.of, uid)
 	}
-
 	if len(s.of) == 0 {
 		s.of = nil // A map never shrinks.
 	}

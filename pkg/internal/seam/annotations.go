@@ -85,7 +85,6 @@ func (s *Session) ChangedAnnotations(o client.Object) Changes {
 	if !s.Tracks(o) {
 		return nil
 	}
-
 	var cs Changes
 
 	for k, v := range o.GetAnnotations() {
@@ -93,12 +92,10 @@ func (s *Session) ChangedAnnotations(o client.Object) Changes {
 		if existed && was == v || k == meta.AnnotationKeyExternalName && v == "" {
 			continue
 		}
-
 		cs = append(cs, Change{Key: k, Value: v, Was: was, Existed: existed})
 	}
 
 	slices.SortFunc(cs, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
-
 	return cs
 }
 
@@ -125,10 +122,8 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	if len(cs) == 0 || s.gone {
 		return nil
 	}
-
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-
 	current := s.base
 	if o.GetResourceVersion() != current.GetResourceVersion() {
 		// Not what we know: let the API server judge by o's version.
@@ -136,7 +131,6 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	}
 
 	w := Writer{Client: s.client, Live: s.options.Live, Wait: s.options.Wait}
-
 	server, followed, err := w.Store(ctx, current, cs, so)
 	if err != nil && server != nil {
 		s.wrote(server, true)
@@ -145,7 +139,6 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 	if IsOverruled(err) || err != nil && so.Forget {
 		return err
 	}
-
 	if err != nil {
 		left := slices.Clone(cs)
 
@@ -162,9 +155,7 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 		for i := range left {
 			left[i].Insist = left[i].Insist || so.Insist
 		}
-
 		s.memory.update(s.base, func(e *entry) { e.pending = merged(e.pending, left) })
-
 		return err
 	}
 
@@ -174,25 +165,20 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 
 	if server == nil {
 		s.ended()
-
 		return nil
 	}
 
 	s.keep(cs)
-
 	if followed {
 		o.SetResourceVersion(server.GetResourceVersion())
 	}
-
 	s.wrote(server, true)
-
 	return nil
 }
 
 // keep notes that changes are stored.
 func (s *Session) keep(cs Changes) {
 	s.replaced = append(s.replaced, maps.Clone(s.stored))
-
 	for _, c := range cs {
 		if c.Remove {
 			delete(s.stored, c.Key)
@@ -226,7 +212,6 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 	if !IsRefused(err) || so.Strict {
 		return server, followed, err
 	}
-
 	var needed Changes
 
 	for _, c := range cs {
@@ -238,23 +223,19 @@ func (w Writer) Store(ctx context.Context, current client.Object, cs Changes, so
 	if len(needed) == 0 || len(needed) == len(cs) {
 		return nil, false, err
 	}
-
 	server, _, serr := w.store(ctx, current, needed, so)
 	if serr != nil {
 		return nil, false, err
 	}
-
 	return server, false, err
 }
 
 func (w Writer) store(ctx context.Context, current client.Object, cs Changes, so StoreOptions) (server client.Object, followed bool, err error) {
 	var overruler error
-
 	attempts, delay := storeAttempts, firstStoreDelay
 	if so.Patient {
 		attempts = storeAttemptsPatient
 	}
-
 	followed = true
 
 	for {
@@ -268,21 +249,17 @@ func (w Writer) store(ctx context.Context, current client.Object, cs Changes, so
 		case kerrors.IsConflict(err), kerrors.IsNotFound(err), kerrors.IsInvalid(err):
 			// What we know of the object is not what the API server has.
 			followed = false
-
 			live, lerr := w.live(ctx, current)
 			if lerr == nil && live == nil {
 				return nil, false, nil
 			}
-
 			if lerr == nil {
 				if kerrors.IsInvalid(err) && live.GetResourceVersion() == current.GetResourceVersion() {
 					return nil, false, errors.Wrap(err, "cannot store annotations")
 				}
-
 				if so.Strict {
 					return nil, false, kerrors.NewConflict(schema.GroupResource{}, current.GetName(), err)
 				}
-
 				left, rerr := cs.Left(live, so)
 				if rerr != nil {
 					overruler = rerr
@@ -291,7 +268,6 @@ func (w Writer) store(ctx context.Context, current client.Object, cs Changes, so
 				if len(left) == 0 {
 					return live, false, overruler
 				}
-
 				current, cs = live, left
 			}
 		case Permanent(err):
@@ -301,11 +277,9 @@ func (w Writer) store(ctx context.Context, current client.Object, cs Changes, so
 		if attempts--; attempts == 0 {
 			return nil, false, errors.Wrap(err, "cannot store annotations")
 		}
-
 		if werr := w.Wait(ctx, delay); werr != nil {
 			return nil, false, errors.Wrap(err, "cannot store annotations")
 		}
-
 		delay = min(2*delay, lastStoreDelay)
 	}
 }
@@ -322,15 +296,12 @@ func (w Writer) patchAnnotations(ctx context.Context, current client.Object, cs 
 	if err != nil {
 		return nil, err
 	}
-
 	o := Empty(current)
-
 	err = w.Client.Patch(ctx, o, p)
 	if kerrors.IsForbidden(err) {
 		// Upstream needs no permission to patch, so we may not have it.
 		return w.updateAnnotations(ctx, current, cs)
 	}
-
 	return o, err
 }
 
@@ -341,17 +312,13 @@ func (w Writer) updateAnnotations(ctx context.Context, current client.Object, cs
 	if err != nil {
 		return nil, err
 	}
-
 	if o == nil {
 		return nil, kerrors.NewNotFound(schema.GroupResource{}, current.GetName())
 	}
-
 	if o.GetResourceVersion() != current.GetResourceVersion() {
 		return nil, kerrors.NewConflict(schema.GroupResource{}, current.GetName(), errors.New("the object has changed since it was read"))
 	}
-
 	cs.Apply(o)
-
 	return o, w.Client.Update(ctx, o)
 }
 
@@ -392,7 +359,6 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 			if c.Yield {
 				return nil, overruler
 			}
-
 			continue
 		}
 
@@ -404,7 +370,6 @@ func (cs Changes) Left(live client.Object, so StoreOptions) (Changes, error) {
 	if overruler != nil {
 		left = left.Only(meta.AnnotationKeyExternalName)
 	}
-
 	return left, overruler
 }
 
@@ -422,13 +387,11 @@ func IdentifiesResource(key string) bool {
 // Only returns the changes of these annotations.
 func (cs Changes) Only(keys ...string) Changes {
 	var only Changes
-
 	for _, c := range cs {
 		if slices.Contains(keys, c.Key) {
 			only = append(only, c)
 		}
 	}
-
 	return only
 }
 
@@ -456,7 +419,6 @@ func IsOverruled(err error) bool {
 func merged(earlier, later Changes) Changes {
 	out := slices.Concat(later, earlier.without(later))
 	slices.SortFunc(out, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
-
 	return out
 }
 
@@ -469,10 +431,8 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		if len(e.pending) == 0 {
 			return nil
 		}
-
 		so := StoreOptions{Overwrote: func(key, theirs, ours string) { overwrote(o, key, theirs, ours) }}
 		left := e.pending
-
 		var err error
 
 		// Another writer may have written since. If o is known to be older than our
@@ -485,7 +445,6 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			s.memory.update(o, func(e *entry) { e.pending = nil })
 			return nil
 		}
-
 		if len(left) > 0 {
 			if serr := s.StoreAnnotations(ctx, o, left, so); serr != nil {
 				err = serr
@@ -503,18 +462,15 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 					e.pending = nil
 					return
 				}
-
 				name[0].Insist = false
 				e.pending = name
 			})
-
 			return err
 		case Permanent(err):
 			// Waiting doesn't help. With the annotations in memory nothing is
 			// created again, the reconcile can say what is wrong, and the object
 			// can be deleted.
 			e.pending.Apply(o)
-
 			return nil
 		case err != nil:
 			return errors.Wrap(err, "cannot store annotations left over from an earlier reconcile")
@@ -527,7 +483,6 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 		// StoreAnnotations leaves alone what is in memory, which here is the
 		// object without the annotations.
 		s.Refresh(o)
-
 		return nil
 	}}
 }

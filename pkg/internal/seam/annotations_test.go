@@ -19,7 +19,6 @@ import (
 
 func TestChangesLeft(t *testing.T) {
 	theirs, remove := map[string]string{"k": "theirs"}, Change{Key: "k", Remove: true, Was: "old", Existed: true}
-
 	cases := map[string]struct {
 		reason    string
 		live      map[string]string
@@ -36,7 +35,6 @@ func TestChangesLeft(t *testing.T) {
 		"Remove":             {reason: "An annotation that still has its earlier value is left to remove.", live: map[string]string{"k": "old"}, change: remove, left: true},
 		"RemoveAnotherValue": {reason: "An annotation that another writer set is not removed.", live: theirs, change: remove, overruled: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			live := newBucket()
@@ -44,12 +42,10 @@ func TestChangesLeft(t *testing.T) {
 
 			// The second is stored in any case.
 			meta.AddAnnotations(live, map[string]string{"a": "1"})
-
 			want := Changes(nil)
 			if tc.left {
 				want = Changes{tc.change}
 			}
-
 			left, err := Changes{tc.change, {Key: "a", Value: "1"}}.Left(live, StoreOptions{Insist: tc.change.Yield})
 			wants(t, tc.reason, "left, overruled, conflict", []any{want, tc.overruled, tc.overruled}, []any{left, IsOverruled(err), kerrors.IsConflict(err)})
 		})
@@ -61,7 +57,6 @@ func TestChangesLeft(t *testing.T) {
 func TestWriterStore(t *testing.T) {
 	busy := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
 	strict := StoreOptions{Strict: true}
-
 	type want struct {
 		Waits   []string
 		Patches int
@@ -69,7 +64,6 @@ func TestWriterStore(t *testing.T) {
 		Stored  string
 		Err     metav1.StatusReason
 	}
-
 	cases := map[string]struct {
 		reason string
 		fails  error                                            // What patches end in.
@@ -95,39 +89,30 @@ func TestWriterStore(t *testing.T) {
 		"Strict":     {reason: "A strict writer returns the first conflict.", before: annotates("other", "x"), so: strict, want: want{Patches: 1, Err: metav1.StatusReasonConflict}},
 		"StrictGone": {reason: "A strict writer reports that the object no longer exists.", before: removes, so: strict, want: want{Patches: 1, Err: metav1.StatusReasonNotFound}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			ctx, a := context.Background(), testkit.NewAPI(newBucket())
 			current := stored(t, a)
-
 			if tc.before != nil {
 				must(t, "another writer", tc.before(ctx, a.Server()))
 			}
-
 			a.Before = func(_ context.Context, r testkit.Request) error {
 				if r.Verb == testkit.Patch {
 					return tc.fails
 				}
-
 				return nil
 			}
-
 			var got want
-
 			w := Writer{Client: a.Client(), Live: a.Live(), Wait: func(_ context.Context, d time.Duration) error {
 				got.Waits = append(got.Waits, d.String())
 				return tc.wait
 			}}
-
 			server, _, err := w.Store(ctx, current, Changes{{Key: "k", Value: "v"}}, tc.so)
 			live := stored(t, a)
 			got.Patches, got.Lives, got.Stored, got.Err = a.Count(testkit.Patch), a.Count(testkit.LiveGet), live.GetAnnotations()["k"], kerrors.ReasonForError(err)
-
 			if server != nil {
 				wants(t, tc.reason, "version of what is returned", live.GetResourceVersion(), server.GetResourceVersion())
 			}
-
 			wants(t, tc.reason, "Store(...)", tc.want, got)
 		})
 	}
@@ -143,9 +128,7 @@ func TestStoreAnnotations(t *testing.T) {
 		stored    string
 		overwrote []string
 	}
-
 	timeout := metav1.StatusReasonServerTimeout
-
 	cases := map[string]struct {
 		reason string
 		so     StoreOptions
@@ -159,51 +142,38 @@ func TestStoreAnnotations(t *testing.T) {
 		"Insist":      {reason: "What insists replaces the value of another writer, also in the next reconcile.", so: StoreOptions{Insist: true}, theirs: true, want: want{err: timeout, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}}},
 		"OlderObject": {reason: "The API server judges by the version of the object in memory.", so: StoreOptions{Strict: true, Forget: true}, old: true, want: want{err: metav1.StatusReasonConflict}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(newBucket())
 			must(t, "Update", annotate(context.Background(), a.Server(), "other", "x"))
-
 			var got want
-
 			fails, first := !tc.old, true
 			a.Before = func(_ context.Context, r testkit.Request) error {
 				if fails && r.Verb == testkit.Patch {
 					return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
 				}
-
 				return nil
 			}
-
 			r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
 				if !first {
 					got.seen = b.GetAnnotations()["k"]
 					return nil
 				}
-
 				first = false
-
 				if tc.old {
 					b.SetResourceVersion("1")
 				}
-
 				got.err = kerrors.ReasonForError(s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, tc.so))
-
 				return nil
 			}, PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
 				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)
 			}))
-
 			must(t, "Reconcile", run(t, r))
-
 			if tc.theirs {
 				must(t, "another writer", annotate(context.Background(), a.Server(), "k", "theirs"))
 			}
-
 			fails = tc.again
 			got.next, got.stored = kerrors.ReasonForError(run(t, r)), stored(t, a).GetAnnotations()["k"]
-
 			wants(t, tc.reason, "", tc.want, got, cmp.AllowUnexported(want{}))
 		})
 	}
@@ -217,13 +187,10 @@ func TestInsistEndsWithWhatInsisted(t *testing.T) {
 		if fails && r.Verb == testkit.Patch {
 			return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
 		}
-
 		return nil
 	}
-
 	r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
 		n++
-
 		switch n {
 		case 1:
 			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "created", Value: "v"}}, StoreOptions{Insist: true})
@@ -234,21 +201,15 @@ func TestInsistEndsWithWhatInsisted(t *testing.T) {
 		case 2:
 			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, StoreOptions{})
 		}
-
 		return nil
 	}, PendingAnnotations(func(client.Object, string, string, string) {}))
-
 	must(t, "first", run(t, r))
 	must(t, "second", run(t, r))
-
 	fails = false
-
 	must(t, "another writer", annotate(context.Background(), a.Server(), "k", "theirs"))
-
 	if err := run(t, r); !kerrors.IsConflict(err) {
 		t.Errorf("Reconcile(...): want a conflict, got %v", err)
 	}
-
 	wants(t, "", "annotation", "theirs", stored(t, a).GetAnnotations()["k"])
 }
 
@@ -257,9 +218,7 @@ func annotate(ctx context.Context, c client.Client, k, v string) error {
 	if err := c.Get(ctx, key(), o); err != nil {
 		return err
 	}
-
 	o.SetAnnotations(map[string]string{k: v})
-
 	return c.Update(ctx, o)
 }
 

@@ -29,7 +29,6 @@ func CreateEnded(o client.Object, key string, at time.Time) Change {
 	if at.Truncate(time.Second).Before(meta.GetExternalCreatePending(o)) {
 		return SetAnnotation(o, key, o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
 	}
-
 	return SetAnnotation(o, key, at.Format(time.RFC3339))
 }
 
@@ -47,6 +46,5 @@ func CheckText(s string, longest int) error {
 	case strings.ContainsFunc(s, unicode.IsControl):
 		return errors.New("it has control characters")
 	}
-
 	return nil
 }

@@ -32,19 +32,16 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	if !s.tracksKey(key, o) {
 		return c.Client.Get(ctx, key, o, opts...)
 	}
-
 	if err := c.Client.Get(ctx, key, o, opts...); err != nil {
 		if IsGone(err) {
 			s.ended()
 		}
-
 		return err
 	}
 
 	if s.base == nil || s.unopened {
 		return s.open(ctx, o)
 	}
-
 	switch {
 	case o.GetUID() != s.base.GetUID(), o.GetResourceVersion() == s.base.GetResourceVersion():
 	case OlderThan(o.GetResourceVersion(), s.base.GetResourceVersion()):
@@ -52,7 +49,6 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	default:
 		s.rebase(clone(o), false)
 	}
-
 	return nil
 }
 
@@ -64,7 +60,6 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 		if err == nil {
 			s.passed(o)
 		}
-
 		return err
 	}
 
@@ -75,11 +70,9 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 	}
 
 	kept, before := clone(o), o.GetResourceVersion()
-
 	if err := c.Client.Update(ctx, o, opts...); err != nil {
 		return err
 	}
-
 	if o.GetResourceVersion() == before {
 		// Nothing changed, or nothing was meant to (a dry run).
 		s.kind.moveStatus(o, kept)
@@ -90,16 +83,13 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 	// has is still the one that the object in memory started from.
 	server := clone(o)
 	exact := s.exact && before == s.base.GetResourceVersion()
-
 	if exact {
 		s.kind.moveStatus(server, clone(s.base))
 	}
-
 	s.kind.moveStatus(o, kept)
 	s.wrote(server, exact)
 	s.memory.stored(server)
 	s.nothingToStore(server)
-
 	return nil
 }
 
@@ -111,16 +101,13 @@ func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opt
 		if err == nil {
 			s.passed(o)
 		}
-
 		return err
 	}
 
 	if err := c.Client.Patch(ctx, o, p, opts...); err != nil {
 		return err
 	}
-
 	s.Written(o)
-
 	return nil
 }
 
@@ -130,7 +117,6 @@ func (c *Client) Apply(ctx context.Context, ac runtime.ApplyConfiguration, opts 
 	if err == nil {
 		From(ctx).applied(ac)
 	}
-
 	return err
 }
 
@@ -145,7 +131,6 @@ func (c *Client) SubResource(name string) client.SubResourceClient {
 	if name != "status" {
 		return sc
 	}
-
 	return &statusClient{SubResourceReader: sc, statusWriter: statusWriter{SubResourceWriter: sc}}
 }
 

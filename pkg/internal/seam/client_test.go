@@ -27,16 +27,13 @@ func newBucket() *v1alpha1.Bucket {
 
 func stored(t *testing.T, a *testkit.API) *v1alpha1.Bucket {
 	t.Helper()
-
 	b := newBucket()
 	must(t, "Get", client.IgnoreNotFound(a.Server().Get(context.Background(), key(), b)))
-
 	return b
 }
 
 func theirs(t *testing.T, a *testkit.API, fn func(b *v1alpha1.Bucket)) {
 	t.Helper()
-
 	b := stored(t, a)
 	fn(b)
 	must(t, "another writer", a.Server().Status().Update(context.Background(), b))
@@ -52,9 +49,7 @@ func over(a *testkit.API, fn func(ctx context.Context, c client.Client) error) *
 
 func run(t *testing.T, r *Reconciler) error {
 	t.Helper()
-
 	_, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key()})
-
 	return err
 }
 
@@ -66,7 +61,6 @@ func read(ctx context.Context, t *testing.T, c client.Client, o client.Object) {
 func asUnstructured() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(testkit.BucketKind())
-
 	return u
 }
 
@@ -81,7 +75,6 @@ func TestReadYourWrites(t *testing.T) {
 		o.SetAnnotations(map[string]string{"a": "b"})
 		return c.Update(ctx, o)
 	}
-
 	cases := map[string]func(ctx context.Context, c client.Client, o client.Object) error{
 		"Update": update,
 		"Patch": func(ctx context.Context, c client.Client, o client.Object) error {
@@ -92,32 +85,25 @@ func TestReadYourWrites(t *testing.T) {
 			return c.Status().Patch(ctx, o, statusPatch())
 		},
 	}
-
 	forms := map[string]func() client.Object{
 		"Typed":        func() client.Object { return &v1alpha1.Bucket{} },
 		"Unstructured": func() client.Object { return asUnstructured() },
 	}
-
 	for name, write := range cases {
 		for formName, form := range forms {
 			t.Run(name+"/"+formName, func(t *testing.T) {
 				a := testkit.NewAPI(newBucket())
 				must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
-
 				must(t, "Reconcile", run(t, over(a, func(ctx context.Context, c client.Client) error {
 					o, again, third := form(), form(), form()
 					read(ctx, t, c, o)
 					must(t, "write", write(ctx, c, o))
-
 					read(ctx, t, c, again)
 					wants(t, "It is read back.", "annotation, version, kind", []any{"b", o.GetResourceVersion(), testkit.BucketKind()},
 						[]any{again.GetAnnotations()["a"], again.GetResourceVersion(), again.GetObjectKind().GroupVersionKind()})
-
 					again.GetAnnotations()["a"] = "changed"
-
 					read(ctx, t, c, third)
 					wants(t, "What is handed out is the reader's own.", "annotation", "b", third.GetAnnotations()["a"])
-
 					return nil
 				})))
 			})
@@ -134,14 +120,12 @@ func TestUnchangedStatus(t *testing.T) {
 		c   client.Client
 		b   *v1alpha1.Bucket
 	}
-
 	sets := func(id string) func(t *testing.T, s scene) {
 		return func(_ *testing.T, s scene) { s.b.Status.AtProvider.ID = id }
 	}
 	writes := func(t *testing.T, s scene) { t.Helper(); must(t, "Status().Update", s.c.Status().Update(s.ctx, s.b)) }
 	labels := func(_ *testing.T, s scene) { s.b.SetLabels(map[string]string{"a": "b"}) }
 	updates := func(t *testing.T, s scene) { t.Helper(); must(t, "Update", s.c.Update(s.ctx, s.b)) }
-
 	cases := map[string]struct {
 		reason string
 
@@ -187,28 +171,21 @@ func TestUnchangedStatus(t *testing.T) {
 		},
 		"WrittenWithOptions": {reason: "A write with options is made.", opts: []client.SubResourceUpdateOption{client.FieldOwner("me")}, writes: 1},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := newBucket()
 			b.SetConditions(xpv2.Condition{Type: "Some", Status: corev1.ConditionTrue})
 			a := testkit.NewAPI(b)
-
 			var got error
-
 			must(t, "Reconcile", run(t, over(a, func(ctx context.Context, c client.Client) error {
 				b := newBucket()
 				read(ctx, t, c, b)
-
 				for _, do := range tc.do {
 					do(t, scene{ctx: ctx, a: a, c: c, b: b})
 				}
-
 				got = c.Status().Update(ctx, b, tc.opts...)
-
 				return nil
 			})))
-
 			wants(t, tc.reason, "writes, conflict", []any{tc.writes, tc.fails}, []any{a.Writes(), kerrors.IsConflict(got)})
 		})
 	}
@@ -218,15 +195,12 @@ func TestUnchangedStatus(t *testing.T) {
 // must not hide that a status write fails.
 func TestNoStatusSubresource(t *testing.T) {
 	a := testkit.NewAPIWithoutStatus(newBucket())
-
 	err := run(t, over(a, func(ctx context.Context, c client.Client) error {
 		b := newBucket()
 		read(ctx, t, c, b)
-
 		b.Status.AtProvider.ID = "x"
 		b.SetLabels(map[string]string{"a": "b"})
 		must(t, "Update", c.Update(ctx, b))
-
 		return c.Status().Update(ctx, b)
 	}))
 	if !kerrors.IsNotFound(err) {
@@ -245,29 +219,23 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 			u := asUnstructured()
 			u.SetName(b.GetName())
 			u.SetNamespace(b.GetNamespace())
-
 			return c.Status().Patch(ctx, u, statusPatch())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(newBucket())
 			must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
-
 			n := 0
 			r := over(a, func(ctx context.Context, c client.Client) error {
 				b := newBucket()
 				read(ctx, t, c, b)
-
 				if n++; n == 1 {
 					b.Status.AtProvider.ID = "x"
 					return write(ctx, c, b)
 				}
-
 				return c.Status().Update(ctx, b)
 			})
-
 			must(t, "first", run(t, r))
-
 			if err := run(t, r); !kerrors.IsConflict(err) {
 				t.Errorf("want the write tried, which meets a conflict; got %v", err)
 			}
@@ -279,27 +247,21 @@ func TestStaleReadOfNextReconcile(t *testing.T) {
 func TestEverythingElsePasses(t *testing.T) {
 	other := newBucket()
 	other.SetName("other")
-
 	a := testkit.NewAPI(newBucket(), other)
-
 	must(t, "Reconcile", run(t, over(a, func(ctx context.Context, c client.Client) error {
 		b := newBucket()
 		read(ctx, t, c, b)
-
 		o := newBucket()
 		must(t, "Get", c.Get(ctx, types.NamespacedName{Namespace: "default", Name: "other"}, o))
 
 		// Unchanged, but not ours to judge.
 		must(t, "Status().Update", c.Status().Update(ctx, o))
-
 		o.Status.AtProvider.ID = "lost"
 		o.SetLabels(map[string]string{"a": "b"})
 		must(t, "Update", c.Update(ctx, o))
-
 		if o.Status.AtProvider.ID != "" {
 			t.Errorf("want the API server's answer, got %+v", o.Status)
 		}
-
 		return nil
 	})))
 
@@ -308,7 +270,6 @@ func TestEverythingElsePasses(t *testing.T) {
 	b := newBucket()
 	read(context.Background(), t, c, b)
 	must(t, "Status().Update", c.Status().Update(context.Background(), b))
-
 	wants(t, "", "status updates, updates", []int{2, 1}, []int{a.Count(testkit.StatusUpdate), a.Count(testkit.Update)})
 }
 
@@ -318,25 +279,19 @@ func TestEverythingElsePasses(t *testing.T) {
 func TestUpdateOfObjectReadLive(t *testing.T) {
 	b := newBucket()
 	b.Status.AtProvider.ID = "old"
-
 	a := testkit.NewAPI(b)
 	must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
 	theirs(t, a, func(b *v1alpha1.Bucket) { b.Status.AtProvider.ID = "new" })
-
 	must(t, "Reconcile", run(t, over(a, func(ctx context.Context, c client.Client) error {
 		read(ctx, t, c, newBucket())
-
 		o := newBucket()
 		must(t, "live Get", a.Live().Get(ctx, key(), o))
 		o.SetAnnotations(map[string]string{"k": "v"})
 		must(t, "Update", c.Update(ctx, o))
 		wants(t, "", "status after Update", "new", o.Status.AtProvider.ID)
-
 		o.Status.AtProvider.ID = "old"
-
 		return c.Status().Update(ctx, o)
 	})))
-
 	wants(t, "The last write counts.", "status", "old", stored(t, a).Status.AtProvider.ID)
 }
 
@@ -355,11 +310,9 @@ func (c applying) Apply(ctx context.Context, ac runtime.ApplyConfiguration, _ ..
 	if err := c.Client.Status().Patch(ctx, b, statusPatch()); err != nil {
 		return err
 	}
-
 	u, _ := ac.(client.Object)
 	u.SetUID(b.GetUID())
 	u.SetResourceVersion(b.GetResourceVersion())
-
 	return nil
 }
 
@@ -384,27 +337,21 @@ func TestStaleReadAfterApply(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := testkit.NewAPI(newBucket())
 			must(t, "Freeze", a.Freeze(context.Background(), newBucket()))
-
 			n := 0
 			r := NewReconciler(applying{a.Client()}, NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
 				return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 					b := newBucket()
 					read(ctx, t, c, b)
-
 					if n++; n > 1 {
 						return reconcile.Result{}, c.Status().Update(ctx, b)
 					}
-
 					u := asUnstructured()
 					u.SetName(b.GetName())
 					u.SetNamespace(b.GetNamespace())
-
 					return reconcile.Result{}, apply(ctx, c, client.ApplyConfigurationFromUnstructured(u))
 				})
 			}, Options{Live: a.Live()})
-
 			must(t, "first", run(t, r))
-
 			if err := run(t, r); !kerrors.IsConflict(err) {
 				t.Errorf("want the write tried, which meets a conflict; got %v", err)
 			}

@@ -47,14 +47,12 @@ func (k Kind) Conditioned(o client.Object) (resource.Conditioned, bool) {
 		content := u.UnstructuredContent()
 		found, ok := hasConditions(content)
 		_, is := o.(resource.Conditioned)
-
 		return contentConditions{content: content}, ok && (found || is || k.conditioned)
 	}
 
 	if c, ok := o.(resource.Conditioned); ok {
 		return c, true
 	}
-
 	return fieldConditions{object: o}, k.conditioned && reflect.TypeOf(o) == k.goType
 }
 
@@ -69,15 +67,12 @@ func supportsConditions(of reflect.Type) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-
 	if _, ok := o.(runtime.Unstructured); ok {
 		return false, nil
 	}
-
 	if _, ok := o.(resource.Conditioned); ok {
 		return true, nil
 	}
-
 	list, ok := conditionsField(o, true)
 	if !ok {
 		return false, nil
@@ -85,7 +80,6 @@ func supportsConditions(of reflect.Type) (bool, error) {
 
 	// Whether a type fits is found out by trying it.
 	want, c := xpv2.Deleting().WithMessage("message"), fieldConditions{object: o}
-
 	if list.Kind() == reflect.Slice {
 		c.SetConditions(want)
 	}
@@ -93,7 +87,6 @@ func supportsConditions(of reflect.Type) (bool, error) {
 	if list.Kind() != reflect.Slice || !c.GetCondition(want.Type).Equal(want) {
 		return false, errors.Errorf("the conditions of %s are of type %s, which can't hold a condition: use []metav1.Condition, or implement resource.Conditioned", of, list.Type())
 	}
-
 	return true, nil
 }
 
@@ -105,7 +98,6 @@ func conditionsField(o client.Object, set bool) (reflect.Value, bool) {
 	if !ok {
 		return reflect.Value{}, false
 	}
-
 	return jsonField(status, "conditions", set)
 }
 
@@ -117,7 +109,6 @@ func jsonField(v reflect.Value, name string, set bool) (reflect.Value, bool) {
 			if !set || !v.CanSet() {
 				return reflect.Value{}, false
 			}
-
 			v.Set(reflect.New(v.Type().Elem()))
 		}
 
@@ -127,22 +118,18 @@ func jsonField(v reflect.Value, name string, set bool) (reflect.Value, bool) {
 	if v.Kind() != reflect.Struct {
 		return reflect.Value{}, false
 	}
-
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-
 		if tag == name && f.IsExported() {
 			return v.Field(i), true
 		}
-
 		if tag == "" && f.Anonymous {
 			if in, ok := jsonField(v.Field(i), name, set); ok {
 				return in, true
 			}
 		}
 	}
-
 	return reflect.Value{}, false
 }
 
@@ -156,12 +143,10 @@ func (c fieldConditions) all() []xpv2.Condition {
 	if !ok {
 		return nil
 	}
-
 	data, err := json.Marshal(list.Interface())
 	if err != nil {
 		return nil
 	}
-
 	var entries []map[string]any
 	if err := json.Unmarshal(data, &entries); err != nil {
 		return nil
@@ -172,7 +157,6 @@ func (c fieldConditions) all() []xpv2.Condition {
 	for i, m := range entries {
 		out[i] = conditionFrom(m)
 	}
-
 	return out
 }
 
@@ -188,7 +172,6 @@ func (c fieldConditions) SetConditions(cs ...xpv2.Condition) {
 	if !ok {
 		return
 	}
-
 	for _, want := range cs {
 		had := c.all()
 		i := slices.IndexFunc(had, func(h xpv2.Condition) bool { return h.Type == want.Type })
@@ -198,7 +181,6 @@ func (c fieldConditions) SetConditions(cs ...xpv2.Condition) {
 			if had[i].Equal(want) {
 				continue
 			}
-
 			entry.Elem().Set(list.Index(i))
 		}
 
@@ -214,7 +196,6 @@ func (c fieldConditions) SetConditions(cs ...xpv2.Condition) {
 		if err != nil || json.Unmarshal(data, entry.Interface()) != nil {
 			continue // supportsConditions would have found out.
 		}
-
 		if i >= 0 {
 			list.Index(i).Set(entry.Elem())
 		} else {
@@ -231,7 +212,6 @@ type contentConditions struct{ content map[string]any }
 func (c contentConditions) list() []any {
 	v, _, _ := unstructured.NestedFieldNoCopy(c.content, "status", "conditions")
 	list, _ := v.([]any)
-
 	return list
 }
 
@@ -242,7 +222,6 @@ func (c contentConditions) GetCondition(t xpv2.ConditionType) xpv2.Condition {
 			return conditionFrom(m)
 		}
 	}
-
 	return xpv2.Condition{Type: t, Status: corev1.ConditionUnknown}
 }
 
@@ -259,19 +238,15 @@ func (c contentConditions) SetConditions(cs ...xpv2.Condition) {
 
 		if i >= 0 {
 			m, _ := list[i].(map[string]any)
-
 			if conditionFrom(m).Equal(want) {
 				continue
 			}
-
 			entry = maps.Clone(m)
 		}
 
 		entry["type"], entry["status"], entry["reason"], entry["message"] = string(want.Type), string(want.Status), string(want.Reason), want.Message
 		entry["lastTransitionTime"] = want.LastTransitionTime.UTC().Format(time.RFC3339)
-
 		delete(entry, "observedGeneration")
-
 		if want.ObservedGeneration != 0 {
 			entry["observedGeneration"] = want.ObservedGeneration
 		}
@@ -308,7 +283,6 @@ func conditionFrom(m map[string]any) xpv2.Condition {
 	case float64:
 		c.ObservedGeneration = int64(n)
 	}
-
 	return c
 }
 
@@ -328,13 +302,11 @@ func hasConditions(content map[string]any) (found, ok bool) {
 	if !ok {
 		return false, false
 	}
-
 	for _, c := range list {
 		if !isCondition(c) {
 			return false, false
 		}
 	}
-
 	return true, true
 }
 
@@ -344,7 +316,6 @@ func isCondition(v any) bool {
 	if !ok {
 		return false
 	}
-
 	for _, k := range []string{"type", "status", "reason", "message", "lastTransitionTime"} {
 		switch m[k].(type) {
 		case nil, string:
@@ -367,7 +338,6 @@ func (k Kind) ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition 
 	if c, ok := k.Conditioned(o); ok {
 		return c.GetCondition(t)
 	}
-
 	return xpv2.Condition{}
 }
 
@@ -387,7 +357,6 @@ func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
 	if !ok {
 		return
 	}
-
 	from, ok := s.kind.Conditioned(s.base)
 	_, crossplanes := o.(resource.Conditioned)
 
@@ -397,7 +366,6 @@ func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
 		if ok {
 			had := from.GetCondition(c.Type)
 			same := had.Equal(c) || !crossplanes && had.Status == c.Status
-
 			if same && !had.LastTransitionTime.IsZero() {
 				c.LastTransitionTime = had.LastTransitionTime
 			}
@@ -429,11 +397,9 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 			return nil
 		case err == nil:
 			s.wrote(server, true)
-
 			if followed {
 				o.SetResourceVersion(server.GetResourceVersion())
 			}
-
 			return nil
 		case !kerrors.IsConflict(err) && !kerrors.IsNotFound(err) && !kerrors.IsInvalid(err):
 			return errors.Wrap(err, "cannot write conditions")
@@ -443,10 +409,8 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 		if lerr != nil {
 			return errors.Wrap(lerr, "cannot write conditions")
 		}
-
 		if live == nil {
 			s.ended()
-
 			return nil
 		}
 
@@ -454,13 +418,11 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 			if kerrors.IsNotFound(err) {
 				return ErrNoStatus
 			}
-
 			return errors.Wrap(err, "cannot write conditions")
 		}
 
 		followed = false
 		s.rebase(live, s.memory.get(live).fresh(live.GetResourceVersion()))
-
 		if werr := s.options.Wait(ctx, firstConditionDelay<<attempt); werr != nil {
 			return errors.Wrap(werr, "cannot write conditions")
 		}
@@ -481,22 +443,17 @@ func (s *Session) Announce(ctx context.Context, o client.Object, failed func(o c
 		return kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
 	case err == nil:
 		s.memory.succeeded(o)
-
 		if o.GetResourceVersion() != s.base.GetResourceVersion() {
 			s.Refresh(o)
 		}
-
 		return nil
 	}
 
 	s.unannounced = true
-
 	if !Permanent(err) && s.memory.failed(o) <= maxAnnounceFailures {
 		return err
 	}
-
 	failed(o, err)
-
 	return nil
 }
 
@@ -506,34 +463,26 @@ func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (cli
 	if len(cs) == 0 {
 		return nil, nil //nolint:nilnil // As below.
 	}
-
 	want := clone(s.base)
 	s.SetConditions(want, cs...)
-
 	diff, err := client.MergeFrom(s.base).Data(want)
 	if err != nil {
 		return nil, err
 	}
-
 	body := map[string]any{}
 	if err := json.Unmarshal(diff, &body); err != nil {
 		return nil, err
 	}
-
 	if len(body) == 0 {
 		return nil, nil //nolint:nilnil // Nothing to write is an answer.
 	}
-
 	p, err := guarded(s.base, body)
 	if err != nil {
 		return nil, err
 	}
-
 	o := Empty(s.base)
-
 	err = s.client.Status().Patch(ctx, o, p)
 	s.doubt(s.base, err)
-
 	return o, err
 }
 

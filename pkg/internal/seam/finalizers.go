@@ -18,10 +18,8 @@ import (
 // the API server deletes whatever has the name by then, be it another object.
 func (s *Session) RemoveFinalizers(ctx context.Context, o client.Object, remove []string) (bool, error) {
 	left := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(remove, f) })
-
 	server := clone(o)
 	server.SetFinalizers(left)
-
 	err := s.client.Update(ctx, server)
 
 	switch {
@@ -34,6 +32,5 @@ func (s *Session) RemoveFinalizers(ctx context.Context, o client.Object, remove 
 
 	s.wrote(server, true)
 	s.Refresh(o)
-
 	return true, nil
 }

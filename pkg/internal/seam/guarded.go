@@ -27,14 +27,11 @@ func guarded(o client.Object, body map[string]any) (client.Patch, error) {
 	if v := o.GetResourceVersion(); v != "" {
 		md["resourceVersion"] = v
 	}
-
 	body["metadata"] = md
-
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, errors.Wrap(err, "cannot marshal patch")
 	}
-
 	return client.RawPatch(types.MergePatchType, data), nil
 }
 

@@ -30,16 +30,13 @@ type Kind struct {
 // are.
 func NewKind(gvk schema.GroupVersionKind, s *runtime.Scheme) Kind {
 	k := Kind{gvk: gvk}
-
 	o, err := s.New(gvk)
 	if err != nil {
 		return k
 	}
-
 	k.goType = reflect.TypeOf(o)
 	k.status = statusIn(k.goType.Elem())
 	k.conditioned, k.conditionsErr = supportsConditions(k.goType)
-
 	return k
 }
 
@@ -49,18 +46,15 @@ func statusIn(of reflect.Type) []int {
 	for i := range of.NumField() {
 		f := of.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-
 		if name == "status" {
 			return f.Index
 		}
-
 		if name == "" && f.Anonymous && f.Type.Kind() == reflect.Struct {
 			if in := statusIn(f.Type); in != nil {
 				return append(f.Index, in...)
 			}
 		}
 	}
-
 	return nil
 }
 
@@ -69,7 +63,6 @@ func (k Kind) Has(o client.Object) bool {
 	if _, ok := o.(runtime.Unstructured); ok {
 		return o.GetObjectKind().GroupVersionKind() == k.gvk
 	}
-
 	return k.goType != nil && reflect.TypeOf(o) == k.goType
 }
 
@@ -79,11 +72,9 @@ func (k Kind) statusOf(o client.Object) (any, bool) {
 	if u, ok := o.(runtime.Unstructured); ok {
 		return u.UnstructuredContent()["status"], true
 	}
-
 	if k.status == nil {
 		return nil, false
 	}
-
 	return reflect.ValueOf(o).Elem().FieldByIndex(k.status).Addr().Interface(), true
 }
 
@@ -95,9 +86,7 @@ func (k Kind) statusEqual(a, b client.Object) bool {
 	if !ok {
 		return false
 	}
-
 	bs, ok := k.statusOf(b)
-
 	return ok && (same(reflect.ValueOf(as), reflect.ValueOf(bs)) || storedEqual(as, bs))
 }
 
@@ -109,7 +98,6 @@ func (k Kind) moveStatus(dst, src client.Object) {
 		if !ok {
 			return
 		}
-
 		content := d.UnstructuredContent()
 		if v, ok := s.UnstructuredContent()["status"]; ok {
 			content["status"] = v
@@ -118,7 +106,6 @@ func (k Kind) moveStatus(dst, src client.Object) {
 		}
 
 		d.SetUnstructuredContent(content)
-
 		return
 	}
 
@@ -134,12 +121,10 @@ func move(dst, src client.Object) {
 		if s, ok := src.(runtime.Unstructured); ok {
 			d.SetUnstructuredContent(s.UnstructuredContent())
 		}
-
 		return
 	}
 
 	kind := dst.GetObjectKind().GroupVersionKind()
-
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
 
 	// A cache says of which kind typed objects are, an API server doesn't.
@@ -151,7 +136,6 @@ func move(dst, src client.Object) {
 func sameForm(a, b client.Object) bool {
 	_, au := a.(runtime.Unstructured)
 	_, bu := b.(runtime.Unstructured)
-
 	return au == bu
 }
 
@@ -159,15 +143,12 @@ func sameForm(a, b client.Object) bool {
 // namespace (and its kind, where the Go type doesn't say it).
 func Empty(o client.Object) client.Object {
 	e, _ := reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
-
 	if u, ok := e.(runtime.Unstructured); ok {
 		u.SetUnstructuredContent(map[string]any{})
 		e.GetObjectKind().SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
 	}
-
 	e.SetName(o.GetName())
 	e.SetNamespace(o.GetNamespace())
-
 	return e
 }
 

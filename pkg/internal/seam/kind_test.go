@@ -52,11 +52,9 @@ func TestMoveInlinedStatus(t *testing.T) {
 	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Inlined"}
 	s := runtime.NewScheme()
 	s.AddKnownTypeWithName(gvk, &inlined{})
-
 	k, a, b := NewKind(gvk, s), &inlined{}, &inlined{inlinedStatus: inlinedStatus{Status: ordinaryStatus{Phase: "fine"}}}
 	before := k.statusEqual(a, b)
 	k.moveStatus(a, b)
-
 	wants(t, "", "equal, phase, equal once moved", []any{false, "fine", true}, []any{before, a.Status.Phase, k.statusEqual(a, b)})
 }
 
@@ -64,7 +62,6 @@ func ordinaryKind() Kind {
 	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Ordinary"}
 	s := runtime.NewScheme()
 	s.AddKnownTypeWithName(gvk, &ordinary{})
-
 	return NewKind(gvk, s)
 }
 
@@ -74,34 +71,27 @@ func TestConditionsOfOrdinaryObject(t *testing.T) {
 	if err := k.ConditionsError(); err != nil {
 		t.Fatalf("ConditionsError(): %v", err)
 	}
-
 	c, ok := k.Conditioned(o)
 	if !ok {
 		t.Fatal("Conditioned(...): want conditions")
 	}
-
 	now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	deleting, synced := xpv2.Deleting().WithMessage("why"), xpv2.ReconcileSuccess()
 	deleting.LastTransitionTime, synced.LastTransitionTime = now, now
-
 	c.SetConditions(xpv2.Available(), synced)
 	c.SetConditions(deleting)
-
 	want := []metav1.Condition{
 		{Type: "Ready", Status: metav1.ConditionFalse, LastTransitionTime: now, Reason: "Deleting", Message: "why"},
 		{Type: "Synced", Status: metav1.ConditionTrue, LastTransitionTime: now, Reason: "ReconcileSuccess"},
 	}
 	sameTime := cmp.Comparer(func(a, b metav1.Time) bool { return a.Equal(&b) })
-
 	wants(t, "", "SetConditions(...)", want, o.Status.Conditions, sameTime)
-
 	wants(t, "", "ConditionOf(...)", deleting, k.ConditionOf(o, xpv2.TypeReady), sameTime)
 }
 
 // An unstructured object has conditions if what it has looks like conditions.
 func TestConditionsOfUnstructuredObject(t *testing.T) {
 	conditions := func(v any) map[string]any { return map[string]any{"status": map[string]any{"conditions": v}} }
-
 	cases := map[string]struct {
 		reason    string
 		content   map[string]any
@@ -120,14 +110,12 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 		"OtherNumber":  {reason: "A generation is a number.", content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": "1"}})},
 		"SecondIsOdd":  {reason: "Each must be a condition.", content: conditions([]any{map[string]any{"type": "Ready"}, "Synced"})},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			found, ok := hasConditions(tc.content)
 			if found != tc.found || ok != tc.ok {
 				t.Errorf("\n%s\nhasConditions(...): want %t, %t; got %t, %t", tc.reason, tc.found, tc.ok, found, ok)
 			}
-
 			_, ok = Kind{}.Conditioned(&unstructured.Unstructured{Object: tc.content})
 			if want := tc.found && tc.ok; ok != want {
 				t.Errorf("\n%s\nConditioned(...): want %t, got %t", tc.reason, want, ok)
@@ -142,7 +130,6 @@ func TestStatusEqual(t *testing.T) {
 		at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(d))
 		return bucket(func(b *v1alpha1.Bucket) { b.Status.AtProvider.Created = &at })
 	}
-
 	cases := map[string]struct {
 		reason string
 		k      Kind
@@ -156,7 +143,6 @@ func TestStatusEqual(t *testing.T) {
 		"Seconds":      {reason: "Another second is another status.", k: k, a: created(0), b: created(time.Second)},
 		"NoStatus":     {reason: "Without a status there is nothing to compare.", k: NewKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"), coreScheme()), a: &corev1.ConfigMap{}, b: &corev1.ConfigMap{}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			wants(t, tc.reason, "statusEqual(...)", tc.want, tc.k.statusEqual(tc.a, tc.b))
@@ -167,7 +153,6 @@ func TestStatusEqual(t *testing.T) {
 func coreScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.ConfigMap{})
-
 	return s
 }
 
@@ -176,7 +161,6 @@ func TestOnlyAnnotationsDiffer_NoStatus(t *testing.T) {
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid", ResourceVersion: "7"}}
 	s := sessionOf(o)
 	s.kind = NewKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"), coreScheme())
-
 	if !s.Tracks(o) || s.OnlyAnnotationsDiffer(o) {
 		t.Errorf("Tracks(...), OnlyAnnotationsDiffer(...): want true, false; got %t, %t", s.Tracks(o), s.OnlyAnnotationsDiffer(o))
 	}
@@ -187,7 +171,6 @@ func TestRequeue_NoDelayIsNotShorter(t *testing.T) {
 	s.Requeue(Within(time.Second))
 	s.Requeue(WithBackoff())
 	s.Requeue(InsteadOfBackoff(time.Minute))
-
 	want := Requeue{backoff: true, within: time.Second, instead: time.Minute}
 	if s.requeue != want {
 		t.Errorf("Requeue(...): want %+v, got %+v", want, s.requeue)
@@ -200,14 +183,11 @@ func TestNewReconciler_Defaults(t *testing.T) {
 	if r.options.Live == nil || r.options.Now == nil || r.options.Wait == nil {
 		t.Fatalf("NewReconciler(...): want defaults, got %+v", r.options)
 	}
-
 	if d := time.Since(r.options.Now()); d < 0 || d > time.Minute {
 		t.Errorf("Now(): want the time, got one %s ago", d)
 	}
-
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-
 	if err := r.options.Wait(ctx, time.Hour); err == nil {
 		t.Error("Wait(...) of a cancelled context: want an error")
 	}
@@ -216,11 +196,9 @@ func TestNewReconciler_Defaults(t *testing.T) {
 // Only the subresource for status is changed.
 func TestSubResource(t *testing.T) {
 	c := NewClient(testkit.NewAPI(bucket()).Client())
-
 	if _, ok := c.SubResource("status").(*statusClient); !ok {
 		t.Error(`SubResource("status"): want a status writer`)
 	}
-
 	if _, ok := c.SubResource("scale").(*statusClient); ok {
 		t.Error(`SubResource("scale"): want the client's own`)
 	}
@@ -253,21 +231,17 @@ func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
 	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Textual"}
 	s := runtime.NewScheme()
 	s.AddKnownTypeWithName(gvk, &textual{})
-
 	other := textualCondition{Type: "Other", Status: "True", LastTransitionTime: "yesterday"}
 	o := &textual{Status: textualStatus{Conditions: []textualCondition{other}}}
-
 	c, ok := NewKind(gvk, s).Conditioned(o)
 	if !ok {
 		t.Fatal("Conditioned(...): want conditions")
 	}
-
 	for range 2 {
 		ready := xpv2.Available()
 		ready.LastTransitionTime = metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		c.SetConditions(ready)
 	}
-
 	want := []textualCondition{other, {Type: "Ready", Status: "True", Reason: "Available", LastTransitionTime: "2026-01-02T03:04:05Z"}}
 	wants(t, "A condition is added once.", "SetConditions(...)", want, o.Status.Conditions)
 }

@@ -47,42 +47,34 @@ func NewMemory() *Memory {
 func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	return len(m.entries)
 }
 
 func (m *Memory) get(o client.Object) entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	e, ok := m.entries[client.ObjectKeyFromObject(o)]
 	if !ok || e.uid != o.GetUID() {
 		return entry{uid: o.GetUID()}
 	}
-
 	return e
 }
 
 func (m *Memory) update(o client.Object, fn func(e *entry)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	k := client.ObjectKeyFromObject(o)
-
 	e := m.entries[k]
 	if e.uid != o.GetUID() {
 		e = entry{uid: o.GetUID()}
 	}
-
 	fn(&e)
-
 	m.entries[k] = e
 }
 
 func (m *Memory) forget(k client.ObjectKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	delete(m.entries, k)
 }
 
@@ -107,7 +99,6 @@ func (m *Memory) stored(o client.Object) {
 	if len(m.get(o).pending) == 0 {
 		return
 	}
-
 	m.update(o, func(e *entry) {
 		e.pending = slices.DeleteFunc(slices.Clone(e.pending), func(c Change) bool {
 			v, ok := o.GetAnnotations()[c.Key]
@@ -130,12 +121,10 @@ func (m *Memory) doubted(o client.Object) {
 // returns how many there were in a row.
 func (m *Memory) failed(o client.Object) int {
 	n := 0
-
 	m.update(o, func(e *entry) {
 		e.failures++
 		n = e.failures
 	})
-
 	return n
 }
 

@@ -12,7 +12,6 @@ import (
 // default policies, so what the managed resource says can be relied on.
 func Allows(mg resource.Managed, actions ...xpv2.ManagementAction) bool {
 	policies := mg.GetManagementPolicies()
-
 	return len(policies) == 0 || slices.ContainsFunc(policies, func(p xpv2.ManagementAction) bool {
 		return p == xpv2.ManagementActionAll || slices.Contains(actions, p)
 	})

@@ -74,7 +74,6 @@ func NewReconciler(c client.Client, k Kind, build func(c client.Client) reconcil
 	if o.Wait == nil {
 		o.Wait = Wait
 	}
-
 	return &Reconciler{
 		inner:   build(NewClient(c)),
 		client:  c,
@@ -100,14 +99,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 
 	ctx = with(ctx, s)
-
 	result, err := r.inner.Reconcile(ctx, req)
 
 	for _, p := range r.patches {
 		if p.Close == nil || s.base == nil || s.gone {
 			continue
 		}
-
 		cerr := p.Close(ctx, s)
 
 		switch {
@@ -127,7 +124,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return result, err
 	}
-
 	return s.requeue.decide(result), nil
 }
 
@@ -140,7 +136,6 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 		if p.Open == nil {
 			continue
 		}
-
 		if err := p.Open(ctx, s, o); err != nil {
 			s.unopened = true
 			return err
@@ -148,7 +143,6 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 	}
 
 	s.unopened = false
-
 	return nil
 }
 
@@ -156,7 +150,6 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 func Wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
-
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

@@ -43,7 +43,6 @@ func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}
-
 	return a
 }
 

@@ -13,7 +13,6 @@ func same(a, b reflect.Value) bool {
 	if a.IsValid() != b.IsValid() || a.IsValid() && a.Type() != b.Type() {
 		return false
 	}
-
 	switch a.Kind() {
 	case reflect.Invalid:
 		return true
@@ -37,7 +36,6 @@ func same(a, b reflect.Value) bool {
 				return false
 			}
 		}
-
 		return true
 	case reflect.Slice, reflect.Array:
 		return sameElements(a, b)
@@ -52,13 +50,11 @@ func sameElements(a, b reflect.Value) bool {
 	if a.Len() != b.Len() {
 		return false
 	}
-
 	for i := range a.Len() {
 		if !same(a.Index(i), b.Index(i)) {
 			return false
 		}
 	}
-
 	return true
 }
 
@@ -66,17 +62,14 @@ func sameEntries(a, b reflect.Value) bool {
 	if a.Len() != b.Len() || !a.CanInterface() {
 		return false
 	}
-
 	if m, ok := a.Interface().(map[string]string); ok {
 		n, ok := b.Interface().(map[string]string)
 		return ok && maps.Equal(m, n)
 	}
-
 	for i := a.MapRange(); i.Next(); {
 		if v := b.MapIndex(i.Key()); !v.IsValid() || !same(i.Value(), v) {
 			return false
 		}
 	}
-
 	return true
 }

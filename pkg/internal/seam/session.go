@@ -107,7 +107,6 @@ func (s *Session) Unannounced() bool { return s.unannounced }
 func (s *Session) ended() {
 	s.gone = true
 	s.memory.forget(s.key)
-
 	for _, p := range s.patches {
 		if p.Gone != nil {
 			p.Gone(s)
@@ -139,7 +138,6 @@ func (s *Session) nothingToStore(o client.Object) {
 	if s.stored != nil && !maps.Equal(s.stored, o.GetAnnotations()) {
 		s.replaced = append(s.replaced, s.stored)
 	}
-
 	s.stored = maps.Clone(o.GetAnnotations())
 	if s.stored == nil {
 		s.stored = map[string]string{}
@@ -160,7 +158,6 @@ func (s *Session) passed(o client.Object) {
 	if s == nil || s.base == nil || o.GetUID() == "" || o.GetUID() != s.base.GetUID() || o.GetResourceVersion() == s.base.GetResourceVersion() {
 		return
 	}
-
 	s.exact = false
 	s.memory.wrote(o)
 }
@@ -169,7 +166,6 @@ func (s *Session) passed(o client.Object) {
 // answered.
 func (s *Session) applied(ac runtime.ApplyConfiguration) {
 	o := &metav1.PartialObjectMetadata{}
-
 	data, err := json.Marshal(ac)
 	if err == nil && json.Unmarshal(data, o) == nil {
 		s.passed(o)
@@ -183,7 +179,6 @@ func (s *Session) doubt(o client.Object, err error) {
 	if err == nil || kerrors.IsConflict(err) || kerrors.IsTooManyRequests(err) || Permanent(err) {
 		return
 	}
-
 	s.exact = false
 	s.memory.doubted(o)
 }
@@ -198,18 +193,14 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	if !s.Tracks(o) || s.kind.status == nil {
 		return fn()
 	}
-
 	before, kept := o.GetResourceVersion(), Empty(o)
 	// What is in memory can be told from what another writer wrote only if it
 	// started from what the API server is known to have.
 	known := before == s.base.GetResourceVersion()
-
 	memory := clone(o)
 	s.kind.moveStatus(kept, o)
 	s.kind.moveStatus(o, clone(s.base))
-
 	err := fn()
-
 	if err == nil && o.GetResourceVersion() != before {
 		s.nothingToStore(o)
 	}
@@ -235,7 +226,6 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 		s.wrote(clone(o), false)
 		s.Requeue(WithBackoff())
 	}
-
 	return err
 }
 
@@ -245,7 +235,6 @@ func onlyFinalizersDiffer(a, b client.Object) bool {
 	want := clone(b)
 	bookkeeping(want, a)
 	want.SetFinalizers(a.GetFinalizers())
-
 	return sameButKind(want, a)
 }
 
@@ -260,7 +249,6 @@ func bookkeeping(dst, src client.Object) {
 // are is said by a cache, but not by an API server: a gets b's.
 func sameButKind(a, b client.Object) bool {
 	a.GetObjectKind().SetGroupVersionKind(b.GetObjectKind().GroupVersionKind())
-
 	return same(reflect.ValueOf(a), reflect.ValueOf(b)) || storedEqual(a, b)
 }
 
@@ -270,11 +258,9 @@ func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 	if !s.Tracks(o) {
 		return false
 	}
-
 	if _, ok := s.kind.statusOf(o); !ok {
 		return false
 	}
-
 	for k := range s.base.GetAnnotations() {
 		if _, ok := o.GetAnnotations()[k]; !ok {
 			return false
@@ -284,10 +270,8 @@ func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 	want := clone(s.base)
 	want.SetAnnotations(o.GetAnnotations())
 	bookkeeping(want, o)
-
 	got := clone(o)
 	s.kind.moveStatus(got, clone(want))
-
 	return sameButKind(want, got)
 }
 
@@ -312,13 +296,11 @@ func (w Writer) live(ctx context.Context, o client.Object) (client.Object, error
 		if IsGone(err) {
 			return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
 		}
-
 		return nil, err
 	}
 
 	if live.GetUID() != o.GetUID() {
 		return nil, nil //nolint:nilnil // As above: another object has the name now.
 	}
-
 	return live, nil
 }

@@ -21,7 +21,6 @@ import (
 
 func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
 	t.Helper()
-
 	if diff := cmp.Diff(want, got, o...); diff != "" {
 		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
 	}
@@ -29,7 +28,6 @@ func wants(t *testing.T, reason, what string, want, got any, o ...cmp.Option) {
 
 func must(t *testing.T, what string, err error) {
 	t.Helper()
-
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -41,11 +39,9 @@ func bucket(fn ...func(b *v1alpha1.Bucket)) *v1alpha1.Bucket {
 	b.UID, b.ResourceVersion = "uid", "7"
 	b.Annotations, b.Finalizers = map[string]string{"k": "v"}, []string{"f"}
 	b.Status.AtProvider.ID = "stored"
-
 	for _, f := range fn {
 		f(b)
 	}
-
 	return b
 }
 
@@ -58,7 +54,6 @@ func sessionOf(base client.Object) *Session {
 	}
 	s.rebase(clone(base), true)
 	s.nothingToStore(base)
-
 	return s
 }
 
@@ -70,11 +65,9 @@ func TestSessionTracks(t *testing.T) {
 		u.SetNamespace("default")
 		u.SetUID("uid")
 		u.SetResourceVersion("8")
-
 		return u
 	}
 	newer := func(b *v1alpha1.Bucket) { b.ResourceVersion = "8" }
-
 	cases := map[string]struct {
 		reason string
 		s      *Session
@@ -94,11 +87,9 @@ func TestSessionTracks(t *testing.T) {
 		"Gone":           {reason: "An object that is gone has moved.", s: func() *Session { s := sessionOf(bucket()); s.ended(); return s }(), o: bucket(), tracks: true, moved: true},
 		"GoneBeforeRead": {reason: "An object that was never found has moved.", s: &Session{gone: true}, o: bucket(), moved: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			wants(t, tc.reason, "Tracks(...)", tc.tracks, tc.s.Tracks(tc.o))
-
 			wants(t, tc.reason, "Moved(...)", tc.moved, tc.s.Moved(tc.o))
 		})
 	}
@@ -122,7 +113,6 @@ func TestOnlyAnnotationsDiffer(t *testing.T) {
 		"AnotherObject":  {reason: "Another object is not known.", change: func(b *v1alpha1.Bucket) { b.UID = "other" }},
 		"AnnotationsNil": {reason: "All annotations are removed.", change: func(b *v1alpha1.Bucket) { b.Annotations = nil }},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
@@ -139,7 +129,6 @@ func TestKeepStatus(t *testing.T) {
 		Status, Version, Label, Base string
 		Exact, Requeue               bool
 	}
-
 	cases := map[string]struct {
 		reason  string
 		read    string // The version that the object in memory started from.
@@ -163,31 +152,25 @@ func TestKeepStatus(t *testing.T) {
 		"StatusOfAnotherWriter":     {reason: "The status of another writer wins, and the reconcile runs again.", version: "9", status: "theirs", want: want{Status: "theirs", Version: "9", Label: "memory", Base: "theirs", Requeue: true}},
 		"StartedFromAnotherVersion": {reason: "What is in memory can't be told from what another writer wrote.", read: "6", version: "8", status: "stored", want: want{Status: "stored", Version: "8", Label: "memory", Base: "stored", Requeue: true}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
 			o := bucket(func(b *v1alpha1.Bucket) {
 				b.Status.AtProvider.ID, b.Labels, b.ResourceVersion = "memory", map[string]string{"l": "memory"}, stdcmp.Or(tc.read, b.ResourceVersion)
 			})
-
 			must(t, "KeepStatus", s.KeepStatus(o, func() error {
 				wants(t, tc.reason, "status that fn sees", "stored", o.Status.AtProvider.ID)
-
 				o.ResourceVersion, o.Status.AtProvider.ID = tc.version, tc.status
 				if tc.also != nil {
 					tc.also(o)
 				}
-
 				return nil
 			}))
-
 			base, _ := s.base.(*v1alpha1.Bucket)
 			got := want{
 				Status: o.Status.AtProvider.ID, Version: o.ResourceVersion, Label: o.Labels["l"], Base: base.Status.AtProvider.ID,
 				Exact: s.exact, Requeue: s.requeue.decide(reconcile.Result{}).Requeue, //nolint:staticcheck // A requeue with backoff.
 			}
-
 			wants(t, tc.reason, "KeepStatus(...)", tc.want, got)
 			wants(t, "What the API server answered is stored already.", "annotations to store, version that the session knows",
 				[]any{0, o.ResourceVersion}, []any{len(s.ChangedAnnotations(o)), s.base.GetResourceVersion()})
@@ -198,7 +181,6 @@ func TestKeepStatus(t *testing.T) {
 // A status write that may have been done leaves the status of the API server unknown.
 func TestDoubt(t *testing.T) {
 	gr := schema.GroupResource{Resource: "buckets"}
-
 	cases := map[string]struct {
 		reason string
 		err    error
@@ -211,12 +193,10 @@ func TestDoubt(t *testing.T) {
 		"Timeout":   {reason: "The API server may have done it.", err: kerrors.NewServerTimeout(gr, "patch", 1), want: true},
 		"NoAnswer":  {reason: "The API server may have done it.", err: context.DeadlineExceeded, want: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
 			s.doubt(bucket(), tc.err)
-
 			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{s.exact, s.memory.get(bucket()).fresh("7")})
 		})
 	}
@@ -231,19 +211,15 @@ func TestReadAfterFailedOpen(t *testing.T) {
 		opens++
 		return calls[opens-1]
 	}}
-
 	var got []error
-
 	r := NewReconciler(testkit.NewAPI(newBucket()).Client(), NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			for range 4 {
 				got = append(got, c.Get(ctx, key(), newBucket()))
 			}
-
 			return reconcile.Result{}, nil
 		})
 	}, Options{}, patch)
-
 	must(t, "Reconcile", run(t, r))
 	wants(t, "A read that failed is no read.", "errors, calls of Open", []any{[]error{boom, boom, nil, nil}, 3}, []any{got, opens}, cmpopts.EquateErrors())
 }

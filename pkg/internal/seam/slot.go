@@ -13,14 +13,11 @@ func (k *Slot[T]) In(s *Session) *T {
 	if s == nil {
 		return new(T)
 	}
-
 	if v := k.Find(s); v != nil {
 		return v
 	}
-
 	v := new(T)
 	s.slots = append(s.slots, slot{key: k, value: v})
-
 	return v
 }
 
@@ -29,13 +26,11 @@ func (k *Slot[T]) Find(s *Session) *T {
 	if s == nil {
 		return nil
 	}
-
 	for _, e := range s.slots {
 		if e.key == k {
 			v, _ := e.value.(*T)
 			return v
 		}
 	}
-
 	return nil
 }

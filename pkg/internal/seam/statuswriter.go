@@ -33,23 +33,19 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 		if err == nil {
 			s.passed(o)
 		}
-
 		return err
 	}
 
 	s.writingStatus(ctx, o)
-
 	if len(opts) == 0 && s.statusUnchanged(o) {
 		return nil
 	}
-
 	exact := s.exact && o.GetResourceVersion() == s.base.GetResourceVersion()
 
 	if err := w.SubResourceWriter.Update(ctx, o, opts...); err != nil {
 		s.doubt(s.base, err)
 		return err
 	}
-
 	if !exact {
 		s.wrote(clone(o), false)
 		return nil
@@ -61,14 +57,12 @@ func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...clie
 	server.SetResourceVersion(o.GetResourceVersion())
 	s.kind.moveStatus(server, clone(o))
 	s.wrote(server, true)
-
 	return nil
 }
 
 // writingStatus has the patches add to a status that is about to be written.
 func (s *Session) writingStatus(ctx context.Context, o client.Object) {
 	s.statusWritten = true
-
 	for _, p := range s.patches {
 		if p.Status != nil {
 			p.Status(ctx, s, o)
@@ -86,13 +80,11 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 		if err == nil {
 			s.passed(o)
 		}
-
 		return err
 	}
 
 	so := client.SubResourcePatchOptions{}
 	so.ApplyOptions(opts)
-
 	if so.SubResourceBody == nil && len(so.DryRun) == 0 && patchesConditions(o, p) {
 		s.writingStatus(ctx, o)
 	}
@@ -101,9 +93,7 @@ func (w *statusWriter) Patch(ctx context.Context, o client.Object, p client.Patc
 		s.doubt(s.base, err)
 		return err
 	}
-
 	s.Written(o)
-
 	return nil
 }
 
@@ -113,7 +103,6 @@ func (w *statusWriter) Apply(ctx context.Context, ac runtime.ApplyConfiguration,
 	if err == nil {
 		From(ctx).applied(ac)
 	}
-
 	return err
 }
 
@@ -123,24 +112,20 @@ func patchesConditions(o client.Object, p client.Patch) bool {
 	if t := p.Type(); t != types.MergePatchType && t != types.StrategicMergePatchType {
 		return false
 	}
-
 	data, err := p.Data(o)
 	if err != nil {
 		return false
 	}
-
 	body := map[string]any{}
 	if err := json.Unmarshal(data, &body); err != nil {
 		return false
 	}
-
 	if _, found, err := unstructured.NestedFieldNoCopy(body, "status", "conditions"); err != nil || !found {
 		return false
 	}
 
 	// One that is not made of o is the same for any object.
 	other, err := p.Data(Empty(o))
-
 	return err != nil || !bytes.Equal(data, other)
 }
 

@@ -15,33 +15,26 @@ func storedEqual(a, b any) bool {
 	if err != nil {
 		return false
 	}
-
 	bs, err := json.Marshal(b)
 	if err != nil {
 		return false
 	}
-
 	if bytes.Equal(as, bs) {
 		return true
 	}
-
 	av, aok := decoded(as)
 	bv, bok := decoded(bs)
-
 	return aok && bok && reflect.DeepEqual(av, bv)
 }
 
 // decoded returns what the API server reads in JSON.
 func decoded(data []byte) (any, bool) {
 	var v any
-
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-
 	if err := d.Decode(&v); err != nil {
 		return nil, false
 	}
-
 	return canonical(v), true
 }
 
@@ -60,7 +53,6 @@ func canonical(v any) any {
 		if i, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
 			return i
 		}
-
 		f, err := v.Float64()
 		if err != nil {
 			return v
@@ -71,9 +63,7 @@ func canonical(v any) any {
 		if i := int64(f); float64(i) == f && i > -exact && i < exact {
 			return i
 		}
-
 		return f
 	}
-
 	return v
 }

@@ -22,9 +22,7 @@ import (
 
 func TestCreateEnded(t *testing.T) {
 	const key = meta.AnnotationKeyExternalCreateSucceeded
-
 	now := time.Date(2026, 1, 2, 3, 4, 5, 700_000_000, time.UTC)
-
 	cases := map[string]struct {
 		reason      string
 		annotations map[string]string
@@ -41,17 +39,13 @@ func TestCreateEnded(t *testing.T) {
 			want:        Change{Key: key, Value: "2026-01-02T05:04:05+01:00"},
 		},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := &v1alpha1.Bucket{}
 			b.SetAnnotations(tc.annotations)
-
 			got := CreateEnded(b, key, now)
 			wants(t, tc.reason, "", tc.want, got)
-
 			Changes{got}.Apply(b)
-
 			if meta.ExternalCreateIncomplete(b) {
 				t.Errorf("\n%s\nUpstream takes the create for one that hasn't ended: %v", tc.reason, b.GetAnnotations())
 			}
@@ -71,14 +65,12 @@ func TestCheckText(t *testing.T) {
 		"Control":  {reason: "A control character can't be typed.", text: "a\tb", want: "it has control characters"},
 		"Control1": {reason: "Nor can one of the second range of control characters.", text: "a\u0085b", want: "it has control characters"},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := ""
 			if err := CheckText(tc.text, 32); err != nil {
 				got = err.Error()
 			}
-
 			wants(t, tc.reason, "", tc.want, got)
 		})
 	}
@@ -86,7 +78,6 @@ func TestCheckText(t *testing.T) {
 
 func TestPermanent(t *testing.T) {
 	gr := schema.GroupResource{Resource: "buckets"}
-
 	cases := map[string]struct {
 		reason string
 		err    error
@@ -109,7 +100,6 @@ func TestPermanent(t *testing.T) {
 		"Unauthorized":  {reason: "A token is renewed.", err: kerrors.NewUnauthorized("expired")},
 		"NoAnswer":      {reason: "The network may be back later.", err: errors.New("connection refused")},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			wants(t, tc.reason, "Permanent(...)", tc.want, Permanent(tc.err))
@@ -141,7 +131,6 @@ func TestFresh(t *testing.T) {
 		"PastDoubtButTooOld":   {reason: "Both must hold.", entry: entry{version: "9", doubt: "7"}, read: "8"},
 		"LongerVersionIsNewer": {reason: "Versions are numbers.", entry: entry{version: "999"}, read: "1000", want: true},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			wants(t, tc.reason, "fresh(...)", tc.want, tc.entry.fresh(tc.read))
@@ -153,23 +142,18 @@ func TestMemory(t *testing.T) {
 	object := func(uid types.UID, version string) *v1alpha1.Bucket {
 		return bucket(func(b *v1alpha1.Bucket) { b.UID, b.ResourceVersion = uid, version })
 	}
-
 	m := NewMemory()
 	is := func(reason string, uid types.UID, version string) {
 		t.Helper()
-
 		e := m.get(object(uid, ""))
 		wants(t, reason, "version, doubt", []any{version, ""}, []any{e.version, e.doubt})
 	}
-
 	m.doubted(object("1", "4"))
 	m.wrote(object("1", "5"))
 	is("An answer ends doubt.", "1", "5")
-
 	m.wrote(object("1", "3"))
 	is("The newest write counts.", "1", "5")
 	is("Another object of the name has nothing to remember.", "2", "")
-
 	m.wrote(object("2", "9"))
 	is("The new object replaces the old.", "2", "9")
 	wants(t, "", "objects", 1, m.Len())
@@ -183,7 +167,6 @@ func TestRequeue(t *testing.T) {
 	poll := reconcile.Result{RequeueAfter: time.Minute}
 	backoff := reconcile.Result{Requeue: true}
 	after := func(d time.Duration) reconcile.Result { return reconcile.Result{RequeueAfter: d} }
-
 	cases := map[string]struct {
 		reason string
 		asked  []Requeue
@@ -210,14 +193,12 @@ func TestRequeue(t *testing.T) {
 		"PriorityOfADelay":   {reason: "Also with a delay.", asked: []Requeue{Within(1)}, result: reconcile.Result{Priority: new(int)}, want: reconcile.Result{RequeueAfter: 1, Priority: new(int)}},
 		"PriorityOfInstead":  {reason: "Also in place of a backoff.", asked: []Requeue{InsteadOfBackoff(1)}, result: reconcile.Result{Requeue: true, Priority: new(int)}, want: reconcile.Result{RequeueAfter: 1, Priority: new(int)}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := &Session{}
 			for _, r := range tc.asked {
 				s.Requeue(r)
 			}
-
 			wants(t, tc.reason, "decide(...)", tc.want, s.requeue.decide(tc.result))
 		})
 	}
@@ -225,15 +206,11 @@ func TestRequeue(t *testing.T) {
 
 func TestSlot(t *testing.T) {
 	var a, b Slot[int]
-
 	s, other := &Session{}, &Session{}
-
 	if a.Find(s) != nil || a.Find(nil) != nil {
 		t.Error("there is a value before In was called")
 	}
-
 	*a.In(s), *b.In(s), *a.In(nil) = 1, 2, 3
-
 	wants(t, "", "values", []int{1, 2, 0}, []int{*a.In(s), *b.Find(s), *a.In(other)})
 }
 
@@ -262,7 +239,6 @@ func TestSame(t *testing.T) {
 	now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	later := metav1.NewTime(now.Add(time.Second))
 	here := metav1.NewTime(now.In(time.FixedZone("here", 3600)))
-
 	cases := map[string]struct {
 		reason string
 		a, b   any
@@ -298,7 +274,6 @@ func TestSame(t *testing.T) {
 		"Func":             {reason: "Functions can't be compared.", a: everything{Any: func() {}}, b: everything{Any: func() {}}},
 		"QuantitiesDiffer": {reason: "Quantities differ.", a: everything{Quantity: resource.MustParse("1Gi")}, b: everything{Quantity: resource.MustParse("2Gi")}},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, b := reflect.ValueOf(tc.a), reflect.ValueOf(tc.b)
@@ -310,7 +285,6 @@ func TestSame(t *testing.T) {
 func TestStoredEqual(t *testing.T) {
 	raw := func(s string) any { return runtime.RawExtension{Raw: []byte(s)} }
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
 	cases := map[string]struct {
 		reason string
 		a, b   any
@@ -329,7 +303,6 @@ func TestStoredEqual(t *testing.T) {
 		"Seconds":       {reason: "Another second is another time.", a: metav1.NewTime(at.Add(time.Second)), b: metav1.NewTime(at)},
 		"NotJSON":       {reason: "What can't be stored is equal to nothing.", a: raw(`{`), b: raw(`{`)},
 	}
-
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, pair := range [][2]any{{tc.a, tc.b}, {tc.b, tc.a}} {

@@ -14,8 +14,6 @@ func asFreshAs(a, b string) bool {
 	if a == b {
 		return true
 	}
-
 	c, err := resourceversion.CompareResourceVersion(a, b)
-
 	return err == nil && c >= 0
 }

@@ -25,7 +25,6 @@ func NewAsync(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (recon
 		asyncstate.WithShutdownTimeout(shutdownTimeout),
 	)
 	connector := sample.NewAsync[resource.Managed](c, sample.WithBackground(), sample.WithOperations(t))
-
 	return managed.NewReconciler(m, of,
 		managed.WithExternalConnector(connector),
 		managed.WithAsync(t),

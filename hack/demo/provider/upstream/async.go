@@ -13,6 +13,5 @@ import (
 // known of them is in memory. The function waits for those that run.
 func NewAsync(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func()) {
 	connector := sample.NewAsync[resource.Managed](c, sample.WithBackground())
-
 	return New(m, of, connector), connector.Wait
 }

@@ -33,17 +33,14 @@ func Of(err error) Answer {
 	if err == nil {
 		return Answer{Code: http.StatusOK}
 	}
-
 	var status kerrors.APIStatus
 	if !errors.As(err, &status) {
 		return Answer{}
 	}
-
 	out := Answer{Code: int(status.Status().Code)}
 	if d := status.Status().Details; d != nil && len(d.Causes) > 0 {
 		out.Cause, out.Field = d.Causes[0].Type, d.Causes[0].Field
 	}
-
 	return out
 }
 
@@ -61,7 +58,6 @@ func (q question) patch(format string, a ...any) error {
 	if q.status {
 		return q.Status().Patch(q.t.Context(), q.o, p)
 	}
-
 	return q.Patch(q.t.Context(), q.o, p, client.FieldOwner("another"))
 }
 
@@ -78,7 +74,6 @@ func (q question) update() error {
 	if q.status {
 		return q.Status().Update(q.t.Context(), q.o)
 	}
-
 	return q.Update(q.t.Context(), q.o)
 }
 
@@ -91,7 +86,6 @@ func (q question) outdated() string {
 	old := q.o.GetResourceVersion()
 	q.status = false
 	q.must("Patch()", q.patch(`{"metadata":{"annotations":{"example.org/changed":"yes"}}}`))
-
 	return old
 }
 
@@ -102,9 +96,7 @@ func (q question) unstructured() question {
 	u.SetNamespace(q.o.GetNamespace())
 	u.SetName(q.o.GetName())
 	u.SetUID(q.o.GetUID())
-
 	q.o = u
-
 	return q
 }
 
@@ -114,7 +106,6 @@ func (q question) replaced() question {
 	successor.SetResourceVersion("")
 	q.must("Delete()", q.delete())
 	q.must("Create()", q.Create(q.t.Context(), successor))
-
 	return q
 }
 
@@ -128,20 +119,16 @@ func (q question) held() question {
 func (q question) unchanged(do func() error) error {
 	before := q.o.GetResourceVersion()
 	err := do()
-
 	stored, _ := q.o.DeepCopyObject().(client.Object)
 	q.must("Get()", q.Get(q.t.Context(), client.ObjectKeyFromObject(q.o), stored))
-
 	if got := stored.GetResourceVersion(); got != before || err == nil && q.o.GetResourceVersion() != before {
 		return fmt.Errorf("resourceVersion: want %s, got %s, and %s in the answer", before, got, q.o.GetResourceVersion())
 	}
-
 	return err
 }
 
 func (q question) must(what string, err error) {
 	q.t.Helper()
-
 	if err != nil {
 		q.t.Fatalf("%s: %v", what, err)
 	}
@@ -167,7 +154,6 @@ type questionCase struct {
 
 func questionCases() map[string]questionCase {
 	ok, conflict := Answer{Code: http.StatusOK}, Answer{Code: http.StatusConflict}
-
 	return map[string]questionCase{
 		"PatchForAnotherUID": {
 			reason: "An annotation meant for an object that no longer exists must not land on its successor.",
@@ -245,7 +231,6 @@ func questionCases() map[string]questionCase {
 				if err := q.update(); Of(err).Code != http.StatusNotFound {
 					return err
 				}
-
 				return q.patch(`{"status":{}}`)
 			},
 			want: Answer{Code: http.StatusNotFound},
@@ -290,7 +275,6 @@ func questionCases() map[string]questionCase {
 				if err == nil && (!meta.WasDeleted(q.o) || len(q.o.GetFinalizers()) > 0) {
 					err = fmt.Errorf("want the object without finalizers, got %v", q.o)
 				}
-
 				return err
 			},
 			want: ok,
@@ -317,11 +301,9 @@ func questionCases() map[string]questionCase {
 			do: func(q question) error {
 				b, _ := q.o.(*v1alpha1.Bucket)
 				b.Spec.ForProvider.Size, b.Status.AtProvider.ID = 7, "id-1"
-
 				if err := q.update(); err != nil {
 					return err
 				}
-
 				return isBucket(b, 2, 7, "")
 			},
 			want: ok,
@@ -332,11 +314,9 @@ func questionCases() map[string]questionCase {
 			do: func(q question) error {
 				b, _ := q.o.(*v1alpha1.Bucket)
 				b.Spec.ForProvider.Size, b.Status.AtProvider.ID = 7, "id-1"
-
 				if err := q.update(); err != nil {
 					return err
 				}
-
 				return isBucket(b, 1, 1, "id-1")
 			},
 			want: ok,
@@ -349,7 +329,6 @@ func questionCases() map[string]questionCase {
 				if b, _ := q.o.(*v1alpha1.Bucket); err == nil && b.GetAnnotations()["example.org/note"] == "theirs" && len(b.GetFinalizers()) == 0 {
 					return isBucket(b, 1, 1, "id-1")
 				}
-
 				return fmt.Errorf("want metadata as it was, got %v and error %w", q.o, err)
 			},
 			want: ok,
@@ -361,17 +340,14 @@ func isBucket(b *v1alpha1.Bucket, generation, size int64, id string) error {
 	if b.GetGeneration() == generation && b.Spec.ForProvider.Size == size && b.Status.AtProvider.ID == id {
 		return nil
 	}
-
 	return fmt.Errorf("want generation %d, size %d and id %q, got %+v", generation, size, id, b)
 }
 
 // Erase an object, whatever holds it, when the test's own context has ended.
 func Erase(t *testing.T, c client.Client, o client.Object) error {
 	t.Helper()
-
 	ctx := context.WithoutCancel(t.Context())
 	o, _ = o.DeepCopyObject().(client.Object)
-
 	return errors.Join(
 		client.IgnoreNotFound(c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))),
 		client.IgnoreNotFound(c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
@@ -395,15 +371,12 @@ func Run(t *testing.T, serve func(t *testing.T) client.Client) {
 			if tc.of&k.of == 0 {
 				continue
 			}
-
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				o, _ := k.template.DeepCopyObject().(client.Object)
 				o.SetAnnotations(map[string]string{"example.org/note": "theirs"})
-
 				q := question{Client: serve(t), t: t, o: o, status: k.of == bucketStatus}
 				q.must("Create()", q.Create(t.Context(), o))
 				t.Cleanup(func() { q.must("cannot clean up", Erase(t, q, k.template)) })
-
 				err := tc.do(q)
 				if got := Of(err); got != tc.want {
 					t.Errorf("\n%s\nwant %+v, got %+v: %v", tc.reason, tc.want, got, err)

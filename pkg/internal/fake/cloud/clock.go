@@ -28,7 +28,6 @@ func (RealClock) Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}
-
 	t := time.NewTimer(d)
 	defer t.Stop()
 
@@ -63,7 +62,6 @@ func NewManualClock(start time.Time) *ManualClock {
 func (c *ManualClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	return c.now
 }
 
@@ -73,18 +71,14 @@ func (c *ManualClock) Advance(d time.Duration) {
 	if d < 0 {
 		panic("cloud: a ManualClock doesn't run backwards")
 	}
-
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	c.now = c.now.Add(d)
 	c.sleepers = slices.DeleteFunc(c.sleepers, func(s *sleeper) bool {
 		if s.until.After(c.now) {
 			return false
 		}
-
 		close(s.wake)
-
 		return true
 	})
 }
@@ -95,7 +89,6 @@ func (c *ManualClock) Sleep(ctx context.Context, d time.Duration) error {
 	if err := ctx.Err(); err != nil || d <= 0 {
 		return err
 	}
-
 	s := c.enter(d)
 
 	select {
@@ -110,16 +103,13 @@ func (c *ManualClock) Sleep(ctx context.Context, d time.Duration) error {
 func (c *ManualClock) enter(d time.Duration) *sleeper {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	s := &sleeper{until: c.now.Add(d), wake: make(chan struct{})}
 	c.sleepers = append(c.sleepers, s)
-
 	return s
 }
 
 func (c *ManualClock) leave(s *sleeper) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	c.sleepers = slices.DeleteFunc(c.sleepers, func(o *sleeper) bool { return o == s })
 }

@@ -80,12 +80,10 @@ type Stats struct {
 func New(o Options) *Cloud {
 	o.IDPrefixes = maps.Clone(o.IDPrefixes)
 	o.Defaults = maps.Clone(o.Defaults)
-
 	clock := o.Clock
 	if clock == nil {
 		clock = RealClock{}
 	}
-
 	return &Cloud{
 		opts:      o,
 		clock:     clock,
@@ -103,7 +101,6 @@ func New(o Options) *Cloud {
 func (c *Cloud) SetToken(token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	c.token = token
 }
 
@@ -112,9 +109,7 @@ func (c *Cloud) SetToken(token string) {
 func (c *Cloud) Inventory() []Resource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	c.collect()
-
 	return c.list(func(*record) bool { return true })
 }
 
@@ -122,9 +117,7 @@ func (c *Cloud) Inventory() []Resource {
 func (c *Cloud) Stats(owner string) Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	c.collect()
-
 	return c.stats[owner]
 }
 
@@ -136,7 +129,6 @@ func (c *Cloud) call(ctx context.Context, call Call, token string, effect func(*
 	c.counts[call.Op]++
 	hooks := c.hooks
 	c.mu.Unlock()
-
 	fail := func(err error) error {
 		return fmt.Errorf("cloud: cannot %s: %w", strings.TrimSpace(strings.ToLower(string(call.Op))+" "+cmp.Or(call.ID, call.Kind)), err)
 	}
@@ -144,7 +136,6 @@ func (c *Cloud) call(ctx context.Context, call Call, token string, effect func(*
 	if err := c.clock.Sleep(ctx, c.opts.RequestLatency); err != nil {
 		return fail(err)
 	}
-
 	if err := hooks.Before.run(ctx, call); err != nil {
 		return fail(err)
 	}
@@ -154,30 +145,23 @@ func (c *Cloud) call(ctx context.Context, call Call, token string, effect func(*
 	if err := hooks.Around.run(ctx, call, func() error { return c.apply(&did, token, effect) }); err != nil {
 		return fail(err)
 	}
-
 	call = did
-
 	if err := c.clock.Sleep(ctx, c.opts.ResponseLatency); err != nil {
 		return fail(err)
 	}
-
 	if err := hooks.After.run(ctx, call); err != nil {
 		return fail(err)
 	}
-
 	return nil
 }
 
 func (c *Cloud) apply(call *Call, token string, effect func(*Call) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	if c.token != "" && c.token != token {
 		return ErrUnauthenticated
 	}
-
 	c.collect()
-
 	return effect(call)
 }
 
@@ -188,17 +172,14 @@ func (c *Cloud) collect() {
 	if c.deleting == 0 {
 		return
 	}
-
 	now := c.clock.Now()
 
 	for id, r := range c.resources {
 		if !r.deleting || now.Before(r.deletedAt.Add(c.opts.GoneAfter)) {
 			continue
 		}
-
 		delete(c.resources, id)
 		c.deleting--
-
 		s := c.stats[r.Owner]
 		s.Existing--
 		c.stats[r.Owner] = s
@@ -222,13 +203,11 @@ func (c *Cloud) state(r *record) State {
 
 func (c *Cloud) list(match func(*record) bool) []Resource {
 	out := make([]Resource, 0, len(c.resources))
-
 	for _, id := range slices.Sorted(maps.Keys(c.resources)) {
 		if r := c.resources[id]; match(r) {
 			out = append(out, r.snapshot(c.state(r)))
 		}
 	}
-
 	return out
 }
 
@@ -236,20 +215,17 @@ func (c *Cloud) byToken(token string) *record {
 	if token == "" {
 		return nil
 	}
-
 	for _, r := range c.resources {
 		if r.request.Token == token {
 			return r
 		}
 	}
-
 	return nil
 }
 
 func (c *Cloud) nextID(kind string) string {
 	for {
 		c.sequence[kind]++
-
 		id := fmt.Sprintf("%s-%04d", cmp.Or(c.opts.IDPrefixes[kind], strings.ToLower(kind)), c.sequence[kind])
 		if c.opts.Seed != 0 {
 			id = fmt.Sprintf("%s-%04x", id, c.rand.IntN(1<<16))

@@ -67,7 +67,6 @@ func (h Hook) run(ctx context.Context, c Call) error {
 	if h == nil {
 		return nil
 	}
-
 	return h(ctx, c)
 }
 
@@ -75,7 +74,6 @@ func (h AroundHook) run(ctx context.Context, c Call, effect Effect) error {
 	if h == nil {
 		return effect()
 	}
-
 	return h(ctx, c, effect)
 }
 
@@ -83,7 +81,6 @@ func (h AroundHook) run(ctx context.Context, c Call, effect Effect) error {
 func (c *Cloud) SetHooks(h Hooks) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	c.hooks = h
 }
 
@@ -91,6 +88,5 @@ func (c *Cloud) SetHooks(h Hooks) {
 func (c *Cloud) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	return maps.Clone(c.counts)
 }

@@ -100,6 +100,5 @@ func (r *record) snapshot(s State) Resource {
 	out := r.Resource
 	out.State = s
 	out.Properties = maps.Clone(r.Properties)
-
 	return out
 }

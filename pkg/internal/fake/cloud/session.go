@@ -30,7 +30,6 @@ func (c *Cloud) NewSession(ctx context.Context, token string) (*Session, error) 
 	if err := c.call(ctx, Call{Op: OpLogin}, token, func(*Call) error { return nil }); err != nil {
 		return nil, err
 	}
-
 	return c.Session(token), nil
 }
 
@@ -44,7 +43,6 @@ func (c *Cloud) Session(token string) *Session { return &Session{cloud: c, token
 // request names no kind.
 func (s *Session) Create(ctx context.Context, req CreateRequest) (Resource, error) {
 	var out Resource
-
 	call := Call{Op: OpCreate, ID: req.Name, Kind: req.Kind, Owner: req.Owner}
 	req.Properties = maps.Clone(req.Properties)
 
@@ -53,16 +51,13 @@ func (s *Session) Create(ctx context.Context, req CreateRequest) (Resource, erro
 		if err != nil {
 			return err
 		}
-
 		call.ID = r.ID
 		out = r.snapshot(s.cloud.state(r))
-
 		return nil
 	})
 	if err != nil {
 		return Resource{}, err
 	}
-
 	return out, nil
 }
 
@@ -76,15 +71,12 @@ func (s *Session) Get(ctx context.Context, id string) (Resource, error) {
 		if !ok || !s.cloud.visible(r) {
 			return ErrNotFound
 		}
-
 		out = r.snapshot(s.cloud.state(r))
-
 		return nil
 	})
 	if err != nil {
 		return Resource{}, err
 	}
-
 	return out, nil
 }
 
@@ -93,7 +85,6 @@ func (s *Session) Get(ctx context.Context, id string) (Resource, error) {
 // that id and ErrDeleting if it is being deleted.
 func (s *Session) Update(ctx context.Context, id string, properties map[string]string) (Resource, error) {
 	var out Resource
-
 	properties = maps.Clone(properties)
 
 	err := s.cloud.call(ctx, Call{Op: OpUpdate, ID: id}, s.token, func(*Call) error {
@@ -101,26 +92,21 @@ func (s *Session) Update(ctx context.Context, id string, properties map[string]s
 		if !ok {
 			return ErrNotFound
 		}
-
 		if r.deleting {
 			return ErrDeleting
 		}
-
 		merged := map[string]string{}
 		for k := range s.cloud.opts.Defaults {
 			merged[k] = r.Properties[k]
 		}
-
 		maps.Copy(merged, properties)
 		r.Properties = merged
 		out = r.snapshot(s.cloud.state(r))
-
 		return nil
 	})
 	if err != nil {
 		return Resource{}, err
 	}
-
 	return out, nil
 }
 
@@ -133,12 +119,10 @@ func (s *Session) Delete(ctx context.Context, id string) error {
 		if !ok {
 			return ErrNotFound
 		}
-
 		if !r.deleting {
 			r.deleting, r.deletedAt = true, s.cloud.clock.Now()
 			s.cloud.deleting++
 		}
-
 		return nil
 	})
 }
@@ -150,13 +134,11 @@ func (s *Session) List(ctx context.Context, f Filter) ([]Resource, error) {
 
 	err := s.cloud.call(ctx, Call{Op: OpList, Kind: f.Kind, Owner: f.Owner}, s.token, func(*Call) error {
 		out = s.cloud.list(func(r *record) bool { return f.matches(r) && s.cloud.visible(r) })
-
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-
 	return out, nil
 }
 
@@ -165,12 +147,10 @@ func (c *Cloud) create(req CreateRequest) (*record, error) {
 	if req.Kind == "" {
 		return nil, fmt.Errorf("%w: a resource needs a kind", ErrInvalid)
 	}
-
 	if r := c.byToken(req.Token); r != nil {
 		if !r.request.equal(req) {
 			return nil, fmt.Errorf("%w: token %q made %s", ErrTokenReused, req.Token, r.ID)
 		}
-
 		return r, nil
 	}
 
@@ -182,7 +162,6 @@ func (c *Cloud) create(req CreateRequest) (*record, error) {
 	if _, taken := c.resources[id]; taken {
 		return nil, ErrAlreadyExists
 	}
-
 	properties := map[string]string{}
 	maps.Copy(properties, c.opts.Defaults)
 	maps.Copy(properties, req.Properties)
@@ -199,11 +178,9 @@ func (c *Cloud) create(req CreateRequest) (*record, error) {
 		request: req,
 	}
 	c.resources[id] = r
-
 	s := c.stats[req.Owner]
 	s.Existing++
 	s.Created++
 	c.stats[req.Owner] = s
-
 	return r, nil
 }

@@ -39,7 +39,6 @@ type claimReconciler struct {
 // again until the composite resource no longer exists.
 func NewClaimReconciler(c client.Client, of, composites schema.GroupVersionKind) reconcile.Reconciler {
 	c = unstructured.NewClient(c)
-
 	return &claimReconciler{client: c, finalizer: resource.NewAPIFinalizer(c, FinalizerClaim), of: of, composites: composites}
 }
 
@@ -49,9 +48,7 @@ func (r *claimReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	if err := r.client.Get(ctx, req.NamespacedName, cm); err != nil {
 		return reconcile.Result{}, resource.IgnoreNotFound(err)
 	}
-
 	status := conditions.ObservedGenerationPropagationManager{}.For(cm)
-
 	xr := composite.New(composite.WithGroupVersionKind(r.composites), composite.WithSchema(composite.SchemaLegacy))
 	if ref := cm.GetResourceReference(); ref != nil {
 		if err := r.client.Get(ctx, client.ObjectKey{Name: ref.Name}, xr); resource.IgnoreNotFound(err) != nil {
@@ -62,13 +59,10 @@ func (r *claimReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	if meta.WasDeleted(cm) {
 		return r.delete(ctx, cm, xr)
 	}
-
 	if err := r.finalizer.AddFinalizer(ctx, cm); err != nil {
 		return reconcile.Result{}, err
 	}
-
 	status.MarkConditions(xpv2.ReconcileSuccess(), xpv2.Available())
-
 	return reconcile.Result{}, r.client.Status().Update(ctx, cm)
 }
 
@@ -78,11 +72,9 @@ func (r *claimReconciler) delete(ctx context.Context, cm *claim.Unstructured, xr
 
 	if meta.WasCreated(xr) {
 		foreground := ptr.Deref(cm.GetCompositeDeletePolicy(), "") == xpv2.CompositeDeleteForeground
-
 		if meta.WasDeleted(xr) && foreground {
 			return reconcile.Result{Requeue: true}, r.client.Status().Update(ctx, cm)
 		}
-
 		do := &client.DeleteOptions{}
 		if foreground {
 			do.PropagationPolicy = ptr.To(metav1.DeletePropagationForeground)
@@ -91,7 +83,6 @@ func (r *claimReconciler) delete(ctx context.Context, cm *claim.Unstructured, xr
 		if err := r.client.Delete(ctx, xr, do); resource.IgnoreNotFound(err) != nil {
 			status.MarkConditions(xpv2.ReconcileError(err))
 			_ = r.client.Status().Update(ctx, cm)
-
 			return reconcile.Result{}, err
 		}
 
@@ -103,9 +94,7 @@ func (r *claimReconciler) delete(ctx context.Context, cm *claim.Unstructured, xr
 	if err := r.finalizer.RemoveFinalizer(ctx, cm); err != nil {
 		return reconcile.Result{}, err
 	}
-
 	status.MarkConditions(xpv2.ReconcileSuccess())
-
 	return reconcile.Result{}, resource.IgnoreNotFound(r.client.Status().Update(ctx, cm))
 }
 
@@ -121,7 +110,6 @@ type compositeReconciler struct {
 // collector, and doesn't ask to be called again.
 func NewCompositeReconciler(c client.Client, of schema.GroupVersionKind, s composite.Schema) reconcile.Reconciler {
 	c = unstructured.NewClient(c)
-
 	return &compositeReconciler{client: c, finalizer: resource.NewAPIFinalizer(c, FinalizerComposite), of: of, schema: s}
 }
 
@@ -131,25 +119,20 @@ func (r *compositeReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	if err := r.client.Get(ctx, req.NamespacedName, xr); err != nil {
 		return reconcile.Result{}, resource.IgnoreNotFound(err)
 	}
-
 	status := conditions.ObservedGenerationPropagationManager{}.For(xr)
-
 	change, what := r.finalizer.AddFinalizer, xpv2.Available()
 	if meta.WasDeleted(xr) {
 		change, what = r.finalizer.RemoveFinalizer, xpv2.Deleting()
 	}
-
 	status.MarkConditions(what)
 
 	if err := change(ctx, xr); err != nil {
 		if kerrors.IsConflict(err) {
 			return reconcile.Result{Requeue: true}, nil
 		}
-
 		return reconcile.Result{}, err
 	}
 
 	status.MarkConditions(what, xpv2.ReconcileSuccess())
-
 	return reconcile.Result{}, resource.IgnoreNotFound(r.client.Status().Update(ctx, xr))
 }

@@ -16,7 +16,6 @@ func edit(obj runtime.Object, change func(content map[string]any)) error {
 	if err != nil {
 		return fmt.Errorf("cannot encode %T: %w", obj, err)
 	}
-
 	change(content)
 
 	if u, ok := obj.(*unstructured.Unstructured); ok {
@@ -27,11 +26,9 @@ func edit(obj runtime.Object, change func(content map[string]any)) error {
 	// What was removed from the content has to go from the object too.
 	v := reflect.ValueOf(obj).Elem()
 	v.SetZero()
-
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, obj); err != nil {
 		return fmt.Errorf("cannot decode %T: %w", obj, err)
 	}
-
 	return nil
 }
 
@@ -46,14 +43,12 @@ func contents(before, after runtime.Object) (b, a map[string]any, err error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("cannot encode %T: %w", obj, err)
 		}
-
 		unstructured.RemoveNestedField(c, "metadata", "resourceVersion")
 		unstructured.RemoveNestedField(c, "metadata", "managedFields")
 
 		// A typed object may or may not tell its own kind.
 		out = append(out, without(c, "apiVersion", "kind"))
 	}
-
 	return out[0], out[1], nil
 }
 
@@ -62,7 +57,6 @@ func without(content map[string]any, keys ...string) map[string]any {
 	for _, k := range keys {
 		delete(out, k)
 	}
-
 	return out
 }
 

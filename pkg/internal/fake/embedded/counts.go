@@ -48,13 +48,11 @@ func (c Counts) StatusWrites() int {
 
 func (c Counts) sum(match func(Request) bool) int {
 	n := 0
-
 	for r, count := range c {
 		if match(r) {
 			n += count
 		}
 	}
-
 	return n
 }
 
@@ -63,7 +61,6 @@ func (s *Server) count(_ context.Context, c Call, serve func() error) error {
 	// Without a kind the request is going to fail.
 	gvk, _ := s.base.GroupVersionKindFor(c.Object)
 	s.counter.add(Request{Verb: c.Verb, Subresource: c.Subresource, Kind: strings.TrimSuffix(gvk.Kind, "List")})
-
 	return serve()
 }
 
@@ -75,17 +72,14 @@ type counter struct {
 func (c *counter) add(r Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	if c.counts == nil {
 		c.counts = Counts{}
 	}
-
 	c.counts[r]++
 }
 
 func (c *counter) get() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	return maps.Clone(c.counts)
 }

@@ -11,7 +11,6 @@ func setDefaults(content map[string]any, s *extv1.JSONSchemaProps) {
 	if s == nil {
 		return
 	}
-
 	for name, p := range s.Properties {
 		if _, set := content[name]; !set && p.Default != nil {
 			var value any
@@ -33,7 +32,6 @@ func setDefaultsIn(value any, s *extv1.JSONSchemaProps) {
 		if s.Items == nil || s.Items.Schema == nil {
 			return
 		}
-
 		for _, item := range v {
 			setDefaultsIn(item, s.Items.Schema)
 		}

@@ -45,7 +45,6 @@ func Intercept(fn func(ctx context.Context, c Call, serve func() error) error) i
 	of := func(v Verb, subresource string, o client.Object) Call {
 		return Call{Verb: v, Subresource: subresource, Object: o, Key: client.ObjectKeyFromObject(o)}
 	}
-
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			return fn(ctx, Call{Verb: VerbGet, Object: o, Key: key}, func() error { return c.Get(ctx, key, o, opts...) })
@@ -62,13 +61,11 @@ func Intercept(fn func(ctx context.Context, c Call, serve func() error) error) i
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			call := of(VerbPatch, "", o)
 			call.Patch = p
-
 			return fn(ctx, call, func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			call := of(VerbDelete, "", o)
 			call.Propagation = ptr.Deref((&client.DeleteOptions{}).ApplyOptions(opts).PropagationPolicy, "")
-
 			return fn(ctx, call, func() error { return c.Delete(ctx, o, opts...) })
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
@@ -77,7 +74,6 @@ func Intercept(fn func(ctx context.Context, c Call, serve func() error) error) i
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			call := of(VerbPatch, sub, o)
 			call.Patch = p
-
 			return fn(ctx, call, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	}

@@ -61,6 +61,5 @@ func (m *stubManager) GetEventRecorder(string) events.EventRecorder { return &ev
 func (m *stubManager) Elected() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
-
 	return c
 }

@@ -76,7 +76,6 @@ func New(o Options) (*Server, error) {
 	if o.Scheme == nil {
 		return nil, fmt.Errorf("embedded: an API server needs a scheme")
 	}
-
 	kinds := kindsOf(o.CRDs)
 	builder := fake.NewClientBuilder().WithScheme(o.Scheme).WithObjects(o.Objects...)
 
@@ -88,12 +87,10 @@ func New(o Options) (*Server, error) {
 
 		// An unstructured object of the scheme doesn't know its kind.
 		obj.GetObjectKind().SetGroupVersionKind(gvk)
-
 		co, ok := obj.(client.Object)
 		if !ok {
 			return nil, fmt.Errorf("embedded: %s is registered as %T, which has no metadata", gvk, obj)
 		}
-
 		if k.status {
 			builder.WithStatusSubresource(co)
 		}
@@ -117,12 +114,10 @@ func New(o Options) (*Server, error) {
 	for _, obj := range o.Objects {
 		obj.SetResourceVersion(t.nextVersion())
 	}
-
 	s := &Server{scheme: o.Scheme, mapper: restMapper(o.Scheme, kinds), kinds: kinds, tracker: t, collect: o.CollectorFinalizers}
 	s.base = builder.WithRESTMapper(s.mapper).WithObjectTracker(t).Build()
 	s.admin = interceptor.NewClient(s.base, s.serving())
 	s.client = interceptor.NewClient(s.admin, Intercept(s.count))
-
 	return s, nil
 }
 
@@ -151,11 +146,9 @@ func kindsOf(crds []*extv1.CustomResourceDefinition) map[schema.GroupVersionKind
 			if v.Schema != nil {
 				k.schema = v.Schema.OpenAPIV3Schema
 			}
-
 			out[schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind}] = k
 		}
 	}
-
 	return out
 }
 
@@ -166,13 +159,10 @@ func restMapper(s *runtime.Scheme, kinds map[schema.GroupVersionKind]kind) meta.
 
 	for gvk := range s.AllKnownTypes() {
 		scope := meta.RESTScopeNamespace
-
 		if k, ok := kinds[gvk]; (ok && !k.namespaced) || (!ok && slices.Contains(clusterScoped, gvk.Kind)) {
 			scope = meta.RESTScopeRoot
 		}
-
 		mapper.Add(gvk, scope)
 	}
-
 	return mapper
 }

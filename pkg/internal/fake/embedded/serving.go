@@ -29,30 +29,24 @@ func (s *Server) serving() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			dry := len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0
-
 			return s.write(ctx, o, dry, s.checkCreate, func() error { return c.Create(ctx, o, opts...) })
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			dry := len((&client.UpdateOptions{}).ApplyOptions(opts).DryRun) > 0
-
 			return s.write(ctx, o, dry, s.checkUpdate, func() error { return c.Update(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			dry := len((&client.PatchOptions{}).ApplyOptions(opts).DryRun) > 0
-
 			check := func(ctx context.Context, o client.Object) error { return s.checkPatch(ctx, o, p, false) }
-
 			return s.write(ctx, o, dry, check, func() error { return asRefused(p, c.Patch(ctx, o, p, opts...)) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			s.writing.Lock()
 			defer s.writing.Unlock()
-
 			do := (&client.DeleteOptions{}).ApplyOptions(opts)
 			if len(do.DryRun) > 0 {
 				return c.Delete(ctx, o, opts...)
 			}
-
 			return s.delete(ctx, o, do)
 		},
 		DeleteAllOf: func(context.Context, client.WithWatch, client.Object, ...client.DeleteAllOfOption) error {
@@ -65,15 +59,12 @@ func (s *Server) serving() interceptor.Funcs {
 			so := (&client.SubResourceUpdateOptions{}).ApplyOptions(opts)
 			// With a body the object only names what to update.
 			dry := len(so.DryRun) > 0 || so.SubResourceBody != nil
-
 			return s.write(ctx, o, dry, s.checkUpdate, func() error { return c.SubResource(name).Update(ctx, o, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, name string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			so := (&client.SubResourcePatchOptions{}).ApplyOptions(opts)
 			dry := len(so.DryRun) > 0 || so.SubResourceBody != nil
-
 			check := func(ctx context.Context, o client.Object) error { return s.checkPatch(ctx, o, p, true) }
-
 			return s.write(ctx, o, dry, check, func() error { return asRefused(p, c.SubResource(name).Patch(ctx, o, p, opts...)) })
 		},
 		SubResourceApply: func(context.Context, client.Client, string, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
@@ -88,11 +79,9 @@ func (s *Server) write(ctx context.Context, o client.Object, dry bool, check fun
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-
 	if dry {
 		return do()
 	}
-
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
@@ -113,11 +102,9 @@ func (s *Server) write(ctx context.Context, o client.Object, dry bool, check fun
 	if !ok {
 		return fmt.Errorf("embedded: a copy of %T has no metadata", o)
 	}
-
 	if err := s.base.Get(ctx, key, stored); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-
 	return s.base.Get(ctx, key, o)
 }
 
@@ -126,11 +113,9 @@ func (s *Server) checkCreate(_ context.Context, o client.Object) error {
 	if err != nil {
 		return err
 	}
-
 	if k, ok := s.kinds[gvk]; ok && k.namespaced && o.GetNamespace() == "" {
 		return kerrors.NewBadRequest("an empty namespace may not be set during creation")
 	}
-
 	return nil
 }
 
@@ -141,17 +126,14 @@ func (s *Server) checkUpdate(ctx context.Context, o client.Object) error {
 	if err != nil {
 		return err
 	}
-
 	if o.GetUID() != "" && o.GetUID() != current.GetUID() {
 		return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherUID(o.GetUID(), current.GetUID()))
 	}
-
 	if _, custom := s.kinds[gvk]; custom && o.GetResourceVersion() == "" {
 		return kerrors.NewInvalid(gvk.GroupKind(), o.GetName(), field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), "", "must be specified for an update"),
 		})
 	}
-
 	return nil
 }
 
@@ -164,12 +146,10 @@ func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch
 	if p.Type() != types.MergePatchType && p.Type() != types.StrategicMergePatchType {
 		return nil
 	}
-
 	data, err := p.Data(o)
 	if err != nil {
 		return err
 	}
-
 	var body struct {
 		Metadata struct {
 			UID     types.UID `json:"uid"`
@@ -179,26 +159,21 @@ func (s *Server) checkPatch(ctx context.Context, o client.Object, p client.Patch
 	if err := json.Unmarshal(data, &body); err != nil {
 		return kerrors.NewBadRequest(err.Error())
 	}
-
 	if body.Metadata.UID == "" && body.Metadata.Version == "" {
 		return nil
 	}
-
 	gvk, current, err := s.current(ctx, o)
 	if err != nil {
 		return err
 	}
-
 	if v := body.Metadata.Version; v != "" && v != current.GetResourceVersion() {
 		return kerrors.NewConflict(s.resource(gvk), o.GetName(), anotherVersion(v, current.GetResourceVersion()))
 	}
-
 	if uid := body.Metadata.UID; uid != "" && !status {
 		if errs := validation.ValidateImmutableField(uid, current.GetUID(), field.NewPath("metadata", "uid")); len(errs) > 0 {
 			return kerrors.NewInvalid(gvk.GroupKind(), o.GetName(), errs)
 		}
 	}
-
 	return nil
 }
 
@@ -209,7 +184,6 @@ func asRefused(p client.Patch, err error) error {
 	if err == nil || p.Type() != types.JSONPatchType || errors.As(err, &status) {
 		return err
 	}
-
 	return kerrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
@@ -219,7 +193,6 @@ func (s *Server) delete(ctx context.Context, o client.Object, do *client.DeleteO
 	if err != nil {
 		return err
 	}
-
 	if p := do.Preconditions; p != nil {
 		switch {
 		case p.UID != nil && *p.UID != current.GetUID():
@@ -236,7 +209,6 @@ func (s *Server) delete(ctx context.Context, o client.Object, do *client.DeleteO
 			s.tracker.collecting = true
 			err := s.base.Update(ctx, current)
 			s.tracker.collecting = false
-
 			if err != nil {
 				return err
 			}
@@ -245,7 +217,6 @@ func (s *Server) delete(ctx context.Context, o client.Object, do *client.DeleteO
 			return client.IgnoreNotFound(s.base.Delete(ctx, o))
 		}
 	}
-
 	return s.base.Delete(ctx, o)
 }
 
@@ -263,7 +234,6 @@ func finalizersFor(p metav1.DeletionPropagation, had []string) []string {
 		fs = append(fs, metav1.FinalizerDeleteDependents)
 	case metav1.DeletePropagationBackground:
 	}
-
 	return fs
 }
 
@@ -281,12 +251,10 @@ func (s *Server) current(ctx context.Context, o client.Object) (schema.GroupVers
 	if err != nil {
 		return gvk, nil, err
 	}
-
 	current, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
 		return gvk, nil, fmt.Errorf("embedded: a copy of %s has no metadata", gvk)
 	}
-
 	return gvk, current, s.base.Get(ctx, client.ObjectKeyFromObject(o), current)
 }
 
@@ -295,6 +263,5 @@ func (s *Server) resource(gvk schema.GroupVersionKind) schema.GroupResource {
 	if err != nil {
 		return schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}
 	}
-
 	return m.Resource.GroupResource()
 }

@@ -24,32 +24,25 @@ func (s *Server) Settle(ctx context.Context, r reconcile.Reconciler, obj client.
 	)
 
 	req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
-
 	before, err := s.versionOf(ctx, obj)
 	if err != nil {
 		return err
 	}
-
 	for range limit {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-
 		result, failed = r.Reconcile(ctx, req)
-
 		after, err := s.versionOf(ctx, obj)
 		if err != nil {
 			return err
 		}
-
 		again := failed != nil || result.Requeue //nolint:staticcheck // Upstream's reconciler returns it.
 		if after == "" || !again && before == after {
 			return nil
 		}
-
 		before = after
 	}
-
 	return fmt.Errorf("%w after %d reconciles of %s: the last one returned %+v and error %v", ErrUnsettled, limit, req, result, failed) //nolint:errorlint // It may be nil.
 }
 
@@ -59,6 +52,5 @@ func (s *Server) versionOf(ctx context.Context, obj client.Object) (string, erro
 	if err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
-
 	return current.GetResourceVersion(), nil
 }

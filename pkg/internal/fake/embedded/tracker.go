@@ -45,18 +45,15 @@ func (t *tracker) Create(gvr schema.GroupVersionResource, obj runtime.Object, ns
 	if err != nil {
 		return err
 	}
-
 	if _, err := t.Get(gvr, ns, m.GetName()); err == nil {
 		// It is refused below, and must not leave marks on the caller's object.
 		return t.ObjectTracker.Create(gvr, obj, ns, opts...)
 	}
-
 	if k, ok := t.kinds[gvk]; ok {
 		if err := edit(obj, func(content map[string]any) {
 			if k.status {
 				delete(content, "status")
 			}
-
 			setDefaults(content, k.schema)
 		}); err != nil {
 			return err
@@ -64,7 +61,6 @@ func (t *tracker) Create(gvr schema.GroupVersionResource, obj runtime.Object, ns
 	}
 
 	t.stampNew(m, gvk)
-
 	return t.ObjectTracker.Create(gvr, obj, ns, opts...)
 }
 
@@ -74,7 +70,6 @@ func (t *tracker) Update(gvr schema.GroupVersionResource, obj runtime.Object, ns
 	if err != nil || !changed {
 		return err
 	}
-
 	return t.ObjectTracker.Update(gvr, obj, ns, opts...)
 }
 
@@ -84,7 +79,6 @@ func (t *tracker) Patch(gvr schema.GroupVersionResource, obj runtime.Object, ns 
 	if err != nil || !changed {
 		return err
 	}
-
 	return t.ObjectTracker.Patch(gvr, obj, ns, opts...)
 }
 
@@ -96,24 +90,20 @@ func (t *tracker) prepare(gvr schema.GroupVersionResource, obj runtime.Object, n
 	if err != nil {
 		return false, err
 	}
-
 	old, err := t.Get(gvr, ns, m.GetName())
 	if err != nil {
 		return false, err
 	}
-
 	oldMeta, err := meta.Accessor(old)
 	if err != nil {
 		return false, fmt.Errorf("cannot read metadata: %w", err)
 	}
-
 	if k, ok := t.kinds[gvk]; ok {
 		if err := edit(obj, func(content map[string]any) {
 			// The fake client gives an object without status one that is null.
 			if content["status"] == nil {
 				delete(content, "status")
 			}
-
 			setDefaults(content, k.schema)
 		}); err != nil {
 			return false, err
@@ -123,7 +113,6 @@ func (t *tracker) prepare(gvr schema.GroupVersionResource, obj runtime.Object, n
 	if m.GetUID() == "" {
 		m.SetUID(oldMeta.GetUID())
 	}
-
 	m.SetCreationTimestamp(oldMeta.GetCreationTimestamp())
 
 	// The fake client lets a deletionTimestamp be set by its own Delete only.
@@ -137,12 +126,10 @@ func (t *tracker) prepare(gvr schema.GroupVersionResource, obj runtime.Object, n
 	if err != nil {
 		return false, err
 	}
-
 	m.SetGeneration(t.generation(gvk, oldMeta, before, after))
 
 	if deleted {
 		t.markDeleted(m, gvk)
-
 		return true, nil
 	}
 
@@ -155,14 +142,11 @@ func (t *tracker) prepare(gvr schema.GroupVersionResource, obj runtime.Object, n
 	if err != nil {
 		return false, err
 	}
-
 	if equal(before, after) {
 		m.SetResourceVersion(oldMeta.GetResourceVersion())
 		return false, nil
 	}
-
 	m.SetResourceVersion(t.nextVersion())
-
 	return true, nil
 }
 
@@ -170,11 +154,9 @@ func (t *tracker) markDeleted(m metav1.Object, gvk schema.GroupVersionKind) {
 	now := metav1.NewTime(t.now()).Rfc3339Copy()
 	m.SetDeletionTimestamp(&now)
 	m.SetDeletionGracePeriodSeconds(ptr.To[int64](0))
-
 	if _, custom := t.kinds[gvk]; custom {
 		m.SetGeneration(m.GetGeneration() + 1)
 	}
-
 	m.SetResourceVersion(t.nextVersion())
 }
 
@@ -184,7 +166,6 @@ func (t *tracker) generation(gvk schema.GroupVersionKind, old metav1.Object, bef
 	if !custom {
 		return old.GetGeneration()
 	}
-
 	ignored := []string{"metadata"}
 	if k.status {
 		ignored = append(ignored, "status")
@@ -193,7 +174,6 @@ func (t *tracker) generation(gvk schema.GroupVersionKind, old metav1.Object, bef
 	if equal(without(before, ignored...), without(after, ignored...)) {
 		return old.GetGeneration()
 	}
-
 	return old.GetGeneration() + 1
 }
 
@@ -201,7 +181,6 @@ func (t *tracker) stampNew(m metav1.Object, gvk schema.GroupVersionKind) {
 	m.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", t.created.Add(1))))
 	m.SetCreationTimestamp(metav1.NewTime(t.now()).Rfc3339Copy())
 	m.SetResourceVersion(t.nextVersion())
-
 	if _, custom := t.kinds[gvk]; custom {
 		m.SetGeneration(1)
 	}
@@ -214,11 +193,9 @@ func (t *tracker) describe(obj runtime.Object) (metav1.Object, schema.GroupVersi
 	if err != nil {
 		return nil, schema.GroupVersionKind{}, fmt.Errorf("cannot read metadata: %w", err)
 	}
-
 	gvk, err := apiutil.GVKForObject(obj, t.scheme)
 	if err != nil {
 		return nil, schema.GroupVersionKind{}, fmt.Errorf("cannot tell the kind: %w", err)
 	}
-
 	return m, gvk, nil
 }

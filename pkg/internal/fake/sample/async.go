@@ -81,12 +81,10 @@ func (c *Async[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClie
 	if err != nil {
 		return nil, err
 	}
-
 	client := &asyncClient[M]{connector: c, session: session}
 	if c.settings.operations != nil {
 		return &trackedClient[M]{client}, nil
 	}
-
 	return client, nil
 }
 
@@ -97,12 +95,10 @@ func (c *Async[M]) Finish(ctx context.Context) error {
 	scheduled := c.scheduled
 	c.scheduled = nil
 	c.mu.Unlock()
-
 	errs := make([]error, 0, len(scheduled))
 	for _, run := range scheduled {
 		errs = append(errs, run(ctx))
 	}
-
 	return errors.Join(errs...)
 }
 
@@ -115,7 +111,6 @@ func (c *Async[M]) Wait() { c.running.Wait() }
 func (c *Async[M]) start(ctx context.Context, mg M, typ asyncstate.Type, op func(context.Context) (string, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	m := c.known[mg.GetUID()]
 	if m == nil {
 		m = &memory{}
@@ -135,14 +130,12 @@ func (c *Async[M]) start(ctx context.Context, mg M, typ asyncstate.Type, op func
 		if err != nil {
 			return err
 		}
-
 		ctx = begun.Context() //nolint:contextcheck // It is made from the reconcile's.
 		end = func(id string, err error) {
 			if id != "" {
 				// What can't be stored now is stored with the result.
 				_ = begun.SetExternalName(ctx, id)
 			}
-
 			begun.End(err) //nolint:contextcheck // The operation has its own.
 		}
 	}
@@ -151,16 +144,13 @@ func (c *Async[M]) start(ctx context.Context, mg M, typ asyncstate.Type, op func
 
 	run := func(ctx context.Context) error {
 		id, err := op(ctx)
-
 		c.mu.Lock()
 		m.running, m.ended, m.err = false, true, err
 		if id != "" {
 			m.id = id
 		}
 		c.mu.Unlock()
-
 		end(id, err)
-
 		return err
 	}
 
@@ -171,7 +161,6 @@ func (c *Async[M]) start(ctx context.Context, mg M, typ asyncstate.Type, op func
 
 	// Its error is in the memory for Observe.
 	c.running.Go(func() { _ = run(ctx) })
-
 	return nil
 }
 
@@ -180,15 +169,12 @@ func (c *Async[M]) start(ctx context.Context, mg M, typ asyncstate.Type, op func
 func (c *Async[M]) recall(uid types.UID) memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	m := c.known[uid]
 	if m == nil {
 		return memory{}
 	}
-
 	out := *m
 	m.ended, m.err = false, nil
-
 	return out
 }
 
@@ -196,7 +182,6 @@ func (c *Async[M]) recall(uid types.UID) memory {
 func (c *Async[M]) forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	delete(c.known, uid)
 }
 
@@ -210,16 +195,13 @@ func (c *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 	if err != nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	m := c.connector.recall(i.GetUID())
 	if m.running {
 		return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 	}
-
 	if m.ended {
 		i.SetConditions(lastAsyncOperation(m.err))
 	}
-
 	id := m.id
 	if id == "" {
 		id = meta.GetExternalName(i)
@@ -228,7 +210,6 @@ func (c *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 	if id == "" {
 		return managed.ExternalObservation{}, nil
 	}
-
 	r, err := c.session.Get(ctx, id)
 	if errors.Is(err, cloud.ErrNotFound) {
 		// A new resource may be hidden for a while. What is known of it stays in
@@ -236,14 +217,12 @@ func (c *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 		if meta.WasDeleted(i) {
 			c.connector.forget(i.GetUID())
 		}
-
 		return managed.ExternalObservation{}, nil
 	}
 
 	if err != nil {
 		return managed.ExternalObservation{}, fmt.Errorf("cannot get the resource: %w", err)
 	}
-
 	out := observed(i, r)
 
 	if meta.GetExternalName(i) != r.ID {
@@ -252,7 +231,6 @@ func (c *asyncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObs
 		// There is no better way to have an annotation stored.
 		out.ResourceLateInitialized = true
 	}
-
 	return out, nil
 }
 
@@ -261,7 +239,6 @@ func (c *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCrea
 	if err != nil {
 		return managed.ExternalCreation{}, err
 	}
-
 	req := c.connector.settings.createRequest(i)
 
 	err = c.connector.start(ctx, mg, asyncstate.Create, func(ctx context.Context) (string, error) {
@@ -269,10 +246,8 @@ func (c *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCrea
 		if err != nil {
 			return "", fmt.Errorf("cannot create the resource: %w", err)
 		}
-
 		return r.ID, nil
 	})
-
 	return managed.ExternalCreation{}, err
 }
 
@@ -281,17 +256,14 @@ func (c *asyncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpda
 	if err != nil {
 		return managed.ExternalUpdate{}, err
 	}
-
 	id, props := meta.GetExternalName(i), properties(i)
 
 	err = c.connector.start(ctx, mg, asyncstate.Update, func(ctx context.Context) (string, error) {
 		if _, err := c.session.Update(ctx, id, props); err != nil {
 			return "", fmt.Errorf("cannot update the resource: %w", err)
 		}
-
 		return "", nil
 	})
-
 	return managed.ExternalUpdate{}, err
 }
 
@@ -300,25 +272,20 @@ func (c *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 	if err != nil {
 		return managed.ExternalDelete{}, err
 	}
-
 	i.SetConditions(xpv2.Deleting())
-
 	id := meta.GetExternalName(i)
 
 	err = c.connector.start(ctx, mg, asyncstate.Delete, func(ctx context.Context) (string, error) {
 		if err := ignoreNotFound(c.session.Delete(ctx, id)); err != nil {
 			return "", fmt.Errorf("cannot delete the resource: %w", err)
 		}
-
 		return "", nil
 	})
-
 	return managed.ExternalDelete{}, err
 }
 
 func (c *asyncClient[M]) Disconnect(context.Context) error {
 	c.connector.disconnects.Add(1)
-
 	return nil
 }
 
@@ -341,6 +308,5 @@ func lastAsyncOperation(err error) xpv2.Condition {
 	if err != nil {
 		out.Status, out.Reason, out.Message = corev1.ConditionFalse, ReasonAsyncFailure, err.Error()
 	}
-
 	return out
 }

@@ -62,7 +62,6 @@ func newSettings(o []Option) settings {
 	for _, fn := range o {
 		fn(&s)
 	}
-
 	return s
 }
 
@@ -78,21 +77,17 @@ func (s settings) connect(ctx context.Context, c *cloud.Cloud, mg resource.Manag
 	if _, err := instance(mg); err != nil {
 		return nil, err
 	}
-
 	token, err := s.login(ctx, mg)
 	if err != nil {
 		return nil, err
 	}
-
 	open := s.open
 	if open == nil {
 		open = func(ctx context.Context, token string) (cloud.Client, error) { return c.NewSession(ctx, token) }
 	}
-
 	session, err := open(ctx, token)
 	if err != nil {
 		return nil, fmt.Errorf("cannot log in to the cloud: %w", err)
 	}
-
 	return session, nil
 }

@@ -43,7 +43,6 @@ func instance(mg resource.Managed) (Instance, error) {
 	if !ok {
 		return nil, fmt.Errorf("a managed resource of type %T is not one of this provider's", mg)
 	}
-
 	return i, nil
 }
 
@@ -51,11 +50,9 @@ func instance(mg resource.Managed) (Instance, error) {
 func properties(i Instance) map[string]string {
 	p := i.GetForProvider()
 	out := map[string]string{propertySize: strconv.FormatInt(p.Size, 10)}
-
 	if p.Region != "" {
 		out[propertyRegion] = p.Region
 	}
-
 	return out
 }
 
@@ -74,7 +71,6 @@ func (s settings) createRequest(i Instance) cloud.CreateRequest {
 	if s.deterministicNames {
 		req.Name = meta.GetExternalName(i)
 	}
-
 	return req
 }
 
@@ -82,7 +78,6 @@ func kindOf(i Instance) string {
 	if _, ok := i.(*v1alpha1.Database); ok {
 		return v1alpha1.DatabaseKind
 	}
-
 	return v1alpha1.BucketKind
 }
 
@@ -110,11 +105,9 @@ func observed(i Instance, r cloud.Resource) managed.ExternalObservation {
 	}
 
 	upToDate := true
-
 	for k, want := range properties(i) {
 		upToDate = upToDate && r.Properties[k] == want
 	}
-
 	return managed.ExternalObservation{
 		ResourceExists:          true,
 		ResourceUpToDate:        upToDate,
@@ -127,6 +120,5 @@ func ignoreNotFound(err error) error {
 	if errors.Is(err, cloud.ErrNotFound) {
 		return nil
 	}
-
 	return err
 }

@@ -47,12 +47,10 @@ func (c *Lasting[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalCl
 	if err != nil {
 		return nil, err
 	}
-
 	client := &lastingClient[M]{&syncClient[M]{session: session, settings: c.sync.settings, calls: &c.sync.Calls}}
 	if c.sync.settings.createTokens {
 		return client, nil
 	}
-
 	return &findingClient[M]{client}, nil
 }
 
@@ -67,14 +65,11 @@ func (c *lastingClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCr
 	if err != nil {
 		return managed.ExternalCreation{}, err
 	}
-
 	i.SetConditions(xpv2.Creating())
-
 	req := c.settings.createRequest(i)
 	if c.settings.createTokens {
 		req.Token = asyncstate.Token(ctx)
 	}
-
 	r, err := c.session.Create(ctx, req)
 
 	// The spec has changed since the first attempt. Update brings the resource up
@@ -88,12 +83,10 @@ func (c *lastingClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCr
 	if err != nil {
 		return managed.ExternalCreation{}, fmt.Errorf("cannot create the resource: %w", err)
 	}
-
 	meta.SetExternalName(i, r.ID)
 
 	// What can't be stored now is stored with the result.
 	_ = asyncstate.SetExternalName(ctx, r.ID)
-
 	return managed.ExternalCreation{
 		ConnectionDetails: managed.ConnectionDetails{connectionEndpoint: []byte(r.Endpoint)},
 	}, c.awaitReady(ctx, r)
@@ -114,7 +107,6 @@ func (c *lastingClient[M]) awaitReady(ctx context.Context, r cloud.Resource) err
 			return fmt.Errorf("cannot wait for the resource: %w", err)
 		}
 	}
-
 	return nil
 }
 

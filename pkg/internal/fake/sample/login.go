@@ -23,16 +23,13 @@ func (s settings) login(ctx context.Context, mg resource.Managed) (string, error
 	if s.configs == nil {
 		return s.token, nil
 	}
-
 	b, ok := mg.(resource.ModernManaged)
 	if !ok {
 		return "", fmt.Errorf("a managed resource of type %T refers to no provider config of this provider's", mg)
 	}
-
 	if err := s.tracker.Track(ctx, b); err != nil {
 		return "", fmt.Errorf("cannot track the usage of the provider config: %w", err)
 	}
-
 	ref := b.GetProviderConfigReference()
 
 	if ref.Kind == v1alpha1.ClusterProviderConfigKind {
@@ -40,7 +37,6 @@ func (s settings) login(ctx context.Context, mg resource.Managed) (string, error
 		if err := s.configs.Get(ctx, client.ObjectKey{Name: ref.Name}, pc); err != nil {
 			return "", fmt.Errorf("cannot get the cluster provider config: %w", err)
 		}
-
 		return pc.Spec.Token, nil
 	}
 
@@ -48,6 +44,5 @@ func (s settings) login(ctx context.Context, mg resource.Managed) (string, error
 	if err := s.configs.Get(ctx, client.ObjectKey{Namespace: b.GetNamespace(), Name: ref.Name}, pc); err != nil {
 		return "", fmt.Errorf("cannot get the provider config: %w", err)
 	}
-
 	return pc.Spec.Token, nil
 }

@@ -41,7 +41,6 @@ func (c *Sync[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClien
 	if err != nil {
 		return nil, err
 	}
-
 	return &syncClient[M]{session: session, settings: c.settings, calls: &c.Calls}, nil
 }
 
@@ -56,21 +55,17 @@ func (c *syncClient[M]) Observe(ctx context.Context, mg M) (managed.ExternalObse
 	if err != nil {
 		return managed.ExternalObservation{}, err
 	}
-
 	name := meta.GetExternalName(i)
 	if name == "" {
 		return managed.ExternalObservation{}, nil
 	}
-
 	r, err := c.session.Get(ctx, name)
 	if errors.Is(err, cloud.ErrNotFound) {
 		return managed.ExternalObservation{}, nil
 	}
-
 	if err != nil {
 		return managed.ExternalObservation{}, fmt.Errorf("cannot get the resource: %w", err)
 	}
-
 	return observed(i, r), nil
 }
 
@@ -79,16 +74,12 @@ func (c *syncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCreat
 	if err != nil {
 		return managed.ExternalCreation{}, err
 	}
-
 	i.SetConditions(xpv2.Creating())
-
 	r, err := c.session.Create(ctx, c.settings.createRequest(i))
 	if err != nil {
 		return managed.ExternalCreation{}, fmt.Errorf("cannot create the resource: %w", err)
 	}
-
 	meta.SetExternalName(i, r.ID)
-
 	return managed.ExternalCreation{
 		ConnectionDetails: managed.ConnectionDetails{connectionEndpoint: []byte(r.Endpoint)},
 	}, nil
@@ -99,11 +90,9 @@ func (c *syncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdat
 	if err != nil {
 		return managed.ExternalUpdate{}, err
 	}
-
 	if _, err := c.session.Update(ctx, meta.GetExternalName(i), properties(i)); err != nil {
 		return managed.ExternalUpdate{}, fmt.Errorf("cannot update the resource: %w", err)
 	}
-
 	return managed.ExternalUpdate{}, nil
 }
 
@@ -112,18 +101,14 @@ func (c *syncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelet
 	if err != nil {
 		return managed.ExternalDelete{}, err
 	}
-
 	i.SetConditions(xpv2.Deleting())
-
 	if err := ignoreNotFound(c.session.Delete(ctx, meta.GetExternalName(i))); err != nil {
 		return managed.ExternalDelete{}, fmt.Errorf("cannot delete the resource: %w", err)
 	}
-
 	return managed.ExternalDelete{}, nil
 }
 
 func (c *syncClient[M]) Disconnect(context.Context) error {
 	c.calls.disconnects.Add(1)
-
 	return nil
 }

@@ -92,7 +92,6 @@ func newAPI(subresources *extv1.CustomResourceSubresources, objs []client.Object
 		// Tests say themselves what is in an object.
 		crd.Spec.Versions[0].Schema, crd.Spec.Versions[0].Subresources = nil, subresources
 	}
-
 	return Serve(Scheme(), crds, objs...)
 }
 
@@ -103,7 +102,6 @@ func Serve(scheme *runtime.Scheme, crds []*extv1.CustomResourceDefinition, objs 
 	if err != nil {
 		panic(errors.Wrap(err, "cannot start an API server"))
 	}
-
 	return &API{server: s, frozen: map[client.ObjectKey]client.Object{}}
 }
 
@@ -139,9 +137,7 @@ func (a *API) Freeze(ctx context.Context, o client.Object) error {
 	if err := a.Server().Get(ctx, client.ObjectKeyFromObject(o), c); err != nil {
 		return err
 	}
-
 	a.FreezeAs(c)
-
 	return nil
 }
 
@@ -149,7 +145,6 @@ func (a *API) Freeze(ctx context.Context, o client.Object) error {
 func (a *API) FreezeAs(o client.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	a.frozen[client.ObjectKeyFromObject(o)] = o
 }
 
@@ -157,7 +152,6 @@ func (a *API) FreezeAs(o client.Object) {
 func (a *API) Thaw() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	clear(a.frozen)
 }
 
@@ -166,7 +160,6 @@ func (a *API) Thaw() {
 func (a *API) Requests() []Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	return slices.DeleteFunc(slices.Clone(a.requests), func(r Request) bool { return r.Verb == Get || r.Verb == List })
 }
 
@@ -179,7 +172,6 @@ func (a *API) Count(verbs ...string) int {
 func (a *API) CountIf(match func(r Request) bool) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	n := 0
 
 	for _, r := range a.requests {
@@ -187,7 +179,6 @@ func (a *API) CountIf(match func(r Request) bool) int {
 			n++
 		}
 	}
-
 	return n
 }
 
@@ -200,7 +191,6 @@ func (a *API) Writes() int {
 func (a *API) Forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
 	a.requests = nil
 }
 
@@ -208,21 +198,17 @@ func (a *API) do(ctx context.Context, h Hooks, r Request, serve func() error) er
 	a.mu.Lock()
 	a.requests = append(a.requests, r)
 	a.mu.Unlock()
-
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-
 	for _, step := range []Hook{a.Before, h.Before, func(context.Context, Request) error { return serve() }, a.After, h.After} {
 		if step == nil {
 			continue
 		}
-
 		if err := step(ctx, r); err != nil {
 			return err
 		}
 	}
-
 	return nil
 }
 
@@ -231,13 +217,11 @@ func (a *API) client(get string, h Hooks) client.Client {
 	if get == Get {
 		c = interceptor.NewClient(c, interceptor.Funcs{Get: a.read})
 	}
-
 	return interceptor.NewClient(c, embedded.Intercept(func(ctx context.Context, c embedded.Call, serve func() error) error {
 		r := Request{Verb: c.String(), Key: c.Key, Body: string(c.Propagation)}
 		if r.Verb == Get {
 			r.Verb = get
 		}
-
 		o, ok := c.Object.(client.Object)
 		if !ok {
 			of := &metav1.PartialObjectMetadata{}
@@ -248,7 +232,6 @@ func (a *API) client(get string, h Hooks) client.Client {
 		if r.Object = o; c.Patch != nil {
 			r.Body = body(o, c.Patch)
 		}
-
 		return a.do(ctx, h, r, serve)
 	}))
 }
@@ -259,7 +242,6 @@ func (a *API) read(ctx context.Context, c client.WithWatch, key client.ObjectKey
 	if err != nil {
 		return err
 	}
-
 	a.mu.Lock()
 	f := a.frozen[key]
 	a.mu.Unlock()
@@ -277,7 +259,6 @@ func (a *API) read(ctx context.Context, c client.WithWatch, key client.ObjectKey
 	// A cache says of which kind an object is, an API server doesn't say it of a
 	// typed one.
 	o.GetObjectKind().SetGroupVersionKind(gvk)
-
 	return nil
 }
 
@@ -288,18 +269,14 @@ func into(from, to client.Object) error {
 	if err != nil {
 		return err
 	}
-
 	if o, ok := to.(runtime.Unstructured); ok {
 		o.SetUnstructuredContent(u)
 		return nil
 	}
-
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u, to); err != nil {
 		return err
 	}
-
 	to.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-
 	return nil
 }
 
@@ -308,6 +285,5 @@ func body(o client.Object, p client.Patch) string {
 	if err != nil {
 		return err.Error()
 	}
-
 	return strings.TrimSpace(string(data))
 }

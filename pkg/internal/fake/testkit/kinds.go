@@ -29,11 +29,9 @@ func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(v1alpha1.GroupVersion(), &LegacyProviderConfigUsage{})
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Secret{}, &corev1.SecretList{})
-
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		panic(errors.Wrap(err, "cannot add the sample's kinds to a scheme"))
 	}
-
 	return s
 }
 

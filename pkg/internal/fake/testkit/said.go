@@ -27,7 +27,6 @@ type Said struct {
 func (s *Said) Event(_ runtime.Object, e event.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.events = append(s.events, e)
 }
 
@@ -38,7 +37,6 @@ func (s *Said) WithAnnotations(...string) event.Recorder { return s }
 func (s *Said) Info(msg string, kv ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	s.lines = append(s.lines, fmt.Sprintln(append([]any{msg}, kv...)...))
 }
 
@@ -52,7 +50,6 @@ func (s *Said) WithValues(...any) logging.Logger { return s }
 func (s *Said) Events(reasons ...event.Reason) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	var out []string
 
 	for _, e := range s.events {
@@ -60,7 +57,6 @@ func (s *Said) Events(reasons ...event.Reason) []string {
 			out = append(out, e.Message)
 		}
 	}
-
 	return out
 }
 
@@ -68,7 +64,6 @@ func (s *Said) Events(reasons ...event.Reason) []string {
 func (s *Said) Lines() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	return slices.Clone(s.lines)
 }
 

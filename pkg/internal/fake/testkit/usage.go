@@ -22,7 +22,6 @@ func (u *LegacyProviderConfigUsage) DeepCopyObject() runtime.Object {
 	out := &LegacyProviderConfigUsage{TypeMeta: u.TypeMeta}
 	u.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	u.ProviderConfigUsage.DeepCopyInto(&out.ProviderConfigUsage)
-
 	return out
 }
 

@@ -34,7 +34,6 @@ func (c *Client) NewSession(ctx context.Context, token string) (*Session, error)
 	if _, err := s.call(ctx, cloud.OpLogin, request{}); err != nil {
 		return nil, err
 	}
-
 	return s, nil
 }
 
@@ -70,42 +69,34 @@ func (s *Session) one(ctx context.Context, op cloud.Op, r request) (cloud.Resour
 	if err != nil {
 		return cloud.Resource{}, err
 	}
-
 	return out.one()
 }
 
 func (s *Session) call(ctx context.Context, op cloud.Op, r request) (response, error) {
 	r.Token = s.token
-
 	body, err := json.Marshal(r)
 	if err != nil {
 		return response{}, fmt.Errorf("cannot call the cloud: %w", err)
 	}
-
 	u, err := url.JoinPath(s.client.url, string(op))
 	if err != nil {
 		return response{}, fmt.Errorf("cannot call the cloud: %w", err)
 	}
-
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u, bytes.NewReader(body))
 	if err != nil {
 		return response{}, fmt.Errorf("cannot call the cloud: %w", err)
 	}
-
 	answer, err := s.client.http.Do(req)
 	if err != nil {
 		return response{}, fmt.Errorf("cannot call the cloud: %w", err)
 	}
 	defer answer.Body.Close() //nolint:errcheck // It was read.
-
 	if answer.StatusCode != http.StatusOK {
 		return response{}, fmt.Errorf("cannot call the cloud: it answered %s", answer.Status)
 	}
-
 	var out response
 	if err := json.NewDecoder(answer.Body).Decode(&out); err != nil {
 		return response{}, fmt.Errorf("cannot read the cloud's answer: %w", err)
 	}
-
 	return out, out.err()
 }

@@ -18,10 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func serve(t *testing.T, c *cloud.Cloud) *httpapi.Client {
 	t.Helper()
-
 	s := httptest.NewServer(httpapi.Handler(c))
 	t.Cleanup(s.Close)
-
 	return httpapi.NewClient(s.URL, s.Client())
 }
 
@@ -31,20 +29,16 @@ func TestSession(t *testing.T) {
 		Resources []cloud.Resource
 		Error     string
 	}
-
 	life := func(ctx context.Context, s cloud.Client) []result {
 		var out []result
-
 		add := func(rs []cloud.Resource, err error) {
 			r := result{Resources: rs}
 			if err != nil {
 				r.Error = err.Error()
 			}
-
 			out = append(out, r)
 		}
 		one := func(r cloud.Resource, err error) { add([]cloud.Resource{r}, err) }
-
 		one(s.Create(ctx, cloud.CreateRequest{}))
 		one(s.Create(ctx, cloud.CreateRequest{Kind: "DB", Owner: "me", Token: "t", Properties: map[string]string{"size": "1"}}))
 		one(s.Create(ctx, cloud.CreateRequest{Kind: "DB", Owner: "me", Token: "t", Properties: map[string]string{"size": "2"}}))
@@ -58,25 +52,20 @@ func TestSession(t *testing.T) {
 		add(nil, s.Delete(ctx, "db-0001"))
 		one(s.Update(ctx, "db-0001", nil))
 		add(nil, s.Delete(ctx, "db-0002"))
-
 		return out
 	}
-
 	options := func() cloud.Options {
 		clock := cloud.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 		return cloud.Options{Clock: clock, Token: "secret", GoneAfter: time.Minute, IDPrefixes: map[string]string{"DB": "db"}}
 	}
-
 	direct, err := cloud.New(options()).NewSession(t.Context(), "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	remote, err := serve(t, cloud.New(options())).NewSession(t.Context(), "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	if diff := cmp.Diff(life(t.Context(), direct), life(t.Context(), remote)); diff != "" {
 		t.Errorf("-direct, +over HTTP:\n%s", diff)
 	}
@@ -86,43 +75,35 @@ func TestSession(t *testing.T) {
 func TestAbandonedCreate(t *testing.T) {
 	c := cloud.New(cloud.Options{})
 	arrived, gone, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-
 	c.SetHooks(cloud.Hooks{
 		Before: func(_ context.Context, call cloud.Call) error {
 			if call.Op == cloud.OpCreate {
 				close(arrived)
 				<-gone
 			}
-
 			return nil
 		},
 		After: func(_ context.Context, call cloud.Call) error {
 			if call.Op == cloud.OpCreate {
 				close(done)
 			}
-
 			return nil
 		},
 	})
-
 	s, err := serve(t, c).NewSession(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-arrived
 		cancel()
 	}()
-
 	if _, err := s.Create(ctx, cloud.CreateRequest{Kind: "DB"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Create(): want %v, got %v", context.Canceled, err)
 	}
-
 	close(gone)
 	<-done
-
 	if n := len(c.Inventory()); n != 1 {
 		t.Errorf("want one resource, got %d", n)
 	}

@@ -19,7 +19,6 @@ func Handler(c *cloud.Cloud) http.Handler {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-
 			out := response{}
 
 			// The request is carried out even if the client disconnects.
@@ -27,7 +26,6 @@ func Handler(c *cloud.Cloud) http.Handler {
 			if out.Resources = rs; err != nil {
 				out = failed(err)
 			}
-
 			w.Header().Set("Content-Type", "application/json")
 			// The client may have disconnected, so an error is ignored.
 			_ = json.NewEncoder(w).Encode(out)
@@ -53,7 +51,6 @@ func Handler(c *cloud.Cloud) http.Handler {
 	serve(cloud.OpList, func(ctx context.Context, s *cloud.Session, r request) ([]cloud.Resource, error) {
 		return s.List(ctx, r.Filter)
 	})
-
 	return mux
 }
 

@@ -39,13 +39,11 @@ func known() []error {
 // failed is the response to what failed.
 func failed(err error) response {
 	out := response{Error: err.Error()}
-
 	for _, k := range known() {
 		if errors.Is(err, k) {
 			out.Reason = k.Error()
 		}
 	}
-
 	return out
 }
 
@@ -54,13 +52,11 @@ func (r response) err() error {
 	if r.Error == "" {
 		return nil
 	}
-
 	for _, k := range known() {
 		if r.Reason == k.Error() {
 			return remoteError{text: r.Error, reason: k}
 		}
 	}
-
 	return remoteError{text: r.Error}
 }
 
@@ -69,7 +65,6 @@ func (r response) one() (cloud.Resource, error) {
 	if len(r.Resources) != 1 {
 		return cloud.Resource{}, fmt.Errorf("the cloud answered with %d resources instead of one", len(r.Resources))
 	}
-
 	return r.Resources[0], nil
 }
 

@@ -47,7 +47,6 @@ func NewBucket(namespace, name string) *Bucket {
 		Kind: defaultProviderConfigKind,
 		Name: defaultProviderConfig,
 	}
-
 	return b
 }
 
@@ -96,10 +95,8 @@ func (b *Bucket) DeepCopy() *Bucket {
 	if b == nil {
 		return nil
 	}
-
 	out := &Bucket{}
 	b.DeepCopyInto(out)
-
 	return out
 }
 
@@ -113,6 +110,5 @@ func (l *BucketList) GetItems() []resource.Managed { return managed(l.Items) }
 func (l *BucketList) DeepCopyObject() runtime.Object {
 	out := &BucketList{TypeMeta: l.TypeMeta, Items: copied(l.Items)}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
 	return out
 }

@@ -60,7 +60,6 @@ func managedCRD(kind string, scope extv1.ResourceScope, spec map[string]extv1.JS
 		{Name: "External-Name", Type: "string", JSONPath: `.metadata.annotations.crossplane\.io/external-name`},
 		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
 	}
-
 	return crd
 }
 
@@ -69,9 +68,7 @@ func providerConfigCRD(kind string, scope extv1.ResourceScope) *extv1.CustomReso
 		"spec":   object(nil, map[string]extv1.JSONSchemaProps{"token": text()}),
 		"status": object(nil, map[string]extv1.JSONSchemaProps{"conditions": conditions(), "users": integer()}),
 	})
-
 	crd.Spec.Versions[0].Subresources = &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}
-
 	return crd
 }
 
@@ -89,13 +86,10 @@ func usageCRD() *extv1.CustomResourceDefinition {
 func crd(kind string, scope extv1.ResourceScope, required []string, properties map[string]extv1.JSONSchemaProps) *extv1.CustomResourceDefinition {
 	singular := strings.ToLower(kind)
 	plural := singular + "s"
-
 	properties["apiVersion"] = text()
 	properties["kind"] = text()
 	properties["metadata"] = extv1.JSONSchemaProps{Type: "object"}
-
 	schema := object(required, properties)
-
 	return &extv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: extv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + Group},
@@ -128,7 +122,6 @@ func conditions() extv1.JSONSchemaProps {
 		"status":             text(),
 		"type":               text(),
 	})
-
 	return extv1.JSONSchemaProps{
 		Type:         "array",
 		Items:        &extv1.JSONSchemaPropsOrArray{Schema: &c},
@@ -146,7 +139,6 @@ func managementPolicies() extv1.JSONSchemaProps {
 		string(xpv2.ManagementActionLateInitialize),
 		string(xpv2.ManagementActionAll),
 	)
-
 	return extv1.JSONSchemaProps{Type: "array", Items: &extv1.JSONSchemaPropsOrArray{Schema: &action}}
 }
 
@@ -172,13 +164,11 @@ func enum(values ...string) extv1.JSONSchemaProps {
 	for _, v := range values {
 		p.Enum = append(p.Enum, raw(v))
 	}
-
 	return p
 }
 
 func withDefault(p extv1.JSONSchemaProps, value any) extv1.JSONSchemaProps {
 	p.Default = ptr.To(raw(value))
-
 	return p
 }
 
@@ -188,6 +178,5 @@ func raw(value any) extv1.JSON {
 	if err != nil {
 		panic(fmt.Sprintf("v1alpha1: cannot encode %v for a CRD: %v", value, err))
 	}
-
 	return extv1.JSON{Raw: b}
 }

@@ -46,7 +46,6 @@ func NewDatabase(name string) *Database {
 	d.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionAll}
 	d.Spec.DeletionPolicy = xpv2.DeletionDelete
 	d.Spec.ProviderConfigReference = &xpv2.Reference{Name: defaultProviderConfig}
-
 	return d
 }
 
@@ -99,10 +98,8 @@ func (d *Database) DeepCopy() *Database {
 	if d == nil {
 		return nil
 	}
-
 	out := &Database{}
 	d.DeepCopyInto(out)
-
 	return out
 }
 
@@ -116,6 +113,5 @@ func (l *DatabaseList) GetItems() []resource.Managed { return managed(l.Items) }
 func (l *DatabaseList) DeepCopyObject() runtime.Object {
 	out := &DatabaseList{TypeMeta: l.TypeMeta, Items: copied(l.Items)}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
 	return out
 }

@@ -70,12 +70,10 @@ func copied[T any, P interface {
 	if items == nil {
 		return nil
 	}
-
 	out := make([]T, len(items))
 	for i := range items {
 		P(&items[i]).DeepCopyInto(&out[i])
 	}
-
 	return out
 }
 
@@ -88,6 +86,5 @@ func managed[T any, P interface {
 	for i := range items {
 		out[i] = P(&items[i])
 	}
-
 	return out
 }

@@ -92,7 +92,6 @@ func (p *ProviderConfig) DeepCopyInto(out *ProviderConfig) {
 func (p *ProviderConfig) DeepCopyObject() runtime.Object {
 	out := &ProviderConfig{}
 	p.DeepCopyInto(out)
-
 	return out
 }
 
@@ -100,7 +99,6 @@ func (p *ProviderConfig) DeepCopyObject() runtime.Object {
 func (l *ProviderConfigList) DeepCopyObject() runtime.Object {
 	out := &ProviderConfigList{TypeMeta: l.TypeMeta, Items: copied(l.Items)}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
 	return out
 }
 
@@ -108,7 +106,6 @@ func (l *ProviderConfigList) DeepCopyObject() runtime.Object {
 func (p *ClusterProviderConfig) DeepCopyObject() runtime.Object {
 	out := &ClusterProviderConfig{}
 	p.DeepCopyInto(&out.ProviderConfig)
-
 	return out
 }
 
@@ -116,11 +113,9 @@ func (p *ClusterProviderConfig) DeepCopyObject() runtime.Object {
 func (l *ClusterProviderConfigList) DeepCopyObject() runtime.Object {
 	out := &ClusterProviderConfigList{TypeMeta: l.TypeMeta, Items: make([]ClusterProviderConfig, len(l.Items))}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
 	for i := range l.Items {
 		l.Items[i].DeepCopyInto(&out.Items[i].ProviderConfig)
 	}
-
 	return out
 }
 
@@ -151,7 +146,6 @@ func (u *ProviderConfigUsage) DeepCopyInto(out *ProviderConfigUsage) {
 func (u *ProviderConfigUsage) DeepCopyObject() runtime.Object {
 	out := &ProviderConfigUsage{}
 	u.DeepCopyInto(out)
-
 	return out
 }
 
@@ -161,7 +155,6 @@ func (l *ProviderConfigUsageList) GetItems() []resource.ProviderConfigUsage {
 	for i := range l.Items {
 		items[i] = &l.Items[i]
 	}
-
 	return items
 }
 
@@ -169,6 +162,5 @@ func (l *ProviderConfigUsageList) GetItems() []resource.ProviderConfigUsage {
 func (l *ProviderConfigUsageList) DeepCopyObject() runtime.Object {
 	out := &ProviderConfigUsageList{TypeMeta: l.TypeMeta, Items: copied(l.Items)}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
-
 	return out
 }

@@ -60,6 +60,5 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ProviderConfig{}, &ProviderConfigList{}, &ClusterProviderConfig{}, &ClusterProviderConfigList{},
 		&ProviderConfigUsage{}, &ProviderConfigUsageList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
-
 	return nil
 }
