@@ -22,6 +22,10 @@ const (
 	// rate of reconciles. After that it is stored once an unstableInterval.
 	unstableAfter    = 5
 	unstableInterval = time.Minute
+
+	// refusedInterval is how long a value that the API server has refused isn't tried again.
+	// It may be granted by then: a permission may have been missing.
+	refusedInterval = 10 * time.Minute
 )
 
 // WithoutExternalNamePersistence leaves it to upstream when annotations that the
@@ -63,9 +67,9 @@ type change struct {
 	held, stored string
 	holds        bool
 
-	// refused is the value that the API server has refused, if isRefused.
+	// refused is the value that the API server has refused, at a time; zero if it hasn't.
 	refused   string
-	isRefused bool
+	refusedAt time.Time
 }
 
 func newAnnotations(p parts) layer {
@@ -191,11 +195,10 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 
 	for _, ch := range changes {
 		known := a.changes.get(c.mg)[ch.Key]
-
 		switch {
-		case known.isRefused && known.refused == ch.Value:
+		case known.refused == ch.Value && c.Now().Sub(known.refusedAt) < refusedInterval:
 			// It would be refused again.
-		case seam.IdentifiesResource(ch.Key), !ch.Existed && !known.isRefused, a.mayStore(c, ch):
+		case seam.IdentifiesResource(ch.Key), !ch.Existed && known.refusedAt.IsZero(), a.mayStore(c, ch):
 			due = append(due, ch)
 		}
 	}
@@ -266,7 +269,7 @@ func (a *annotations) refuse(c *call, changes seam.Changes) bool {
 		}
 		for _, of := range changes {
 			if ch := (*all)[of.Key]; !seam.IdentifiesResource(of.Key) {
-				ch.refused, ch.isRefused = of.Value, true
+				ch.refused, ch.refusedAt = of.Value, c.Now()
 				(*all)[of.Key] = ch
 			}
 		}

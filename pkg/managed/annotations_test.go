@@ -722,22 +722,32 @@ func TestRefusedAnnotation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, n := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), 0
 			a.Before = failing(func(r testkit.Request) bool {
-				_, has := r.Object.GetAnnotations()["not valid"]
-				return r.Verb == testkit.Update && has || strings.Contains(r.Body, "not valid")
+				_, has := r.Object.GetAnnotations()[addedKey]
+				return r.Verb == testkit.Update && has || strings.Contains(r.Body, addedKey)
 			}, tc.err)
 			x := &outside{there: true}
 			x.on("observe", func(b *v1alpha1.Bucket) error {
 				if n++; x.there {
-					annotated("not valid", tc.value(n))(b)
+					annotated(addedKey, tc.value(n))(b)
 				}
 				return nil
 			})
-			r := newBucketReconciler(a, newClock().option(), connects(x.client()))
+			clock := newClock()
+			r := newBucketReconciler(a, clock.option(), connects(x.client()))
 			repeat(t, r, 2*unstableAfter)
 			wants(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, get(t, a).GetCondition(xpv2.TypeSynced).Reason)
 			if got := a.Count(testkit.Patch); got > tc.max {
 				t.Errorf("\n%s\ntried %d times, want %d at most", tc.reason, got, tc.max)
 			}
+			refuse := a.Before
+			a.Before = nil
+			clock.now = clock.now.Add(refusedInterval)
+			repeat(t, r, 1)
+			if _, has := get(t, a).GetAnnotations()[addedKey]; !has {
+				t.Errorf("\n%s\nwhat is not refused any more is not stored", tc.reason)
+			}
+			edit(t, a, "b", unannotated(addedKey))
+			a.Before = refuse
 			remove(t, a, "b")
 			repeat(t, r, 3)
 			wants(t, "It is deleted with its external resource.", "UID, external resource", []any{types.UID(""), false}, []any{get(t, a).GetUID(), x.there})
