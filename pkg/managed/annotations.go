@@ -224,13 +224,8 @@ func (a *annotations) restore(c *call) {
 func (a *annotations) mayStore(c *call, of seam.Change) bool {
 	may, first := true, false
 
-	a.changes.update(c.mg, func(all *map[string]change) {
-		// Maps that were handed out are not changed.
-		*all = maps.Clone(*all)
-		if *all == nil {
-			*all = map[string]change{}
-		}
-		ch, now := (*all)[of.Key], c.Now()
+	a.note(c, func(all map[string]change) {
+		ch, now := all[of.Key], c.Now()
 		since := now.Sub(ch.last)
 		if since >= 2*unstableInterval {
 			ch.times = 0
@@ -244,7 +239,7 @@ func (a *annotations) mayStore(c *call, of seam.Change) bool {
 			c.Requeue(seam.Within(unstableInterval - since))
 		}
 
-		(*all)[of.Key] = ch
+		all[of.Key] = ch
 	})
 
 	if first {
@@ -262,19 +257,26 @@ func (a *annotations) refuse(c *call, changes seam.Changes) bool {
 	if slices.ContainsFunc(unstored, func(ch seam.Change) bool { return seam.IdentifiesResource(ch.Key) }) {
 		return false
 	}
-	a.changes.update(c.mg, func(all *map[string]change) {
-		*all = maps.Clone(*all)
-		if *all == nil {
-			*all = map[string]change{}
-		}
+	a.note(c, func(all map[string]change) {
 		for _, of := range changes {
-			if ch := (*all)[of.Key]; !seam.IdentifiesResource(of.Key) {
+			if ch := all[of.Key]; !seam.IdentifiesResource(of.Key) {
 				ch.refused, ch.refusedAt = of.Value, c.Now()
-				(*all)[of.Key] = ch
+				all[of.Key] = ch
 			}
 		}
 	})
 	return true
+}
+
+// note changes what is known of the annotations of a managed resource. It changes a copy:
+// others may read the map that they were handed.
+func (a *annotations) note(c *call, fn func(all map[string]change)) {
+	a.changes.update(c.mg, func(all *map[string]change) {
+		known := map[string]change{}
+		maps.Copy(known, *all)
+		fn(known)
+		*all = known
+	})
 }
 
 // overwrote tells the user that the value of another writer was replaced by the result

@@ -105,11 +105,7 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 		if ready := d.objects.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
-		cs := Deleting(s.Now(), reason, message)
-		if d.yields(s, server, before, cs) {
-			return nil
-		}
-		return cs
+		return d.unlessReplaced(s, server, before, Deleting(s.Now(), reason, message))
 	})
 
 	if err == nil && !s.Unannounced() {
@@ -192,11 +188,7 @@ func (d *deletion) write(ctx context.Context, s *seam.Session, o client.Object) 
 		if len(server.GetFinalizers()) == 0 {
 			return nil
 		}
-		cs := d.report(s, server, on)
-		if d.yields(s, server, after, cs) {
-			return nil
-		}
-		return cs
+		return d.unlessReplaced(s, server, after, d.report(s, server, on))
 	})
 	if err == nil {
 		d.said(s, o, after)

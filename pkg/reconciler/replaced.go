@@ -28,22 +28,23 @@ type saying struct {
 	yields bool
 }
 
-// yields reports whether cs are not to be written yet, although the API server has others:
-// another writer replaces them again and again, and each write of ours would lead to
-// another reconcile.
-func (d *deletion) yields(s *seam.Session, server client.Object, at stage, cs []xpv2.Condition) bool {
+// unlessReplaced returns cs, or nil if they are not to be written yet, although the API
+// server has others: another writer replaces them again and again, and each write of ours
+// would lead to another reconcile.
+func (d *deletion) unlessReplaced(s *seam.Session, server client.Object, at stage, cs []xpv2.Condition) []xpv2.Condition {
 	v := &d.sayings.In(s)[at]
 	*v = saying{}
 	if !slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return !d.objects.ConditionOf(server, c.Type).Equal(c) }) {
-		return false
+		return cs
 	}
 	r, _ := d.memory.get(server)
 	rest := d.interval - s.Now().Sub(r.restored)
 	v.text = string(cs[1].Reason) + cs[1].Message
 	if v.yields = v.text == r.said[at] && r.replaced >= maxReplaced && rest > 0; v.yields {
 		s.Requeue(seam.Within(rest))
+		return nil
 	}
-	return v.yields
+	return cs
 }
 
 // said notes what a stage has written.

@@ -108,11 +108,7 @@ func (e graftEngine) Start(name string, o baseline.Options) error {
 }
 
 func (e graftEngine) StartWatches(ctx context.Context, name string, ws ...baseline.Watch) error {
-	out := make([]watch.Watch, len(ws))
-	for i, w := range ws {
-		out[i] = watch.WatchFor(w.Kind, w.Type, w.Handler, w.Predicates...)
-	}
-	return e.ControllerEngine.StartWatches(ctx, name, out...)
+	return e.ControllerEngine.StartWatches(ctx, name, watchesFor(ws)...)
 }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -145,11 +145,10 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 		if IsRefused(err) {
 			// It will be refused again, and with it each write of the whole object.
 			left = slices.DeleteFunc(left, func(c Change) bool { return !IdentifiesResource(c.Key) })
-		}
-
-		if IsRefused(err) && server != nil {
-			s.keep(left)
-			left = nil
+			if server != nil {
+				s.keep(left)
+				left = nil
+			}
 		}
 
 		for i := range left {
