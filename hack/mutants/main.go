@@ -4,8 +4,8 @@
 //
 // go-mutesting, which hack/tools pins, writes a copy of a file for each mutant. The
 // command takes a random sample of them, runs the package's tests with each, and
-// prints the mutants that survived and the score. The same seed and source give
-// the same sample. The source itself is never written: the go command reads a
+// prints the score and the mutants that survived, but for those that the directory
+// explained has a reason for. The same seed and source give the same sample. The source itself is never written: the go command reads a
 // mutant through -overlay.
 package main
 
@@ -67,12 +67,16 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	s := newScore(append([]string{o.pkg}, strings.Fields(o.also)...))
+	if s.explained, err = explained(root, o.pkg); err != nil {
+		return err
+	}
 	tmp, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // A leftover in the temporary directory harms nothing.
-	t := tester{root: root, tmp: tmp, pkgs: append([]string{o.pkg}, strings.Fields(o.also)...), skip: o.skip, timeout: o.timeout}
+	t := tester{root: root, tmp: tmp, pkgs: s.pkgs, skip: o.skip, timeout: o.timeout}
 	p, err := build.ImportDir(filepath.Join(root, o.pkg), 0)
 	if err != nil {
 		return err
@@ -93,7 +97,6 @@ func run(ctx context.Context, o options, w io.Writer) error {
 		return fmt.Errorf("the tests of %s fail without a mutant: %w%s", killer, err, out)
 	}
 	fmt.Fprintf(w, "%s: %d mutants, sample of %d, seed %d\n", o.pkg, len(all), len(ms), o.seed)
-	s := newScore(t.pkgs)
 	s.broken = len(ms) - len(compiled)
 	todo := make(chan *mutant)
 	var wg sync.WaitGroup

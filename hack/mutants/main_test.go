@@ -101,8 +101,26 @@ func TestRun(t *testing.T) {
 survived demo/demo.go:7
   - return d > time.Second
   + return d >= time.Second
-killed 2 of 3 (2 by the tests of ./demo), survived 1; 0 more don't compile
+killed 2 of 3 (2 by the tests of ./demo), survived 1, of which 0 are explained; 0 more don't compile
 `,
+		},
+		"Explained": {
+			reason: "A survivor that is explained is counted, but not printed.",
+			files: map[string]string{
+				"demo/demo.go": source, "demo/demo_test.go": sourceTest,
+				"hack/mutants/explained/demo.txt": "demo/demo.go\n- return d > time.Second\n+ return d >= time.Second\nA nanosecond.\n",
+			},
+			want: `./demo: 3 mutants, sample of 3, seed 1
+killed 2 of 3 (2 by the tests of ./demo), survived 1, of which 1 are explained; 0 more don't compile
+`,
+		},
+		"NotExplained": {
+			reason: "An entry without a reason explains nothing.",
+			files: map[string]string{
+				"demo/demo.go": source, "demo/demo_test.go": sourceTest,
+				"hack/mutants/explained/demo.txt": "demo/demo.go\n- return d > time.Second\n+ return d >= time.Second\n",
+			},
+			err: "want a file, a line with -, a line with +, and why",
 		},
 		"OtherPackage": {
 			reason: "The tests of a further package can kill what the package's own leave alive.",
@@ -127,7 +145,7 @@ func TestLimit(t *testing.T) {
 `,
 			},
 			want: `./demo: 3 mutants, sample of 3, seed 1
-killed 3 of 3 (2 by the tests of ./demo, 1 by the tests of ./user), survived 0; 0 more don't compile
+killed 3 of 3 (2 by the tests of ./demo, 1 by the tests of ./user), survived 0, of which 0 are explained; 0 more don't compile
 `,
 		},
 		"FailsAnyway": {
