@@ -49,20 +49,28 @@ type cluster struct {
 
 func newCluster(objs ...*unstructured.Unstructured) *cluster {
 	s := runtime.NewScheme()
-	var (
-		crds []*extv1.CustomResourceDefinition
-		all  []client.Object
-	)
+	var all []client.Object
 	for _, k := range []schema.GroupVersionKind{claims, composites, things, secrets} {
 		s.AddKnownTypeWithName(k, &unstructured.Unstructured{})
 		s.AddKnownTypeWithName(k.GroupVersion().WithKind(k.Kind+"List"), &unstructured.UnstructuredList{})
-		metav1.AddToGroupVersion(s, k.GroupVersion())
-		crds = append(crds, crdOf(k))
 	}
 	for _, o := range objs {
 		all = append(all, o.DeepCopy())
 	}
-	c := &cluster{api: testkit.Serve(s, crds, all...)}
+	return serve(s, []schema.GroupVersionKind{claims, composites, things, secrets}, all...)
+}
+
+// serve kinds that may be in a namespace, or in none.
+func serve(s *runtime.Scheme, kinds []schema.GroupVersionKind, objs ...client.Object) *cluster {
+	var crds []*extv1.CustomResourceDefinition
+	for _, k := range kinds {
+		metav1.AddToGroupVersion(s, k.GroupVersion())
+		crds = append(crds, &extv1.CustomResourceDefinition{Spec: extv1.CustomResourceDefinitionSpec{
+			Group: k.Group, Scope: extv1.ClusterScoped, Names: extv1.CustomResourceDefinitionNames{Kind: k.Kind},
+			Versions: []extv1.CustomResourceDefinitionVersion{{Name: k.Version, Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}}},
+		}})
+	}
+	c := &cluster{api: testkit.Serve(s, crds, objs...)}
 	c.Client, c.server = c.api.Client(), c.api.Server()
 	hook := func(after bool) testkit.Hook {
 		return func(_ context.Context, r testkit.Request) error {
@@ -78,14 +86,6 @@ func newCluster(objs ...*unstructured.Unstructured) *cluster {
 	}
 	c.api.Before, c.api.After = hook(false), hook(true)
 	return c
-}
-
-// crdOf returns a definition of a kind that may be in a namespace, or in none.
-func crdOf(k schema.GroupVersionKind) *extv1.CustomResourceDefinition {
-	return &extv1.CustomResourceDefinition{Spec: extv1.CustomResourceDefinitionSpec{
-		Group: k.Group, Scope: extv1.ClusterScoped, Names: extv1.CustomResourceDefinitionNames{Kind: k.Kind},
-		Versions: []extv1.CustomResourceDefinitionVersion{{Name: k.Version, Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}}}},
-	}}
 }
 
 // verbOf a request: one for all writes of status.
@@ -181,15 +181,21 @@ func (c *cluster) has(o *unstructured.Unstructured) bool {
 // its own, which ignores generations if one is zero.
 type condition xpv2.Condition
 
-// conditions returns the conditions that the server has, without times.
-func (c *cluster) conditions(t *testing.T, o *unstructured.Unstructured) []condition {
+// timed returns the conditions that the server has.
+func (c *cluster) timed(t *testing.T, o *unstructured.Unstructured) []xpv2.Condition {
 	t.Helper()
 	out := xpv2.ConditionedStatus{}
 	cs, _, _ := unstructured.NestedSlice(c.read(t, o).Object, "status", "conditions")
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"conditions": cs}, &out); err != nil {
 		t.Fatal(err)
 	}
-	return plain(out.Conditions...)
+	return out.Conditions
+}
+
+// conditions returns the conditions that the server has, without times.
+func (c *cluster) conditions(t *testing.T, o *unstructured.Unstructured) []condition {
+	t.Helper()
+	return plain(c.timed(t, o)...)
 }
 
 // plain returns conditions without times.

@@ -3,7 +3,6 @@ package reconciler_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -90,58 +87,25 @@ type (
 	}
 )
 
-// An ordinaryServer has one object of a kind.
-type ordinaryServer struct {
-	client.WithWatch
-
-	srv *embedded.Server
-}
-
-func newOrdinaryServer(t *testing.T, o client.Object) *ordinaryServer {
-	t.Helper()
+// serveOrdinary returns a server that has an object of a kind.
+func serveOrdinary(o client.Object) *cluster {
 	s := runtime.NewScheme()
 	s.AddKnownTypeWithName(ordinaries, o)
-	metav1.AddToGroupVersion(s, ordinaries.GroupVersion())
-	srv, err := embedded.New(embedded.Options{Scheme: s, CRDs: []*extv1.CustomResourceDefinition{crdOf(ordinaries)}, Now: requestedAt})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	// Creating it drops its status.
-	as, _ := o.DeepCopyObject().(client.Object)
-	err = srv.Admin().Create(t.Context(), as)
-	is, _ := o.DeepCopyObject().(client.Object)
-	is.SetResourceVersion(as.GetResourceVersion())
-	if err := errors.Join(err, srv.Admin().Status().Update(t.Context(), is), srv.Admin().Delete(t.Context(), is)); err != nil {
-		t.Fatal(err)
-	}
-	return &ordinaryServer{srv: srv, WithWatch: srv.Client()}
+	return serve(s, []schema.GroupVersionKind{ordinaries}, o)
 }
 
-// what the server says of its object.
-func (s *ordinaryServer) conditions(t *testing.T) []metav1.Condition {
-	t.Helper()
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(ordinaries)
-	if err := s.srv.Admin().Get(context.Background(), client.ObjectKey{Name: "o"}, u); err != nil {
-		t.Fatal(err)
-	}
-	out := inStatus{}
-	data, err := json.Marshal(u.Object["status"])
-	if err == nil {
-		err = json.Unmarshal(data, &out)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.Conditions
-}
+// is returns the object of an ordinary kind.
+func is() *unstructured.Unstructured { return of(ordinaries, "", "o") }
 
 // requestedAt returns when the deletion of an ordinary object was requested.
 func requestedAt() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
+func inDeletion() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: "o", Generation: 2, Finalizers: []string{"example.org/f"}, DeletionTimestamp: &metav1.Time{Time: requestedAt()}}
+}
+
 func anOrdinary[S any](status S) client.Object {
-	return &ordinary[S]{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}, Status: status}
+	return &ordinary[S]{ObjectMeta: inDeletion(), Status: status}
 }
 
 // An object of an ordinary type has all that a Crossplane object has.
@@ -180,16 +144,12 @@ func TestOrdinaryTypes(t *testing.T) {
 			e, _ := o.DeepCopyObject().(client.Object)
 			return e
 		},
-		"Unstructured": func(client.Object) client.Object {
-			u := &unstructured.Unstructured{}
-			u.SetGroupVersionKind(ordinaries)
-			return u
-		},
+		"Unstructured": func(client.Object) client.Object { return is() },
 	}
 	for name, tc := range cases {
 		for fname, empty := range forms {
 			t.Run(name+"/"+fname, func(t *testing.T) {
-				c := newOrdinaryServer(t, tc.object)
+				c := serveOrdinary(tc.object)
 				m, events, told := reconciler.NewMetrics(), &testkit.Said{}, 0
 				now := reported.Time
 				build := reads(func() client.Object { return empty(tc.object) }, nil)
@@ -203,14 +163,15 @@ func TestOrdinaryTypes(t *testing.T) {
 				for range 3 {
 					pass(t, r, tc.object)
 				}
-				if diff := cmp.Diff(tc.want, c.conditions(t)); diff != "" {
+				var got []metav1.Condition
+				for _, c := range c.timed(t, is()) {
+					got = append(got, metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: string(c.Reason), Message: c.Message, LastTransitionTime: c.LastTransitionTime, ObservedGeneration: c.ObservedGeneration})
+				}
+				if diff := cmp.Diff(tc.want, got); diff != "" {
 					t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)
 				}
-				if c.srv.Counts().StatusWrites() != 2 {
-					t.Errorf("\n%s\nwrites of status: want 2, got %d", tc.reason, c.srv.Counts().StatusWrites())
-				}
-				if diff := cmp.Diff([]int{1, 1, 1}, []int{told, len(events.Events()), blocked(t, m)["DeadlineExceeded"]}); diff != "" {
-					t.Errorf("\n%s\ncalls, events, blocked: -want, +got:\n%s", tc.reason, diff)
+				if diff := cmp.Diff([]int{2, 1, 1, 1}, []int{c.count("status"), told, len(events.Events()), blocked(t, m)["DeadlineExceeded"]}); diff != "" {
+					t.Errorf("\n%s\nwrites of status, calls, events, blocked: -want, +got:\n%s", tc.reason, diff)
 				}
 			})
 		}
@@ -219,19 +180,19 @@ func TestOrdinaryTypes(t *testing.T) {
 
 // A typed object says that it is being deleted when its reconciler reads it.
 func TestConditionedType(t *testing.T) {
-	o := &v1alpha1.Bucket{ObjectMeta: metav1.ObjectMeta{Name: "o", Finalizers: []string{"example.org/f"}}}
-	c := newOrdinaryServer(t, o)
+	o := &v1alpha1.Bucket{ObjectMeta: inDeletion()}
+	c := serveOrdinary(o)
 	r := reconciler.New(c, ordinaries, reads(func() *v1alpha1.Bucket { return &v1alpha1.Bucket{} }, func(ctx context.Context, cl client.Client, read *v1alpha1.Bucket) (reconcile.Result, error) {
 		want := xpv2.Deleting().WithMessage("Deletion was requested.").WithObservedGeneration(2)
-		if got := read.GetCondition(xpv2.TypeReady); !got.Equal(want) || len(c.conditions(t)) != 2 {
-			t.Errorf("Ready: want %+v, got %+v; the API server has %v", want, got, c.conditions(t))
+		if got := read.GetCondition(xpv2.TypeReady); !got.Equal(want) || len(c.conditions(t, is())) != 2 {
+			t.Errorf("Ready: want %+v, got %+v; the API server has %v", want, got, c.conditions(t, is()))
 		}
 		return reconcile.Result{}, cl.Status().Update(ctx, read)
 	}))
 	for range 3 {
 		pass(t, r, o)
 	}
-	if n := c.srv.Counts().Writes(); n != 1 {
+	if n := c.writes(); n != 1 {
 		t.Errorf("writes: want 1, got %d", n)
 	}
 }
@@ -250,7 +211,7 @@ func TestTypesWithoutFittingConditions(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := newOrdinaryServer(t, tc.object)
+			c := serveOrdinary(tc.object)
 			defer func() {
 				err, _ := recover().(error)
 				if tc.want == "" && err == nil {
@@ -268,7 +229,7 @@ func TestTypesWithoutFittingConditions(t *testing.T) {
 // An inner reconciler that says Deleting each time changes nothing on the API server.
 func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 	o := anOrdinary(inStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}})
-	c, n := newOrdinaryServer(t, o), 0
+	c, n := serveOrdinary(o), 0
 	reported := requestedAt().Add(time.Minute)
 	r := reconciler.New(c, ordinaries, reads(func() *ordinary[inStatus] { return &ordinary[inStatus]{} }, func(ctx context.Context, c client.Client, is *ordinary[inStatus]) (reconcile.Result, error) {
 		n++
@@ -278,7 +239,7 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 	for range 3 {
 		pass(t, r, o)
 	}
-	for _, got := range c.conditions(t) {
+	for _, got := range c.timed(t, is()) {
 		if !got.LastTransitionTime.Time.Equal(reported) {
 			t.Errorf("%s: want the transition at %s, got %s", got.Type, reported, got.LastTransitionTime)
 		}

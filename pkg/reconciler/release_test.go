@@ -94,95 +94,111 @@ func (r *registry) check(t *testing.T, reason string) {
 }
 
 func TestRelease(t *testing.T) {
-	type want struct {
-		released reconciler.Released
-		requests []string
-	}
 	paused := annotated(meta.AnnotationKeyReconciliationPaused, "true")
 	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
-	grace := func(s int64) func(o *unstructured.Unstructured) {
-		return func(o *unstructured.Unstructured) { o.SetDeletionGracePeriodSeconds(&s) }
-	}
+	orphans := removal([]string{ours, orphan}, []string{orphan})
+	ofThree := removal([]string{ours, foreign, orphan}, []string{foreign, orphan})
+	mayDeleteNoMore := exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, "")
+	gone := reconciler.Released{Gone: true}
+	heldBy := func(fs ...string) reconciler.Released { return reconciler.Released{Holding: fs} }
 	cases := map[string]struct {
 		reason   string
 		object   *unstructured.Unstructured
 		released []string
 		opts     []reconciler.ReleaseOption
-		want     want
+
+		// before is what another client does before the nth request.
+		before   func(r *registry, n int)
+		want     reconciler.Released
+		requests []string
 	}{
 		"Legacy": {
 			reason: "Both policies of a legacy managed resource should rule out external deletion, whichever its provider heeds.",
 			object: thing(withDeletionPolicy("Delete"), withPolicies("*")),
-			opts:   background,
-			want: want{
-				released: reconciler.Released{Gone: true},
-				requests: []string{
-					pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
-					"delete Background", pausePatch, removeAll,
-				},
+			opts:   background, want: gone,
+			requests: []string{
+				pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
+				"delete Background", pausePatch, removeAll,
 			},
 		},
 		"LegacyThatOrphans": {
 			reason: "A legacy managed resource that orphans, but whose explicit policies delete, deletes. That should be ruled out.",
-			object: thing(withDeletionPolicy("Orphan"), withPolicies("Observe", "Delete"), held(ours, foreign)),
-			want: want{
-				released: reconciler.Released{Holding: []string{foreign, orphan}},
-				requests: []string{
-					pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""),
-					deleteOrphan, pausePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan}),
-				},
-			},
+			object: thing(withDeletionPolicy("Orphan"), withPolicies("Observe", "Delete"), held(ours, foreign)), want: heldBy(foreign, orphan),
+			requests: []string{pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""), deleteOrphan, pausePatch, ofThree},
 		},
 		"PausedByPolicy": {
-			reason:   "No policies at all are a pause, and should stay.",
-			object:   thing(withPolicies()),
-			released: []string{},
-			want: want{
-				released: reconciler.Released{Holding: []string{ours, orphan}},
-				requests: []string{pausePatch, deleteOrphan, pausePatch},
-			},
+			reason: "No policies at all are a pause, and should stay.",
+			object: thing(withPolicies()), released: []string{}, want: heldBy(ours, orphan),
+			requests: []string{pausePatch, deleteOrphan, pausePatch},
 		},
 		"DeletedAlready": {
 			reason: "The release of an object that is being deleted should rule out external deletion too, and go on from there.",
-			object: thing(withDeletionPolicy("Delete"), held(ours, foreign), dying),
-			want: want{
-				released: reconciler.Released{Holding: []string{foreign, orphan}},
-				requests: []string{
-					pausePatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`,
-					deleteOrphan, pausePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan}),
-				},
-			},
+			object: thing(withDeletionPolicy("Delete"), held(ours, foreign), dying), want: heldBy(foreign, orphan),
+			requests: []string{pausePatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`, deleteOrphan, pausePatch, ofThree},
 		},
 		"ReleasedAlready": {
 			reason: "Nothing should be written for an object that was released before.",
-			object: thing(withDeletionPolicy("Orphan"), withPolicies("Observe"), held(foreign), paused, dying),
-			want: want{
-				released: reconciler.Released{Holding: []string{foreign}},
-				requests: []string{pausePatch},
-			},
+			object: thing(withDeletionPolicy("Orphan"), withPolicies("Observe"), held(foreign), paused, dying), want: heldBy(foreign),
+			requests: []string{pausePatch},
 		},
 		"BeingOrphaned": {
 			reason: "It should not be asked for what it does already.",
-			object: thing(held(ours, orphan), paused, dying),
-			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch}},
+			object: thing(held(ours, orphan), paused, dying), want: gone,
+			requests: []string{pausePatch, orphans, pausePatch},
 		},
 		"DeletedInTheBackground": {
 			reason: "The garbage collector should orphan what the object owns, although another client deleted it in the background.",
-			object: thing(held(ours), paused, dying),
-			want:   want{released: reconciler.Released{Gone: true}, requests: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, orphan}, []string{orphan}), pausePatch}},
+			object: thing(held(ours), paused, dying), want: gone,
+			requests: []string{pausePatch, deleteOrphan, pausePatch, orphans, pausePatch},
 		},
 		"Foreground": {
 			reason: "The garbage collector should not be waited for if it has to delete what the object owns: that may take for ever.",
-			object: thing(),
-			opts:   []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationForeground)},
-			want: want{
-				released: reconciler.Released{Holding: []string{metav1.FinalizerDeleteDependents}},
-				requests: []string{pausePatch, "delete Foreground", pausePatch, removal([]string{ours, metav1.FinalizerDeleteDependents}, []string{metav1.FinalizerDeleteDependents})},
-			},
+			object: thing(), opts: []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationForeground)}, want: heldBy(gcForeground),
+			requests: []string{pausePatch, "delete Foreground", pausePatch, removal([]string{ours, gcForeground}, []string{gcForeground})},
 		},
 		"GracePeriod": {
 			reason: "An object that is deleted with a grace period should not be said to be gone.",
-			object: thing(paused, dying, grace(30)), opts: background, want: want{released: reconciler.Released{}, requests: []string{pausePatch, removeAll}},
+			object: thing(paused, dying, with(at("metadata", "deletionGracePeriodSeconds"), int64(30))), opts: background,
+			requests: []string{pausePatch, removeAll},
+		},
+		"PoliciesAreApplied": {
+			reason: "A policy that has changed since it was read is read again, each time.",
+			object: thing(withPolicies("*")), want: gone,
+			before: func(r *registry, n int) {
+				if ps, ok := map[int][]any{1: {"Observe", "Delete"}, 3: {"*"}}[n]; ok {
+					r.change(withPolicies(ps...))
+				}
+			},
+			requests: []string{
+				pausePatch, mayDeleteNoMore, pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""), pausePatch, mayDeleteNoMore,
+				deleteOrphan, pausePatch, orphans, pausePatch,
+			},
+		},
+		"ForeignFinalizerIsRemoved": {
+			reason: "The garbage collector, which has orphaned what the object owned, is not asked to do so again.",
+			object: thing(held(ours, foreign)), want: gone,
+			before: func(r *registry, n int) {
+				if n == 3 {
+					r.change(held(ours, orphan))
+				}
+			},
+			requests: []string{pausePatch, deleteOrphan, pausePatch, ofThree, pausePatch, removeAll},
+		},
+		"Annotated": {
+			reason: "Writing something else all the time should not keep it from being deleted.",
+			object: thing(), want: gone,
+			before:   func(r *registry, n int) { r.change(annotated("example.org/beat", fmt.Sprint(n))) },
+			requests: append(slices.Repeat([]string{pausePatch, deleteOrphan}, 6), pausePatch, orphans, pausePatch),
+		},
+		"ReplacedAtLast": {
+			reason: "One that is to be deleted at any version in the end, and is then replaced, is not the one to delete.",
+			object: thing(), want: gone,
+			before: func(r *registry, n int) {
+				if r.change(annotated("example.org/beat", fmt.Sprint(n))); n == 11 {
+					r.replace(thing())
+				}
+			},
+			requests: append(slices.Repeat([]string{pausePatch, deleteOrphan}, 6), pausePatch),
 		},
 	}
 	for name, tc := range cases {
@@ -191,15 +207,16 @@ func TestRelease(t *testing.T) {
 				tc.released = []string{ours}
 			}
 			r := newRegistry(tc.object, tc.released...)
-			o := tc.object.DeepCopy()
-			o.SetUID(r.target)
-			released, err := r.release(t.Context(), o, tc.opts...)
-			if err != nil {
-				t.Fatalf("\n%s\nr.Release(...): %v", tc.reason, err)
+			o := r.object()
+			if tc.before != nil {
+				r.before = func(n int) error { tc.before(r, n); return nil }
 			}
-			got := want{released: released, requests: r.requests}
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
-				t.Errorf("\n%s\nr.Release(...): -want, +got:\n%s", tc.reason, diff)
+			got, err := r.release(t.Context(), o, tc.opts...)
+			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || got.Gone && r.is() {
+				t.Errorf("\n%s\nr.Release(...): %v, -want, +got:\n%s", tc.reason, err, diff)
+			}
+			if diff := cmp.Diff(tc.requests, r.requests); diff != "" {
+				t.Errorf("\n%s\nrequests: -want, +got:\n%s", tc.reason, diff)
 			}
 			r.check(t, tc.reason)
 		})
@@ -227,11 +244,11 @@ func TestReleaseErrors(t *testing.T) {
 		released []string // Ours by default.
 		opts     []reconciler.ReleaseOption
 
-		// answer to the requests whose description starts with the prefix. undo is whether
-		// another client undoes what is done.
-		prefix string
-		answer error
-		undo   bool
+		// answer to the requests whose description starts with the prefix, or also to all
+		// after it in an outage. undo is whether another client undoes what is done.
+		prefix       string
+		answer       error
+		outage, undo bool
 
 		// The context ends after the last of the delays, if it is the error.
 		delays []time.Duration
@@ -287,6 +304,14 @@ func TestReleaseErrors(t *testing.T) {
 			reason: "What the object still has is returned until the API server has confirmed that it has not.", object: read(dying), opts: background,
 			prefix: "update", answer: boom, delays: stays[:1], want: context.Canceled, text: "cannot remove finalizers", left: []string{ours},
 		},
+		"Outage": {
+			reason: "What the object was seen to have is returned although it can't be read again.", object: read(held(ours, foreign)),
+			prefix: "delete", answer: boom, outage: true, delays: grows[:3], want: context.Canceled, text: "boom", left: []string{ours, foreign},
+		},
+		"OutageAfterDelete": {
+			reason: "The same later.", object: read(held(ours, foreign)),
+			prefix: "patch [", answer: boom, outage: true, delays: grows[:3], want: context.Canceled, text: "boom", left: []string{ours, foreign, orphan},
+		},
 		"ForPause": {reason: "The same if they end the pause.", object: read(), undo: true, delays: stays, want: context.Canceled, text: "another client ended the pause", left: []string{ours}},
 	}
 	for name, tc := range cases {
@@ -299,9 +324,11 @@ func TestReleaseErrors(t *testing.T) {
 				tc.released = []string{ours}
 			}
 			r := newRegistry(o, tc.released...)
+			down := false
 			r.before = func(n int) error {
 				switch {
-				case tc.prefix != "" && strings.HasPrefix(r.requests[n], tc.prefix):
+				case down, tc.prefix != "" && strings.HasPrefix(r.requests[n], tc.prefix):
+					down = tc.outage
 					return tc.answer
 				case tc.undo && r.requests[n] == pausePatch:
 					r.change(withDeletionPolicy("Delete"))
@@ -481,76 +508,6 @@ func TestReleaseSchedules(t *testing.T) {
 					}
 				}
 			}
-		})
-	}
-}
-
-// Another client acts before each request, and can't prevent the release.
-func TestReleaseAgainstEndlessWrites(t *testing.T) {
-	orphans := removal([]string{ours, orphan}, []string{orphan})
-	cases := map[string]struct {
-		reason string
-		mods   []func(o *unstructured.Unstructured)
-		before func(r *registry, n int)
-		want   []string
-	}{
-		"AppliesPolicies": {
-			reason: "A policy that has changed since it was read is read again, each time.",
-			mods:   []func(o *unstructured.Unstructured){withPolicies("*")},
-			before: func(r *registry, n int) {
-				switch n {
-				case 1:
-					r.change(withPolicies("Observe", "Delete"))
-				case 3:
-					r.change(withPolicies("*"))
-				}
-			},
-			want: []string{
-				pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, ""),
-				pausePatch, exchanged(`"Observe","Delete"`, `"Observe"`, ""),
-				pausePatch, exchanged(`"*"`, `"Observe","Create","Update","LateInitialize"`, ""),
-				deleteOrphan, pausePatch, orphans, pausePatch,
-			},
-		},
-		"RemovesForeignFinalizer": {
-			reason: "The garbage collector, which has orphaned what the object owned, is not asked to do so again.",
-			mods:   []func(o *unstructured.Unstructured){held(ours, foreign)},
-			before: func(r *registry, n int) {
-				if n == 3 {
-					r.change(held(ours, orphan))
-				}
-			},
-			want: []string{pausePatch, deleteOrphan, pausePatch, removal([]string{ours, foreign, orphan}, []string{foreign, orphan}), pausePatch, removeAll},
-		},
-		"Annotates": {
-			reason: "Writing something else all the time should not keep it from being deleted.",
-			before: func(r *registry, n int) { r.change(annotated("example.org/beat", fmt.Sprint(n))) },
-			want:   append(slices.Repeat([]string{pausePatch, deleteOrphan}, 6), pausePatch, orphans, pausePatch),
-		},
-		"ReplacesAtLast": {
-			reason: "One that is to be deleted at any version in the end, and is then replaced, is not the one to delete.",
-			before: func(r *registry, n int) {
-				r.change(annotated("example.org/beat", fmt.Sprint(n)))
-				if n == 11 {
-					r.replace(thing())
-				}
-			},
-			want: append(slices.Repeat([]string{pausePatch, deleteOrphan}, 6), pausePatch),
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			r := newRegistry(thing(tc.mods...), ours)
-			o := r.object()
-			r.before = func(n int) error { tc.before(r, n); return nil }
-			got, err := r.release(t.Context(), o)
-			if diff := cmp.Diff(reconciler.Released{Gone: true}, got); diff != "" || err != nil || r.is() {
-				t.Errorf("\n%s\nRelease(...): %v, -want, +got:\n%s", tc.reason, err, diff)
-			}
-			if diff := cmp.Diff(tc.want, r.requests); diff != "" {
-				t.Errorf("\n%s\nrequests: -want, +got:\n%s", tc.reason, diff)
-			}
-			r.check(t, tc.reason)
 		})
 	}
 }
@@ -759,31 +716,4 @@ func without(list []string, drop ...string) []string {
 		}
 	}
 	return out
-}
-
-// What the object was seen to have is returned also if it can't be read again before the
-// context ends.
-func TestReleaseInOutage(t *testing.T) {
-	for _, first := range []string{"delete", "patch ["} {
-		r := newRegistry(thing(held(ours, foreign)), ours)
-		down := false
-		r.before = func(n int) error {
-			if down = down || strings.HasPrefix(r.requests[n], first); down {
-				return kerrors.NewInternalError(errors.New("boom"))
-			}
-			return nil
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		tries := 0
-		got, err := r.release(ctx, r.object(), reconciler.ReleaseWithWait(func(ctx context.Context, _ time.Duration) error {
-			if tries++; tries == 3 {
-				cancel()
-			}
-			return ctx.Err()
-		}))
-		if is := r.object().GetFinalizers(); !errors.Is(err, context.Canceled) || !slices.Equal(got.Holding, is) {
-			t.Errorf("an outage that begins with %q: want the finalizers %v and the end of the context, got %v, %v", first, is, got.Holding, err)
-		}
-		cancel()
-	}
 }
