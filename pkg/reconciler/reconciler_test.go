@@ -95,19 +95,6 @@ func TestReconcile(t *testing.T) {
 			reason: "A deletion should be on the server before the inner reconciler runs, whose own status gets the message.",
 			object: app(dying), seen: reported, settled: reported, writes: 1,
 		},
-		"DeletedUnready": {
-			reason: "What is not ready for another reason is not ready because it is deleted.",
-			object: app(dying, being(xpv2.Unavailable().WithObservedGeneration(3))), seen: reported, settled: reported, writes: 1,
-		},
-		"DeletedAndReported": {
-			reason: "A deletion that is reported should not be reported again.",
-			object: app(dying, func(u *unstructured.Unstructured) {
-				for _, c := range reconciler.Deleting(time.Now(), reconciler.ReasonDeletionRequested, message) {
-					being(c.WithObservedGeneration(3))(u)
-				}
-			}),
-			seen: reported, settled: reported,
-		},
 		"DeletedWithoutReport": {
 			reason: "A deletion that the inner reconciler said itself should get a reason when that is done.",
 			object: app(dying, being(xpv2.Deleting().WithObservedGeneration(3))), seen: silent, settled: reported, writes: 1,
@@ -275,16 +262,12 @@ func TestNewRefuses(t *testing.T) {
 		part   string
 		fn     func()
 	}{
-		"NoClient":     {"There is nothing to read with.", "without a client", func() { reconciler.New(nil, claims, build) }},
 		"NilClient":    {"There is nothing to read with.", "without a client", func() { reconciler.New(nilClient, claims, build) }},
 		"NoScheme":     {"No kind can be known.", "has no scheme", func() { reconciler.New(schemeless{c}, claims, build) }},
-		"NoKind":       {"There is nothing to reconcile.", "without a kind", func() { reconciler.New(c, schema.GroupVersionKind{}, build) }},
 		"GroupOnly":    {"A group is not a kind.", "without a kind", func() { reconciler.New(c, schema.GroupVersionKind{Group: "example.org", Version: "v1"}, build) }},
 		"NoBuild":      {"There is nothing to run.", "without an inner reconciler", func() { reconciler.New(c, claims, nil) }},
-		"BuildsNil":    {"There is nothing to run.", "returned nil", func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nil }) }},
 		"BuildsNilPtr": {"There is nothing to run.", "returned nil", func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nilInner }) }},
 		"NilOption":    {"It can't be applied.", "leave it out", func() { reconciler.New(c, claims, build, nil) }},
-		"NoLogger":     {"It would fail in the queue.", "WithLogger was given nil", given(func() reconciler.Option { return reconciler.WithLogger(nil) })},
 		"NilLogger":    {"It would fail in the queue.", "WithLogger was given nil", given(func() reconciler.Option { return reconciler.WithLogger(nilSaid) })},
 		"NilRecorder":  {"It would fail in the queue.", "WithRecorder was given nil", given(func() reconciler.Option { return reconciler.WithRecorder(nilSaid) })},
 		"NoLive":       {"It would fail in the queue.", "WithLiveReader was given nil", given(func() reconciler.Option { return reconciler.WithLiveReader(nil) })},
@@ -294,10 +277,6 @@ func TestNewRefuses(t *testing.T) {
 		"NoInterval":   {"It would reconcile without a break.", "an interval must be longer", given(func() reconciler.Option { return reconciler.WithReportInterval(0) })},
 		"NoDeadline":   {"It would always have passed.", "a deadline must be longer", given(func() reconciler.Option { return reconciler.WithDeletionDeadline(0, nil) })},
 		"NoFinalizers": {"It would orphan nothing.", "no finalizers", given(func() reconciler.Option { return reconciler.WithForceOrphan() })},
-		"Orphan": {
-			"The garbage collector would delete what the object owns.", "garbage collector's finalizer",
-			given(func() reconciler.Option { return reconciler.WithForceOrphan(mine, metav1.FinalizerOrphanDependents) }),
-		},
 		"Foreground": {
 			"The garbage collector would delete what the object owns.", "garbage collector's finalizer",
 			given(func() reconciler.Option { return reconciler.WithForceOrphan(mine, metav1.FinalizerDeleteDependents) }),

@@ -288,10 +288,6 @@ func TestReleaseErrors(t *testing.T) {
 			reason: "The garbage collector should be given more time each time.", object: read(),
 			delays: grows, want: context.Canceled, text: `the garbage collector has not removed its finalizer "orphan" yet`, left: []string{orphan},
 		},
-		"ForAPIServer": {
-			reason: "So should an API server that is in trouble.", object: read(),
-			prefix: "delete", answer: boom, delays: grows, want: context.Canceled, text: "cannot delete it: Internal error occurred: boom", left: []string{ours},
-		},
 		"ForWrites": {
 			reason: "Writes of other clients are no fewer later.", object: read(),
 			prefix: "delete", answer: conflict, delays: stays, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
@@ -416,6 +412,8 @@ func deeds(o *unstructured.Unstructured) []deed {
 		{name: "breaks the API server", answer: kerrors.NewInternalError(errors.New("boom"))},
 		{name: "takes all its time", answer: kerrors.NewTooManyRequests("later", 1)},
 		{name: "takes the answer", lost: errors.New("connection reset by peer")},
+		{name: "ends the context", answer: context.Canceled},
+		{name: "ends the context when it is done", lost: context.Canceled},
 	}
 }
 
@@ -448,6 +446,14 @@ func TestReleaseSchedules(t *testing.T) {
 			run := func(schedule map[int][]deed) int {
 				r := newRegistry(start.object, ours)
 				o := r.object()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ended := func(err error) error {
+					if errors.Is(err, context.Canceled) {
+						cancel()
+					}
+					return err
+				}
 				var lost error
 				invalid, deeds := 0, 0
 				r.before = func(n int) (answer error) {
@@ -462,10 +468,14 @@ func TestReleaseSchedules(t *testing.T) {
 					if kerrors.IsInvalid(answer) {
 						invalid++
 					}
-					return answer
+					return ended(answer)
 				}
-				r.after = func(int) error { return lost }
-				got, err := r.release(t.Context(), o, start.opts...)
+				r.after = func(int) error { return ended(lost) }
+				got, err := r.release(ctx, o, start.opts...)
+				if ctx.Err() != nil {
+					// It goes on when it is called again.
+					got, err = r.release(t.Context(), o, start.opts...)
+				}
 				want := reconciler.Released{Gone: true}
 				released := true
 				if is := r.object(); is != nil && is.GetUID() == r.target {
@@ -509,35 +519,6 @@ func TestReleaseSchedules(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// If the context ends at any request, the release goes on when it is called again.
-func TestReleaseInterrupted(t *testing.T) {
-	for _, served := range []bool{false, true} {
-		for i, ended := 0, true; ended; i++ {
-			r := newRegistry(thing(withDeletionPolicy("Delete"), withPolicies("*")), ours)
-			o := r.object()
-			ctx, cancel := context.WithCancel(t.Context())
-			interrupt := func(n int) error {
-				if n == i {
-					cancel()
-				}
-				return nil
-			}
-			if r.before = interrupt; served {
-				r.before, r.after = nil, interrupt
-			}
-			_, err := r.release(ctx, o)
-			ended = ctx.Err() != nil
-			r.before, r.after = nil, nil
-			got, again := r.release(t.Context(), o)
-			if err != nil && !errors.Is(err, context.Canceled) || again != nil || !got.Gone || r.object() != nil {
-				t.Errorf("interrupted at %d: Release(...): %v, and called again: %+v, %v", i, err, got, again)
-			}
-			cancel()
-			r.check(t, fmt.Sprintf("interrupted at %d", i))
-		}
 	}
 }
 
