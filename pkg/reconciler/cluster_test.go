@@ -305,6 +305,9 @@ type rig struct {
 	called  int
 	passes  int
 	opts    []reconciler.Option
+
+	// inner is what the inner reconciler does. It counts passes if that is nil.
+	inner func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)
 }
 
 // newRig returns a rig with an object's server.
@@ -317,7 +320,13 @@ func newRig(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option
 
 // restart the process: what it had in memory is lost.
 func (r *rig) restart() {
-	r.Reconciler = reconciler.New(r.c, composites, reader(&r.passes), append([]reconciler.Option{
+	inner := answers(func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+		if r.passes++; r.inner == nil {
+			return reconcile.Result{}, nil
+		}
+		return r.inner(ctx, c, o)
+	})
+	r.Reconciler = reconciler.New(r.c, composites, inner, append([]reconciler.Option{
 		reconciler.WithClock(func() time.Time { return r.now }),
 		reconciler.WithoutWait(),
 		reconciler.WithRecorder(r.said),
@@ -356,14 +365,7 @@ func answers(fn func(ctx context.Context, c client.Client, o *composite.Unstruct
 }
 
 // A reader is an inner reconciler that does nothing but read its object.
-func reader(read *int) func(c client.Client) reconcile.Reconciler {
-	return answers(func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
-		if read != nil {
-			*read++
-		}
-		return reconcile.Result{}, nil
-	})
-}
+func reader() func(c client.Client) reconcile.Reconciler { return answers(nil) }
 
 func requestFor(o client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}

@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -41,64 +43,60 @@ func exposed(t *testing.T, m *reconciler.Metrics) []string {
 	return out
 }
 
+var series = regexp.MustCompile(`^(\w+){(?:.*reason="([^"]*)")?.*} (\d+)$`)
+
+// counted returns the values of a metric over all kinds, by reason if it has that. One
+// that is zero is left out.
+func counted(t *testing.T, m *reconciler.Metrics, name string) map[string]int {
+	t.Helper()
+	out := map[string]int{}
+	for _, l := range exposed(t, m) {
+		if s := series.FindStringSubmatch(l); s != nil && s[1] == name && s[3] != "0" {
+			n, _ := strconv.Atoi(s[3])
+			out[s[2]] += n
+		}
+	}
+	return out
+}
+
 // counter returns the sum of a counter, over all kinds.
 func counter(t *testing.T, m *reconciler.Metrics, name string) int {
 	t.Helper()
-	sum := 0
-	for _, l := range exposed(t, m) {
-		if strings.HasPrefix(l, name+"{") || strings.HasPrefix(l, name+"_count{") {
-			sum += value(t, l)
-		}
-	}
-	return sum
+	return counted(t, m, name)[""]
 }
-
-func value(t *testing.T, line string) int {
-	t.Helper()
-	n, err := strconv.Atoi(line[strings.LastIndex(line, " ")+1:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-var reasonLabel = regexp.MustCompile(`^graft_deletion_blocked{.*reason="([^"]*)"`)
 
 // blocked returns how many objects are blocked, by reason.
 func blocked(t *testing.T, m *reconciler.Metrics) map[string]int {
 	t.Helper()
-	out := map[string]int{}
-	for _, l := range exposed(t, m) {
-		if r := reasonLabel.FindStringSubmatch(l); r != nil && value(t, l) != 0 {
-			out[r[1]] += value(t, l)
-		}
-	}
-	return out
+	return counted(t, m, "graft_deletion_blocked")
 }
 
 const duration = "graft_deletion_duration_seconds"
 
 // The metrics after each way in which an object may go.
 func TestMetrics(t *testing.T) {
+	goes := func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+		t.Helper()
+		r.c.release(t, o, "example.org/f")
+		pass(t, r, o)
+	}
 	cases := map[string]struct {
 		reason string
 		end    func(t *testing.T, r *rig, o *unstructured.Unstructured)
-		want   int
+		want   []int // How many deletions were measured, and their seconds.
 		left   map[string]int
 	}{
-		"StillThere": {reason: "As long as it is there it is counted as that.", end: func(*testing.T, *rig, *unstructured.Unstructured) {}, left: map[string]int{"DeletionRequested": 1}},
 		"StaleRead": {
 			reason: "An object that a cache has after it was seen to be gone is not counted again.",
 			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				stale := r.c.read(t, o)
-				r.c.release(t, o, "example.org/f")
-				pass(t, r, o)
+				goes(t, r, o)
 				r.c.api.FreezeAs(stale)
 				pass(t, r, o)
 				r.c.thaw()
 				pass(t, r, o)
 			},
-			want: 1,
+			want: []int{1, 60},
 		},
 		"Unserved": {
 			reason: "That its version is not served for a while says nothing of an object.",
@@ -108,7 +106,7 @@ func TestMetrics(t *testing.T) {
 				r.c.fail = nil
 				pass(t, r, o)
 			},
-			left: map[string]int{"DeletionRequested": 1},
+			want: []int{0, 0}, left: map[string]int{"DeletionRequested": 1},
 		},
 		"NameUsedAgain": {
 			reason: "An object whose name another one has is gone, too.",
@@ -119,7 +117,15 @@ func TestMetrics(t *testing.T) {
 				}
 				pass(t, r, o)
 			},
-			want: 1,
+			want: []int{1, 60},
+		},
+		"ServerAhead": {
+			reason: "The clock of the API server may be ahead. A sum that falls is a restart to Prometheus.",
+			end: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				r.now = o.GetDeletionTimestamp().Add(-time.Minute)
+				goes(t, r, o)
+			},
+			want: []int{1, 0},
 		},
 	}
 	for name, tc := range cases {
@@ -132,17 +138,14 @@ func TestMetrics(t *testing.T) {
 				t.Errorf("\nblocked before: -want, +got:\n%s", diff)
 			}
 			tc.end(t, r, o)
-			if n := counter(t, r.metrics, duration); n != tc.want {
-				t.Errorf("\n%s\ndurations: want %d, got %d", tc.reason, tc.want, n)
+			if diff := cmp.Diff(tc.want, []int{counter(t, r.metrics, duration+"_count"), counter(t, r.metrics, duration+"_sum")}); diff != "" {
+				t.Errorf("\n%s\ndurations, seconds: -want, +got:\n%s", tc.reason, diff)
 			}
-			if tc.left == nil {
-				tc.left = map[string]int{}
-			}
-			if diff := cmp.Diff(tc.left, blocked(t, r.metrics)); diff != "" {
+			if diff := cmp.Diff(tc.left, blocked(t, r.metrics), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("\n%s\nblocked: -want, +got:\n%s", tc.reason, diff)
 			}
 			rec, _ := r.Reconciler.(*reconciler.Reconciler)
-			if got := reconciler.Kept(rec, r.metrics); tc.want == 1 && got != 0 {
+			if got := reconciler.Kept(rec, r.metrics); tc.left == nil && got != 0 {
 				t.Errorf("\nNothing should be kept of what is gone. Kept: %d", got)
 			}
 		})
@@ -206,7 +209,7 @@ func TestMetricsWithdraw(t *testing.T) {
 	check("an object that is reported again counts once", requested(3))
 	pass(t, r, goes)
 	check("another reconciler may see that an object no longer exists", requested(2))
-	if n := counter(t, r.metrics, duration); n != 0 {
+	if n := counter(t, r.metrics, duration+"_count"); n != 0 {
 		t.Errorf("durations of objects that were not seen from the beginning: want 0, got %d", n)
 	}
 	r.metrics.Withdraw(things)
@@ -214,7 +217,7 @@ func TestMetricsWithdraw(t *testing.T) {
 	r.metrics.Withdraw(composites)
 	check("nothing of the kind is reported", map[string]int{})
 	for _, l := range exposed(t, r.metrics) {
-		if reasonLabel.MatchString(l) {
+		if strings.HasPrefix(l, "graft_deletion_blocked{") {
 			t.Errorf("nothing of a kind that may never be back stays: %s", l)
 		}
 	}
@@ -228,14 +231,22 @@ func TestMetricsWithdraw(t *testing.T) {
 
 const exceeded = "graft_deletion_deadline_exceeded_total"
 
+// A deadline is reported once, whenever it passes, and whatever goes wrong then.
 func TestDeadline(t *testing.T) {
 	waits := said{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."}
 	late := said{"True", "DeadlineExceeded", "The deadline for the deletion was T. " + waits.Message}
+	past := func(r *rig, o *unstructured.Unstructured) { r.now = o.GetDeletionTimestamp().Add(2 * time.Hour) }
+	before := func(r *rig, o *unstructured.Unstructured) { r.now = o.GetDeletionTimestamp().Add(time.Hour - 1) }
+	writes := func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+		o.SetConditions(xpv2.ReconcileSuccess())
+		return reconcile.Result{}, c.Status().Update(ctx, o)
+	}
 	cases := map[string]struct {
 		reason string
+		bare   bool // The object has no conditions yet.
 
 		// run reconciles after the deadline has passed, which is in the future when
-		// the object is reconciled for the first time.
+		// the object is reconciled for the first time, unless it is bare.
 		run  func(t *testing.T, r *rig, o *unstructured.Unstructured)
 		told int
 		want said
@@ -243,24 +254,13 @@ func TestDeadline(t *testing.T) {
 		"NotYet": {
 			reason: "Before the deadline nothing is reported.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.now = o.GetDeletionTimestamp().Add(time.Hour - time.Nanosecond)
+				before(r, o)
 				pass(t, r, o)
 			},
 			want: waits,
 		},
-		"Restarts": {
-			reason: "A process that starts after it was reported doesn't report it again.",
-			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				for range 3 {
-					r.restart()
-					pass(t, r, o)
-				}
-			},
-			told: 1,
-			want: late,
-		},
 		"StaleCache": {
-			reason: "A stale cache does not make it be reported again.",
+			reason: "Neither a stale cache nor a restart makes it be reported again.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
 				r.c.freeze(t, o)
 				pass(t, r, o)
@@ -268,6 +268,8 @@ func TestDeadline(t *testing.T) {
 				r.restart()
 				pass(t, r, o)
 				r.c.thaw()
+				pass(t, r, o)
+				r.restart()
 				pass(t, r, o)
 			},
 			told: 1,
@@ -302,109 +304,83 @@ func TestDeadline(t *testing.T) {
 			told: 1,
 			want: waits,
 		},
+		"InReconcile": {
+			reason: "If it passes while the inner reconciler works, the next reconcile comes at once.",
+			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				before(r, o)
+				r.inner = func(ctx context.Context, c client.Client, x *composite.Unstructured) (reconcile.Result, error) {
+					past(r, o)
+					return writes(ctx, c, x)
+				}
+				if result := pass(t, r, o); r.called != 0 || result.RequeueAfter != 1 {
+					t.Errorf("told %d times, and %+v", r.called, result)
+				}
+				pass(t, r, o)
+			},
+			told: 1,
+			want: late,
+		},
+		"FirstConditions": {
+			reason: "It has passed when the object gets conditions.", bare: true,
+			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				r.inner = writes
+				pass(t, r, o)
+				pass(t, r, o)
+			},
+			told: 1,
+			want: late,
+		},
+		"OrphanWithdrawn": {
+			reason: "It has passed when an operator withdraws the wish to orphan the object.",
+			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				r.now = o.GetDeletionTimestamp().Add(time.Minute)
+				r.c.fail = refuses("delete", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("in use")))
+				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
+				pass(t, r, o)
+				past(r, o)
+				pass(t, r, o)
+				if r.called != 0 {
+					t.Error("It is told of an object that is orphaned")
+				}
+				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, ""))
+				pass(t, r, o)
+				pass(t, r, o)
+			},
+			told: 1,
+			want: late,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 			o := xr(dep)
-			r := newRig(t, newCluster(o, dep), o, reconciler.WithDependents(reconciler.ComposedResources()))
+			if tc.bare {
+				delete(o.Object, "status")
+			}
+			opts := []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}
+			if name == "OrphanWithdrawn" {
+				opts = append(opts, reconciler.WithForceOrphan("example.org/f"))
+			}
+			r := newRig(t, newCluster(o, dep), o, opts...)
 			r.opts = append(r.opts, r.deadline(time.Hour))
 			r.restart()
-			pass(t, r, o)
-			r.now = o.GetDeletionTimestamp().Add(2 * time.Hour)
+			if !tc.bare {
+				pass(t, r, o)
+			}
+			past(r, o)
 			tc.run(t, r, o)
 			got := []int{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, exceeded)}
 			if diff := cmp.Diff([]int{tc.told, tc.told, tc.told}, got); diff != "" {
 				t.Errorf("\n%s\nevents, calls, metric: -want, +got:\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff(tc.want, r.c.says(t, o, reconciler.TypeDeleting)); diff != "" {
+			is := r.c.says(t, o, reconciler.TypeDeleting)
+			is.Message, _, _ = strings.Cut(is.Message, " To orphan it,")
+			if diff := cmp.Diff(tc.want, is); diff != "" {
 				t.Errorf("\n%s\nDeleting: -want, +got:\n%s", tc.reason, diff)
 			}
 			if diff := cmp.Diff([]string{"example.org/f"}, r.c.read(t, o).GetFinalizers()); diff != "" {
 				t.Errorf("\nA deadline should orphan nothing: -want, +got:\n%s", diff)
 			}
 		})
-	}
-}
-
-// A deadline is reported once, whenever in a reconcile it passes, and whatever the
-// condition said before.
-func TestDeadlineIsTold(t *testing.T) {
-	past := func(r *rig, o *unstructured.Unstructured) { r.now = o.GetDeletionTimestamp().Add(2 * time.Hour) }
-	orphan := func(t *testing.T, r *rig, o *unstructured.Unstructured, uid string) {
-		t.Helper()
-		r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, uid))
-	}
-	cases := map[string]struct {
-		reason string
-		bare   bool // The object has no conditions yet.
-
-		// before the deadline is to be told in the next reconcile, and in that.
-		before func(t *testing.T, r *rig, o *unstructured.Unstructured)
-		inner  func(t *testing.T, r *rig, o *unstructured.Unstructured)
-	}{
-		"InReconcile": {
-			reason: "It passes while the inner reconciler works.",
-			before: func(_ *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.now = o.GetDeletionTimestamp().Add(time.Hour - 1)
-			},
-			inner: func(_ *testing.T, r *rig, o *unstructured.Unstructured) { past(r, o) },
-		},
-		"FirstConditions": {
-			reason: "It has passed when the object gets conditions.", bare: true,
-			before: func(_ *testing.T, r *rig, o *unstructured.Unstructured) { past(r, o) },
-		},
-		"OrphanWithdrawn": {
-			reason: "It has passed when an operator withdraws the wish to orphan the object.",
-			before: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
-				r.c.fail = refuses("delete", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("in use")))
-				orphan(t, r, o, string(o.GetUID()))
-				pass(t, r, o)
-				past(r, o)
-				pass(t, r, o)
-				orphan(t, r, o, "")
-			},
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			o := xr()
-			if tc.bare {
-				delete(o.Object, "status")
-			}
-			r := newRig(t, newCluster(o), o)
-			r.Reconciler = reconciler.New(r.c, composites, reads(func() *unstructured.Unstructured { return of(composites, "", "") }, func(ctx context.Context, c client.Client, u *unstructured.Unstructured) (reconcile.Result, error) {
-				if tc.inner != nil {
-					tc.inner(t, r, u)
-				}
-				being(xpv2.ReconcileSuccess())(u)
-				return reconcile.Result{}, c.Status().Update(ctx, u)
-			}), r.deadline(time.Hour), reconciler.WithClock(func() time.Time { return r.now }), reconciler.WithRecorder(r.said), reconciler.WithMetrics(r.metrics),
-				reconciler.WithForceOrphan("example.org/f"), reconciler.WithLiveReader(r.c.server))
-			tc.before(t, r, o)
-			result := pass(t, r, o)
-			if r.called == 0 && result.RequeueAfter != 1 {
-				t.Errorf("\n%s\nwant it to be told at once, or by another reconcile at once; got %+v", tc.reason, result)
-			}
-			pass(t, r, o)
-			result = pass(t, r, o)
-			got := []any{r.toldOf("DeletionDeadlineExceeded"), r.called, counter(t, r.metrics, exceeded), r.c.says(t, o, reconciler.TypeDeleting).Reason, result}
-			if diff := cmp.Diff([]any{1, 1, 1, "DeadlineExceeded", reconcile.Result{}}, got); diff != "" {
-				t.Errorf("\n%s\nevents, calls, metric, reason, result: -want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-// The clock of the API server may be ahead. A sum that falls is a restart to Prometheus.
-func TestMetricsServerAhead(t *testing.T) {
-	o := xr()
-	r := newRig(t, newCluster(o), o)
-	r.now = o.GetDeletionTimestamp().Add(-time.Minute)
-	pass(t, r, o)
-	r.c.release(t, o, "example.org/f")
-	pass(t, r, o)
-	if want := duration + `_sum{gvk="example.org/v1, Kind=XApp"} 0`; !slices.Contains(exposed(t, r.metrics), want) {
-		t.Errorf("want %s, got %q", want, exposed(t, r.metrics))
 	}
 }

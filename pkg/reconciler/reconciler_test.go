@@ -164,22 +164,7 @@ func TestReportFaults(t *testing.T) {
 		// failed is how many of 8 reconciles fail, and passes how many come as
 		// far as the inner reconciler.
 		failed, passes, events int
-
-		// Reasons of the conditions in the end.
-		want map[xpv2.ConditionType]xpv2.ConditionReason
 	}{
-		"Conflict": {
-			reason: "A conflict is resolved at once, and another controller's condition survives.",
-			fail: func(t *testing.T, c *cluster, n int) error {
-				if u := c.read(t, app()); n == 1 {
-					being(xpv2.Condition{Type: "Foreign", Status: "True"})(u)
-					return c.server.Status().Update(context.Background(), u)
-				}
-				return nil
-			},
-			passes: 8,
-			want:   map[xpv2.ConditionType]xpv2.ConditionReason{"Ready": "Deleting", "Synced": "ReconcileSuccess", "Deleting": "DeletionRequested", "Foreign": ""},
-		},
 		"ServerErrorsForAWhile": {
 			reason: "A server that comes back gets the report first.",
 			fail: func(_ *testing.T, _ *cluster, n int) error {
@@ -189,7 +174,6 @@ func TestReportFaults(t *testing.T) {
 				return nil
 			},
 			failed: 3, passes: 5,
-			want: map[xpv2.ConditionType]xpv2.ConditionReason{"Ready": "Deleting", "Synced": "ReconcileSuccess", "Deleting": "DeletionRequested"},
 		},
 		"ServerErrorsForLong": {
 			reason: "A server that doesn't come back delays nothing any more.",
@@ -201,46 +185,27 @@ func TestReportFaults(t *testing.T) {
 		},
 		"Gone": {
 			reason: "An object that no longer exists needs no report, which is no error.",
-			fail: func(t *testing.T, c *cluster, _ int) error {
-				c.release(t, app(), "example.org/f")
-				return nil
-			},
+			fail:   func(t *testing.T, c *cluster, _ int) error { c.release(t, xr(), "example.org/f"); return nil },
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(app(dying))
-			c.fail = func(verb string, _ client.Object, after bool) error {
+			o, failed := xr(), 0
+			r := newRig(t, newCluster(o), o)
+			r.c.fail = func(verb string, _ client.Object, after bool) error {
 				if verb != "status" || after {
 					return nil
 				}
-				return tc.fail(t, c, c.count("status"))
+				return tc.fail(t, r.c, r.c.count("status"))
 			}
-			rec, m, passes, failed := &testkit.Said{}, reconciler.NewMetrics(), 0, 0
-			r := reconciler.New(c, claims, reads(forms()["Plain"], func(context.Context, client.Client, client.Object) (reconcile.Result, error) {
-				passes++
-				return reconcile.Result{}, nil
-			}), reconciler.WithRecorder(rec), reconciler.WithLogger(rec), reconciler.WithMetrics(m), reconciler.WithLiveReader(c.server))
 			for range 8 {
-				if _, err := r.Reconcile(context.Background(), requestFor(app())); err != nil {
+				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
 					failed++
 				}
 			}
-			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events, tc.events}, []int{failed, passes, len(rec.Events()), len(rec.Lines())}); diff != "" {
-				t.Errorf("\n%s\nfailures, passes, events, lines of log: -want, +got:\n%s", tc.reason, diff)
-			}
-			if n := blocked(t, m)["DeletionRequested"]; n != min(1, tc.passes) {
-				t.Errorf("\n%s\nblocked: want %d, got %d", tc.reason, min(1, tc.passes), n)
-			}
-			if tc.want == nil {
-				return
-			}
-			has := map[xpv2.ConditionType]xpv2.ConditionReason{}
-			for _, c := range c.conditions(t, app()) {
-				has[c.Type] = c.Reason
-			}
-			if diff := cmp.Diff(tc.want, has); diff != "" {
-				t.Errorf("\n%s\nconditions: -want, +got:\n%s", tc.reason, diff)
+			got := []int{failed, r.passes, len(r.said.Events()), len(r.said.Lines()), blocked(t, r.metrics)["DeletionRequested"]}
+			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events, tc.events, min(1, tc.passes)}, got); diff != "" {
+				t.Errorf("\n%s\nfailures, passes, events, lines of log, blocked: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -253,7 +218,7 @@ func TestNewRefuses(t *testing.T) {
 		nilSaid   *testkit.Said
 	)
 	c := newCluster()
-	build := reader(nil)
+	build := reader()
 	given := func(o func() reconciler.Option) func() {
 		return func() { reconciler.New(c, claims, build, o()) }
 	}

@@ -120,7 +120,7 @@ func TestReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(append(tc.exists, tc.object.DeepCopy())...)
 			c.fail = tc.fail
-			r := reconciler.New(c, composites, reader(nil), append([]reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}, tc.opts...)...)
+			r := reconciler.New(c, composites, reader(), append([]reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}, tc.opts...)...)
 			pass(t, r, tc.object)
 			got := c.says(t, tc.object, reconciler.TypeDeleting)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -164,7 +164,7 @@ func TestForgetfulLister(t *testing.T) {
 	a := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "a"}}
 	b := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "b"}}
 	c := newCluster(o, of(things, "", "a", ownedBy(xr()), dying, held("f")), of(things, "", "b", ownedBy(xr()), dying, held("f")))
-	r := reconciler.New(c, composites, reader(nil), reconciler.WithDependents(reconciler.DependentListerFn(func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) {
+	r := reconciler.New(c, composites, reader(), reconciler.WithDependents(reconciler.DependentListerFn(func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) {
 		return list, err
 	})))
 	steps := []struct {
@@ -190,7 +190,7 @@ func TestForgetfulLister(t *testing.T) {
 // Dependents are read once a reconcile, whichever reconciler writes status, and however often.
 func TestReportCosts(t *testing.T) {
 	for name, inner := range map[string]func(c client.Client) reconcile.Reconciler{
-		"Silent": reader(nil),
+		"Silent": reader(),
 		"Writing": func(c client.Client) reconcile.Reconciler {
 			return crossplane.NewCompositeReconciler(c, composites, composite.SchemaLegacy)
 		},
@@ -306,7 +306,7 @@ func BenchmarkReport(b *testing.B) {
 			o := of(composites, "", "x", with(at("spec", "crossplane", "resourceRefs"), refs), held("f"), dying, being(xpv2.Available()))
 			c := newCluster(o)
 			read.Client = c
-			r := reconciler.New(read, composites, reader(nil), reconciler.WithDependents(reconciler.ComposedResources()))
+			r := reconciler.New(read, composites, reader(), reconciler.WithDependents(reconciler.ComposedResources()))
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
