@@ -199,38 +199,27 @@ func TestReportOfLateLists(t *testing.T) {
 	})
 }
 
-// A caller who doesn't wait for as long as is due to a kind doesn't make it late.
+// A caller who doesn't wait for as long as is due to a kind doesn't make it late. Nor are
+// objects of Go types taken for each other, which don't say of which kind they are.
 func TestReportCutShort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, late := &kindReader{from: silent("Late")}, newLateKinds()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-		defer cancel()
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(kindOf("Late"))
-		if err := newPatientReader(c, nil, nil, &late, time.Now()).Get(ctx, client.ObjectKey{}, u); !isLate(err) {
-			t.Errorf("want a timeout, got %v", err)
-		}
-		if len(late.kinds) != 0 {
-			t.Errorf("want no kind known to be late, got %v", late.kinds)
-		}
-	})
-}
-
-// Objects of Go types don't say of which kind they are, and are not taken for each other.
-func TestReportOfTypedReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, late := &kindReader{from: silent("")}, newLateKinds()
-		r := newPatientReader(c, nil, nil, &late, time.Now())
-		for range 2 {
-			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-			began := time.Now()
-			if err := r.Get(ctx, client.ObjectKey{}, &metav1.PartialObjectMetadata{}); !isLate(err) {
-				t.Errorf("want a timeout, got %v", err)
+	for kind, wait := range map[string]time.Duration{"Late": time.Millisecond, "": 3 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			late, o := newLateKinds(), &metav1.PartialObjectMetadata{}
+			if kind != "" {
+				o.SetGroupVersionKind(kindOf(kind))
 			}
-			if took := time.Since(began); took != 3*time.Second {
-				t.Errorf("want as long as the caller waits, got %s", took)
+			r := newPatientReader(&kindReader{from: silent(kind)}, nil, nil, &late, time.Now())
+			for range 2 {
+				ctx, cancel := context.WithTimeout(context.Background(), wait)
+				began := time.Now()
+				if err := r.Get(ctx, client.ObjectKey{}, o); !isLate(err) || time.Since(began) != wait {
+					t.Errorf("want a timeout after %s, got %v after %s", wait, err, time.Since(began))
+				}
+				cancel()
 			}
-			cancel()
-		}
-	})
+			if len(late.kinds) != 0 {
+				t.Errorf("want no kind known to be late, got %v", late.kinds)
+			}
+		})
+	}
 }

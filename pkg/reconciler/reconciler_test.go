@@ -299,80 +299,69 @@ func TestGuardFinalizer(t *testing.T) {
 // However the inner reconciler writes that its object is being deleted, the report is
 // there, is not replaced in each reconcile, and replaces no conditions of others.
 func TestOtherStatusWrites(t *testing.T) {
-	type inner = composite.Unstructured
-	merge := func(ctx context.Context, c client.Client, o, before *inner, opts ...client.SubResourcePatchOption) error {
-		return c.Status().Patch(ctx, o, client.MergeFrom(before), opts...)
+	type write func(ctx context.Context, c client.Client, o, before *composite.Unstructured) error
+	patch := func(opts ...client.SubResourcePatchOption) write {
+		return func(ctx context.Context, c client.Client, o, before *composite.Unstructured) error {
+			return c.Status().Patch(ctx, o, client.MergeFrom(before), opts...)
+		}
+	}
+	update := func(opts ...client.SubResourceUpdateOption) write {
+		return func(ctx context.Context, c client.Client, o, _ *composite.Unstructured) error {
+			return c.Status().Update(ctx, o, opts...)
+		}
 	}
 	cases := map[string]struct {
 		reason string
-		write  func(ctx context.Context, c client.Client, o, before *inner) error
+		write  write
 
 		// foreign is whether another controller adds a condition meanwhile, and changes
 		// whether each reconcile changes the object.
 		foreign, changes bool
 	}{
-		"Patch": {
-			reason: "A patch of conditions has the report.",
-			write:  func(ctx context.Context, c client.Client, o, before *inner) error { return merge(ctx, c, o, before) },
-		},
-		"Update": {
-			reason: "So has an update with options.",
-			write: func(ctx context.Context, c client.Client, o, _ *inner) error {
-				return c.Status().Update(ctx, o, client.FieldOwner("inner"))
-			},
-		},
+		"Patch":          {reason: "A patch of conditions has the report.", write: patch()},
+		"Update":         {reason: "So has an update with options.", write: update(client.FieldOwner("inner"))},
+		"DryRunOfPatch":  {reason: "What is not stored reports nothing.", write: patch(client.DryRunAll)},
+		"DryRunOfUpdate": {reason: "What is not stored reports nothing.", write: update(client.DryRunAll)},
 		"OtherField": {
 			reason:  "A patch of something else replaces no conditions.",
 			foreign: true,
-			write: func(ctx context.Context, c client.Client, o, before *inner) error {
+			write: func(ctx context.Context, c client.Client, o, before *composite.Unstructured) error {
 				o.SetConditions(before.GetCondition(xpv2.TypeReady))
 				with(at("status", "phase"), "leaving")(&o.Unstructured)
-				return merge(ctx, c, o, before)
-			},
-		},
-		"DryRunOfPatch": {
-			reason: "What is not stored reports nothing.",
-			write: func(ctx context.Context, c client.Client, o, before *inner) error {
-				return merge(ctx, c, o, before, client.DryRunAll)
-			},
-		},
-		"DryRunOfUpdate": {
-			reason: "What is not stored reports nothing.",
-			write: func(ctx context.Context, c client.Client, o, _ *inner) error {
-				return c.Status().Update(ctx, o, client.DryRunAll)
+				return patch()(ctx, c, o, before)
 			},
 		},
 		"Constant": {
 			reason:  "A patch that is not made of the object can't have the report.",
 			changes: true,
-			write: func(ctx context.Context, c client.Client, o, _ *inner) error {
+			write: func(ctx context.Context, c client.Client, o, _ *composite.Unstructured) error {
 				return c.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Deleting"}]}}`)))
 			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := xr()
-			c, foreign := newCluster(o), tc.foreign
-			r := reconciler.New(c, composites, answers(func(ctx context.Context, cl client.Client, o *inner) (reconcile.Result, error) {
+			o, foreign := xr(), tc.foreign
+			r := newRig(t, newCluster(o), o, reconciler.WithOwnFinalizers("another"))
+			r.inner = func(ctx context.Context, cl client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 				before := o.DeepCopy()
 				o.SetConditions(xpv2.Deleting())
 				if foreign {
 					foreign = false
-					u := c.read(t, &o.Unstructured)
+					u := r.c.read(t, &o.Unstructured)
 					being(xpv2.Condition{Type: "Foreign", Status: "True"})(u)
-					if err := c.server.Status().Update(ctx, u); err != nil {
+					if err := r.c.server.Status().Update(ctx, u); err != nil {
 						return reconcile.Result{}, err
 					}
 				}
 				return reconcile.Result{}, tc.write(ctx, cl, o, before)
-			}), reconciler.WithoutWait(), reconciler.WithLiveReader(c.server), reconciler.WithOwnFinalizers("another"))
+			}
 			pass(t, r, o)
-			version := c.read(t, o).GetResourceVersion()
+			version := r.c.read(t, o).GetResourceVersion()
 			pass(t, r, o)
 			const message = "Waiting for other controllers to remove their finalizers: example.org/f."
 			want := []any{message, message, tc.foreign, tc.changes}
-			got := []any{c.says(t, o, xpv2.TypeReady).Message, c.says(t, o, reconciler.TypeDeleting).Message, c.says(t, o, "Foreign").Status == "True", c.read(t, o).GetResourceVersion() != version}
+			got := []any{r.c.says(t, o, xpv2.TypeReady).Message, r.c.says(t, o, reconciler.TypeDeleting).Message, r.c.says(t, o, "Foreign").Status == "True", r.c.read(t, o).GetResourceVersion() != version}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("\n%s\nmessages, the other's condition, changes: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -387,17 +376,17 @@ func TestReplacedReports(t *testing.T) {
 	deleting := `{"type":"Ready","status":"False","reason":"Deleting","lastTransitionTime":"2026-01-02T03:04:05Z"}`
 	for name, says := range map[string]string{"Ready": ready, "Deleting": deleting} {
 		t.Run(name, func(t *testing.T) {
-			o := xr()
-			c, now := newCluster(o), o.GetDeletionTimestamp().Add(time.Minute)
-			replace, log := true, &testkit.Said{}
-			r := reconciler.New(c, composites, answers(func(ctx context.Context, _ client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+			o, replace := xr(), true
+			c := newCluster(o)
+			r := newRig(t, c, o)
+			r.inner = func(ctx context.Context, _ client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 				if !replace {
 					return reconcile.Result{}, nil
 				}
 
 				// With another client, or by server-side apply.
 				return reconcile.Result{}, c.server.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+says+`]}}`)))
-			}), reconciler.WithClock(func() time.Time { return now }), reconciler.WithoutWait(), reconciler.WithLiveReader(c.server), reconciler.WithLogger(log))
+			}
 			settle := func() (rounds int, result reconcile.Result) {
 				for before := ""; rounds < 20 && before != c.read(t, o).GetResourceVersion(); rounds++ {
 					before = c.read(t, o).GetResourceVersion()
@@ -412,11 +401,11 @@ func TestReplacedReports(t *testing.T) {
 
 			// It rests for an interval, however often it is reconciled.
 			c.forget()
-			now = now.Add(5 * time.Second)
+			r.now = r.now.Add(5 * time.Second)
 			if settle(); c.writes() != 0 {
 				t.Errorf("within an interval: want no write, got %d", c.writes())
 			}
-			now = now.Add(5 * time.Second)
+			r.now = r.now.Add(5 * time.Second)
 			if rounds, _ := settle(); rounds > 3 || c.writes() == 0 {
 				t.Errorf("after an interval: want at most 3 reconciles, and it restored; got %d, and %d writes", rounds, c.writes())
 			}
@@ -430,9 +419,9 @@ func TestReplacedReports(t *testing.T) {
 			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "false"))
 
 			// When nothing was replaced for long, it is restored at once again.
-			now, replace = now.Add(20*time.Second), false
+			r.now, replace = r.now.Add(20*time.Second), false
 			settle()
-			now = now.Add(20 * time.Second)
+			r.now = r.now.Add(20 * time.Second)
 			for i := range 3 {
 				replace = true
 				pass(t, r, o)
@@ -442,8 +431,8 @@ func TestReplacedReports(t *testing.T) {
 					t.Errorf("restored %d times: got %q", i, got)
 				}
 			}
-			if n := len(log.Lines()); n != 1 {
-				t.Errorf("lines of log: want 1, got %q", log.Lines())
+			if n := len(r.said.Lines()); n != 1 {
+				t.Errorf("lines of log: want 1, got %q", r.said.Lines())
 			}
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
 				if got := c.says(t, o, ct).Message; got != "Deletion was requested." {

@@ -252,14 +252,15 @@ func TestResult(t *testing.T) {
 			dep := of(things, "", "a", ownedBy(xr()), dying, held("f"))
 			o := xr(dep)
 			c := newCluster(o, dep)
-			now := o.GetDeletionTimestamp().Add(time.Minute - tc.ahead)
-			r := reconciler.New(c, composites, answers(func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
+			r := newRig(t, c, o, tc.opts...)
+			r.now = o.GetDeletionTimestamp().Add(time.Minute - tc.ahead)
+			r.inner = func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
 				if tc.conflict {
 					// From here on another client always writes first.
 					c.fail = refuses("status", kerrors.NewConflict(schema.GroupResource{}, "x", errors.New("the object has been modified")))
 				}
 				return tc.inner, tc.err
-			}), append(tc.opts, reconciler.WithClock(func() time.Time { return now }), reconciler.WithoutWait(), reconciler.WithLiveReader(c.server))...)
+			}
 			got, err := r.Reconcile(context.Background(), requestFor(o))
 			if !errors.Is(err, tc.err) {
 				t.Errorf("\n%s\nerror: want %v, got %v", tc.reason, tc.err, err)
