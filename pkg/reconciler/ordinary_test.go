@@ -3,7 +3,6 @@ package reconciler_test
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"testing"
 	"time"
 
@@ -194,35 +193,6 @@ func TestConditionedType(t *testing.T) {
 	}
 	if n := c.writes(); n != 1 {
 		t.Errorf("writes: want 1, got %d", n)
-	}
-}
-
-// Conditions that can't hold what a report says are a mistake that is found at once.
-func TestTypesWithoutFittingConditions(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		object client.Object
-		want   string
-	}{
-		"Text":    {reason: "Text holds no condition.", object: anOrdinary(inText{}), want: "[]string, which can't hold a condition"},
-		"Map":     {reason: "Neither does a map.", object: anOrdinary(inMap{}), want: "map[string]v1.Condition, which can't hold a condition"},
-		"Part":    {reason: "Neither does what has no room for a message.", object: anOrdinary(inPart{}), want: "which can't hold a condition"},
-		"Without": {reason: "Without conditions an object is left alone.", object: anOrdinary(withoutConditions{})},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			c := serveOrdinary(tc.object)
-			defer func() {
-				err, _ := recover().(error)
-				if tc.want == "" && err == nil {
-					return
-				}
-				if err == nil || !strings.Contains(err.Error(), tc.want) || tc.want == "" {
-					t.Errorf("\n%s\nwant %q, got %v", tc.reason, tc.want, err)
-				}
-			}()
-			reconciler.New(c, ordinaries, readsOnly(ordinaries))
-		})
 	}
 }
 

@@ -45,24 +45,14 @@ type conditioned interface {
 }
 
 // forms are the Go types that reconcilers read unstructured objects into.
-func forms() map[string]func() client.Object {
-	return map[string]func() client.Object{
-		"Plain":     func() client.Object { return of(claims, "", "") },
-		"Claim":     func() client.Object { return claim.New(claim.WithGroupVersionKind(claims)) },
-		"Composite": func() client.Object { return composite.New(composite.WithGroupVersionKind(claims)) },
-		"LegacyComposite": func() client.Object {
+func forms() map[string]func() conditioned {
+	return map[string]func() conditioned{
+		"Claim":     func() conditioned { return claim.New(claim.WithGroupVersionKind(claims)) },
+		"Composite": func() conditioned { return composite.New(composite.WithGroupVersionKind(claims)) },
+		"LegacyComposite": func() conditioned {
 			return composite.New(composite.WithGroupVersionKind(claims), composite.WithSchema(composite.SchemaLegacy))
 		},
 	}
-}
-
-// conditionedForm returns o as what keeps conditions.
-func conditionedForm(o client.Object) conditioned {
-	if c, ok := o.(conditioned); ok {
-		return c
-	}
-	u, _ := o.(*unstructured.Unstructured)
-	return &claim.Unstructured{Unstructured: *u}
 }
 
 func TestReconcile(t *testing.T) {
@@ -109,9 +99,9 @@ func TestReconcile(t *testing.T) {
 				// As Crossplane's reconciler of claims does, it says in memory that
 				// the object is being deleted, and the first time returns before it
 				// writes that.
-				r := reconciler.New(c, claims, reads(empty, func(ctx context.Context, cl client.Client, o client.Object) (reconcile.Result, error) {
+				r := reconciler.New(c, claims, reads(empty, func(ctx context.Context, cl client.Client, o conditioned) (reconcile.Result, error) {
 					seen = append(seen, c.conditions(t, tc.object))
-					status := conditions.ObservedGenerationPropagationManager{}.For(conditionedForm(o))
+					status := conditions.ObservedGenerationPropagationManager{}.For(o)
 					switch {
 					case !meta.WasDeleted(o):
 						status.MarkConditions(xpv2.Available(), xpv2.ReconcileSuccess())
@@ -123,12 +113,15 @@ func TestReconcile(t *testing.T) {
 					}
 					return reconcile.Result{}, cl.Status().Update(ctx, o)
 				}), tc.opts...)
-				reconcileTimes(t, r, 2)
+				pass(t, r, tc.object)
+				pass(t, r, tc.object)
 				if diff := cmp.Diff(tc.seen, seen[0]); diff != "" {
 					t.Errorf("\n%s\nwhen read: -want, +got:\n%s", tc.reason, diff)
 				}
 				writes := c.count("status")
-				reconcileTimes(t, r, 10)
+				for range 10 {
+					pass(t, r, tc.object)
+				}
 				if diff := cmp.Diff([]int{tc.writes, tc.more}, []int{writes, c.count("status") - writes}); diff != "" {
 					t.Errorf("\n%s\nwrites in 2 reconciles and 10 more: -want, +got:\n%s", tc.reason, diff)
 				}
@@ -142,13 +135,6 @@ func TestReconcile(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-func reconcileTimes(t *testing.T, r reconcile.Reconciler, n int) {
-	t.Helper()
-	for range n {
-		pass(t, r, app())
 	}
 }
 
@@ -219,6 +205,9 @@ func TestNewRefuses(t *testing.T) {
 	)
 	c := newCluster()
 	build := reader()
+	of := func(o client.Object) func() {
+		return func() { reconciler.New(serveOrdinary(o), ordinaries, readsOnly(ordinaries)) }
+	}
 	given := func(o func() reconciler.Option) func() {
 		return func() { reconciler.New(c, claims, build, o()) }
 	}
@@ -232,6 +221,9 @@ func TestNewRefuses(t *testing.T) {
 		"GroupOnly":    {"A group is not a kind.", "without a kind", func() { reconciler.New(c, schema.GroupVersionKind{Group: "example.org", Version: "v1"}, build) }},
 		"NoBuild":      {"There is nothing to run.", "without an inner reconciler", func() { reconciler.New(c, claims, nil) }},
 		"BuildsNilPtr": {"There is nothing to run.", "returned nil", func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nilInner }) }},
+		"Text":         {"Text holds no condition.", "[]string, which can't hold a condition", of(anOrdinary(inText{}))},
+		"Map":          {"Neither does a map.", "map[string]v1.Condition, which can't hold a condition", of(anOrdinary(inMap{}))},
+		"Part":         {"Neither does what has no room for a message.", "which can't hold a condition", of(anOrdinary(inPart{}))},
 		"NilOption":    {"It can't be applied.", "leave it out", func() { reconciler.New(c, claims, build, nil) }},
 		"NilLogger":    {"It would fail in the queue.", "WithLogger was given nil", given(func() reconciler.Option { return reconciler.WithLogger(nilSaid) })},
 		"NilRecorder":  {"It would fail in the queue.", "WithRecorder was given nil", given(func() reconciler.Option { return reconciler.WithRecorder(nilSaid) })},
