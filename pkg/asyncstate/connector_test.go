@@ -233,6 +233,7 @@ func TestNewTracker_Refuses(t *testing.T) {
 		"NoLogger":     {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithLogger(nil) }},
 		"NoRecorder":   {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithRecorder(nil) }},
 		"NoMetrics":    {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithMetrics(nil) }},
+		"EmptyMetrics": {reason: "It would fail in an operation.", option: func() asyncstate.TrackerOption { return asyncstate.WithMetrics(&asyncstate.Metrics{}) }},
 		"NoTime":       {reason: "Every operation would be over.", option: func() asyncstate.TrackerOption { return asyncstate.WithTimeout(0) }},
 		"NoWait":       {reason: "Absence would be believed at once.", option: func() asyncstate.TrackerOption { return asyncstate.WithAbsenceAfter(0) }},
 		"NoBackoff":    {reason: "It would be tried without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithBackoff(0, 1) }},

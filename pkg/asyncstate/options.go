@@ -47,7 +47,9 @@ func WithRecorder(r event.Recorder) TrackerOption {
 
 // WithMetrics sets what counts operations. Nothing, by default.
 func WithMetrics(m *Metrics) TrackerOption {
-	mustNotBeNil(m, "WithMetrics")
+	if mustNotBeNil(m, "WithMetrics"); m.running == nil {
+		panic(errors.New("asyncstate.WithMetrics was given empty metrics: create them with NewMetrics"))
+	}
 	return func(t *Tracker) { t.metrics = m }
 }
 

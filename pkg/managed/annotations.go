@@ -123,7 +123,7 @@ func changed(c *call, version string) seam.Changes {
 	return slices.DeleteFunc(changes, func(ch seam.Change) bool {
 		replaced := c.Replaced(ch)
 		if replaced {
-			meta.AddAnnotations(c.mg, map[string]string{ch.Key: ch.Was})
+			ch.Undo(c.mg)
 		}
 		return replaced
 	})
@@ -197,9 +197,12 @@ func (a *annotations) due(c *call, changes seam.Changes) seam.Changes {
 		known := a.changes.get(c.mg)[ch.Key]
 		switch {
 		case known.refused == ch.Value && c.Now().Sub(known.refusedAt) < refusedInterval:
-			// It would be refused again.
+			// It would be refused again, also as a part of the whole object.
+			ch.Undo(c.mg)
 		case seam.IdentifiesResource(ch.Key), !ch.Existed && known.refusedAt.IsZero(), a.mayStore(c, ch):
 			due = append(due, ch)
+		case !known.refusedAt.IsZero():
+			ch.Undo(c.mg)
 		}
 	}
 	return due
@@ -262,6 +265,7 @@ func (a *annotations) refuse(c *call, changes seam.Changes) bool {
 			if ch := all[of.Key]; !seam.IdentifiesResource(of.Key) {
 				ch.refused, ch.refusedAt = of.Value, c.Now()
 				all[of.Key] = ch
+				of.Undo(c.mg)
 			}
 		}
 	})

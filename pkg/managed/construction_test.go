@@ -165,6 +165,8 @@ func TestRefused(t *testing.T) {
 		"UsageUnknown":                                 {"A kind that the scheme doesn't know would be read past the tracker's cache.", "AddToScheme: no kind", protecting(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"})},
 		"UsageOther":                                   {"A kind that isn't one of usages would start a cache of it.", "is not a usage", protecting(testkit.DatabaseKind())},
 		"UsageLegacy":                                  {"A Bucket has no legacy usage.", "one of them is legacy", protecting(testkit.LegacyProviderConfigUsageKind())},
+		"UsageTrackerClient":                           {"It would fail in the queue.", "without a client and a usage", func() { NewProviderConfigUsageTracker(nil, &v1alpha1.ProviderConfigUsage{}) }},
+		"UsageTrackerKind":                             {"It would fail in the queue.", "without a client and a usage", func() { NewLegacyProviderConfigUsageTracker(a.Client(), nil) }},
 		"ReleaserEmpty":                                {"There is no kind to release.", "managed.NewUsageReleaser was given the kind", func() { NewUsageReleaser(a.Manager(), schema.GroupVersionKind{}) }},
 		"ReleaserOther":                                {"A kind that isn't one of usages can't be released.", "is not a usage", func() { NewUsageReleaser(a.Manager(), testkit.BucketKind()) }},
 		"ReleaserManager":                              {"Without a manager there is nothing to read from.", "without a manager", func() { NewUsageReleaser(nil, usages) }},

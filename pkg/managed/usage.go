@@ -5,6 +5,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -25,9 +27,9 @@ import (
 // Any other error, and that one for a managed resource that is not being
 // deleted, is returned as upstream returns it. What WithUsageProtection protects
 // stays protected if the managed resource is given another ProviderConfig. The
-// tracker is safe for concurrent use if c is.
+// tracker is safe for concurrent use if c is. It panics if c or of is nil.
 func NewProviderConfigUsageTracker(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker {
-	return resource.NewProviderConfigUsageTracker(&usageClient{Client: c}, of)
+	return resource.NewProviderConfigUsageTracker(newUsageClient(c, of), of)
 }
 
 // NewLegacyProviderConfigUsageTracker is NewProviderConfigUsageTracker for
@@ -35,7 +37,7 @@ func NewProviderConfigUsageTracker(c client.Client, of resource.TypedProviderCon
 //
 //nolint:staticcheck // Deprecated, and what most providers have.
 func NewLegacyProviderConfigUsageTracker(c client.Client, of resource.LegacyProviderConfigUsage) *resource.LegacyProviderConfigUsageTracker {
-	return resource.NewLegacyProviderConfigUsageTracker(&usageClient{Client: c}, of)
+	return resource.NewLegacyProviderConfigUsageTracker(newUsageClient(c, of), of)
 }
 
 // A usageClient is the client of a usage tracker. Create succeeds without an effect
@@ -43,6 +45,13 @@ func NewLegacyProviderConfigUsageTracker(c client.Client, of resource.LegacyProv
 // the API server creates no usage there.
 type usageClient struct {
 	client.Client
+}
+
+func newUsageClient(c client.Client, of client.Object) *usageClient {
+	if is.Nil(c) || is.Nil(of) {
+		panic(errors.New("cannot create a usage tracker without a client and a usage: pass the manager's client, and an empty ProviderConfigUsage of the provider's"))
+	}
+	return &usageClient{Client: c}
 }
 
 // Create a usage.
@@ -57,13 +66,13 @@ func (c *usageClient) Create(ctx context.Context, usage client.Object, opts ...c
 // Update a usage, to say that another provider config is used. Upstream's trackers
 // replace the whole of it, and would so end its protection.
 func (c *usageClient) Update(ctx context.Context, usage client.Object, opts ...client.UpdateOption) error {
-	is := seam.Empty(usage)
-	if err := c.Get(ctx, client.ObjectKeyFromObject(usage), is); client.IgnoreNotFound(err) != nil {
+	had := seam.Empty(usage)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(usage), had); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	if meta.FinalizerExists(is, UsageFinalizerName) {
-		usage.SetFinalizers(is.GetFinalizers())
-		usage.SetOwnerReferences(is.GetOwnerReferences())
+	if meta.FinalizerExists(had, UsageFinalizerName) {
+		usage.SetFinalizers(had.GetFinalizers())
+		usage.SetOwnerReferences(had.GetOwnerReferences())
 	}
 	return c.Client.Update(ctx, usage, opts...)
 }

@@ -5,7 +5,9 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/pkg/errors"
 
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -16,8 +18,11 @@ import (
 //
 // What the object in memory says may be old. f must therefore write it under its
 // resource version, as crossplane-runtime's APIFinalizer does. It is safe for
-// concurrent use if f is.
+// concurrent use if f is. It panics if f is nil.
 func GuardFinalizer(f resource.Finalizer) resource.Finalizer {
+	if is.Nil(f) {
+		panic(errors.New("reconciler.GuardFinalizer was given nil: pass the finalizer that it is to guard, such as crossplane-runtime's APIFinalizer"))
+	}
 	return resource.FinalizerFns{
 		AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
 			switch {

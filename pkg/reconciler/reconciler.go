@@ -151,9 +151,11 @@ func WithForceOrphan(finalizers ...string) Option {
 const defaultReportInterval = 10 * time.Second
 
 // WithMetrics sets what counts deletions. By default they are not counted. It panics
-// if m is nil.
+// if m is nil, or not made by NewMetrics.
 func WithMetrics(m *Metrics) Option {
-	mustNotBeNil(m, "WithMetrics")
+	if mustNotBeNil(m, "WithMetrics"); m.reports == nil {
+		panic(errors.New("reconciler.WithMetrics was given empty metrics: create them with NewMetrics"))
+	}
 	return func(r *Reconciler) { r.deletion.metrics = m }
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -103,6 +104,9 @@ func WithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 // webhook refuses. The garbage collector's own finalizers can't be supplied, use
 // WithPropagation.
 func Release(ctx context.Context, c client.Client, o client.Object, finalizers []string, opts ...ReleaseOption) (Released, error) {
+	if is.Nil(c) || is.Nil(o) {
+		return Released{}, errors.New("cannot release without a client and an object: pass the manager's client, and what was read from the API server")
+	}
 	if o.GetUID() == "" {
 		return Released{}, errors.New("cannot release an object without a UID: read it from the API server first")
 	}
@@ -126,8 +130,15 @@ func Release(ctx context.Context, c client.Client, o client.Object, finalizers [
 		wait:        seam.Wait,
 	}
 
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return Released{}, errors.Errorf("cannot release an object: option %d is nil; leave it out", i+1)
+		}
 		opt(r)
+	}
+
+	if !slices.Contains([]metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}, r.propagation) {
+		return Released{}, errors.Errorf("cannot release an object: WithPropagation was given %q; pass Orphan, Background or Foreground", r.propagation)
 	}
 	out, err := r.run(ctx)
 	return out, errors.Wrapf(err, "cannot release %s %s", gvk.Kind, r.key)

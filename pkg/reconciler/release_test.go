@@ -256,7 +256,13 @@ func TestReleaseErrors(t *testing.T) {
 		text   string
 		left   []string // Finalizers.
 	}{
-		"NoUID":      {reason: "An object without UID may be any.", object: thing(), text: "read it from the API server first"},
+		"NoUID":    {reason: "An object without UID may be any.", object: thing(), text: "read it from the API server first"},
+		"NoObject": {reason: "There is nothing to release.", text: "pass the manager's client"},
+		"NoOption": {reason: "It can't be applied.", object: read(), opts: []reconciler.ReleaseOption{nil}, text: "option 2 is nil"},
+		"Propagation": {
+			reason: "The API server would refuse it, of an object that is paused by then.", object: read(),
+			opts: []reconciler.ReleaseOption{reconciler.WithPropagation("")}, text: `WithPropagation was given ""`,
+		},
 		"NoKind":     {reason: "An object of an unknown type can't be released.", object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"}}, text: "cannot tell the kind"},
 		"Orphan":     {reason: "Taking this finalizer away makes orphans garbage.", object: read(), released: []string{orphan}, text: "use WithPropagation"},
 		"Foreground": {reason: "So does this one.", object: read(), released: []string{ours, "foregroundDeletion"}, text: "use WithPropagation"},

@@ -332,6 +332,11 @@ func (cs Changes) Apply(o client.Object) {
 	}
 }
 
+// Undo the change of an object in memory.
+func (c Change) Undo(o client.Object) {
+	Changes{{Key: c.Key, Value: c.Was, Remove: !c.Existed}}.Apply(o)
+}
+
 // Left returns the changes that live, which was read from the API server itself,
 // still lacks; or a conflict if another writer decided otherwise (IsOverruled). With
 // that only the external name is left, unless the conflict is about a change that yields:
