@@ -195,21 +195,40 @@ type stoppedManager struct{ manager.Manager }
 
 func (stoppedManager) Add(manager.Runnable) error { return errors.New("it is stopped") }
 
-// What upstream takes is taken.
+// What upstream takes is taken. Raw upstream options are applied in order, unless they set
+// what Graft wraps.
 func TestNewReconcilerAccepts(t *testing.T) {
-	a := testkit.NewAPI()
-	kind := resource.ManagedKind(testkit.BucketKind())
+	a, sync := testkit.NewAPI(bucket(named("id-1"))), connects(ExternalClientFns{})
+	hours := func(n time.Duration) upstream.ReconcilerOption { return upstream.WithPollInterval(n * time.Hour) }
 	cases := map[string]struct {
 		reason string
 		m      manager.Manager
 		opts   []ReconcilerOption
+		polls  time.Duration
 	}{
 		"NoOptions":            {reason: "Upstream's defaults do nothing."},
 		"NoLiveReader":         {reason: "Managers made for tests often can't read live.", m: &xpfake.Manager{Client: a.Client(), Scheme: testkit.Scheme()}},
-		"LastConnectorWins":    {reason: "This is as with upstream.", opts: []ReconcilerOption{connects(ExternalClientFns{}), connects(ExternalClientFns{})}},
+		"LastConnectorWins":    {reason: "This is as with upstream.", opts: []ReconcilerOption{connects(ExternalClientFns{ObserveFn: fails}), sync, WithPollInterval(time.Hour)}, polls: time.Hour},
 		"ConnectorOfInterface": {reason: "A typed connector may be one for an interface.", opts: []ReconcilerOption{WithTypedExternalConnector(connect[resource.ModernManaged](provider{}, func(resource.Managed) {}))}},
 		"NilInitializerChain":  {reason: "Code that upjet generates for names which the external system assigns.", opts: []ReconcilerOption{WithInitializers(upstream.InitializerChain(nil))}},
 		"NoInitializers":       {reason: "No initializers is a choice.", opts: []ReconcilerOption{WithInitializers()}},
+		"OfUpstream": {
+			reason: "Options may be upstream's.",
+			opts: []ReconcilerOption{Upstream(
+				upstream.WithTimeout(time.Minute),
+				upstream.WithMinPollInterval(time.Second),
+				upstream.WithPollIntervalHook(func(_ resource.Managed, d time.Duration) time.Duration { return d }),
+				upstream.WithMetricRecorder(upstream.NewNopMetricRecorder()),
+				upstream.WithCreationGracePeriod(time.Second),
+				upstream.WithReferenceResolver(upstream.ReferenceResolverFn(func(context.Context, resource.Managed) error { return nil })),
+				upstream.WithLogger(logging.NewNopLogger()),
+				upstream.WithRecorder(&testkit.Said{}),
+				upstream.WithReconcilerSupportedManagementPolicies([]sets.Set[xpv2.ManagementAction]{sets.New(xpv2.ManagementActionAll)}),
+				upstream.WithDeterministicExternalName(true),
+			)},
+		},
+		"LastOfUpstream": {reason: "The last option counts.", opts: []ReconcilerOption{sync, WithPollInterval(time.Hour), Upstream(hours(1), hours(2)), Upstream(hours(3)), Upstream()}, polls: 3 * time.Hour},
+		"AfterUpstream":  {reason: "Also if it is none of upstream's.", opts: []ReconcilerOption{sync, Upstream(hours(2)), WithPollInterval(time.Hour)}, polls: time.Hour},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -217,8 +236,12 @@ func TestNewReconcilerAccepts(t *testing.T) {
 			if m == nil {
 				m = a.Manager()
 			}
-			r := NewReconciler(m, kind, tc.opts...)
-			run(t, r, "b")
+			r := NewReconciler(m, resource.ManagedKind(testkit.BucketKind()), append([]ReconcilerOption{WithManagementPolicies()}, tc.opts...)...)
+			result, err := r.Reconcile(t.Context(), request())
+			must(t, err)
+			if tc.polls > 0 {
+				wants(t, tc.reason, "poll interval", tc.polls, result.RequeueAfter)
+			}
 		})
 	}
 }
@@ -437,29 +460,28 @@ func (sc scenario) reconciled(f flavour, build func(a *testkit.API, connect Exte
 	return tr
 }
 
+// options adds those of the scenario, upstream's or Graft's.
+func options[O any](sc scenario, a *testkit.API, initializers func(...Initializer) O, finalizer func(resource.Finalizer) O, o ...O) []O {
+	if !sc.defaultInit {
+		o = append(o, initializers(sc.initializers...))
+	}
+	if sc.finalizer != nil {
+		o = append(o, finalizer(sc.finalizer(a)))
+	}
+	return o
+}
+
 func (sc scenario) upstream(f flavour) trace {
 	return sc.reconciled(f, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
-		o := []upstream.ReconcilerOption{upstream.WithManagementPolicies(), upstream.WithCreationGracePeriod(0), upstream.WithExternalConnector(c)}
-		if !sc.defaultInit {
-			o = append(o, upstream.WithInitializers(sc.initializers...))
-		}
-		if sc.finalizer != nil {
-			o = append(o, upstream.WithFinalizer(sc.finalizer(a)))
-		}
-		return upstream.NewReconciler(a.Manager(), resource.ManagedKind(f.kind), o...)
+		return upstream.NewReconciler(a.Manager(), resource.ManagedKind(f.kind), options(sc, a, upstream.WithInitializers, upstream.WithFinalizer,
+			upstream.WithManagementPolicies(), upstream.WithCreationGracePeriod(0), upstream.WithExternalConnector(c))...)
 	})
 }
 
 func (sc scenario) graft(f flavour, off ...ReconcilerOption) trace {
 	return sc.reconciled(f, func(a *testkit.API, c ExternalConnector) reconcile.Reconciler {
-		o := []ReconcilerOption{WithManagementPolicies(), WithCreationGracePeriod(0), WithExternalConnector(c), waits(noWait)}
-		if !sc.defaultInit {
-			o = append(o, WithInitializers(sc.initializers...))
-		}
-		if sc.finalizer != nil {
-			o = append(o, WithFinalizer(sc.finalizer(a)))
-		}
-		return NewReconciler(a.Manager(), resource.ManagedKind(f.kind), append(o, off...)...)
+		return NewReconciler(a.Manager(), resource.ManagedKind(f.kind), options(sc, a, WithInitializers, WithFinalizer,
+			append(off, WithManagementPolicies(), WithCreationGracePeriod(0), WithExternalConnector(c), waits(noWait))...)...)
 	})
 }
 
@@ -605,40 +627,4 @@ func TestTurnedOff(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Raw upstream options are applied in order, unless they set what Graft wraps.
-func TestUpstream(t *testing.T) {
-	rec := &testkit.Said{}
-	a := testkit.NewAPI(bucket(named("id-1")))
-	r := NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
-		connects(ExternalClientFns{}),
-		WithPollInterval(time.Hour),
-		Upstream(
-			upstream.WithTimeout(time.Minute),
-			upstream.WithPollInterval(2*time.Hour),
-			upstream.WithMinPollInterval(time.Second),
-			upstream.WithPollIntervalHook(func(_ resource.Managed, d time.Duration) time.Duration { return d }),
-			upstream.WithMetricRecorder(upstream.NewNopMetricRecorder()),
-			upstream.WithCreationGracePeriod(time.Second),
-			upstream.WithReferenceResolver(upstream.ReferenceResolverFn(func(context.Context, resource.Managed) error { return nil })),
-			upstream.WithLogger(logging.NewNopLogger()),
-			upstream.WithRecorder(rec),
-			upstream.WithManagementPolicies(),
-			upstream.WithReconcilerSupportedManagementPolicies([]sets.Set[xpv2.ManagementAction]{sets.New(xpv2.ManagementActionAll)}),
-			upstream.WithDeterministicExternalName(true),
-		),
-		Upstream(upstream.WithPollInterval(3*time.Hour)),
-		Upstream(),
-	)
-	polls := func(want time.Duration) {
-		t.Helper()
-		res, err := r.Reconcile(context.Background(), request())
-		must(t, err)
-		wants(t, "The last option counts.", "poll interval", want, res.RequeueAfter)
-	}
-	polls(3 * time.Hour)
-	r = NewReconciler(a.Manager(), resource.ManagedKind(testkit.BucketKind()),
-		connects(ExternalClientFns{}), Upstream(upstream.WithPollInterval(2*time.Hour), upstream.WithPollInterval(3*time.Hour)), WithPollInterval(time.Hour))
-	polls(time.Hour)
 }

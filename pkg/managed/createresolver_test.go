@@ -398,47 +398,6 @@ func TestCreateResolverStores(t *testing.T) {
 	}
 }
 
-// The answer of the external system is lost. Upstream takes every error to mean that
-// nothing was created, and creates again.
-func TestCreateResolverAfterLostAnswer(t *testing.T) {
-	cases := map[string]struct {
-		reason   string
-		fails    error
-		resolves bool
-		creates  int
-		finds    int
-	}{
-		"AsTheClientSays": {reason: "It is looked up if the client says that the outcome is unknown.", fails: errors.Wrap(asyncstate.ErrOutcomeUnknown, "502"), resolves: true, creates: 1, finds: 1},
-		"NoAnswer":        {reason: "So is one without an answer.", fails: errors.Wrap(context.DeadlineExceeded, "cannot create the bucket"), resolves: true, creates: 1, finds: 1},
-		"Unclassified":    {reason: "Any other may be that of a later step: it is looked up before the create is repeated.", fails: errors.New("cannot tag the bucket"), resolves: true, creates: 1, finds: 1},
-		"NoResolver":      {reason: "Without a resolver every error means what it means to upstream.", fails: errors.Wrap(context.DeadlineExceeded, "cannot create the bucket"), creates: 2},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, c, finds := testkit.NewAPI(bucket()), newClock(), 0
-			c.now = time.Now().Add(time.Hour)
-			w, connects := newWorld()
-			w.SetHooks(cloud.Hooks{After: func(_ context.Context, call cloud.Call) error {
-				if call.Op == cloud.OpCreate && call.ID == "id-0001" {
-					return tc.fails
-				}
-				return nil
-			}})
-			opts := []ReconcilerOption{c.option(), connects}
-			if tc.resolves {
-				opts = append(opts, WithCreateResolver(asyncstate.FinderFn(func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-					finds++
-					return asyncstate.Found(w.Inventory()[0].ID), nil
-				})))
-			}
-			drive(t, newBucketReconciler(a, opts...), a)
-			b := get(t, a)
-			wants(t, tc.reason, "creates, finds, name, Ready", []any{tc.creates, tc.finds, fmt.Sprintf("id-%04d", tc.creates), corev1.ConditionTrue},
-				[]any{w.Counts()[cloud.OpCreate], finds, meta.GetExternalName(b), b.GetCondition(xpv2.TypeReady).Status})
-		})
-	}
-}
-
 // What is looked up for a create that failed decides what happens next.
 func TestCreateResolver_FailedCreate(t *testing.T) {
 	begun, ended := seam.Stamp(newClock().now.Add(-time.Minute)), seam.Stamp(newClock().now.Add(-time.Second))
@@ -456,13 +415,19 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		finder *seeker
 		opts   []ReconcilerOption
 		exists string
-		down   bool // The API server refuses patches.
+		fails  error // What the first create ends in, after it has made something.
+		down   bool  // The API server refuses patches.
 		want   want
 	}{
 		"Found": {
 			reason: "It is managed under its name, and the provider is connected with it.",
 			object: bucket(failed), finder: &seeker{finding: asyncstate.Found("id-1")}, exists: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
+		},
+		"FoundAfterLaterStep": {
+			reason: "What an error is that of is not known: it is looked up before the create is repeated.",
+			object: bucket(), finder: &seeker{finding: asyncstate.Found("id-0001")}, fails: errors.New("cannot tag the bucket"),
+			want: want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"FoundButNotStored": {
 			reason: "If its name can't be stored, the reconcile stops.",
@@ -517,6 +482,12 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 				must(t, err)
 			}
 			had := w.Counts()[cloud.OpCreate]
+			w.SetHooks(cloud.Hooks{After: func(_ context.Context, call cloud.Call) error {
+				if call.Op == cloud.OpCreate && len(tc.finder.asked) == 0 {
+					return tc.fails
+				}
+				return nil
+			}})
 			repeat(t, newBucketReconciler(a, append(tc.opts, newClock().option(), connects, WithCreateResolver(tc.finder))...), 3)
 			got := want{Finds: len(tc.finder.asked), Creates: w.Counts()[cloud.OpCreate] - had, Deletes: w.Counts()[cloud.OpDelete], Gone: true}
 			if b := get(t, a); b.GetName() != "" {

@@ -1,6 +1,7 @@
 package managed
 
 import (
+	stdcmp "cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -49,80 +50,87 @@ func uses(config string) func(b *v1alpha1.Bucket) {
 	}
 }
 
+// A tracker creates a usage, or points the one that is there to another provider config.
 func TestUsageTrackers(t *testing.T) {
-	boom := errors.New("boom")
-	invalid := kerrors.NewInvalid(schema.GroupKind{}, "u", nil)
+	boom, invalid := errors.New("boom"), kerrors.NewInvalid(schema.GroupKind{}, "u", nil)
 	invalid.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	open, held := &usageState{Blocks: true}, &usageState{Finalizers: []string{UsageFinalizerName}}
+	unblocking := func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }
 	cases := map[string]struct {
-		reason string
-		alive  bool
+		reason  string
+		tracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker // Graft's, if it is nil.
+		usage   *v1alpha1.ProviderConfigUsage                                                                    // The one that is there.
 
 		// another says that the managed resource in memory is another one than that
 		// in the API, and untyped that the client's scheme knows no type of its kind.
-		another, untyped bool
+		alive, another, untyped bool
 
-		// create is the API's error, get that of reads after it, and fails whether
-		// the first is returned.
-		create, get error
-		fails       bool
+		// create is the API's error, and unread the read that fails: the second is that
+		// of the managed resource, or of the usage that is there.
+		create error
+		unread int
+
+		fails  bool
+		want   *usageState
+		config string
 	}{
-		"Created":                {reason: "A usage that can be created is."},
+		"Created":                {reason: "A usage that can be created is.", want: open, config: "other"},
 		"Terminating":            {reason: "A managed resource that is being deleted connects although the namespace is being deleted too.", create: terminating()},
 		"TerminatingUnknownType": {reason: "It does if the client's scheme knows no type for its kind.", create: terminating(), untyped: true},
 		"NotDeleted":             {reason: "A managed resource that is not being deleted does not connect. It might create an external resource that is never deleted.", alive: true, create: terminating(), fails: true},
 		"Another":                {reason: "Nor does one because another of its name is being deleted.", another: true, create: terminating(), fails: true},
-		"Unreadable":             {reason: "Nor one of which that isn't known.", create: terminating(), get: boom, fails: true},
+		"Unread":                 {reason: "Nor one of which that isn't known.", create: terminating(), unread: 2, fails: true},
 		"Forbidden":              {reason: "Missing permissions are an error whatever happens to the managed resource.", create: refusedFor(""), fails: true},
 		"ForbiddenOtherwise":     {reason: "So is a refusal for another cause.", create: refusedFor("QuotaExceeded"), fails: true},
 		"Invalid":                {reason: "So is another refusal with that cause.", create: invalid, fails: true},
 		"Broken":                 {reason: "So is any other error.", create: boom, fails: true},
+		"Protected":              {reason: "With Graft's tracker a usage stays protected.", usage: usageOf(protected), want: held, config: "other"},
+		"ProtectedByUpstream":    {reason: "With upstream's it does not, until the next connect.", usage: usageOf(protected), tracker: resource.NewProviderConfigUsageTracker, want: open, config: "other"},
+		"Unprotected":            {reason: "What isn't protected is replaced as upstream does it.", usage: usageOf(unblocking), want: open, config: "other"},
+		"Unreadable":             {reason: "A usage isn't replaced if it is unknown whether it is protected.", usage: usageOf(protected), unread: 2, fails: true, want: held, config: "config"},
 	}
 	for name, tc := range cases {
-		for _, fname := range []string{"NamespacedTyped", "ClusterTyped"} {
-			t.Run(name+"/"+fname, func(t *testing.T) {
-				f := flavours()[fname]
-				mg := f.object(func(mg resource.Managed) {
-					if tc.alive {
-						mg.SetDeletionTimestamp(nil)
-					}
-				})
-				a := testkit.NewAPI(mg)
-				a.Before = func(_ context.Context, r testkit.Request) error {
-					switch {
-					case r.Verb == testkit.Create:
-						return tc.create
-					case r.Verb == testkit.Get && a.Count(testkit.Create) > 0:
-						return tc.get
-					default:
-						return nil
-					}
+		t.Run(name, func(t *testing.T) {
+			b := bucket(used, deleting, finalizers(FinalizerName))
+			if tc.alive {
+				b.SetDeletionTimestamp(nil)
+			}
+			objs := []client.Object{b}
+			if tc.usage != nil {
+				objs = append(objs, tc.usage)
+			}
+			a := testkit.NewAPI(objs...)
+			unread := on(tc.unread, verb(testkit.Get), func(testkit.Request) error { return boom })
+			a.Before = func(ctx context.Context, r testkit.Request) error {
+				if r.Verb == testkit.Create {
+					return tc.create
 				}
-				mg.GetObjectKind().SetGroupVersionKind(f.kind)
-				if tc.another {
-					mg.SetUID("another")
-				}
-				c := a.Client()
-				if tc.untyped {
-					c = untypedClient{c}
-				}
-				var err error
-				switch mg := mg.(type) {
-				case *v1alpha1.Bucket:
-					uses("config")(mg)
-					err = NewProviderConfigUsageTracker(c, &v1alpha1.ProviderConfigUsage{}).Track(context.Background(), mg)
-				case *v1alpha1.Database:
-					// It is the same in all other respects.
-					mg.Spec.ProviderConfigReference = &xpv2.Reference{Name: "config"}
-					err = NewLegacyProviderConfigUsageTracker(c, &testkit.LegacyProviderConfigUsage{}).Track(context.Background(), mg)
-				}
-				var want error
-				if tc.fails {
-					want = tc.create
-				}
-				wants(t, tc.reason, "Track", want, err, cmpopts.EquateErrors())
-				wants(t, tc.reason, "creates", 1, a.Count(testkit.Create))
-			})
-		}
+				return unread(ctx, r)
+			}
+			b.SetGroupVersionKind(testkit.BucketKind())
+			uses("other")(b)
+			if tc.another {
+				b.SetUID("another")
+			}
+			c := a.Client()
+			if tc.untyped {
+				c = untypedClient{c}
+			}
+			if tc.tracker == nil {
+				tc.tracker = NewProviderConfigUsageTracker
+			}
+			var want error
+			if tc.fails {
+				want = stdcmp.Or(tc.create, boom)
+			}
+			wants(t, tc.reason, "Track", want, tc.tracker(c, &v1alpha1.ProviderConfigUsage{}).Track(t.Context(), b), cmpopts.EquateErrors())
+			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
+			if tc.want != nil {
+				u := usageOf()
+				must(t, a.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
+				wants(t, tc.reason, "provider config", tc.config, u.GetProviderConfigReference().Name)
+			}
+		})
 	}
 }
 
@@ -362,57 +370,6 @@ func TestLegacyUsageProtection(t *testing.T) {
 	there = false
 	must(t, a.Server().Delete(t.Context(), d))
 	has()
-}
-
-// A usage that is pointed to another provider config stays protected.
-func TestUsageTrackersKeepProtection(t *testing.T) {
-	boom := errors.New("boom")
-	cases := map[string]struct {
-		reason  string
-		usage   *v1alpha1.ProviderConfigUsage
-		tracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker
-		// failing is the read of the usage that fails.
-		failing int
-		want    *usageState
-		config  string
-		err     error
-	}{
-		"Graft": {
-			reason: "With Graft's tracker it stays protected.",
-			usage:  usageOf(protected), tracker: NewProviderConfigUsageTracker,
-			want: &usageState{Finalizers: []string{UsageFinalizerName}}, config: "other",
-		},
-		"Unprotected": {
-			reason: "What isn't protected is replaced as upstream does it.",
-			usage:  usageOf(func(u *v1alpha1.ProviderConfigUsage) { u.OwnerReferences[0].BlockOwnerDeletion = nil }), tracker: NewProviderConfigUsageTracker,
-			want: &usageState{Blocks: true}, config: "other",
-		},
-		"Unreadable": {
-			reason: "A usage isn't replaced if it is unknown whether it is protected.",
-			usage:  usageOf(protected), tracker: NewProviderConfigUsageTracker, failing: 2,
-			want: &usageState{Finalizers: []string{UsageFinalizerName}}, config: "config", err: boom,
-		},
-		"Upstream": {
-			reason: "With upstream's it does not, until the next connect.",
-			usage:  usageOf(protected), tracker: resource.NewProviderConfigUsageTracker,
-			want: &usageState{Blocks: true}, config: "other",
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := bucket(used)
-			a := testkit.NewAPI(b, tc.usage)
-			a.Before = on(tc.failing, verb(testkit.Get), func(testkit.Request) error { return boom })
-			b.SetGroupVersionKind(testkit.BucketKind())
-			b.SetProviderConfigReference(&xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: "other"})
-			err := tc.tracker(a.Client(), &v1alpha1.ProviderConfigUsage{}).Track(context.Background(), b)
-			wants(t, tc.reason, "Track", tc.err, err, cmpopts.EquateErrors())
-			wants(t, tc.reason, "usage", tc.want, usageIn(t, a), cmpopts.EquateEmpty())
-			u := usageOf()
-			must(t, a.Server().Get(context.Background(), client.ObjectKeyFromObject(u), u))
-			wants(t, tc.reason, "provider config", tc.config, u.GetProviderConfigReference().Name)
-		})
-	}
 }
 
 func TestUsageReleaser(t *testing.T) {
