@@ -432,7 +432,7 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 	}
 
 	w = &controllerWatch{id: id, handler: r.handler, predicates: slices.Clone(r.predicates), when: time.Now()}
-	w.sub = newSubscription(w, &c.handlers)
+	w.sub = newSubscription(w.deliver, &c.handlers)
 	w.sub.before = c.draining[id]
 	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, w.sub); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)

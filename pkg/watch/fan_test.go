@@ -15,10 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-type sinkFn func(ctx context.Context, d delivery)
-
-func (fn sinkFn) deliver(ctx context.Context, d delivery) { fn(ctx, d) }
-
 // An object that was replaced by one of the same name is delivered as deleted, and the
 // other one as created, however an informer reports it. Nothing is left of a delivery.
 func TestFan_ReplacedObject(t *testing.T) {
@@ -48,7 +44,7 @@ func TestFan_ReplacedObject(t *testing.T) {
 			f := newFan()
 			first := f.listen()
 			first.OnAdd(was, true)
-			f.attach(newSubscription(sinkFn(func(ctx context.Context, d delivery) { last, got = ctx, append(got, d) }), with))
+			f.attach(newSubscription(func(ctx context.Context, d delivery) { last, got = ctx, append(got, d) }, with))
 			tc.report(f, first)
 			wg.Wait()
 			want := []delivery{

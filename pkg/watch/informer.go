@@ -29,7 +29,7 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 	if is.Nil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
-	r := &registration{sub: newSubscription(handlerSink{h}, &i.set.handlers)}
+	r := &registration{sub: newSubscription(delivererTo(h), &i.set.handlers)}
 	k, err := i.set.acquire(i.id, i.obj, r.sub)
 	if err != nil {
 		return nil, err
@@ -99,23 +99,18 @@ func (r *registration) HasSynced() bool {
 	return r.sub.synced.Load()
 }
 
-// A handlerSink delivers to a handler of client-go.
-type handlerSink struct {
-	handler kcache.ResourceEventHandler
-}
-
-func (h handlerSink) deliver(_ context.Context, d delivery) {
-	switch d.op {
-	case created:
-		h.handler.OnAdd(d.object, d.initial)
-	case updated:
-		h.handler.OnUpdate(d.old, d.object)
-	case deleted:
-		if !d.unseen {
-			h.handler.OnDelete(d.object)
-			return
+// delivererTo returns what delivers to a handler of client-go.
+func delivererTo(h kcache.ResourceEventHandler) func(context.Context, delivery) {
+	return func(_ context.Context, d delivery) {
+		switch {
+		case d.op == created:
+			h.OnAdd(d.object, d.initial)
+		case d.op == updated:
+			h.OnUpdate(d.old, d.object)
+		case d.unseen:
+			h.OnDelete(kcache.DeletedFinalStateUnknown{Key: kcache.MetaObjectToName(d.object).String(), Obj: d.object})
+		default:
+			h.OnDelete(d.object)
 		}
-		h.handler.OnDelete(kcache.DeletedFinalStateUnknown{Key: kcache.MetaObjectToName(d.object).String(), Obj: d.object})
-	case synced:
 	}
 }
