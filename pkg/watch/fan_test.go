@@ -73,14 +73,14 @@ func TestExampleIsACopy(t *testing.T) {
 // A watch is stopped, and what it has left to say has a receiver.
 func TestDrainedWatch(t *testing.T) {
 	w := apiwatch.NewFake()
-	var wg sync.WaitGroup
-	d := &drainedWatch{Interface: w, of: &observedListerWatcher{health: &health{opening: opening{run: wg.Go, changed: func() {}}}}}
+	k := newKind(&host{}, kindID{}, nil)
+	d := &drainedWatch{Interface: w, part: &part{informer: &opened{kind: k}}}
 	d.Stop()
 	d.Stop()
 	if !w.IsStopped() {
 		t.Fatal("the watch isn't stopped")
 	}
-	wg.Wait()
+	k.wg.Wait()
 }
 
 // scriptedInformers answer a call that waits when they are told to.
@@ -121,7 +121,7 @@ func TestWrapped_RemovesAfterTheLastAnswer(t *testing.T) {
 		infs := &scriptedInformers{answer: make(chan struct{})}
 		var wg sync.WaitGroup
 		w := &wrapped{Informers: infs}
-		o, err := w.open(t.Context(), opening{id: kindID{as: metadata}, obj: &metav1.PartialObjectMetadata{}, run: wg.Go})
+		o, err := w.open(t.Context(), newKind(&host{}, kindID{as: metadata}, &metav1.PartialObjectMetadata{}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

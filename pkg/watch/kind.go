@@ -78,6 +78,9 @@ const (
 	// Informers don't say when they have synced, so they are asked.
 	firstPoll = time.Millisecond
 	lastPoll  = 100 * time.Millisecond
+
+	// How often to look whether an informer of another cache was stopped by it.
+	recheck = time.Second
 )
 
 // A host is what all kinds of a cache have in common.
@@ -549,10 +552,7 @@ func (k *trackedKind) fail(err *KindError) {
 func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	defer survive(&err)
 	ctx, cancel := context.WithCancel(k.ctx)
-	o, err := k.backend.open(ctx, opening{
-		id: k.id, obj: k.obj, mapping: m, run: k.wg.Go, changed: k.poke,
-		relisted: func() { k.raise(false, false) },
-	})
+	o, err := k.backend.open(ctx, k, m)
 	if err != nil {
 		cancel()
 		k.found(err) // The cache that makes the informer may look it up.
@@ -635,8 +635,8 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 			poll = min(2*poll, lastPoll)
 		case !o.closed.IsZero():
 			d = min(d, time.Until(o.closed.Add(syncPatience)))
-		case o.recheck > 0:
-			d = min(d, o.recheck)
+		case len(o.parts) == 0:
+			d = min(d, recheck)
 		}
 		k.pause(ctx, d)
 	}
@@ -677,7 +677,7 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err er
 // judge moves the state to what the informer's lists and watches led to. It returns
 // an error if the informer is no use any more.
 func (k *trackedKind) judge(o *opened, synced bool) error {
-	watching, closed, listErr, watchErr := o.health.get()
+	watching, closed, listErr, watchErr := o.outcomes()
 	o.closed = closed
 	outcome := cmp.Or(listErr, watchErr)
 	k.mu.Lock()
