@@ -261,7 +261,7 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 	}
 	o.reader, o.indexer = c, c
 	o.start = func() {
-		k.wg.Go(func() {
+		k.set.wg.Go(func() {
 			_ = c.Start(ctx) // It fails only if it was started before.
 			for _, inf := range informers {
 				inf.end()
@@ -383,7 +383,7 @@ type drainedWatch struct {
 // Stop the watch.
 func (w *drainedWatch) Stop() {
 	w.Interface.Stop()
-	w.part.informer.kind.wg.Go(func() {
+	w.part.informer.kind.set.wg.Go(func() {
 		for range w.ResultChan() { //nolint:revive // There is nothing to do with it.
 		}
 	})
@@ -441,7 +441,7 @@ func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping)
 	if asked, ok := w.questions.LoadOrStore(k.id, q); ok {
 		q, _ = asked.(*question)
 	} else {
-		k.wg.Go(func() {
+		k.set.wg.Go(func() {
 			defer close(q.answered)
 			defer w.questions.Delete(k.id)
 			q.inf, q.err = w.get(limited, k.obj, false)
@@ -462,7 +462,7 @@ func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping)
 	var asked chan struct{} // Closed when start's question is answered.
 	out.start = func() {
 		asked = make(chan struct{})
-		k.wg.Go(func() {
+		k.set.wg.Go(func() {
 			defer close(asked)
 			// A cache that isn't started doesn't wait.
 			_, err := w.get(ctx, k.obj, true)

@@ -32,17 +32,17 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		w.resolver.Store(r)
 	}
 
-	sub := newSubscription(e.set.crdChanged, &e.set.handlers)
-	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd, sub)
+	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd)
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
+	sub := newSubscription(e.set.crdChanged, &e.set.handlers)
 	e.set.crds.Store(k)
 	e.set.crdWatches.Add(1)
 	k.fan.attach(sub) //nolint:contextcheck // As above.
 	stop := func() {
 		sub.stop()
-		e.set.release(k, sub)
+		k.release(sub)
 		e.set.crdWatches.Add(-1)
 	}
 

@@ -221,18 +221,6 @@ func (f *fan) objects() int {
 	return len(f.known)
 }
 
-// any reports whether a known object is what is asked for.
-func (f *fan) any(is func(client.Object) bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, k := range f.known {
-		if is(k.object) {
-			return true
-		}
-	}
-	return false
-}
-
 // replaces reports whether an object takes the place of another one, which is deleted.
 func (f *fan) replaces(key types.NamespacedName, o client.Object) bool {
 	k, ok := f.known[key]

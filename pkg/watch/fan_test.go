@@ -73,14 +73,14 @@ func TestExampleIsACopy(t *testing.T) {
 // A watch is stopped, and what it has left to say has a receiver.
 func TestDrainedWatch(t *testing.T) {
 	w := apiwatch.NewFake()
-	k := newKind(&host{}, kindID{}, nil)
+	k := newKind(newKindSet(), kindID{}, nil)
 	d := &drainedWatch{Interface: w, part: &part{informer: &opened{kind: k}}}
 	d.Stop()
 	d.Stop()
 	if !w.IsStopped() {
 		t.Fatal("the watch isn't stopped")
 	}
-	k.wg.Wait()
+	k.set.wg.Wait()
 }
 
 // scriptedInformers answer a call that waits when they are told to.
@@ -121,7 +121,7 @@ func TestWrapped_RemovesAfterTheLastAnswer(t *testing.T) {
 		infs := &scriptedInformers{answer: make(chan struct{})}
 		var wg sync.WaitGroup
 		w := &wrapped{Informers: infs}
-		o, err := w.open(t.Context(), newKind(&host{}, kindID{as: metadata}, &metav1.PartialObjectMetadata{}), nil)
+		o, err := w.open(t.Context(), newKind(newKindSet(), kindID{as: metadata}, &metav1.PartialObjectMetadata{}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

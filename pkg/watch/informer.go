@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pkg/errors"
@@ -29,14 +30,16 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 	if is.Nil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
-	r := &registration{sub: newSubscription(delivererTo(h), &i.set.handlers)}
-	k, err := i.set.acquire(i.id, i.obj, r.sub)
+	k, err := i.set.acquire(i.id, i.obj)
 	if err != nil {
 		return nil, err
 	}
-	r.kind = k
-	k.fan.attach(r.sub)
-	return r, nil
+	sub := newSubscription(delivererTo(h), &i.set.handlers)
+	k.fan.attach(sub)
+	return &registration{subscription: sub, remove: sync.OnceFunc(func() {
+		sub.stop()
+		k.release(sub)
+	})}, nil
 }
 
 // AddEventHandlerWithResyncPeriod is AddEventHandler: the cache's options have the
@@ -57,8 +60,7 @@ func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegi
 	if !ok {
 		return errors.Errorf("handler was registered with another informer: %T", handle)
 	}
-	r.sub.stop()
-	i.set.release(r.kind, r.sub)
+	r.remove()
 	return nil
 }
 
@@ -90,13 +92,14 @@ func (i *kindInformer) IsStopped() bool {
 
 // A registration of a handler.
 type registration struct {
-	sub  *subscription
-	kind *trackedKind
+	*subscription
+
+	remove func()
 }
 
 // HasSynced reports whether the handler was called for all objects that there were.
 func (r *registration) HasSynced() bool {
-	return r.sub.synced.Load()
+	return r.synced.Load()
 }
 
 // delivererTo returns what delivers to a handler of client-go.
