@@ -20,7 +20,6 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	kcache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/watchlist"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -90,22 +89,8 @@ type backend interface {
 	// its context ends.
 	resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error)
 
-	// open makes an informer, which runs until the context ends. It may wait.
-	open(ctx context.Context, o opening) (*opened, error)
-}
-
-// An opening says which informer to make.
-type opening struct {
-	id      kindID
-	obj     client.Object
-	mapping *meta.RESTMapping
-
-	// run a function in a goroutine that is waited for.
-	run func(fn func())
-
-	// changed is called when the informer's health may have changed, and relisted when
-	// it lists again after it watched: what it lists may be another kind's by now.
-	changed, relisted func()
+	// open makes an informer for a kind, which runs until the context ends. It may wait.
+	open(ctx context.Context, k *trackedKind, m *meta.RESTMapping) (*opened, error)
 }
 
 // An index that a caller asked for. It is added to each informer of the kind.
@@ -129,57 +114,41 @@ func (i *index) conflicts(other *index) bool {
 	return slices.ContainsFunc(i.names, func(name string) bool { return slices.Contains(other.names, name) })
 }
 
-// An opened informer.
+// An opened informer, and the last outcomes of its lists and watches.
 type opened struct {
+	kind    *trackedKind
 	inf     cache.Informer
 	reader  client.Reader
 	indexer client.FieldIndexer
 
-	// health says what is wrong with its lists and watches.
-	health *health
-
-	// start the informer, without waiting.
-	start func()
-
-	// close the informer. Its context has ended.
-	close func()
-
-	// recheck is how often to look whether the informer was stopped behind the
-	// backend's back; zero if it can't be.
-	recheck time.Duration
-
-	// closed is when a watch ended, if another isn't open by now.
-	closed time.Time
+	start func() // Without waiting.
+	close func() // Its context has ended.
 
 	// unstarted says that it won't sync until its cache is started.
 	unstarted atomic.Bool
 
-	// epoch of the kind in which what the informer asks for was last looked up, and when
-	// to do so next.
-	epoch uint64
-	next  time.Time
+	mu    sync.Mutex
+	parts []*part // One for each namespace, if there are some. None if they aren't known.
+	other error   // What the informer made of an answer.
+
+	// Of the kind's run alone: when a watch ended, if another isn't open by now; the epoch
+	// in which what the informer asks for was last looked up, and when to do so next.
+	closed time.Time
+	epoch  uint64
+	next   time.Time
 
 	// indexes that were added, and why they couldn't be. Guarded by the kind's
 	// mutex.
 	indexes map[*index]error
 }
 
-// A health is the last outcomes of the lists and watches of one informer.
-type health struct {
-	opening
-
-	mu    sync.Mutex
-	parts []*observedListerWatcher // One for each namespace, if there are some.
-	other error                    // What the informer made of an answer.
-}
-
-// get returns whether all watches are open, when the first was closed that was and isn't,
-// and what is wrong with lists, and with watches.
-func (h *health) get() (watching bool, closed time.Time, listErr, watchErr error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	watching, listErr = true, h.other
-	for _, p := range h.parts {
+// outcomes returns whether all watches are open, when the first was closed that was and
+// isn't, and what is wrong with lists, and with watches.
+func (o *opened) outcomes() (watching bool, closed time.Time, listErr, watchErr error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	watching, listErr = true, o.other
+	for _, p := range o.parts {
 		watching = watching && p.open != nil
 		if p.open == nil && !p.closed.IsZero() && (closed.IsZero() || p.closed.Before(closed)) {
 			closed = p.closed
@@ -189,24 +158,24 @@ func (h *health) get() (watching bool, closed time.Time, listErr, watchErr error
 	return watching, closed, listErr, watchErr
 }
 
-// set changes something and says so.
-func (h *health) set(fn func()) {
-	h.mu.Lock()
+// note an outcome.
+func (o *opened) note(fn func()) {
+	o.mu.Lock()
 	fn()
-	h.mu.Unlock()
-	h.changed()
+	o.mu.Unlock()
+	o.kind.poke()
 }
 
 // failed notes an error that the informer met. Most are those of a list or watch,
 // which are known.
-func (h *health) failed(err error) {
-	h.set(func() {
-		for _, p := range h.parts {
+func (o *opened) failed(err error) {
+	o.note(func() {
+		for _, p := range o.parts {
 			if errors.Is(err, p.listErr) || errors.Is(err, p.watchErr) {
 				return
 			}
 		}
-		h.other = err
+		o.other = err
 	})
 }
 
@@ -244,33 +213,34 @@ func newCachePerKind(cfg *rest.Config, opts cache.Options) (*cachePerKind, error
 	return &cachePerKind{discoveryResolver: r, cfg: cfg, opts: opts, byKind: byKind}, err
 }
 
-func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
-	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{o.id.GroupVersion()})
-	for _, name := range []string{o.id.Kind, o.id.Kind + "List"} {
-		mapper.AddSpecific(o.id.GroupVersion().WithKind(name), o.mapping.Resource, o.mapping.Resource, o.mapping.Scope)
+func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMapping) (*opened, error) {
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{k.id.GroupVersion()})
+	for _, name := range []string{k.id.Kind, k.id.Kind + "List"} {
+		mapper.AddSpecific(k.id.GroupVersion().WithKind(name), m.Resource, m.Resource, m.Scope)
 	}
 	opts := b.opts
 	opts.Mapper = mapper
 
 	// Options for other kinds would make the cache look them up.
 	opts.ByObject = nil
-	if by, ok := b.byKind[o.id.GroupVersionKind]; ok {
-		if o.mapping.Scope.Name() == meta.RESTScopeNameRoot {
+	if by, ok := b.byKind[k.id.GroupVersionKind]; ok {
+		if m.Scope.Name() == meta.RESTScopeNameRoot {
 			by.Namespaces = nil // It may have had a namespace when they were given.
 		}
-		opts.ByObject = map[client.Object]cache.ByObject{o.obj: by}
+		opts.ByObject = map[client.Object]cache.ByObject{k.obj: by}
 	}
 
-	h := &health{opening: o}
+	o := &opened{kind: k, close: func() {}}
 	newInformer := opts.NewInformer
 	if newInformer == nil {
 		newInformer = kcache.NewSharedIndexInformer
 	}
 	var informers []*endingInformer // One for each namespace, if there are some.
 	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-		part := &observedListerWatcher{lw: kcache.ToListerWatcherWithContext(lw), unwrapped: lw, health: h}
-		h.parts = append(h.parts, part)
-		inf := &endingInformer{SharedIndexInformer: newInformer(part, obj, resync, indexers), running: make(chan struct{}, 1)}
+		p := &part{ListerWatcherWithContext: kcache.ToListerWatcherWithContext(lw), informer: o}
+		o.parts = append(o.parts, p)
+		observed := kcache.ToListWatcherWithWatchListSemantics(&kcache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}, lw)
+		inf := &endingInformer{SharedIndexInformer: newInformer(observed, obj, resync, indexers), running: make(chan struct{}, 1)}
 		informers = append(informers, inf)
 		return inf
 	}
@@ -278,7 +248,7 @@ func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 	opts.DefaultWatchErrorHandler = func(ctx context.Context, r *kcache.Reflector, err error) {
 		// Without a handler client-go logs each error, for ever.
 		if ctx.Err() == nil && !passing(err) {
-			h.failed(err)
+			o.failed(err)
 		}
 		if handler != nil {
 			handler(ctx, r, err)
@@ -289,26 +259,18 @@ func (b *cachePerKind) open(ctx context.Context, o opening) (*opened, error) {
 	if err != nil {
 		return nil, errors.Wrap(err, "cannot create cache")
 	}
-	// Before the cache is started this neither sends nor waits for anything.
-	inf, err := c.GetInformer(ctx, o.obj, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, errors.Wrap(err, "cannot create informer")
+	o.reader, o.indexer = c, c
+	o.start = func() {
+		k.set.wg.Go(func() {
+			_ = c.Start(ctx) // It fails only if it was started before.
+			for _, inf := range informers {
+				inf.end()
+			}
+		})
 	}
-	return &opened{
-		inf:     inf,
-		reader:  c,
-		indexer: c,
-		health:  h,
-		start: func() {
-			o.run(func() {
-				_ = c.Start(ctx) // It fails only if it was started before.
-				for _, inf := range informers {
-					inf.end()
-				}
-			})
-		},
-		close: func() {},
-	}, nil
+	// Before the cache is started this neither sends nor waits for anything.
+	o.inf, err = c.GetInformer(ctx, k.obj, cache.BlockUntilSynced(false))
+	return o, errors.Wrap(err, "cannot create informer")
 }
 
 // An endingInformer can be waited for. A cache with namespaces doesn't wait for its
@@ -334,13 +296,13 @@ func (i *endingInformer) end() {
 	<-i.running
 }
 
-// An observedListerWatcher reports the outcomes of lists and watches.
-type observedListerWatcher struct {
-	lw        kcache.ListerWatcherWithContext
-	unwrapped kcache.ListerWatcher
-	health    *health
+// A part of an informer lists and watches one namespace, or all, and notes the outcomes.
+type part struct {
+	kcache.ListerWatcherWithContext
 
-	// Outcomes, guarded by the health's mutex: a list that works doesn't mean that
+	informer *opened
+
+	// Outcomes, guarded by the mutex of the whole: a list that works doesn't mean that
 	// a watch does.
 	listErr, watchErr error
 	watched           bool          // Ever.
@@ -348,60 +310,48 @@ type observedListerWatcher struct {
 	closed            time.Time
 }
 
-// List lists, and reports.
-func (o *observedListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
-	return o.ListWithContext(context.Background(), opts)
-}
-
-// Watch opens a watch, and reports.
-func (o *observedListerWatcher) Watch(opts metav1.ListOptions) (apiwatch.Interface, error) {
-	return o.WatchWithContext(context.Background(), opts)
-}
-
-// ListWithContext lists, and reports.
-func (o *observedListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	l, err := o.lw.ListWithContext(ctx, opts)
+func (p *part) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	l, err := p.ListWithContext(ctx, opts)
 	again := passing(err) && (opts.ResourceVersion != "" || opts.Continue != "") // Informers do, without.
 	if ctx.Err() == nil && !again {
-		o.listed(err)
+		p.listed(err)
 	}
 	return l, err
 }
 
-// listed notes the outcome of a list.
-func (o *observedListerWatcher) listed(err error) {
+// listed notes the outcome of a list. What is listed after a watch may be another kind's
+// by now.
+func (p *part) listed(err error) {
 	again := false
-	o.health.set(func() { o.listErr, again = err, o.watched && err == nil })
+	p.informer.note(func() { p.listErr, again = err, p.watched && err == nil })
 	if again {
-		o.health.relisted()
+		p.informer.kind.raise(false, false)
 	}
 }
 
-// WatchWithContext opens a watch, and reports. One that works means that lists do:
-// it follows one, or streams it.
-func (o *observedListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
+// watch opens a watch. One that works means that lists do: it follows one, or streams it.
+func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 	var failed error
-	note := func(err error) {
+	ended := func(err error) {
 		failed = err
 		if err != nil && ctx.Err() == nil && !passing(err) {
-			o.health.set(func() { o.watchErr = err })
+			p.informer.note(func() { p.watchErr = err })
 		}
 	}
-	w, err := o.lw.WatchWithContext(context.WithValue(ctx, noted{}, note), opts)
+	w, err := p.WatchWithContext(context.WithValue(ctx, noted{}, ended), opts)
 	streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	out := &drainedWatch{Interface: w, of: o}
-	switch {
-	case err != nil && streams && kerrors.IsInvalid(err): // The server can't. The informer lists.
-	case err != nil:
-		note(err)
-	case failed == nil:
-		if streams {
-			o.listed(nil)
-		}
-		o.health.set(func() { o.listErr, o.watchErr, o.watched, o.open, o.health.other = nil, nil, true, out, nil })
-	}
 	if err != nil {
+		if !streams || !kerrors.IsInvalid(err) { // Else the server can't stream. The informer lists.
+			ended(err)
+		}
 		return nil, err
+	}
+	out := &drainedWatch{Interface: w, part: p}
+	if failed == nil {
+		if streams {
+			p.listed(nil)
+		}
+		p.informer.note(func() { p.listErr, p.watchErr, p.watched, p.open, p.informer.other = nil, nil, true, out, nil })
 	}
 	return out, nil
 }
@@ -421,37 +371,28 @@ func (t notingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// IsWatchListSemanticsUnSupported passes on what the wrapped one says.
-func (o *observedListerWatcher) IsWatchListSemanticsUnSupported() bool {
-	return watchlist.DoesClientNotSupportWatchListSemantics(o.unwrapped)
-}
-
 // A drainedWatch takes what a watch has left to say when it is stopped. Watches of
 // metadata pass through a filter that hands on even the error of a request that
 // was given up, and that would wait for ever for a receiver.
 type drainedWatch struct {
 	apiwatch.Interface
 
-	of *observedListerWatcher
+	part *part
 }
 
 // Stop the watch.
 func (w *drainedWatch) Stop() {
 	w.Interface.Stop()
-	w.of.health.run(func() {
+	w.part.informer.kind.set.wg.Go(func() {
 		for range w.ResultChan() { //nolint:revive // There is nothing to do with it.
 		}
 	})
-	w.of.health.set(func() {
-		if w.of.open == w {
-			w.of.open, w.of.closed = nil, time.Now()
+	w.part.informer.note(func() {
+		if w.part.open == w {
+			w.part.open, w.part.closed = nil, time.Now()
 		}
 	})
 }
-
-// recheckWrapped is how often to look whether an informer of another cache was
-// stopped.
-const recheckWrapped = time.Second
 
 // A wrapped backend gets informers from another cache. What that blocks stays
 // blocked, and how its lists and watches turn out isn't known.
@@ -493,17 +434,17 @@ func (w *wrapped) resolve(ctx context.Context, gvk schema.GroupVersionKind) (*me
 	return nil, nil //nolint:nilnil // As said above.
 }
 
-func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
+func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping) (*opened, error) {
 	limited, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	q := &question{answered: make(chan struct{})}
-	if asked, ok := w.questions.LoadOrStore(o.id, q); ok {
+	if asked, ok := w.questions.LoadOrStore(k.id, q); ok {
 		q, _ = asked.(*question)
 	} else {
-		o.run(func() {
+		k.set.wg.Go(func() {
 			defer close(q.answered)
-			defer w.questions.Delete(o.id)
-			q.inf, q.err = w.get(limited, o.obj, false)
+			defer w.questions.Delete(k.id)
+			q.inf, q.err = w.get(limited, k.obj, false)
 		})
 	}
 	select {
@@ -514,19 +455,18 @@ func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 	case <-limited.Done():
 		return nil, limited.Err() // Discovery inside a cache knows no context.
 	}
-	inf := q.inf
-	if is.Nil(inf) {
+	if is.Nil(q.inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
-	out := &opened{inf: inf, reader: w.reader, indexer: w.Informers, health: &health{}, recheck: recheckWrapped}
+	out := &opened{kind: k, inf: q.inf, reader: w.reader, indexer: w.Informers}
 	var asked chan struct{} // Closed when start's question is answered.
 	out.start = func() {
 		asked = make(chan struct{})
-		o.run(func() {
+		k.set.wg.Go(func() {
 			defer close(asked)
 			// A cache that isn't started doesn't wait.
-			_, err := w.get(ctx, o.obj, true)
-			out.unstarted.Store(err == nil && !inf.HasSynced())
+			_, err := w.get(ctx, k.obj, true)
+			out.unstarted.Store(err == nil && !out.inf.HasSynced())
 		})
 	}
 	out.close = func() {
@@ -535,8 +475,8 @@ func (w *wrapped) open(ctx context.Context, o opening) (*opened, error) {
 		if asked != nil {
 			<-asked
 		}
-		if !inf.IsStopped() { // Else it isn't this one that would be removed.
-			_ = w.RemoveInformer(context.WithoutCancel(ctx), o.obj)
+		if !out.inf.IsStopped() { // Else it isn't this one that would be removed.
+			_ = w.RemoveInformer(context.WithoutCancel(ctx), k.obj)
 		}
 	}
 	return out, nil

@@ -31,10 +31,6 @@ func TestHiccupsOfDiscovery(t *testing.T) {
 			reason: "What failed for a moment is tried again at once.",
 			crds:   true, kind: widget, hiccup: time.Second, within: 2 * time.Second,
 		},
-		"Long": {
-			reason: "It is tried at least once a minute, since its definition says that it's there.",
-			crds:   true, kind: widget, hiccup: 5 * time.Hour, within: spread(time.Minute),
-		},
 		"NoDefinition": {
 			reason: "No event says when a kind without a CRD comes.",
 			crds:   true, kind: watchtest.ConfigMap(), hiccup: 5 * time.Hour, within: spread(2 * time.Minute),

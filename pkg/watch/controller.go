@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -160,9 +161,23 @@ type controllerWatch struct {
 	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]]
 }
 
-// deliver an event to the handler.
+// deliver an event to the handler, if all predicates let it pass.
 func (w *controllerWatch) deliver(ctx context.Context, d delivery) {
-	NewEventHandler(ctx, *w.queue.Load(), w.handler, w.predicates...).handle(d) //nolint:contextcheck // It has it.
+	p, q := predicate.And(w.predicates...), *w.queue.Load()
+	switch d.op {
+	case created:
+		if e := (event.CreateEvent{Object: d.object, IsInInitialList: d.initial}); p.Create(e) {
+			w.handler.Create(ctx, e, q)
+		}
+	case updated:
+		if e := (event.UpdateEvent{ObjectOld: d.old, ObjectNew: d.object}); p.Update(e) {
+			w.handler.Update(ctx, e, q)
+		}
+	case deleted:
+		if e := (event.DeleteEvent{Object: d.object, DeleteStateUnknown: d.unseen}); p.Delete(e) {
+			w.handler.Delete(ctx, e, q)
+		}
+	}
 }
 
 // Start is called by the controller when it has a queue. It is then that events

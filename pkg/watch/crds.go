@@ -32,17 +32,17 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 		w.resolver.Store(r)
 	}
 
-	sub := newSubscription(crdSink{set: e.set}, &e.set.handlers)
-	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd, sub)
+	k, err := e.set.acquire(kindID{GroupVersionKind: gvk, as: typed}, crd)
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
+	sub := newSubscription(e.set.crdChanged, &e.set.handlers)
 	e.set.crds.Store(k)
 	e.set.crdWatches.Add(1)
 	k.fan.attach(sub) //nolint:contextcheck // As above.
 	stop := func() {
 		sub.stop()
-		e.set.release(k, sub)
+		k.release(sub)
 		e.set.crdWatches.Add(-1)
 	}
 
@@ -54,14 +54,10 @@ func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Con
 	return nil
 }
 
-// A crdSink makes kinds look themselves up when their CRDs change. It believes CRDs
-// nothing else: a CRD may drop out of sight, and the API server may be late to serve
-// what one says.
-type crdSink struct {
-	set *kindSet
-}
-
-func (s crdSink) deliver(_ context.Context, d delivery) {
+// crdChanged makes a kind look itself up when its CRD changes. It believes CRDs nothing
+// else: a CRD may drop out of sight, and the API server may be late to serve what one
+// says.
+func (s *kindSet) crdChanged(_ context.Context, d delivery) {
 	crd, ok := d.object.(*extv1.CustomResourceDefinition)
 	if !ok {
 		return
@@ -69,7 +65,7 @@ func (s crdSink) deliver(_ context.Context, d delivery) {
 	if old, ok := d.old.(*extv1.CustomResourceDefinition); ok && servedAs(old) == servedAs(crd) {
 		return
 	}
-	s.set.raise(schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}, d.op == deleted)
+	s.raise(schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}, d.op == deleted)
 }
 
 // servedAs returns what a CRD says about how its kind is served, in a form to compare.

@@ -261,7 +261,7 @@ func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 func (e *ControllerEngine) stopWatches(c *incarnation, stop func(w *controllerWatch) bool) map[*controllerWatch]<-chan struct{} {
 	dropped := c.drop(stop)
 	for w := range dropped {
-		e.set.release(w.on, w.sub)
+		w.on.release(w.sub)
 		e.metrics.WatchStopped(c.name, w.id.Type)
 		e.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
 	}
@@ -432,9 +432,9 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 	}
 
 	w = &controllerWatch{id: id, handler: r.handler, predicates: slices.Clone(r.predicates), when: time.Now()}
-	w.sub = newSubscription(w, &c.handlers)
+	w.sub = newSubscription(w.deliver, &c.handlers)
 	w.sub.before = c.draining[id]
-	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj, w.sub); err != nil {
+	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
 	c.watches[id] = w

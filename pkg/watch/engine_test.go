@@ -62,12 +62,18 @@ func (foreign) RemoveInformer(context.Context, client.Object) error { return nil
 func (foreign) ActiveInformers() []schema.GroupVersionKind          { return nil }
 
 // An unregistered informer has no registrations.
-type unregistered struct{ fakeInformer }
+type unregistered struct {
+	cache.Informer
 
-func (i *unregistered) AddEventHandler(h kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
-	_, err := i.fakeInformer.AddEventHandler(h)
-	return nil, err
+	stopped bool
 }
+
+func (*unregistered) AddEventHandler(kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
+	return nil, nil
+}
+
+func (i *unregistered) IsStopped() bool { return i.stopped }
+func (i *unregistered) HasSynced() bool { return true }
 
 // A refusing controller can't watch.
 type refusing struct {
@@ -133,7 +139,7 @@ func TestForeignCode(t *testing.T) {
 		"InformerIsStopped": {
 			reason: "As those of a cache that has ended.",
 			do: func(t *testing.T, api *watchtest.API) error {
-				return start(t, api, 140, func() (cache.Informer, error) { return &fakeInformer{stopped: true}, nil })
+				return start(t, api, 140, func() (cache.Informer, error) { return &unregistered{stopped: true}, nil })
 			},
 		},
 		"NewInformer": {

@@ -5,6 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
@@ -105,6 +109,37 @@ func TestSlowHandlersHoldUpNobody(t *testing.T) {
 		pass(2 * time.Hour)
 		if n := len(rec.all()); n != 101 {
 			t.Errorf("a slow handler got %d of 101 events", n)
+		}
+	})
+}
+
+// Every predicate must let an event pass, whatever happened.
+func TestPredicates(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, k := withOne(t)
+		rec := &recorder{}
+		w := watchOf(k, rec)
+		for _, fn := range []func(o client.Object) bool{
+			func(client.Object) bool { return true },
+			func(o client.Object) bool { return o.GetName() == "two" },
+		} {
+			w.Predicates = append(w.Predicates, predicate.NewPredicateFuncs(fn))
+		}
+		r.watch("c", w)
+		for _, name := range []string{"one", "two"} {
+			for range 2 {
+				r.api.Put(k.Object(name), k)
+				pass(time.Second)
+			}
+			r.api.Remove(k, k.Key(name))
+			pass(time.Second)
+		}
+		got := make([]string, 0)
+		for _, e := range rec.all() {
+			got = append(got, e.op+" "+e.name)
+		}
+		if diff := cmp.Diff([]string{"create two", "update two", "delete two"}, got); diff != "" {
+			t.Errorf("-want, +got:\n%s", diff)
 		}
 	})
 }

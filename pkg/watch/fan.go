@@ -18,104 +18,90 @@ const (
 	created operation = iota
 	updated
 	deleted
-	synced // Marks the end of what was there when a subscription began.
 )
 
 // A delivery is one event on its way to a subscription.
 type delivery struct {
 	op      operation
 	old     client.Object
-	object  client.Object
-	initial bool // It was there before the subscription.
-	unseen  bool // It was deleted in a gap: this is its last known state.
-}
-
-// A sink handles deliveries, one at a time. The context ends when the subscription
-// is stopped.
-type sink interface {
-	deliver(ctx context.Context, d delivery)
-}
-
-// A subscription brings the events of a kind to one sink, in order. It keeps
-// what is waiting, so that a slow sink delays no other, and has a goroutine only
-// while something waits: an idle watch costs none.
-type subscription struct {
-	sink      sink
-	with      *dispatcher
-	delivered atomic.Uint64
-	synced    atomic.Bool
-	stopped   atomic.Bool
-
-	// before is closed when an earlier subscription has ended whose sink must not
-	// run at the same time; nil if there is none.
-	before <-chan struct{}
-
-	mu      sync.Mutex
-	waiting []delivery
-	running *dispatch // Nil if there is none.
+	object  client.Object // Nil marks the end of what there was before the subscription.
+	initial bool          // It was there before the subscription.
+	unseen  bool          // It was deleted in a gap: this is its last known state.
 }
 
 // A dispatcher is what the subscriptions of a controller, or of a cache, share.
 type dispatcher struct {
-	ctx       context.Context //nolint:containedctx // Of the contexts that sinks get.
+	ctx       context.Context //nolint:containedctx // Of the contexts that deliveries get.
 	run       func(fn func()) // In a goroutine that is waited for.
 	delivered prometheus.Counter
 }
 
-// A dispatch is a goroutine that delivers.
-type dispatch struct {
-	done   chan struct{} // Closed when it ends.
+// A subscription brings the events of a kind to one receiver, in order. It keeps
+// what is waiting, so that a slow one delays no other, and has a goroutine only
+// while something waits: an idle watch costs none.
+type subscription struct {
+	deliver   func(ctx context.Context, d delivery) // One at a time.
+	with      *dispatcher
+	delivered atomic.Uint64
+	synced    atomic.Bool
+
+	// before is closed when an earlier subscription has ended that must not deliver at
+	// the same time; nil if there is none.
+	before <-chan struct{}
+
+	// ctx ends when the subscription is stopped.
+	ctx    context.Context //nolint:containedctx // As above.
 	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	waiting []delivery
+	done    chan struct{} // Closed when its goroutine ends; nil if it has none.
 }
 
-// subscriptionKey finds, in a context, the subscription whose sink it was made for.
+// subscriptionKey finds, in a context, the subscription that delivers with it.
 type subscriptionKey struct{}
 
-func newSubscription(s sink, with *dispatcher) *subscription {
-	return &subscription{sink: s, with: with}
+func newSubscription(deliver func(ctx context.Context, d delivery), with *dispatcher) *subscription {
+	s := &subscription{deliver: deliver, with: with}
+	s.ctx, s.cancel = context.WithCancel(context.WithValue(with.ctx, subscriptionKey{}, s))
+	return s
 }
 
 func (s *subscription) enqueue(ds ...delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped.Load() {
+	if s.ctx.Err() != nil {
 		return
 	}
 	s.waiting = append(s.waiting, ds...)
-	if s.running == nil && len(s.waiting) > 0 {
-		ctx, cancel := context.WithCancel(context.WithValue(s.with.ctx, subscriptionKey{}, s))
-		s.running = &dispatch{done: make(chan struct{}), cancel: cancel}
-		s.with.run(func() { s.dispatch(ctx) })
+	if s.done == nil && len(s.waiting) > 0 {
+		s.done = make(chan struct{})
+		s.with.run(s.dispatch)
 	}
 }
 
-func (s *subscription) dispatch(ctx context.Context) {
-	_ = await(ctx, s.before) // If the context ends first the subscription is stopped.
+func (s *subscription) dispatch() {
+	_ = await(s.ctx, s.before)
 	for {
 		s.mu.Lock()
-		batch := s.waiting
-		s.waiting = nil
-		if len(batch) == 0 || s.stopped.Load() || ctx.Err() != nil {
-			s.running.cancel()
-			close(s.running.done)
-			s.running = nil
+		if len(s.waiting) == 0 || s.ctx.Err() != nil {
+			close(s.done)
+			s.waiting, s.done = nil, nil
 			s.mu.Unlock()
 			return
 		}
+		d := s.waiting[0]
+		s.waiting = s.waiting[1:]
 		s.mu.Unlock()
-
-		for _, d := range batch {
-			if s.stopped.Load() {
-				break
-			}
-			if d.op == synced {
-				s.synced.Store(true)
-				continue
-			}
-			s.sink.deliver(ctx, d)
-			s.delivered.Add(1)
-			s.with.delivered.Inc()
+		if d.object == nil {
+			s.synced.Store(true)
+			continue
 		}
+		ctx, cancel := context.WithCancel(s.ctx)
+		s.deliver(ctx, d)
+		cancel()
+		s.delivered.Add(1)
+		s.with.delivered.Inc()
 	}
 }
 
@@ -125,19 +111,11 @@ func (s *subscription) dispatch(ctx context.Context) {
 func (s *subscription) stop() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stopped.Store(true)
-	s.waiting = nil
-	if s.running != nil {
-		s.running.cancel()
-	}
-	switch {
-	case s.before != nil && !isClosed(s.before):
+	s.cancel()
+	if s.before != nil && !isClosed(s.before) {
 		return s.before // Until then nothing of this one runs.
-	case s.running != nil:
-		return s.running.done
-	default:
-		return nil
 	}
+	return s.done
 }
 
 // A known object, and the tap of the informer that told of it last.
@@ -165,7 +143,7 @@ func newFan() *fan {
 func (f *fan) attach(s *subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.subs == nil || s.stopped.Load() { // One that was stopped is not detached again.
+	if f.subs == nil || s.ctx.Err() != nil { // One that was stopped is not detached again.
 		return
 	}
 	f.subs[s] = struct{}{}
@@ -176,7 +154,7 @@ func (f *fan) attach(s *subscription) {
 		replay = append(replay, delivery{op: created, object: k.object, initial: true})
 	}
 	if f.settled {
-		replay = append(replay, delivery{op: synced})
+		replay = append(replay, delivery{})
 	}
 	s.enqueue(replay...)
 }
@@ -223,7 +201,7 @@ func (f *fan) settle(t *tap) {
 		}
 	}
 	f.settled = true
-	f.send(delivery{op: synced})
+	f.send(delivery{})
 }
 
 // clear is called when the kind no longer exists, nor do its objects.
@@ -241,18 +219,6 @@ func (f *fan) objects() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.known)
-}
-
-// any reports whether a known object is what is asked for.
-func (f *fan) any(is func(client.Object) bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, k := range f.known {
-		if is(k.object) {
-			return true
-		}
-	}
-	return false
 }
 
 // replaces reports whether an object takes the place of another one, which is deleted.

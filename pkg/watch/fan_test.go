@@ -15,10 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-type sinkFn func(ctx context.Context, d delivery)
-
-func (fn sinkFn) deliver(ctx context.Context, d delivery) { fn(ctx, d) }
-
 // An object that was replaced by one of the same name is delivered as deleted, and the
 // other one as created, however an informer reports it. Nothing is left of a delivery.
 func TestFan_ReplacedObject(t *testing.T) {
@@ -48,7 +44,7 @@ func TestFan_ReplacedObject(t *testing.T) {
 			f := newFan()
 			first := f.listen()
 			first.OnAdd(was, true)
-			f.attach(newSubscription(sinkFn(func(ctx context.Context, d delivery) { last, got = ctx, append(got, d) }), with))
+			f.attach(newSubscription(func(ctx context.Context, d delivery) { last, got = ctx, append(got, d) }, with))
 			tc.report(f, first)
 			wg.Wait()
 			want := []delivery{
@@ -77,14 +73,14 @@ func TestExampleIsACopy(t *testing.T) {
 // A watch is stopped, and what it has left to say has a receiver.
 func TestDrainedWatch(t *testing.T) {
 	w := apiwatch.NewFake()
-	var wg sync.WaitGroup
-	d := &drainedWatch{Interface: w, of: &observedListerWatcher{health: &health{opening: opening{run: wg.Go, changed: func() {}}}}}
+	k := newKind(newKindSet(), kindID{}, nil)
+	d := &drainedWatch{Interface: w, part: &part{informer: &opened{kind: k}}}
 	d.Stop()
 	d.Stop()
 	if !w.IsStopped() {
 		t.Fatal("the watch isn't stopped")
 	}
-	wg.Wait()
+	k.set.wg.Wait()
 }
 
 // scriptedInformers answer a call that waits when they are told to.
@@ -125,7 +121,7 @@ func TestWrapped_RemovesAfterTheLastAnswer(t *testing.T) {
 		infs := &scriptedInformers{answer: make(chan struct{})}
 		var wg sync.WaitGroup
 		w := &wrapped{Informers: infs}
-		o, err := w.open(t.Context(), opening{id: kindID{as: metadata}, obj: &metav1.PartialObjectMetadata{}, run: wg.Go})
+		o, err := w.open(t.Context(), newKind(newKindSet(), kindID{as: metadata}, &metav1.PartialObjectMetadata{}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pkg/errors"
@@ -29,14 +30,16 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 	if is.Nil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
-	r := &registration{sub: newSubscription(handlerSink{h}, &i.set.handlers)}
-	k, err := i.set.acquire(i.id, i.obj, r.sub)
+	k, err := i.set.acquire(i.id, i.obj)
 	if err != nil {
 		return nil, err
 	}
-	r.kind = k
-	k.fan.attach(r.sub)
-	return r, nil
+	sub := newSubscription(delivererTo(h), &i.set.handlers)
+	k.fan.attach(sub)
+	return &registration{subscription: sub, remove: sync.OnceFunc(func() {
+		sub.stop()
+		k.release(sub)
+	})}, nil
 }
 
 // AddEventHandlerWithResyncPeriod is AddEventHandler: the cache's options have the
@@ -57,8 +60,7 @@ func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegi
 	if !ok {
 		return errors.Errorf("handler was registered with another informer: %T", handle)
 	}
-	r.sub.stop()
-	i.set.release(r.kind, r.sub)
+	r.remove()
 	return nil
 }
 
@@ -90,32 +92,28 @@ func (i *kindInformer) IsStopped() bool {
 
 // A registration of a handler.
 type registration struct {
-	sub  *subscription
-	kind *trackedKind
+	*subscription
+
+	remove func()
 }
 
 // HasSynced reports whether the handler was called for all objects that there were.
 func (r *registration) HasSynced() bool {
-	return r.sub.synced.Load()
+	return r.synced.Load()
 }
 
-// A handlerSink delivers to a handler of client-go.
-type handlerSink struct {
-	handler kcache.ResourceEventHandler
-}
-
-func (h handlerSink) deliver(_ context.Context, d delivery) {
-	switch d.op {
-	case created:
-		h.handler.OnAdd(d.object, d.initial)
-	case updated:
-		h.handler.OnUpdate(d.old, d.object)
-	case deleted:
-		if !d.unseen {
-			h.handler.OnDelete(d.object)
-			return
+// delivererTo returns what delivers to a handler of client-go.
+func delivererTo(h kcache.ResourceEventHandler) func(context.Context, delivery) {
+	return func(_ context.Context, d delivery) {
+		switch {
+		case d.op == created:
+			h.OnAdd(d.object, d.initial)
+		case d.op == updated:
+			h.OnUpdate(d.old, d.object)
+		case d.unseen:
+			h.OnDelete(kcache.DeletedFinalStateUnknown{Key: kcache.MetaObjectToName(d.object).String(), Obj: d.object})
+		default:
+			h.OnDelete(d.object)
 		}
-		h.handler.OnDelete(kcache.DeletedFinalStateUnknown{Key: kcache.MetaObjectToName(d.object).String(), Obj: d.object})
-	case synced:
 	}
 }

@@ -12,10 +12,8 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
-	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -78,10 +76,13 @@ const (
 	// Informers don't say when they have synced, so they are asked.
 	firstPoll = time.Millisecond
 	lastPoll  = 100 * time.Millisecond
+
+	// How often to look whether an informer of another cache was stopped by it.
+	recheck = time.Second
 )
 
-// A host is what all kinds of a cache have in common.
-type host struct {
+// A kindSet is all the kinds of a cache, and what they have in common.
+type kindSet struct {
 	backend    backend
 	random     func() float64 // In [0, 1). Spreads backoffs.
 	linger     time.Duration
@@ -99,24 +100,33 @@ type host struct {
 	delivered prometheus.Counter     // Events.
 	counts    *prometheus.CounterVec // Failures by reason.
 
+	// handlers of GetInformer's callers that run.
+	handlers dispatcher
+
 	// The kind of CRDs, and by how many they are watched for the others.
 	crds       atomic.Pointer[trackedKind]
 	crdWatches atomic.Int32
+
+	// The mutex guards what follows, and is never held across anything that waits. A
+	// kind's mutex may be taken while it is held, not the other way round.
+	mu    sync.RWMutex
+	kinds map[kindID]*trackedKind
+
+	// indexes outlive kinds.
+	indexes map[kindID][]*index
+
+	// asked are the kinds that were asked for and not removed since: only they can be
+	// read. Nil if all can.
+	asked map[kindID]bool
+
+	// initial are the kinds that there were when the cache was started.
+	initial []*trackedKind
 }
 
 // crdsKnown reports whether CRDs that come are seen.
-func (h *host) crdsKnown() bool {
-	k := h.crds.Load()
-	return k != nil && k.active.Load() && h.crdWatches.Load() > 0
-}
-
-// defined reports whether a CRD that is seen defines a kind.
-func (h *host) defined(gk schema.GroupKind) bool {
-	k := h.crds.Load()
-	return k != nil && k.fan.any(func(o client.Object) bool {
-		crd, ok := o.(*extv1.CustomResourceDefinition)
-		return ok && crd.Spec.Names.Kind == gk.Kind && crd.Spec.Group == gk.Group
-	})
+func (s *kindSet) crdsKnown() bool {
+	k := s.crds.Load()
+	return k != nil && k.active.Load() && s.crdWatches.Load() > 0
 }
 
 // A trackedKind is one informer, as its owners see it: they keep the kind while
@@ -124,14 +134,10 @@ func (h *host) defined(gk schema.GroupKind) bool {
 // the mapping, opens and closes informers, and moves the state. Others raise the
 // epoch: then it looks the kind up again. The mutex is never held across a wait.
 type trackedKind struct {
-	*host
-
+	set *kindSet
 	id  kindID
 	obj client.Object
 	fan *fan
-
-	// retire removes the kind from its set, if it still has no use.
-	retire func() bool
 
 	// What reads use: the informer that is synced. Nil if none is.
 	current atomic.Pointer[opened]
@@ -160,8 +166,8 @@ type trackedKind struct {
 	mapping    *meta.RESTMapping
 	indexes    []*index
 
-	// owners are watches and handlers. Calls that wait own the kind, too.
-	owners    map[*subscription]struct{}
+	// How many watches and handlers own the kind, and how many calls that wait.
+	owners    int
 	waiting   int
 	idleSince time.Time // When the last owner went.
 
@@ -189,10 +195,10 @@ type trackedKind struct {
 	logged []error
 }
 
-func newKind(h *host, id kindID, obj client.Object) *trackedKind {
+func newKind(s *kindSet, id kindID, obj client.Object) *trackedKind {
 	now := time.Now()
 	return &trackedKind{
-		host:      h,
+		set:       s,
 		id:        id,
 		obj:       obj,
 		fan:       newFan(),
@@ -202,7 +208,6 @@ func newKind(h *host, id kindID, obj client.Object) *trackedKind {
 		idleSince: now,
 		epoch:     1, // So that nothing was noted yet.
 		changed:   make(chan struct{}),
-		owners:    make(map[*subscription]struct{}),
 	}
 }
 
@@ -255,7 +260,7 @@ func (k *trackedKind) move(s State, err *KindError) {
 func (k *trackedKind) complain(err *KindError) {
 	for label, reason := range reasons() {
 		if errors.Is(err.Reason, reason) {
-			k.counts.WithLabelValues(label).Inc()
+			k.set.counts.WithLabelValues(label).Inc()
 		}
 	}
 	s := StateDegraded
@@ -266,7 +271,7 @@ func (k *trackedKind) complain(err *KindError) {
 		k.logged = nil
 	}
 	if !slices.Contains(k.logged, err.Reason) {
-		(*k.log.Load()).Info("Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", s, "error", err)
+		(*k.set.log.Load()).Info("Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", s, "error", err)
 		k.logged = append(k.logged, err.Reason)
 	}
 	k.move(s, err)
@@ -276,41 +281,22 @@ func (k *trackedKind) complain(err *KindError) {
 // read at once, on as many cores, and would all write to the same memory.
 func (k *trackedKind) touch() {
 	now := time.Now().UnixNano()
-	if now-k.lastRead.Load() > int64(readPrecision*float64(k.readLinger)) {
+	if now-k.lastRead.Load() > int64(readPrecision*float64(k.set.readLinger)) {
 		k.lastRead.Store(now)
 	}
 }
 
-// own adds an owner. The mutex must be held.
-func (k *trackedKind) own(owner *subscription) {
-	k.owners[owner] = struct{}{}
+// own counts one owner more, of those that wait or of the others. The mutex must be held.
+func (k *trackedKind) own(count *int) {
+	*count++
 	k.poke()
 }
 
-// disown removes an owner.
-func (k *trackedKind) disown(owner *subscription) {
+// disown counts one owner less.
+func (k *trackedKind) disown(count *int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.owners, owner)
-	k.left()
-}
-
-// join makes a call that waits an owner. The mutex must be held.
-func (k *trackedKind) join() {
-	k.waiting++
-	k.poke()
-}
-
-// leave is called when a call that joined doesn't wait any more.
-func (k *trackedKind) leave() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.waiting--
-	k.left()
-}
-
-// left is called when an owner went. The mutex must be held.
-func (k *trackedKind) left() {
+	*count--
 	if !k.owned() {
 		k.idleSince = time.Now()
 		k.poke()
@@ -320,8 +306,7 @@ func (k *trackedKind) left() {
 // owned reports whether the kind has owners. An index owns only what there is: if the
 // kind comes back, so does the index. The mutex must be held.
 func (k *trackedKind) owned() bool {
-	return len(k.owners) > 0 || k.waiting > 0 ||
-		len(k.indexes) > 0 && k.state != StateDormant
+	return k.owners > 0 || k.waiting > 0 || len(k.indexes) > 0 && k.state != StateDormant
 }
 
 // retiresIn returns when the kind may go if it gets no owner until then. Reads keep
@@ -332,11 +317,11 @@ func (k *trackedKind) retiresIn() (time.Duration, bool) {
 	if k.owned() {
 		return 0, false
 	}
-	at := k.idleSince.Add(k.linger)
+	at := k.idleSince.Add(k.set.linger)
 	if n := k.lastRead.Load(); n != 0 {
-		keep := k.readLinger
+		keep := k.set.readLinger
 		if k.err != nil && k.err.verdict() {
-			keep = k.linger
+			keep = k.set.linger
 		}
 		if r := time.Unix(0, n).Add(keep); r.After(at) {
 			at = r
@@ -351,6 +336,17 @@ func (k *trackedKind) unused() bool {
 	return ok && in <= 0
 }
 
+// retire removes the kind from its set, unless it has a use.
+func (k *trackedKind) retire() bool {
+	k.set.mu.Lock()
+	defer k.set.mu.Unlock()
+	if !k.unused() {
+		return false
+	}
+	delete(k.set.kinds, k.id)
+	return true
+}
+
 // wait for the informer to be synced, and for the index, if it isn't nil, to be added or
 // refused. It returns nil without an error if the cache isn't started, so that nothing
 // could sync. It fails at once while trying is known to be no use, and otherwise when the
@@ -360,9 +356,9 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 		return o, nil
 	}
 	k.mu.Lock()
-	k.join()
+	k.own(&k.waiting)
 	k.mu.Unlock()
-	defer k.leave()
+	defer k.disown(&k.waiting)
 	for {
 		k.mu.Lock()
 		o, changed, state, err := k.current.Load(), k.changed, k.state, k.err
@@ -374,14 +370,14 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 		case ready && i != nil:
 			refused, ready = o.indexes[i]
 		}
-		started := isClosed(k.starting) && !k.unstarted
+		started := isClosed(k.set.starting) && !k.unstarted
 		again := k.trying || k.epoch != k.noted || !time.Now().Before(k.dueForCalls())
 		k.mu.Unlock()
 
 		switch {
 		case ready:
 			return o, refused
-		case k.ctx.Err() != nil, state == StateStopped:
+		case k.set.ctx.Err() != nil, state == StateStopped:
 			return nil, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ErrShutDown}
 		case !started:
 			return nil, nil
@@ -390,7 +386,7 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 		}
 		select {
 		case <-changed:
-		case <-k.ctx.Done():
+		case <-k.set.ctx.Done():
 		case <-ctx.Done():
 			return nil, k.late(ctx)
 		}
@@ -412,19 +408,19 @@ func (k *trackedKind) late(ctx context.Context) error {
 // run drives the kind until it is retired or the cache ends.
 func (k *trackedKind) run() {
 	defer k.end()
-	for k.ctx.Err() == nil {
+	for k.set.ctx.Err() == nil {
 		if k.retire() {
 			return
 		}
 		if d := k.cooling(); d > 0 {
-			k.pause(k.ctx, d)
+			k.pause(k.set.ctx, d)
 			continue
 		}
-		m, err := k.lookUp(k.ctx)
+		m, err := k.lookUp(k.set.ctx)
 		if err == nil {
 			err = k.session(m)
 		}
-		if err != nil && k.ctx.Err() == nil {
+		if err != nil && k.set.ctx.Err() == nil {
 			k.fail(classify(k.id.GroupVersionKind, err))
 		}
 	}
@@ -436,7 +432,7 @@ func (k *trackedKind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 	k.trying = true
 	k.noted = k.epoch
 	k.mu.Unlock()
-	m, err := k.backend.resolve(ctx, k.id.GroupVersionKind)
+	m, err := k.set.backend.resolve(ctx, k.id.GroupVersionKind)
 	k.found(err)
 	return m, err
 }
@@ -463,7 +459,7 @@ func (k *trackedKind) end() {
 // due returns when to try again. The mutex must be held.
 func (k *trackedKind) due() time.Time {
 	limit := lastBackoff
-	if k.crdsKnown() {
+	if k.set.crdsKnown() {
 		limit = k.limit
 	}
 	d := min(limit, firstBackoff<<max(0, min(k.failures-1, 10)))
@@ -530,17 +526,14 @@ func (k *trackedKind) fail(err *KindError) {
 	k.limit = lastBackoff
 	if k.gone {
 		k.fan.clear()
-		switch {
-		case k.defined(k.id.GroupKind()): // It will be served soon.
-		case k.deleted == k.noted:
-			k.limit = deletedBackoff
-		default:
-			k.limit = goneBackoff
-		}
+		k.limit = goneBackoff
+	}
+	if k.gone && k.deleted == k.noted {
+		k.limit = deletedBackoff
 	}
 	k.failures++
 	k.failedAt = time.Now()
-	k.jitter = k.random() * backoffSpread
+	k.jitter = k.set.random() * backoffSpread
 	k.complain(err)
 }
 
@@ -548,11 +541,8 @@ func (k *trackedKind) fail(err *KindError) {
 // is to be looked up at once. Foreign code that it calls may panic.
 func (k *trackedKind) session(m *meta.RESTMapping) (err error) {
 	defer survive(&err)
-	ctx, cancel := context.WithCancel(k.ctx)
-	o, err := k.backend.open(ctx, opening{
-		id: k.id, obj: k.obj, mapping: m, run: k.wg.Go, changed: k.poke,
-		relisted: func() { k.raise(false, false) },
-	})
+	ctx, cancel := context.WithCancel(k.set.ctx)
+	o, err := k.set.backend.open(ctx, k, m)
 	if err != nil {
 		cancel()
 		k.found(err) // The cache that makes the informer may look it up.
@@ -635,8 +625,8 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 			poll = min(2*poll, lastPoll)
 		case !o.closed.IsZero():
 			d = min(d, time.Until(o.closed.Add(syncPatience)))
-		case o.recheck > 0:
-			d = min(d, o.recheck)
+		case len(o.parts) == 0:
+			d = min(d, recheck)
 		}
 		k.pause(ctx, d)
 	}
@@ -677,7 +667,7 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err er
 // judge moves the state to what the informer's lists and watches led to. It returns
 // an error if the informer is no use any more.
 func (k *trackedKind) judge(o *opened, synced bool) error {
-	watching, closed, listErr, watchErr := o.health.get()
+	watching, closed, listErr, watchErr := o.outcomes()
 	o.closed = closed
 	outcome := cmp.Or(listErr, watchErr)
 	k.mu.Lock()

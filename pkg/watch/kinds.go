@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -16,50 +15,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A kindSet is all the kinds of a cache. Its mutex guards the maps, and is never
-// held across anything that waits. A kind's mutex may be taken while it is held,
-// not the other way round.
-type kindSet struct {
-	*host
-
-	// handlers of GetInformer's callers that run.
-	handlers dispatcher
-
-	mu    sync.RWMutex
-	kinds map[kindID]*trackedKind
-
-	// indexes outlive kinds.
-	indexes map[kindID][]*index
-
-	// asked are the kinds that were asked for and not removed since: only they can be
-	// read. Nil if all can.
-	asked map[kindID]bool
-
-	// initial are the kinds that there were when the cache was started.
-	initial []*trackedKind
-}
-
 func newKindSet() *kindSet {
-	h := &host{
+	s := &kindSet{
 		random:     rand.Float64,
 		delivered:  prometheus.NewCounter(prometheus.CounterOpts{Name: "graft_watch_events_delivered_total", Help: "Events that were delivered to handlers."}),
 		counts:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "graft_watch_failures_total", Help: "How often a kind couldn't be watched."}, []string{"reason"}),
 		linger:     30 * time.Second,
 		readLinger: 10 * time.Minute,
 		starting:   make(chan struct{}),
+		kinds:      make(map[kindID]*trackedKind),
+		indexes:    make(map[kindID][]*index),
 	}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.handlers = dispatcher{ctx: s.ctx, run: s.wg.Go, delivered: s.delivered}
 	for label := range reasons() {
-		h.counts.WithLabelValues(label)
+		s.counts.WithLabelValues(label)
 	}
 	nop := logging.NewNopLogger()
-	h.log.Store(&nop)
-	return &kindSet{
-		host:     h,
-		handlers: dispatcher{ctx: h.ctx, run: h.wg.Go, delivered: h.delivered},
-		kinds:    make(map[kindID]*trackedKind),
-		indexes:  make(map[kindID][]*index),
-	}
+	s.log.Store(&nop)
+	return s
 }
 
 // start running kinds.
@@ -118,14 +92,14 @@ func (s *kindSet) remove(id kindID) bool {
 }
 
 // acquire a kind for a subscription, which must be released.
-func (s *kindSet) acquire(id kindID, obj client.Object, sub *subscription) (*trackedKind, error) {
-	return s.get(id, obj, func(k *trackedKind) { k.own(sub) })
+func (s *kindSet) acquire(id kindID, obj client.Object) (*trackedKind, error) {
+	return s.get(id, obj, func(k *trackedKind) { k.own(&k.owners) })
 }
 
 // release what was acquired for a subscription that was stopped.
-func (s *kindSet) release(k *trackedKind, sub *subscription) {
+func (k *trackedKind) release(sub *subscription) {
 	k.fan.detach(sub)
-	k.disown(sub)
+	k.disown(&k.owners)
 }
 
 // get a kind, making it if need be. What is done with it by use happens before
@@ -138,9 +112,8 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*trackedKind)) (*tr
 	}
 	k, ok := s.kinds[id]
 	if !ok {
-		k = newKind(s.host, id, exampleOf(id, obj))
+		k = newKind(s, id, exampleOf(id, obj))
 		k.indexes = s.indexes[id]
-		k.retire = func() bool { return s.retire(k) }
 		s.kinds[id] = k
 	}
 	if s.asked != nil {
@@ -153,17 +126,6 @@ func (s *kindSet) get(id kindID, obj client.Object, use func(*trackedKind)) (*tr
 		s.wg.Go(k.run)
 	}
 	return k, nil
-}
-
-// retire a kind, unless it is used by now.
-func (s *kindSet) retire(k *trackedKind) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !k.unused() {
-		return false
-	}
-	delete(s.kinds, k.id)
-	return true
 }
 
 // all kinds, in no order.
@@ -199,11 +161,11 @@ func (s *kindSet) index(ctx context.Context, id kindID, obj client.Object, i *in
 // synced waits for a kind's informer, and the index if it isn't nil, and owns the kind
 // meanwhile. It returns nil without an error if the cache isn't started.
 func (s *kindSet) synced(ctx context.Context, id kindID, obj client.Object, i *index) (*opened, error) {
-	k, err := s.get(id, obj, (*trackedKind).join)
+	k, err := s.get(id, obj, func(k *trackedKind) { k.own(&k.waiting) })
 	if err != nil {
 		return nil, err
 	}
-	defer k.leave()
+	defer k.disown(&k.waiting)
 	defer k.touch()
 	return k.wait(ctx, i)
 }

@@ -353,7 +353,7 @@ func startCache(t testing.TB, c cache.Cache) {
 
 // funcs returns the recorder as a handler of client-go.
 func (r *recorder) funcs() kcache.ResourceEventHandler {
-	return watch.NewEventHandler(context.Background(), nil, r).HandlerFuncs()
+	return baseline.HandlerFuncs(context.Background(), nil, r)
 }
 
 // partial returns an object that asks for the metadata of a kind only.

@@ -203,7 +203,7 @@ func (k *trackedKind) snapshot() KindSnapshot {
 		GVK:            k.id.GroupVersionKind,
 		Representation: string(k.id.as),
 		Status:         Status{State: k.state, Since: k.since, Generation: k.generation},
-		Owners:         len(k.owners),
+		Owners:         k.owners,
 		Objects:        objects,
 	}
 	if len(k.indexes) > 0 {
