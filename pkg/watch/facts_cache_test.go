@@ -34,14 +34,6 @@ func stuckAndHealthy(t *testing.T, r *rig) (stuck, healthy watchtest.Kind) {
 	return stuck, healthy
 }
 
-// limited calls fn with a context that ends after d.
-func limited(t *testing.T, d time.Duration, fn func(ctx context.Context) error) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
-	return fn(ctx)
-}
-
 func TestFact_FailedWatchIsTriedAgain(t *testing.T) {
 	prove(t, map[string]fact{"Restart": {
 		reason: "A kind counts as active from before its informer synced, and for ever after: a watch whose restart failed once is silently dead, though it is listed.",

@@ -2,9 +2,12 @@ package watch_test
 
 import (
 	"context"
+	stderrors "errors"
 	"fmt"
 	"io"
+	"k8s.io/client-go/rest"
 	"maps"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"slices"
 	"sync"
 	"testing"
@@ -82,17 +85,17 @@ type engine interface {
 type rig struct {
 	engine
 
-	t       *testing.T
+	t       testing.TB
 	api     *watchtest.API
 	mgr     *hooked
 	infs    watch.TrackingInformers
 	reader  client.Reader
 	metrics *counts
+	lines   *logLines
 
 	// Of ours only, nil for the baseline.
 	ours  *watch.ControllerEngine
 	cache *watch.InformerTrackingCache
-	lines *logLines
 }
 
 // A hooked manager calls a function whenever it is asked for its scheme, or whether it
@@ -382,4 +385,340 @@ func (l *logLines) all() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.lines)
+}
+
+// onBaseline makes a rig with an engine of the shape that ours replaces, on
+// controller-runtime's own cache.
+func onBaseline(t testing.TB, api *watchtest.API) *rig {
+	t.Helper()
+	return newBaseline(t, api, func() baseline.Lock { return &baseline.WaitLock{} })
+}
+
+// newBaseline makes one with locks of package sync for tests outside of a bubble.
+func newBaseline(t testing.TB, api *watchtest.API, newLock func() baseline.Lock) *rig {
+	t.Helper()
+	ca := plainCache(t, api.Config())
+	startCache(t, ca)
+	infs := baseline.NewCache(ca, scheme(), newLock())
+	r := &rig{
+		t: t, api: api, infs: infs, reader: infs,
+		mgr:     &hooked{Manager: watchtest.NewManager(api.Config(), scheme())},
+		metrics: &counts{}, lines: &logLines{},
+	}
+	r.engine = baseline.NewEngine(r.mgr, infs, r.metrics, newLock)
+
+	// Controllers that wait for an election would wait for ever.
+	t.Cleanup(r.mgr.Elect)
+	return r
+}
+
+// plainCache is controller-runtime's cache with its own mapper.
+func plainCache(t testing.TB, cfg *rest.Config) cache.Cache {
+	t.Helper()
+	h, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.CloseIdleConnections)
+	m, err := apiutil.NewDynamicRESTMapper(cfg, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// start a controller, and stop it when the test ends.
+func (r *rig) start(name string, o baseline.Options) {
+	r.t.Helper()
+	if err := r.Start(name, o); err != nil {
+		r.t.Fatalf("Start(%q): %v", name, err)
+	}
+	r.t.Cleanup(func() {
+		// The baseline may fail to, or have nothing to stop. Its controllers end when
+		// their queues do.
+		_ = r.Stop(context.Background(), name)
+	})
+}
+
+// read a kind, so that it has a synced informer.
+func (r *rig) read(ctx context.Context, k watchtest.Kind, name string) error {
+	return r.reader.Get(ctx, k.Key(name), k.New())
+}
+
+// ready defines a kind, and starts controller c.
+func (r *rig) ready() watchtest.Kind {
+	r.t.Helper()
+	k := watchtest.NewKind("Widget")
+	r.api.Define(k)
+	r.mgr.Elect()
+	r.start("c", idle())
+	return k
+}
+
+// watchFor starts watches, and waits for at most so long.
+func (r *rig) watchFor(d time.Duration, name string, ws ...baseline.Watch) error {
+	r.t.Helper()
+	return limited(r.t, d, func(ctx context.Context) error { return r.StartWatches(ctx, name, ws...) })
+}
+
+// readFor reads for at most so long.
+func (r *rig) readFor(d time.Duration, k watchtest.Kind, name string) error {
+	r.t.Helper()
+	return limited(r.t, d, func(ctx context.Context) error { return r.read(ctx, k, name) })
+}
+
+// stopFor stops controller c, and waits for at most so long.
+func (r *rig) stopFor(d time.Duration) error {
+	r.t.Helper()
+	return limited(r.t, d, func(ctx context.Context) error { return r.Stop(ctx, "c") })
+}
+
+// list a kind.
+func (r *rig) list(ctx context.Context, k watchtest.Kind) error {
+	return r.reader.List(ctx, k.NewList())
+}
+
+// informers returns the cache that keeps the informers: controller-runtime's, or
+// ours.
+func (r *rig) informers() cache.Informers {
+	if c, ok := r.infs.(*baseline.Cache); ok {
+		return c.Cache
+	}
+	return r.infs
+}
+
+// watch starts watches.
+func (r *rig) watch(name string, ws ...baseline.Watch) {
+	r.t.Helper()
+	if err := r.StartWatches(r.t.Context(), name, ws...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// unwatch stops watches.
+func (r *rig) unwatch(name string, ids ...watch.WatchID) {
+	r.t.Helper()
+	if _, err := r.StopWatches(r.t.Context(), name, ids...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stop a controller.
+func (r *rig) stop(name string) {
+	r.t.Helper()
+	if err := r.Stop(r.t.Context(), name); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// watchCRDs until the test ends.
+func (r *rig) watchCRDs() {
+	r.t.Helper()
+	if err := r.GarbageCollectCustomResourceInformers(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// reads object one of a kind that is healthy.
+func (r *rig) reads(k watchtest.Kind) {
+	r.t.Helper()
+	if err := r.read(r.t.Context(), k, "one"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// remove a kind's informer.
+func (r *rig) remove(k watchtest.Kind) {
+	r.t.Helper()
+	if err := r.infs.RemoveInformer(r.t.Context(), k.New()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// define a kind, with object one.
+func (r *rig) define(k watchtest.Kind) {
+	r.api.Define(k)
+	r.api.Put(k.Object("one"), k)
+}
+
+// await a request that isn't answered.
+func (r *rig) await(m watchtest.Match) {
+	r.t.Helper()
+	if err := r.api.AwaitOpen(r.t.Context(), m); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// graft makes a rig with our engine and cache.
+func graft(t testing.TB, api *watchtest.API, co ...watch.CacheOption) *rig {
+	t.Helper()
+	return newGraft(t, api, api.Config(), cache.Options{}, co...)
+}
+
+func newGraft(t testing.TB, api *watchtest.API, cfg *rest.Config, o cache.Options, co ...watch.CacheOption) *rig {
+	t.Helper()
+	o.Scheme = scheme()
+	ca, err := watch.NewCache(cfg, o, co...)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// What happens must not depend on luck.
+	watch.SetRandom(ca, func() float64 { return 0.5 })
+	r := graftOn(t, api, cfg, ca)
+	startCache(t, ca)
+	return r
+}
+
+// around makes a rig with our engine around controller-runtime's cache, which isn't
+// started.
+func around(t testing.TB, api *watchtest.API) (r *rig, plain cache.Cache) {
+	t.Helper()
+	plain = plainCache(t, api.Config())
+
+	// What is read lingers, and the other cache doesn't say that it has ended.
+	t.Cleanup(func() { pass(time.Hour) })
+	return graftOn(t, api, api.Config(), watch.TrackInformers(plain, scheme())), plain
+}
+
+// graftOn makes a rig with our engine on a cache.
+func graftOn(t testing.TB, api *watchtest.API, cfg *rest.Config, ca *watch.InformerTrackingCache) *rig {
+	t.Helper()
+	live, err := client.New(cfg, client.Options{Scheme: scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cached, err := client.New(cfg, client.Options{
+		Scheme: scheme(), Mapper: live.RESTMapper(),
+		Cache: &client.CacheOptions{Reader: ca, Unstructured: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{
+		t: t, api: api, infs: ca, reader: ca, cache: ca,
+		mgr:     &hooked{Manager: watchtest.NewManager(cfg, scheme())},
+		metrics: &counts{}, lines: &logLines{},
+	}
+	r.ours = watch.New(r.mgr, ca, cached, live, watch.WithMetrics(r.metrics), watch.WithLogger(r.lines))
+	r.engine = graftEngine{r.ours}
+	t.Cleanup(func() {
+		if err := stopAll(context.Background(), r.ours); err != nil {
+			t.Errorf("Stop(...): %v", err)
+		}
+	})
+	return r
+}
+
+// stopAll stops all controllers of an engine, and waits for those that were stopped.
+func stopAll(ctx context.Context, e *watch.ControllerEngine) error {
+	s := e.Snapshot()
+	errs := make([]error, 0, len(s.Controllers))
+	for _, c := range s.Controllers {
+		errs = append(errs, e.Stop(ctx, c.Name))
+	}
+	for _, name := range s.Ending {
+		errs = append(errs, e.Stop(ctx, name))
+	}
+	return stderrors.Join(errs...)
+}
+
+// A graftEngine is our engine in the terms that it shares with the baseline.
+type graftEngine struct{ *watch.ControllerEngine }
+
+func (e graftEngine) Start(name string, o baseline.Options) error {
+	opts := []watch.ControllerOption{watch.WithRuntimeOptions(o.Runtime)}
+	if o.NewController != nil {
+		opts = append(opts, watch.WithNewControllerFn(o.NewController))
+	}
+	if o.Collector != nil {
+		opts = append(opts, watch.WithWatchGarbageCollector(o.Collector))
+	}
+	return e.ControllerEngine.Start(name, opts...)
+}
+
+func (e graftEngine) StartWatches(ctx context.Context, name string, ws ...baseline.Watch) error {
+	return e.ControllerEngine.StartWatches(ctx, name, watchesFor(ws)...)
+}
+
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// creating is a handler that calls fn with the context and the object of each
+// creation.
+func creating(fn func(ctx context.Context, o client.Object)) handler.EventHandler {
+	return handler.Funcs{CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requestQueue) { fn(ctx, e.Object) }}
+}
+
+// running is a rig with controller c, on a cache with options.
+func running(t testing.TB, api *watchtest.API, co ...watch.CacheOption) *rig {
+	t.Helper()
+	r := graft(t, api, co...)
+	r.mgr.Elect()
+	r.start("c", idle())
+	return r
+}
+
+// elected is a rig with a kind with one object, and an elected manager.
+func elected(t *testing.T) (*rig, watchtest.Kind) {
+	t.Helper()
+	k := watchtest.NewKind("Widget")
+	r := graft(t, watchtest.NewAPI(k))
+	r.api.Put(k.Object("one"), k)
+	r.mgr.Elect()
+	return r, k
+}
+
+// withOne is that with a running controller, c.
+func withOne(t *testing.T) (*rig, watchtest.Kind) {
+	t.Helper()
+	r, k := elected(t)
+	r.start("c", idle())
+	return r, k
+}
+
+// requestsIn counts requests while time passes.
+func requestsIn(d time.Duration, api *watchtest.API, m watchtest.Match) int {
+	before := len(api.Requests(m))
+	pass(d)
+	return len(api.Requests(m)) - before
+}
+
+// limited calls fn with a context that ends after d.
+func limited(t testing.TB, d time.Duration, fn func(ctx context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	return fn(ctx)
+}
+
+// manyKinds returns kinds that the API serves.
+func manyKinds(api *watchtest.API, n int) []watchtest.Kind {
+	ks := make([]watchtest.Kind, n)
+	for i := range ks {
+		ks[i] = watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+		api.Define(ks[i])
+	}
+	return ks
+}
+
+// watchesOf returns a watch of each kind.
+func watchesOf(ks []watchtest.Kind) []baseline.Watch {
+	ws := make([]baseline.Watch, len(ks))
+	for i, k := range ks {
+		ws[i] = watchOf(k, &handler.EnqueueRequestForObject{})
+	}
+	return ws
+}
+
+// watchesFor returns the watches as our engine takes them.
+func watchesFor(ws []baseline.Watch) []watch.Watch {
+	out := make([]watch.Watch, len(ws))
+	for i, w := range ws {
+		out[i] = watch.WatchFor(w.Kind, w.Type, w.Handler, w.Predicates...)
+	}
+	return out
 }

@@ -1,0 +1,493 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
+	"github.com/crossplane-graft/graft/pkg/watch"
+)
+
+// Benchmarks have all sides in one run, in turn where they report times, so that what is
+// compared doesn't depend on the machine. One iteration is a whole experiment: what it
+// took as a whole means nothing, and isn't reported.
+
+// A benchSide is one of those that are compared.
+type benchSide struct {
+	name string
+	make func(t testing.TB, api *watchtest.API, co ...watch.CacheOption) *rig
+}
+
+// benchSides are controller-runtime's cache alone, an engine of the shape that ours
+// replaces on that cache, and ours.
+func benchSides() []benchSide {
+	shaped := func(t testing.TB, api *watchtest.API, _ ...watch.CacheOption) *rig {
+		return newBaseline(t, api, func() baseline.Lock { return &sync.RWMutex{} })
+	}
+	return []benchSide{
+		{"ControllerRuntime", func(t testing.TB, api *watchtest.API, _ ...watch.CacheOption) *rig {
+			r := shaped(t, api)
+			r.engine, r.reader = nil, r.infs.(*baseline.Cache).Cache //nolint:forcetypeassert // It is what the baseline has.
+			return r
+		}},
+		{"Baseline", shaped},
+		{"Graft", graft},
+	}
+}
+
+// startAll starts watches. Without an engine handlers are added to informers.
+func (r *rig) startAll(ws []baseline.Watch) {
+	r.t.Helper()
+	if r.engine != nil {
+		r.watch("c", ws...)
+		return
+	}
+	for _, w := range ws {
+		inf, err := r.informers().GetInformer(r.t.Context(), w.Kind)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if _, err := inf.AddEventHandler((&recorder{}).funcs()); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// warm makes sure that the kinds of all watches have informers that are synced: the
+// baseline waits for one after the other.
+func (r *rig) warm(ws []baseline.Watch) {
+	var wg sync.WaitGroup
+	for _, w := range ws {
+		wg.Go(func() {
+			if _, err := r.informers().GetInformer(r.t.Context(), w.Kind); err != nil {
+				r.t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// usage is what is in use.
+type usage struct {
+	heap, stacks uint64 // Bytes.
+	goroutines   int
+}
+
+// settled returns what is in use when what only starting needed has ended. What a
+// collection finds may have a finalizer, or be in a pool: so it looks until it has been
+// the same a few times.
+func settled() (u usage) {
+	same := 0
+	within(3*time.Second, func() bool {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		now := usage{heap: m.HeapAlloc, stacks: m.StackInuse, goroutines: runtime.NumGoroutine()}
+		if same++; now.goroutines != u.goroutines || now.heap < u.heap {
+			same = 0
+		}
+		u = now
+		return same == 10
+	})
+	return u
+}
+
+// What a watch costs that has nothing to do: one on a kind that is watched already, and
+// one on a kind of its own. The API server is in the same process.
+func BenchmarkIdleWatch(b *testing.B) {
+	const kinds = 200
+	cases := map[string]func(api *watchtest.API) (first, then []baseline.Watch){
+		"OnAKindThatIsWatched": func(api *watchtest.API) (first, then []baseline.Watch) {
+			k := manyKinds(api, 1)[0]
+			ws := make([]baseline.Watch, 10*kinds+1)
+			for i := range ws {
+				ws[i] = watchOf(k, &handler.EnqueueRequestForObject{})
+				ws[i].Type = watch.WatchType(fmt.Sprintf("Type%d", i))
+			}
+			return ws[:1], ws[1:]
+		},
+		"OnAKindOfItsOwn": func(api *watchtest.API) (first, then []baseline.Watch) {
+			return nil, watchesOf(manyKinds(api, kinds))
+		},
+	}
+	for name, watches := range cases {
+		for _, side := range benchSides() {
+			b.Run(name+"/"+side.name, func(b *testing.B) {
+				for b.Loop() {
+					api := watchtest.NewAPI()
+					first, then := watches(api)
+					r := side.make(b, api)
+					r.mgr.Elect()
+					if r.engine != nil {
+						r.start("c", idle())
+					}
+					r.warm(first)
+					r.startAll(first)
+					before := settled()
+					r.warm(then)
+					r.startAll(then)
+					now := settled()
+					runtime.KeepAlive(then)
+					each := func(grown float64, unit string) { b.ReportMetric(grown/float64(len(then)), unit+"/watch") }
+					each(float64(now.heap)-float64(before.heap), "heap-B")
+					each(float64(now.stacks)-float64(before.stacks), "stack-B")
+					each(float64(now.goroutines-before.goroutines), "goroutines")
+					b.ReportMetric(0, "ns/op")
+				}
+			})
+		}
+	}
+}
+
+const (
+	// readWindow is how long reads are sampled before it's the other rig's turn, and
+	// readTurns how often each has its turn in an iteration.
+	readWindow = 50 * time.Millisecond
+	readTurns  = 7
+
+	// troubleLasts is how long calls ask for a kind that is in trouble: all the while,
+	// also if it takes a moment to see that they do.
+	troubleLasts = 2 * readWindow
+)
+
+// benchTroubles are what happens to another kind while a healthy one is read: each asks
+// for the other kind until it is over, in the i-th window, and calls asked when a call
+// waits for it. With nothing, what the others are compared with is compared with itself:
+// how far from 1 that is says how much the figures are worth.
+func benchTroubles() map[string]func(r *rig, i int, asked func()) {
+	request := func(r *rig, d time.Duration, k watchtest.Kind, m watchtest.Match, asked func()) {
+		ctx, cancel := context.WithTimeout(r.t.Context(), d)
+		defer cancel()
+		read := background(func() error { return r.read(ctx, k, "x") })
+		if err := r.api.AwaitOpen(ctx, m); err != nil {
+			r.t.Errorf("nothing was requested for the other kind: %v", err)
+		}
+		asked()
+		<-read
+	}
+	return map[string]func(r *rig, i int, asked func()){
+		"Nothing": func(_ *rig, _ int, asked func()) { asked() },
+		"NeverSyncs": func(r *rig, i int, asked func()) {
+			k := watchtest.NewKind(fmt.Sprintf("Stuck%d", i)) // One that was asked for before may be known to be in trouble.
+			r.api.Define(k)
+			r.t.Cleanup(r.api.Inject(watchtest.Of(k), watchtest.Hang()))
+			request(r, troubleLasts, k, watchtest.Of(k), asked)
+		},
+		"IsLookedUpSlowly": func(r *rig, i int, asked func()) {
+			k := watchtest.NewKind("Other")
+			k.GVK.Version = fmt.Sprintf("v%d", i+2) // It has to be looked up.
+			defer r.api.Inject(watchtest.DiscoveryOf(k), watchtest.Delay(troubleLasts))()
+			request(r, time.Minute, k, watchtest.DiscoveryOf(k), asked) // The delay ends it.
+		},
+	}
+}
+
+// A readSample is what was seen in all windows of a rig.
+type readSample struct {
+	p99s          []time.Duration // Of each window.
+	waited, total time.Duration   // In reads that aren't merely slow, and in all.
+}
+
+// sample reads for a while, during the i-th trouble.
+func (s *readSample) sample(r *rig, read func(r *rig) error, i int, ask func(r *rig, i int, asked func())) {
+	asked, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		ask(r, i, sync.OnceFunc(func() { close(asked) }))
+	}()
+	<-asked
+	var all []time.Duration
+	began := time.Now()
+	for time.Since(began) < readWindow {
+		took, err := timed(func() error { return read(r) })
+		if err != nil {
+			r.t.Errorf("cannot read the healthy kind: %v", err)
+		}
+		if took > readWindow/10 {
+			s.waited += took
+		}
+		all = append(all, took)
+	}
+	s.total += time.Since(began)
+	<-done
+	slices.Sort(all)
+	s.p99s = append(s.p99s, all[len(all)*99/100])
+}
+
+// Cached reads of a healthy kind while calls ask for another one, which never syncs, or
+// which is looked up slowly. One rig has the trouble, the other none; they take turns, so
+// that whatever else runs slows down both. x-quiet is how many times that of quiet the p99
+// is, in the median of all turns; waiting-% the part of the time that went by waiting. One
+// goroutine reads, so a read that waits for the whole time is the only one.
+func BenchmarkReadWhileAnotherKind(b *testing.B) {
+	healthy := watchtest.NewKind("Healthy")
+	reads := map[string]func(r *rig) error{
+		"Get":  func(r *rig) error { return r.read(context.Background(), healthy, "o1") },
+		"List": func(r *rig) error { return r.list(context.Background(), healthy) },
+	}
+	for op, read := range reads {
+		for name, ask := range benchTroubles() {
+			for _, side := range benchSides() {
+				b.Run(fmt.Sprintf("%s/%s/%s", op, name, side.name), func(b *testing.B) {
+					newRig := func() *rig {
+						api := watchtest.NewAPI(healthy, watchtest.NewKind("Other"))
+						for i := range 10 {
+							api.Put(healthy.Object(fmt.Sprintf("o%d", i)), healthy)
+						}
+						return side.make(b, api, watch.WithReadLinger(time.Hour))
+					}
+					calm := benchTroubles()["Nothing"]
+					quiet, troubled := newRig(), newRig()
+					without, with := &readSample{}, &readSample{}
+					for _, r := range []*rig{quiet, troubled} { // What happens only once doesn't count.
+						(&readSample{}).sample(r, read, 0, calm)
+					}
+					turns := []func(i int){
+						func(i int) { without.sample(quiet, read, i, calm) },
+						func(i int) { with.sample(troubled, read, i, ask) },
+					}
+					for i := 0; b.Loop(); {
+						for range readTurns {
+							for _, turn := range turns {
+								turn(i)
+							}
+							slices.Reverse(turns) // Neither is always first.
+							i++
+						}
+					}
+					ratios := make([]float64, len(with.p99s))
+					for i := range ratios {
+						ratios[i] = float64(with.p99s[i]) / float64(without.p99s[i])
+					}
+					slices.Sort(ratios)
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(ratios[len(ratios)/2], "x-quiet")
+					b.ReportMetric(100*with.waited.Seconds()/with.total.Seconds(), "waiting-%")
+				})
+			}
+		}
+	}
+}
+
+// Stopping controllers with many watches, whatever the API server does: the baseline's
+// and ours in turn. Our Stop returns when nothing runs any more. The baseline's waits for
+// nothing.
+func BenchmarkStop(b *testing.B) {
+	// Each begins a trouble, and returns what ends it and waits for what it began.
+	troubles := map[string]func(r *rig, round int) (settle func()){
+		"Healthy":                      func(*rig, int) func() { return func() {} },
+		"Refusing":                     func(r *rig, _ int) func() { return r.api.Down() },
+		"Hanging":                      func(r *rig, _ int) func() { return r.api.Freeze() },
+		"HangingWhileOneMoreIsStarted": startWhileHanging,
+	}
+	for _, n := range []int{1, 100, 200, 1000} {
+		b.Run(fmt.Sprintf("Watches=%d", n), func(b *testing.B) {
+			sides := benchSides()[1:]
+			rigs := make([]*rig, len(sides))
+			watches := make([][]baseline.Watch, len(sides))
+			for i, side := range sides {
+				api := watchtest.NewAPI()
+				kinds := manyKinds(api, n)
+				api.Put(kinds[0].Object("one"), kinds[0])
+				watches[i] = watchesOf(kinds)
+				rigs[i] = side.make(b, api)
+				rigs[i].mgr.Elect()
+				rigs[i].warm(watches[i])
+			}
+			for name, trouble := range troubles {
+				b.Run(name, func(b *testing.B) {
+					stopped := make([][]time.Duration, len(sides))
+					for round := 0; b.Loop(); round++ {
+						for i, r := range rigs {
+							stopped[i] = append(stopped[i], r.startAndStop(watches[i], func() func() { return trouble(r, round) }))
+						}
+					}
+					b.ReportMetric(0, "ns/op")
+					for i, side := range sides {
+						slices.Sort(stopped[i])
+						for what, d := range map[string]time.Duration{"p50": stopped[i][len(stopped[i])/2], "max": stopped[i][len(stopped[i])-1]} {
+							b.ReportMetric(float64(d)/float64(time.Millisecond), side.name+"-"+what+"-ms")
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// A benchRun is a controller that says when it has ended.
+type benchRun struct {
+	kcontroller.Controller
+
+	ended chan struct{}
+}
+
+// Start runs the controller.
+func (c *benchRun) Start(ctx context.Context) error {
+	defer close(c.ended)
+	return c.Controller.Start(ctx)
+}
+
+// startAndStop starts a controller, stops it while there is trouble, and waits until it
+// has ended: of the controllers that it stops, the baseline doesn't know. It returns how
+// long Stop took.
+func (r *rig) startAndStop(ws []baseline.Watch, trouble func() (settle func())) time.Duration {
+	up, ended := make(chan struct{}), make(chan struct{})
+	tell := sync.OnceFunc(func() { close(up) })
+	o := reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		tell()
+		return reconcile.Result{}, nil
+	})
+	o.NewController = func(name string, ko kcontroller.Options) (kcontroller.Controller, error) {
+		c, err := kcontroller.NewUnmanaged(name, ko)
+		return &benchRun{Controller: c, ended: ended}, err
+	}
+	if err := r.Start("c", o); err != nil {
+		r.t.Fatal(err)
+	}
+	r.startAll(ws)
+	<-up
+	defer trouble()()
+	took, err := timed(func() error { return r.Stop(context.Background(), "c") })
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	<-ended
+	return took
+}
+
+// startWhileHanging asks for one watch more while the API server doesn't answer, for
+// half a second if Stop waits for it.
+func startWhileHanging(r *rig, round int) (settle func()) {
+	k := watchtest.NewKind(fmt.Sprintf("OneMore%d", round))
+	r.api.Define(k)
+	thaw := r.api.Freeze()
+	end := time.AfterFunc(500*time.Millisecond, thaw)
+
+	// Ours says that the controller was stopped. The baseline has started it.
+	started := background(func() error { return r.StartWatches(context.Background(), "c", watchOf(k, &recorder{})) })
+	if err := r.api.AwaitOpen(context.Background(), watchtest.DiscoveryOf(k)); err != nil {
+		r.t.Fatal(err)
+	}
+	return func() {
+		end.Stop()
+		thaw()
+		<-started
+	}
+}
+
+// What every reconcile does must not cost memory, whatever the watch is of: unstructured
+// objects or metadata, with predicates, and with handlers that aren't pointers.
+func TestAskingAgainAllocatesNothing(t *testing.T) {
+	r := running(t, watchtest.NewAPI())
+	var watches []watch.Watch
+	for i, k := range manyKinds(r.api, 50) {
+		w := watchOf(k, handler.Funcs{})
+		if i%2 == 0 {
+			w.Kind = partial(k)
+			w.Predicates = []predicate.Predicate{predicate.Funcs{}, predicate.GenerationChangedPredicate{}}
+		}
+		watches = append(watches, watchesFor([]baseline.Watch{w})...)
+	}
+	start := func() {
+		if err := r.ours.StartWatches(t.Context(), "c", watches...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start()
+
+	// What runs in the background allocates, too, now and then. What the call allocates
+	// it does each time.
+	got := testing.AllocsPerRun(100, start)
+	for i := 0; i < 10 && got > 0; i++ {
+		got = min(got, testing.AllocsPerRun(100, start))
+	}
+	if got > 0 {
+		t.Errorf("StartWatches(...) of %d watches that are there: %.0f allocations, want none", len(watches), got)
+	}
+}
+
+// What a hundred kinds cost that aren't there, while each of them is asked for once a
+// minute, as reconciles do. It is a test, not a benchmark: a minute of a bubble costs
+// nothing, and has the same requests in it wherever it runs.
+func TestRequestsForKindsThatArentThere(t *testing.T) {
+	const kinds = 100
+	cases := map[string]struct {
+		reason string
+
+		// were says that the kinds are there first, and watched; crds that CRDs are.
+		were, crds bool
+
+		most    float64 // Requests a second. Fewer than the baseline's, if they went.
+		minutes int
+	}{
+		"NeverWere":                {reason: "Each is looked up once a minute at most, however often it is asked for.", most: kinds / 50., minutes: 15},
+		"NeverWere/CRDsAreWatched": {reason: "We are told when their CRDs come.", crds: true, most: kinds / 100., minutes: 15},
+		"Went":                     {reason: "Nothing says that they went.", were: true, most: kinds / 50., minutes: 15},
+		"Went/CRDsAreWatched":      {reason: "What went with its CRD is looked for every ten minutes.", were: true, crds: true, most: kinds / 100., minutes: 75},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			// requests returns how many there are a second, once all kinds are tried as
+			// seldom as they ever are.
+			requests := func(t *testing.T, r *rig, minutes int) float64 {
+				t.Helper()
+				r.mgr.Elect()
+				r.start("c", idle())
+				if tc.crds {
+					r.watchCRDs()
+				}
+				ks := manyKinds(watchtest.NewAPI(), kinds)
+				ask := func() {
+					for _, k := range ks { // The baseline gives up at the first error.
+						took, _ := timed(func() error { return r.watchFor(200*time.Millisecond, "c", watchOf(k, &recorder{})) })
+						if r.ours != nil && r.api.Objects(k) == nil && took > quick {
+							t.Errorf("\n%s\na call for a kind that doesn't exist took %s", tc.reason, took)
+						}
+					}
+				}
+				if tc.were {
+					for _, k := range ks {
+						r.api.Define(k)
+					}
+					ask()
+					for _, k := range ks {
+						r.api.Undefine(k)
+					}
+				}
+				for range 5 {
+					ask()
+					pass(time.Minute)
+				}
+				r.api.Forget()
+				said, began := len(r.lines.all()), time.Now()
+				for range minutes {
+					ask()
+					pass(time.Minute)
+				}
+				if n := len(r.lines.all()) - said; n > 0 {
+					t.Errorf("\n%s\n%d lines were logged while nothing happened", tc.reason, n)
+				}
+				return float64(len(r.api.Requests(watchtest.Everything()))) / time.Since(began).Seconds()
+			}
+			var baselines, ours float64
+			bubble(t, func(t *testing.T) { baselines = requests(t, onBaseline(t, watchtest.NewAPI()), 15) })
+			bubble(t, func(t *testing.T) { ours = requests(t, graft(t, watchtest.NewAPI()), tc.minutes) })
+			t.Logf("requests a second for %d kinds that aren't there: baseline %.2f, Graft %.3f", kinds, baselines, ours)
+			if ours > tc.most || tc.were && ours >= baselines {
+				t.Errorf("\n%s\n%.3f requests a second, want at most %.3f", tc.reason, ours, tc.most)
+			}
+		})
+	}
+}
