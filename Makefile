@@ -82,13 +82,13 @@ UPJET_TREE := $(CURDIR)/bin/line/upjet
 
 # The tests wait most of the time, for shutdowns above all.
 .PHONY: upjet
-upjet: controlplane upjet-tree tools ## Kill a provider that upjet generated, without Graft and with it, in memory and for real
+upjet: controlplane upjet-tree tools ## Kill a provider that upjet generated, without Graft and with it
 	@set -e; for m in pkg/upjet hack/upjet; do \
 		echo "lint $$m"; \
-		(cd "$(UPJET_TREE)/$$m" && "$(CURDIR)/bin/golangci-lint" run --build-tags upjet,integration --config "$(CURDIR)/.golangci.yml" ./...); \
+		(cd "$(UPJET_TREE)/$$m" && "$(CURDIR)/bin/golangci-lint" run --build-tags upjet --config "$(CURDIR)/.golangci.yml" ./...); \
 	done
 	cd "$(UPJET_TREE)/pkg/upjet" && go test ./...
-	cd "$(UPJET_TREE)/hack/upjet" && go test -tags upjet,integration -count=1 -parallel 16 -timeout 30m -v .
+	cd "$(UPJET_TREE)/hack/upjet" && go test -tags upjet -count=1 -parallel 16 -timeout 30m -v .
 
 # ARGS='-sizes 10,100 -poll 5s -rounds 1' for less, ARGS=-render to write what is shown
 # of the figures that are there.

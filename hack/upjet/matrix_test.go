@@ -5,163 +5,83 @@ package upjet_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
-	upjetconfig "github.com/crossplane/upjet/v2/pkg/config"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	"github.com/crossplane/upjet/v2/pkg/resource"
 	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
-// row is something that happens to a provider.
-type row struct {
-	name string
-	run  func(t *testing.T, w *world) string
-}
-
-func rows() []row {
-	return []row{
-		{"create ended, reconciled", func(t *testing.T, w *world) string { return w.created(t).verdict(t) }},
-		{"then restart", func(t *testing.T, w *world) string {
-			w.created(t).kill()
-			return w.start(t).rest(t)
-		}},
-		{"killed while it runs", func(t *testing.T, w *world) string {
-			w.creating(t).kill()
-			return w.start(t).rest(t)
-		}},
-		{"ended, not stored, killed", func(t *testing.T, w *world) string {
-			p := w.creating(t)
-			p.refuse(true)
-			w.clock.Advance(readyAfter)
-			await(t, "the result meets an API server that is away", p.hasRefused)
+// rows are what happens to a provider, by name.
+func rows() map[string]func(t *testing.T, g *group) {
+	return map[string]func(t *testing.T, g *group){
+		"create ended, reconciled": func(t *testing.T, g *group) { g.created(t) },
+		"then restart": func(t *testing.T, g *group) {
+			g.created(t).kill()
+			g.rest(t)
+		},
+		"killed while it runs": func(t *testing.T, g *group) {
+			g.creating(t).kill()
+			g.rest(t)
+		},
+		"ended, not stored, killed": func(t *testing.T, g *group) {
+			p := g.creating(t)
+			_, err := fmt.Fprintln(p.in, refuse)
+			must(t, "Fprintln()", err)
+			p.until(t, "the API server is away", func(*world, xpresource.Managed) bool { return p.says(refusing, "") > 0 })
+			g.clock.Advance(readyAfter)
+			p.until(t, "the result is refused", func(w *world, _ xpresource.Managed) bool { return p.says(refused, w.name) > 0 })
 			p.kill()
-			return w.start(t).rest(t)
-		}},
-		{"graceful shutdown in mid-create", func(t *testing.T, w *world) string {
-			w.creating(t).shutDown(t)
-			return w.start(t).rest(t)
-		}},
-		{"Terraform error after the id was set, killed before the next Observe", func(t *testing.T, w *world) string {
-			w.cloud.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
-				if c.Op == cloud.OpGet && w.requested() {
+			g.rest(t)
+		},
+		"graceful shutdown in mid-create": func(t *testing.T, g *group) {
+			g.creating(t).shutDown(t)
+			g.rest(t)
+		},
+		"Terraform error after the id was set, killed before the next Observe": func(t *testing.T, g *group) {
+			g.cloud.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
+				if c.Op == cloud.OpGet && slices.ContainsFunc(g.cloud.Inventory(), func(r cloud.Resource) bool { return r.ID == c.ID }) {
 					return errors.New("InternalError: try again")
 				}
 				return nil
 			}})
-			p := w.start(t)
-			p.until(t, "the create is requested", w.requested)
-			await(t, "the create has failed", func() bool { return p.failed(t) })
+			p := g.start(t)
+			p.until(t, "the create has failed", func(w *world, mg xpresource.Managed) bool {
+				if !g.provider.graft {
+					// Upjet may lose the result of an operation, but observes then.
+					return mg.GetCondition(resource.TypeLastAsyncOperation).Status == corev1.ConditionFalse ||
+						mg.GetCondition("Synced").Status == corev1.ConditionFalse
+				}
+				r := recordOf(t, mg)
+				return r != nil && r["phase"] != "running"
+			})
 			p.kill()
-			w.cloud.SetHooks(cloud.Hooks{})
-			return w.start(t).rest(t)
-		}},
-		{"the create ends while a reconcile is inside upjet's Connect, no restart", func(t *testing.T, w *world) string {
-			d := &door{entered: make(chan struct{}), leave: make(chan struct{})}
-			p := w.start(t, configured(d.into))
-			p.until(t, "the create is requested", w.requested)
-			d.open()
-			reconciled := make(chan struct{})
-			go func() {
-				defer close(reconciled)
-				p.reconcile(t)
-			}()
-			select {
-			case <-d.entered:
-			case <-reconciled:
+			g.cloud.SetHooks(cloud.Hooks{})
+			g.rest(t)
+		},
+		"the create ends while a reconcile is inside upjet's Connect, no restart": func(t *testing.T, g *group) {
+			p := g.creating(t, func(c *processConfig) { c.Holds = true })
+			if !g.provider.graft {
+				p.until(t, "a reconcile is inside Connect", func(w *world, _ xpresource.Managed) bool { return p.says(held, w.name) > 0 })
 			}
-			d.shut()
-			w.clock.Advance(readyAfter)
-			if !w.provider.graft {
-				await(t, "the create has ended", func() bool { return !p.states.Tracker(w.get(t)).LastOperation.IsRunning() })
-			}
-			close(d.leave)
-			<-reconciled
-			return p.rest(t)
-		}},
-		{"killed while it runs, then deleted", func(t *testing.T, w *world) string {
-			w.creating(t).kill()
-			must(t, "Delete()", w.admin.Delete(t.Context(), w.get(t)))
-			return w.start(t).rest(t)
-		}},
-	}
-}
-
-// creating returns a process whose create is requested, and does not end before the
-// cloud's clock says so.
-func (w *world) creating(t *testing.T) *process {
-	t.Helper()
-	p := w.start(t)
-	p.until(t, "the create is requested", w.requested)
-	return p
-}
-
-// created returns a process whose create has ended, and was reconciled.
-func (w *world) created(t *testing.T) *process {
-	t.Helper()
-	p := w.creating(t)
-	w.clock.Advance(readyAfter)
-	p.until(t, "the managed resource is ready", func() bool { return ready(w.get(t)) })
-	return p
-}
-
-// failed reports whether the create has failed, and all is stored that will be.
-func (p *process) failed(t *testing.T) bool {
-	t.Helper()
-	mg := p.get(t)
-	if !p.provider.graft {
-		return !p.states.Tracker(mg).LastOperation.IsRunning()
-	}
-	r := recordOf(t, mg)
-	return r != nil && r["phase"] != "running"
-}
-
-// shutDown ends a process as a manager does.
-func (p *process) shutDown(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	var wg sync.WaitGroup
-	for _, r := range p.runnables {
-		wg.Go(func() { _ = r.Start(ctx) })
-	}
-	wg.Wait()
-	p.kill()
-}
-
-// door stops who connects where upjet has looked whether there is a state, and has not
-// replaced it yet.
-type door struct {
-	mu             sync.Mutex
-	stops          bool
-	once           sync.Once
-	entered, leave chan struct{}
-}
-
-func (d *door) open() { d.set(true) }
-func (d *door) shut() { d.set(false) }
-
-func (d *door) set(stops bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.stops = stops
-}
-
-func (d *door) into(r *upjetconfig.Resource) {
-	inner := r.ExternalName.SetIdentifierArgumentFn
-	r.ExternalName.SetIdentifierArgumentFn = func(base map[string]any, name string) {
-		inner(base, name)
-		d.mu.Lock()
-		// The state that is reconstructed has an observation's attributes, or none.
-		_, parameters := base["size"]
-		stops := d.stops && !parameters
-		d.mu.Unlock()
-		if stops {
-			d.once.Do(func() { close(d.entered) })
-			<-d.leave
-		}
+			g.clock.Advance(readyAfter)
+			g.pass(t)
+			p.rest(t)
+		},
+		"killed while it runs, then deleted": func(t *testing.T, g *group) {
+			g.creating(t).kill()
+			g.remove(t)
+			g.rest(t)
+		},
 	}
 }
 
@@ -194,67 +114,113 @@ func want(k kind, p provider, r string) string {
 	}
 }
 
-// cell of the matrix: the outcome in memory, and on a real control plane if it was
-// run there.
-type cell struct{ memory, real string }
-
-func (c cell) String() string {
-	if c.real == "" || c.real == c.memory {
-		return c.memory
-	}
-	return c.memory + " / " + c.real
-}
-
+// The provider has four controllers in one process, which is killed with SIGKILL.
 func TestMatrix(t *testing.T) {
 	var mu sync.Mutex
-	cells := map[string]cell{}
+	cells := map[string]string{}
 	key := func(k kind, p provider, row string) string { return k.name + "/" + p.name + "/" + row }
-	check := func(t *testing.T, k kind, p provider, row string, got cell) {
-		t.Helper()
-		mu.Lock()
-		defer mu.Unlock()
-		had := cells[key(k, p, row)]
-		cells[key(k, p, row)] = cell{memory: had.memory + got.memory, real: had.real + got.real}
-		if want := want(k, p, row); got.memory+got.real != want {
-			t.Errorf("%s: %s: want %q, got %q", k.name, row, want, got)
+	t.Run("cells", func(t *testing.T) {
+		for row, run := range rows() {
+			for _, p := range providers() {
+				t.Run(p.name+"/"+row, func(t *testing.T) {
+					t.Parallel()
+					g := newGroup(t, p)
+					run(t, g)
+					for _, w := range g.worlds {
+						got := w.verdict(t)
+						if want := want(w.kind, p, row); got != want {
+							t.Errorf("%s: want %q, got %q", w.kind.name, want, got)
+						}
+						mu.Lock()
+						cells[key(w.kind, p, row)] = got
+						mu.Unlock()
+					}
+				})
+			}
+		}
+	})
+	table := fmt.Sprintf("%-24s %-72s%-16s%-16s%s\n", "resource", "", "stock", "Graft", "Graft, finder")
+	for _, k := range kinds() {
+		for _, row := range slices.Sorted(maps.Keys(rows())) {
+			table += fmt.Sprintf("%-24s %-72s", k.name, row)
+			for _, p := range providers() {
+				table += fmt.Sprintf("%-16s", cells[key(k, p, row)])
+			}
+			table += "\n"
 		}
 	}
-	t.Run("cells", func(t *testing.T) {
-		realCells(t, func(t *testing.T, k kind, p provider, row, got string) {
-			t.Helper()
-			check(t, k, p, row, cell{real: got})
-		})
-		for _, k := range kinds() {
-			for _, p := range providers() {
-				for _, r := range rows() {
-					t.Run(key(k, p, r.name), func(t *testing.T) {
-						t.Parallel()
-						got := r.run(t, newWorld(t, k, p))
+	t.Logf("creates, and whether the name is stored:\n%s", table)
+}
 
-						// What goes wrong without Graft is a race, which upjet wins now and then.
-						for i := 0; i < 4 && !p.graft && got != want(k, p, r.name); i++ {
-							got = r.run(t, newWorld(t, k, p))
+// The provider with Graft is killed with SIGKILL before and after each step of four lives
+// that run side by side.
+func TestKilledAtEachStep(t *testing.T) {
+	const steps = 32
+	var kills, stops atomic.Int64
+	t.Run("steps", func(t *testing.T) {
+		for _, p := range providers()[1:] {
+			for n := range int64(steps) {
+				for _, after := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/%d/%t", p.name, n+1, after), func(t *testing.T) {
+						t.Parallel()
+						g := newGroup(t, p)
+						if g.live(t, g.start(t, func(c *processConfig) { c.KillAt, c.After = n+1, after })) {
+							kills.Add(1)
+							if g.live(t, g.start(t)) {
+								t.Error("the second process died, too")
+							}
 						}
-						check(t, k, p, r.name, cell{memory: got})
+						for _, w := range g.worlds {
+							mg := w.get(t)
+							if stopped(mg) != "" && w.kind.assigned() && !p.finders && w.creates() <= 1 {
+								stops.Add(1) // For a person.
+								continue
+							}
+							if mg != nil || w.creates() != 1 || len(w.external()) > 0 {
+								t.Errorf("%s: %d creates, %d external resources are left", w.name, w.creates(), len(w.external()))
+							}
+						}
 					})
 				}
 			}
 		}
 	})
-	table := fmt.Sprintf("%-24s %-72s%-16s%-16s%-16s%s\n", "resource", "", "stock", "Graft", "Graft, finder", "real control plane")
-	for _, k := range kinds() {
-		for _, r := range rows() {
-			table += fmt.Sprintf("%-24s %-72s", k.name, r.name)
-			ran := "yes"
-			for _, p := range providers() {
-				c := cells[key(k, p, r.name)]
-				table += fmt.Sprintf("%-16s", c)
-				if c.real == "" {
-					ran = "no"
-				}
-			}
-			table += ran + "\n"
+	t.Logf("killed %d times; %d times it stops for a person", kills.Load(), stops.Load())
+	if n := kills.Load(); n < 2*steps {
+		t.Errorf("killed %d times, want at least %d", n, 2*steps)
+	}
+}
+
+// live the lives of the managed resources, as far as the process goes: they are deleted
+// when all of them are ready. It reports whether the process died before they are gone.
+func (g *group) live(t *testing.T, p *process) (died bool) {
+	t.Helper()
+	defer p.kill()
+	dead := func() bool {
+		select {
+		case <-p.died:
+			return true
+		default:
+			return false
 		}
 	}
-	t.Logf("creates, and whether the name is stored:\n%s", table)
+
+	// The later steps are those of a deletion.
+	p.until(t, "the managed resources are ready", func(w *world, mg xpresource.Managed) bool {
+		if mg != nil {
+			w.waits(t, mg)
+		}
+		return dead() || mg == nil || stopped(mg) != "" || meta.WasDeleted(mg) || ready(mg) && w.named(mg)
+	})
+	if dead() {
+		return true
+	}
+	g.remove(t)
+	p.until(t, "the managed resources are gone", func(w *world, mg xpresource.Managed) bool {
+		if mg != nil {
+			w.waits(t, mg)
+		}
+		return dead() || mg == nil || stopped(mg) != ""
+	})
+	return dead()
 }

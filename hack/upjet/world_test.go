@@ -3,46 +3,39 @@
 package upjet_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	xpcontroller "github.com/crossplane/crossplane-runtime/v2/pkg/controller"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/feature"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
 	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
-	upjetconfig "github.com/crossplane/upjet/v2/pkg/config"
 	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
 	"github.com/crossplane/upjet/v2/pkg/resource"
-	tfsetup "github.com/crossplane/upjet/v2/pkg/terraform"
-	"github.com/pkg/errors"
+	corev1 "k8s.io/api/core/v1"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	crconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/apis"
-	"github.com/crossplane-graft/graft/pkg/hack/upjet/config"
 	graftfwbucket "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/framework/bucket"
 	graftfwserver "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/framework/server"
 	graftsdkbucket "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/graft/sdk/bucket"
@@ -53,7 +46,7 @@ import (
 	stocksdkserver "github.com/crossplane-graft/graft/pkg/hack/upjet/controllers/stock/sdk/server"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/terraform"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
 )
 
 // setup adds a generated controller to a manager.
@@ -76,6 +69,9 @@ func kinds() []kind {
 
 func (k kind) assigned() bool { return k.kind == "Server" }
 
+// object is the name of the managed resource.
+func (k kind) object() string { return k.group + "-" + strings.ToLower(k.kind) }
+
 // provider is how a provider is built.
 type provider struct {
 	name    string
@@ -87,48 +83,49 @@ func providers() []provider {
 	return []provider{{name: "stock"}, {name: "graft", graft: true}, {name: "graft, finder", graft: true, finders: true}}
 }
 
-var errDead = errors.New("the process is dead")
-
-// world is what outlives processes.
-type world struct {
-	kind     kind
-	provider provider
-
-	// namespace and name of the managed resource.
-	namespace, name string
-
-	admin client.Client
-	cloud *cloud.Cloud
-
-	clock *cloud.ManualClock
-
-	// api is nil with a real API server.
-	api *embedded.Server
+// group is a managed resource of each kind, in a namespace of their own, with a cloud,
+// and the processes of a provider for them.
+type group struct {
+	provider  provider
+	namespace string
+	client    client.Client
+	cloud     *cloud.Cloud
+	clock     *cloud.ManualClock
+	url       string
+	worlds    []*world
 }
 
-const (
-	managedName = "web"
-	namespace   = "default"
+// world is a managed resource and what is in the cloud for it.
+type world struct {
+	*group
 
-	// readyAfter is how long a create takes, by the cloud's clock.
-	readyAfter = time.Minute
-)
+	kind kind
+	name string
+}
 
-func newWorld(t *testing.T, k kind, p provider) *world {
+// readyAfter is how long a create takes, by the cloud's clock.
+const readyAfter = time.Minute
+
+func newGroup(t *testing.T, p provider) *group {
 	t.Helper()
 	s := runtime.NewScheme()
 	must(t, "AddToScheme()", apis.AddToScheme(s))
-	definitions, err := readCRDs()
-	must(t, "readCRDs()", err)
-	api, err := embedded.New(embedded.Options{Scheme: s, CRDs: definitions})
+	must(t, "AddToScheme()", corev1.AddToScheme(s))
+	c, err := client.New(plane.Config(), client.Options{Scheme: s})
 	must(t, "New()", err)
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "upjet-"}}
+	must(t, "Create()", c.Create(t.Context(), n))
 	clock := cloud.NewManualClock(time.Now())
-	w := &world{
-		kind: k, provider: p, namespace: namespace, name: managedName, admin: api.Admin(), api: api,
-		clock: clock, cloud: cloud.New(cloud.Options{Clock: clock, ReadyAfter: readyAfter}),
+	g := &group{provider: p, namespace: n.Name, client: c, clock: clock, cloud: cloud.New(cloud.Options{Clock: clock, ReadyAfter: readyAfter})}
+	server := httptest.NewServer(httpapi.Handler(g.cloud))
+	t.Cleanup(server.Close)
+	g.url = server.URL
+	for _, k := range kinds() {
+		w := &world{group: g, kind: k, name: k.object()}
+		w.create(t)
+		g.worlds = append(g.worlds, w)
 	}
-	w.create(t)
-	return w
+	return g
 }
 
 // create the managed resource. The cloud counts its external resources by its name, for
@@ -142,7 +139,7 @@ func (w *world) create(t *testing.T) {
 	}})
 	must(t, "Marshal()", err)
 	must(t, "Unmarshal()", json.Unmarshal(b, mg))
-	must(t, "Create()", w.admin.Create(t.Context(), mg))
+	must(t, "Create()", w.client.Create(t.Context(), mg))
 }
 
 func readCRDs() ([]*extv1.CustomResourceDefinition, error) {
@@ -169,7 +166,7 @@ func readCRDs() ([]*extv1.CustomResourceDefinition, error) {
 func (w *world) empty(t *testing.T) resource.Terraformed {
 	t.Helper()
 	gvk := schema.GroupVersionKind{Group: w.kind.group + ".cloud.graft.example.org", Version: "v1alpha1", Kind: w.kind.kind}
-	o, err := w.admin.Scheme().New(gvk)
+	o, err := w.client.Scheme().New(gvk)
 	must(t, "New()", err)
 	mg, ok := o.(resource.Terraformed)
 	if !ok {
@@ -185,7 +182,7 @@ func (w *world) empty(t *testing.T) resource.Terraformed {
 func (w *world) get(t *testing.T) resource.Terraformed {
 	t.Helper()
 	mg := w.empty(t)
-	err := w.admin.Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(mg), mg)
+	err := w.client.Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(mg), mg)
 	if kerrors.IsNotFound(err) {
 		return nil
 	}
@@ -206,8 +203,15 @@ func (w *world) pass(t *testing.T) {
 		}
 		before, _ := mg.DeepCopyObject().(client.Object)
 		mg.SetAnnotations(earlier(t, mg))
-		return w.admin.Patch(context.WithoutCancel(t.Context()), mg, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		return w.client.Patch(context.WithoutCancel(t.Context()), mg, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})))
+}
+
+func (g *group) pass(t *testing.T) {
+	t.Helper()
+	for _, w := range g.worlds {
+		w.pass(t)
+	}
 }
 
 // earlier returns the annotations of a managed resource two hours earlier.
@@ -248,211 +252,151 @@ func recordOf(t *testing.T, mg xpresource.Managed) map[string]any {
 	return r
 }
 
-// process of the provider.
+// process is a process of the provider.
 type process struct {
-	*world
+	*group
 
-	reconciler reconcile.Reconciler
-	states     *tjcontroller.OperationTrackerStore
-	config     *upjetconfig.Resource
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	died chan struct{}
 
-	// runnables are those of the manager but the controller.
-	runnables []manager.Runnable
-
-	mu      sync.Mutex
-	dead    bool
-	refuses bool // writes to the API server
-	refused int  // writes that were
-	steps   int
-	killAt  int // step, from 1
-	after   bool
-	at      string // what was done when it was killed
+	mu     sync.Mutex
+	said   []string
+	errors strings.Builder
 }
 
-type processOption func(*process)
-
-// killedAt kills a process before or after a step: a request to the API server, or a
-// call of the cloud.
-func killedAt(n int, after bool) processOption {
-	return func(p *process) { p.killAt, p.after = n, after }
-}
-
-// configured changes the configuration of the resource.
-func configured(change func(r *upjetconfig.Resource)) processOption {
-	return func(p *process) { change(p.config) }
-}
-
-func (w *world) start(t *testing.T, o ...processOption) *process {
+// start a process. It is killed at the end of the test.
+func (g *group) start(t *testing.T, change ...func(c *processConfig)) *process {
 	t.Helper()
-	cfg, add := config.Stock(), w.kind.stock
-	if w.provider.graft {
-		cfg, add = config.Graft(), w.kind.graft
+	c := processConfig{Kubeconfig: plane.Kubeconfig(), Cloud: g.url, Namespace: g.namespace, Graft: g.provider.graft, Finders: g.provider.finders}
+	for _, fn := range change {
+		fn(&c)
 	}
-	p := &process{world: w, states: tjcontroller.NewOperationStore(logging.NewNopLogger()), config: cfg.Resources[w.kind.name]}
-	if w.provider.graft && !w.provider.finders {
-		p.config.InitializerFns = nil
-	}
-	for _, o := range o {
-		o(p)
-	}
-	f := &feature.Flags{}
-	f.Enable(feature.EnableBetaManagementPolicies)
-	c := interceptor.NewClient(w.api.Client(), embedded.Intercept(p.request))
-	must(t, "Setup()", add(&capturing{Manager: w.api.ManagerFor(c), process: p}, tjcontroller.Options{
-		Options: xpcontroller.Options{
-			Logger:            logging.NewNopLogger(),
-			GlobalRateLimiter: ratelimiter.NewGlobal(1000),
-			PollInterval:      time.Minute,
-			Features:          f,
-		},
-		Provider:              cfg,
-		OperationTrackerStore: p.states,
-		SetupFn: func(context.Context, client.Client, xpresource.Managed) (tfsetup.Setup, error) {
-			s := &session{inner: w.cloud.Session(""), process: p}
-			return tfsetup.Setup{Meta: s, FrameworkProvider: terraform.FrameworkProvider(s)}, nil
-		},
-	}))
+	text, err := json.Marshal(c)
+	must(t, "Marshal()", err)
+	self, err := os.Executable()
+	must(t, "Executable()", err)
+	p := &process{group: g, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self), died: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), processVariable+"="+string(text))
+	p.cmd.Stderr = &p.errors
+	p.in, err = p.cmd.StdinPipe()
+	must(t, "StdinPipe()", err)
+	out, err := p.cmd.StdoutPipe()
+	must(t, "StdoutPipe()", err)
+	must(t, "Start()", p.cmd.Start())
+	t.Cleanup(p.kill)
+	go func() {
+		defer close(p.died)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.mu.Lock()
+			p.said = append(p.said, lines.Text())
+			p.mu.Unlock()
+		}
+		_ = p.cmd.Wait()
+	}()
 	return p
 }
 
-// capturing is a manager that keeps what it is given.
-type capturing struct {
-	manager.Manager
-
-	process *process
-}
-
-func (m *capturing) Add(r manager.Runnable) error {
-	if c, ok := r.(reconcile.Reconciler); ok {
-		m.process.reconciler = c
-		return nil
-	}
-	m.process.runnables = append(m.process.runnables, r)
-	return nil
-}
-
-func (m *capturing) GetCache() cache.Cache { return nil }
-
-func (m *capturing) GetControllerOptions() crconfig.Controller {
-	return crconfig.Controller{SkipNameValidation: ptr.To(true)}
-}
-
-// step is anything by which a process reaches others.
-func (p *process) step(name string, write bool, do func() error) error {
-	p.mu.Lock()
-	switch {
-	case p.dead:
-		p.mu.Unlock()
-		return errDead
-	case write && p.refuses:
-		p.refused++
-		p.mu.Unlock()
-		return kerrors.NewServiceUnavailable("the API server is away")
-	}
-	p.steps++
-	if p.steps == p.killAt && !p.after {
-		p.dead, p.at = true, "before "+name
-		p.mu.Unlock()
-		return errDead
-	}
-	last := p.steps == p.killAt
-	p.mu.Unlock()
-	err := do()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if last {
-		p.dead, p.at = true, "after "+name
-	}
-	if p.dead {
-		return errDead
-	}
-	return err
-}
-
+// kill a process, and wait for its end.
 func (p *process) kill() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.dead = true
+	_ = p.cmd.Process.Kill()
+	<-p.died
 }
 
-func (p *process) isDead() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.dead
-}
-
-func (p *process) refuse(yes bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refuses = yes
-}
-
-func (p *process) hasRefused() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.refused > 0
-}
-
-// request of the process to the API server.
-func (p *process) request(_ context.Context, c embedded.Call, serve func() error) error {
-	return p.step(c.String(), c.Writes(), serve)
-}
-
-// session of the process with the cloud.
-type session struct {
-	inner   *cloud.Session
-	process *process
-}
-
-func (s *session) Create(ctx context.Context, req cloud.CreateRequest) (r cloud.Resource, err error) {
-	err = s.process.step("Create", false, func() error { r, err = s.inner.Create(ctx, req); return err })
-	return r, err
-}
-
-func (s *session) Get(ctx context.Context, id string) (r cloud.Resource, err error) {
-	err = s.process.step("Get", false, func() error { r, err = s.inner.Get(ctx, id); return err })
-	return r, err
-}
-
-func (s *session) Update(ctx context.Context, id string, ps map[string]string) (r cloud.Resource, err error) {
-	err = s.process.step("Update", false, func() error { r, err = s.inner.Update(ctx, id, ps); return err })
-	return r, err
-}
-
-func (s *session) Delete(ctx context.Context, id string) error {
-	return s.process.step("Delete", false, func() error { return s.inner.Delete(ctx, id) })
-}
-
-func (s *session) List(ctx context.Context, f cloud.Filter) (rs []cloud.Resource, err error) {
-	err = s.process.step("List", false, func() error { rs, err = s.inner.List(ctx, f); return err })
-	return rs, err
-}
-
-// reconcile once. What it returns is for the work queue.
-func (p *process) reconcile(t *testing.T) {
+// shutDown has a process end by itself.
+func (p *process) shutDown(t *testing.T) {
 	t.Helper()
-	_, _ = p.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: managedName}})
+	must(t, "Close()", p.in.Close())
+	<-p.died
+	if !p.cmd.ProcessState.Success() {
+		t.Fatalf("the process ended with %s: %s", p.cmd.ProcessState, p.errors.String())
+	}
 }
 
-const (
-	patience = time.Minute
-	tick     = 2 * time.Millisecond
-)
-
-// until reconciles until something is so.
-func (p *process) until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	await(t, what, func() bool { p.reconcile(t); return so() })
+// says returns how often a process has said something about a managed resource.
+func (p *process) says(what, name string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, line := range p.said {
+		if about, ok := strings.CutPrefix(line, what); ok && slices.Contains(strings.Split(about, "/"), name) {
+			n++
+		}
+	}
+	return n
 }
 
-// await something that a goroutine does.
-func await(t *testing.T, what string, so func() bool) {
+// until waits until something is so of all managed resources. done is called with nil
+// for one that no longer exists.
+func (p *process) until(t *testing.T, what string, done func(w *world, mg xpresource.Managed) bool) {
 	t.Helper()
-	ticker := time.NewTicker(tick)
+	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
-	for end := time.Now().Add(patience); !so(); <-ticker.C {
-		if time.Now().After(end) {
-			t.Fatalf("waited %s for: %s", patience, what)
+	end := time.Now().Add(5 * time.Minute)
+	for left := slices.Clone(p.worlds); ; {
+		left = slices.DeleteFunc(left, func(w *world) bool { return done(w, w.get(t)) })
+		switch {
+		case len(left) == 0:
+			return
+		case time.Now().After(end):
+			b, _ := json.Marshal(left[0].get(t))
+			p.kill()
+			t.Fatalf("waited for: %s: %s: %s", what, b, p.errors.String())
+		}
+		<-ticker.C
+	}
+}
+
+// creating returns a process whose creates are requested, and do not end before the
+// cloud's clock says so.
+func (g *group) creating(t *testing.T, change ...func(c *processConfig)) *process {
+	t.Helper()
+	p := g.start(t, change...)
+	p.until(t, "the create is requested", func(w *world, mg xpresource.Managed) bool {
+		// Upstream says that a create has succeeded as soon as it has begun.
+		return w.requested() && (g.provider.graft || !meta.ExternalCreateIncomplete(mg))
+	})
+	return p
+}
+
+// created returns a process whose creates have ended, and were reconciled.
+func (g *group) created(t *testing.T) *process {
+	t.Helper()
+	p := g.creating(t)
+	g.clock.Advance(readyAfter)
+	p.until(t, "the managed resource is ready", func(_ *world, mg xpresource.Managed) bool { return ready(mg) })
+	return p
+}
+
+// rest starts the next process, and lets it go on until nothing more is to be expected.
+func (g *group) rest(t *testing.T) {
+	t.Helper()
+	g.pass(t)
+	g.start(t).rest(t)
+}
+
+// rest lets a process go on until nothing more is to be expected.
+func (p *process) rest(t *testing.T) {
+	t.Helper()
+	before := map[string]int{}
+	for _, w := range p.worlds {
+		before[w.name] = p.says(connected, w.name)
+	}
+	p.until(t, "the managed resource comes to rest", func(w *world, mg xpresource.Managed) bool {
+		if mg != nil {
+			w.waits(t, mg)
+		}
+
+		// What is ready may be so since before. The first reconciles decide.
+		return w.rested(mg) && (mg == nil || stopped(mg) != "" || w.creates() > 1 || p.says(connected, w.name) > before[w.name]+3)
+	})
+}
+
+// remove asks for the deletion of the managed resources.
+func (g *group) remove(t *testing.T) {
+	t.Helper()
+	for _, w := range g.worlds {
+		if mg := w.get(t); mg != nil {
+			must(t, "Delete()", client.IgnoreNotFound(g.client.Delete(t.Context(), mg)))
 		}
 	}
 }
@@ -504,26 +448,6 @@ func (w *world) waits(t *testing.T, mg xpresource.Managed) {
 func (w *world) rested(mg xpresource.Managed) bool {
 	return mg == nil || stopped(mg) != "" || w.creates() > 1 ||
 		!meta.WasDeleted(mg) && ready(mg) && len(w.external()) > 0 && mg.GetAnnotations()[asyncstate.AnnotationKeyOperation] == ""
-}
-
-// rest lets the last process go on until nothing more is to be expected, and returns
-// the verdict. Two hours pass before, and whenever a managed resource waits for time.
-func (p *process) rest(t *testing.T) string {
-	t.Helper()
-	p.pass(t)
-	p.until(t, "the managed resource comes to rest", func() bool {
-		mg := p.get(t)
-		if mg != nil {
-			p.waits(t, mg)
-		}
-		return p.rested(mg)
-	})
-
-	// Whatever a few more reconciles do.
-	for range 5 {
-		p.reconcile(t)
-	}
-	return p.verdict(t)
 }
 
 func (w *world) verdict(t *testing.T) string {

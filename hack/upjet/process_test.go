@@ -1,0 +1,282 @@
+//go:build upjet
+
+package upjet_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	xpcontroller "github.com/crossplane/crossplane-runtime/v2/pkg/controller"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/feature"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/ratelimiter"
+	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	upjetconfig "github.com/crossplane/upjet/v2/pkg/config"
+	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
+	"github.com/crossplane/upjet/v2/pkg/resource"
+	tfsetup "github.com/crossplane/upjet/v2/pkg/terraform"
+	"github.com/go-logr/logr"
+	"github.com/pkg/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
+	"github.com/crossplane-graft/graft/pkg/hack/upjet/apis"
+	"github.com/crossplane-graft/graft/pkg/hack/upjet/config"
+	"github.com/crossplane-graft/graft/pkg/hack/upjet/terraform"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud/httpapi"
+)
+
+// processVariable turns the test binary into a process of the provider.
+const processVariable = "GRAFT_TEST_UPJET_PROVIDER"
+
+// plane is the control plane that all tests share.
+var plane *controlplane.ControlPlane
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	if text := os.Getenv(processVariable); text != "" {
+		if err := runProcess(text); err != nil {
+			fmt.Fprintln(os.Stderr, "provider:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	defer cancel()
+	definitions, err := readCRDs()
+	if err == nil {
+		plane, err = controlplane.Start(ctx, controlplane.Options{CRDs: definitions, Progress: os.Stderr})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "upjet:", err)
+		return 1
+	}
+	code := m.Run()
+	if err := plane.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "upjet:", err)
+		return 1
+	}
+	return code
+}
+
+// processConfig is what a process of the provider has to know.
+type processConfig struct {
+	Kubeconfig string
+	Cloud      string
+	Namespace  string
+	Graft      bool
+	Finders    bool
+
+	// KillAt is the step, counted from 1, before or after which the process kills
+	// itself: a write to the API server, or a call that changes the cloud.
+	KillAt int64
+	After  bool
+
+	// Holds says that a Connect that finds a create running, and no state yet, lasts until
+	// the create has ended.
+	Holds bool
+}
+
+// What a process is told on its standard input, and what it says on its standard output.
+const (
+	refuse    = "refuse"     // writes to the API server from now on
+	refusing  = "refusing"   // it does
+	refused   = "refused "   // a write, of this path
+	connected = "connected " // for a reconcile of the managed resource of this name
+	held      = "held "      // such a reconcile
+)
+
+// runProcess runs a provider until it is killed, or its standard input ends.
+func runProcess(text string) error {
+	var c processConfig
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &killer{config: c}
+	go func() {
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			k.refuses.Store(in.Text() == refuse)
+			fmt.Println(refusing)
+		}
+		cancel()
+	}()
+	s := runtime.NewScheme()
+	if err := apis.AddToScheme(s); err != nil {
+		return err
+	}
+	rc, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	rc.QPS, rc.Burst = 1000, 2000
+	rc.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &deadly{killer: k, inner: rt} })
+	mgr, err := ctrl.NewManager(rc, ctrl.Options{
+		Scheme:                 s,
+		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{c.Namespace: {}}},
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		// The tracker waits for 40 seconds at most, and a busy machine takes longer.
+		GracefulShutdownTimeout: ptr.To(2 * time.Minute),
+	})
+	if err != nil {
+		return err
+	}
+	p := config.Stock()
+	if c.Graft {
+		p = config.Graft()
+	}
+	running := &operations{store: tjcontroller.NewOperationStore(logging.NewNopLogger()), last: map[string]resource.Terraformed{}}
+	f := &feature.Flags{}
+	f.Enable(feature.EnableBetaManagementPolicies)
+	o := tjcontroller.Options{
+		Options: xpcontroller.Options{
+			Logger:                  logging.NewNopLogger(),
+			GlobalRateLimiter:       ratelimiter.NewGlobal(1000),
+			PollInterval:            time.Second,
+			MaxConcurrentReconciles: 2,
+			Features:                f,
+		},
+		Provider:              p,
+		OperationTrackerStore: running.store,
+		SetupFn: func(ctx context.Context, _ client.Client, mg xpresource.Managed) (tfsetup.Setup, error) {
+			running.note(mg)
+			fmt.Println(connected + mg.GetName())
+			inner, err := httpapi.NewClient(c.Cloud, http.DefaultClient).NewSession(ctx, "")
+			s := &deadlySession{killer: k, Session: inner}
+			return tfsetup.Setup{Meta: s, FrameworkProvider: terraform.FrameworkProvider(s)}, err
+		},
+	}
+	for _, k := range kinds() {
+		add := k.stock
+		if c.Graft {
+			add = k.graft
+		}
+		if c.Graft && !c.Finders {
+			p.Resources[k.name].InitializerFns = nil
+		}
+		if c.Holds {
+			running.hold(p.Resources[k.name], k.object())
+		}
+		if err := add(mgr, o); err != nil {
+			return err
+		}
+	}
+	return mgr.Start(ctx)
+}
+
+// operations that run.
+type operations struct {
+	store *tjcontroller.OperationTrackerStore
+
+	mu   sync.Mutex
+	last map[string]resource.Terraformed // that was connected for
+}
+
+func (o *operations) note(mg xpresource.Managed) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last[mg.GetName()], _ = mg.(resource.Terraformed)
+}
+
+// hold a Connect where upjet has looked whether there is a state, and has not replaced
+// it yet.
+func (o *operations) hold(r *upjetconfig.Resource, name string) {
+	inner := r.ExternalName.SetIdentifierArgumentFn
+	r.ExternalName.SetIdentifierArgumentFn = func(base map[string]any, externalName string) {
+		inner(base, externalName)
+		if _, parameters := base["size"]; parameters {
+			return
+		}
+
+		// The state that is reconstructed has an observation's attributes, or none.
+		o.mu.Lock()
+		create := o.store.Tracker(o.last[name]).LastOperation
+		o.mu.Unlock()
+		if create.IsRunning() {
+			fmt.Println(held + name)
+		}
+		for create.IsRunning() {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// killer kills its own process.
+type killer struct {
+	config  processConfig
+	steps   atomic.Int64
+	refuses atomic.Bool
+}
+
+func (k *killer) step(do func()) {
+	n := k.steps.Add(1)
+	if n == k.config.KillAt && !k.config.After {
+		die()
+	}
+	do()
+	if n == k.config.KillAt {
+		die()
+	}
+}
+
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {} // Until it is there.
+}
+
+// deadly is a transport of requests to the API server.
+type deadly struct {
+	killer *killer
+	inner  http.RoundTripper
+}
+
+func (d *deadly) RoundTrip(req *http.Request) (r *http.Response, err error) {
+	if req.Method == http.MethodGet || strings.HasSuffix(req.URL.Path, "/events") {
+		return d.inner.RoundTrip(req)
+	}
+	if d.killer.refuses.Load() {
+		fmt.Println(refused + req.URL.Path)
+		return nil, errors.New("the API server is away")
+	}
+	d.killer.step(func() { r, err = d.inner.RoundTrip(req) })
+	return r, err
+}
+
+// deadlySession counts the calls that change something in the cloud.
+type deadlySession struct {
+	terraform.Session
+
+	killer *killer
+}
+
+func (s *deadlySession) Create(ctx context.Context, req cloud.CreateRequest) (r cloud.Resource, err error) {
+	s.killer.step(func() { r, err = s.Session.Create(ctx, req) })
+	return r, err
+}
+
+func (s *deadlySession) Delete(ctx context.Context, id string) (err error) {
+	s.killer.step(func() { err = s.Session.Delete(ctx, id) })
+	return err
+}
