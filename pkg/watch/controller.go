@@ -9,9 +9,6 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -147,37 +144,16 @@ func (e *ControllerEngine) caller(ctx context.Context) *incarnation {
 // A controllerWatch is a watch of a controller, from when it is asked for until it is
 // stopped. It keeps the handler and the predicates that it was started with.
 type controllerWatch struct {
-	id         WatchID
-	handler    handler.EventHandler
-	predicates []predicate.Predicate
-	on         *trackedKind
-	sub        *subscription
-	when       time.Time // It was asked for first.
+	id   WatchID
+	on   *trackedKind
+	sub  *subscription
+	when time.Time // It was asked for first.
 
 	// requests counts how often it was asked for again.
 	requests atomic.Uint64
 
 	// queue of the controller, since it began to run.
 	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]]
-}
-
-// deliver an event to the handler, if all predicates let it pass.
-func (w *controllerWatch) deliver(ctx context.Context, d delivery) {
-	p, q := predicate.And(w.predicates...), *w.queue.Load()
-	switch d.op {
-	case created:
-		if e := (event.CreateEvent{Object: d.object, IsInInitialList: d.initial}); p.Create(e) {
-			w.handler.Create(ctx, e, q)
-		}
-	case updated:
-		if e := (event.UpdateEvent{ObjectOld: d.old, ObjectNew: d.object}); p.Update(e) {
-			w.handler.Update(ctx, e, q)
-		}
-	case deleted:
-		if e := (event.DeleteEvent{Object: d.object, DeleteStateUnknown: d.unseen}); p.Delete(e) {
-			w.handler.Delete(ctx, e, q)
-		}
-	}
 }
 
 // Start is called by the controller when it has a queue. It is then that events

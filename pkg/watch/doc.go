@@ -1,7 +1,7 @@
 // Package watch runs controllers whose watches come and go, on kinds that come
-// and go. It has the API of Crossplane's internal/engine at v2.4.0, but for the
-// engine's own source of events, and can be used in its place, or alone by a controller
-// that watches kinds that may not exist. docs/watch.md says how, and which states a watch has.
+// and go. It has the API of Crossplane's internal/engine at v2.4.0, and can be
+// used in its place, or alone by a controller that watches kinds that may not
+// exist. docs/watch.md says how, and which states a watch has.
 //
 // # How it works
 //

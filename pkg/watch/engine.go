@@ -431,8 +431,9 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 		return w, false, nil
 	}
 
-	w = &controllerWatch{id: id, handler: r.handler, predicates: slices.Clone(r.predicates), when: time.Now()}
-	w.sub = newSubscription(w.deliver, &c.handlers)
+	w = &controllerWatch{id: id, when: time.Now()}
+	h, ps := r.handler, slices.Clone(r.predicates)
+	w.sub = newSubscription(func(ctx context.Context, d delivery) { d.to(ctx, *w.queue.Load(), h, ps) }, &c.handlers)
 	w.sub.before = c.draining[id]
 	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
@@ -311,6 +312,47 @@ func TestFact_OldReconcilesStartNoWatches(t *testing.T) {
 			return ""
 		},
 	}})
+}
+
+// Sources get an informer that lets Stop in while Start adds its handler. That is also a
+// data race on the baseline's registration, which a race detector would report as a
+// failure of this test: so the order there is one that it takes for safe.
+func TestFact_SourcesStopWhileTheyStart(t *testing.T) {
+	type stoppable interface {
+		source.Source
+		Stop(ctx context.Context) error
+	}
+	cases := map[string]struct {
+		source func(inf cache.Informer) stoppable
+		waits  bool // Stop waits for Start.
+		want   int  // Handlers that are left.
+	}{
+		"Baseline": {func(inf cache.Informer) stoppable {
+			return &baseline.Source{Informer: inf, Watch: baseline.Watch{Handler: &recorder{}}}
+		}, false, 1},
+		"Graft": {func(inf cache.Informer) stoppable { return watch.NewStoppableSource(inf, &recorder{}) }, true, 0},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			inf := &fakeInformer{adding: make(chan struct{}), add: make(chan struct{})}
+			src := tc.source(inf)
+			started := background(func() error { return src.Start(t.Context(), nil) })
+			<-inf.adding
+			stopped := background(func() error { return src.Stop(t.Context()) })
+			var err error
+			if !tc.waits {
+				err = <-stopped
+			}
+			close(inf.add)
+			<-started
+			if tc.waits {
+				err = <-stopped
+			}
+			if err != nil || inf.handlers != tc.want {
+				t.Errorf("Stop(...): %v, and %d handlers are left, want %d", err, inf.handlers, tc.want)
+			}
+		})
+	}
 }
 
 func TestFact_MetricsMatchWhatRuns(t *testing.T) {

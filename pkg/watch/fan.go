@@ -8,7 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	kcache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // What happened to an object.
@@ -27,6 +32,25 @@ type delivery struct {
 	object  client.Object // Nil marks the end of what there was before the subscription.
 	initial bool          // It was there before the subscription.
 	unseen  bool          // It was deleted in a gap: this is its last known state.
+}
+
+// to a handler, if all predicates let it pass.
+func (d delivery) to(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], h handler.EventHandler, ps []predicate.Predicate) {
+	p := predicate.And(ps...)
+	switch d.op {
+	case created:
+		if e := (event.CreateEvent{Object: d.object, IsInInitialList: d.initial}); p.Create(e) {
+			h.Create(ctx, e, q)
+		}
+	case updated:
+		if e := (event.UpdateEvent{ObjectOld: d.old, ObjectNew: d.object}); p.Update(e) {
+			h.Update(ctx, e, q)
+		}
+	case deleted:
+		if e := (event.DeleteEvent{Object: d.object, DeleteStateUnknown: d.unseen}); p.Delete(e) {
+			h.Delete(ctx, e, q)
+		}
+	}
 }
 
 // A dispatcher is what the subscriptions of a controller, or of a cache, share.

@@ -5,9 +5,7 @@ import (
 	stderrors "errors"
 	"fmt"
 	"io"
-	"k8s.io/client-go/rest"
 	"maps"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"slices"
 	"sync"
 	"testing"
@@ -22,11 +20,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
 	kcache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -356,7 +356,7 @@ func startCache(t testing.TB, c cache.Cache) {
 
 // funcs returns the recorder as a handler of client-go.
 func (r *recorder) funcs() kcache.ResourceEventHandler {
-	return baseline.HandlerFuncs(context.Background(), nil, r)
+	return watch.NewEventHandler(context.Background(), nil, r).HandlerFuncs()
 }
 
 // partial returns an object that asks for the metadata of a kind only.

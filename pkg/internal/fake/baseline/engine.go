@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -297,7 +296,7 @@ type Source struct {
 
 // Start adds the handler.
 func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	reg, err := s.Informer.AddEventHandler(HandlerFuncs(ctx, q, s.Watch.Handler, s.Watch.Predicates...))
+	reg, err := s.Informer.AddEventHandler(watch.NewEventHandler(ctx, q, s.Watch.Handler, s.Watch.Predicates...).HandlerFuncs())
 	if err != nil {
 		return err
 	}
@@ -315,35 +314,4 @@ func (s *Source) Stop(context.Context) error {
 	}
 	s.reg = nil
 	return nil
-}
-
-// HandlerFuncs returns functions to add to an informer. They call a handler with the
-// events that pass all predicates.
-func HandlerFuncs(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], h handler.EventHandler, ps ...predicate.Predicate) kcache.ResourceEventHandlerFuncs {
-	p := predicate.And(ps...)
-	return kcache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			o, _ := obj.(client.Object)
-			if e := (event.CreateEvent{Object: o}); p.Create(e) {
-				h.Create(ctx, e, q)
-			}
-		},
-		UpdateFunc: func(was, is any) {
-			o, _ := was.(client.Object)
-			n, _ := is.(client.Object)
-			if e := (event.UpdateEvent{ObjectOld: o, ObjectNew: n}); p.Update(e) {
-				h.Update(ctx, e, q)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			u, unseen := obj.(kcache.DeletedFinalStateUnknown)
-			if unseen {
-				obj = u.Obj
-			}
-			o, _ := obj.(client.Object)
-			if e := (event.DeleteEvent{Object: o, DeleteStateUnknown: unseen}); p.Delete(e) {
-				h.Delete(ctx, e, q)
-			}
-		},
-	}
 }
