@@ -66,6 +66,10 @@ func TestListDependents(t *testing.T) {
 			object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"apiVersion": "example.org/v1alpha1", "kind": "XApp", "name": "x"})),
 			want:   want{Dependents: []reconciler.Dependent{dep(composites, "", "x", "")}},
 		},
+		"ClaimOfAnotherGroup": {
+			reason: "Kinds of the same name are not the same.", lister: reconciler.CompositeOfClaim(composites),
+			object: of(claims, "default", "c", with(at("spec", "resourceRef"), map[string]any{"apiVersion": "example.com/v1", "kind": "XApp", "name": "x"})), want: want{Failed: true},
+		},
 		"Typed":                 {reason: "Objects of a Go type have no references there, which is no error.", lister: reconciler.ComposedResources(), object: &v1alpha1.Bucket{}},
 		"ClaimWithoutComposite": {reason: "A claim that never had one waits for nothing.", lister: reconciler.CompositeOfClaim(), object: of(claims, "default", "c")},
 		"ClaimWithoutName": {

@@ -185,6 +185,10 @@ func TestForceOrphan(t *testing.T) {
 			reason: "The garbage collector's mind is changed if the object was deleted in the foreground.",
 			mod:    []func(*unstructured.Unstructured){held(gcForeground, mine)}, want: want{Gone: true, Trails: 1, Deletes: 1},
 		},
+		"CollectorIsFaster": {
+			reason: "A garbage collector that is done before the finalizer is removed is not asked again.",
+			verb:   "update", meanwhile: func(t *testing.T, c *cluster) { c.collect(t, xr(), owned...) }, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+		},
 		"CollectorIsSlow": {reason: "The inner reconciler does not see an object that waits for the garbage collector alone.", slow: true, want: want{Gone: true, Trails: 1, Deletes: 1}},
 	}
 	for name, tc := range cases {

@@ -85,6 +85,10 @@ func TestReconcile(t *testing.T) {
 			reason: "A deletion should be on the server before the inner reconciler runs, whose own status gets the message.",
 			object: app(dying), seen: reported, settled: reported, writes: 1,
 		},
+		"DeletedUnready": {
+			reason: "What is not ready for another reason is not ready because it is deleted.",
+			object: app(dying, being(xpv2.Unavailable().WithObservedGeneration(3))), seen: reported, settled: reported, writes: 1,
+		},
 		"DeletedWithoutReport": {
 			reason: "A deletion that the inner reconciler said itself should get a reason when that is done.",
 			object: app(dying, being(xpv2.Deleting().WithObservedGeneration(3))), seen: silent, settled: reported, writes: 1,
