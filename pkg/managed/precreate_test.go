@@ -54,6 +54,7 @@ func TestPreCreateObserve(t *testing.T) {
 		there  bool
 		then   func(x *outside, mg resource.Managed) error // What the second Observe meets: that it appears, unless it is set.
 		adopts bool
+		async  bool
 		also   []ReconcilerOption
 		object *v1alpha1.Bucket
 		want   want
@@ -66,7 +67,8 @@ func TestPreCreateObserve(t *testing.T) {
 			also:   []ReconcilerOption{WithoutExternalNamePersistence()},
 			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
-		"Adopt": {reason: "What came up is taken for what would have been created.", adopts: true, want: want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1}},
+		"RefuseAsync": {reason: "An asynchronous create that was refused has not succeeded.", async: true, want: want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"}},
+		"Adopt":       {reason: "What came up is taken for what would have been created.", adopts: true, want: want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1}},
 		"AdoptWithName": {
 			reason: "Its name is stored if only now it is known.",
 			then: func(x *outside, mg resource.Managed) error {
@@ -90,30 +92,36 @@ func TestPreCreateObserve(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if tc.object == nil {
-				tc.object = bucket(named("mine"))
-			}
-			if tc.then == nil {
-				tc.then = appears
-			}
-			a, rec, x := testkit.NewAPI(tc.object), &testkit.Said{}, observedTwice(tc.then)
-			x.there = tc.there
-			var opts []PreCreateObserveOption
-			if tc.adopts {
-				opts = append(opts, WithAdoption())
-			}
-			run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(opts...), connects(x.client()))...), "b")
-			b := get(t, a)
-			got := want{
-				Observes: x.observes, Creates: x.did("create"), Updates: x.did("update"),
-				Name: meta.GetExternalName(b), Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
-				Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
-				Adopted: len(rec.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
-			}
-			if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
-				got.Synced = tc.want.Synced
-			}
-			wants(t, tc.reason, "", tc.want, got)
+			synctest.Test(t, func(t *testing.T) {
+				if tc.object == nil {
+					tc.object = bucket(named("mine"))
+				}
+				if tc.then == nil {
+					tc.then = appears
+				}
+				a, rec, x := testkit.NewAPI(tc.object), &testkit.Said{}, observedTwice(tc.then)
+				x.there = tc.there
+				var opts []PreCreateObserveOption
+				if tc.adopts {
+					opts = append(opts, WithAdoption())
+				}
+				if tc.async {
+					tc.also = append(tc.also, WithAsync(newTracker(a)))
+				}
+				run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(opts...), connects(x.client()))...), "b")
+				synctest.Wait()
+				b := get(t, a)
+				got := want{
+					Observes: x.observes, Creates: x.did("create"), Updates: x.did("update"),
+					Name: meta.GetExternalName(b), Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
+					Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
+					Adopted: len(rec.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
+				}
+				if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
+					got.Synced = tc.want.Synced
+				}
+				wants(t, tc.reason, "", tc.want, got)
+			})
 		})
 	}
 }
@@ -244,17 +252,6 @@ func TestRefusalForgotten(t *testing.T) {
 	remove(t, a, "b")
 	run(t, r, "b")
 	wants(t, "The external resource was refused, and never created.", "deletes", 0, x.did("delete"))
-}
-
-// An asynchronous create that was refused has not succeeded.
-func TestPreCreateObserve_Async(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), observedTwice(appears)
-		run(t, newBucketReconciler(a, WithPreCreateObserve(), WithAsync(newTracker(a)), connects(x.client())), "b")
-		synctest.Wait()
-		b := get(t, a)
-		wants(t, "", "refused, succeeded, creates", []any{"id-1", false, 0}, []any{b.GetAnnotations()[AnnotationKeyCreateRefused], !meta.GetExternalCreateSucceeded(b).IsZero(), x.did("create")})
-	})
 }
 
 // A refusal is of another's external resource, not of what a create of its own makes.
