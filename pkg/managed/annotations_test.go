@@ -608,22 +608,27 @@ func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
 	wants(t, "", "stored", n, meta.GetExternalCreateFailed(get(t, a)).Unix())
 }
 
-// An annotation that the API server refuses does not keep the result of a create from
-// being stored.
-func TestNameSurvivesInvalidAnnotation(t *testing.T) {
-	a := testkit.NewAPI(bucket())
-	a.Before = failing(func(r testkit.Request) bool { return strings.Contains(r.Body, "not valid") }, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
-	x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
-		named("id-1")(b)
-		annotated("not valid", "v")(b)
-		return nil
-	})
-	try(newBucketReconciler(a, connects(x.client())), 1)
+// An annotation that the API server, or an admission webhook, refuses does not keep the result
+// of a create from being stored.
+func TestNameSurvivesRefusedAnnotation(t *testing.T) {
+	for _, refuses := range []error{kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil), kerrors.NewForbidden(schema.GroupResource{}, "b", nil)} {
+		a := testkit.NewAPI(bucket())
+		a.Before = failing(func(r testkit.Request) bool {
+			_, has := r.Object.GetAnnotations()["not valid"]
+			return r.Verb == testkit.Update && has || strings.Contains(r.Body, "not valid")
+		}, refuses)
+		x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
+			named("id-1")(b)
+			annotated("not valid", "v")(b)
+			return nil
+		})
+		try(newBucketReconciler(a, connects(x.client())), 1)
 
-	// The process ends.
-	run(t, newBucketReconciler(a, connects(x.client())), "b")
-	b := get(t, a)
-	wants(t, "", "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), x.did("create")})
+		// The process ends.
+		run(t, newBucketReconciler(a, connects(x.client())), "b")
+		b := get(t, a)
+		wants(t, refuses.Error(), "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), x.did("create")})
+	}
 }
 
 // A provider that reads the managed resource again, from a cache that lags behind, takes
@@ -753,21 +758,4 @@ func TestRefusedAnnotation(t *testing.T) {
 			wants(t, "It is deleted with its external resource.", "UID, external resource", []any{types.UID(""), false}, []any{get(t, a).GetUID(), x.there})
 		})
 	}
-}
-
-// An annotation that an admission webhook refuses does not keep the result of a create from
-// being stored.
-func TestNameSurvivesForbiddenAnnotation(t *testing.T) {
-	a := testkit.NewAPI(bucket())
-	a.Before = failing(func(r testkit.Request) bool {
-		_, has := r.Object.GetAnnotations()["not valid"]
-		return r.Verb == testkit.Update && has || strings.Contains(r.Body, "not valid")
-	}, kerrors.NewForbidden(schema.GroupResource{}, "b", nil))
-	x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
-		named("id-1")(b)
-		annotated("not valid", "v")(b)
-		return nil
-	})
-	try(newBucketReconciler(a, connects(x.client())), 1)
-	wants(t, "", "name, incomplete", []any{"id-1", false}, []any{meta.GetExternalName(get(t, a)), meta.ExternalCreateIncomplete(get(t, a))})
 }

@@ -41,8 +41,11 @@ func TestDeletionConfirmation(t *testing.T) {
 		n        int
 		observes string
 		refuses  string        // Which Deletes are refused, from 1.
-		renamed  bool          // After the first reconcile.
 		every    time.Duration // How far apart reconciles are.
+
+		// then is what happens after so many reconciles: the process ends, if it is nil.
+		after int
+		then  func(t *testing.T, a *testkit.API)
 
 		// want is how many reconciles it takes until the object is gone.
 		want    int
@@ -58,8 +61,19 @@ func TestDeletionConfirmation(t *testing.T) {
 		"Refused":          {reason: "A Delete that failed has deleted nothing.", n: 3, observes: "found found", refuses: "2", every: interval, want: 5, deletes: 2},
 		"RefusedFirst":     {reason: "What counts is the last one.", n: 3, observes: "found found", refuses: "1", every: interval, want: 3, deletes: 2},
 		"FailedAfter":      {reason: "A failed Observe undoes no Delete.", n: 3, observes: "found fails", every: interval, want: 3, deletes: 1},
-		"Renamed":          {reason: "What was deleted is not what is looked for now.", n: 3, observes: "found", renamed: true, every: interval, want: 4, deletes: 1},
-		"TooSoon":          {reason: "Not found twice in less than the interval is not found once.", n: 2, every: interval / 4, want: 5},
+		"Renamed":          {reason: "What was deleted is not what is looked for now.", n: 3, observes: "found", after: 1, then: func(t *testing.T, a *testkit.API) { edit(t, a, "b", named("another")) }, every: interval, want: 4, deletes: 1},
+		"Restart":          {reason: "Another process counts again.", n: 3, after: 2, every: interval, want: 5},
+		"GoneOtherwise":    {reason: "What is gone is forgotten.", n: 3, after: 2, then: func(t *testing.T, a *testkit.API) { kill(t, a, "b") }, every: interval, want: 2},
+		"AnotherOfTheName": {
+			reason: "Another object is counted for itself.",
+			after:  2, then: func(t *testing.T, a *testkit.API) {
+				kill(t, a, "b")
+				must(t, a.Server().Create(t.Context(), bucket(finalizers(FinalizerName))))
+				remove(t, a, "b")
+			},
+			n: 3, every: interval, want: 5,
+		},
+		"TooSoon": {reason: "Not found twice in less than the interval is not found once.", n: 2, every: interval / 4, want: 5},
 		"Orphan": {
 			reason: "What is deleted without its external resource is not observed, and goes at once.",
 			mods:   []func(b *v1alpha1.Bucket){policies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)},
@@ -87,10 +101,14 @@ func TestDeletionConfirmation(t *testing.T) {
 				for get(t, a).GetName() != "" && n < 20 {
 					run(t, r, "b")
 					c.now = c.now.Add(tc.every)
-					if n++; n == 1 && tc.renamed {
-						edit(t, a, "b", named("another"))
+					switch n++; {
+					case n == tc.after && tc.then == nil:
+						r = newBucketReconciler(a, opts...)
+					case n == tc.after:
+						tc.then(t, a)
 					}
 				}
+				run(t, r, "b")
 				wants(t, tc.reason, "reconciles, deletes, found after all, remembered", []any{tc.want, tc.deletes, tc.again, 0}, []any{n, deletes, len(rec.Events(reasonFoundAfterAll)), known.absences.len()})
 			})
 		}
@@ -122,54 +140,6 @@ func TestDeletionConfirmationIsQuiet(t *testing.T) {
 
 	// Deleting is said at once, then why.
 	wants(t, "", "writes, events, unpublished", []any{2, 1, 0}, []any{a.Writes(), len(rec.Events(reasonConfirmingAbsence)), unpublished})
-}
-
-// A count is of one object, and of one process.
-func TestDeletionConfirmationBeginsAnew(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-
-		// What happens after two observations.
-		restart, killed, replaced bool
-
-		// there is whether the object is still there after two more.
-		there bool
-	}{
-		"Restart":          {reason: "Another process counts again.", restart: true, there: true},
-		"AnotherOfTheName": {reason: "Another object is counted for itself.", killed: true, replaced: true, there: true},
-		"GoneOtherwise":    {reason: "What is gone is forgotten.", killed: true},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			var known *confirmation
-			a, c := testkit.NewAPI(bucket(deleting, finalizers(FinalizerName))), newClock()
-			build := func() *Reconciler {
-				return newBucketReconciler(a, c.option(), WithDeletionConfirmation(3, interval), spies(slotConfirmation, &known), connects(ExternalClientFns{ObserveFn: absent}))
-			}
-			r := build()
-			reconcile := func(n int) {
-				for range n {
-					run(t, r, "b")
-					c.now = c.now.Add(interval)
-				}
-			}
-			reconcile(2)
-			if tc.killed {
-				kill(t, a, "b")
-			}
-			if tc.replaced {
-				must(t, a.Server().Create(t.Context(), bucket(finalizers(FinalizerName))))
-				remove(t, a, "b")
-			}
-			if tc.restart {
-				r = build()
-			}
-			reconcile(2)
-			wants(t, tc.reason, "there after two more", tc.there, get(t, a).GetName() != "")
-			reconcile(1)
-			wants(t, tc.reason, "object, remembered", []any{"", 0}, []any{get(t, a).GetName(), known.absences.len()})
-		})
-	}
 }
 
 // Absence is confirmed also while other finalizers hold the object: which of them

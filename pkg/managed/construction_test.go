@@ -612,9 +612,8 @@ func TestTurnedOff(t *testing.T) {
 			if tc.among != "" && !slices.Contains(strings.Fields(tc.among), scName) {
 				continue
 			}
-			for _, fname := range []string{"NamespacedUntyped", "ClusterUntyped"} {
+			for fname, f := range flavours() {
 				t.Run(name+"/"+scName+"/"+fname, func(t *testing.T) {
-					f := flavours()[fname]
 					want, got := sc.upstream(f), sc.graft(f, tc.off...)
 					if !tc.status {
 						want, got = slices.DeleteFunc(want, statusWrites), slices.DeleteFunc(got, statusWrites)

@@ -19,60 +19,88 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
 
-// Creates that follow each other within a second are told apart, however each of
-// them ends.
-func TestAnnouncements(t *testing.T) {
+// However annotations are stored, and however creates end: what is in memory when a create
+// returns is stored in the same reconcile, and creates that follow each other within a second
+// are told apart.
+func TestCriticalAnnotations(t *testing.T) {
+	merged, boom := 0, errors.New("boom")
+	updaters := map[string]func(a *testkit.API) ReconcilerOption{
+		"Default":            func(*testkit.API) ReconcilerOption { return WithInitializers() },
+		"WithoutPersistence": func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() },
+		"Upstream": func(a *testkit.API) ReconcilerOption {
+			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
+		},
+		"Custom": func(a *testkit.API) ReconcilerOption {
+			return WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
+				merged++
+				data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": o.GetAnnotations()}})
+				must(t, err)
+				return a.Client().Patch(ctx, o, client.RawPatch(types.MergePatchType, data))
+			}))
+		},
+	}
+	type want struct {
+		Creates                       int
+		Incomplete, Succeeded, Failed bool
+	}
 	cases := map[string]struct {
 		reason string
-		o      func(a *testkit.API) ReconcilerOption
+		ends   func(n int) error // What the n-th create ends in.
+		tries  int
+		want   want
 	}{
-		"Default": {reason: "Annotations are stored by Graft.", o: func(*testkit.API) ReconcilerOption { return WithInitializers() }},
-		"CustomUpdater": {
-			reason: "Annotations are stored by an updater of the provider's.",
-			o: func(a *testkit.API) ReconcilerOption {
-				return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
+		"Succeeds":       {reason: "A create that succeeds has.", ends: func(int) error { return nil }, tries: 1, want: want{Creates: 1, Succeeded: true}},
+		"Fails":          {reason: "One that fails has not.", ends: func(int) error { return boom }, tries: 1, want: want{Creates: 1, Failed: true}},
+		"OutcomeUnknown": {reason: "A create without a result may have set the external name.", ends: func(int) error { return errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer") }, tries: 1, want: want{Creates: 1, Incomplete: true}},
+		"FailsTwice": {
+			reason: "A create that ends in the second in which it was announced has ended.", tries: 4, want: want{Creates: 3, Succeeded: true, Failed: true},
+			ends: func(n int) error {
+				if n == 3 {
+					return nil
+				}
+				return boom
 			},
 		},
-		"WithoutPersistence": {reason: "Annotations are stored by upstream.", o: func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() }},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, x := testkit.NewAPI(bucket()), &outside{}
-				x.on("create", func(*v1alpha1.Bucket) error {
-					if x.did("create") == 3 {
-						panic("the process died")
-					}
-					return errors.New("boom")
-				})
-				r := newBucketReconciler(a, tc.o(a), connects(x.client()))
-				for range 5 {
-					try(r, 1)
-					time.Sleep(time.Millisecond)
+		"ThirdIsCutOff": {
+			reason: "The third create has no result, whatever the first two ended in.", tries: 5, want: want{Creates: 3, Incomplete: true, Failed: true},
+			ends: func(n int) error {
+				if n == 3 {
+					panic("the process died")
 				}
-				wants(t, tc.reason, "the third create was cut off: creates, incomplete", []any{3, true}, []any{x.did("create"), meta.ExternalCreateIncomplete(get(t, a))})
-			})
-		})
+				return boom
+			},
+		},
 	}
-}
-
-// A create that ends in the second in which it was announced has ended.
-func TestAnnouncementOfShortCreate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, x := testkit.NewAPI(bucket()), &outside{}
-		x.on("create", func(*v1alpha1.Bucket) error {
-			if x.did("create") < 3 {
-				return errors.New("boom")
-			}
-			return nil
-		})
-		r := newBucketReconciler(a, connects(x.client()))
-		for range 4 {
-			run(t, r, "b")
-			wants(t, "", "incomplete", false, meta.ExternalCreateIncomplete(get(t, a)))
+	for updaterName, updater := range updaters {
+		for name, tc := range cases {
+			t.Run(updaterName+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, x := testkit.NewAPI(bucket(annotated(keptKey, "kept"))), &outside{}
+					x.on("create", func(b *v1alpha1.Bucket) error {
+						err := tc.ends(x.did("create"))
+						named("id-1")(b)
+						b.Status.AtProvider.ID = "id-1"
+						return err
+					})
+					r := newBucketReconciler(a, updater(a), connects(x.client()))
+					for range tc.tries {
+						try(r, 1)
+						time.Sleep(time.Millisecond)
+					}
+					b := get(t, a)
+					got := want{
+						Creates: x.did("create"), Incomplete: meta.ExternalCreateIncomplete(b),
+						Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
+					}
+					wants(t, tc.reason, "", tc.want, got)
+					wants(t, tc.reason, "name, status, others' annotation", []string{"id-1", "id-1", "kept"}, []string{meta.GetExternalName(b), b.Status.AtProvider.ID, b.GetAnnotations()[keptKey]})
+				})
+			})
 		}
-		wants(t, "", "creates, Synced", []any{3, xpv2.ReasonReconcileSuccess}, []any{x.did("create"), reasonOf(get(t, a), xpv2.TypeSynced)})
-	})
+	}
+	if merged == 0 {
+		t.Error("The provider's own updater was not called.")
+	}
 }
 
 // A reconcile that announces no create leaves alone what is said of the last one.
@@ -92,50 +120,6 @@ func TestNoAnnouncementWithoutCreate(t *testing.T) {
 				[]any{b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded], meta.ExternalCreateIncomplete(b)})
 		})
 	}
-}
-
-// What is in memory when a create returns survives that its annotations are
-// stored, however they are.
-func TestCriticalAnnotationsKeepMemory(t *testing.T) {
-	merged := 0
-	merge := func(a *testkit.API) CriticalAnnotationUpdater {
-		return upstream.CriticalAnnotationUpdateFn(func(ctx context.Context, o client.Object) error {
-			merged++
-			data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": o.GetAnnotations()}})
-			must(t, err)
-			return a.Client().Patch(ctx, o, client.RawPatch(types.MergePatchType, data))
-		})
-	}
-	updaters := map[string]func(a *testkit.API) ReconcilerOption{
-		"Default":            func(*testkit.API) ReconcilerOption { return WithInitializers() },
-		"WithoutPersistence": func(*testkit.API) ReconcilerOption { return WithoutExternalNamePersistence() },
-		"Upstream": func(a *testkit.API) ReconcilerOption {
-			return WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(a.Client()))
-		},
-		"Custom": func(a *testkit.API) ReconcilerOption { return WithCriticalAnnotationUpdater(merge(a)) },
-	}
-	for updaterName, updater := range updaters {
-		for outcome, err := range map[string]error{"Succeeds": nil, "Fails": errors.New("boom")} {
-			t.Run(updaterName+"/"+outcome, func(t *testing.T) {
-				const reason = "Status that Create set should be stored in the same reconcile."
-				a := testkit.NewAPI(bucket(annotated(keptKey, "kept")))
-				x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
-					named("id-1")(b)
-					b.Status.AtProvider.ID = "id-1"
-					return err
-				})
-				run(t, newBucketReconciler(a, updater(a), connects(x.client())), "b")
-				b := get(t, a)
-				want := []any{"id-1", "id-1", "kept", false, xpv2.ReasonCreating, false}
-				got := []any{
-					meta.GetExternalName(b), b.Status.AtProvider.ID, b.GetAnnotations()[keptKey], meta.ExternalCreateIncomplete(b),
-					b.GetCondition(xpv2.TypeReady).Reason, (meta.GetExternalCreateSucceeded(b).IsZero()) != (err != nil),
-				}
-				wants(t, reason, "name, status, others' annotation, incomplete, ready, result", want, got)
-			})
-		}
-	}
-	wants(t, "", "calls of the provider's own updater", 2, merged)
 }
 
 // The default stores nothing but annotations, in patches; unless Create changed
@@ -191,16 +175,4 @@ func TestFailedCreateSaysNothingOfAnother(t *testing.T) {
 	run(t, newBucketReconciler(a, connects(x.client())), "b")
 	b := get(t, a)
 	wants(t, "", "incomplete, announced", []any{true, there}, []any{meta.ExternalCreateIncomplete(b), b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]})
-}
-
-// A create without a result may have set the external name.
-func TestNameOfCreateWithoutResult(t *testing.T) {
-	a := testkit.NewAPI(bucket())
-	x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
-		named("id-1")(b)
-		return errors.Wrap(asyncstate.ErrOutcomeUnknown, "no answer")
-	})
-	run(t, newBucketReconciler(a, WithoutExternalNamePersistence(), connects(x.client())), "b")
-	b := get(t, a)
-	wants(t, "", "name, incomplete", []any{"id-1", true}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b)})
 }

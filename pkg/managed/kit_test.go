@@ -286,29 +286,18 @@ func (x *outside) did(what string) int {
 	return len(slices.DeleteFunc(slices.Clone(x.acts), func(a string) bool { return !strings.HasPrefix(a, what) }))
 }
 
-// A flavour is a kind of managed resource and a way to connect to its provider.
+// A flavour is a kind of managed resource.
 type flavour struct {
 	kind      schema.GroupVersionKind
 	namespace string
 	empty     func() resource.Managed
-	connector func(p provider, see func(resource.Managed)) ReconcilerOption
 }
 
 func flavours() map[string]flavour {
-	untyped := func(p provider, see func(resource.Managed)) ReconcilerOption {
-		return WithExternalConnector(connect[resource.Managed](p, see))
+	return map[string]flavour{
+		"Namespaced": {kind: testkit.BucketKind(), namespace: "default", empty: func() resource.Managed { return &v1alpha1.Bucket{} }},
+		"Cluster":    {kind: testkit.DatabaseKind(), empty: func() resource.Managed { return &v1alpha1.Database{} }},
 	}
-	bucket := flavour{kind: testkit.BucketKind(), namespace: "default", empty: func() resource.Managed { return &v1alpha1.Bucket{} }, connector: untyped}
-	database := flavour{kind: testkit.DatabaseKind(), empty: func() resource.Managed { return &v1alpha1.Database{} }, connector: untyped}
-	fs := map[string]flavour{"NamespacedUntyped": bucket, "ClusterUntyped": database}
-	bucket.connector = func(p provider, see func(resource.Managed)) ReconcilerOption {
-		return WithTypedExternalConnector(connect[*v1alpha1.Bucket](p, see))
-	}
-	database.connector = func(p provider, see func(resource.Managed)) ReconcilerOption {
-		return WithTypedExternalConnector(connect[*v1alpha1.Database](p, see))
-	}
-	fs["NamespacedTyped"], fs["ClusterTyped"] = bucket, database
-	return fs
 }
 
 // object returns a managed resource of generation 3 that was deleted, and has
@@ -349,9 +338,9 @@ func (f flavour) get(t *testing.T, a *testkit.API) resource.Managed {
 	return mg
 }
 
-func (f flavour) reconciler(a *testkit.API, o ...ReconcilerOption) *Reconciler {
+func (f flavour) reconciler(a *testkit.API, p provider, see func(resource.Managed), o ...ReconcilerOption) *Reconciler {
 	return NewReconciler(a.Manager(), resource.ManagedKind(f.kind), append([]ReconcilerOption{
-		WithManagementPolicies(), WithInitializers(), waits(noWait), ticks(),
+		WithManagementPolicies(), WithInitializers(), waits(noWait), ticks(), WithExternalConnector(connect[resource.Managed](p, see)),
 	}, o...)...)
 }
 

@@ -262,9 +262,7 @@ func TestDeletionReported(t *testing.T) {
 				a := testkit.NewAPI(f.object(append([]func(resource.Managed){said(xpv2.Available(), xpv2.ReconcileSuccess())}, tc.mods...)...))
 				a.Before = tc.before
 				var connecting []status
-				r := f.reconciler(a, append([]ReconcilerOption{WithRecorder(rec), f.connector(tc.provider, func(resource.Managed) {
-					connecting = append(connecting, statusOf(f.get(t, a)))
-				})}, tc.opts...)...)
+				r := f.reconciler(a, tc.provider, func(resource.Managed) { connecting = append(connecting, statusOf(f.get(t, a))) }, append(tc.opts, WithRecorder(rec))...)
 				writes := func() int { return a.Count(testkit.StatusUpdate, testkit.StatusPatch) }
 				before := f.get(t, a)
 				for i := range 2 + len(tc.after) {
@@ -439,9 +437,8 @@ func TestDeletionUnderFaults(t *testing.T) {
 				rec := &testkit.Said{}
 				x := &run{T: t, f: f, a: testkit.NewAPI(f.object(tc.mods...))}
 				x.a.Before = failing(func(r testkit.Request) bool { return statusWrite(r) && (!tc.patch || r.Verb == testkit.StatusPatch) }, tc.fails)
-				x.r = f.reconciler(x.a, WithRecorder(rec), f.connector(
-					provider{client: ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}},
-					func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(t, x.a))) }))
+				x.r = f.reconciler(x.a, provider{client: ExternalClientFns{DeleteFn: counts[ExternalDelete](&x.deletes)}},
+					func(resource.Managed) { x.ready = append(x.ready, statusOf(f.get(t, x.a))) }, WithRecorder(rec))
 				if tc.run == nil {
 					reconciles(x, 1, 0)
 				} else {

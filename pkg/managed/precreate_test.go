@@ -54,6 +54,7 @@ func TestPreCreateObserve(t *testing.T) {
 		there  bool
 		then   func(x *outside, mg resource.Managed) error // What the second Observe meets: that it appears, unless it is set.
 		adopts bool
+		async  bool
 		also   []ReconcilerOption
 		object *v1alpha1.Bucket
 		want   want
@@ -66,7 +67,8 @@ func TestPreCreateObserve(t *testing.T) {
 			also:   []ReconcilerOption{WithoutExternalNamePersistence()},
 			want:   want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"},
 		},
-		"Adopt": {reason: "What came up is taken for what would have been created.", adopts: true, want: want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1}},
+		"RefuseAsync": {reason: "An asynchronous create that was refused has not succeeded.", async: true, want: want{Observes: 2, Name: "mine", Refused: "mine", Failed: true, Synced: "was not created"}},
+		"Adopt":       {reason: "What came up is taken for what would have been created.", adopts: true, want: want{Observes: 2, Name: "mine", Succeeded: true, Adopted: 1}},
 		"AdoptWithName": {
 			reason: "Its name is stored if only now it is known.",
 			then: func(x *outside, mg resource.Managed) error {
@@ -90,88 +92,37 @@ func TestPreCreateObserve(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if tc.object == nil {
-				tc.object = bucket(named("mine"))
-			}
-			if tc.then == nil {
-				tc.then = appears
-			}
-			a, rec, x := testkit.NewAPI(tc.object), &testkit.Said{}, observedTwice(tc.then)
-			x.there = tc.there
-			var opts []PreCreateObserveOption
-			if tc.adopts {
-				opts = append(opts, WithAdoption())
-			}
-			run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(opts...), connects(x.client()))...), "b")
-			b := get(t, a)
-			got := want{
-				Observes: x.observes, Creates: x.did("create"), Updates: x.did("update"),
-				Name: meta.GetExternalName(b), Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
-				Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
-				Adopted: len(rec.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
-			}
-			if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
-				got.Synced = tc.want.Synced
-			}
-			wants(t, tc.reason, "", tc.want, got)
-		})
-	}
-}
-
-// To refuse means something only if the next reconcile, which finds the external
-// resource, does not take it for the managed resource's own.
-func TestRefusedStaysRefused(t *testing.T) {
-	type want struct {
-		Creates, Updates, Deletes int
-		There, Gone               bool
-		Refused                   string
-	}
-	cases := map[string]struct {
-		reason string
-		then   func(t *testing.T, a *testkit.API, x *outside)
-		want   want
-	}{
-		"Nothing": {reason: "It is refused until a user changes something.", then: func(*testing.T, *testkit.API, *outside) {}, want: want{There: true, Refused: "mine"}},
-		"Deleted": {
-			reason: "A managed resource that is deleted leaves behind what never was its own.",
-			then:   func(t *testing.T, a *testkit.API, _ *outside) { remove(t, a, "b") },
-			want:   want{There: true, Gone: true},
-		},
-		"AnnotationRemoved": {
-			reason: "Removing the annotation adopts the external resource.",
-			then: func(t *testing.T, a *testkit.API, _ *outside) {
-				edit(t, a, "b", unannotated(AnnotationKeyCreateRefused))
-			},
-			want: want{There: true, Updates: 3},
-		},
-		"OtherName": {
-			reason: "Another external resource has not been refused.",
-			then:   func(t *testing.T, a *testkit.API, _ *outside) { edit(t, a, "b", named("another")) },
-			want:   want{There: true, Updates: 3, Refused: "mine"},
-		},
-		"WentAway": {
-			reason: "When what stood in the way is gone, ours is created, and is ours.",
-			then:   func(_ *testing.T, _ *testkit.API, x *outside) { x.there = false },
-			want:   want{There: true, Creates: 1, Updates: 2},
-		},
-	}
-	for name, tc := range cases {
-		for _, confirm := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/Confirmation=%t", name, confirm), func(t *testing.T) {
-				a, x := testkit.NewAPI(bucket(named("mine"))), observedTwice(appears)
-				opts := []ReconcilerOption{WithPreCreateObserve(), connects(x.client())}
-				if confirm {
-					opts = append(opts, WithDeletionConfirmation(3, interval))
+			synctest.Test(t, func(t *testing.T) {
+				if tc.object == nil {
+					tc.object = bucket(named("mine"))
 				}
-				r := newBucketReconciler(a, opts...)
-				run(t, r, "b")
-				tc.then(t, a, x)
-				repeat(t, r, 3)
+				if tc.then == nil {
+					tc.then = appears
+				}
+				a, rec, x := testkit.NewAPI(tc.object), &testkit.Said{}, observedTwice(tc.then)
+				x.there = tc.there
+				var opts []PreCreateObserveOption
+				if tc.adopts {
+					opts = append(opts, WithAdoption())
+				}
+				if tc.async {
+					tc.also = append(tc.also, WithAsync(newTracker(a)))
+				}
+				run(t, newBucketReconciler(a, append(tc.also, WithRecorder(rec), WithPreCreateObserve(opts...), connects(x.client()))...), "b")
+				synctest.Wait()
 				b := get(t, a)
-				got := want{Creates: x.did("create"), Updates: x.did("update"), Deletes: x.did("delete"), There: x.there, Gone: b.GetName() == "", Refused: b.GetAnnotations()[AnnotationKeyCreateRefused]}
+				got := want{
+					Observes: x.observes, Creates: x.did("create"), Updates: x.did("update"),
+					Name: meta.GetExternalName(b), Refused: b.GetAnnotations()[AnnotationKeyCreateRefused], Region: b.Spec.ForProvider.Region,
+					Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(), Failed: !meta.GetExternalCreateFailed(b).IsZero(),
+					Adopted: len(rec.Events(reasonAdopted)), Synced: b.GetCondition(xpv2.TypeSynced).Message,
+				}
+				if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
+					got.Synced = tc.want.Synced
+				}
 				wants(t, tc.reason, "", tc.want, got)
 			})
-		}
+		})
 	}
 }
 
@@ -187,13 +138,15 @@ func TestPreCreateObserveTimesOut(t *testing.T) {
 	wants(t, "Nothing was tried that has to be looked for.", "creates", 1, x.did("create"))
 }
 
-// What was refused stays another's also without the option that refused it.
-func TestRefusalWithoutOption(t *testing.T) {
+// What was refused stays another's, with the option that refused it, and without any.
+func TestRefusedStaysRefused(t *testing.T) {
 	refused := annotated(AnnotationKeyCreateRefused, "id-1")
 	cases := map[string]struct {
 		reason string
 		mods   []func(b *v1alpha1.Bucket)
 		opts   []ReconcilerOption
+		absent bool  // The external resource is, in the first reconcile only, unless it is created.
+		fails  error // What a create ends in.
 		acts   []string
 		gone   bool
 		synced corev1.ConditionStatus
@@ -211,14 +164,26 @@ func TestRefusalWithoutOption(t *testing.T) {
 		"Adopted":           {reason: "To remove the annotation is to adopt the external resource.", acts: []string{"update b"}, synced: corev1.ConditionTrue},
 		"AdoptedAndDeleted": {reason: "Then it is deleted, too.", mods: []func(b *v1alpha1.Bucket){deleting}, acts: []string{"delete b"}, synced: corev1.ConditionTrue},
 		"OfAnotherName":     {reason: "The refusal is of one external resource.", mods: []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")}, acts: []string{"update b"}, synced: corev1.ConditionTrue},
+		"WentAway":          {reason: "When what stood in the way is gone, ours is created, and is ours.", mods: []func(b *v1alpha1.Bucket){refused}, absent: true, acts: []string{"create b", "update b"}, synced: corev1.ConditionTrue},
+		"Flaky":             {reason: "One wrong not-found does not make it ours.", mods: []func(b *v1alpha1.Bucket){refused}, absent: true, fails: errors.New("already exists"), acts: []string{"create b"}, synced: corev1.ConditionFalse},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, x := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: true, outdated: true}
-			run(t, newBucketReconciler(a, append(tc.opts, connects(x.client()))...), "b")
-			b := get(t, a)
-			wants(t, tc.reason, "calls, gone, Synced", []any{tc.acts, tc.gone, tc.synced}, []any{x.acts, b.GetName() == "", b.GetCondition(xpv2.TypeSynced).Status})
-		})
+		for with, opts := range map[string][]ReconcilerOption{
+			"Nothing": nil, "PreCreateObserve": {WithPreCreateObserve()}, "Confirmation": {WithPreCreateObserve(), WithDeletionConfirmation(3, interval)},
+		} {
+			t.Run(name+"/"+with, func(t *testing.T) {
+				a, x := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: !tc.absent, outdated: true}
+				x.on("create", func(*v1alpha1.Bucket) error { return tc.fails })
+				r := newBucketReconciler(a, append(append(tc.opts, connects(x.client())), opts...)...)
+				run(t, r, "b")
+				if tc.absent {
+					x.there = true
+					run(t, r, "b")
+				}
+				b := get(t, a)
+				wants(t, tc.reason, "calls, gone, Synced", []any{tc.acts, tc.gone, tc.synced}, []any{x.acts, b.GetName() == "", b.GetCondition(xpv2.TypeSynced).Status})
+			})
+		}
 	}
 }
 
@@ -232,29 +197,6 @@ func TestPreCreateLivelock(t *testing.T) {
 	})
 	try(newBucketReconciler(a, WithPreCreateObserve(), connects(x.client())), 10)
 	wants(t, "", "creates in 10 reconciles", 1, x.did("create"))
-}
-
-// A refusal is forgotten after one wrong not-found, without the option.
-func TestRefusalForgotten(t *testing.T) {
-	a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName), annotated(AnnotationKeyCreateRefused, "id-1"))), failsIn("default", errors.New("already exists"))
-	r := newBucketReconciler(a, connects(x.client()))
-	run(t, r, "b") // One wrong not-found.
-	x.there = true
-	run(t, r, "b")
-	remove(t, a, "b")
-	run(t, r, "b")
-	wants(t, "The external resource was refused, and never created.", "deletes", 0, x.did("delete"))
-}
-
-// An asynchronous create that was refused has not succeeded.
-func TestPreCreateObserve_Async(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), observedTwice(appears)
-		run(t, newBucketReconciler(a, WithPreCreateObserve(), WithAsync(newTracker(a)), connects(x.client())), "b")
-		synctest.Wait()
-		b := get(t, a)
-		wants(t, "", "refused, succeeded, creates", []any{"id-1", false, 0}, []any{b.GetAnnotations()[AnnotationKeyCreateRefused], !meta.GetExternalCreateSucceeded(b).IsZero(), x.did("create")})
-	})
 }
 
 // A refusal is of another's external resource, not of what a create of its own makes.

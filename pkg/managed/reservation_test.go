@@ -1108,28 +1108,12 @@ func TestReservationNeedsAnAction(t *testing.T) {
 				a.Forget()
 				run(t, r, "owner")
 				wants(t, tc.reason, "requests of a steady state but for cached reads", 0, len(a.Requests()))
+				edit(t, a, "next", policies(xpv2.ManagementActionObserve))
+				run(t, r, "next")
+				got := bucketNamed(t, a, "next").GetCondition(TypeExternalNameReserved)
+				wants(t, "What only looks says neither that it is blocked nor that it has the name.", "condition", []any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{got.Status, got.Reason})
 			})
 		}
-	}
-}
-
-// One that was blocked, and then only observes, says neither that it is blocked nor
-// that it has the name.
-func TestReservationOfBlockedThatOnlyObserves(t *testing.T) {
-	for _, hadIt := range []bool{false, true} {
-		t.Run(fmt.Sprintf("hadIt=%t", hadIt), func(t *testing.T) {
-			a := testkit.NewAPI(of("owner"), of("blocked"))
-			r := reserving(a, &outside{})
-			run(t, r, "owner", "blocked")
-			if hadIt {
-				kill(t, a, "owner")
-				run(t, r, "blocked")
-			}
-			edit(t, a, "blocked", policies(xpv2.ManagementActionObserve))
-			run(t, r, "blocked")
-			got := bucketNamed(t, a, "blocked").GetCondition(TypeExternalNameReserved)
-			wants(t, "", "condition", []any{corev1.ConditionUnknown, ReasonReservationNotNeeded}, []any{got.Status, got.Reason})
-		})
 	}
 }
 
