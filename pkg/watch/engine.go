@@ -120,7 +120,7 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 	if t, ok := infs.(*InformerTrackingCache); ok {
 		e.set = t.set
 	} else {
-		e.set = newWrappedSet(infs, nil)
+		e.set = newWrappedSet(infs, nil, mgr.GetScheme())
 	}
 	e.set.log.Store(&e.log)
 	return e

@@ -14,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	kcache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
@@ -81,9 +83,12 @@ const (
 	recheck = time.Second
 )
 
-// A kindSet is all the kinds of a cache, and what they have in common.
+// A kindSet is a cache: all its kinds, and what they have in common. It embeds nothing,
+// so that the compiler names what a later controller-runtime adds to the interface.
 type kindSet struct {
+	scheme     *runtime.Scheme
 	backend    backend
+	wraps      cache.Cache    // That the informers come from, if it isn't ours.
 	random     func() float64 // In [0, 1). Spreads backoffs.
 	linger     time.Duration
 	readLinger time.Duration
