@@ -74,7 +74,6 @@ type incarnation struct {
 	// done is closed when nothing of the incarnation runs any more.
 	done chan struct{}
 
-	started time.Time
 	running atomic.Bool
 
 	handlers dispatcher
@@ -98,7 +97,6 @@ func newIncarnation(name string, ctrl kcontroller.Controller, e *ControllerEngin
 		name:     name,
 		ctrl:     ctrl,
 		done:     make(chan struct{}),
-		started:  time.Now(),
 		watches:  make(map[WatchID]*controllerWatch),
 		draining: make(map[WatchID]<-chan struct{}),
 	}
