@@ -30,7 +30,7 @@ func newKindSet(scheme *runtime.Scheme) *kindSet {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handlers = dispatcher{ctx: s.ctx, run: s.wg.Go, delivered: s.delivered}
-	for label := range reasons() {
+	for _, label := range reasons() {
 		s.counts.WithLabelValues(label)
 	}
 	nop := logging.NewNopLogger()
