@@ -23,42 +23,32 @@ func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.Group
 		return false, errors.Wrapf(err, "no resource found for %q", gvk)
 	}
 
-	// Who may do anything needs one answer only.
-	all, err := e.allowed(ctx, m.Resource, namespace, "*")
-	if err != nil || all {
-		return all, err
-	}
 	var denied []string
-	for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete"} {
-		ok, err := e.allowed(ctx, m.Resource, namespace, verb)
-		if err != nil {
-			return false, err
+	for _, verb := range []string{"*", "get", "list", "watch", "create", "update", "patch", "delete"} {
+		review := &authv1.SelfSubjectAccessReview{Spec: authv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authv1.ResourceAttributes{
+				Namespace: namespace, Verb: verb, Group: gvk.Group, Version: gvk.Version, Resource: m.Resource.Resource,
+			},
+		}}
+		if err := e.uncached.Create(ctx, review); err != nil {
+			return false, errors.Wrap(err, "cannot create self access review")
 		}
-		if !ok {
+		switch {
+		case verb == "*" && review.Status.Allowed:
+			return true, nil // Who may do anything needs one answer only.
+		case verb != "*" && !review.Status.Allowed:
 			denied = append(denied, verb)
 		}
 	}
-	if len(denied) > 0 {
-		return false, SubjectAccessReviewError{
-			User:        fmt.Sprintf("system:serviceaccount:%s:%s", e.namespace, e.serviceAccount),
-			Resource:    m.Resource,
-			Namespace:   namespace,
-			DeniedVerbs: denied,
-		}
+	if len(denied) == 0 {
+		return true, nil
 	}
-	return true, nil
-}
-
-func (e *ControllerEngine) allowed(ctx context.Context, gvr schema.GroupVersionResource, namespace, verb string) (bool, error) {
-	review := &authv1.SelfSubjectAccessReview{Spec: authv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authv1.ResourceAttributes{
-			Namespace: namespace, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource,
-		},
-	}}
-	if err := e.uncached.Create(ctx, review); err != nil {
-		return false, errors.Wrap(err, "cannot create self access review")
+	return false, SubjectAccessReviewError{
+		User:        fmt.Sprintf("system:serviceaccount:%s:%s", e.namespace, e.serviceAccount),
+		Resource:    m.Resource,
+		Namespace:   namespace,
+		DeniedVerbs: denied,
 	}
-	return review.Status.Allowed, nil
 }
 
 // A SubjectAccessReviewError says what a user is not allowed to do.
@@ -72,14 +62,7 @@ type SubjectAccessReviewError struct {
 
 // Error says which user is not allowed to do what.
 func (e SubjectAccessReviewError) Error() string {
-	resource := e.Resource.Resource
-	if e.Resource.Group == "" {
-		// The core group has no name to put a dot before.
-		resource += "/" + e.Resource.Version
-	} else {
-		resource += "." + e.Resource.GroupVersion().String()
-	}
-
+	resource := e.Resource.GroupResource().String() + "/" + e.Resource.Version
 	text := fmt.Sprintf("%s is not allowed to [%s] resource %s", e.User, strings.Join(e.DeniedVerbs, ", "), resource)
 	if e.Namespace != "" {
 		text += " in namespace " + e.Namespace

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	_ cache.Cache       = &kindCache{}
+	_ cache.Cache       = &kindSet{}
 	_ TrackingInformers = &InformerTrackingCache{}
 )
 
@@ -75,7 +75,7 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 		}
 	}
 
-	set := newKindSet()
+	set := newKindSet(opts.Scheme)
 	for _, fn := range o {
 		fn(set)
 	}
@@ -87,7 +87,7 @@ func NewCache(cfg *rest.Config, opts cache.Options, o ...CacheOption) (*Informer
 	if opts.ReaderFailOnMissingInformer {
 		set.asked = make(map[kindID]bool)
 	}
-	return &InformerTrackingCache{Cache: &kindCache{scheme: opts.Scheme, set: set}, set: set}, nil
+	return &InformerTrackingCache{Cache: set, set: set}, nil
 }
 
 // TrackInformers makes a cache known to an engine. One that NewCache made is
@@ -99,15 +99,16 @@ func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 	if t, ok := ca.(*InformerTrackingCache); ok {
 		return t
 	}
-	set := newWrappedSet(ca, ca)
-	return &InformerTrackingCache{Cache: &kindCache{scheme: s, set: set, wraps: ca}, set: set}
+	set := newWrappedSet(ca, ca, s)
+	set.wraps = ca
+	return &InformerTrackingCache{Cache: set, set: set}
 }
 
 // newWrappedSet returns the kinds of another cache.
-func newWrappedSet(infs cache.Informers, r client.Reader) *kindSet {
-	set := newKindSet()
+func newWrappedSet(infs cache.Informers, r client.Reader, s *runtime.Scheme) *kindSet {
+	set := newKindSet(s)
 	set.backend = &wrapped{Informers: infs, reader: r}
-	set.start()
+	close(set.starting)
 	return set
 }
 
@@ -127,19 +128,9 @@ func (c *InformerTrackingCache) NeedLeaderElection() bool {
 	return false
 }
 
-// A kindCache is the cache of a set of kinds. It embeds nothing, so that the compiler
-// names what a later controller-runtime adds to the interface.
-type kindCache struct {
-	scheme *runtime.Scheme
-	set    *kindSet
-
-	// wraps is the cache that the informers come from, if it isn't ours.
-	wraps cache.Cache
-}
-
 // id returns the identity of an object's, or a list's, kind.
-func (c *kindCache) id(o runtime.Object) (kindID, error) {
-	gvk, err := gvkFor(o, c.scheme)
+func (s *kindSet) id(o runtime.Object) (kindID, error) {
+	gvk, err := gvkFor(o, s.scheme)
 	if err != nil {
 		return kindID{}, errors.Wrap(err, "cannot determine group, version, and kind of supplied object")
 	}
@@ -147,12 +138,12 @@ func (c *kindCache) id(o runtime.Object) (kindID, error) {
 }
 
 // Get an object. The kind's informer is kept running for a while.
-func (c *kindCache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	id, err := c.id(obj)
+func (s *kindSet) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	id, err := s.id(obj)
 	if err != nil {
 		return err
 	}
-	r, err := c.reader(ctx, id, obj)
+	r, err := s.reader(ctx, id, obj)
 	if err != nil {
 		return err
 	}
@@ -160,21 +151,21 @@ func (c *kindCache) Get(ctx context.Context, key client.ObjectKey, obj client.Ob
 }
 
 // List objects. The kind's informer is kept running for a while.
-func (c *kindCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	id, err := c.id(list)
+func (s *kindSet) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	id, err := s.id(list)
 	if err != nil {
 		return err
 	}
 	id.Kind = strings.TrimSuffix(id.Kind, "List")
-	r, err := c.reader(ctx, id, nil)
+	r, err := s.reader(ctx, id, nil)
 	if err != nil {
 		return err
 	}
 	return r.List(ctx, list, opts...)
 }
 
-func (c *kindCache) newObject(gvk schema.GroupVersionKind) (client.Object, error) {
-	o, err := c.scheme.New(gvk)
+func (s *kindSet) newObject(gvk schema.GroupVersionKind) (client.Object, error) {
+	o, err := s.scheme.New(gvk)
 	if err != nil {
 		return nil, err
 	}
@@ -186,28 +177,31 @@ func (c *kindCache) newObject(gvk schema.GroupVersionKind) (client.Object, error
 }
 
 // reader returns what can read a kind, of which there may be an object.
-func (c *kindCache) reader(ctx context.Context, id kindID, obj client.Object) (client.Reader, error) {
-	if k := c.set.find(id); k != nil {
+func (s *kindSet) reader(ctx context.Context, id kindID, obj client.Object) (client.Reader, error) {
+	s.mu.RLock()
+	k, readable := s.kinds[id], s.asked == nil || s.asked[id]
+	s.mu.RUnlock()
+	if k != nil {
 		if o := k.current.Load(); o != nil {
 			k.touch()
 			return o.reader, nil
 		}
 	}
-	if !c.set.readable(id) {
+	if !readable {
 		return nil, &cache.ErrResourceNotCached{GVK: id.GroupVersionKind}
 	}
 	if obj == nil && id.as == typed {
 		var err error
-		if obj, err = c.newObject(id.GroupVersionKind); err != nil {
+		if obj, err = s.newObject(id.GroupVersionKind); err != nil {
 			return nil, err
 		}
 	}
-	o, err := c.set.synced(ctx, id, obj, nil)
+	o, err := s.synced(ctx, id, obj, nil)
 	switch {
 	case err != nil:
 		return nil, err
-	case o == nil && c.wraps != nil:
-		return c.wraps, nil // It knows whether it was started since.
+	case o == nil && s.wraps != nil:
+		return s.wraps, nil // It knows whether it was started since.
 	case o == nil:
 		return nil, &cache.ErrCacheNotStarted{}
 	default:
@@ -217,99 +211,134 @@ func (c *kindCache) reader(ctx context.Context, id kindID, obj client.Object) (c
 
 // GetInformer returns an informer whose handlers get events again when the kind has
 // come back.
-func (c *kindCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	id, err := c.id(obj)
+func (s *kindSet) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	id, err := s.id(obj)
 	if err != nil {
 		return nil, err
 	}
-	return c.informer(ctx, id, obj, opts...)
+	return s.informer(ctx, id, obj, opts...)
 }
 
 // GetInformerForKind returns an informer like GetInformer does. The scheme must
 // know the kind.
-func (c *kindCache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	obj, err := c.newObject(gvk)
+func (s *kindSet) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	obj, err := s.newObject(gvk)
 	if err != nil {
 		return nil, err
 	}
-	return c.informer(ctx, kindID{GroupVersionKind: gvk, as: representationOf(obj)}, obj, opts...)
+	return s.informer(ctx, kindID{GroupVersionKind: gvk, as: representationOf(obj)}, obj, opts...)
 }
 
-func (c *kindCache) informer(ctx context.Context, id kindID, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (s *kindSet) informer(ctx context.Context, id kindID, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	o := &cache.InformerGetOptions{}
 	for _, fn := range opts {
 		fn(o)
 	}
 	var err error
 	if o.BlockUntilSynced == nil || *o.BlockUntilSynced {
-		_, err = c.set.synced(ctx, id, obj, nil)
+		_, err = s.synced(ctx, id, obj, nil)
 	} else {
-		_, err = c.set.get(id, obj, (*trackedKind).touch)
+		_, err = s.get(id, obj, (*trackedKind).touch)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &kindInformer{set: c.set, id: id, obj: obj}, nil
+	return &kindInformer{set: s, id: id, obj: obj}, nil
 }
 
 // RemoveInformer stops a kind's informer. It is out of use when RemoveInformer
 // returns, and ends soon. Reads that kept it running don't any more. If there are
 // watches, handlers or indexes on the kind, a new informer takes its place, and
 // delivers what is there.
-func (c *kindCache) RemoveInformer(ctx context.Context, obj client.Object) error {
-	id, err := c.id(obj)
+func (s *kindSet) RemoveInformer(ctx context.Context, obj client.Object) error {
+	id, err := s.id(obj)
 	if err != nil {
 		return err
 	}
-	if !c.set.remove(id) && c.wraps != nil {
-		return c.wraps.RemoveInformer(ctx, obj) // It was asked for directly.
+	s.mu.Lock()
+	k, ok := s.kinds[id]
+	if ok {
+		k.raise(true, false)
+	}
+	if !ok || k.unused() {
+		delete(s.asked, id)
+	}
+	for _, i := range s.indexes[id] {
+		i.replaceable = true
+	}
+	s.mu.Unlock()
+	if !ok && s.wraps != nil {
+		return s.wraps.RemoveInformer(ctx, obj) // It was asked for directly.
 	}
 	return nil
 }
 
 // IndexField adds an index to a kind's informer, and to each that takes its
 // place. An index keeps the kind's informer running while the kind is served.
-func (c *kindCache) IndexField(ctx context.Context, obj client.Object, field string, extract client.IndexerFunc) error {
-	id, err := c.id(obj)
+func (s *kindSet) IndexField(ctx context.Context, obj client.Object, field string, extract client.IndexerFunc) error {
+	id, err := s.id(obj)
 	if err != nil {
 		return err
 	}
-	return c.set.index(ctx, id, obj, &index{names: []string{"field:" + field}, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
+	i := &index{names: []string{"field:" + field}, addTo: func(ctx context.Context, o *opened, obj client.Object) error {
 		return o.indexer.IndexField(ctx, obj, field, extract)
-	}})
+	}}
+	if err := s.addIndex(id, obj, i); err != nil {
+		return err
+	}
+	if _, err = s.synced(ctx, id, obj, i); err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		i.replaceable = true // The caller will try again.
+	}
+	return err
 }
 
 // Start runs the cache until the context ends, and returns when everything that
 // it started has ended. A cache that was shut down can't be started again.
-func (c *kindCache) Start(ctx context.Context) error {
-	if c.wraps != nil {
-		err := c.wraps.Start(ctx)
+func (s *kindSet) Start(ctx context.Context) error {
+	if s.wraps != nil {
+		err := s.wraps.Start(ctx)
 		if ctx.Err() != nil { // Else it was started before, or doesn't wait for its end.
-			c.set.shutdown()
+			s.shutdown()
 		}
 		return err
 	}
-	if c.set.ctx.Err() != nil || isClosed(c.set.starting) {
+	if !s.run() {
 		return errors.New("cache was started before")
 	}
-	c.set.start()
 	<-ctx.Done()
-	c.set.shutdown()
+	s.shutdown()
 	return nil
+}
+
+// run all kinds, unless the cache was started or shut down before.
+func (s *kindSet) run() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if isClosed(s.starting) || s.ctx.Err() != nil {
+		return false
+	}
+	close(s.starting)
+	for _, k := range s.kinds {
+		s.initial = append(s.initial, k)
+		s.wg.Go(k.run)
+	}
+	return true
 }
 
 // WaitForCacheSync waits for the cache to start, and for the kinds that were asked
 // for before, unless they can't be watched. It returns false if the context ends first.
-func (c *kindCache) WaitForCacheSync(ctx context.Context) bool {
-	if c.wraps != nil {
-		return c.wraps.WaitForCacheSync(ctx)
+func (s *kindSet) WaitForCacheSync(ctx context.Context) bool {
+	if s.wraps != nil {
+		return s.wraps.WaitForCacheSync(ctx)
 	}
-	if await(ctx, c.set.starting) != nil {
+	if await(ctx, s.starting) != nil {
 		return false
 	}
-	c.set.mu.RLock()
-	initial := c.set.initial
-	c.set.mu.RUnlock()
+	s.mu.RLock()
+	initial := s.initial
+	s.mu.RUnlock()
 	for _, k := range initial {
 		if _, err := k.wait(ctx, nil); err != nil && ctx.Err() != nil {
 			return false

@@ -56,8 +56,9 @@ const collectInterval = time.Minute
 
 // An incarnation is a controller, from a Start of its name to the Stop after it.
 type incarnation struct {
-	name string
-	ctrl kcontroller.Controller
+	engine *ControllerEngine
+	name   string
+	ctrl   kcontroller.Controller
 
 	// ctx is what the incarnation's reconciles and handlers get, and knows it.
 	ctx    context.Context //nolint:containedctx // It is the incarnation's life.
@@ -70,7 +71,6 @@ type incarnation struct {
 	// done is closed when nothing of the incarnation runs any more.
 	done chan struct{}
 
-	started time.Time
 	running atomic.Bool
 
 	handlers dispatcher
@@ -90,10 +90,10 @@ type incarnationKey struct{ engine *ControllerEngine }
 
 func newIncarnation(name string, ctrl kcontroller.Controller, e *ControllerEngine) *incarnation {
 	c := &incarnation{
+		engine:   e,
 		name:     name,
 		ctrl:     ctrl,
 		done:     make(chan struct{}),
-		started:  time.Now(),
 		watches:  make(map[WatchID]*controllerWatch),
 		draining: make(map[WatchID]<-chan struct{}),
 	}
@@ -102,27 +102,32 @@ func newIncarnation(name string, ctrl kcontroller.Controller, e *ControllerEngin
 	return c
 }
 
-// drop those watches for which stop returns true. They deliver nothing new from now on:
-// a call that finds no watch can wait for handlers that run, and none will follow. No
-// call can ask for a watch between the question and its end. The returned channels, which
-// may be nil, are closed when no handler runs any more.
-func (c *incarnation) drop(stop func(w *controllerWatch) bool) map[*controllerWatch]<-chan struct{} {
+// stopWatches stops those watches for which stop returns true, without a request or a
+// wait. No call can ask for a watch between the question and its end. The returned
+// channels, which may be nil, are closed when the handler has returned. A call that finds
+// no watch can wait for handlers that run, and none will follow.
+func (c *incarnation) stopWatches(stop func(w *controllerWatch) bool) map[*controllerWatch]<-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.draining, func(_ WatchID, ch <-chan struct{}) bool { return isClosed(ch) })
-	dropped := make(map[*controllerWatch]<-chan struct{})
+	stopped := make(map[*controllerWatch]<-chan struct{})
 	for id, w := range c.watches {
 		if !stop(w) {
 			continue
 		}
 		delete(c.watches, id)
-		dropped[w] = w.sub.stop()
-		if dropped[w] != nil {
-			c.draining[id] = dropped[w]
+		stopped[w] = w.sub.stop()
+		if stopped[w] != nil {
+			c.draining[id] = stopped[w]
 		}
+		w.on.release(w.sub)
+		c.engine.metrics.WatchStopped(c.name, id.Type)
+		c.engine.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
 	}
-	return dropped
+	return stopped
 }
+
+func everyWatch(*controllerWatch) bool { return true }
 
 // requests returns how often each watch was asked for again.
 func (c *incarnation) requests() map[*controllerWatch]uint64 {

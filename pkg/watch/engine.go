@@ -120,7 +120,7 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 	if t, ok := infs.(*InformerTrackingCache); ok {
 		e.set = t.set
 	} else {
-		e.set = newWrappedSet(infs, nil)
+		e.set = newWrappedSet(infs, nil, mgr.GetScheme())
 	}
 	e.set.log.Store(&e.log)
 	return e
@@ -234,7 +234,7 @@ func (e *ControllerEngine) ended(c *incarnation) {
 		e.retire(c)
 	}
 	e.mu.Unlock()
-	e.stopWatches(c, everyWatch)
+	c.stopWatches(everyWatch)
 	c.wg.Wait() // Their context has ended.
 	close(c.done)
 	e.mu.Lock()
@@ -255,20 +255,6 @@ func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 	e.ending[c.name] = ch
 	return ch
 }
-
-// stopWatches stops those watches of an incarnation for which stop returns true, without
-// a request or a wait. It returns what is closed when the handler of each has returned.
-func (e *ControllerEngine) stopWatches(c *incarnation, stop func(w *controllerWatch) bool) map[*controllerWatch]<-chan struct{} {
-	dropped := c.drop(stop)
-	for w := range dropped {
-		w.on.release(w.sub)
-		e.metrics.WatchStopped(c.name, w.id.Type)
-		e.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
-	}
-	return dropped
-}
-
-func everyWatch(*controllerWatch) bool { return true }
 
 // Stop a controller and its watches, and wait until none of its handlers and
 // reconciles run any more; they get a context that has ended. It waits until its
@@ -297,7 +283,7 @@ func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 
 	if running {
 		c.cancel()
-		e.stopWatches(c, everyWatch)
+		c.stopWatches(everyWatch)
 	}
 	if within {
 		return nil
@@ -345,26 +331,25 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 	if err != nil {
 		return err
 	}
-	if e.nothingToStart(c, ws) {
-		return nil
-	}
 	var errs []error
-	started := make([]*controllerWatch, 0, len(ws))
+	var waiting []*controllerWatch
 	for i := range ws {
 		w, err := e.startWatch(c, &ws[i])
-		if err != nil {
+		switch {
+		case err != nil:
 			errs = append(errs, err)
-			continue
+		case w.on.current.Load() == nil:
+			waiting = append(waiting, w)
 		}
-		started = append(started, w)
 	}
-
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
-	for _, w := range started {
-		if _, err := w.on.wait(ctx, nil); err != nil {
-			errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
+	if len(waiting) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+		defer cancel()
+		defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
+		for _, w := range waiting {
+			if _, err := w.on.wait(ctx, nil); err != nil {
+				errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
+			}
 		}
 	}
 	if c.ctx.Err() != nil {
@@ -372,27 +357,6 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		return notRunning(name)
 	}
 	return stderrors.Join(errs...)
-}
-
-// nothingToStart notes that the watches were asked for, and reports whether all
-// are there. StartWatches is called at every reconcile of a composite resource;
-// this allocates nothing.
-func (e *ControllerEngine) nothingToStart(c *incarnation, ws []Watch) bool {
-	s := e.mgr.GetScheme()
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for i := range ws {
-		id, err := ws[i].id(s)
-		if err != nil {
-			return false
-		}
-		w, ok := c.watches[id]
-		if !ok || w.on.id.as != representationOf(ws[i].obj) || w.on.current.Load() == nil {
-			return false
-		}
-		w.requests.Add(1)
-	}
-	return true
 }
 
 // startWatch makes a watch, or finds the one that is there.
@@ -409,7 +373,7 @@ func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatc
 	// The controller calls back with its queue: at once if it runs, else when it
 	// starts to.
 	if err := c.ctrl.Watch(w); err != nil {
-		e.stopWatches(c, func(o *controllerWatch) bool { return o == w })
+		c.stopWatches(func(o *controllerWatch) bool { return o == w })
 		return nil, errors.Wrapf(err, "cannot start %q watch for %q", id.Type, id.GVK)
 	}
 	e.log.Debug("Started watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
@@ -458,7 +422,7 @@ func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...W
 func (e *ControllerEngine) stopAndDrain(ctx context.Context, c *incarnation, stop func(w *controllerWatch) bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-	stopped := e.stopWatches(c, stop)
+	stopped := c.stopWatches(stop)
 	errs := make([]error, 0, len(stopped))
 	for w, ch := range stopped {
 		if ctx.Value(subscriptionKey{}) == w.sub {

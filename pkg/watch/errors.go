@@ -131,13 +131,13 @@ func (e *KindError) verdict() bool {
 	return errors.Is(e.Reason, ErrNoSuchKind) || errors.Is(e.Reason, ErrForbidden) || errors.Is(e.Reason, ErrNotWatchable)
 }
 
-// reasons that kinds fail for, by the label that metrics have.
-func reasons() map[string]error {
-	return map[string]error{
-		"NoSuchKind":   ErrNoSuchKind,
-		"NotWatchable": ErrNotWatchable,
-		"Forbidden":    ErrForbidden,
-		"NotSynced":    ErrNotSynced,
-		"Unreachable":  ErrUnreachable,
+// reasons that kinds fail for, and the labels that metrics have.
+func reasons() map[error]string {
+	return map[error]string{
+		ErrNoSuchKind:   "NoSuchKind",
+		ErrNotWatchable: "NotWatchable",
+		ErrForbidden:    "Forbidden",
+		ErrNotSynced:    "NotSynced",
+		ErrUnreachable:  "Unreachable",
 	}
 }

@@ -40,7 +40,7 @@ func TestFan_ReplacedObject(t *testing.T) {
 			var got []delivery
 			var last context.Context
 			var wg sync.WaitGroup
-			with := &dispatcher{ctx: t.Context(), run: wg.Go, delivered: newKindSet().delivered}
+			with := &dispatcher{ctx: t.Context(), run: wg.Go, delivered: newKindSet(nil).delivered}
 			f := newFan()
 			first := f.listen()
 			first.OnAdd(was, true)
@@ -73,7 +73,7 @@ func TestExampleIsACopy(t *testing.T) {
 // A watch is stopped, and what it has left to say has a receiver.
 func TestDrainedWatch(t *testing.T) {
 	w := apiwatch.NewFake()
-	k := newKind(newKindSet(), kindID{}, nil)
+	k := newKind(newKindSet(nil), kindID{}, nil)
 	d := &drainedWatch{Interface: w, part: &part{informer: &opened{kind: k}}}
 	d.Stop()
 	d.Stop()
@@ -121,7 +121,7 @@ func TestWrapped_RemovesAfterTheLastAnswer(t *testing.T) {
 		infs := &scriptedInformers{answer: make(chan struct{})}
 		var wg sync.WaitGroup
 		w := &wrapped{Informers: infs}
-		o, err := w.open(t.Context(), newKind(newKindSet(), kindID{as: metadata}, &metav1.PartialObjectMetadata{}), nil)
+		o, err := w.open(t.Context(), newKind(newKindSet(nil), kindID{as: metadata}, &metav1.PartialObjectMetadata{}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	kcache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
@@ -81,9 +83,12 @@ const (
 	recheck = time.Second
 )
 
-// A kindSet is all the kinds of a cache, and what they have in common.
+// A kindSet is a cache: all its kinds, and what they have in common. It embeds nothing,
+// so that the compiler names what a later controller-runtime adds to the interface.
 type kindSet struct {
+	scheme     *runtime.Scheme
 	backend    backend
+	wraps      cache.Cache    // That the informers come from, if it isn't ours.
 	random     func() float64 // In [0, 1). Spreads backoffs.
 	linger     time.Duration
 	readLinger time.Duration
@@ -183,7 +188,6 @@ type trackedKind struct {
 	failures int
 	failedAt time.Time
 	jitter   float64
-	limit    time.Duration // Of the backoff while CRDs are seen.
 
 	// trying says that the kind is being looked up, or has an informer.
 	trying bool
@@ -258,11 +262,7 @@ func (k *trackedKind) move(s State, err *KindError) {
 // complain counts an error, logs it if it is news, and moves to the state for it. The
 // mutex must be held.
 func (k *trackedKind) complain(err *KindError) {
-	for label, reason := range reasons() {
-		if errors.Is(err.Reason, reason) {
-			k.set.counts.WithLabelValues(label).Inc()
-		}
-	}
+	k.set.counts.WithLabelValues(reasons()[err.Reason]).Inc()
 	s := StateDegraded
 	if k.gone {
 		s = StateDormant
@@ -371,7 +371,7 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 			refused, ready = o.indexes[i]
 		}
 		started := isClosed(k.set.starting) && !k.unstarted
-		again := k.trying || k.epoch != k.noted || !time.Now().Before(k.dueForCalls())
+		hopeless := k.err != nil && !k.trying && k.epoch == k.noted && k.dueIn(true) > 0
 		k.mu.Unlock()
 
 		switch {
@@ -381,7 +381,7 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 			return nil, &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ErrShutDown}
 		case !started:
 			return nil, nil
-		case err != nil && !again:
+		case hopeless:
 			return nil, err
 		}
 		select {
@@ -456,29 +456,21 @@ func (k *trackedKind) end() {
 	k.move(StateStopped, nil)
 }
 
-// due returns when to try again. The mutex must be held.
-func (k *trackedKind) due() time.Time {
+// dueIn returns how long not to try again after a failure. Calls that wait try sooner: the
+// API server may be back, and only trying tells. The mutex must be held.
+func (k *trackedKind) dueIn(calls bool) time.Duration {
 	limit := lastBackoff
-	if k.set.crdsKnown() {
-		limit = k.limit
+	if k.gone && k.set.crdsKnown() {
+		limit = goneBackoff
 	}
 	d := min(limit, firstBackoff<<max(0, min(k.failures-1, 10)))
-	if limit == deletedBackoff {
-		d = limit
+	switch {
+	case limit == goneBackoff && k.deleted == k.noted:
+		d = deletedBackoff
+	case calls && !k.err.verdict():
+		d = firstBackoff
 	}
-	return k.failedAt.Add(d + time.Duration(k.jitter*float64(d)))
-}
-
-// dueForCalls returns when to try again for calls that wait. The mutex must be held.
-func (k *trackedKind) dueForCalls() time.Time {
-	if k.err == nil {
-		return time.Time{}
-	}
-	at := k.due()
-	if soon := k.failedAt.Add(firstBackoff); !k.err.verdict() && soon.Before(at) {
-		return soon // The API server may be back. Only trying tells.
-	}
-	return at
+	return time.Until(k.failedAt.Add(d + time.Duration(k.jitter*float64(d))))
 }
 
 // cooling returns how long not to try, at most.
@@ -488,16 +480,11 @@ func (k *trackedKind) cooling() time.Duration {
 	if k.err == nil || k.epoch != k.noted {
 		return 0
 	}
-	at := k.due()
-	if k.waiting > 0 {
-		at = k.dueForCalls()
-	}
-	d := time.Until(at)
+	d := k.dueIn(k.waiting > 0)
 	if d <= 0 && k.err.verdict() && !k.owned() {
 		return lastBackoff // Nothing needs the answer.
 	}
-	// Whether CRDs are known may change.
-	return min(d, lastBackoff)
+	return min(d, lastBackoff) // Whether CRDs are known may change.
 }
 
 // pause until there may be something to do, or the time is over. A kind without
@@ -523,13 +510,8 @@ func (k *trackedKind) fail(err *KindError) {
 	if k.epoch != k.noted {
 		return
 	}
-	k.limit = lastBackoff
 	if k.gone {
 		k.fan.clear()
-		k.limit = goneBackoff
-	}
-	if k.gone && k.deleted == k.noted {
-		k.limit = deletedBackoff
 	}
 	k.failures++
 	k.failedAt = time.Now()
@@ -592,28 +574,22 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 	poll := firstPoll
 	o.next = nextLookUp()
 	for {
-		switch {
-		case ctx.Err() != nil, k.unused():
+		if ctx.Err() != nil || k.unused() {
 			return nil
-		case o.inf.IsStopped():
-			if k.recovers(syncedAt) {
-				return nil
+		}
+		lost := errors.New("the informer was stopped")
+		if !o.inf.IsStopped() {
+			if syncedAt.IsZero() && o.inf.HasSynced() && (is.Nil(reg) || reg.HasSynced()) {
+				k.fan.settle(t) //nolint:contextcheck // Subscriptions have their own.
+				syncedAt = time.Now()
 			}
-			return errors.New("the informer was stopped")
+			if !syncedAt.IsZero() {
+				k.addIndexes(ctx, o)
+			}
+			lost = k.judge(o, !syncedAt.IsZero())
 		}
-		if syncedAt.IsZero() && o.inf.HasSynced() && (is.Nil(reg) || reg.HasSynced()) {
-			k.fan.settle(t) //nolint:contextcheck // Subscriptions have their own.
-			syncedAt = time.Now()
-		}
-		if !syncedAt.IsZero() {
-			k.addIndexes(ctx, o)
-		}
-		lost := k.judge(o, !syncedAt.IsZero())
-		switch {
-		case lost != nil && k.recovers(syncedAt):
-			return nil
-		case lost != nil:
-			return lost
+		if lost != nil {
+			return k.relapse(lost, syncedAt)
 		}
 		if stay, err := k.confirm(ctx, o); err != nil || !stay {
 			return err
@@ -707,24 +683,24 @@ func (k *trackedKind) judge(o *opened, synced bool) error {
 	return nil
 }
 
-// recovers reports whether to look the kind up at once after an informer that had
-// synced was lost: mostly its kind went, or is served elsewhere. If it is lost again and
+// relapse returns nil if the kind is to be looked up at once after an informer was lost
+// that had synced: mostly its kind went, or is served elsewhere. If it is lost again and
 // again, that is a failure.
-func (k *trackedKind) recovers(syncedAt time.Time) bool {
+func (k *trackedKind) relapse(lost error, syncedAt time.Time) error {
 	if syncedAt.IsZero() {
-		return false
+		return lost
 	}
 	k.relapses++
 	if time.Since(syncedAt) > lastBackoff {
 		k.relapses = 1
 	}
 	if k.relapses == 1 {
-		return true
+		return nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.failures = k.relapses - 2
-	return false
+	return lost
 }
 
 // addIndexes adds what was asked for since the informer was opened.

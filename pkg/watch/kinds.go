@@ -11,12 +11,14 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func newKindSet() *kindSet {
+func newKindSet(scheme *runtime.Scheme) *kindSet {
 	s := &kindSet{
+		scheme:     scheme,
 		random:     rand.Float64,
 		delivered:  prometheus.NewCounter(prometheus.CounterOpts{Name: "graft_watch_events_delivered_total", Help: "Events that were delivered to handlers."}),
 		counts:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "graft_watch_failures_total", Help: "How often a kind couldn't be watched."}, []string{"reason"}),
@@ -28,26 +30,12 @@ func newKindSet() *kindSet {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handlers = dispatcher{ctx: s.ctx, run: s.wg.Go, delivered: s.delivered}
-	for label := range reasons() {
+	for _, label := range reasons() {
 		s.counts.WithLabelValues(label)
 	}
 	nop := logging.NewNopLogger()
 	s.log.Store(&nop)
 	return s
-}
-
-// start running kinds.
-func (s *kindSet) start() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if isClosed(s.starting) || s.ctx.Err() != nil {
-		return
-	}
-	close(s.starting)
-	for _, k := range s.kinds {
-		s.initial = append(s.initial, k)
-		s.wg.Go(k.run)
-	}
 }
 
 // shutdown stops everything, and waits for it.
@@ -64,31 +52,6 @@ func (s *kindSet) find(id kindID) *trackedKind {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.kinds[id]
-}
-
-// readable reports whether a read may make an informer.
-func (s *kindSet) readable(id kindID) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.asked == nil || s.asked[id]
-}
-
-// remove a kind's informer. If it has owners it gets another one. It returns whether
-// there was such a kind.
-func (s *kindSet) remove(id kindID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k, ok := s.kinds[id]
-	if ok {
-		k.raise(true, false)
-	}
-	if !ok || k.unused() {
-		delete(s.asked, id)
-	}
-	for _, i := range s.indexes[id] {
-		i.replaceable = true
-	}
-	return ok
 }
 
 // acquire a kind for a subscription, which must be released.
@@ -142,20 +105,6 @@ func (s *kindSet) raise(gk schema.GroupKind, crdDeleted bool) {
 			k.raise(false, crdDeleted)
 		}
 	}
-}
-
-// index adds an index and waits for it.
-func (s *kindSet) index(ctx context.Context, id kindID, obj client.Object, i *index) error {
-	err := s.addIndex(id, obj, i)
-	if err != nil {
-		return err
-	}
-	if _, err = s.synced(ctx, id, obj, i); err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		i.replaceable = true // The caller will try again.
-	}
-	return err
 }
 
 // synced waits for a kind's informer, and the index if it isn't nil, and owns the kind

@@ -20,8 +20,6 @@ type Snapshot struct {
 	// watch and controller that something is wrong with.
 	Summary []string `json:"summary"`
 
-	Taken time.Time `json:"taken"`
-
 	// Elected says whether the manager is elected. Until then no controller
 	// reconciles.
 	Elected bool `json:"elected"`
@@ -44,8 +42,7 @@ type ControllerSnapshot struct {
 
 	// Running says whether it reconciles. If not, it waits for the manager to be
 	// elected, or for the controller before it to end.
-	Running bool      `json:"running"`
-	Started time.Time `json:"started"`
+	Running bool `json:"running"`
 
 	// Watches by kind and type.
 	Watches []WatchSnapshot `json:"watches"`
@@ -89,16 +86,6 @@ type KindSnapshot struct {
 
 	Status
 
-	// Failures in a row, and when to try again.
-	Failures int        `json:"failures,omitempty"`
-	NextTry  *time.Time `json:"nextTry,omitempty"`
-
-	// Owners are watches, handlers, and indexes, which count as one.
-	Owners int `json:"owners"`
-
-	// LastRead at. Nil if it wasn't.
-	LastRead *time.Time `json:"lastRead,omitempty"`
-
 	// Objects that are known.
 	Objects int `json:"objects"`
 }
@@ -106,7 +93,7 @@ type KindSnapshot struct {
 // Snapshot returns what the engine does now. Its parts are taken one after the
 // other.
 func (e *ControllerEngine) Snapshot() Snapshot {
-	s := Snapshot{Taken: time.Now(), Elected: isClosed(e.mgr.Elected()), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
+	s := Snapshot{Elected: isClosed(e.mgr.Elected()), Controllers: []ControllerSnapshot{}, Kinds: []KindSnapshot{}}
 	e.mu.RLock()
 	cs := slices.Collect(maps.Values(e.controllers))
 	s.Ending = slices.Sorted(maps.Keys(e.ending))
@@ -171,7 +158,7 @@ func (e *ControllerEngine) DebugHandler() http.Handler {
 }
 
 func (c *incarnation) snapshot() ControllerSnapshot {
-	s := ControllerSnapshot{Name: c.name, Running: c.running.Load(), Started: c.started, Watches: []WatchSnapshot{}}
+	s := ControllerSnapshot{Name: c.name, Running: c.running.Load(), Watches: []WatchSnapshot{}}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, w := range c.watches {
@@ -203,11 +190,7 @@ func (k *trackedKind) snapshot() KindSnapshot {
 		GVK:            k.id.GroupVersionKind,
 		Representation: string(k.id.as),
 		Status:         Status{State: k.state, Since: k.since, Generation: k.generation},
-		Owners:         k.owners,
 		Objects:        objects,
-	}
-	if len(k.indexes) > 0 {
-		s.Owners++
 	}
 	if k.mapping != nil {
 		s.Resource = k.mapping.Resource.Resource
@@ -215,14 +198,6 @@ func (k *trackedKind) snapshot() KindSnapshot {
 	}
 	if k.err != nil {
 		s.Error = k.err.Error()
-	}
-	if k.err != nil && !k.trying {
-		t := k.due()
-		s.Failures, s.NextTry = k.failures, &t
-	}
-	if n := k.lastRead.Load(); n != 0 {
-		t := time.Unix(0, n)
-		s.LastRead = &t
 	}
 	return s
 }
