@@ -395,16 +395,17 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 		return w, false, nil
 	}
 
-	w = &controllerWatch{id: id, when: time.Now()}
+	// Not the result: a function that refers to that makes every call allocate it.
+	added := &controllerWatch{id: id, when: time.Now()}
 	h, ps := r.handler, slices.Clone(r.predicates)
-	w.sub = newSubscription(func(ctx context.Context, d delivery) { d.to(ctx, *w.queue.Load(), h, ps) }, &c.handlers)
-	w.sub.before = c.draining[id]
-	if w.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj); err != nil {
+	added.sub = newSubscription(func(ctx context.Context, d delivery) { d.to(ctx, *added.queue.Load(), h, ps) }, &c.handlers)
+	added.sub.before = c.draining[id]
+	if added.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
-	c.watches[id] = w
+	c.watches[id] = added
 	e.metrics.WatchStarted(c.name, id.Type)
-	return w, true, nil
+	return added, true, nil
 }
 
 // StopWatches stops watches of a controller, and waits until none of their
