@@ -1,15 +1,30 @@
 package watch_test
 
 import (
+	"context"
+	"encoding/json"
+	stderrors "errors"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/test"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
+	authv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kcache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
@@ -40,9 +55,7 @@ func TestMetricNames(t *testing.T) {
 func gather(t *testing.T, reg prometheus.Gatherer) []string {
 	t.Helper()
 	fs, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	var out []string
 	for _, f := range fs {
 		for _, m := range f.GetMetric() {
@@ -90,4 +103,281 @@ func TestSubjectAccessReviewErrorText(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stateOf returns how the only watch of controller c does.
+func stateOf(t *testing.T, r *rig) watch.WatchSnapshot {
+	t.Helper()
+	for _, c := range r.ours.Snapshot().Controllers {
+		if c.Name == "c" && len(c.Watches) == 1 {
+			return c.Watches[0]
+		}
+	}
+	t.Fatal("the controller doesn't have one watch")
+	return watch.WatchSnapshot{}
+}
+
+// The page and the metrics show what the snapshot has.
+func TestSnapshot_IsShown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _ := watching(t, watchtest.NewKind("Widget"), true)
+		r.start("other", idle())
+		gone := watchtest.NewKind("Gone")
+		_ = r.watchFor(time.Second, "other", watchOf(gone, &recorder{}))
+		r.start("ended", idle())
+		r.stop("ended")
+
+		// The page is compared with what is a moment later.
+		pass(time.Millisecond)
+		w := httptest.NewRecorder()
+		r.ours.DebugHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/watches", nil))
+		text := w.Body.String()
+		var got watch.Snapshot
+		ok(t, json.Unmarshal(w.Body.Bytes(), &got))
+		if diff := cmp.Diff(r.ours.Snapshot(), got); diff != "" {
+			t.Errorf("-snapshot, +page:\n%s", diff)
+		}
+		for _, want := range []string{"2 controllers, 3 kinds, watches: 1 Active 1 Dormant", "other: Dependency watch for gone.example.org/v1, Kind=Gone is Dormant since"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the page doesn't say %q:\n%s", want, text)
+			}
+		}
+		reg := prometheus.NewPedanticRegistry()
+		reg.MustRegister(r.ours.Collector())
+		want := []string{
+			"graft_watch_controllers state=Ending 0",
+			"graft_watch_controllers state=Running 2",
+			"graft_watch_controllers state=Waiting 0",
+			"graft_watch_events_delivered_total 2",
+			"graft_watch_kinds state=Active 2",
+			"graft_watch_kinds state=Degraded 0",
+			"graft_watch_kinds state=Dormant 1",
+			"graft_watch_kinds state=Pending 0",
+			"graft_watch_kinds state=Stopped 0",
+			"graft_watch_kinds state=Syncing 0",
+			"graft_watch_objects 2",
+			"graft_watch_watches controller=c state=Active type=Dependency 1",
+			"graft_watch_watches controller=other state=Dormant type=Dependency 1",
+		}
+		gauges := slices.DeleteFunc(gather(t, reg), func(l string) bool { return strings.HasPrefix(l, "graft_watch_failures_total") })
+		if diff := cmp.Diff(want, gauges); diff != "" {
+			t.Errorf("metrics: -want, +got:\n%s", diff)
+		}
+	})
+}
+
+func TestIsAuthorizedFor(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+	boom := errors.New("boom")
+	cases := map[string]struct {
+		reason string
+		kind   watchtest.Kind
+		allow  map[string]bool
+		err    error
+		want   bool
+
+		// Of the error, if there is to be one.
+		denied  []string
+		isErr   bool
+		reviews int
+	}{
+		"Everything": {reason: "Who may do anything is asked once.", kind: k, allow: map[string]bool{"*": true}, want: true, reviews: 1},
+		"EachVerb": {
+			reason: "Who may do each of what is needed may.", kind: k,
+			allow: map[string]bool{"get": true, "list": true, "watch": true, "create": true, "update": true, "patch": true, "delete": true},
+			want:  true, reviews: 8,
+		},
+		"SomeVerbs": {
+			reason: "What is missing is said, in one error.", kind: k,
+			allow:  map[string]bool{"get": true, "list": true, "watch": true, "create": true, "update": true},
+			denied: []string{"patch", "delete"}, isErr: true, reviews: 8,
+		},
+		"CannotReview": {reason: "An error of a review is returned.", kind: k, err: boom, isErr: true, reviews: 1},
+		"NoSuchKind":   {reason: "A kind that isn't there can't be reviewed.", kind: watchtest.NewKind("Gadget"), isErr: true},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI(k)
+			reviews := 0
+			c := &test.MockClient{MockCreate: func(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+				review, ok := obj.(*authv1.SelfSubjectAccessReview)
+				if !ok {
+					t.Fatalf("%T was created", obj)
+				}
+				reviews++
+				a := review.Spec.ResourceAttributes
+				review.Status.Allowed = tc.allow[a.Verb]
+				if a.Group != k.GVK.Group || a.Resource != k.Plural || a.Namespace != "ns" {
+					t.Errorf("\n%s\nreview of %+v", tc.reason, a)
+				}
+				return tc.err
+			}}
+			mgr := watchtest.NewManager(api.Config(), scheme())
+			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
+			ok(t, err)
+			e := watch.New(mgr, ca, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
+			got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, "ns")
+			if got != tc.want || (err != nil) != tc.isErr || tc.err != nil && !errors.Is(err, tc.err) || reviews != tc.reviews {
+				t.Errorf("\n%s\nIsAuthorizedFor(...): %t, %v after %d reviews", tc.reason, got, err, reviews)
+			}
+			if len(tc.denied) == 0 {
+				return
+			}
+			want := watch.SubjectAccessReviewError{
+				User:      "system:serviceaccount:system:me",
+				Resource:  schema.GroupVersionResource{Group: k.GVK.Group, Version: k.GVK.Version, Resource: k.Plural},
+				Namespace: "ns", DeniedVerbs: tc.denied,
+			}
+			var denied watch.SubjectAccessReviewError
+			if !errors.As(err, &denied) || cmp.Diff(want, denied) != "" {
+				t.Errorf("\n%s\nerror: -want, +got:\n%s", tc.reason, cmp.Diff(want, denied))
+			}
+		})
+	}
+}
+
+func TestEventHandler(t *testing.T) {
+	k := watchtest.NewKind("Widget")
+	one, two := k.Object("one"), k.Object("two")
+	cases := map[string]struct {
+		reason string
+		do     func(h *watch.EventHandler)
+		preds  []predicate.Predicate
+		want   []recorded
+	}{
+		"Add":        {reason: "A new object is a create event.", do: func(h *watch.EventHandler) { h.OnAdd(one) }, want: []recorded{{op: "create", name: "one"}}},
+		"Update":     {reason: "An update event names the new object.", do: func(h *watch.EventHandler) { h.OnUpdate(one, two) }, want: []recorded{{op: "update", name: "two"}}},
+		"Delete":     {reason: "An object that went is a delete event.", do: func(h *watch.EventHandler) { h.OnDelete(one) }, want: []recorded{{op: "delete", name: "one"}}},
+		"Tombstone":  {reason: "A tombstone is unwrapped.", do: func(h *watch.EventHandler) { h.OnDelete(kcache.DeletedFinalStateUnknown{Key: "one", Obj: one}) }, want: []recorded{{op: "delete", name: "one", unknown: true}}},
+		"EmptyGrave": {reason: "A tombstone of nothing is nothing.", do: func(h *watch.EventHandler) { h.OnDelete(kcache.DeletedFinalStateUnknown{Key: "one"}) }},
+		"NoObjects":  {reason: "What isn't an object is ignored.", do: func(h *watch.EventHandler) { h.OnAdd("x"); h.OnUpdate("x", one); h.OnUpdate(one, "x"); h.OnDelete("x") }},
+		"Funcs":      {reason: "HandlerFuncs are the same functions.", do: func(h *watch.EventHandler) { h.HandlerFuncs().OnAdd(one, true) }, want: []recorded{{op: "create", name: "one"}}},
+		"PredicateHeld": {
+			reason: "Every predicate must let an event pass.",
+			do:     func(h *watch.EventHandler) { h.OnAdd(one); h.OnUpdate(one, one); h.OnDelete(one); h.OnAdd(two) },
+			preds: []predicate.Predicate{
+				predicate.NewPredicateFuncs(func(client.Object) bool { return true }),
+				predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == "two" }),
+			},
+			want: []recorded{{op: "create", name: "two"}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			rec := &recorder{}
+			tc.do(watch.NewEventHandler(t.Context(), nil, rec, tc.preds...))
+			got := rec.all()
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(recorded{})); diff != "" {
+				t.Errorf("\n%s\nevents: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A fakeInformer counts handlers.
+type fakeInformer struct {
+	cache.Informer
+
+	// adding is closed when a handler is being added, and add lets it happen. If there
+	// are none it happens at once.
+	adding, add chan struct{}
+
+	mu       sync.Mutex
+	handlers int
+	stopped  bool
+	err      error
+}
+
+func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.ResourceEventHandlerRegistration, error) {
+	if f.adding != nil {
+		close(f.adding)
+		<-f.add
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, f.err
+	}
+	f.handlers++
+	return f, nil
+}
+
+func (f *fakeInformer) RemoveEventHandler(kcache.ResourceEventHandlerRegistration) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handlers--
+	return f.err
+}
+
+func (f *fakeInformer) IsStopped() bool { return f.stopped }
+func (f *fakeInformer) HasSynced() bool { return true }
+
+func TestStoppableSource(t *testing.T) {
+	boom := errors.New("boom")
+	cases := map[string]struct {
+		reason   string
+		inf      *fakeInformer
+		do       func(ctx context.Context, s *watch.StoppableSource) error
+		want     error
+		handlers int
+	}{
+		"StartedOnce": {
+			reason: "A source that is started twice has one handler.",
+			inf:    &fakeInformer{},
+			do: func(ctx context.Context, s *watch.StoppableSource) error {
+				return stderrors.Join(s.Start(ctx, nil), s.Start(ctx, nil))
+			},
+			handlers: 1,
+		},
+		"StoppedTwice": {
+			reason: "A source can be stopped again.",
+			inf:    &fakeInformer{},
+			do: func(ctx context.Context, s *watch.StoppableSource) error {
+				return stderrors.Join(s.Start(ctx, nil), s.Stop(ctx), s.Stop(ctx))
+			},
+		},
+		"StoppedFirst": {
+			reason: "A source that was stopped before it was started never starts.",
+			inf:    &fakeInformer{},
+			do: func(ctx context.Context, s *watch.StoppableSource) error {
+				return stderrors.Join(s.Stop(ctx), s.Start(ctx, nil))
+			},
+		},
+		"CannotAdd": {
+			reason: "Errors are returned.",
+			inf:    &fakeInformer{err: boom},
+			do:     func(ctx context.Context, s *watch.StoppableSource) error { return s.Start(ctx, nil) },
+			want:   boom,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := tc.do(t.Context(), watch.NewStoppableSource(tc.inf, &recorder{}))
+			if !errors.Is(err, tc.want) {
+				t.Errorf("\n%s\nerror: %v, want %v", tc.reason, err, tc.want)
+			}
+			if tc.inf.handlers != tc.handlers {
+				t.Errorf("\n%s\n%d handlers, want %d", tc.reason, tc.inf.handlers, tc.handlers)
+			}
+		})
+	}
+}
+
+// A source of an informer of our cache starts also if that doesn't run any more.
+func TestStoppableSource_OfALongUnusedInformer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, k := withOne(t)
+		inf := r.informer(k)
+		pass(time.Hour)
+		rec := &recorder{}
+		s := watch.NewStoppableSource(inf, rec)
+		ok(t, s.Start(t.Context(), nil))
+		pass(time.Second)
+		if n := rec.count("create", "one"); n != 1 {
+			t.Errorf("%d events, want 1", n)
+		}
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

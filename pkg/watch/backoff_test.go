@@ -111,81 +111,58 @@ func TestLookUps_ThatAreLate(t *testing.T) {
 	})
 }
 
-// Backoffs double up to a minute, and luck makes them longer by a fifth at
-// most.
+// Backoffs double up to a minute, and luck makes them longer by a fifth at most.
 func TestBackoffIsSpread(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		random float64
-		want   []time.Duration
-	}{
-		"None": {
-			reason: "Without luck nothing is added.",
-			random: 0,
-			want:   []time.Duration{1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000},
-		},
-		"Most": {
-			reason: "All of it adds a fifth.",
-			random: 1,
-			want:   []time.Duration{1200, 2400, 4800, 9600, 19200, 38400, 72000, 72000},
-		},
-	}
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
+	for luck, want := range map[float64][]time.Duration{
+		0: {1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000},
+		1: {1200, 2400, 4800, 9600, 19200, 38400, 72000, 72000},
+	} {
+		inBubble(t, fmt.Sprint(luck), func(t *testing.T) {
 			k := watchtest.NewKind("Widget")
-			api := watchtest.NewAPI()
-			r := graft(t, api)
-			watch.SetRandom(r.cache, func() float64 { return tc.random })
-			r.mgr.Elect()
-			r.start("c", idle())
+			r := running(t, watchtest.NewAPI())
+			watch.SetRandom(r.cache, func() float64 { return luck })
 			_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
 			pass(6 * time.Minute)
 			var got []time.Duration
-			tries := api.Requests(watchtest.DiscoveryOf(k))
-			for i := range tc.want {
+			tries := r.api.Requests(watchtest.DiscoveryOf(k))
+			for i := range want {
 				got = append(got, tries[i+1].At.Sub(tries[i].At)/time.Millisecond)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\nmilliseconds between tries: -want, +got:\n%s", tc.reason, diff)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("milliseconds between tries: -want, +got:\n%s", diff)
 			}
 		})
 	}
 }
 
-// A kind that can be listed and then not be watched is tried as seldom as one
-// that can't be listed.
+// A kind that can be listed and then not be watched is tried as seldom as one that can't
+// be listed. One that works for a moment each time is tried less and less often.
 func TestLostAgainAndAgain(t *testing.T) {
 	for crds, name := range map[bool]string{true: "DefinitionsWatched", false: "DefinitionsNotWatched"} {
 		inBubble(t, name, func(t *testing.T) {
 			k := watchtest.NewKind("Widget")
-			api := watchtest.NewAPI(k)
-			api.Put(k.Object("one"), k)
-			r := running(t, api)
-			if crds {
-				r.watchCRDs()
-			}
+			r, rec := watching(t, k, crds)
 
-			// Watches fail late enough for the informer to have synced from its
-			// list, which isn't streamed.
-			defer api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))()
-			lose := func() func() {
+			// Watches fail late enough for the informer to have synced from its list,
+			// which isn't streamed.
+			defer r.api.Inject(watchtest.Of(k).Initial(), watchtest.Status(http.StatusUnprocessableEntity))()
+			lose := func() (lift func()) {
 				m := func(r watchtest.Request) bool { return !r.Initial && watchtest.Of(k)(r) }
-				return api.Inject(watchtest.Match(m).Only(watchtest.Watch), watchtest.Status(http.StatusNotFound).After(50*time.Millisecond))
+				lift = r.api.Inject(watchtest.Match(m).Only(watchtest.Watch), watchtest.Status(http.StatusNotFound).After(50*time.Millisecond))
+				r.api.Disconnect(watchtest.Of(k))
+				return lift
 			}
 			lift := lose()
-			defer func() { lift() }()
-			rec := &recorder{}
-			_ = r.watchFor(time.Second, "c", watchOf(k, rec))
 			pass(10 * time.Minute)
-			api.Forget()
+			r.api.Forget()
 			said := len(r.lines.all())
 			pass(time.Hour)
 
 			// Each time it is looked up, and listed and watched in two ways.
-			if n := len(api.Requests(watchtest.DiscoveryOf(k))); n < 30 || n > 60 {
+			if n := len(r.api.Requests(watchtest.DiscoveryOf(k))); n < 30 || n > 60 {
 				t.Errorf("it was tried %d times in an hour, want about once a minute", n)
 			}
-			if n := len(api.Requests(watchtest.Of(k))); n > 60*4 {
+			if n := len(r.api.Requests(watchtest.Of(k))); n > 60*4 {
 				t.Errorf("%d requests in an hour", n)
 			}
 			if said == 0 || len(r.lines.all()) > said {
@@ -199,19 +176,23 @@ func TestLostAgainAndAgain(t *testing.T) {
 			lift()
 			pass(5 * time.Minute)
 			rec.forget()
-			api.Put(k.Object("two"), k)
+			r.api.Put(k.Object("two"), k)
 			pass(time.Second)
 			if s, n := stateOf(t, r), rec.count("create", "two"); s.State != watch.StateActive || n != 1 {
 				t.Errorf("when all is well the watch is %s, and got %d events", s.State, n)
 			}
-			generation := stateOf(t, r).Generation
-			lift = lose()
-			api.Disconnect(watchtest.Of(k))
-			eventually(t, "the informer is replaced", func() bool { return stateOf(t, r).Generation > generation })
-			lift()
-			pass(5 * time.Second)
-			if s := stateOf(t, r); s.State != watch.StateActive {
-				t.Errorf("soon after it was lost for a moment the watch is %s, want %s", s.State, watch.StateActive)
+			var took []time.Duration
+			for range 3 {
+				generation := stateOf(t, r).Generation
+				lift = lose()
+				eventually(t, "the informer is replaced", func() bool { return stateOf(t, r).Generation > generation })
+				lift()
+				began := time.Now()
+				eventually(t, "the watch is Active", func() bool { return stateOf(t, r).State == watch.StateActive })
+				took = append(took, time.Since(began))
+			}
+			if took[0] > 5*time.Second || took[2] < 2*time.Second {
+				t.Errorf("after it was lost for a moment, three times, the watch is Active after %v", took)
 			}
 		})
 	}
@@ -239,9 +220,7 @@ func TestCRDs_WatchedTwice(t *testing.T) {
 		for range 2 {
 			ctx, end := context.WithCancel(t.Context())
 			ends = append(ends, end)
-			if err := r.GarbageCollectCustomResourceInformers(ctx); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, r.GarbageCollectCustomResourceInformers(ctx))
 		}
 		r.watch("c", watchOf(k, &recorder{}))
 		for i, most := range []int{7, 60} {
@@ -311,32 +290,4 @@ func TestLookUps_AreShared(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A kind that works for a moment, and is lost again and again, is tried less and less
-// often.
-func TestLostWhileActive_BacksOff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		r, _ := watching(t, k, true)
-		var took time.Duration
-		for range 3 {
-			generation := stateOf(t, r).Generation
-			lift := r.api.Inject(watchtest.Of(k).Only(watchtest.Watch), watchtest.Status(http.StatusNotFound))
-			r.api.Disconnect(watchtest.Of(k))
-			pass(2 * time.Second) // Informers wait before they open another watch.
-			lift()
-			took, _ = timed(func() error {
-				eventually(t, "the watch is Active in another generation", func() bool {
-					s := stateOf(t, r)
-					return s.Generation > generation && s.State == watch.StateActive
-				})
-				return nil
-			})
-			t.Logf("took %s", took)
-		}
-		if took < 2*time.Second {
-			t.Errorf("lost for the third time the kind is tried again after %s", took)
-		}
-	})
 }

@@ -55,9 +55,7 @@ func (r *rig) startAll(ws []baseline.Watch) {
 	}
 	for _, w := range ws {
 		inf, err := r.informers().GetInformer(r.t.Context(), w.Kind)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		ok(r.t, err)
 		if _, err := inf.AddEventHandler((&recorder{}).funcs()); err != nil {
 			r.t.Fatal(err)
 		}
@@ -353,16 +351,12 @@ func (r *rig) startAndStop(ws []baseline.Watch, trouble func() (settle func())) 
 		c, err := kcontroller.NewUnmanaged(name, ko)
 		return &benchRun{Controller: c, ended: ended}, err
 	}
-	if err := r.Start("c", o); err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, r.Start("c", o))
 	r.startAll(ws)
 	<-up
 	defer trouble()()
 	took, err := timed(func() error { return r.Stop(context.Background(), "c") })
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, err)
 	<-ended
 	return took
 }
@@ -377,9 +371,7 @@ func startWhileHanging(r *rig, round int) (settle func()) {
 
 	// Ours says that the controller was stopped. The baseline has started it.
 	started := background(func() error { return r.StartWatches(context.Background(), "c", watchOf(k, &recorder{})) })
-	if err := r.api.AwaitOpen(context.Background(), watchtest.DiscoveryOf(k)); err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, r.api.AwaitOpen(context.Background(), watchtest.DiscoveryOf(k)))
 	return func() {
 		end.Stop()
 		thaw()
@@ -401,9 +393,7 @@ func TestAskingAgainAllocatesNothing(t *testing.T) {
 		watches = append(watches, watchesFor([]baseline.Watch{w})...)
 	}
 	start := func() {
-		if err := r.ours.StartWatches(t.Context(), "c", watches...); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, r.ours.StartWatches(t.Context(), "c", watches...))
 	}
 	start()
 

@@ -117,9 +117,7 @@ func TestCacheOptions(t *testing.T) {
 			api.Put(elsewhere, namespaced)
 			tc.opts.Scheme = scheme()
 			ca, err := watch.NewCache(api.Config(), tc.opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			if tc.change != nil {
 				tc.change(&tc.opts)
 			}
@@ -166,9 +164,7 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 		if err := ca.Get(t.Context(), k.Key("one"), k.New()); err != nil {
 			t.Errorf("Get(...) of what is: %v", err)
 		}
-		if err := ca.RemoveInformer(t.Context(), k.New()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, ca.RemoveInformer(t.Context(), k.New()))
 		if err := ca.Get(t.Context(), k.Key("one"), k.New()); !errors.As(err, &missing) {
 			t.Errorf("Get(...) of what was removed: %v", err)
 		}
@@ -203,9 +199,7 @@ func TestStartWaitsForInformers(t *testing.T) {
 					return lingeringInformer{SharedIndexInformer: kcache.NewSharedIndexInformer(lw, obj, resync, indexers), end: end}
 				},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := background(func() error { return ca.Start(ctx) })
 			ca.WaitForCacheSync(ctx)
@@ -278,9 +272,7 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 		src := source.Kind[client.Object](r.cache, k.New(), &handler.EnqueueRequestForObject{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		if err := src.Start(ctx, q); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, src.Start(ctx, q))
 		if took, err := timed(func() error { return limited(t, time.Minute, src.WaitForSync) }); err != nil || took > quick+100*time.Millisecond {
 			t.Errorf("WaitForSync(...) of a healthy kind: %v after %s", err, took)
 		}
@@ -293,9 +285,7 @@ func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 func TestWaitForCacheSync_DoesNotWaitForWhatWent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ca, err := watch.NewCache(watchtest.NewAPI().Config(), cache.Options{Scheme: scheme()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if _, err := ca.GetInformer(t.Context(), watchtest.NewKind("Gone").New(), cache.BlockUntilSynced(false)); err != nil {
 			t.Fatal(err)
 		}
@@ -356,9 +346,7 @@ func TestStart_Ends(t *testing.T) {
 		api := watchtest.NewAPI(k)
 		defer api.Inject(watchtest.Of(k), watchtest.Hang())()
 		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		if limited(t, time.Second, func(ctx context.Context) error { return ca.Get(ctx, k.Key("one"), k.New()) }) == nil {
 			t.Error("Get(...) before Start: no error")

@@ -64,9 +64,7 @@ func collecting(t *testing.T, n *needs) (r *rig, a, b watchtest.Kind) {
 func (r *rig) watched() []string {
 	r.t.Helper()
 	ids, err := r.GetWatches("c")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, err)
 	kinds := make([]string, len(ids))
 	for i, id := range ids {
 		kinds[i] = id.GVK.Kind

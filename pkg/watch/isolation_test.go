@@ -16,39 +16,40 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// A kind in trouble delays no calls but those for it.
+// A kind in trouble delays no calls but those for it. In a batch each watch succeeds or
+// fails on its own, with a typed error.
 func TestTroubleStaysWithItsKind(t *testing.T) {
-	k := watchtest.NewKind("Trouble")
+	k, healthy, fresh := watchtest.NewKind("Trouble"), watchtest.NewKind("Healthy"), watchtest.NewKind("Fresh")
 	cases := map[string]struct {
 		reason string
 		match  watchtest.Match
 		fault  watchtest.Fault
+		want   error // Nil if it takes a second.
 	}{
-		"HangingList":      {"The list never comes.", watchtest.Of(k), watchtest.Hang()},
-		"HangingDiscovery": {"Discovery of the kind hangs.", watchtest.DiscoveryOf(k), watchtest.Hang()},
-		"SlowDiscovery":    {"It takes a while to say where the kind is.", watchtest.DiscoveryOf(k), watchtest.Delay(time.Second)},
-		"Refused":          {"Connections are refused.", watchtest.Of(k), watchtest.Refuse()},
-		"Throttled":        {"The API server has too much to do.", watchtest.Of(k), watchtest.TooManyRequests(1)},
-		"Forbidden":        {"We may not list the kind.", watchtest.Of(k), watchtest.Status(http.StatusForbidden)},
-		"Broken":           {"The API server fails.", watchtest.Of(k), watchtest.Status(http.StatusInternalServerError)},
+		"NoSuchKind":       {"A resource that isn't there means that there is no such kind.", watchtest.DiscoveryOf(k), watchtest.Status(http.StatusNotFound), watch.ErrNoSuchKind},
+		"ListNotFound":     {"So does a list that isn't there.", watchtest.Of(k), watchtest.Status(http.StatusNotFound), watch.ErrNoSuchKind},
+		"Forbidden":        {"We may not list the kind.", watchtest.Of(k), watchtest.Status(http.StatusForbidden), watch.ErrForbidden},
+		"NotWatchable":     {"Some kinds can't be listed.", watchtest.Of(k), watchtest.Status(http.StatusMethodNotAllowed), watch.ErrNotWatchable},
+		"HangingList":      {"Nothing is known to be wrong: it takes too long.", watchtest.Of(k), watchtest.Hang(), watch.ErrNotSynced},
+		"HangingDiscovery": {"Nor is anything if discovery does.", watchtest.DiscoveryOf(k), watchtest.Hang(), watch.ErrNotSynced},
+		"SlowDiscovery":    {"It takes a while to say where the kind is.", watchtest.DiscoveryOf(k), watchtest.Delay(time.Second), nil},
+		"Refused":          {"The API server can't be reached.", watchtest.Of(k), watchtest.Refuse(), watch.ErrUnreachable},
+		"DiscoveryRefused": {"Nor can it be asked where the kind is.", watchtest.DiscoveryOf(k), watchtest.Refuse(), watch.ErrUnreachable},
+		"Throttled":        {"One that sends us away is as good as one that can't be reached.", watchtest.Of(k), watchtest.TooManyRequests(0), watch.ErrUnreachable},
+		"Broken":           {"So is one that fails.", watchtest.Of(k), watchtest.Status(http.StatusInternalServerError), watch.ErrUnreachable},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			healthy, fresh := watchtest.NewKind("Healthy"), watchtest.NewKind("Fresh")
-			api := watchtest.NewAPI(k, healthy, fresh)
-			api.Put(healthy.Object("one"), healthy)
-			r := graft(t, api)
-			r.mgr.Elect()
-			r.start("troubled", idle())
+			r := running(t, watchtest.NewAPI(k, fresh))
+			r.define(healthy)
 			r.start("healthy", idle())
 			r.watch("healthy", watchOf(healthy, &recorder{}))
-			lift := api.Inject(tc.match, tc.fault)
-			defer lift()
-			ctx, cancel := context.WithCancel(t.Context())
-			started := background(func() error { return r.StartWatches(ctx, "troubled", watchOf(k, &recorder{})) })
-			read := background(func() error { return r.read(ctx, k, "one") })
+			defer r.api.Inject(tc.match, tc.fault)()
+			rec := &recorder{}
+			started := background(func() error { return r.watchFor(5*time.Second, "c", watchOf(k, &recorder{}), watchOf(healthy, rec)) })
+			read := background(func() error { return r.readFor(5*time.Second, k, "one") })
 			pass(time.Millisecond)
-			calls := []struct {
+			for _, c := range []struct {
 				name string
 				fn   func() error
 			}{
@@ -56,22 +57,33 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 				{"List", func() error { return r.list(t.Context(), healthy) }},
 				{"ListOfANewKind", func() error { return r.list(t.Context(), fresh) }},
 				{"StartWatches", func() error { return r.StartWatches(t.Context(), "healthy", watchOf(healthy, &recorder{})) }},
-				{"StartWatchesOfANewKind", func() error { return r.StartWatches(t.Context(), "troubled", watchOf(fresh, &recorder{})) }},
+				{"StartWatchesOfANewKind", func() error { return r.StartWatches(t.Context(), "c", watchOf(fresh, &recorder{})) }},
 				{"StopWatches", func() error { _, err := r.StopWatches(t.Context(), "healthy", idOf(healthy)); return err }},
 				{"Start", func() error { return r.Start("other", idle()) }},
 				{"IsRunning", func() error { r.IsRunning("other"); return nil }},
 				{"Stop", func() error { return r.Stop(t.Context(), "other") }},
-				{"StopOfItsOwn", func() error { return r.Stop(t.Context(), "troubled") }},
-			}
-			for _, c := range calls {
+			} {
 				if took, err := timed(c.fn); err != nil || took > quick {
 					t.Errorf("\n%s\n%s: %v after %s", tc.reason, c.name, err, took)
 				}
 			}
-			if err := <-started; err == nil && name != "SlowDiscovery" {
-				t.Errorf("\n%s\nStartWatches(...) of the kind: no error", tc.reason)
+			if n := rec.count("create", "one"); n != 1 {
+				t.Errorf("\n%s\nthe watch of a healthy kind got %d events", tc.reason, n)
 			}
-			cancel()
+			err := <-started
+			for _, reason := range []error{watch.ErrNoSuchKind, watch.ErrForbidden, watch.ErrNotWatchable, watch.ErrNotSynced, watch.ErrUnreachable} {
+				if got, want := errors.Is(err, reason), errors.Is(tc.want, reason); got != want {
+					t.Errorf("\n%s\nerrors.Is(%v, %v): got %t, want %t", tc.reason, err, reason, got, want)
+				}
+			}
+
+			// A reader would take an object for deleted.
+			if kerrors.IsNotFound(err) || meta.IsNoMatchError(err) != errors.Is(tc.want, watch.ErrNoSuchKind) {
+				t.Errorf("\n%s\nIsNotFound: %t, IsNoMatchError: %t: %v", tc.reason, kerrors.IsNotFound(err), meta.IsNoMatchError(err), err)
+			}
+			if ke := (*watch.KindError)(nil); tc.want != nil && (!errors.As(err, &ke) || ke.GVK != k.GVK) {
+				t.Errorf("\n%s\nthe error doesn't say which kind: %v", tc.reason, err)
+			}
 			<-read
 		})
 	}
@@ -126,12 +138,11 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 
 			// The first event gets through, the second doesn't.
 			n := 0
-			rec := &recorder{before: func() {
+			r.watch("c", watchOf(busy, calling(func() {
 				if n++; n > 1 {
 					<-release
 				}
-			}}
-			r.watch("c", watchOf(busy, rec))
+			})))
 			pass(time.Millisecond)
 			api.Put(busy.Object("two"), busy)
 			pass(time.Millisecond)
@@ -145,79 +156,6 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			}
 			if err == nil && name != "IndexField" {
 				t.Error("no error, though nothing answers")
-			}
-		})
-	}
-}
-
-// In a batch each watch succeeds or fails on its own, with a typed error.
-func TestEachWatchHasItsOwnError(t *testing.T) {
-	k := watchtest.NewKind("Trouble")
-	cases := map[string]struct {
-		reason string
-		match  watchtest.Match
-		fault  watchtest.Fault
-		want   error
-	}{
-		"NoSuchKind": {
-			reason: "A resource that isn't there means that there is no such kind.",
-			match:  watchtest.DiscoveryOf(k), fault: watchtest.Status(http.StatusNotFound), want: watch.ErrNoSuchKind,
-		},
-		"ListNotFound": {
-			reason: "So does a list that isn't there.",
-			match:  watchtest.Of(k), fault: watchtest.Status(http.StatusNotFound), want: watch.ErrNoSuchKind,
-		},
-		"Forbidden": {
-			reason: "We may not list it.",
-			match:  watchtest.Of(k), fault: watchtest.Status(http.StatusForbidden), want: watch.ErrForbidden,
-		},
-		"NotWatchable": {
-			reason: "Some kinds can't be listed.",
-			match:  watchtest.Of(k), fault: watchtest.Status(http.StatusMethodNotAllowed), want: watch.ErrNotWatchable,
-		},
-		"NotSynced": {
-			reason: "Nothing is known to be wrong: it takes too long.",
-			match:  watchtest.Of(k), fault: watchtest.Hang(), want: watch.ErrNotSynced,
-		},
-		"Refused": {
-			reason: "The API server can't be reached.",
-			match:  watchtest.Of(k), fault: watchtest.Refuse(), want: watch.ErrUnreachable,
-		},
-		"DiscoveryRefused": {
-			reason: "Nor can it be asked where the kind is.",
-			match:  watchtest.DiscoveryOf(k), fault: watchtest.Refuse(), want: watch.ErrUnreachable,
-		},
-		"Throttled": {
-			reason: "One that sends us away is as good as one that can't be reached.",
-			match:  watchtest.Of(k), fault: watchtest.TooManyRequests(0), want: watch.ErrUnreachable,
-		},
-	}
-	reasons := []error{watch.ErrNoSuchKind, watch.ErrForbidden, watch.ErrNotWatchable, watch.ErrNotSynced, watch.ErrUnreachable}
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			healthy := watchtest.NewKind("Healthy")
-			r := running(t, watchtest.NewAPI(k))
-			r.define(healthy)
-			defer r.api.Inject(tc.match, tc.fault)()
-			rec := &recorder{}
-			err := r.watchFor(5*time.Second, "c", watchOf(k, &recorder{}), watchOf(healthy, rec))
-			for _, reason := range reasons {
-				if got, want := errors.Is(err, reason), errors.Is(tc.want, reason); got != want {
-					t.Errorf("\n%s\nerrors.Is(%v, %v): got %t, want %t", tc.reason, err, reason, got, want)
-				}
-			}
-
-			// A reader would take an object for deleted.
-			if kerrors.IsNotFound(err) || meta.IsNoMatchError(err) != errors.Is(tc.want, watch.ErrNoSuchKind) {
-				t.Errorf("\n%s\nIsNotFound: %t, IsNoMatchError: %t: %v", tc.reason, kerrors.IsNotFound(err), meta.IsNoMatchError(err), err)
-			}
-			var ke *watch.KindError
-			if !errors.As(err, &ke) || ke.GVK != k.GVK {
-				t.Errorf("\n%s\nthe error doesn't say which kind: %v", tc.reason, err)
-			}
-			pass(time.Millisecond)
-			if n := rec.count("create", "one"); n != 1 {
-				t.Errorf("\n%s\nthe watch of a healthy kind got %d events", tc.reason, n)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,43 +104,43 @@ type rig struct {
 type hooked struct {
 	*watchtest.Manager
 
-	mu                  sync.Mutex
-	onScheme, onElected func()
+	onScheme, onElected hook
 }
 
-func (m *hooked) call(fn *func()) {
-	m.mu.Lock()
-	f := *fn
-	m.mu.Unlock()
-	if f != nil {
-		f()
+// A hook is a function to call, if there is one.
+type hook struct{ fn atomic.Pointer[func()] }
+
+func (h *hook) set(fn func()) { h.fn.Store(&fn) }
+
+func (h *hook) call() {
+	if fn := h.fn.Load(); fn != nil && *fn != nil {
+		(*fn)()
 	}
 }
 
-func (m *hooked) set(fn *func(), f func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	*fn = f
-}
-
 func (m *hooked) GetScheme() *runtime.Scheme {
-	m.call(&m.onScheme)
+	m.onScheme.call()
 	return m.Manager.GetScheme()
 }
 
 func (m *hooked) Elected() <-chan struct{} {
-	m.call(&m.onElected)
+	m.onElected.call()
 	return m.Manager.Elected()
 }
 
 func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{extv1.AddToScheme, corev1.AddToScheme} {
-		if err := add(s); err != nil {
-			panic(err)
-		}
-	}
+	try(extv1.AddToScheme(s))
+	try(corev1.AddToScheme(s))
 	return s
+}
+
+// ok ends the test on an error.
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // eventually waits until cond is true. Between looks it lets 10 ms pass, which
@@ -210,27 +211,16 @@ func inBubble(t *testing.T, name string, fn func(t *testing.T)) {
 }
 
 // counts is a Metrics that counts.
-type counts struct {
-	mu                                                                     sync.Mutex
-	controllersStarted, controllersStopped, watchesStarted, watchesStopped int
-}
+type counts struct{ controllersStarted, controllersStopped, watchesStarted, watchesStopped atomic.Int64 }
 
-func (c *counts) add(n *int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	*n++
-}
-
-func (c *counts) ControllerStarted(string)             { c.add(&c.controllersStarted) }
-func (c *counts) ControllerStopped(string)             { c.add(&c.controllersStopped) }
-func (c *counts) WatchStarted(string, watch.WatchType) { c.add(&c.watchesStarted) }
-func (c *counts) WatchStopped(string, watch.WatchType) { c.add(&c.watchesStopped) }
+func (c *counts) ControllerStarted(string)             { c.controllersStarted.Add(1) }
+func (c *counts) ControllerStopped(string)             { c.controllersStopped.Add(1) }
+func (c *counts) WatchStarted(string, watch.WatchType) { c.watchesStarted.Add(1) }
+func (c *counts) WatchStopped(string, watch.WatchType) { c.watchesStopped.Add(1) }
 
 // running returns started minus stopped.
-func (c *counts) running() (controllers, watches int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.controllersStarted - c.controllersStopped, c.watchesStarted - c.watchesStopped
+func (c *counts) running() (controllers, watches int64) {
+	return c.controllersStarted.Load() - c.controllersStopped.Load(), c.watchesStarted.Load() - c.watchesStopped.Load()
 }
 
 // A recorder is a handler that remembers what it was told, and enqueues the
@@ -238,11 +228,17 @@ func (c *counts) running() (controllers, watches int) {
 type recorder struct {
 	handler.Funcs
 
+	before hook // Called at the start of each event.
+
 	mu     sync.Mutex
 	events []recorded
+}
 
-	// before, if set, is called at the start of each event.
-	before func()
+// calling returns a recorder that calls fn at the start of each event.
+func calling(fn func()) *recorder {
+	r := &recorder{}
+	r.before.set(fn)
+	return r
 }
 
 type recorded struct {
@@ -254,12 +250,7 @@ type recorded struct {
 }
 
 func (r *recorder) add(e recorded, q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
-	r.mu.Lock()
-	before := r.before
-	r.mu.Unlock()
-	if before != nil {
-		before()
-	}
+	r.before.call()
 	e.name, e.uid = o.GetName(), string(o.GetUID())
 	r.mu.Lock()
 	r.events = append(r.events, e)
@@ -416,27 +407,19 @@ func newBaseline(t testing.TB, api *watchtest.API, newLock func() baseline.Lock)
 func plainCache(t testing.TB, cfg *rest.Config) cache.Cache {
 	t.Helper()
 	h, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	t.Cleanup(h.CloseIdleConnections)
 	m, err := apiutil.NewDynamicRESTMapper(cfg, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	ca, err := cache.New(cfg, cache.Options{HTTPClient: h, Scheme: scheme(), Mapper: m})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return ca
 }
 
 // start a controller, and stop it when the test ends.
 func (r *rig) start(name string, o baseline.Options) {
 	r.t.Helper()
-	if err := r.Start(name, o); err != nil {
-		r.t.Fatalf("Start(%q): %v", name, err)
-	}
+	ok(r.t, r.Start(name, o))
 	r.t.Cleanup(func() {
 		// The baseline may fail to, or have nothing to stop. Its controllers end when
 		// their queues do.
@@ -494,9 +477,7 @@ func (r *rig) informers() cache.Informers {
 // watch starts watches.
 func (r *rig) watch(name string, ws ...baseline.Watch) {
 	r.t.Helper()
-	if err := r.StartWatches(r.t.Context(), name, ws...); err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, r.StartWatches(r.t.Context(), name, ws...))
 }
 
 // unwatch stops watches.
@@ -510,33 +491,42 @@ func (r *rig) unwatch(name string, ids ...watch.WatchID) {
 // stop a controller.
 func (r *rig) stop(name string) {
 	r.t.Helper()
-	if err := r.Stop(r.t.Context(), name); err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, r.Stop(r.t.Context(), name))
 }
 
 // watchCRDs until the test ends.
 func (r *rig) watchCRDs() {
 	r.t.Helper()
-	if err := r.GarbageCollectCustomResourceInformers(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, r.GarbageCollectCustomResourceInformers(r.t.Context()))
 }
 
 // reads object one of a kind that is healthy.
 func (r *rig) reads(k watchtest.Kind) {
 	r.t.Helper()
-	if err := r.read(r.t.Context(), k, "one"); err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, r.read(r.t.Context(), k, "one"))
+}
+
+// informer returns a kind's informer.
+func (r *rig) informer(k watchtest.Kind) cache.Informer {
+	r.t.Helper()
+	inf, err := r.infs.GetInformer(r.t.Context(), k.New())
+	ok(r.t, err)
+	return inf
+}
+
+// handle adds a handler to a kind's informer.
+func (r *rig) handle(k watchtest.Kind, rec *recorder) (cache.Informer, kcache.ResourceEventHandlerRegistration) {
+	r.t.Helper()
+	inf := r.informer(k)
+	reg, err := inf.AddEventHandler(rec.funcs())
+	ok(r.t, err)
+	return inf, reg
 }
 
 // remove a kind's informer.
 func (r *rig) remove(k watchtest.Kind) {
 	r.t.Helper()
-	if err := r.infs.RemoveInformer(r.t.Context(), k.New()); err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, r.infs.RemoveInformer(r.t.Context(), k.New()))
 }
 
 // define a kind, with object one.
@@ -548,9 +538,7 @@ func (r *rig) define(k watchtest.Kind) {
 // await a request that isn't answered.
 func (r *rig) await(m watchtest.Match) {
 	r.t.Helper()
-	if err := r.api.AwaitOpen(r.t.Context(), m); err != nil {
-		r.t.Fatal(err)
-	}
+	ok(r.t, r.api.AwaitOpen(r.t.Context(), m))
 }
 
 // graft makes a rig with our engine and cache.
@@ -563,9 +551,7 @@ func newGraft(t testing.TB, api *watchtest.API, cfg *rest.Config, o cache.Option
 	t.Helper()
 	o.Scheme = scheme()
 	ca, err := watch.NewCache(cfg, o, co...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 
 	// What happens must not depend on luck.
 	watch.SetRandom(ca, func() float64 { return 0.5 })
@@ -589,16 +575,12 @@ func around(t testing.TB, api *watchtest.API) (r *rig, plain cache.Cache) {
 func graftOn(t testing.TB, api *watchtest.API, cfg *rest.Config, ca *watch.InformerTrackingCache) *rig {
 	t.Helper()
 	live, err := client.New(cfg, client.Options{Scheme: scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	cached, err := client.New(cfg, client.Options{
 		Scheme: scheme(), Mapper: live.RESTMapper(),
 		Cache: &client.CacheOptions{Reader: ca, Unstructured: true},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	r := &rig{
 		t: t, api: api, infs: ca, reader: ca, cache: ca,
 		mgr:     &hooked{Manager: watchtest.NewManager(cfg, scheme())},

@@ -26,15 +26,15 @@ func TestInformersHaveOwners(t *testing.T) {
 		readLinger = 5 * time.Minute
 	)
 
-	// Each owns the informer, and says how to let go, and how long it then stays.
+	// Each owns the informer, says how to let go, and how long it then stays.
 	cases := map[string]struct {
 		reason string
-		own    func(t *testing.T, r *rig) (release func())
+		own    func(r *rig) (release func())
 		stays  time.Duration
 	}{
 		"Watch": {
 			reason: "A watch owns its informer until it is stopped.",
-			own: func(t *testing.T, r *rig) func() {
+			own: func(r *rig) func() {
 				r.start("c", idle())
 				r.watch("c", watchOf(k, &recorder{}))
 				return func() { r.unwatch("c", idOf(k)) }
@@ -43,22 +43,15 @@ func TestInformersHaveOwners(t *testing.T) {
 		},
 		"Handler": {
 			reason: "A handler that was added owns it until it is removed.",
-			own: func(t *testing.T, r *rig) func() {
-				inf, err := r.infs.GetInformer(t.Context(), k.New())
-				if err != nil {
-					t.Fatal(err)
-				}
-				reg, err := inf.AddEventHandler((&recorder{}).funcs())
-				if err != nil {
-					t.Fatal(err)
-				}
+			own: func(r *rig) func() {
+				inf, reg := r.handle(k, &recorder{})
 				return func() {
 					if err := inf.RemoveEventHandler(reg); err != nil {
-						t.Error(err)
+						r.t.Error(err)
 					}
-					t.Cleanup(func() {
+					r.t.Cleanup(func() {
 						if inf.HasSynced() || !inf.IsStopped() {
-							t.Error("the informer of a kind that nothing owns isn't stopped")
+							r.t.Error("the informer of a kind that nothing owns isn't stopped")
 						}
 					})
 				}
@@ -72,7 +65,7 @@ func TestInformersHaveOwners(t *testing.T) {
 			r := graft(t, api, watch.WithLinger(linger), watch.WithReadLinger(readLinger))
 			r.mgr.Elect()
 			running := func() bool { return api.Open(watchtest.Of(k)) > 0 }
-			release := tc.own(t, r)
+			release := tc.own(r)
 			pass(24 * time.Hour)
 			if !running() {
 				t.Fatalf("\n%s\nthe informer doesn't run", tc.reason)
@@ -109,10 +102,7 @@ func TestInformersHaveOwners(t *testing.T) {
 func TestHasSynced_KeepsInformers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, k := withOne(t)
-		inf, err := r.infs.GetInformer(t.Context(), k.New())
-		if err != nil {
-			t.Fatal(err)
-		}
+		inf := r.informer(k)
 		for i := range 360 {
 			pass(10 * time.Second)
 			if !inf.HasSynced() {
@@ -161,57 +151,27 @@ func TestOwnersDontAffectEachOther(t *testing.T) {
 	})
 }
 
-// What an informer kept can be collected when it is gone.
-func TestStoresAreCollected(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		r := running(t, api)
-
-		// The handler remembers, weakly, what the informer's store holds.
-		var kept weak.Pointer[byte]
-		w := watchOf(k, creating(func(_ context.Context, o client.Object) {
-			if big, ok := o.GetAnnotations()["big"]; ok {
-				kept = weak.Make(unsafe.StringData(big))
-			}
-		}))
-		r.watch("c", w)
-		o := k.Object("one")
-		o.SetAnnotations(map[string]string{"big": fmt.Sprintf("%01000000d", 1)})
-		api.Put(o, k)
-		o = nil
-		_ = o
-		pass(time.Second)
-		runtime.GC()
-		if kept.Value() == nil {
-			t.Fatal("the informer doesn't keep the object; the test proves nothing")
-		}
-		r.stop("c")
-		pass(time.Hour)
-		runtime.GC()
-		runtime.GC()
-		if kept.Value() != nil {
-			t.Error("an object of an informer that is gone is still reachable")
-		}
-	})
-}
-
 // A watch that was stopped leaves nothing behind on a kind that is kept, whether its
-// controller ran or runs afterwards.
-func TestHandlersAreCollected(t *testing.T) {
+// controller ran or runs afterwards. What an informer kept is left only until it is gone.
+func TestStopped_IsCollected(t *testing.T) {
 	for name, later := range map[string]bool{"Running": false, "NotElected": true} {
 		inBubble(t, name, func(t *testing.T) {
 			k := watchtest.NewKind("Widget")
-			api := watchtest.NewAPI(k)
-			api.Put(k.Object("one"), k)
-			r := graft(t, api)
-			r.reads(k)
+			r := graft(t, watchtest.NewAPI(k))
+			o := k.Object("one")
+			o.SetAnnotations(map[string]string{"big": fmt.Sprintf("%01000000d", 1)})
+			r.api.Put(o, k)
+			o = k.New()
+			ok(t, r.reader.Get(t.Context(), k.Key("one"), o))
+			stored := weak.Make(unsafe.StringData(o.GetAnnotations()["big"])) // Copies of an object share it.
+			o = nil
+			_ = o
 			if !later {
 				r.mgr.Elect()
 			}
 			r.start("c", idle())
 			rec := &recorder{}
-			kept := weak.Make(rec)
+			handler := weak.Make(rec)
 			r.watch("c", watchOf(k, rec))
 			pass(time.Second)
 			rec = nil
@@ -220,8 +180,17 @@ func TestHandlersAreCollected(t *testing.T) {
 			r.mgr.Elect()
 			pass(time.Minute)
 			runtime.GC()
-			if kept.Value() != nil {
+			if handler.Value() != nil {
 				t.Error("the handler of a watch that was stopped is still reachable")
+			}
+			if stored.Value() == nil {
+				t.Fatal("the informer doesn't keep the object; the test proves nothing")
+			}
+			pass(time.Hour)
+			runtime.GC()
+			runtime.GC()
+			if stored.Value() != nil {
+				t.Error("an object of an informer that is gone is still reachable")
 			}
 		})
 	}
@@ -249,17 +218,11 @@ func TestLinger_WaitingCallsOwn(t *testing.T) {
 			}
 
 			// Nothing else that waits needs a linger.
-			if err := r.infs.IndexField(t.Context(), k.New(), "x", func(client.Object) []string { return nil }); err != nil {
+			if err := r.indexAs(time.Minute, k, "x", "x"); err != nil {
 				t.Errorf("IndexField(...): %v", err)
 			}
-			inf, err := r.infs.GetInformer(t.Context(), k.New())
-			if err != nil {
-				t.Fatal(err)
-			}
 			rec := &recorder{}
-			if _, err := inf.AddEventHandler(rec.funcs()); err != nil {
-				t.Fatal(err)
-			}
+			r.handle(k, rec)
 			pass(time.Second)
 			if n := rec.count("create", "one"); n != 1 {
 				t.Errorf("a handler got %d events, want 1", n)
@@ -273,13 +236,9 @@ func TestIndexes_OfKindsThatWent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		api := watchtest.NewAPI()
 		r := graft(t, api)
-		kinds := make([]watchtest.Kind, 50)
-		for i := range kinds {
-			kinds[i] = watchtest.NewKind(fmt.Sprintf("Widget%d", i))
-			api.Define(kinds[i])
-			if err := r.infs.IndexField(t.Context(), kinds[i].New(), "x", func(o client.Object) []string { return []string{o.GetName()} }); err != nil {
-				t.Fatal(err)
-			}
+		kinds := manyKinds(api, 50)
+		for _, k := range kinds {
+			ok(t, r.indexAs(time.Minute, k, "x", "x"))
 		}
 		pass(time.Hour)
 		if n := len(r.infs.ActiveInformers()); n != len(kinds) {
@@ -289,44 +248,45 @@ func TestIndexes_OfKindsThatWent(t *testing.T) {
 			api.Undefine(k)
 		}
 		pass(time.Hour)
-		api.Forget()
-		pass(time.Hour)
-		if s, n := r.ours.Snapshot(), len(api.Requests(watchtest.Everything())); len(s.Kinds) != 0 || n != 0 {
+		n := requestsIn(time.Hour, api, watchtest.Everything())
+		if s := r.ours.Snapshot(); len(s.Kinds) != 0 || n != 0 {
 			t.Errorf("%d kinds that went are kept, with %d requests an hour", len(s.Kinds), n)
 		}
-		k := kinds[0]
-		api.Define(k)
-		api.Put(k.Object("one"), k)
-		l := k.NewList()
-		if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": "one"}); err != nil || len(l.Items) != 1 {
-			t.Errorf("List(...) by index after the kind came back: %d objects, %v", len(l.Items), err)
-		}
+		r.define(kinds[0])
+		r.indexed(kinds[0], "x", "x", 1)
 	})
 }
 
-// Of two indexes on a field the second is refused, also while the first waits for the kind.
-// One whose call failed is added later, unless another takes its place.
+// indexAs adds an index on a field, with which all objects have one value.
+func (r *rig) indexAs(d time.Duration, k watchtest.Kind, field, value string) error {
+	return limited(r.t, d, func(ctx context.Context) error {
+		return r.infs.IndexField(ctx, k.New(), field, func(client.Object) []string { return []string{value} })
+	})
+}
+
+// indexed lists by an index, and wants so many objects.
+func (r *rig) indexed(k watchtest.Kind, field, value string, want int) {
+	r.t.Helper()
+	l := k.NewList()
+	if err := r.reader.List(r.t.Context(), l, client.MatchingFields{field: value}); err != nil || len(l.Items) != want {
+		r.t.Errorf("List(...) by index %s=%s: %d objects, want %d, %v", field, value, len(l.Items), want, err)
+	}
+}
+
+// Of two indexes on a field the second is refused, as by controller-runtime's cache, also
+// while the first waits for the kind. One whose call failed is added later, unless another
+// takes its place.
 func TestIndexes_AtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		r := graft(t, watchtest.NewAPI())
-		index := func(d time.Duration) error {
-			return limited(t, d, func(ctx context.Context) error {
-				return r.infs.IndexField(ctx, k.New(), "x", func(client.Object) []string { return []string{"x"} })
-			})
-		}
+		index := func(d time.Duration) error { return r.indexAs(d, k, "x", "x") }
 		if err := index(time.Hour); !errors.Is(err, watch.ErrNoSuchKind) {
 			t.Errorf("IndexField(...): got %v, want %v", err, watch.ErrNoSuchKind)
 		}
 		r.define(k)
-		list := func() {
-			l := k.NewList()
-			if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": "x"}); err != nil || len(l.Items) != 1 {
-				t.Errorf("List(...) by index: %d objects, %v", len(l.Items), err)
-			}
-		}
 		pass(2 * time.Minute)
-		list()
+		r.indexed(k, "x", "x", 1)
 		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 		if err := index(time.Second); !errors.Is(err, watch.ErrNotSynced) {
 			t.Errorf("IndexField(...) of a kind that hangs: got %v, want %v", err, watch.ErrNotSynced)
@@ -340,7 +300,29 @@ func TestIndexes_AtOnce(t *testing.T) {
 		if took, err := timed(func() error { return <-first }); err != nil || took > time.Minute {
 			t.Errorf("IndexField(...) that waited: %v after %s", err, took)
 		}
-		list()
+		r.indexed(k, "x", "x", 1)
+		if err := index(time.Hour); err == nil {
+			t.Error("IndexField(...) of a field that has an index: no error")
+		}
+
+		// Those of client-go are added, too. It is controller-runtime that reads them.
+		inf := r.informer(k)
+		all := func(any) ([]string, error) { return []string{"__all_namespaces/z"}, nil }
+		indexers := kcache.Indexers{"field:z": all}
+		if err := stderrors.Join(inf.AddIndexers(indexers), r.indexAs(time.Hour, k, "y", "y")); err != nil {
+			t.Errorf("AddIndexers(...), IndexField(...) of other fields: %v", err)
+		}
+		clear(indexers)
+		for _, name := range []string{"field:x", "field:z"} {
+			if err := inf.AddIndexers(kcache.Indexers{name: all}); err == nil {
+				t.Errorf("AddIndexers(...) of index %s, which is there: no error", name)
+			}
+		}
+		r.indexed(k, "y", "y", 1) // At once.
+		pass(time.Second)
+		for _, field := range []string{"x", "z"} {
+			r.indexed(k, field, field, 1)
+		}
 	})
 }
 
@@ -348,12 +330,8 @@ func TestIndexes_AtOnce(t *testing.T) {
 func TestIndexes_AfterRemoveInformer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, k := withOne(t)
-		index := func(value string) error {
-			return r.infs.IndexField(t.Context(), k.New(), "x", func(client.Object) []string { return []string{value} })
-		}
-		if err := index("old"); err != nil {
-			t.Fatal(err)
-		}
+		index := func(value string) error { return r.indexAs(time.Hour, k, "x", value) }
+		ok(t, index("old"))
 		for _, value := range []string{"at once", "later"} {
 			r.remove(k)
 			if value == "later" {
@@ -362,12 +340,8 @@ func TestIndexes_AfterRemoveInformer(t *testing.T) {
 			if err := index(value); err != nil {
 				t.Errorf("IndexField(...) %s: %v", value, err)
 			}
-			for field, want := range map[string]int{"old": 0, value: 1} {
-				l := k.NewList()
-				if err := r.reader.List(t.Context(), l, client.MatchingFields{"x": field}); err != nil || len(l.Items) != want {
-					t.Errorf("List(...) by %s: %d objects, want %d, %v", field, len(l.Items), want, err)
-				}
-			}
+			r.indexed(k, "x", "old", 0)
+			r.indexed(k, "x", value, 1)
 		}
 
 		// One that waits is told that it is replaced.
@@ -387,45 +361,104 @@ func TestIndexes_AfterRemoveInformer(t *testing.T) {
 	})
 }
 
-// A second index on a field is refused, as by controller-runtime's cache.
-func TestIndexes_OnOneFieldConflict(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
-		index := func(field string) error {
-			return r.infs.IndexField(t.Context(), k.New(), field, func(client.Object) []string { return []string{field} })
-		}
-		if err := stderrors.Join(index("x"), index("y")); err != nil {
-			t.Errorf("IndexField(...) of two fields: %v", err)
-		}
-		if err := r.reader.List(t.Context(), k.NewList(), client.MatchingFields{"y": "y"}); err != nil {
-			t.Errorf("List(...) by an index that was just added: %v", err)
-		}
-		if err := index("x"); err == nil {
-			t.Error("IndexField(...) of a field that has an index: no error")
-		}
+// goroutines that there are.
+func goroutines() int { return runtime.NumGoroutine() }
 
-		// Those of client-go are added, too. It is controller-runtime that reads them.
-		inf, err := r.infs.GetInformer(t.Context(), k.New())
-		if err != nil {
-			t.Fatal(err)
-		}
-		all := func(any) ([]string, error) { return []string{"__all_namespaces/z"}, nil }
-		indexers := kcache.Indexers{"field:z": all}
-		if err := inf.AddIndexers(indexers); err != nil {
-			t.Errorf("AddIndexers(...): %v", err)
-		}
-		clear(indexers)
-		for _, name := range []string{"field:x", "field:z"} {
-			if err := inf.AddIndexers(kcache.Indexers{name: all}); err == nil {
-				t.Errorf("AddIndexers(...) of index %s, which is there: no error", name)
+// heap returns the bytes that are reachable.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Of a thousand cycles nothing is left.
+func TestCyclesLeaveNothing(t *testing.T) {
+	cycles := map[string]struct {
+		reason string
+		times  int
+		cycle  func(t *testing.T, r *rig, i int)
+	}{
+		"Controllers": {
+			reason: "Controllers start, watch, and stop.",
+			times:  1000,
+			cycle: func(t *testing.T, r *rig, i int) {
+				name := fmt.Sprintf("c%d", i%7)
+				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i%5))
+				ok(t, r.Start(name, idle()))
+				r.watch(name, watchOf(k, &recorder{}))
+				r.stop(name)
+			},
+		},
+		"KindsThatDontExist": {
+			reason: "Controllers watch kinds that don't exist, each another one.",
+			times:  300,
+			cycle: func(t *testing.T, r *rig, i int) {
+				ok(t, r.Start("c", idle()))
+				_ = r.StartWatches(t.Context(), "c", watchOf(watchtest.NewKind(fmt.Sprintf("None%d", i)), &recorder{}))
+				r.stop("c")
+
+				// It lingers. A thousand at once would leave a large map behind.
+				pass(time.Minute)
+			},
+		},
+		"Definitions": {
+			reason: "Kinds come and go under a watch.",
+			times:  300,
+			cycle: func(t *testing.T, r *rig, i int) {
+				k := watchtest.NewKind("Widget0")
+				ok(t, r.Start("c", idle()))
+				_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+				r.api.Undefine(k)
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				r.api.Define(k)
+				pass(time.Second)
+				if i%10 == 9 {
+					r.stop("c")
+				}
+			},
+		},
+	}
+	for name, tc := range cycles {
+		inBubble(t, name, func(t *testing.T) {
+			api := watchtest.NewAPI()
+			for i := range 5 {
+				api.Define(watchtest.NewKind(fmt.Sprintf("Widget%d", i)))
 			}
-		}
-		pass(time.Second)
-		for _, field := range []string{"x", "y", "z"} {
-			l := k.NewList()
-			if err := r.reader.List(t.Context(), l, client.MatchingFields{field: field}); err != nil || len(l.Items) != 1 {
-				t.Errorf("List(...) by index %s: %d objects, %v", field, len(l.Items), err)
+			r := graft(t, api)
+			r.mgr.Elect()
+			r.watchCRDs()
+
+			// What is made once, and kept, is made now.
+			for i := range 30 {
+				tc.cycle(t, r, i)
 			}
-		}
-	})
+			rest := func() (int, uint64) {
+				r.stop("c")
+				pass(time.Hour)
+				api.Forget()
+				api.Compact(watchtest.CRD())
+				return runtime.NumGoroutine(), heap()
+			}
+			goroutines, bytes := rest()
+			for i := range tc.times {
+				tc.cycle(t, r, i)
+			}
+			g, b := rest()
+			// The runtime has one or two that come and go, for cleanups.
+			if g > goroutines+2 {
+				t.Errorf("\n%s\n%d goroutines before, %d after", tc.reason, goroutines, g)
+			}
+
+			// A kind, forgotten, is ten times that.
+			if b > bytes+uint64(tc.times)*500 {
+				t.Errorf("\n%s\n%d bytes before, %d after", tc.reason, bytes, b)
+			}
+			s := r.ours.Snapshot()
+			if len(s.Controllers) > 0 || len(s.Ending) > 0 || len(s.Kinds) > 1 {
+				t.Errorf("\n%s\nafterwards there are %d controllers, %d ending, %d kinds", tc.reason, len(s.Controllers), len(s.Ending), len(s.Kinds))
+			}
+		})
+	}
 }

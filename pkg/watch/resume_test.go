@@ -49,9 +49,7 @@ func TestDormantKindsResume(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			r, rec := watching(t, was, true)
 			byColour := func(o client.Object) []string { return []string{o.GetLabels()["colour"]} }
-			if err := r.infs.IndexField(t.Context(), was.New(), "colour", byColour); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, r.infs.IndexField(t.Context(), was.New(), "colour", byColour))
 			rec.forget()
 			if tc.atOnce {
 				r.api.Replace(was, tc.is)
@@ -242,4 +240,92 @@ func TestMovedKinds_AreNoticedAfterAHiccup(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Watches that come at different times are told the same. What was there before is marked
+// as such. A slow handler holds up neither others, nor reads, nor itself.
+func TestWatchesOfOneKind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		r, first := watching(t, k, true)
+		r.api.Put(k.Object("two"), k)
+		pass(time.Second)
+		r.start("late", idle())
+		late := &recorder{}
+		r.watch("late", watchOf(k, late))
+		pass(time.Second)
+		for _, n := range []string{"one", "two"} {
+			if got := late.count("create", n); got != 1 {
+				t.Errorf("a late watch was told %d times of %s", got, n)
+			}
+		}
+		for _, e := range late.all() {
+			if !e.initial {
+				t.Errorf("what was there before isn't marked as such: %+v", e)
+			}
+		}
+		for _, e := range first.all() {
+			if e.initial != (e.name == "one") {
+				t.Errorf("only one was there before the first watch: %+v", e)
+			}
+		}
+		r.start("slow", idle())
+		slow := calling(func() { time.Sleep(time.Minute) })
+		if took, err := timed(func() error { return r.StartWatches(t.Context(), "slow", watchOf(k, slow)) }); err != nil || took > quick {
+			t.Errorf("StartWatches(...) with a slow handler: %v after %s", err, took)
+		}
+		for i := range 100 {
+			r.api.Put(k.Object(fmt.Sprintf("w%d", i)), k)
+		}
+		pass(time.Second)
+		if n := len(late.all()); n != 102 {
+			t.Errorf("a quick handler got %d of 102 events after a second", n)
+		}
+		pass(2 * time.Hour)
+		if n := len(slow.all()); n != 102 {
+			t.Errorf("a slow handler got %d of 102 events", n)
+		}
+	})
+}
+
+// An informer that the cache hands out lives on through its kind's lives.
+func TestHandlersOfInformers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := watchtest.NewKind("Widget")
+		r, _ := watching(t, k, true)
+		inf := r.informer(k)
+		rec := &recorder{}
+		reg, err := inf.AddEventHandler(rec.funcs())
+		ok(t, err)
+		eventually(t, "the handler has synced", reg.HasSynced)
+		if n := rec.count("create", "one"); n != 1 {
+			t.Errorf("HasSynced is true, and the handler was told %d times of what is there", n)
+		}
+
+		// The deletion isn't seen.
+		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+		r.api.Undefine(k)
+		pass(time.Hour)
+		lift()
+		r.api.Define(k)
+		r.api.Put(k.Object("two"), k)
+		pass(time.Second)
+		r.api.Remove(k, k.Key("two"))
+		pass(time.Second)
+		if d, c, seen := rec.count("delete", "one"), rec.count("create", "two"), rec.count("delete", "two"); d != 1 || c != 1 || seen != 1 {
+			t.Errorf("the handler was told %d times that an object went, %d times that one came, and %d times that it went; want 1 each", d, c, seen)
+		}
+		if err := inf.RemoveEventHandler(nil); err == nil {
+			t.Error("RemoveEventHandler(...) of another informer's: no error")
+		}
+		if err := inf.RemoveEventHandler(reg); err != nil || inf.IsStopped() {
+			t.Errorf("RemoveEventHandler(...): %v, stopped: %t", err, inf.IsStopped())
+		}
+		rec.forget()
+		r.api.Put(k.Object("three"), k)
+		pass(time.Second)
+		if n := len(rec.all()); n != 0 {
+			t.Errorf("a handler that was removed got %d events", n)
+		}
+	})
 }

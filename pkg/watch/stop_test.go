@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/baseline"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
@@ -34,59 +33,45 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 			return thaw
 		}},
 	}
-	stops := map[string]func(t *testing.T, r *rig, ids []watch.WatchID) error{
-		"Stop": func(t *testing.T, r *rig, _ []watch.WatchID) error {
-			return r.Stop(t.Context(), "c")
-		},
-		"StopWatches": func(t *testing.T, r *rig, ids []watch.WatchID) error {
-			stopped, err := r.StopWatches(t.Context(), "c", ids...)
-			if stopped != len(ids) {
-				t.Errorf("StopWatches(...): %d, want %d", stopped, len(ids))
-			}
-			return err
-		},
+	stops := map[string]func(r *rig, ids []watch.WatchID) (int, error){
+		"Stop":        func(r *rig, ids []watch.WatchID) (int, error) { return len(ids), r.Stop(r.t.Context(), "c") },
+		"StopWatches": func(r *rig, ids []watch.WatchID) (int, error) { return r.StopWatches(r.t.Context(), "c", ids...) },
 	}
 	for name, tc := range troubles {
 		for how, stop := range stops {
 			inBubble(t, name+"/"+how, func(t *testing.T) {
-				api := watchtest.NewAPI()
-
 				// The number that counts is that of a hanging API server.
 				n := 20
 				if name == "Hanging" {
 					n = 200
 				}
-				specs := make([]baseline.Watch, n)
-				ids := make([]watch.WatchID, n)
-				for i := range specs {
-					k := watchtest.NewKind(fmt.Sprintf("Widget%d", i))
-					api.Define(k)
-					specs[i], ids[i] = watchOf(k, &recorder{}), idOf(k)
+				r := running(t, watchtest.NewAPI())
+				kinds := manyKinds(r.api, n)
+				r.watch("c", watchesOf(kinds)...)
+				ids, err := r.GetWatches("c")
+				if err != nil || len(ids) != n {
+					t.Fatalf("GetWatches(...): %d, %v", len(ids), err)
 				}
-				r := running(t, api)
-				r.watch("c", specs...)
-				heal := tc.trouble(api)
-				defer heal()
+				defer tc.trouble(r.api)()
 				pass(time.Minute)
-				before := len(api.Requests(watchtest.Everything()))
-				if took, err := timed(func() error { return stop(t, r, ids) }); err != nil || took > time.Second {
-					t.Errorf("\n%s\nstopping %d watches: %v after %s", tc.reason, len(ids), err, took)
-				}
-				if after := len(api.Requests(watchtest.Everything())); after > before {
-					t.Errorf("\n%s\nstopping sent %d requests", tc.reason, after-before)
+				r.api.Forget()
+				took, err := timed(func() (err error) { n, err = stop(r, ids); return err })
+				if err != nil || took > time.Second || n != len(ids) {
+					t.Errorf("\n%s\nstopping %d of %d watches: %v after %s", tc.reason, n, len(ids), err, took)
 				}
 				if c, w := r.metrics.running(); w != 0 || c != 0 && how != "StopWatches" {
 					t.Errorf("\n%s\nafterwards %d controllers and %d watches are counted", tc.reason, c, w)
 				}
+				if n := len(r.api.Requests(watchtest.Everything())); n > 0 {
+					t.Errorf("\n%s\nstopping sent %d requests", tc.reason, n)
+				}
 
 				// The informers linger, and then go, also without an answer.
 				pass(time.Hour)
-				before = len(api.Requests(watchtest.Everything()))
-				pass(time.Hour)
-				if after := len(api.Requests(watchtest.Everything())); after > before {
-					t.Errorf("\n%s\n%d requests between one and two hours later", tc.reason, after-before)
+				if n := requestsIn(time.Hour, r.api, watchtest.Everything()); n > 0 {
+					t.Errorf("\n%s\n%d requests between one and two hours later", tc.reason, n)
 				}
-				if open := api.Open(watchtest.Everything()); open > 0 {
+				if open := r.api.Open(watchtest.Everything()); open > 0 {
 					t.Errorf("\n%s\n%d requests are open two hours later", tc.reason, open)
 				}
 			})
@@ -104,7 +89,7 @@ func TestStopAlwaysStops(t *testing.T) {
 		released := make(chan struct{})
 		release := sync.OnceFunc(func() { close(released) })
 		defer release()
-		stuck := func() *recorder { return &recorder{before: func() { <-released }} }
+		stuck := func() *recorder { return calling(func() { <-released }) }
 		a, b, c := watchtest.NewKind("A"), watchtest.NewKind("B"), watchtest.NewKind("C")
 		for _, k := range []watchtest.Kind{a, b, c} {
 			api.Define(k)
@@ -174,7 +159,7 @@ func TestNothingRunsAfterStop(t *testing.T) {
 			}
 		}
 		for round := range 20 {
-			rec := &recorder{before: slow(&handlers)}
+			rec := calling(slow(&handlers))
 			run := slow(&reconciles)
 			r.start("c", reconciling(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				run()
@@ -207,58 +192,27 @@ func TestStop_AtTheElection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := graft(t, watchtest.NewAPI())
 		r.mgr.Elect()
-		r.mgr.set(&r.mgr.onElected, func() {
-			r.mgr.set(&r.mgr.onElected, nil)
+		r.mgr.onElected.set(func() {
+			r.mgr.onElected.set(nil)
 			_ = r.stopFor(0) // It can't wait for what waits for it.
 		})
 		r.start("c", idle())
 		pass(time.Second)
-		if n := r.metrics.controllersStarted; n != 0 {
+		if n := r.metrics.controllersStarted.Load(); n != 0 {
 			t.Errorf("%d controllers were started", n)
 		}
 	})
 }
 
-// A handler stops its own watch without waiting for itself.
-func TestStopWatches_FromItsHandler(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
-		stopped := make(chan error)
-		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) {
-			n, err := r.StopWatches(ctx, "c", idOf(k))
-			if n != 1 {
-				err = stderrors.Join(err, fmt.Errorf("%d watches were stopped", n))
-			}
-			stopped <- err
-		})))
-		if err := <-stopped; err != nil {
-			t.Errorf("StopWatches(...): %v", err)
-		}
-	})
-}
-
-// A reconcile of another engine's controller of the name is nothing special.
-func TestCalls_FromAnotherEngine(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		other, k := withOne(t)
-		r, from := elected(t)
-		got := make(chan error)
-		r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			got <- other.StartWatches(ctx, "c", watchOf(k, &recorder{}))
-			got <- other.Stop(ctx, "c")
-			return reconcile.Result{}, nil
-		}))
-		r.watch("c", watchOf(from, &recorder{}))
-		if err := stderrors.Join(<-got, <-got); err != nil || other.IsRunning("c") {
-			t.Errorf("StartWatches(...) and Stop(...): %v, still running: %t", err, other.IsRunning("c"))
-		}
-	})
-}
-
 // A reconcile stops its own controller without waiting for itself, or another one and
-// waits for that. The name can be started again.
+// waits for that: also that of another engine that has its name. The name can be started
+// again.
 func TestStop_FromAReconcile(t *testing.T) {
-	for name, from := range map[string]string{"OfItsOwn": "c", "OfAnother": "other"} {
+	cases := map[string]struct {
+		from string
+		left int64 // Controllers that run afterwards.
+	}{"OfItsOwn": {"c", 1}, "OfAnother": {"other", 1}, "OfAnotherEngine": {"c", 0}}
+	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			r, k := elected(t)
 			ran := make(chan struct{}, 10)
@@ -266,19 +220,24 @@ func TestStop_FromAReconcile(t *testing.T) {
 				ran <- struct{}{}
 				return reconcile.Result{}, nil
 			})
-			stopped := make(chan error, 1)
-			if from != "c" {
+			caller := r
+			if name == "OfAnotherEngine" {
+				caller, _ = elected(t)
+			}
+			if name != "OfItsOwn" {
 				r.start("c", o)
 			}
-			r.start(from, reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			stopped := make(chan error, 1)
+			caller.start(tc.from, reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+				watched := r.StartWatches(ctx, "c")
 				took, err := timed(func() error { return r.Stop(ctx, "c") })
-				if c, _ := r.metrics.running(); took > quick || from != "c" && c != 1 {
+				if c, _ := r.metrics.running(); took > quick || c != tc.left {
 					err = stderrors.Join(err, fmt.Errorf("%d controllers run after %s", c, took))
 				}
-				stopped <- err
+				stopped <- stderrors.Join(watched, err)
 				return reconcile.Result{}, nil
 			}))
-			_ = r.StartWatches(t.Context(), from, watchOf(k, &recorder{})) // It may be stopped by now.
+			_ = caller.StartWatches(t.Context(), tc.from, watchOf(k, &recorder{})) // It may be stopped by now.
 			if err := <-stopped; err != nil || r.IsRunning("c") {
 				t.Errorf("Stop(...) from a reconcile: %v, still running: %t", err, r.IsRunning("c"))
 			}
@@ -289,15 +248,28 @@ func TestStop_FromAReconcile(t *testing.T) {
 	}
 }
 
-// A handler that heeds its context lets StopWatches return.
-func TestStopWatches_EndsContextsOfHandlers(t *testing.T) {
+// A handler stops its own watch without waiting for itself. One that heeds its context
+// lets StopWatches return.
+func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, k := withOne(t)
-		h := creating(func(ctx context.Context, _ client.Object) { <-ctx.Done() })
-		r.watch("c", watchOf(k, h))
+		stop := func(ctx context.Context) error {
+			n, err := r.StopWatches(ctx, "c", idOf(k))
+			if n != 1 {
+				err = stderrors.Join(err, fmt.Errorf("%d watches were stopped", n))
+			}
+			return err
+		}
+		stopped := make(chan error)
+		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) { stopped <- stop(ctx) })))
+		if err := <-stopped; err != nil {
+			t.Errorf("StopWatches(...) from a handler: %v", err)
+		}
 		pass(time.Second)
-		if took, err := timed(func() error { _, err := r.StopWatches(t.Context(), "c", idOf(k)); return err }); err != nil || took > 0 {
-			t.Errorf("StopWatches(...): %v after %s", err, took)
+		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) { <-ctx.Done() })))
+		pass(time.Second)
+		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took > 0 {
+			t.Errorf("StopWatches(...) of a handler that heeds its context: %v after %s", err, took)
 		}
 	})
 }
