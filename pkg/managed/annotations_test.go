@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -332,46 +331,6 @@ func TestConcurrentExternalNameWrite(t *testing.T) {
 	}
 }
 
-// The API server refuses to store what an external client set, for good.
-func TestAnnotationsRefused(t *testing.T) {
-	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch || r.Verb == testkit.StatusPatch }
-	cases := map[string]struct {
-		reason  string
-		refuses func(r testkit.Request) bool
-		err     error
-		name    string
-	}{
-		"Patches": {
-			reason:  "Without permission to patch, the whole object should be updated.",
-			refuses: patches,
-			err:     kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no")),
-			name:    "id-0001",
-		},
-		"TheName": {
-			reason: "If the name can't be stored at all, nothing should be created again, and deletion should not be held up.",
-			refuses: func(r testkit.Request) bool {
-				return r.Verb == testkit.Patch || r.Verb == testkit.Update && meta.GetExternalName(r.Object) != "" && !meta.WasDeleted(r.Object)
-			},
-			err: kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a, h := testkit.NewAPI(bucket()), &testkit.Said{}
-			w, connects := newWorld()
-			a.Before = failing(tc.refuses, tc.err)
-
-			// What is refused is an error, and may be.
-			r := newBucketReconciler(a, connects, WithRecorder(h))
-			try(r, 5)
-			wants(t, tc.reason, "name, said to be unstored", []any{tc.name, tc.name == ""}, []any{meta.GetExternalName(get(t, a)), len(h.Events(reasonCannotStoreAnnotations)) > 0})
-			remove(t, a, "b")
-			try(r, 5)
-			wants(t, tc.reason, "object, creates, deletes", []any{"", 1, 1}, []any{get(t, a).GetName(), w.Counts()[cloud.OpCreate], w.Counts()[cloud.OpDelete]})
-		})
-	}
-}
-
 // Annotations may hold secrets. Their values are sent to the API server only, and
 // appear in no event, condition or log. The external name is the exception.
 func TestAnnotationValuesAreNotDisclosed(t *testing.T) {
@@ -533,50 +492,52 @@ func TestGoneWhileCreating(t *testing.T) {
 	}
 }
 
-// Writes are refused for a while (by an admission webhook, for example) after a create that
-// came up with the name. A client of client-go's decodes the answer into the map of
-// annotations that is there.
-func TestNameLostToProvidersWrite(t *testing.T) {
+// Writes are refused after a create that came up with the name, for a while (by an admission
+// webhook, for example) or for good. A client of client-go's decodes the answer into the map
+// of annotations that is there.
+func TestNameSurvivesRefusedWrites(t *testing.T) {
 	buckets := schema.GroupResource{Resource: "buckets"}
+	forbidden, invalid := kerrors.NewForbidden(buckets, "b", errors.New("no")), kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+	unserved := kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", buckets, "b", "404 page not found", 0, true)
+	has := func(r testkit.Request, key string) bool {
+		return strings.Contains(r.Body, key) || r.Verb == testkit.Update && r.Object.GetAnnotations()[key] != ""
+	}
+	patches := func(r testkit.Request) bool { return r.Verb == testkit.Patch || r.Verb == testkit.StatusPatch }
+	writes := func(r testkit.Request) bool { return r.Verb == testkit.Patch || r.Verb == testkit.Update }
+	theName := func(r testkit.Request) bool { return has(r, meta.AnnotationKeyExternalName) }
+	another := func(r testkit.Request) bool { return has(r, removedKey) }
 	cases := map[string]struct {
-		reason string
-		writes bool
-		sets   bool
-
-		// names says that only writes of the name are refused, and unserved that
-		// all requests are, since the version is not served.
-		names, unserved bool
+		reason  string
+		refuses func(r testkit.Request) bool // Also when the process has ended, and until it is deleted, if that is for good.
+		forGood bool
+		err     error
+		writes  bool   // Observe writes status.
+		also    string // What else Observe sets.
+		want    string // The name, which is stored nowhere if it is empty.
 	}{
-		"Unserved":       {reason: "That the version is not found says nothing of the managed resource.", unserved: true},
-		"Quiet":          {reason: "Nothing else happens meanwhile."},
-		"WritesStatus":   {reason: "The provider writes its status itself in Observe.", writes: true},
-		"SetsAnnotation": {reason: "Another annotation, which Observe sets, is not refused.", sets: true, names: true},
+		"Unserved":       {reason: "That the version is not found says nothing of the managed resource.", refuses: func(r testkit.Request) bool { return r.Verb != testkit.Get }, err: unserved, want: "id-1"},
+		"Quiet":          {reason: "Nothing else happens meanwhile.", refuses: writes, err: forbidden, want: "id-1"},
+		"WritesStatus":   {reason: "The provider writes its status itself in Observe.", refuses: writes, err: forbidden, writes: true, want: "id-1"},
+		"SetsAnnotation": {reason: "Another annotation, which Observe sets, is not refused.", refuses: theName, err: forbidden, also: "etag", want: "id-1"},
+		"Patches":        {reason: "Without permission to patch, the whole object should be updated.", refuses: patches, err: forbidden, forGood: true, want: "id-1"},
+		"Invalid":        {reason: "An annotation that the API server refuses keeps no other from being stored.", refuses: another, err: invalid, forGood: true, want: "id-1"},
+		"Forbidden":      {reason: "Nor does one that an admission webhook refuses.", refuses: another, err: forbidden, forGood: true, want: "id-1"},
+		"TheName":        {reason: "If the name can't be stored at all, nothing should be created again, and deletion should not be held up.", refuses: theName, err: invalid, forGood: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, denied := testkit.NewAPI(bucket()), false
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				switch {
-				case !denied || r.Verb == testkit.Get:
-					return nil
-				case tc.unserved:
-					return kerrors.NewGenericServerResponse(http.StatusNotFound, "patch", buckets, "b", "404 page not found", 0, true)
-				case (r.Verb == testkit.Patch || r.Verb == testkit.Update) && (!tc.names || strings.Contains(r.Body, meta.AnnotationKeyExternalName) || meta.GetExternalName(r.Object) != ""):
-					return kerrors.NewForbidden(buckets, "b", errors.New("admission webhook denied the request"))
-				default:
-					return nil
-				}
-			}
+			a, h, denied := testkit.NewAPI(bucket()), &testkit.Said{}, tc.forGood
+			a.Before = failing(func(r testkit.Request) bool { return denied && tc.refuses(r) && !meta.WasDeleted(r.Object) }, tc.err)
 			x := &outside{}
 			x.before = func(what string, mg resource.Managed) error {
 				if what == "create" {
 					denied = true
-					meta.SetExternalName(mg, fmt.Sprintf("id-%d", x.did("create")))
+					meta.AddAnnotations(mg, map[string]string{meta.AnnotationKeyExternalName: fmt.Sprintf("id-%d", x.did("create")), removedKey: "v"})
 					return nil
 				}
-				x.there = meta.GetExternalName(mg) != ""
-				if tc.sets && x.there {
-					meta.AddAnnotations(mg, map[string]string{"etag": "1"})
+				x.there = x.owner != "" && meta.GetExternalName(mg) != ""
+				if tc.also != "" && x.there {
+					meta.AddAnnotations(mg, map[string]string{tc.also: "1"})
 				}
 				if !tc.writes {
 					return nil
@@ -587,11 +548,20 @@ func TestNameLostToProvidersWrite(t *testing.T) {
 				meta.AddAnnotations(mg, had)
 				return err
 			}
-			r := newBucketReconciler(a, connects(x.client()))
+			r := newBucketReconciler(a, connects(x.client()), WithRecorder(h))
 			try(r, 3)
-			denied = false
+			denied = tc.forGood
 			try(r, 3)
-			wants(t, tc.reason, "external name, creates", []any{"id-1", 1}, []any{meta.GetExternalName(get(t, a)), x.did("create")})
+			if tc.want != "" {
+				// The process has ended.
+				run(t, newBucketReconciler(a, connects(x.client())), "b")
+			} else if len(h.Events(reasonCannotStoreAnnotations)) == 0 {
+				t.Errorf("\n%s\nno event says that the name is not stored", tc.reason)
+			}
+			wants(t, tc.reason, "external name, incomplete", []any{tc.want, tc.want == ""}, []any{meta.GetExternalName(get(t, a)), meta.ExternalCreateIncomplete(get(t, a))})
+			remove(t, a, "b")
+			try(r, 5)
+			wants(t, tc.reason, "object, acts", []any{"", []string{"create b", "delete b"}}, []any{get(t, a).GetName(), x.acts})
 		})
 	}
 }
@@ -606,29 +576,6 @@ func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
 	})
 	repeat(t, newBucketReconciler(a, connects(x.client())), 2*unstableAfter)
 	wants(t, "", "stored", n, meta.GetExternalCreateFailed(get(t, a)).Unix())
-}
-
-// An annotation that the API server, or an admission webhook, refuses does not keep the result
-// of a create from being stored.
-func TestNameSurvivesRefusedAnnotation(t *testing.T) {
-	for _, refuses := range []error{kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil), kerrors.NewForbidden(schema.GroupResource{}, "b", nil)} {
-		a := testkit.NewAPI(bucket())
-		a.Before = failing(func(r testkit.Request) bool {
-			_, has := r.Object.GetAnnotations()["not valid"]
-			return r.Verb == testkit.Update && has || strings.Contains(r.Body, "not valid")
-		}, refuses)
-		x := (&outside{}).on("create", func(b *v1alpha1.Bucket) error {
-			named("id-1")(b)
-			annotated("not valid", "v")(b)
-			return nil
-		})
-		try(newBucketReconciler(a, connects(x.client())), 1)
-
-		// The process ends.
-		run(t, newBucketReconciler(a, connects(x.client())), "b")
-		b := get(t, a)
-		wants(t, refuses.Error(), "name, incomplete, creates", []any{"id-1", false, 1}, []any{meta.GetExternalName(b), meta.ExternalCreateIncomplete(b), x.did("create")})
-	}
 }
 
 // A provider that reads the managed resource again, from a cache that lags behind, takes

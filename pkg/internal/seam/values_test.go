@@ -188,6 +188,8 @@ func TestRequeue(t *testing.T) {
 		"InsteadOfNothing":   {reason: "Nor is nothing.", asked: []Requeue{InsteadOfBackoff(time.Second)}},
 		"ShorterInstead":     {reason: "The shorter of two delays counts.", asked: []Requeue{InsteadOfBackoff(time.Hour), InsteadOfBackoff(time.Minute)}, result: backoff, want: after(time.Minute)},
 		"WithinAndInstead":   {reason: "Each is for its own result.", asked: []Requeue{Within(time.Second), InsteadOfBackoff(time.Minute)}, result: backoff, want: after(time.Minute)},
+		"InsteadAndWithin":   {reason: "In whatever order.", asked: []Requeue{InsteadOfBackoff(time.Minute), Within(time.Second)}, result: backoff, want: after(time.Minute)},
+		"WithinOfBoth":       {reason: "No delay is not shorter than one.", asked: []Requeue{Within(time.Second), InsteadOfBackoff(time.Minute)}, result: poll, want: after(time.Second)},
 		"DelayBeforeBackoff": {reason: "A result with both counts as a delay.", asked: []Requeue{Within(time.Second)}, result: reconcile.Result{Requeue: true, RequeueAfter: time.Minute}, want: after(time.Second)},
 		"PriorityIsKept":     {reason: "The priority of the request is the inner reconciler's.", asked: []Requeue{WithBackoff()}, result: reconcile.Result{Priority: new(int)}, want: reconcile.Result{Requeue: true, Priority: new(int)}},
 		"PriorityOfADelay":   {reason: "Also with a delay.", asked: []Requeue{Within(1)}, result: reconcile.Result{Priority: new(int)}, want: reconcile.Result{RequeueAfter: 1, Priority: new(int)}},
