@@ -18,6 +18,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // Each client is disconnected once, after all that was begun with it: see fakeCloud.misused.
@@ -157,6 +158,18 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 				}
 				if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
 					t.Errorf("%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles, c-connected, o-observed)
+				}
+
+				// Nothing is written while nothing changes. Upstream asks for a reconcile
+				// with backoff, once a minute.
+				w.api.Forget()
+				reconciles = p.reconciles.Load()
+				pass(5 * time.Minute)
+				if n := p.reconciles.Load() - reconciles; !plain && w.api.Writes() > 0 || n > 6 {
+					t.Errorf("%d reconciles and %d writes while nothing changes", n, w.api.Writes())
+				}
+				if b := w.get("b"); typ == asyncstate.Delete && !plain && reason(b, reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
+					t.Error(describe(b))
 				}
 				pass(11 * time.Minute)
 				if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && (w.cloud.region("id-0001") != b.Spec.ForProvider.Region || reason(b, xpv2.TypeReady) != xpv2.ReasonAvailable) {
