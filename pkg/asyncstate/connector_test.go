@@ -238,6 +238,9 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 
 // What makes no sense panics when the provider starts.
 func TestNewTracker_Refuses(t *testing.T) {
+	connector := func(c upstream.ExternalConnector, tr *asyncstate.Tracker) func() asyncstate.TrackerOption {
+		return func() asyncstate.TrackerOption { asyncstate.Connector(c, tr); return asyncstate.WithTimeout(1) }
+	}
 	cases := map[string]struct {
 		reason string
 		option func() asyncstate.TrackerOption
@@ -254,6 +257,8 @@ func TestNewTracker_Refuses(t *testing.T) {
 		"NoOperations": {reason: "None could begin.", option: func() asyncstate.TrackerOption { return asyncstate.WithMaxOperations(0) }},
 		"NoShutdown":   {reason: "No result could be stored.", option: func() asyncstate.TrackerOption { return asyncstate.WithShutdownTimeout(-1) }},
 		"NoInterval":   {reason: "It would report without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }},
+		"NoConnector":  {reason: "There is nothing to connect with.", option: connector(nil, asyncstate.NewTracker(testkit.NewAPI().Client()))},
+		"NoTracker":    {reason: "There is nothing to track with.", option: connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota }), nil)},
 		"NoOption":     {reason: "It can't be applied.", option: func() asyncstate.TrackerOption { return nil }},
 	}
 	for name, tc := range cases {

@@ -200,7 +200,7 @@ func TestInterrupted(t *testing.T) {
 			want: finished(2, "id-0001"),
 		}
 	}
-	for name, err := range map[string]error{"Absent": nil, "Fails": errQuota, "Unknown": nil} {
+	for name, err := range map[string]error{"Absent": nil, "Fails": errQuota, "Unknown": nil, "NameIsNoText": nil} {
 		cases["AppearsLater/"+name] = life{
 			reason: "What appears after the first look-up is found soon.",
 			kind:   finder, auto: true,
@@ -209,7 +209,7 @@ func TestInterrupted(t *testing.T) {
 				pass(6 * time.Minute)
 				p.kill()
 				ready := time.Now().Add(3 * time.Second)
-				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong")}[name]
+				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong"), "NameIsNoText": asyncstate.Found("a\nb")}[name]
 				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
 					return answer, err, !time.Now().Before(ready)
 				})
@@ -499,17 +499,20 @@ func TestNamedBeforeItIsMade(t *testing.T) {
 	})
 }
 
-// What has a handle is resumed, however the process ended.
+// What has a handle is resumed, however the process ended, unless it has failed.
 func TestResume_Update(t *testing.T) {
-	for _, end := range []string{"Killed", "StoppedInItsOwnWords"} {
+	for end, want := range map[string][]int{"Killed": {1, 1}, "StoppedInItsOwnWords": {1, 1}, "Failed": {2, 0}} {
 		bubble(t, end, func(t *testing.T) {
 			updates, resumed := 0, 0
 			w := acting(t, true, nil)
 			w.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
 				c := actor(true, func(ctx context.Context, _ resource.Managed) error {
 					updates++
-					err := stderrors.Join(asyncstate.SetHandle(ctx, "h"), sleep(ctx, 50*time.Minute))
-					if end == "StoppedInItsOwnWords" {
+					err := asyncstate.SetHandle(ctx, "h")
+					if updates == want[0] && end != "Failed" {
+						err = stderrors.Join(err, sleep(ctx, 50*time.Minute))
+					}
+					if updates == 1 && end != "Killed" {
 						err = errQuota
 					}
 					return err
@@ -528,8 +531,8 @@ func TestResume_Update(t *testing.T) {
 			}
 			p = w.start()
 			pass(time.Minute)
-			p.again(1, 0)
-			if b := w.get("b"); updates != 1 || resumed != 1 || record(b) != "" {
+			p.again(1, time.Minute)
+			if b := w.get("b"); updates != want[0] || resumed != want[1] || record(b) != "" {
 				t.Errorf("%d updates, resumed %d times: %s", updates, resumed, describe(b))
 			}
 		})
