@@ -96,6 +96,19 @@ func TestOwnGoroutines(t *testing.T) {
 			},
 			want: xpv2.ReasonReconcileSuccess, calls: 1, name: "now",
 		},
+		"Stopped": {
+			reason: "Nothing begins any more.",
+			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {
+				p.cancel()
+				time.Sleep(time.Second)
+				_, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
+				if !errors.Is(err, asyncstate.ErrStopped) {
+					t.Errorf("got %v", err)
+				}
+				return err
+			},
+			want: xpv2.ReasonReconcileSuccess, calls: 1,
+		},
 		"TooLate": {
 			reason: "When Create has returned, its outcome is settled.",
 			act: func(t *testing.T, _ *world, p *process, ctx context.Context, mg resource.Managed) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
+	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // Each client is disconnected once, after all that was begun with it: see fakeCloud.misused.
@@ -158,6 +159,18 @@ func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 				if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
 					t.Errorf("%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles, c-connected, o-observed)
 				}
+
+				// Nothing is written while nothing changes. Upstream asks for a reconcile
+				// with backoff, once a minute.
+				w.api.Forget()
+				reconciles = p.reconciles.Load()
+				pass(5 * time.Minute)
+				if n := p.reconciles.Load() - reconciles; !plain && w.api.Writes() > 0 || n > 6 {
+					t.Errorf("%d reconciles and %d writes while nothing changes", n, w.api.Writes())
+				}
+				if b := w.get("b"); typ == asyncstate.Delete && !plain && reason(b, reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
+					t.Error(describe(b))
+				}
 				pass(11 * time.Minute)
 				if b := w.get("b"); typ == asyncstate.Delete && !w.gone() || typ != asyncstate.Delete && (w.cloud.region("id-0001") != b.Spec.ForProvider.Region || reason(b, xpv2.TypeReady) != xpv2.ReasonAvailable) {
 					t.Error(describe(b))
@@ -225,6 +238,9 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 
 // What makes no sense panics when the provider starts.
 func TestNewTracker_Refuses(t *testing.T) {
+	connector := func(c upstream.ExternalConnector, tr *asyncstate.Tracker) func() asyncstate.TrackerOption {
+		return func() asyncstate.TrackerOption { asyncstate.Connector(c, tr); return asyncstate.WithTimeout(1) }
+	}
 	cases := map[string]struct {
 		reason string
 		option func() asyncstate.TrackerOption
@@ -241,6 +257,8 @@ func TestNewTracker_Refuses(t *testing.T) {
 		"NoOperations": {reason: "None could begin.", option: func() asyncstate.TrackerOption { return asyncstate.WithMaxOperations(0) }},
 		"NoShutdown":   {reason: "No result could be stored.", option: func() asyncstate.TrackerOption { return asyncstate.WithShutdownTimeout(-1) }},
 		"NoInterval":   {reason: "It would report without a break.", option: func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }},
+		"NoConnector":  {reason: "There is nothing to connect with.", option: connector(nil, asyncstate.NewTracker(testkit.NewAPI().Client()))},
+		"NoTracker":    {reason: "There is nothing to track with.", option: connector(upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota }), nil)},
 		"NoOption":     {reason: "It can't be applied.", option: func() asyncstate.TrackerOption { return nil }},
 	}
 	for name, tc := range cases {

@@ -64,36 +64,6 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: finished(3, "id-0001"),
 		},
-		"Ended": {
-			reason: "A leader that was replaced has said that its create was cancelled: absence is believed earlier.",
-			kind:   finder, auto: true,
-			happens: func(_ *testing.T, w *world) {
-				p := w.start()
-				pass(3 * time.Minute)
-				p.cancel()
-				pass(17 * time.Second) // As long as a lease lasts.
-				w.start()
-				pass(11 * time.Minute)
-			},
-			want: finished(2, "id-0001"),
-		},
-		"GoesOn": {
-			reason: "A create that a replaced leader completes is not repeated.",
-			kind:   finder, auto: true,
-			happens: func(t *testing.T, w *world) {
-				w.cloud.deaf = true
-				p := w.start()
-				pass(3 * time.Minute)
-				p.cancel()
-				pass(17 * time.Second)
-				next := w.start()
-				pass(2 * time.Hour)
-				if n := asyncstate.Remembered(p.tracker) + asyncstate.Remembered(next.tracker); n != 0 {
-					t.Errorf("%d things are remembered", n)
-				}
-			},
-			want: finished(1, "id-0001"),
-		},
 		"FinderWithTokens": {
 			reason: "A Finder that finds nothing needs no patience if there are tokens, too: to repeat it can't make a second one.",
 			kind:   finder, options: tokens,
@@ -148,6 +118,32 @@ func TestInterrupted(t *testing.T) {
 		},
 		want: ending{Creates: 3, Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true},
 	}
+	for name, tc := range map[string]struct {
+		reason  string
+		deaf    bool
+		within  time.Duration
+		creates int
+	}{
+		"Ended":  {"A leader that was replaced has said that its create was cancelled: absence is believed earlier.", false, 11 * time.Minute, 2},
+		"GoesOn": {"A create that a replaced leader completes is not repeated.", true, 2 * time.Hour, 1},
+	} {
+		cases[name] = life{
+			reason: tc.reason, kind: finder, auto: true,
+			happens: func(t *testing.T, w *world) {
+				w.cloud.deaf = tc.deaf
+				p := w.start()
+				pass(3 * time.Minute)
+				p.cancel()
+				pass(17 * time.Second) // As long as a lease lasts.
+				next := w.start()
+				pass(tc.within)
+				if n := asyncstate.Remembered(p.tracker) + asyncstate.Remembered(next.tracker); n != 0 {
+					t.Errorf("%d things are remembered", n)
+				}
+			},
+			want: finished(tc.creates, "id-0001"),
+		}
+	}
 	for name, deleting := range map[string]bool{"Found": false, "FoundDeleted": true} {
 		l := life{
 			reason: "What a Finder found is observed by a client that was connected with its name. One that was connected before would create a second one, or leak this.",
@@ -173,7 +169,38 @@ func TestInterrupted(t *testing.T) {
 		}
 		cases[name] = l
 	}
-	for name, err := range map[string]error{"Absent": nil, "Fails": errQuota, "Unknown": nil} {
+
+	// When absence is believed doesn't depend on the clock of the process that died.
+	const decade = 10 * 365 * 24 * time.Hour
+	for name, tc := range map[string]struct {
+		reason string
+		skew   time.Duration
+		option asyncstate.TrackerOption
+		until  time.Duration
+	}{
+		"Ahead":             {"A clock that is ten years ahead does not make the object wait for ten years.", decade, asyncstate.WithTimeout(time.Hour), time.Hour},
+		"ALittleBehind":     {"Nor does one that is 50 minutes behind.", -50 * time.Minute, asyncstate.WithTimeout(time.Hour), time.Hour},
+		"AbsenceAfterAhead": {"As above, ten years ahead.", decade, asyncstate.WithAbsenceAfter(10 * time.Minute), 10 * time.Minute},
+	} {
+		cases["Absence/"+name] = life{
+			reason: tc.reason, kind: finder, auto: true, options: []asyncstate.TrackerOption{tc.option},
+			happens: func(t *testing.T, w *world) {
+				p := w.start()
+				pass(3 * time.Minute)
+				p.kill()
+				skew(t, w, tc.skew)
+				pass(5 * time.Minute)
+				w.start()
+				pass(tc.until - time.Second)
+				if n := w.cloud.count(asyncstate.Create); n != 1 {
+					t.Errorf("\n%s\n%d creates while the other process may be running", tc.reason, n)
+				}
+				pass(2*time.Second + w.cloud.takes)
+			},
+			want: finished(2, "id-0001"),
+		}
+	}
+	for name, err := range map[string]error{"Absent": nil, "Fails": errQuota, "Unknown": nil, "NameIsNoText": nil} {
 		cases["AppearsLater/"+name] = life{
 			reason: "What appears after the first look-up is found soon.",
 			kind:   finder, auto: true,
@@ -182,7 +209,7 @@ func TestInterrupted(t *testing.T) {
 				pass(6 * time.Minute)
 				p.kill()
 				ready := time.Now().Add(3 * time.Second)
-				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong")}[name]
+				answer := map[string]asyncstate.Finding{"Absent": asyncstate.Absent(), "Fails": asyncstate.Found("wrong"), "NameIsNoText": asyncstate.Found("a\nb")}[name]
 				w.connect = w.late(func(resource.Managed) (asyncstate.Finding, error, bool) {
 					return answer, err, !time.Now().Before(ready)
 				})
@@ -527,43 +554,6 @@ func skew(t *testing.T, w *world, d time.Duration) {
 		})
 		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
 	})
-}
-
-// When absence is believed doesn't depend on the clock of the process that died.
-func TestAbsence_CountsFromFirstSight(t *testing.T) {
-	const decade = 10 * 365 * 24 * time.Hour
-	cases := map[string]struct {
-		reason string
-		skew   time.Duration
-		option asyncstate.TrackerOption
-		until  time.Duration
-	}{
-		"Ahead":             {reason: "A clock that is ten years ahead does not make the object wait for ten years.", skew: decade, until: time.Hour},
-		"ALittleBehind":     {reason: "Nor does one that is 50 minutes behind.", skew: -50 * time.Minute, until: time.Hour},
-		"AbsenceAfterAhead": {reason: "As above, ten years ahead.", skew: decade, option: asyncstate.WithAbsenceAfter(10 * time.Minute), until: 10 * time.Minute},
-	}
-	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, finder, bucket("b"))
-			if tc.option != nil {
-				w.options = append(w.options, tc.option)
-			}
-			p := w.start()
-			pass(3 * time.Minute)
-			p.kill()
-			skew(t, w, tc.skew)
-			pass(5 * time.Minute)
-			w.start()
-			pass(tc.until - time.Second)
-			if n := w.cloud.count(asyncstate.Create); n != 1 {
-				t.Errorf("\n%s\n%d creates while the other process may be running: %s", tc.reason, n, describe(w.get("b")))
-			}
-			pass(2*time.Second + w.cloud.takes)
-			if b := w.get("b"); meta.GetExternalName(b) != "id-0001" || w.cloud.count(asyncstate.Create) != 2 {
-				t.Errorf("\n%s\n%d creates: %s", tc.reason, w.cloud.count(asyncstate.Create), describe(b))
-			}
-		})
-	}
 }
 
 // A lateClient finds nothing until it is ready.

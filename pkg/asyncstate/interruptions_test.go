@@ -2,6 +2,7 @@ package asyncstate_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -116,6 +117,8 @@ func boolToInt(b bool) int {
 	return 0
 }
 
+var counted = regexp.MustCompile(`graft_async_interrupted_total{.*} 1`)
+
 // Whatever was interrupted comes to the end that is documented, and what is paused stays.
 func TestInterruptions(t *testing.T) {
 	for _, i := range interruptions() {
@@ -161,7 +164,7 @@ func (i interruption) happen(t *testing.T) {
 			}
 		})
 	}
-	w.start()
+	p = w.start()
 	if i.paused {
 		i.pause(t, w)
 	}
@@ -170,6 +173,9 @@ func (i interruption) happen(t *testing.T) {
 	got.Name = "" // It is below.
 	if diff := cmp.Diff(i.ending(), got); diff != "" {
 		t.Errorf("-want, +got:\n%s\n%s", diff, describe(b))
+	}
+	if n := len(counted.FindAllString(exposed(t, p.metrics), -1)); n != boolToInt(i.typ == asyncstate.Create) {
+		t.Errorf("%d resolutions are counted", n)
 	}
 	if s := condition(b, xpv2.TypeSynced); strings.Contains(s, "observe failed") {
 		t.Errorf("Nothing was observed: %s", s)

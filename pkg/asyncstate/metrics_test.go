@@ -9,14 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // An alert on an increase misses the first one of a counter that did not exist.
@@ -112,37 +110,6 @@ func TestOperationWrites(t *testing.T) {
 				t.Errorf("A %s takes %d writes, want %d", typ, n, want)
 			}
 			w.api.Forget()
-		}
-	})
-}
-
-// Nothing is written while a delete runs and nothing else changes.
-func TestWritesWhileDeleteRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nothing, bucket("b"))
-		w.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(24 * time.Hour)}
-		p := w.start()
-		pass(15 * time.Minute)
-		w.cloud.set(func(c *fakeCloud) { c.takes = 10 * time.Hour })
-		w.delete("b")
-		pass(time.Hour)
-		w.api.Forget()
-		before := p.reconciles.Load()
-		pass(2 * time.Hour)
-		if n := w.api.Writes(); n > 0 {
-			t.Errorf("%d writes while nothing changes", n)
-		}
-
-		// Upstream asks for a reconcile with backoff, once a minute.
-		if n := p.reconciles.Load() - before; n > 140 {
-			t.Errorf("%d reconciles", n)
-		}
-		if b := w.get("b"); reason(b, reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation || !meta.WasDeleted(b) {
-			t.Error(describe(b))
-		}
-		pass(10 * time.Hour)
-		if !w.gone() {
-			t.Error(describe(w.get("b")))
 		}
 	})
 }

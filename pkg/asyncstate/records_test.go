@@ -1,7 +1,6 @@
 package asyncstate_test
 
 import (
-	"cmp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -251,6 +250,15 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		w.cloud.clear()
 		w.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "") })
 	}
+	unknown := func(made int, name string) ending {
+		return ending{
+			Creates: 1, Made: made, Left: 1, Name: name,
+			Operation: asyncstate.ReasonResultUnknown, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
+		}
+	}
+	updated, deleting, refusedBefore := unknown(2, ""), unknown(1, ""), unknown(1, "")
+	updated.Updates, updated.Ready, refusedBefore.Incomplete = 1, xpv2.ReasonAvailable, false
+	deleting.Ready, deleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
 	cases := map[string]struct {
 		reason  string
 		kind    clientKind
@@ -266,48 +274,39 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		// clock says by how much upstream's was ahead.
 		clock time.Duration
 
-		// theirs is what upstream's create made, "theirs" if it isn't said, unless
-		// that is absent.
-		theirs   string
-		absent   bool
-		deleting bool
-
-		// finished is whether the outcome becomes known, without a person.
-		finished bool
-		name     string
-		creates  int // of operations; 1 if it is 0
+		// absent is whether upstream's create made nothing.
+		absent, deleting bool
+		want             ending
 	}{
-		"Nothing":          {reason: "The client cannot look it up.", kind: nothing, recorded: interrupted},
-		"Token":            {reason: "To repeat the create of the record makes a second external resource.", kind: token, recorded: interrupted},
-		"TokenClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: token, recorded: interrupted, clock: -time.Hour},
-		"TokenKept":        {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true},
-		"TokenDeleted":     {reason: "To repeat the create of the record leaks what upstream's made.", kind: token, recorded: interrupted, deleting: true},
-		"Resumer":          {reason: "The handle is that of another create.", kind: resumer, recorded: made},
-		"Named":            {reason: "The name is that of another create.", kind: namedMid, recorded: made, name: "id-0001"},
-		"Finder":           {reason: "It is found.", kind: finder, recorded: interrupted, finished: true, name: "theirs"},
-		"FinderAbsent":     {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, finished: true, name: "id-0001", creates: 2},
+		"Nothing":          {reason: "The client cannot look it up.", kind: nothing, recorded: interrupted, want: unknown(1, "")},
+		"Token":            {reason: "To repeat the create of the record makes a second external resource.", kind: token, recorded: interrupted, want: unknown(1, "")},
+		"TokenClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: token, recorded: interrupted, clock: -time.Hour, want: unknown(1, "")},
+		"TokenKept":        {reason: "As above, under upstream's option for deterministic names, which does not stop.", kind: token, recorded: interrupted, kept: true, want: unknown(1, "")},
+		"TokenDeleted":     {reason: "To repeat the create of the record leaks what upstream's made.", kind: token, recorded: interrupted, deleting: true, want: deleting},
+		"Resumer":          {reason: "The handle is that of another create.", kind: resumer, recorded: made, want: unknown(2, "")},
+		"Named":            {reason: "The name is that of another create.", kind: namedMid, recorded: made, want: unknown(2, "id-0001")},
+		"Finder":           {reason: "It is found.", kind: finder, recorded: interrupted, want: finished(1, "theirs")},
+		"FinderAbsent":     {reason: "It made nothing, and is made once absence is believed.", kind: finder, recorded: interrupted, absent: true, want: finished(2, "id-0001")},
 		"FinderWithTokensAbsent": {
 			reason: "As above: without its token it cannot be repeated earlier.",
-			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, absent: true, finished: true, name: "id-0001", creates: 2,
+			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, absent: true, want: finished(2, "id-0001"),
 		},
 		"DeterministicAbsent": {
 			reason: "It made nothing, and a second one of that name cannot be made.",
-			kind:   deterministic, recorded: interrupted, absent: true, finished: true, name: "of-uid-1", creates: 3,
+			kind:   deterministic, recorded: interrupted, absent: true, want: finished(3, "of-uid-1"),
 		},
-		"Refused":            {reason: "That the recorded create failed says nothing of upstream's.", kind: nothing, recorded: refused},
-		"RefusedClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: nothing, recorded: refused, kept: true, clock: -time.Hour},
-		"Updating":           {reason: "Nor does an update of what was deleted meanwhile.", kind: nothing, recorded: updating},
+		"Refused":            {reason: "That the recorded create failed says nothing of upstream's.", kind: nothing, recorded: refused, want: unknown(1, "")},
+		"RefusedClockBehind": {reason: "As above, if upstream's clock is an hour behind.", kind: nothing, recorded: refused, kept: true, clock: -time.Hour, want: refusedBefore},
+		"Updating":           {reason: "Nor does an update of what was deleted meanwhile.", kind: nothing, recorded: updating, want: updated},
 	}
+	lives := map[string]life{}
 	for name, tc := range cases {
-		bubble(t, name, func(t *testing.T) {
-			w := newWorld(t, tc.kind, bucket("b"))
-			w.manual, w.options = true, tc.options
+		lives[name] = life{reason: tc.reason, kind: tc.kind, options: tc.options, want: tc.want, happens: func(t *testing.T, w *world) {
 			p := w.start()
 			tc.recorded(t, w, p)
 			p.kill()
 			pass(time.Minute)
-			old := record(w.get("b"))
-			if old == "" {
+			if record(w.get("b")) == "" {
 				t.Fatalf("\n%s\nThere is no record: %s", tc.reason, describe(w.get("b")))
 			}
 			w.edit("b", func(b *v1alpha1.Bucket) {
@@ -316,7 +315,7 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 				}
 				meta.SetExternalCreatePending(b, time.Now().Add(tc.clock))
 				if !tc.absent {
-					w.cloud.add(cmp.Or(tc.theirs, "theirs"), b.Spec.ForProvider.Region)
+					w.cloud.add("theirs", b.Spec.ForProvider.Region)
 				}
 			})
 			if tc.deleting {
@@ -325,28 +324,13 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 
 			// The first process dies, too.
 			p = w.start()
-			_, _ = p.reconcile("b")
-			pass(3 * time.Minute)
+			p.again(1, 3*time.Minute)
 			p.kill()
-			p = w.start()
-			for range 8 {
-				_, _ = p.reconcile("b")
-				pass(15 * time.Minute)
-			}
-			want := asyncstate.ReasonResultUnknown
-			if tc.finished {
-				want = asyncstate.ReasonFinished
-			}
-			b := w.get("b")
-			if got, n := reason(b, asyncstate.TypeOperation), w.cloud.count(asyncstate.Create); got != want || meta.GetExternalName(b) != tc.name || n != cmp.Or(tc.creates, 1) || len(w.cloud.names("uid-1")) != 1 {
-				t.Errorf("\n%s\n%d creates, and the cloud has %v: %s", tc.reason, n, w.cloud.names("uid-1"), describe(b))
-			}
-			if tc.finished != (record(b) == "") {
-				t.Errorf("\n%s\nThe record: %s", tc.reason, describe(b))
-			}
-			if m := condition(b, asyncstate.TypeOperation); strings.Contains(m, "with token") {
+			w.start().again(8, 15*time.Minute)
+			if m := condition(w.get("b"), asyncstate.TypeOperation); strings.Contains(m, "with token") {
 				t.Errorf("\n%s\nThe token of the record is that of another create: %s", tc.reason, m)
 			}
-		})
+		}}
 	}
+	live(t, lives)
 }

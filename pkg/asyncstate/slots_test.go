@@ -67,11 +67,19 @@ func TestTurns(t *testing.T) {
 		if got := reason(w.get("second"), asyncstate.TypeOperation); got != asyncstate.ReasonRunning {
 			t.Errorf("It is its turn: %s", describe(w.get("second")))
 		}
-		pass(11 * time.Minute)
+		pass(time.Minute)
+		w.edit("third", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+		reconciled(t, p, "third")
+		if got := reason(w.get("third"), asyncstate.TypeOperation); got != asyncstate.ReasonQueued {
+			t.Errorf("The turn is over, and its slot is in use: %s", describe(w.get("third")))
+		}
+		pass(10 * time.Minute)
 		reconciled(t, p, "second")
 		for _, name := range []string{"first", "third"} {
 			reconciled(t, p, name)
 		}
+		pass(11 * time.Minute)
+		reconciled(t, p, "third")
 		if n := w.cloud.Stats(string(w.get("second").GetUID())).Created; n != 1 || asyncstate.Remembered(p.tracker) != 0 {
 			t.Errorf("%d made, %d things are remembered: %s", n, asyncstate.Remembered(p.tracker), describe(w.get("second")))
 		}

@@ -3,6 +3,7 @@ package asyncstate_test
 import (
 	"cmp"
 	"context"
+	stderrors "errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -127,9 +128,12 @@ func (w *world) start() *process {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = p.tracker.Start(ctx) })
 	if !w.manual {
-		if err := p.tracker.Source().Start(ctx, p.queue); err != nil {
+		// Another controller that has stopped takes nothing from this one.
+		stopped, stop := context.WithCancel(ctx)
+		if err := stderrors.Join(p.tracker.Source().Start(ctx, p.queue), p.tracker.Source().Start(stopped, p.queue)); err != nil {
 			w.t.Fatal(err)
 		}
+		stop()
 		wg.Go(func() { p.work(ctx) })
 		list := &v1alpha1.BucketList{}
 		if err := w.api.Server().List(context.Background(), list); err != nil {
@@ -177,8 +181,8 @@ func (p *process) work(ctx context.Context) {
 		if down {
 			return
 		}
-		if n := p.reconciles.Add(1); n > tooMany {
-			p.w.t.Errorf("%d reconciles: it has gone mad", n)
+		if n := p.reconciles.Add(1); n > tooMany || req.Name == "" {
+			p.w.t.Errorf("%d reconciles, and this of %q: it has gone mad", n, req.Name)
 			return
 		}
 		res, err := p.rec.Reconcile(ctx, req)
