@@ -207,13 +207,9 @@ func TestFileModes(t *testing.T) {
 	})
 	outside := writeTree(t, map[string]string{"linked.go": one})
 	for name, mode := range map[string]os.FileMode{"exec.go": 0o750, "fixed.go": 0o444} {
-		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(filepath.Join(dir, name), mode))
 	}
-	if err := os.Symlink(filepath.Join(outside, "linked.go"), filepath.Join(dir, "linked.go")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Join(outside, "linked.go"), filepath.Join(dir, "linked.go")))
 
 	adopted(t, "The read-only file is named.", dir, exitLeft, []string{"fixed.go  not changed, the file is read-only"}, "-version", "v0.24.0")
 	got := readTree(t, dir)

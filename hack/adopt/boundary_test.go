@@ -82,13 +82,9 @@ func f(mgr ctrl.Manager, o helper.Options, opts []managed.ReconcilerOption, r *m
 				"cache/example.org/deaf@v1.0.0/x_test.go": knows,
 			})
 			m, err := openModule(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			g, err := parseGo("a.go", fmt.Appendf(nil, file, tc.result, tc.code))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var got []string
 			for _, c := range crossings(g, upstreamManaged, newSources(m, m.file("cache"))) {
 				if c.line != line {
@@ -125,15 +121,11 @@ func TestCrossingsNames(t *testing.T) {
 		},
 	}
 	m, err := openModule(writeTree(t, map[string]string{"go.mod": goMod}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			g, err := parseGo("a.go", []byte(tc.src))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got := crossings(g, tc.ours, newSources(m, ""))
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(crossing{})); diff != "" {
 				t.Errorf("\n%s\n-want, +got:\n%s", tc.reason, diff)

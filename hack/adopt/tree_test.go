@@ -34,9 +34,7 @@ func TestTrees(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			archive, err := txtar.ParseFile(filepath.Join("testdata", name+".txtar"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			dir := writeTree(t, files(archive))
 			before := readTree(t, dir)
 			var got txtar.Archive
@@ -75,14 +73,10 @@ var update = flag.Bool("update", false, "write the golden files")
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(name, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, got, 0o644))
 	}
 	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s: -want, +got:\n%s", name, diff)
 	}
@@ -133,12 +127,8 @@ func writeTree(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must(t, os.WriteFile(file, []byte(content), 0o644))
 	}
 	return dir
 }
@@ -159,8 +149,13 @@ func readTree(t *testing.T, dir string) map[string]string {
 		m[filepath.ToSlash(rel)] = string(content)
 		return err
 	})
+	must(t, err)
+	return m
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
 }

@@ -22,13 +22,9 @@ var (
 // writes the table and the plots.
 func TestEmbedded(t *testing.T) {
 	dir := t.TempDir()
-	if err := command(t.Context(), []string{"-embedded", "-sizes", "2,5", "-o", dir}, io.Discard, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, command(t.Context(), []string{"-embedded", "-sizes", "2,5", "-o", dir}, io.Discard, io.Discard))
 	r, err := readResults(filepath.Join(dir, "figures.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := map[string]float64{}
 	for _, f := range r.Figures {
 		if f.median() != 0 {
@@ -53,9 +49,7 @@ func TestEmbedded(t *testing.T) {
 // within their spread.
 func TestDocuments(t *testing.T) {
 	r, err := readResults(filepath.Join(figures, "figures.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(table(r), read(t, filepath.Join(figures, "README.md"))); diff != "" {
 		t.Errorf("docs/figures/README.md is not the table of figures.json: run make compare ARGS=-render: -want, +got:\n%s", diff)
 	}
@@ -78,9 +72,7 @@ func TestModel(t *testing.T) {
 		least = 0.3  // seconds, or MB, which is what chance makes of nothing
 	)
 	r, err := readResults(filepath.Join(figures, "figures.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checked := 0
 	for _, n := range r.sizes() {
 		for _, side := range sides() {
@@ -116,9 +108,7 @@ func TestQuoted(t *testing.T) {
 		}
 	}
 	dir := document(t, "0.5<!-- figure f -->, 6,600<!-- figure many -->")
-	if err := updateQuotes(dir, r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, updateQuotes(dir, r))
 	if got, want := read(t, filepath.Join(dir, "a.md")), "0.13<!-- figure f -->, 6,700<!-- figure many -->"; got != want {
 		t.Errorf("updateQuotes(): want %s, got %s", want, got)
 	}
@@ -141,17 +131,20 @@ func isPicture(t *testing.T, file, text string) {
 func document(t *testing.T, text string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.md"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "a.md"), []byte(text), 0o600))
 	return dir
 }
 
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
+	must(t, err)
+	return string(text)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
 	"golang.org/x/tools/txtar"
@@ -30,9 +29,7 @@ const (
 // what that proxy has, and an empty module cache.
 func TestRelease(t *testing.T) {
 	root, err := output(".", "git", "rev-parse", "--show-toplevel")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	proxy := t.TempDir()
 	publish(t, proxy, filepath.Join(root, "hack", "adopt"), adoptModule, "v0.24"+patch)
 	for _, l := range lines() {
@@ -111,9 +108,7 @@ func TestRelease(t *testing.T) {
 func checkGo(t *testing.T, tree string, l line) {
 	t.Helper()
 	runtime, err := runtimeModFile(l.runtime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := output(tree, "go", "list", "-m", "-f", "{{.GoVersion}}")
 	if want := runtime.Go.Version; err != nil || got != want {
 		t.Errorf("%s.x: want Go %s, as crossplane-runtime %s has, got %s, %v", l.graft, want, l.runtime, got, err)
@@ -125,13 +120,9 @@ func checkGo(t *testing.T, tree string, l line) {
 func publish(t *testing.T, proxy, dir, path, version string) {
 	t.Helper()
 	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var content bytes.Buffer
-	if err := zip.CreateFromDir(&content, module.Version{Path: path, Version: version}, dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, zip.CreateFromDir(&content, module.Version{Path: path, Version: version}, dir))
 	list := filepath.Join(proxy, path, "@v", "list")
 	known, _ := os.ReadFile(list) // There is none for the first version.
 	writeFiles(t, filepath.Join(proxy, path, "@v"), map[string]string{
@@ -150,9 +141,7 @@ type user struct{ env []string }
 func newUser(t *testing.T, root, proxy string) user {
 	t.Helper()
 	out, err := output(root, "go", "env", "GOMODCACHE", "GOPROXY")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cache, others, _ := strings.Cut(out, "\n")
 	return user{env: append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GONOPROXY=none", "GONOSUMDB="+graftModule,
 		"GOMODCACHE="+t.TempDir(), fmt.Sprintf("GOPROXY=file://%s,file://%s/cache/download,%s", proxy, cache, others))}
@@ -174,9 +163,7 @@ func (u user) run(t *testing.T, dir, command string) (string, error) {
 func handwritten(t *testing.T, runtime string) string {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("..", "adopt", "testdata", "handwritten.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := map[string]string{}
 	for _, f := range archive.Files {
 		files[f.Name] = strings.ReplaceAll(string(f.Data), runtimeModule+" v2.4.0", runtimeModule+" "+runtime)
@@ -193,16 +180,12 @@ func generated(t *testing.T, root string) string {
 	const ours, users = graftModule + "/pkg/hack/upjet", "example.org/provider"
 	files := map[string]string{}
 	all, err := readFiles(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range all {
 		name, ok := strings.CutPrefix(f.path, "hack/upjet/")
 		switch dir, _, _ := strings.Cut(name, "/"); {
 		case !ok:
-		case name == "go.mod":
-			files[name] = withoutGraft(t, f.text)
-		case dir == "apis", dir == "features", strings.HasPrefix(name, "controllers/stock/"), name == "go.sum":
+		case dir == "apis", dir == "features", strings.HasPrefix(name, "controllers/stock/"), name == "go.mod", name == "go.sum":
 			files[name] = string(f.text)
 		}
 	}
@@ -211,45 +194,18 @@ func generated(t *testing.T, root string) string {
 		files[name] = strings.ReplaceAll(text, ours, users)
 	}
 	writeFiles(t, dir, files)
+	for _, m := range []string{graftModule, graftModule + "/pkg/hack", upjetModule} {
+		_, err := output(dir, "go", "mod", "edit", "-droprequire="+m, "-dropreplace="+m)
+		must(t, err)
+	}
 	return dir
-}
-
-// withoutGraft returns a go.mod that neither requires nor replaces modules of Graft.
-func withoutGraft(t *testing.T, text []byte) string {
-	t.Helper()
-	f, err := modfile.Parse("go.mod", text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range f.Replace {
-		if err := f.DropReplace(r.Old.Path, r.Old.Version); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, r := range f.Require {
-		if strings.HasPrefix(r.Mod.Path, graftModule) {
-			if err := f.DropRequire(r.Mod.Path); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	f.Cleanup()
-	text, err = f.Format()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 func writeFiles(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
 		name = filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 }

@@ -8,8 +8,6 @@ import (
 )
 
 const (
-	v1Path      = runtimeModule + "/apis/common/v1"
-	v2Path      = runtimeModule + "/apis/common/v2"
 	metaPath    = runtimeModule + "/pkg/meta"
 	managedPath = runtimeModule + "/pkg/reconciler/managed"
 )
@@ -30,39 +28,10 @@ func TestRewrite(t *testing.T) {
 			reason: "A file that uses nothing that differs is left as it is, also if gofmt would change it.",
 			text:   "package p\n\nimport \"" + metaPath + "\"\n\nvar  a = meta.AnnotationKeyExternalName\n",
 		},
-		"TwoPackages": {
-			reason: "A file imports each package whose names it uses.",
-			text:   "package p\n\nimport (\n\t\"os\"\n\n\txpv2 \"" + corePath + "\"\n)\n\nvar a xpv2.Condition\nvar b xpv2.ManagedResourceSpec\nvar _ = os.Args\n",
-			want:   want{text: "package p\n\nimport (\n\t\"os\"\n\n\txpv1 \"" + v1Path + "\"\n\txpv2 \"" + v2Path + "\"\n)\n\nvar a xpv1.Condition\nvar b xpv2.ManagedResourceSpec\nvar _ = os.Args\n"},
-		},
-		"EmbeddedField": {
-			reason: "If a type has another name, so has the field that embeds it, in keys and in selectors.",
-			text:   "package p\n\nimport xpv2 \"" + corePath + "\"\n\ntype s struct {\n\txpv2.ClusterManagedResourceSpec `json:\",inline\"`\n}\n\nvar a = s{ClusterManagedResourceSpec: xpv2.ClusterManagedResourceSpec{}}.ClusterManagedResourceSpec\n",
-			want:   want{text: "package p\n\nimport xpv1 \"" + v1Path + "\"\n\ntype s struct {\n\txpv1.ResourceSpec `json:\",inline\"`\n}\n\nvar a = s{ResourceSpec: xpv1.ResourceSpec{}}.ResourceSpec\n"},
-		},
-		"StandIn": {
-			reason: "An expression stands for a constant that isn't there, and an import that nothing uses any more goes.",
-			text:   "package p\n\nimport (\n\t\"os\"\n\n\t\"" + metaPath + "\"\n)\n\nvar a, _ = meta.AnnotationKeyReconcileRequestedAt, os.Args\n",
-			want:   want{text: "package p\n\nimport (\n\t\"os\"\n)\n\nvar a, _ = \"crossplane.io/reconcile-requested-at\", os.Args\n"},
-		},
 		"NoStandIn": {
 			reason: "Code that isn't a test can't be left out, so a person must say what stands for the name.",
 			text:   "package p\n\nimport \"" + managedPath + "\"\n\nvar a = managed.WithMinPollInterval(1)\n",
 			want:   want{err: "a.go:5:9: crossplane-runtime v2.2.1 has no WithMinPollInterval: hack/line/lines.go must say what stands for it"},
-		},
-		"Method": {
-			reason: "A method that implements one that isn't there is left out, and so is its comment.",
-			text:   "package p\n\ntype b struct{}\n\n// SetLastHandledReconcileAt is for upstream.\nfunc (b) SetLastHandledReconcileAt(s string) {}\n\nfunc (b) f() {}\n",
-			want:   want{text: "package p\n\ntype b struct{}\n\nfunc (b) f() {}\n", leftOut: []string{"a.go: method SetLastHandledReconcileAt"}},
-		},
-		"Argument": {
-			reason: "Of a test an argument is left out if that is enough.",
-			name:   "a_test.go",
-			text:   "package p\n\nimport \"" + managedPath + "\"\n\nfunc TestA(t *testing.T) {\n\tf(\n\t\tmanaged.WithTimeout(1),\n\t\tmanaged.WithMinPollInterval(1),\n\t\tmanaged.WithPollInterval(1),\n\t)\n}\n",
-			want: want{
-				text:    "package p\n\nimport \"" + managedPath + "\"\n\nfunc TestA(t *testing.T) {\n\tf(\n\t\tmanaged.WithTimeout(1),\n\n\t\tmanaged.WithPollInterval(1),\n\t)\n}\n",
-				leftOut: []string{"a_test.go: an argument in TestA"},
-			},
 		},
 		"Case": {
 			reason: "A case of a table is left out, although an expression could stand for the name: it tests what isn't there.",
@@ -72,12 +41,6 @@ func TestRewrite(t *testing.T) {
 				text:    "package p\n\nfunc TestA(t *testing.T) {\n\tcases := map[string]struct{ key string }{\n\t\t\"One\": {key: \"a\"},\n\t}\n\trun(cases, \"crossplane.io/reconcile-requested-at\")\n}\n",
 				leftOut: []string{"a_test.go: case Two of TestA"},
 			},
-		},
-		"Function": {
-			reason: "A function is left out if no smaller part can be.",
-			name:   "a_test.go",
-			text:   "package p\n\nimport \"" + managedPath + "\"\n\n// TestA is gone.\nfunc TestA(t *testing.T) {\n\to := managed.WithMinPollInterval(1)\n\tf(o)\n}\n\nfunc TestB(t *testing.T) {}\n",
-			want:   want{text: "package p\n\nfunc TestB(t *testing.T) {}\n", leftOut: []string{"a_test.go: TestA"}},
 		},
 		"Differs": {
 			reason: "A case that the release answers otherwise is left out by its name.",

@@ -17,9 +17,7 @@ const runtimeMod = "module " + runtimeModule + "\n\ngo 1.25.9\n\nrequire (\n\tgi
 func runtimeFile(t *testing.T) *modfile.File {
 	t.Helper()
 	f, err := modfile.ParseLax("go.mod", []byte(runtimeMod), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
@@ -27,9 +25,7 @@ func TestGoMod(t *testing.T) {
 	main := "module " + graftModule + "\n\ngo 1.25.11\n\nreplace example.org/a => ../a\n\nrequire (\n\t" + runtimeModule + " v2.4.0\n\t" + coreModule + " v2.3.4\n\tgithub.com/go-logr/logr v1.4.4\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire golang.org/x/net v0.58.0 // indirect\n"
 	want := "module " + graftModule + "\n\ngo 1.25.9\n\nreplace example.org/a => ../a\n\nrequire (\n\t" + runtimeModule + " v2.2.1\n\tgithub.com/go-logr/logr v1.4.3\n\tgithub.com/pkg/errors v0.9.1\n)\n\nrequire github.com/cenkalti/backoff/v5 v5.0.3 // indirect\n"
 	got, err := goMod(lines()["v2.2.1"], runtimeFile(t), []byte(main))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("a line requires what its runtime requires directly, main's version of the rest, and no module that it doesn't use: -want, +got:\n%s", diff)
 	}
@@ -45,9 +41,7 @@ func TestTables(t *testing.T) {
 			"README.md":           fmt.Sprintf("| `%s.x` | %s |", l.graft, version),
 		} {
 			text, err := os.ReadFile(filepath.Join("..", "..", name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s doesn't have %q", name, want)
 			}
@@ -131,15 +125,11 @@ func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "v2.2.1")
 	first := &tree{files: []file{{path: "a/old.go", mode: 0o644}, {path: "run", mode: 0o755, text: []byte("x")}}}
 	second := &tree{files: []file{{path: "a/new.go", mode: 0o644}}}
-	if err := first.write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.write(dir))
 	if info, err := os.Stat(filepath.Join(dir, "run")); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("want the mode kept, got %v, %v", info, err)
 	}
-	if err := second.write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second.write(dir))
 	if _, err := os.Stat(filepath.Join(dir, "a", "old.go")); !os.IsNotExist(err) {
 		t.Errorf("want the file of the earlier run removed, got: %v", err)
 	}
@@ -147,13 +137,18 @@ func TestWrite(t *testing.T) {
 		t.Error(err)
 	}
 	other := t.TempDir()
-	if err := os.WriteFile(filepath.Join(other, "mine"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(other, "mine"), nil, 0o600))
 	if err := second.write(other); err == nil || !strings.Contains(err.Error(), other+" is not empty") {
 		t.Errorf("want an error that names the directory, got: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(other, "mine")); err != nil {
 		t.Errorf("a directory of another's was touched: %v", err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

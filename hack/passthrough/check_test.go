@@ -47,3 +47,10 @@ func checkUpstream(t *testing.T, src string) api {
 	t.Helper()
 	return check(t, testUpstreamPath, "package managed\n"+src, nil)
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -14,15 +14,11 @@ import (
 func read(t *testing.T, pattern string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := map[string]string{}
 	for _, f := range files {
 		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out[f] = string(text)
 	}
 	return out
@@ -54,17 +50,13 @@ func TestReadmeCompiles(t *testing.T) {
 		t.Fatal("README.md has no Go code")
 	}
 	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	src, overlay := filepath.Join(t.TempDir(), "readme.go"), filepath.Join(t.TempDir(), "overlay.json")
 	for file, text := range map[string]string{
 		src:     "package readme\n" + block[1],
 		overlay: fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "readme", "readme.go"), src),
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "./readme")
 	build.Dir = root

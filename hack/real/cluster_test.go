@@ -36,22 +36,16 @@ func startCluster(t *testing.T, crds []*extv1.CustomResourceDefinition) cluster 
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	plane, err := controlplane.Start(t.Context(), controlplane.Options{CRDs: crds, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := plane.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	s := runtime.NewScheme()
-	if err := corev1.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, corev1.AddToScheme(s))
 	c, err := client.New(plane.Config(), client.Options{Scheme: s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return cluster{Client: c, plane: plane}
 }
 
@@ -65,9 +59,7 @@ func definitions(t *testing.T, dir string) []*extv1.CustomResourceDefinition {
 	var crds []*extv1.CustomResourceDefinition
 	for _, f := range files {
 		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		crd := &extv1.CustomResourceDefinition{}
 		if err := yaml.Unmarshal(text, crd); err != nil {
 			t.Fatalf("%s: %v", f, err)
@@ -88,13 +80,9 @@ var requestLine = regexp.MustCompile(`(?m)^apiserver_request_total\{(.*)\} (\d+)
 func (c cluster) requests(t *testing.T, group string) requests {
 	t.Helper()
 	k, err := kubernetes.NewForConfig(c.plane.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	metrics, err := k.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := requests{}
 	for _, m := range requestLine.FindAllStringSubmatch(string(metrics), -1) {
 		verb := label(m[1], "verb")
@@ -102,9 +90,7 @@ func (c cluster) requests(t *testing.T, group string) requests {
 			continue
 		}
 		count, err := strconv.Atoi(m[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n[strings.TrimSpace(strings.ToLower(verb)+" "+label(m[1], "subresource"))] += count
 	}
 	return n

@@ -58,13 +58,9 @@ func TestKubernetes(t *testing.T) {
 	if out, err := exec.Command("go", "mod", "download", gosdk+"@"+gosdkVersion).CombinedOutput(); err != nil {
 		t.Logf("The module proxy doesn't have %s %s, so nothing is shown of the authentication to Nebius: the provider is built with a stand-in. %s", gosdk, gosdkVersion, out)
 		at := t.TempDir()
-		if err := os.Mkdir(filepath.Join(at, "auth"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(at, "auth"), 0o755))
 		for _, f := range txtar.Parse([]byte(gosdkStandIn)).Files {
-			if err := os.WriteFile(filepath.Join(at, f.Name), f.Data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(at, f.Name), f.Data, 0o600))
 		}
 		run(t, dir, "go", "mod", "edit", "-replace", gosdk+"="+at)
 	}

@@ -43,14 +43,10 @@ func startPostgres(t *testing.T) postgres {
 
 	// Not t.TempDir, which the server's user could not enter.
 	dir, err := os.MkdirTemp("", "graft-postgres-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	secret, data := filepath.Join(dir, "password"), filepath.Join(dir, "data")
-	if err := os.WriteFile(secret, []byte(password), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(secret, []byte(password), 0o600))
 	as := unprivileged(t, dir, secret)
 	initdb := exec.Command(program(t, "initdb"), "-D", data, "-U", superuser, "--auth=scram-sha-256", "--pwfile", secret)
 	initdb.Dir, initdb.SysProcAttr = dir, as
@@ -93,9 +89,7 @@ func unprivileged(t *testing.T, files ...string) *syscall.SysProcAttr {
 	}
 	const id = 65534 // The user without rights, on all systems.
 	for _, f := range files {
-		if err := os.Chown(f, id, id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chown(f, id, id))
 	}
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
 }
@@ -103,14 +97,10 @@ func unprivileged(t *testing.T, files ...string) *syscall.SysProcAttr {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = l.Close() }()
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return port
 }
 
@@ -143,12 +133,8 @@ func (p postgres) holdRoles(t *testing.T) (release func()) {
 	t.Helper()
 	cmd := exec.Command("psql", p.url.String(), "-X")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	if _, err := io.WriteString(in, "BEGIN; LOCK TABLE pg_authid IN SHARE MODE;\n"); err != nil {
 		t.Fatal(err)
 	}

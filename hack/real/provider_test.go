@@ -26,13 +26,9 @@ type provider struct {
 func (p provider) source(t *testing.T) string {
 	t.Helper()
 	var downloaded struct{ Dir string }
-	if err := json.Unmarshal([]byte(run(t, t.TempDir(), "go", "mod", "download", "-json", p.path+"@"+p.version)), &downloaded); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(run(t, t.TempDir(), "go", "mod", "download", "-json", p.path+"@"+p.version)), &downloaded))
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(downloaded.Dir)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(dir, os.DirFS(downloaded.Dir)))
 	run(t, dir, "chmod", "-R", "u+w", ".") // The module cache is read-only.
 	return dir
 }
@@ -61,17 +57,11 @@ func build(t *testing.T, dir, pkg string) string {
 func background(t *testing.T, signal string, cmd *exec.Cmd) (stop func()) {
 	t.Helper()
 	shell, err := exec.LookPath("sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd.Path, cmd.Args = shell, append([]string{"sh", "-c", `"$@" & read -r line; kill -"$0" $!; wait`, signal}, cmd.Args...)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	return func() {
 		_ = in.Close()
 		_ = cmd.Wait()
@@ -90,4 +80,11 @@ func run(t *testing.T, dir string, args ...string) string {
 		t.Fatalf("%s: %v\n%s%s", strings.Join(args, " "), err, out, &stderr)
 	}
 	return string(out)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -64,25 +64,22 @@ type row struct {
 	took time.Duration
 }
 
-// sides returns the provider as it is released, and what adopt makes of it.
-func sides(t *testing.T) []*side {
-	t.Helper()
+// TestSQL plays the life of roles, databases and grants with the provider as it is
+// released, and with what adopt makes of it.
+func TestSQL(t *testing.T) {
 	p := provider{path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0"}
 	source, adopted := p.source(t), p.adopted(t)
 	run(t, adopted, "go", "mod", "tidy")
 	crds := definitions(t, filepath.Join(source, "package", "crds"))
-	return []*side{
+	both := []*side{
 		{name: "stock", program: build(t, source, "./cmd/provider"), crds: crds},
 		{name: graftSide, program: build(t, adopted, "./cmd/provider"), crds: crds},
 	}
-}
-
-// TestSQL plays the life of roles, databases and grants.
-func TestSQL(t *testing.T) {
-	both := sides(t)
 	for _, s := range both {
 		t.Run(s.name, func(t *testing.T) {
-			s.begin(t)
+			s.db = startPostgres(t)
+			t.Cleanup(func() { s.db.clear(t) })
+			s.cluster = startCluster(t, s.crds)
 			s.play(t)
 		})
 	}
@@ -101,14 +98,6 @@ func TestSQL(t *testing.T) {
 	t.Logf("provider-sql\n%s", &table)
 }
 
-// begin starts a control plane and a PostgreSQL server.
-func (s *side) begin(t *testing.T) {
-	t.Helper()
-	s.db = startPostgres(t)
-	t.Cleanup(func() { s.db.clear(t) })
-	s.cluster = startCluster(t, s.crds)
-}
-
 // play plays the story.
 func (s *side) play(t *testing.T) {
 	t.Helper()
@@ -123,14 +112,14 @@ func (s *side) play(t *testing.T) {
 	// Each of the provider's five workers is in the middle of a create when it is killed.
 	// PostgreSQL completes what it was asked for.
 	release := s.db.holdRoles(t)
-	s.start(t, pollOften()...)
+	s.start(t)
 	eventually(t, "five creates are held, and the databases are ready", func() bool {
 		return s.db.held(t) == "5" && summary(s.list(t, "Database")) == "4 ready"
 	})
 	s.kill()
 	release()
 	eventually(t, "the five roles exist", func() bool { return s.db.exists(t) == "5 roles, 4 databases, 0 grants" })
-	s.start(t, pollOften()...)
+	s.start(t)
 	s.wait(t, "killed in five creates, started", "20 roles, 4 databases, 0 grants", s.all, "19 ready, 5 Synced=False", patience)
 	for _, o := range s.managed(t) {
 		if status, _, _ := condition(o, "Synced"); status != "True" {
@@ -143,7 +132,7 @@ func (s *side) play(t *testing.T) {
 	}
 	s.wait(t, "grants created", "20 roles, 4 databases, 4 grants", s.all, "28 ready", patience)
 	s.kill()
-	s.start(t, pollOften()...)
+	s.start(t)
 	s.rest(t, "killed at rest, started")
 	s.rest(t, "nothing changes")
 	if last := s.seen[len(s.seen)-1]; s.name == graftSide && last.requests != "none" {
@@ -227,15 +216,13 @@ func (s *side) role(i int) func(*testing.T) string {
 }
 
 // start starts the provider.
-func (s *side) start(t *testing.T, flags ...string) {
+func (s *side) start(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command(s.program, flags...)
+	cmd := exec.Command(s.program, "--poll", poll.String(), "--metrics-bind-address", "0")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.plane.Kubeconfig())
 	s.kill = background(t, "KILL", cmd)
 	t.Cleanup(s.kill)
 }
-
-func pollOften() []string { return []string{"--poll", poll.String(), "--metrics-bind-address", "0"} }
 
 // configure creates the namespace, and the provider config in it. A deletion of the
 // namespace removes neither the config nor its secret: provider-sql can't delete
@@ -272,9 +259,7 @@ func (s *side) credentials(t *testing.T, password string) {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: app, Name: "db"}}
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"stringData": {"password": %q}}`, password))
-	if err := s.Patch(t.Context(), secret, patch); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Patch(t.Context(), secret, patch))
 }
 
 // restore moves the managed resources into an empty control plane, without what a
@@ -292,7 +277,7 @@ func (s *side) restore(t *testing.T) {
 		delete(o.Object, "status")
 		s.create(t, &o)
 	}
-	s.start(t, pollOften()...)
+	s.start(t)
 }
 
 // managed returns all managed resources.
@@ -305,31 +290,23 @@ func (s *side) list(t *testing.T, k string) []unstructured.Unstructured {
 	t.Helper()
 	l := &unstructured.UnstructuredList{}
 	l.SetGroupVersionKind(kind(k))
-	if err := s.List(t.Context(), l); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.List(t.Context(), l))
 	return l.Items
 }
 
 func (s *side) create(t *testing.T, o client.Object) {
 	t.Helper()
-	if err := s.Create(t.Context(), o); err != nil {
-		t.Fatalf("create %s: %v", o.GetName(), err)
-	}
+	must(t, s.Create(t.Context(), o))
 }
 
 func (s *side) patch(t *testing.T, o client.Object, patch string) {
 	t.Helper()
-	if err := s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
-		t.Fatalf("patch %s: %v", o.GetName(), err)
-	}
+	must(t, s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(patch))))
 }
 
 func (s *side) delete(t *testing.T, o client.Object) {
 	t.Helper()
-	if err := s.Delete(t.Context(), o); err != nil {
-		t.Fatalf("delete %s: %v", o.GetName(), err)
-	}
+	must(t, s.Delete(t.Context(), o))
 }
 
 // object returns a managed resource.

@@ -86,16 +86,6 @@ func leadAt(t *testing.T, name, side string, cs []column, seed uint64) finding {
 	return finding{}
 }
 
-// A saboteur is a reconciler that does its work, and then some harm.
-type saboteur struct {
-	inner reconcile.Reconciler
-	harm  func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error)
-}
-
-func (s saboteur) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return s.harm(ctx, s.inner, req)
-}
-
 // TestDetects proves that the harness sees what it is there to see: upstream's
 // reconciler, broken on purpose, has to be found out.
 func TestDetects(t *testing.T) {
@@ -112,24 +102,24 @@ func TestDetects(t *testing.T) {
 	// deletion does something else than upstream with what is being deleted.
 	deletion := func(do func(p *process, d *v1alpha1.Database) error) []column {
 		return broken(func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
-			return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
+			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 				if d, err := p.world.object(); err == nil && d != nil && meta.WasDeleted(d) {
 					return reconcile.Result{}, do(p, d)
 				}
 				return inner.Reconcile(ctx, req)
-			}}
+			})
 		})
 	}
 
 	// asleep does nothing at first, and asks to be called again later.
 	asleep := func(d time.Duration) func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
 		return func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
-			return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
+			return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 				if time.Since(p.world.began) < d {
 					return reconcile.Result{RequeueAfter: d}, nil
 				}
 				return inner.Reconcile(ctx, req)
-			}}
+			})
 		}
 	}
 	cases := map[string]struct {
@@ -174,13 +164,13 @@ func TestDetects(t *testing.T) {
 		"NameLost": {
 			reason: "A name that isn't the resource's is noticed although all else looks fine.",
 			columns: broken(func(p *process, inner reconcile.Reconciler) reconcile.Reconciler {
-				return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 					if d, err := p.world.object(); err == nil && d != nil && d.Status.AtProvider.State == string(cloud.StateAvailable) {
 						meta.SetExternalName(d, "database-0815")
 						return reconcile.Result{}, p.world.server.Admin().Update(ctx, d)
 					}
 					return inner.Reconcile(ctx, req)
-				}}
+				})
 			}),
 			life: "create/sync/token/" + undisturbed,
 			want: func(f finding) bool { return f.nameLost },
@@ -188,10 +178,10 @@ func TestDetects(t *testing.T) {
 		"NoRest": {
 			reason: "What never comes to rest is stuck.",
 			columns: broken(func(_ *process, inner reconcile.Reconciler) reconcile.Reconciler {
-				return saboteur{inner: inner, harm: func(ctx context.Context, inner reconcile.Reconciler, req reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 					_, err := inner.Reconcile(ctx, req)
 					return reconcile.Result{Requeue: true}, err
-				}}
+				})
 			}),
 			life: "create/sync/token/" + undisturbed,
 			want: func(f finding) bool { return f.stuck },
@@ -211,9 +201,9 @@ func TestDetects(t *testing.T) {
 		"Panic": {
 			reason: "A reconciler that panics doesn't bring the harness down.",
 			columns: broken(func(_ *process, inner reconcile.Reconciler) reconcile.Reconciler {
-				return saboteur{inner: inner, harm: func(context.Context, reconcile.Reconciler, reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 					panic("ouch")
-				}}
+				})
 			}),
 			life: "create/sync/token/" + undisturbed,
 			want: func(f finding) bool { return f.stuck && f.err == nil },

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"k8s.io/utils/clock"
 )
 
 const (
@@ -58,7 +56,6 @@ func Binaries(ctx context.Context, progress io.Writer) (string, error) {
 		getenv:    os.Getenv,
 		getwd:     os.Getwd,
 		goCommand: "go",
-		clock:     clock.RealClock{},
 		progress:  progress,
 	}
 	return s.binaries(ctx)
@@ -70,7 +67,6 @@ type source struct {
 	getenv    func(string) string
 	getwd     func() (string, error)
 	goCommand string
-	clock     clock.WithTicker
 	progress  io.Writer
 }
 

@@ -2,16 +2,13 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // Of a folder of envtest's, the one program that it lacks is built. A folder that isn't
@@ -23,9 +20,7 @@ func TestBinariesOfAssets(t *testing.T) {
 	before := list(t, assets)
 	for range 2 {
 		dir, err := f.source.binaries(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range []string{etcd, apiServer, controllerManager} {
 			if ok, err := isProgram(filepath.Join(dir, name)); !ok || err != nil {
 				t.Errorf("%s is no program: %v", name, err)
@@ -66,9 +61,7 @@ func TestBinariesAreCached(t *testing.T) {
 	if !strings.Contains(f.progress.String(), "2 of 3: kube-apiserver v1.35.4: building") {
 		t.Errorf("Progress says what is built, got:\n%s", f.progress)
 	}
-	if err := os.Remove(filepath.Join(dir, apiServer)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(dir, apiServer)))
 	if again := binaries(); again != dir {
 		t.Errorf("A later call returns the same folder, got %s", again)
 	}
@@ -76,9 +69,7 @@ func TestBinariesAreCached(t *testing.T) {
 		t.Errorf("What has gone missing is all that is built again: -want, +got:\n%s", diff)
 	}
 	sums := filepath.Join(f.checkout, "hack", "internal", "controlplane", "etcd", "go.sum")
-	if err := os.WriteFile(sums, []byte("others\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(sums, []byte("others\n"), 0o644))
 	if binaries() == dir {
 		t.Error("Other modules make other programs, in another folder.")
 	}
@@ -116,49 +107,6 @@ func TestBinariesFailure(t *testing.T) {
 			leavesNothing(t, f)
 		})
 	}
-}
-
-// The build starts another process, reports through a fifo that it runs, and does not
-// stop when it is asked to. The other process keeps the fifo open: its end is the end of
-// them all.
-func TestBinariesCancelled(t *testing.T) {
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	mkfifo(t, fifo)
-	f := newFixture(t, `
-trap '' INT
-echo half of it >"$out"
-exec 4>`+quote(fifo)+`
-sleep 1000 &
-echo started >&4
-while :; do wait; done
-`)
-	clk := clocktesting.NewFakeClock(time.Now())
-	f.source.clock = clk
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	done := make(chan error, 1)
-	go func() {
-		_, err := f.source.binaries(ctx)
-		done <- err
-	}()
-	fifoEnd := waitForLine(t, fifo)
-	cause := errors.New("changed my mind")
-	cancel(cause)
-	var err error
-	until(t, func() bool {
-		clk.Step(buildGrace)
-		select {
-		case err = <-done:
-			return true
-		default:
-			return false
-		}
-	})
-	if !errors.Is(err, cause) {
-		t.Errorf("want the error %v, got %v", cause, err)
-	}
-	fifoEnd()
-	leavesNothing(t, f)
 }
 
 // leavesNothing fails the test if a build has left more in the cache than an

@@ -41,7 +41,7 @@ func (s source) build(ctx context.Context, names ...string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cannot keep the control plane's programs in %s, set %s to another folder: %w", root, cacheVariable, err)
 	}
-	lock, err := acquire(ctx, dir+".lock", s.clock, func() {
+	lock, err := acquire(ctx, dir+".lock", func() {
 		s.say("another process is building the control plane, waiting for it")
 	})
 	if err != nil {
@@ -145,13 +145,13 @@ func (s source) buildOne(ctx context.Context, prefix, out string, r recipe, t ta
 	// A group of its own can be stopped with the compilers in it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.say("%s: building", prefix)
-	began := s.clock.Now()
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return explain("cannot build "+t.name, err, nil)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	ticker := s.clock.NewTicker(progressInterval)
+	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -159,13 +159,13 @@ func (s source) buildOne(ctx context.Context, prefix, out string, r recipe, t ta
 			if err != nil {
 				return explain("cannot build "+t.name, err, tail(output))
 			}
-			s.say("%s: built in %s", prefix, seconds(s.clock.Since(began)))
+			s.say("%s: built in %s", prefix, seconds(time.Since(began)))
 			return nil
-		case <-ticker.C():
-			s.say("%s: %s", prefix, seconds(s.clock.Since(began)))
+		case <-ticker.C:
+			s.say("%s: %s", prefix, seconds(time.Since(began)))
 		case <-ctx.Done():
 			s.stopBuild(cmd.Process.Pid, done)
-			return fmt.Errorf("building %s was stopped after %s: %w", t.name, seconds(s.clock.Since(began)), context.Cause(ctx))
+			return fmt.Errorf("building %s was stopped after %s: %w", t.name, seconds(time.Since(began)), context.Cause(ctx))
 		}
 	}
 }
@@ -176,12 +176,12 @@ func (s source) stopBuild(pgid int, done <-chan error) {
 	// An error of Kill says that the group is gone already. An interrupted go
 	// command removes its work folder; a killed one could not.
 	_ = syscall.Kill(-pgid, syscall.SIGINT)
-	grace := s.clock.NewTimer(buildGrace)
+	grace := time.NewTimer(buildGrace)
 	defer grace.Stop()
 	select {
 	case <-done:
 		_ = syscall.Kill(-pgid, syscall.SIGKILL)
-	case <-grace.C():
+	case <-grace.C:
 		_ = syscall.Kill(-pgid, syscall.SIGKILL)
 		<-done
 	}

@@ -55,19 +55,13 @@ exec 4>`+quote(fifo)+`
 sleep 1000 &
 echo started >&4
 wait`)
-	if err := os.Mkdir(filepath.Join(dir, "guarded"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "guarded"), 0o755))
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), guardedVariable+"="+dir)
 	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	waitForEnd := waitForLine(t, fifo)
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	waitForEnd()
 	until(t, func() bool {

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"k8s.io/utils/clock"
 )
 
 // A fixture is a checkout, a cache and a go command, none of them real.
@@ -61,12 +59,8 @@ func newFixture(t *testing.T, build string) *fixture {
 		"kubernetes/go.sum": "sums of kubernetes\n",
 	} {
 		path = filepath.Join(f.checkout, "hack", "internal", "controlplane", path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	goCommand := filepath.Join(root, "go")
 	script(t, goCommand, `
@@ -79,7 +73,6 @@ out=$2
 		getenv:    func(name string) string { return f.env[name] },
 		getwd:     func() (string, error) { return f.checkout, nil },
 		goCommand: goCommand,
-		clock:     clock.RealClock{},
 		progress:  f.progress,
 	}
 	return f
@@ -90,9 +83,7 @@ out=$2
 func (f *fixture) built(t *testing.T) []string {
 	t.Helper()
 	content, err := os.ReadFile(f.calls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out []string
 	for line := range strings.Lines(string(content)) {
 		fields := strings.Fields(line)
@@ -111,9 +102,7 @@ func (f *fixture) built(t *testing.T) []string {
 // script writes a shell script.
 func script(t *testing.T, path, text string) {
 	t.Helper()
-	if err := writeScript(path, "#!/bin/sh\n"+text+"\n"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writeScript(path, "#!/bin/sh\n"+text+"\n"))
 }
 
 // folder makes a folder of executable files of the given names.

@@ -7,8 +7,6 @@ import (
 	"os"
 	"syscall"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // lockInterval is how often a waiting process tries again. The system's own
@@ -24,12 +22,12 @@ type lock struct {
 // acquire waits until it has the lock at path, or until ctx ends. It calls
 // waiting once if another process has it. The file stays: removing it would let
 // two processes hold a lock each on a file of the same name.
-func acquire(ctx context.Context, path string, c clock.WithTicker, waiting func()) (*lock, error) {
+func acquire(ctx context.Context, path string, waiting func()) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	ticker := c.NewTicker(lockInterval)
+	ticker := time.NewTicker(lockInterval)
 	defer ticker.Stop()
 	for told := false; ; {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -48,7 +46,7 @@ func acquire(ctx context.Context, path string, c clock.WithTicker, waiting func(
 		case <-ctx.Done():
 			_ = f.Close()
 			return nil, context.Cause(ctx)
-		case <-ticker.C():
+		case <-ticker.C:
 		}
 	}
 }

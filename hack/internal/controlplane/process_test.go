@@ -32,9 +32,7 @@ func until(t *testing.T, done func() bool) {
 
 func mkfifo(t *testing.T, path string) {
 	t.Helper()
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(path, 0o600))
 }
 
 // waitForLine waits until a process has written a line to the fifo, and returns
@@ -43,9 +41,7 @@ func waitForLine(t *testing.T, fifo string) (waitForEnd func()) {
 	t.Helper()
 	// Without O_NONBLOCK this would wait for a writer, for ever if there's none.
 	f, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	r := bufio.NewReader(f)
 	until(t, func() bool {
@@ -57,11 +53,16 @@ func waitForLine(t *testing.T, fifo string) (waitForEnd func()) {
 	})
 	return func() {
 		t.Helper()
-		if err := f.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.SetReadDeadline(time.Now().Add(patience)))
 		if _, err := io.Copy(io.Discard, r); err != nil {
 			t.Errorf("a process outlives its end: %v", err)
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

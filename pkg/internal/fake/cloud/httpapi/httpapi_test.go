@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/pkg/errors"
 	"go.uber.org/goleak"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
@@ -68,43 +67,5 @@ func TestSession(t *testing.T) {
 	}
 	if diff := cmp.Diff(life(t.Context(), direct), life(t.Context(), remote)); diff != "" {
 		t.Errorf("-direct, +over HTTP:\n%s", diff)
-	}
-}
-
-// A create that has arrived is carried out even if its client no longer waits.
-func TestAbandonedCreate(t *testing.T) {
-	c := cloud.New(cloud.Options{})
-	arrived, gone, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	c.SetHooks(cloud.Hooks{
-		Before: func(_ context.Context, call cloud.Call) error {
-			if call.Op == cloud.OpCreate {
-				close(arrived)
-				<-gone
-			}
-			return nil
-		},
-		After: func(_ context.Context, call cloud.Call) error {
-			if call.Op == cloud.OpCreate {
-				close(done)
-			}
-			return nil
-		},
-	})
-	s, err := serve(t, c).NewSession(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-arrived
-		cancel()
-	}()
-	if _, err := s.Create(ctx, cloud.CreateRequest{Kind: "DB"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Create(): want %v, got %v", context.Canceled, err)
-	}
-	close(gone)
-	<-done
-	if n := len(c.Inventory()); n != 1 {
-		t.Errorf("want one resource, got %d", n)
 	}
 }
