@@ -64,22 +64,25 @@ type row struct {
 	took time.Duration
 }
 
-// TestSQL plays the life of roles, databases and grants with the provider as it is
-// released, and with what adopt makes of it.
-func TestSQL(t *testing.T) {
+// sides returns the provider as it is released, and what adopt makes of it.
+func sides(t *testing.T) []*side {
+	t.Helper()
 	p := provider{path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0"}
 	source, adopted := p.source(t), p.adopted(t)
 	run(t, adopted, "go", "mod", "tidy")
 	crds := definitions(t, filepath.Join(source, "package", "crds"))
-	both := []*side{
+	return []*side{
 		{name: "stock", program: build(t, source, "./cmd/provider"), crds: crds},
 		{name: graftSide, program: build(t, adopted, "./cmd/provider"), crds: crds},
 	}
+}
+
+// TestSQL plays the life of roles, databases and grants.
+func TestSQL(t *testing.T) {
+	both := sides(t)
 	for _, s := range both {
 		t.Run(s.name, func(t *testing.T) {
-			s.db = startPostgres(t)
-			t.Cleanup(func() { s.db.clear(t) })
-			s.cluster = startCluster(t, s.crds)
+			s.begin(t)
 			s.play(t)
 		})
 	}
@@ -98,6 +101,14 @@ func TestSQL(t *testing.T) {
 	t.Logf("provider-sql\n%s", &table)
 }
 
+// begin starts a control plane and a PostgreSQL server.
+func (s *side) begin(t *testing.T) {
+	t.Helper()
+	s.db = startPostgres(t)
+	t.Cleanup(func() { s.db.clear(t) })
+	s.cluster = startCluster(t, s.crds)
+}
+
 // play plays the story.
 func (s *side) play(t *testing.T) {
 	t.Helper()
@@ -112,14 +123,14 @@ func (s *side) play(t *testing.T) {
 	// Each of the provider's five workers is in the middle of a create when it is killed.
 	// PostgreSQL completes what it was asked for.
 	release := s.db.holdRoles(t)
-	s.start(t)
+	s.start(t, pollOften()...)
 	eventually(t, "five creates are held, and the databases are ready", func() bool {
 		return s.db.held(t) == "5" && summary(s.list(t, "Database")) == "4 ready"
 	})
 	s.kill()
 	release()
 	eventually(t, "the five roles exist", func() bool { return s.db.exists(t) == "5 roles, 4 databases, 0 grants" })
-	s.start(t)
+	s.start(t, pollOften()...)
 	s.wait(t, "killed in five creates, started", "20 roles, 4 databases, 0 grants", s.all, "19 ready, 5 Synced=False", patience)
 	for _, o := range s.managed(t) {
 		if status, _, _ := condition(o, "Synced"); status != "True" {
@@ -132,7 +143,7 @@ func (s *side) play(t *testing.T) {
 	}
 	s.wait(t, "grants created", "20 roles, 4 databases, 4 grants", s.all, "28 ready", patience)
 	s.kill()
-	s.start(t)
+	s.start(t, pollOften()...)
 	s.rest(t, "killed at rest, started")
 	s.rest(t, "nothing changes")
 	if last := s.seen[len(s.seen)-1]; s.name == graftSide && last.requests != "none" {
@@ -216,13 +227,15 @@ func (s *side) role(i int) func(*testing.T) string {
 }
 
 // start starts the provider.
-func (s *side) start(t *testing.T) {
+func (s *side) start(t *testing.T, flags ...string) {
 	t.Helper()
-	cmd := exec.Command(s.program, "--poll", poll.String(), "--metrics-bind-address", "0")
+	cmd := exec.Command(s.program, flags...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.plane.Kubeconfig())
 	s.kill = background(t, "KILL", cmd)
 	t.Cleanup(s.kill)
 }
+
+func pollOften() []string { return []string{"--poll", poll.String(), "--metrics-bind-address", "0"} }
 
 // configure creates the namespace, and the provider config in it. A deletion of the
 // namespace removes neither the config nor its secret: provider-sql can't delete
@@ -277,7 +290,7 @@ func (s *side) restore(t *testing.T) {
 		delete(o.Object, "status")
 		s.create(t, &o)
 	}
-	s.start(t)
+	s.start(t, pollOften()...)
 }
 
 // managed returns all managed resources.
@@ -296,17 +309,23 @@ func (s *side) list(t *testing.T, k string) []unstructured.Unstructured {
 
 func (s *side) create(t *testing.T, o client.Object) {
 	t.Helper()
-	must(t, s.Create(t.Context(), o))
+	if err := s.Create(t.Context(), o); err != nil {
+		t.Fatalf("create %s: %v", o.GetName(), err)
+	}
 }
 
 func (s *side) patch(t *testing.T, o client.Object, patch string) {
 	t.Helper()
-	must(t, s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(patch))))
+	if err := s.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
+		t.Fatalf("patch %s: %v", o.GetName(), err)
+	}
 }
 
 func (s *side) delete(t *testing.T, o client.Object) {
 	t.Helper()
-	must(t, s.Delete(t.Context(), o))
+	if err := s.Delete(t.Context(), o); err != nil {
+		t.Fatalf("delete %s: %v", o.GetName(), err)
+	}
 }
 
 // object returns a managed resource.
