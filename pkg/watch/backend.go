@@ -235,14 +235,12 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 	if newInformer == nil {
 		newInformer = kcache.NewSharedIndexInformer
 	}
-	var informers []*endingInformer // One for each namespace, if there are some.
 	opts.NewInformer = func(lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers) kcache.SharedIndexInformer {
-		p := &part{ListerWatcherWithContext: kcache.ToListerWatcherWithContext(lw), informer: o}
+		p := &part{lw: kcache.ToListerWatcherWithContext(lw), whole: o, running: make(chan struct{}, 1)}
+		noting := &kcache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
+		p.SharedIndexInformer = newInformer(kcache.ToListWatcherWithWatchListSemantics(noting, lw), obj, resync, indexers)
 		o.parts = append(o.parts, p)
-		observed := kcache.ToListWatcherWithWatchListSemantics(&kcache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}, lw)
-		inf := &endingInformer{SharedIndexInformer: newInformer(observed, obj, resync, indexers), running: make(chan struct{}, 1)}
-		informers = append(informers, inf)
-		return inf
+		return p
 	}
 	handler := opts.DefaultWatchErrorHandler
 	opts.DefaultWatchErrorHandler = func(ctx context.Context, r *kcache.Reflector, err error) {
@@ -263,8 +261,8 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 	o.start = func() {
 		k.set.wg.Go(func() {
 			_ = c.Start(ctx) // It fails only if it was started before.
-			for _, inf := range informers {
-				inf.end()
+			for _, p := range o.parts {
+				p.end()
 			}
 		})
 	}
@@ -273,34 +271,15 @@ func (b *cachePerKind) open(ctx context.Context, k *trackedKind, m *meta.RESTMap
 	return o, errors.Wrap(err, "cannot create informer")
 }
 
-// An endingInformer can be waited for. A cache with namespaces doesn't wait for its
+// A part of an informer is for one namespace, or for all. It notes the outcomes of its
+// lists and watches, and can be waited for: a cache with namespaces doesn't wait for its
 // informers.
-type endingInformer struct {
+type part struct {
 	kcache.SharedIndexInformer
 
+	whole   *opened
+	lw      kcache.ListerWatcherWithContext
 	running chan struct{} // Full while it runs.
-}
-
-// RunWithContext runs the informer, unless its context has ended.
-func (i *endingInformer) RunWithContext(ctx context.Context) {
-	i.running <- struct{}{}
-	defer func() { <-i.running }()
-	if ctx.Err() == nil {
-		i.SharedIndexInformer.RunWithContext(ctx)
-	}
-}
-
-// end waits until the informer runs no more, and won't. Its context must have ended.
-func (i *endingInformer) end() {
-	i.running <- struct{}{}
-	<-i.running
-}
-
-// A part of an informer lists and watches one namespace, or all, and notes the outcomes.
-type part struct {
-	kcache.ListerWatcherWithContext
-
-	informer *opened
 
 	// Outcomes, guarded by the mutex of the whole: a list that works doesn't mean that
 	// a watch does.
@@ -310,8 +289,23 @@ type part struct {
 	closed            time.Time
 }
 
+// RunWithContext runs the informer, unless its context has ended.
+func (p *part) RunWithContext(ctx context.Context) {
+	p.running <- struct{}{}
+	defer func() { <-p.running }()
+	if ctx.Err() == nil {
+		p.SharedIndexInformer.RunWithContext(ctx)
+	}
+}
+
+// end waits until the informer runs no more, and won't. Its context must have ended.
+func (p *part) end() {
+	p.running <- struct{}{}
+	<-p.running
+}
+
 func (p *part) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	l, err := p.ListWithContext(ctx, opts)
+	l, err := p.lw.ListWithContext(ctx, opts)
 	again := passing(err) && (opts.ResourceVersion != "" || opts.Continue != "") // Informers do, without.
 	if ctx.Err() == nil && !again {
 		p.listed(err)
@@ -323,9 +317,9 @@ func (p *part) list(ctx context.Context, opts metav1.ListOptions) (runtime.Objec
 // by now.
 func (p *part) listed(err error) {
 	again := false
-	p.informer.note(func() { p.listErr, again = err, p.watched && err == nil })
+	p.whole.note(func() { p.listErr, again = err, p.watched && err == nil })
 	if again {
-		p.informer.kind.raise(false, false)
+		p.whole.kind.raise(false, false)
 	}
 }
 
@@ -335,10 +329,10 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 	ended := func(err error) {
 		failed = err
 		if err != nil && ctx.Err() == nil && !passing(err) {
-			p.informer.note(func() { p.watchErr = err })
+			p.whole.note(func() { p.watchErr = err })
 		}
 	}
-	w, err := p.WatchWithContext(context.WithValue(ctx, noted{}, ended), opts)
+	w, err := p.lw.WatchWithContext(context.WithValue(ctx, noted{}, ended), opts)
 	streams := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if err != nil {
 		if !streams || !kerrors.IsInvalid(err) { // Else the server can't stream. The informer lists.
@@ -351,7 +345,7 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 		if streams {
 			p.listed(nil)
 		}
-		p.informer.note(func() { p.listErr, p.watchErr, p.watched, p.open, p.informer.other = nil, nil, true, out, nil })
+		p.whole.note(func() { p.listErr, p.watchErr, p.watched, p.open, p.whole.other = nil, nil, true, out, nil })
 	}
 	return out, nil
 }
@@ -383,11 +377,11 @@ type drainedWatch struct {
 // Stop the watch.
 func (w *drainedWatch) Stop() {
 	w.Interface.Stop()
-	w.part.informer.kind.set.wg.Go(func() {
+	w.part.whole.kind.set.wg.Go(func() {
 		for range w.ResultChan() { //nolint:revive // There is nothing to do with it.
 		}
 	})
-	w.part.informer.note(func() {
+	w.part.whole.note(func() {
 		if w.part.open == w {
 			w.part.open, w.part.closed = nil, time.Now()
 		}

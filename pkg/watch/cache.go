@@ -260,7 +260,7 @@ func (s *kindSet) RemoveInformer(ctx context.Context, obj client.Object) error {
 	if ok {
 		k.raise(true, false)
 	}
-	if !ok || k.unused() {
+	if !ok || k.retiresIn() <= 0 {
 		delete(s.asked, id)
 	}
 	for _, i := range s.indexes[id] {

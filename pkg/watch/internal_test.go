@@ -223,7 +223,7 @@ func TestExampleIsACopy(t *testing.T) {
 func TestDrainedWatch(t *testing.T) {
 	w := apiwatch.NewFake()
 	k := newKind(newKindSet(nil), kindID{}, nil)
-	d := &drainedWatch{Interface: w, part: &part{informer: &opened{kind: k}}}
+	d := &drainedWatch{Interface: w, part: &part{whole: &opened{kind: k}}}
 	d.Stop()
 	d.Stop()
 	if !w.IsStopped() {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,25 +31,19 @@ const (
 	// StatePending means that something must happen first: the cache or the
 	// controller must start, or the kind must be looked up.
 	StatePending State = "Pending"
-
 	// StateSyncing means that the informer runs and hasn't delivered its first
 	// list, or hasn't opened its first watch.
 	StateSyncing State = "Syncing"
-
-	// StateActive means that the handler gets the events of the running,
-	// synced informer of the current generation.
+	// StateActive means that the handler gets the events of a running, synced informer.
 	StateActive State = "Active"
-
 	// StateDormant means that the API server doesn't serve the kind. Nothing
 	// runs for it. The watch resumes by itself when the kind comes back.
 	StateDormant State = "Dormant"
-
 	// StateDegraded means that the kind should be there and that something is
 	// wrong: it can't be listed and watched, the API server can't be reached, or
 	// the first list takes longer than two minutes. It is tried again by itself. What
 	// was delivered before stays readable while the informer runs.
 	StateDegraded State = "Degraded"
-
 	// StateStopped means that the watch was stopped, or that the cache has ended.
 	StateStopped State = "Stopped"
 )
@@ -56,31 +51,19 @@ const (
 const (
 	firstBackoff   = time.Second
 	lastBackoff    = time.Minute
-	goneBackoff    = 2 * time.Minute  // Of a missing kind while CRDs are watched: it may not need one.
-	deletedBackoff = 10 * time.Minute // Of one that was gone right after its CRD was deleted.
-	backoffSpread  = 0.2              // Keeps kinds that failed together from being tried together.
-
-	// How often a kind that works is looked up, in case that neither a CRD nor a list
-	// says that it changed. All do it at the same time, so that look-ups are shared.
-	lookUpEvery = 15 * time.Minute
-
-	// How long an informer may take to sync before that is an error.
-	syncPatience = 2 * time.Minute
-
-	// How long a kind must have been well for the next trouble to be logged although
-	// it is the same as before.
-	wellFor = 10 * time.Minute
+	goneBackoff    = 2 * time.Minute        // Of a missing kind while CRDs are watched: it may not need one.
+	deletedBackoff = 10 * time.Minute       // Of one that was gone right after its CRD was deleted.
+	backoffSpread  = 0.2                    // Keeps kinds that failed together from being tried together.
+	lookUpEvery    = 15 * time.Minute       // For kinds that work, in case that nothing says that one changed.
+	syncPatience   = 2 * time.Minute        // How long it may take to sync, or to open a watch.
+	wellFor        = 10 * time.Minute       // Afterwards the same trouble as before is logged again.
+	firstPoll      = time.Millisecond       // Informers don't say when they have synced.
+	lastPoll       = 100 * time.Millisecond // As above.
+	recheck        = time.Second            // Other caches don't say when they stop an informer.
 
 	// Reads note their time only if it is later by this part of how long they keep a
 	// kind. So reads that come close together don't write.
 	readPrecision = 1.0 / 64
-
-	// Informers don't say when they have synced, so they are asked.
-	firstPoll = time.Millisecond
-	lastPoll  = 100 * time.Millisecond
-
-	// How often to look whether an informer of another cache was stopped by it.
-	recheck = time.Second
 )
 
 // A kindSet is a cache: all its kinds, and what they have in common. It embeds nothing,
@@ -88,25 +71,20 @@ const (
 type kindSet struct {
 	scheme     *runtime.Scheme
 	backend    backend
-	wraps      cache.Cache    // That the informers come from, if it isn't ours.
-	random     func() float64 // In [0, 1). Spreads backoffs.
+	wraps      cache.Cache // That the informers come from, if it isn't ours.
 	linger     time.Duration
 	readLinger time.Duration
+	random     func() float64 // In [0, 1). Spreads backoffs.
+	log        atomic.Pointer[logging.Logger]
+	delivered  prometheus.Counter     // Events.
+	counts     *prometheus.CounterVec // Failures by reason.
+	handlers   dispatcher             // Of GetInformer's callers.
+	starting   chan struct{}          // Closed when kinds start to run.
 
 	// Ends when the cache is shut down, as all that the group waits for does.
 	ctx    context.Context //nolint:containedctx // Kinds outlive the call that asks for them.
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-
-	// Closed when kinds start to run.
-	starting chan struct{}
-
-	log       atomic.Pointer[logging.Logger]
-	delivered prometheus.Counter     // Events.
-	counts    *prometheus.CounterVec // Failures by reason.
-
-	// handlers of GetInformer's callers that run.
-	handlers dispatcher
 
 	// The kind of CRDs, and by how many they are watched for the others.
 	crds       atomic.Pointer[trackedKind]
@@ -114,18 +92,11 @@ type kindSet struct {
 
 	// The mutex guards what follows, and is never held across anything that waits. A
 	// kind's mutex may be taken while it is held, not the other way round.
-	mu    sync.RWMutex
-	kinds map[kindID]*trackedKind
-
-	// indexes outlive kinds.
-	indexes map[kindID][]*index
-
-	// asked are the kinds that were asked for and not removed since: only they can be
-	// read. Nil if all can.
-	asked map[kindID]bool
-
-	// initial are the kinds that there were when the cache was started.
-	initial []*trackedKind
+	mu      sync.RWMutex
+	kinds   map[kindID]*trackedKind
+	indexes map[kindID][]*index // They outlive kinds.
+	asked   map[kindID]bool     // And not removed since: only they can be read. Nil if all can.
+	initial []*trackedKind      // That there were when the cache was started.
 }
 
 // crdsKnown reports whether CRDs that come are seen.
@@ -139,64 +110,46 @@ func (s *kindSet) crdsKnown() bool {
 // the mapping, opens and closes informers, and moves the state. Others raise the
 // epoch: then it looks the kind up again. The mutex is never held across a wait.
 type trackedKind struct {
-	set *kindSet
-	id  kindID
-	obj client.Object
-	fan *fan
+	set      *kindSet
+	id       kindID
+	obj      client.Object
+	fan      *fan
+	current  atomic.Pointer[opened] // What reads use: the informer that is synced. Nil if none is.
+	lastRead atomic.Int64           // In nanoseconds since 1970; 0 is never.
+	active   atomic.Bool            // The state is StateActive.
+	wake     chan struct{}          // Makes run look at what follows.
 
-	// What reads use: the informer that is synced. Nil if none is.
-	current atomic.Pointer[opened]
-
-	// When it was last read, in nanoseconds since 1970; 0 is never.
-	lastRead atomic.Int64
-
-	active atomic.Bool   // The state is StateActive.
-	wake   chan struct{} // Makes run look at what follows.
-
-	// noted is the epoch in which the kind was last looked up, and gone says that the
-	// API server didn't serve it then. Written by run alone.
-	noted uint64
-	gone  bool
-
-	// relapses counts, for run, the informers in a row that had synced and were lost
-	// soon afterwards.
+	// Written by run alone: the epoch in which the kind was last looked up, whether the API
+	// server didn't serve it then, and how many informers in a row were lost soon after they
+	// had synced.
+	noted    uint64
+	gone     bool
 	relapses int
 
 	mu         sync.Mutex
 	state      State
 	since      time.Time
-	err        *KindError // Unless it was overcome.
-	changed    chan struct{}
-	generation uint64
+	err        *KindError    // Unless it was overcome.
+	logged     []error       // Reasons of failures, since the kind was well.
+	changed    chan struct{} // Closed at each move.
+	generation uint64        // How many informers there were.
 	mapping    *meta.RESTMapping
 	indexes    []*index
+	trying     bool // It is being looked up, or has an informer.
+	unstarted  bool // The informer can't sync until its cache is started.
 
-	// How many watches and handlers own the kind, and how many calls that wait.
-	owners    int
-	waiting   int
+	owners    int       // Watches and handlers.
+	waiting   int       // Calls that wait: they own the kind, too.
 	idleSince time.Time // When the last owner went.
 
 	// The counter. An informer that was looked up before the floor must go; one that
 	// was looked up before the epoch must be looked up again.
 	epoch, floor uint64
+	deleted      uint64 // Epoch in which the CRD was deleted, unless the kind was served since.
 
-	// deleted is the epoch in which the CRD was deleted, unless the API server
-	// served the kind afterwards.
-	deleted uint64
-
-	// Failures in a row, and the last.
-	failures int
+	failures int // In a row.
 	failedAt time.Time
 	jitter   float64
-
-	// trying says that the kind is being looked up, or has an informer.
-	trying bool
-
-	// unstarted says that the informer can't sync until its cache is started.
-	unstarted bool
-
-	// logged are the reasons of failures that were logged since the kind was well.
-	logged []error
 }
 
 func newKind(s *kindSet, id kindID, obj client.Object) *trackedKind {
@@ -311,11 +264,11 @@ func (k *trackedKind) owned() bool {
 
 // retiresIn returns when the kind may go if it gets no owner until then. Reads keep
 // only what can be read.
-func (k *trackedKind) retiresIn() (time.Duration, bool) {
+func (k *trackedKind) retiresIn() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.owned() {
-		return 0, false
+		return math.MaxInt64
 	}
 	at := k.idleSince.Add(k.set.linger)
 	if n := k.lastRead.Load(); n != 0 {
@@ -327,20 +280,14 @@ func (k *trackedKind) retiresIn() (time.Duration, bool) {
 			at = r
 		}
 	}
-	return time.Until(at), true
-}
-
-// unused reports whether the kind may go now.
-func (k *trackedKind) unused() bool {
-	in, ok := k.retiresIn()
-	return ok && in <= 0
+	return time.Until(at)
 }
 
 // retire removes the kind from its set, unless it has a use.
 func (k *trackedKind) retire() bool {
 	k.set.mu.Lock()
 	defer k.set.mu.Unlock()
-	if !k.unused() {
+	if k.retiresIn() > 0 {
 		return false
 	}
 	delete(k.set.kinds, k.id)
@@ -388,21 +335,13 @@ func (k *trackedKind) wait(ctx context.Context, i *index) (*opened, error) {
 		case <-changed:
 		case <-k.set.ctx.Done():
 		case <-ctx.Done():
-			return nil, k.late(ctx)
+			late := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ctx.Err()}
+			if err != nil {
+				late.Reason, late.Err = err.Reason, fmt.Errorf("%w: %w", ctx.Err(), err)
+			}
+			return nil, late
 		}
 	}
-}
-
-// late returns why a wait ended without a synced informer.
-func (k *trackedKind) late(ctx context.Context) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e := &KindError{GVK: k.id.GroupVersionKind, Reason: ErrNotSynced, Err: ctx.Err()}
-	if k.err != nil {
-		e.Reason = k.err.Reason
-		e.Err = fmt.Errorf("%w: %w", ctx.Err(), k.err)
-	}
-	return e
 }
 
 // run drives the kind until it is retired or the cache ends.
@@ -490,10 +429,7 @@ func (k *trackedKind) cooling() time.Duration {
 // pause until there may be something to do, or the time is over. A kind without
 // owners wakes up to retire.
 func (k *trackedKind) pause(ctx context.Context, d time.Duration) {
-	if r, ok := k.retiresIn(); ok && r < d {
-		d = max(r, time.Millisecond)
-	}
-	t := time.NewTimer(d)
+	t := time.NewTimer(min(d, max(k.retiresIn(), time.Millisecond)))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -574,7 +510,7 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 	poll := firstPoll
 	o.next = nextLookUp()
 	for {
-		if ctx.Err() != nil || k.unused() {
+		if ctx.Err() != nil || k.retiresIn() <= 0 {
 			return nil
 		}
 		lost := errors.New("the informer was stopped")
