@@ -18,7 +18,6 @@ import (
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
 	authv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,40 +68,6 @@ func gather(t *testing.T, reg prometheus.Gatherer) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-func TestSubjectAccessReviewErrorText(t *testing.T) {
-	inner := errors.New("boom")
-	cases := map[string]struct {
-		reason string
-		err    watch.SubjectAccessReviewError
-		want   string
-	}{
-		"Group": {
-			reason: "A group is put between the resource and its version.",
-			err: watch.SubjectAccessReviewError{
-				User: "u", Resource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, DeniedVerbs: []string{"get", "list"},
-			},
-			want: "u is not allowed to [get, list] resource widgets.example.org/v1",
-		},
-		"CoreGroupNamespaceAndCause": {
-			reason: "The core group has no name.",
-			err: watch.SubjectAccessReviewError{
-				User: "u", Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "ns", DeniedVerbs: []string{"get"}, Err: inner,
-			},
-			want: "u is not allowed to [get] resource pods/v1 in namespace ns: boom",
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, tc.err.Error()); diff != "" {
-				t.Errorf("\n%s\nError(): -want, +got:\n%s", tc.reason, diff)
-			}
-			if got := errors.Is(tc.err, inner); got != (tc.err.Err != nil) {
-				t.Errorf("\n%s\nerrors.Is(...): %t", tc.reason, got)
-			}
-		})
-	}
 }
 
 // stateOf returns how the only watch of controller c does.
@@ -167,37 +132,35 @@ func TestSnapshot_IsShown(t *testing.T) {
 }
 
 func TestIsAuthorizedFor(t *testing.T) {
-	k := watchtest.NewKind("Widget")
+	k, core := watchtest.NewKind("Widget"), watchtest.ConfigMap()
 	boom := errors.New("boom")
+	all := map[string]bool{"get": true, "list": true, "watch": true, "create": true, "update": true, "patch": true, "delete": true}
+	some := map[string]bool{"get": true, "list": true, "watch": true, "create": true, "update": true}
 	cases := map[string]struct {
-		reason string
-		kind   watchtest.Kind
-		allow  map[string]bool
-		err    error
-		want   bool
-
-		// Of the error, if there is to be one.
-		denied  []string
-		isErr   bool
-		reviews int
+		reason    string
+		kind      watchtest.Kind
+		namespace string
+		allow     map[string]bool
+		err       error
+		denied    string // The text of a SubjectAccessReviewError.
+		isErr     bool
+		reviews   int
 	}{
-		"Everything": {reason: "Who may do anything is asked once.", kind: k, allow: map[string]bool{"*": true}, want: true, reviews: 1},
-		"EachVerb": {
-			reason: "Who may do each of what is needed may.", kind: k,
-			allow: map[string]bool{"get": true, "list": true, "watch": true, "create": true, "update": true, "patch": true, "delete": true},
-			want:  true, reviews: 8,
-		},
-		"SomeVerbs": {
-			reason: "What is missing is said, in one error.", kind: k,
-			allow:  map[string]bool{"get": true, "list": true, "watch": true, "create": true, "update": true},
-			denied: []string{"patch", "delete"}, isErr: true, reviews: 8,
-		},
+		"Everything":   {reason: "Who may do anything is asked once.", kind: k, allow: map[string]bool{"*": true}, reviews: 1},
+		"EachVerb":     {reason: "Who may do each of what is needed may.", kind: k, allow: all, reviews: 8},
 		"CannotReview": {reason: "An error of a review is returned.", kind: k, err: boom, isErr: true, reviews: 1},
 		"NoSuchKind":   {reason: "A kind that isn't there can't be reviewed.", kind: watchtest.NewKind("Gadget"), isErr: true},
+		"SomeVerbs": {
+			reason: "What is missing is said, in one error.", kind: k, namespace: "ns", allow: some, isErr: true, reviews: 8,
+			denied: "system:serviceaccount:system:me is not allowed to [patch, delete] resource widgets.widget.example.org/v1 in namespace ns",
+		},
+		"CoreGroup": {
+			reason: "It has no name.", kind: core, allow: some, isErr: true, reviews: 8,
+			denied: "system:serviceaccount:system:me is not allowed to [patch, delete] resource configmaps/v1",
+		},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			api := watchtest.NewAPI(k)
 			reviews := 0
 			c := &test.MockClient{MockCreate: func(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
 				review, ok := obj.(*authv1.SelfSubjectAccessReview)
@@ -207,30 +170,23 @@ func TestIsAuthorizedFor(t *testing.T) {
 				reviews++
 				a := review.Spec.ResourceAttributes
 				review.Status.Allowed = tc.allow[a.Verb]
-				if a.Group != k.GVK.Group || a.Resource != k.Plural || a.Namespace != "ns" {
+				if a.Group != tc.kind.GVK.Group || a.Version != tc.kind.GVK.Version || a.Resource != tc.kind.Plural || a.Namespace != tc.namespace {
 					t.Errorf("\n%s\nreview of %+v", tc.reason, a)
 				}
 				return tc.err
 			}}
-			mgr := watchtest.NewManager(api.Config(), scheme())
-			ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
-			ok(t, err)
-			e := watch.New(mgr, ca, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
-			got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, "ns")
-			if got != tc.want || (err != nil) != tc.isErr || tc.err != nil && !errors.Is(err, tc.err) || reviews != tc.reviews {
+			r := graft(t, watchtest.NewAPI(k))
+			e := watch.New(r.mgr, r.infs, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
+			got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, tc.namespace)
+			if got == tc.isErr || (err != nil) != tc.isErr || tc.err != nil && !errors.Is(err, tc.err) || reviews != tc.reviews {
 				t.Errorf("\n%s\nIsAuthorizedFor(...): %t, %v after %d reviews", tc.reason, got, err, reviews)
 			}
-			if len(tc.denied) == 0 {
-				return
+			denied := watch.SubjectAccessReviewError{}
+			if tc.denied != "" && (!errors.As(err, &denied) || err.Error() != tc.denied) {
+				t.Errorf("\n%s\ngot error %v, want %s", tc.reason, err, tc.denied)
 			}
-			want := watch.SubjectAccessReviewError{
-				User:      "system:serviceaccount:system:me",
-				Resource:  schema.GroupVersionResource{Group: k.GVK.Group, Version: k.GVK.Version, Resource: k.Plural},
-				Namespace: "ns", DeniedVerbs: tc.denied,
-			}
-			var denied watch.SubjectAccessReviewError
-			if !errors.As(err, &denied) || cmp.Diff(want, denied) != "" {
-				t.Errorf("\n%s\nerror: -want, +got:\n%s", tc.reason, cmp.Diff(want, denied))
+			if denied.Err = boom; tc.denied != "" && (!errors.Is(denied, boom) || denied.Error() != tc.denied+": boom") {
+				t.Errorf("\n%s\ngot error %v, want %s with its cause", tc.reason, denied, tc.denied)
 			}
 		})
 	}
@@ -285,6 +241,7 @@ type fakeInformer struct {
 	mu       sync.Mutex
 	handlers int
 	stopped  bool
+	bare     bool // It returns no registrations.
 	err      error
 }
 
@@ -299,6 +256,9 @@ func (f *fakeInformer) AddEventHandler(kcache.ResourceEventHandler) (kcache.Reso
 		return nil, f.err
 	}
 	f.handlers++
+	if f.bare {
+		return nil, nil
+	}
 	return f, nil
 }
 
@@ -314,70 +274,28 @@ func (f *fakeInformer) HasSynced() bool { return true }
 
 func TestStoppableSource(t *testing.T) {
 	boom := errors.New("boom")
+	type sources = *watch.StoppableSource
 	cases := map[string]struct {
 		reason   string
-		inf      *fakeInformer
-		do       func(ctx context.Context, s *watch.StoppableSource) error
-		want     error
+		do       func(ctx context.Context, s sources) error
+		err      error // Of the informer.
 		handlers int
 	}{
-		"StartedOnce": {
-			reason: "A source that is started twice has one handler.",
-			inf:    &fakeInformer{},
-			do: func(ctx context.Context, s *watch.StoppableSource) error {
-				return stderrors.Join(s.Start(ctx, nil), s.Start(ctx, nil))
-			},
-			handlers: 1,
-		},
-		"StoppedTwice": {
-			reason: "A source can be stopped again.",
-			inf:    &fakeInformer{},
-			do: func(ctx context.Context, s *watch.StoppableSource) error {
-				return stderrors.Join(s.Start(ctx, nil), s.Stop(ctx), s.Stop(ctx))
-			},
-		},
-		"StoppedFirst": {
-			reason: "A source that was stopped before it was started never starts.",
-			inf:    &fakeInformer{},
-			do: func(ctx context.Context, s *watch.StoppableSource) error {
-				return stderrors.Join(s.Stop(ctx), s.Start(ctx, nil))
-			},
-		},
-		"CannotAdd": {
-			reason: "Errors are returned.",
-			inf:    &fakeInformer{err: boom},
-			do:     func(ctx context.Context, s *watch.StoppableSource) error { return s.Start(ctx, nil) },
-			want:   boom,
-		},
+		"StartedOnce": {"A source that is started twice has one handler.", func(ctx context.Context, s sources) error {
+			return stderrors.Join(s.Start(ctx, nil), s.Start(ctx, nil))
+		}, nil, 1},
+		"StoppedTwice": {"A source can be stopped again.", func(ctx context.Context, s sources) error {
+			return stderrors.Join(s.Start(ctx, nil), s.Stop(ctx), s.Stop(ctx))
+		}, nil, 0},
+		"StoppedFirst": {"A source that was stopped before it was started never starts.", func(ctx context.Context, s sources) error { return stderrors.Join(s.Stop(ctx), s.Start(ctx, nil)) }, nil, 0},
+		"CannotAdd":    {"Errors are returned.", func(ctx context.Context, s sources) error { return s.Start(ctx, nil) }, boom, 0},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := tc.do(t.Context(), watch.NewStoppableSource(tc.inf, &recorder{}))
-			if !errors.Is(err, tc.want) {
-				t.Errorf("\n%s\nerror: %v, want %v", tc.reason, err, tc.want)
-			}
-			if tc.inf.handlers != tc.handlers {
-				t.Errorf("\n%s\n%d handlers, want %d", tc.reason, tc.inf.handlers, tc.handlers)
+			inf := &fakeInformer{err: tc.err}
+			if err := tc.do(t.Context(), watch.NewStoppableSource(inf, &recorder{})); !errors.Is(err, tc.err) || inf.handlers != tc.handlers {
+				t.Errorf("\n%s\nerror: %v, want %v; %d handlers, want %d", tc.reason, err, tc.err, inf.handlers, tc.handlers)
 			}
 		})
 	}
-}
-
-// A source of an informer of our cache starts also if that doesn't run any more.
-func TestStoppableSource_OfALongUnusedInformer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
-		inf := r.informer(k)
-		pass(time.Hour)
-		rec := &recorder{}
-		s := watch.NewStoppableSource(inf, rec)
-		ok(t, s.Start(t.Context(), nil))
-		pass(time.Second)
-		if n := rec.count("create", "one"); n != 1 {
-			t.Errorf("%d events, want 1", n)
-		}
-		if err := s.Stop(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
 }
