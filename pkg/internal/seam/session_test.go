@@ -3,12 +3,17 @@ package seam
 import (
 	stdcmp "cmp"
 	"context"
+	"strconv"
 	"testing"
+	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -223,3 +228,384 @@ func TestReadAfterFailedOpen(t *testing.T) {
 	must(t, "Reconcile", run(t, r))
 	wants(t, "A read that failed is no read.", "errors, calls of Open", []any{[]error{boom, boom, nil, nil}, 3}, []any{got, opens}, cmpopts.EquateErrors())
 }
+
+func withSession(t *testing.T, a *testkit.API, o Options, fn func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error, p ...Patch) *Reconciler {
+	t.Helper()
+	o.Live = a.Live()
+	return NewReconciler(a.Client(), NewKind(testkit.BucketKind(), testkit.Scheme()), func(c client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			b := &v1alpha1.Bucket{}
+			if err := c.Get(ctx, key(), b); err != nil {
+				return reconcile.Result{}, err
+			}
+			return reconcile.Result{}, fn(ctx, From(ctx), b)
+		})
+	}, o, p...)
+}
+
+func TestWriteConditions(t *testing.T) {
+	busy, notFound := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1), kerrors.NewNotFound(schema.GroupResource{}, "b")
+	type want struct {
+		Waits    []string
+		Patches  int
+		Lives    int // Reads from the API server itself.
+		Err      metav1.StatusReason
+		NoStatus bool
+	}
+	cases := map[string]struct {
+		reason string
+		moves  bool  // Another writer writes before each patch.
+		fails  error // What patches end in.
+		wait   error
+		live   error
+		want   want
+	}{
+		"MovesAlways":         {reason: "After five attempts the conflict is returned.", moves: true, want: want{Waits: []string{"20ms", "40ms", "80ms", "160ms"}, Patches: 5, Lives: 5, Err: metav1.StatusReasonConflict}},
+		"NoTimeLeft":          {reason: "If waiting fails, that error is returned.", moves: true, wait: kerrors.NewTimeoutError("stop", 0), want: want{Waits: []string{"20ms"}, Patches: 1, Lives: 1, Err: metav1.StatusReasonTimeout}},
+		"NoStatusSubresource": {reason: "If the object is there, it is its status that was not found.", fails: notFound, want: want{Patches: 1, Lives: 1, NoStatus: true}},
+		"Invalid":             {reason: "If the object has not moved, the API server refuses the condition itself.", fails: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonInvalid}},
+		"OtherError":          {reason: "Another error is returned at once: the next reconcile tries again.", fails: busy, want: want{Patches: 1, Err: metav1.StatusReasonServerTimeout}},
+		"NoLiveRead":          {reason: "If the live read fails, its error is returned.", fails: notFound, live: busy, want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonServerTimeout}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(newBucket())
+			var got want
+			a.Before = func(ctx context.Context, r testkit.Request) error {
+				switch {
+				case r.Verb == testkit.LiveGet:
+					got.Lives++
+					return tc.live
+				case r.Verb != testkit.StatusPatch:
+					return nil
+				}
+				if got.Patches++; tc.moves {
+					must(t, "another writer", annotate(ctx, a.Server(), "other", strconv.Itoa(got.Patches)))
+				}
+				return tc.fails
+			}
+			wait := func(_ context.Context, d time.Duration) error {
+				got.Waits = append(got.Waits, d.String())
+				return tc.wait
+			}
+			must(t, "Reconcile", run(t, withSession(t, a, Options{Wait: wait}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+				err := s.WriteConditions(ctx, b, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
+				got.NoStatus, got.Err = errors.Is(err, ErrNoStatus), kerrors.ReasonForError(err)
+				return nil
+			})))
+			wants(t, tc.reason, "WriteConditions(...)", tc.want, got)
+		})
+	}
+}
+
+// A reconcile whose conditions can't be announced fails five times in a row, and
+// then goes on without. A success starts a new count.
+func TestAnnounceFails(t *testing.T) {
+	a, fail, failed := testkit.NewAPI(newBucket()), true, 0
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if fail && r.Verb == testkit.StatusPatch {
+			return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+		}
+		return nil
+	}
+	r := withSession(t, a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+		err := s.Announce(ctx, b, func(client.Object, error) { failed++ }, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
+		wants(t, "", "Unannounced()", fail, s.Unannounced())
+		if !fail {
+			wants(t, "", "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
+		}
+		return err
+	})
+
+	// goesOn reports whether each of n reconciles goes on.
+	goesOn := func(n int) []bool {
+		var got []bool
+		for range n {
+			before := failed
+			err := run(t, r)
+			got = append(got, err == nil && failed == before+1)
+		}
+		return got
+	}
+	wants(t, "", "Announce(...)", []bool{false, false, false, false, false, true, true}, goesOn(7))
+	fail = false
+	must(t, "Reconcile", run(t, r))
+	fail = true
+	must(t, "Update", annotate(context.Background(), a.Server(), "k", "v"))
+	theirs(t, a, func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.Available()) })
+	wants(t, "", "Announce(...) after a success", []bool{false}, goesOn(1))
+}
+
+// Patches run when the inner reconciler has returned. A conflict of theirs is no
+// failure, but the object must be looked at again.
+func TestClose(t *testing.T) {
+	boom, bang := errors.New("boom"), errors.New("bang")
+	cases := map[string]struct {
+		reason  string
+		inner   error
+		close   []error
+		want    error
+		requeue bool
+	}{
+		"Nothing":        {reason: "Without errors nothing changes.", close: []error{nil}},
+		"Conflict":       {reason: "After a conflict the reconcile runs again with backoff.", close: []error{kerrors.NewConflict(schema.GroupResource{}, "b", nil)}, requeue: true},
+		"Error":          {reason: "An error is the reconcile's.", close: []error{boom}, want: boom},
+		"First":          {reason: "The first of two errors is the reconcile's.", close: []error{boom, bang}, want: boom},
+		"InnerFirst":     {reason: "The inner reconciler's error comes first.", inner: boom, close: []error{bang}, want: boom},
+		"ConflictBefore": {reason: "An error after a conflict is the reconcile's.", close: []error{kerrors.NewConflict(schema.GroupResource{}, "b", nil), boom}, want: boom},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			closed := 0
+			patches := []Patch{{}} // One that does nothing.
+			for _, err := range tc.close {
+				patches = append(patches, Patch{Close: func(context.Context, *Session) error { closed++; return err }})
+			}
+			r := withSession(t, testkit.NewAPI(newBucket()), Options{}, func(context.Context, *Session, *v1alpha1.Bucket) error { return tc.inner }, patches...)
+			result, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key()})
+			wants(t, tc.reason, "error", tc.want, err, cmpopts.EquateErrors())
+			wants(t, tc.reason, "requeue with backoff, patches closed", []any{tc.requeue, len(tc.close)}, []any{result.Requeue, closed}) //nolint:staticcheck // A requeue with backoff.
+		})
+	}
+}
+
+func TestRemoveFinalizers(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		remove []string
+		left   []string
+		gone   bool
+	}{
+		"Some": {reason: "The object gets the version that the API server then has.", remove: []string{"a"}, left: []string{"b"}},
+		"All":  {reason: "An object without finalizers is gone.", remove: []string{"a", "b"}, gone: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBucket()
+			b.SetFinalizers([]string{"a", "b"})
+			a := testkit.NewAPI(b)
+			must(t, "Delete", a.Server().Delete(context.Background(), newBucket()))
+			must(t, "Reconcile", run(t, withSession(t, a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+				ok, err := s.RemoveFinalizers(ctx, b, tc.remove)
+				must(t, "RemoveFinalizers", err)
+				live := stored(t, a)
+				wants(t, tc.reason, "RemoveFinalizers(...), gone, left", []any{true, tc.gone, tc.left}, []any{ok, s.Gone(), live.GetFinalizers()})
+				if !tc.gone {
+					wants(t, tc.reason, "version and finalizers in memory", []any{live.GetResourceVersion(), tc.left}, []any{b.GetResourceVersion(), b.GetFinalizers()})
+				}
+				return nil
+			})))
+		})
+	}
+}
+
+func TestChangesLeft(t *testing.T) {
+	theirs, remove := map[string]string{"k": "theirs"}, Change{Key: "k", Remove: true, Was: "old", Existed: true}
+	cases := map[string]struct {
+		reason    string
+		live      map[string]string
+		change    Change
+		left      bool
+		overruled bool
+	}{
+		"MissingAndEmpty":    {reason: "An empty value is not the same as no annotation.", change: Change{Key: "k"}, left: true},
+		"Stored":             {reason: "An annotation with the value is stored.", live: map[string]string{"k": "v"}, change: Change{Key: "k", Value: "v"}},
+		"SetByAnotherWriter": {reason: "Another value is a conflict.", live: theirs, change: Change{Key: "k", Value: "v"}, overruled: true},
+		"Yield":              {reason: "A change that yields never replaces another value.", live: theirs, change: Change{Key: "k", Value: "v", Yield: true}, overruled: true},
+		"YieldToRemoval":     {reason: "A change that yields does not set again what another writer removed.", change: Change{Key: "k", Value: "v", Was: "old", Existed: true, Yield: true}, overruled: true},
+		"Removed":            {reason: "An annotation that is not there needs no removal.", change: remove},
+		"Remove":             {reason: "An annotation that still has its earlier value is left to remove.", live: map[string]string{"k": "old"}, change: remove, left: true},
+		"RemoveAnotherValue": {reason: "An annotation that another writer set is not removed.", live: theirs, change: remove, overruled: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			live := newBucket()
+			live.SetAnnotations(tc.live)
+
+			// The second is stored in any case.
+			meta.AddAnnotations(live, map[string]string{"a": "1"})
+			want := Changes(nil)
+			if tc.left {
+				want = Changes{tc.change}
+			}
+			left, err := Changes{tc.change, {Key: "a", Value: "1"}}.Left(live, StoreOptions{Insist: tc.change.Yield})
+			wants(t, tc.reason, "left, overruled, conflict", []any{want, tc.overruled, tc.overruled}, []any{left, IsOverruled(err), kerrors.IsConflict(err)})
+		})
+	}
+}
+
+// A Writer tries again for as long as that can help, and starts from what the API
+// server has.
+func TestWriterStore(t *testing.T) {
+	busy := kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+	strict := StoreOptions{Strict: true}
+	type want struct {
+		Waits   []string
+		Patches int
+		Lives   int // Reads from the API server itself.
+		Stored  string
+		Err     metav1.StatusReason
+	}
+	cases := map[string]struct {
+		reason string
+		fails  error                                            // What patches end in.
+		before func(ctx context.Context, c client.Client) error // What another writer does first.
+		so     StoreOptions
+		wait   error
+		want   want
+	}{
+		"Patient": {
+			reason: "A patient writer makes twelve attempts, at most five seconds apart.",
+			fails:  busy,
+			so:     StoreOptions{Patient: true},
+			want: want{
+				Waits:   []string{"50ms", "100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s", "5s", "5s"},
+				Patches: 12, Err: metav1.StatusReasonServerTimeout,
+			},
+		},
+		"NoTimeLeft": {reason: "If waiting fails, the API server's error is returned.", fails: busy, wait: errors.New("stop"), want: want{Waits: []string{"50ms"}, Patches: 1, Err: metav1.StatusReasonServerTimeout}},
+		"Permanent":  {reason: "A request that fails the same way again is not repeated.", fails: kerrors.NewBadRequest("no"), want: want{Patches: 1, Err: metav1.StatusReasonBadRequest}},
+		"Invalid":    {reason: "If the object has not moved, the API server refuses the annotation itself.", fails: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonInvalid}},
+		"MovedThere": {reason: "If another writer stored the same, there is nothing left to write.", before: annotates("k", "v"), want: want{Patches: 1, Lives: 1, Stored: "v"}},
+		"Overruled":  {reason: "Another value is a conflict, and stays.", before: annotates("k", "theirs"), want: want{Patches: 1, Lives: 1, Stored: "theirs", Err: metav1.StatusReasonConflict}},
+		"Strict":     {reason: "A strict writer returns the first conflict.", before: annotates("other", "x"), so: strict, want: want{Patches: 1, Err: metav1.StatusReasonConflict}},
+		"StrictGone": {reason: "A strict writer reports that the object no longer exists.", before: removes, so: strict, want: want{Patches: 1, Err: metav1.StatusReasonNotFound}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			ctx, a := context.Background(), testkit.NewAPI(newBucket())
+			current := stored(t, a)
+			if tc.before != nil {
+				must(t, "another writer", tc.before(ctx, a.Server()))
+			}
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if r.Verb == testkit.Patch {
+					return tc.fails
+				}
+				return nil
+			}
+			var got want
+			w := Writer{Client: a.Client(), Live: a.Live(), Wait: func(_ context.Context, d time.Duration) error {
+				got.Waits = append(got.Waits, d.String())
+				return tc.wait
+			}}
+			server, _, err := w.Store(ctx, current, Changes{{Key: "k", Value: "v"}}, tc.so)
+			live := stored(t, a)
+			got.Patches, got.Lives, got.Stored, got.Err = a.Count(testkit.Patch), a.Count(testkit.LiveGet), live.GetAnnotations()["k"], kerrors.ReasonForError(err)
+			if server != nil {
+				wants(t, tc.reason, "version of what is returned", live.GetResourceVersion(), server.GetResourceVersion())
+			}
+			wants(t, tc.reason, "Store(...)", tc.want, got)
+		})
+	}
+}
+
+// What could not be stored is stored by the next reconcile, before it does anything
+// else.
+func TestStoreAnnotations(t *testing.T) {
+	type want struct {
+		err       metav1.StatusReason // Of storing.
+		next      metav1.StatusReason // Of the next reconcile.
+		seen      string              // By the next reconcile, if it got past its first read.
+		stored    string
+		overwrote []string
+	}
+	timeout := metav1.StatusReasonServerTimeout
+	cases := map[string]struct {
+		reason string
+		so     StoreOptions
+		old    bool // The object in memory has an older version, and the API server is well.
+		again  bool // Storing fails in the next reconcile, too.
+		theirs bool // Another writer sets it before that.
+		want   want
+	}{
+		"FailedAgain": {reason: "The next reconcile does nothing unless it can store it.", again: true, want: want{err: timeout, next: timeout}},
+		"Overruled":   {reason: "The value of another writer is a conflict once, and then stays.", theirs: true, want: want{err: timeout, next: metav1.StatusReasonConflict, stored: "theirs"}},
+		"Insist":      {reason: "What insists replaces the value of another writer, also in the next reconcile.", so: StoreOptions{Insist: true}, theirs: true, want: want{err: timeout, seen: "v", stored: "v", overwrote: []string{"k: theirs, v"}}},
+		"OlderObject": {reason: "The API server judges by the version of the object in memory.", so: StoreOptions{Strict: true, Forget: true}, old: true, want: want{err: metav1.StatusReasonConflict}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := testkit.NewAPI(newBucket())
+			must(t, "Update", annotate(context.Background(), a.Server(), "other", "x"))
+			var got want
+			fails, first := !tc.old, true
+			a.Before = func(_ context.Context, r testkit.Request) error {
+				if fails && r.Verb == testkit.Patch {
+					return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+				}
+				return nil
+			}
+			r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+				if !first {
+					got.seen = b.GetAnnotations()["k"]
+					return nil
+				}
+				first = false
+				if tc.old {
+					b.SetResourceVersion("1")
+				}
+				got.err = kerrors.ReasonForError(s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, tc.so))
+				return nil
+			}, PendingAnnotations(func(_ client.Object, key, theirs, ours string) {
+				got.overwrote = append(got.overwrote, key+": "+theirs+", "+ours)
+			}))
+			must(t, "Reconcile", run(t, r))
+			if tc.theirs {
+				must(t, "another writer", annotate(context.Background(), a.Server(), "k", "theirs"))
+			}
+			fails = tc.again
+			got.next, got.stored = kerrors.ReasonForError(run(t, r)), stored(t, a).GetAnnotations()["k"]
+			wants(t, tc.reason, "", tc.want, got, cmp.AllowUnexported(want{}))
+		})
+	}
+}
+
+// What insists does so until it is stored, and no longer: what could not be stored later
+// gives way to another writer, as it would have without it.
+func TestInsistEndsWithWhatInsisted(t *testing.T) {
+	a, fails, n := testkit.NewAPI(newBucket()), true, 0
+	a.Before = func(_ context.Context, r testkit.Request) error {
+		if fails && r.Verb == testkit.Patch {
+			return kerrors.NewServerTimeout(schema.GroupResource{}, "patch", 1)
+		}
+		return nil
+	}
+	r := withSession(t, a, Options{Wait: func(context.Context, time.Duration) error { return nil }}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+		n++
+		switch n {
+		case 1:
+			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "created", Value: "v"}}, StoreOptions{Insist: true})
+			b.SetAnnotations(map[string]string{"created": "v"})
+
+			// The whole object is written with it.
+			return NewClient(a.Client()).Update(ctx, b)
+		case 2:
+			_ = s.StoreAnnotations(ctx, b, Changes{{Key: "k", Value: "v"}}, StoreOptions{})
+		}
+		return nil
+	}, PendingAnnotations(func(client.Object, string, string, string) {}))
+	must(t, "first", run(t, r))
+	must(t, "second", run(t, r))
+	fails = false
+	must(t, "another writer", annotate(context.Background(), a.Server(), "k", "theirs"))
+	if err := run(t, r); !kerrors.IsConflict(err) {
+		t.Errorf("Reconcile(...): want a conflict, got %v", err)
+	}
+	wants(t, "", "annotation", "theirs", stored(t, a).GetAnnotations()["k"])
+}
+
+func annotate(ctx context.Context, c client.Client, k, v string) error {
+	o := newBucket()
+	if err := c.Get(ctx, key(), o); err != nil {
+		return err
+	}
+	o.SetAnnotations(map[string]string{k: v})
+	return c.Update(ctx, o)
+}
+
+func annotates(k, v string) func(ctx context.Context, c client.Client) error {
+	return func(ctx context.Context, c client.Client) error { return annotate(ctx, c, k, v) }
+}
+
+func removes(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) }
