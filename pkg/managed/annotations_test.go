@@ -432,8 +432,11 @@ func TestHeldBackAnnotation(t *testing.T) {
 				x.late = n <= 7
 				return nil
 			})
-			r := newBucketReconciler(a, c.option(), connects(x.client()))
+			r := newBucketReconciler(a, c.option(), connects(x.client()), WithPollInterval(time.Hour))
 			repeat(t, r, 7)
+			result, err := r.Reconcile(t.Context(), request())
+			must(t, err)
+			wants(t, "", "runs again", unstableInterval, result.RequeueAfter)
 			if theirs {
 				edit(t, a, "b", annotated("example.org/state", "theirs"))
 			}

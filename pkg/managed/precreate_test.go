@@ -146,7 +146,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 		mods   []func(b *v1alpha1.Bucket)
 		opts   []ReconcilerOption
 		absent bool  // The external resource is, in the first reconcile only, unless it is created.
-		fails  error // What a create ends in.
+		fails  error // What a create ends in, or Observe of what exists.
 		acts   []string
 		gone   bool
 		synced corev1.ConditionStatus
@@ -165,6 +165,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 		"AdoptedAndDeleted": {reason: "Then it is deleted, too.", mods: []func(b *v1alpha1.Bucket){deleting}, acts: []string{"delete b"}, synced: corev1.ConditionTrue},
 		"OfAnotherName":     {reason: "The refusal is of one external resource.", mods: []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")}, acts: []string{"update b"}, synced: corev1.ConditionTrue},
 		"WentAway":          {reason: "When what stood in the way is gone, ours is created, and is ours.", mods: []func(b *v1alpha1.Bucket){refused}, absent: true, acts: []string{"create b", "update b"}, synced: corev1.ConditionTrue},
+		"ObserveFails":      {reason: "What an Observe returns besides an error says nothing.", mods: []func(b *v1alpha1.Bucket){refused, deleting}, fails: errors.New("boom"), synced: corev1.ConditionFalse},
 		"Flaky":             {reason: "One wrong not-found does not make it ours.", mods: []func(b *v1alpha1.Bucket){refused}, absent: true, fails: errors.New("already exists"), acts: []string{"create b"}, synced: corev1.ConditionFalse},
 	}
 	for name, tc := range cases {
@@ -173,7 +174,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 		} {
 			t.Run(name+"/"+with, func(t *testing.T) {
 				a, x := testkit.NewAPI(bucket(append(tc.mods, named("id-1"), finalizers(FinalizerName))...)), &outside{there: !tc.absent, outdated: true}
-				x.on("create", func(*v1alpha1.Bucket) error { return tc.fails })
+				x.on(map[bool]string{true: "create", false: "observe"}[tc.absent], func(*v1alpha1.Bucket) error { return tc.fails })
 				r := newBucketReconciler(a, append(append(tc.opts, connects(x.client())), opts...)...)
 				run(t, r, "b")
 				if tc.absent {
