@@ -144,7 +144,7 @@ func TestConnectionDetails(t *testing.T) {
 func TestFailureIsNotMasked(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
 		bubble(t, string(typ), func(t *testing.T) {
-			w := newWorld(t, finder, bucket("b"))
+			w := newWorld(t, nothing, bucket("b"))
 			w.cloud.takes = time.Minute
 			w.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 10*time.Minute)}
 			refuse := func(verb asyncstate.Type) error {

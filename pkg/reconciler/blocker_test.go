@@ -55,6 +55,12 @@ func TestReportOfBlocker(t *testing.T) {
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "WaitingForDependents", "1 of 2")},
 			want: is{"WaitingForDependents: 1 of 2", urgencyDeleting},
 		},
+		"Protected": {
+			reason:     "The same of what is protected.",
+			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "boom"), condition("Deleting", "True", "BlockedByProtection", "in use")},
+			want: is{"BlockedByProtection: in use", urgencyProtected},
+		},
+		"AllFinalizers": {reason: "Five finalizers are named.", finalizers: []string{"e", "d", "c", "b", "a"}, want: is{"held by a, b, c, d, e", urgencyDeleting}},
 		"Sentences": {
 			reason:     "A sentence that an error wraps has no stop before the colon.",
 			finalizers: []string{"f"}, conditions: []any{condition("Synced", "False", "ReconcileError", "set both in the same command.: the result is unknown")},

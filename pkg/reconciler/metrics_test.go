@@ -330,6 +330,15 @@ func TestDeadline(t *testing.T) {
 			told: 1,
 			want: late,
 		},
+		"OrphanUnable": {
+			reason: "A wish to orphan the object changes nothing without the option.",
+			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {
+				r.c.change(t, o, annotated(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
+				pass(t, r, o)
+			},
+			told: 1,
+			want: late,
+		},
 		"OrphanWithdrawn": {
 			reason: "It has passed when an operator withdraws the wish to orphan the object.",
 			run: func(t *testing.T, r *rig, o *unstructured.Unstructured) {

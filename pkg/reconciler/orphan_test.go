@@ -10,6 +10,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,7 +91,10 @@ func TestForceOrphan(t *testing.T) {
 		// lost is whether the answer to that request is lost, and slow whether the
 		// garbage collector needs three reconciles.
 		lost, slow bool
-		want       want
+
+		// writes is whether the inner reconciler writes status.
+		writes bool
+		want   want
 	}{
 		"Asked": {reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.", want: want{Gone: true, Trails: 1, Deletes: 1}},
 		"NoConditions": {
@@ -155,6 +159,10 @@ func TestForceOrphan(t *testing.T) {
 		"Protected": {
 			reason: "The same if a webhook refuses: Crossplane's answers with the code of a conflict.",
 			verb:   "delete", err: &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"}}, want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
+		},
+		"ProtectedAndWritten": {
+			reason: "The same if the inner reconciler writes status.", writes: true,
+			verb: "delete", err: &kerrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"}}, want: want{Finalizers: []string{mine}, Passes: 5, Deletes: 5, Deleting: notKept},
 		},
 		"ServerDown": {
 			reason: "What fails is tried again, and nothing is said to have happened. The object may own more objects by then.",
@@ -222,6 +230,10 @@ func TestForceOrphan(t *testing.T) {
 			r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 				if slices.Contains(o.GetFinalizers(), mine) && r.toldOf("ForceOrphaned") > 0 {
 					t.Errorf("\n%s\nThe inner reconciler acts for a finalizer that was removed", tc.reason)
+				}
+				if tc.writes {
+					o.SetConditions(xpv2.ReconcileSuccess())
+					return reconcile.Result{}, c.Status().Update(ctx, o)
 				}
 				return reconcile.Result{}, c.Patch(ctx, o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{"seen":"yes"}}}`, o.GetResourceVersion())))
 			}

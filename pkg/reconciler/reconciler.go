@@ -178,7 +178,7 @@ func New(c client.Client, of schema.GroupVersionKind, build func(client.Client) 
 		panic(errors.New("cannot create a reconciler without a client: pass the manager's"))
 	case c.Scheme() == nil:
 		panic(errors.New("cannot create a reconciler: the client has no scheme; pass the manager's client"))
-	case of.Empty() || of.Kind == "":
+	case of.Kind == "":
 		panic(errors.New("cannot create a reconciler without a kind: pass the group, version and kind that it reconciles"))
 	case build == nil:
 		panic(errors.Errorf("cannot create a reconciler of %s without an inner reconciler: pass a function that returns one", of))

@@ -154,6 +154,7 @@ func TestReportFaults(t *testing.T) {
 		// failed is how many of 8 reconciles fail, and passes how many come as
 		// far as the inner reconciler.
 		failed, passes, events int
+		opts                   []reconciler.Option
 	}{
 		"ServerErrorsForAWhile": {
 			reason: "A server that comes back gets the report first.",
@@ -173,6 +174,16 @@ func TestReportFaults(t *testing.T) {
 			reason: "A kind without the status subresource is left alone.",
 			fail:   func(*testing.T, *cluster, int) error { return kerrors.NewNotFound(schema.GroupResource{}, "a") }, passes: 8, events: 8,
 		},
+		"ForbiddenLater": {
+			reason: "A report that may not be written once the inner reconciler ran delays nothing either.",
+			fail: func(_ *testing.T, _ *cluster, n int) error {
+				if n == 1 {
+					return nil
+				}
+				return kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
+			},
+			passes: 8, events: 8, opts: []reconciler.Option{reconciler.WithOwnFinalizers("another")},
+		},
 		"Gone": {
 			reason: "An object that no longer exists needs no report, which is no error.",
 			fail:   func(t *testing.T, c *cluster, _ int) error { c.release(t, xr(), "example.org/f"); return nil },
@@ -181,7 +192,7 @@ func TestReportFaults(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o, failed := xr(), 0
-			r := newRig(t, newCluster(o), o)
+			r := newRig(t, newCluster(o), o, tc.opts...)
 			r.c.fail = func(verb string, _ client.Object, after bool) error {
 				if verb != "status" || after {
 					return nil
@@ -193,7 +204,7 @@ func TestReportFaults(t *testing.T) {
 					failed++
 				}
 			}
-			got := []int{failed, r.passes, len(r.said.Events()), len(r.said.Lines()), blocked(t, r.metrics)["DeletionRequested"]}
+			got := []int{failed, r.passes, len(r.said.Events()), len(r.said.Lines()), blocked(t, r.metrics)["DeletionRequested"] + blocked(t, r.metrics)["WaitingForFinalizers"]}
 			if diff := cmp.Diff([]int{tc.failed, tc.passes, tc.events, tc.events, min(1, tc.passes)}, got); diff != "" {
 				t.Errorf("\n%s\nfailures, passes, events, lines of log, blocked: -want, +got:\n%s", tc.reason, diff)
 			}
