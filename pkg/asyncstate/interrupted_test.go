@@ -312,6 +312,23 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
+	cases["AnnouncedInTheSecondInWhichAnotherEnded"] = life{
+		reason: "Annotations count seconds. The record is stored with each announcement.",
+		happens: func(t *testing.T, w *world) {
+			p := w.start()
+			w.edit("b", func(b *v1alpha1.Bucket) {
+				b.SetFinalizers([]string{managed.FinalizerName})
+				meta.SetExternalCreatePending(b, time.Now())
+				meta.SetExternalCreateFailed(b, time.Now())
+			})
+			p.loses(func(verb string, _ client.Object) bool { return verb == testkit.Update })
+			reconciled(t, p, "b")
+			p.loses(func(string, client.Object) bool { return false })
+			p.again(3, 15*time.Minute)
+		},
+		want: finished(1, "id-0001"),
+	}
+
 	// That the repetition of a create was refused says nothing of the create itself, which
 	// another process may still have in progress.
 	for k, options := range map[clientKind][]asyncstate.TrackerOption{deterministic: nil, finder: tokens} {

@@ -24,8 +24,11 @@ func (t *Tracker) Patch() seam.Patch {
 }
 
 func (t *Tracker) announce(_ context.Context, s *seam.Session, o client.Object) {
-	pending := o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]
-	if pending == "" || pending == s.Base().GetAnnotations()[meta.AnnotationKeyExternalCreatePending] {
+	pending, is := o.GetAnnotations()[meta.AnnotationKeyExternalCreatePending], s.Base()
+
+	// One that is announced in the second in which the last one ended has the same time.
+	again := meta.ExternalCreateIncomplete(o) && !meta.ExternalCreateIncomplete(is)
+	if pending == "" || pending == is.GetAnnotations()[meta.AnnotationKeyExternalCreatePending] && !again {
 		return
 	}
 

@@ -581,6 +581,18 @@ func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
 	wants(t, "", "stored", n, meta.GetExternalCreateFailed(get(t, a)).Unix())
 }
 
+// The API server has a mark in the place of each byte that is not UTF-8.
+func TestAnnotationsOfBytesAreStoredOnce(t *testing.T) {
+	a := testkit.NewAPI(bucket(finalizers(FinalizerName)))
+	x := (&outside{there: true}).on("observe", func(b *v1alpha1.Bucket) error {
+		named("\xff\xfe")(b)
+		annotated(addedKey, "\xff")(b)
+		return nil
+	})
+	repeat(t, newBucketReconciler(a, connects(x.client())), 2*unstableAfter)
+	wants(t, "", "patches, name", []any{1, "\ufffd\ufffd"}, []any{a.Count(testkit.Patch), meta.GetExternalName(get(t, a))})
+}
+
 // A provider that reads the managed resource again, from a cache that lags behind, takes
 // back nothing that was stored in this reconcile.
 func TestReadAgainFromLaggingCache(t *testing.T) {

@@ -82,7 +82,17 @@ func (e *preCreate) Create(ctx context.Context, c *call) (creation, error) {
 	meta.RemoveAnnotations(seen, asyncstate.AnnotationKeyOperation)
 	again := *c
 	again.mg = seen
+
+	// If Observe panics, this is stored, as are all annotations that a call has set.
+	failed := seam.Changes{seam.CreateEnded(c.mg, meta.AnnotationKeyExternalCreateFailed, c.Now())}
+	returned := false
+	defer func() {
+		if !returned {
+			failed.Apply(c.mg)
+		}
+	}()
 	o, err := e.external.Observe(ctx, &again)
+	returned = true
 
 	switch {
 	case err != nil:

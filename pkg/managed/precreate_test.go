@@ -14,6 +14,7 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 )
@@ -127,15 +128,25 @@ func TestPreCreateObserve(t *testing.T) {
 }
 
 // Only the create itself can leave an unknown outcome, or a name that is kept for it.
-func TestPreCreateObserveTimesOut(t *testing.T) {
-	a, x := testkit.NewAPI(of("b")), observedTwice(func(*outside, resource.Managed) error { return context.DeadlineExceeded })
-	r := reserving(a, x, WithPreCreateObserve(), WithCreateResolver(&seeker{}))
-	run(t, r, "b")
-	b := get(t, a)
-	wants(t, "", "creates, incomplete, failed", []any{0, false, true}, []any{x.did("create"), meta.ExternalCreateIncomplete(b), !meta.GetExternalCreateFailed(b).IsZero()})
-	holds(t, "", a, "")
-	run(t, r, "b")
-	wants(t, "Nothing was tried that has to be looked for.", "creates", 1, x.did("create"))
+func TestPreCreateObserveEndsEarly(t *testing.T) {
+	cases := map[string]struct {
+		then    func(*outside, resource.Managed) error
+		finding asyncstate.Finding
+		holder  string
+	}{
+		"TimesOut": {then: func(*outside, resource.Managed) error { return context.DeadlineExceeded }},
+		"Panics":   {then: func(*outside, resource.Managed) error { panic("oh") }, finding: asyncstate.Absent(), holder: "b"},
+	}
+	for reason, tc := range cases {
+		a, x := testkit.NewAPI(of("b")), observedTwice(tc.then)
+		r := reserving(a, x, WithPreCreateObserve(), WithCreateResolver(&seeker{finding: tc.finding}))
+		try(r, 1)
+		b := get(t, a)
+		wants(t, reason, "creates, incomplete, failed", []any{0, false, true}, []any{x.did("create"), meta.ExternalCreateIncomplete(b), !meta.GetExternalCreateFailed(b).IsZero()})
+		holds(t, reason, a, tc.holder)
+		run(t, r, "b")
+		wants(t, reason, "creates", 1, x.did("create"))
+	}
 }
 
 // What was refused stays another's, with the option that refused it, and without any.

@@ -100,9 +100,8 @@ func (d *deletion) announce(ctx context.Context, s *seam.Session, o client.Objec
 		}
 		orphaned := reason == ReasonForceOrphaned && asked(server)
 		if tell = d.pastDeadline(s, server) && reason != ReasonDeadlineExceeded && !orphaned; tell {
-			return Deleting(s.Now(), ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength))
-		}
-		if ready := d.objects.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
+			reason, message = ReasonDeadlineExceeded, cut(d.late(server, message), maxMessageLength)
+		} else if ready := d.objects.ConditionOf(server, xpv2.TypeReady); ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
 		return d.unlessReplaced(s, server, before, Deleting(s.Now(), reason, message))

@@ -384,18 +384,30 @@ func TestOtherStatusWrites(t *testing.T) {
 func TestReplacedReports(t *testing.T) {
 	ready := `{"type":"Ready","status":"True","reason":"Running","lastTransitionTime":"2026-01-02T03:04:05Z"}`
 	deleting := `{"type":"Ready","status":"False","reason":"Deleting","lastTransitionTime":"2026-01-02T03:04:05Z"}`
-	for name, says := range map[string]string{"Ready": ready, "Deleting": deleting} {
+	const message = "Deletion was requested."
+	cases := map[string]struct {
+		says   string
+		o      []reconciler.Option
+		prefix string // Of messages.
+		paused string // The reason while it is paused.
+		lines  int    // Of the log.
+	}{
+		"Ready":    {says: ready, paused: "BlockedByPause", lines: 1},
+		"Deleting": {says: deleting, paused: "BlockedByPause", lines: 1},
+		"Late":     {says: ready, o: []reconciler.Option{reconciler.WithDeletionDeadline(time.Second, nil)}, prefix: "The deadline for the deletion was T. ", paused: "DeadlineExceeded", lines: 2},
+	}
+	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o, replace := xr(), true
 			c := newCluster(o)
-			r := newRig(t, c, o)
+			r := newRig(t, c, o, tc.o...)
 			r.inner = func(ctx context.Context, _ client.Client, o *composite.Unstructured) (reconcile.Result, error) {
 				if !replace {
 					return reconcile.Result{}, nil
 				}
 
 				// With another client, or by server-side apply.
-				return reconcile.Result{}, c.server.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+says+`]}}`)))
+				return reconcile.Result{}, c.server.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+tc.says+`]}}`)))
 			}
 			settle := func() (rounds int, result reconcile.Result) {
 				for before := ""; rounds < 20 && before != c.read(t, o).GetResourceVersion(); rounds++ {
@@ -423,7 +435,7 @@ func TestReplacedReports(t *testing.T) {
 			// News doesn't wait.
 			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "true"))
 			pass(t, r, o)
-			if got := c.says(t, o, reconciler.TypeDeleting).Reason; got != "BlockedByPause" {
+			if got := c.says(t, o, reconciler.TypeDeleting).Reason; string(got) != tc.paused {
 				t.Errorf("reason of what is paused: got %q", got)
 			}
 			c.change(t, o, annotated(meta.AnnotationKeyReconciliationPaused, "false"))
@@ -437,15 +449,15 @@ func TestReplacedReports(t *testing.T) {
 				pass(t, r, o)
 				replace = false
 				pass(t, r, o)
-				if got := c.says(t, o, reconciler.TypeDeleting).Message; got != "Deletion was requested." {
+				if got := c.says(t, o, reconciler.TypeDeleting).Message; got != tc.prefix+message {
 					t.Errorf("restored %d times: got %q", i, got)
 				}
 			}
-			if n := len(r.said.Lines()); n != 1 {
-				t.Errorf("lines of log: want 1, got %q", r.said.Lines())
+			if n := len(r.said.Lines()); n != tc.lines {
+				t.Errorf("lines of log: want %d, got %q", tc.lines, r.said.Lines())
 			}
 			for _, ct := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
-				if got := c.says(t, o, ct).Message; got != "Deletion was requested." {
+				if got := c.says(t, o, ct).Message; got != tc.prefix+message {
 					t.Errorf("%s when nothing replaces it any more: got %q", ct, got)
 				}
 			}

@@ -89,7 +89,9 @@ func (s *Session) ChangedAnnotations(o client.Object) Changes {
 
 	for k, v := range o.GetAnnotations() {
 		was, existed := s.stored[k]
-		if existed && was == v || k == meta.AnnotationKeyExternalName && v == "" {
+
+		// What is not UTF-8 is stored as runes are.
+		if existed && (was == v || was == string([]rune(v))) || k == meta.AnnotationKeyExternalName && v == "" {
 			continue
 		}
 		cs = append(cs, Change{Key: k, Value: v, Was: was, Existed: existed})

@@ -2,6 +2,7 @@ package seam
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,7 +64,7 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 		return err
 	}
 
-	for _, p := range s.patches {
+	for _, p := range slices.Backward(s.patches) {
 		if p.Write != nil {
 			p.Write(ctx, s, o)
 		}

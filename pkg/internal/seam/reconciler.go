@@ -18,7 +18,8 @@ type Patch struct {
 	Open func(ctx context.Context, s *Session, o client.Object) error
 
 	// Write is called with the object before the whole of it is written, but
-	// for its status.
+	// for its status. The last patch comes first: it is the one next to the inner
+	// reconciler.
 	Write func(ctx context.Context, s *Session, o client.Object)
 
 	// Status is called with the object before its status is written.
