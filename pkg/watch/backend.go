@@ -83,13 +83,12 @@ func gvkFor(o runtime.Object, s *runtime.Scheme) (schema.GroupVersionKind, error
 	return apiutil.GVKForObject(o, s)
 }
 
-// A backend makes informers.
+// A backend makes informers. Its methods may wait, until their context ends.
 type backend interface {
-	// resolve finds out how the API server serves a kind. It may wait, until
-	// its context ends.
+	// resolve finds out how the API server serves a kind.
 	resolve(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error)
 
-	// open makes an informer for a kind, which runs until the context ends. It may wait.
+	// open makes an informer for a kind, which runs until the context ends.
 	open(ctx context.Context, k *trackedKind, m *meta.RESTMapping) (*opened, error)
 }
 
@@ -98,16 +97,9 @@ type index struct {
 	names []string
 	addTo func(ctx context.Context, o *opened, obj client.Object) error
 
-	// used says that an informer has, or had, the index. Guarded by the kind's
-	// mutex.
-	used bool
-
-	// panics says that the index can't be added. Used by the kind's run alone.
-	panics error
-
-	// replaceable says that another may take its place: its call failed, or
-	// RemoveInformer was called since. Guarded by the set's mutex.
-	replaceable bool
+	used        bool  // An informer has, or had, it. Guarded by the kind's mutex.
+	panics      error // It can't be added. Used by the kind's run alone.
+	replaceable bool  // Its call failed, or RemoveInformer was called. Guarded by the set's mutex.
 }
 
 func (i *index) conflicts(other *index) bool {
@@ -116,16 +108,14 @@ func (i *index) conflicts(other *index) bool {
 
 // An opened informer, and the last outcomes of its lists and watches.
 type opened struct {
-	kind    *trackedKind
-	inf     cache.Informer
-	reader  client.Reader
-	indexer client.FieldIndexer
-
-	start func() // Without waiting.
-	close func() // Its context has ended.
-
-	// unstarted says that it won't sync until its cache is started.
-	unstarted atomic.Bool
+	kind      *trackedKind
+	inf       cache.Informer
+	reader    client.Reader
+	indexer   client.FieldIndexer
+	start     func()           // Without waiting.
+	close     func()           // Its context has ended.
+	unstarted atomic.Bool      // It won't sync until its cache is started.
+	indexes   map[*index]error // That were added, or couldn't be. Guarded by the kind's mutex.
 
 	mu    sync.Mutex
 	parts []*part // One for each namespace, if there are some. None if they aren't known.
@@ -136,10 +126,6 @@ type opened struct {
 	closed time.Time
 	epoch  uint64
 	next   time.Time
-
-	// indexes that were added, and why they couldn't be. Guarded by the kind's
-	// mutex.
-	indexes map[*index]error
 }
 
 // outcomes returns whether all watches are open, when the first was closed that was and
@@ -393,11 +379,9 @@ func (w *drainedWatch) Stop() {
 type wrapped struct {
 	cache.Informers
 
-	reader   client.Reader                     // Nil if the informers aren't also a cache.
-	resolver atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
-
-	// questions that the cache didn't answer yet, by kind. There is one at a time.
-	questions sync.Map
+	reader    client.Reader                     // Nil if the informers aren't also a cache.
+	resolver  atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
+	questions sync.Map                          // That aren't answered yet, one for a kind.
 }
 
 // A question for a kind's informer.

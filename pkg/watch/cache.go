@@ -32,7 +32,6 @@ type TrackingInformers interface {
 // outlives its context by more than a moment. Those that wait for the kind to sync
 // fail at once, without a request, while it is known that waiting is no use.
 type InformerTrackingCache struct {
-	// Cache is the cache itself.
 	cache.Cache
 
 	set *kindSet

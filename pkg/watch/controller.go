@@ -51,28 +51,16 @@ func WithNewControllerFn(fn NewControllerFn) ControllerOption {
 	return func(o *ControllerOptions) { o.nc = fn }
 }
 
-// How often a controller's collector runs.
-const collectInterval = time.Minute
-
 // An incarnation is a controller, from a Start of its name to the Stop after it.
 type incarnation struct {
-	engine *ControllerEngine
-	name   string
-	ctrl   kcontroller.Controller
-
-	// ctx is what the incarnation's reconciles and handlers get, and knows it.
-	ctx    context.Context //nolint:containedctx // It is the incarnation's life.
-	cancel context.CancelFunc
-
-	// before is closed when the incarnation before this one is over, so that no
-	// two reconcile at once; nil if there is none.
-	before <-chan struct{}
-
-	// done is closed when nothing of the incarnation runs any more.
-	done chan struct{}
-
-	running atomic.Bool
-
+	engine   *ControllerEngine
+	name     string
+	ctrl     kcontroller.Controller
+	ctx      context.Context //nolint:containedctx // It is the incarnation's life, and knows it.
+	cancel   context.CancelFunc
+	before   <-chan struct{} // Closed when the one before is over; nil if there is none.
+	done     chan struct{}   // Closed when nothing of this one runs any more.
+	running  atomic.Bool
 	handlers dispatcher
 	wg       sync.WaitGroup // Handlers that run, and the collector.
 
@@ -149,13 +137,11 @@ func (e *ControllerEngine) caller(ctx context.Context) *incarnation {
 // A controllerWatch is a watch of a controller, from when it is asked for until it is
 // stopped. It keeps the handler and the predicates that it was started with.
 type controllerWatch struct {
-	id   WatchID
-	on   *trackedKind
-	sub  *subscription
-	when time.Time // It was asked for first.
-
-	// requests counts how often it was asked for again.
-	requests atomic.Uint64
+	id       WatchID
+	on       *trackedKind
+	sub      *subscription
+	when     time.Time     // It was asked for first.
+	requests atomic.Uint64 // How often it was asked for again.
 
 	// queue of the controller, since it began to run.
 	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]]

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	drainTimeout = 10 * time.Second // For handlers and reconciles that run when they are stopped.
-	syncTimeout  = time.Minute      // For informers. Those that take longer still sync.
+	drainTimeout    = 10 * time.Second // For handlers and reconciles that run when they are stopped.
+	syncTimeout     = time.Minute      // For informers. Those that take longer still sync.
+	collectInterval = time.Minute      // Of a controller's collector.
 )
 
 // A ControllerEngine starts and stops controllers and their watches. All its
@@ -40,9 +41,7 @@ type ControllerEngine struct {
 
 	mu          sync.RWMutex
 	controllers map[string]*incarnation
-
-	// ending has what to wait for before a controller of that name may run.
-	ending map[string]<-chan struct{}
+	ending      map[string]<-chan struct{} // What to wait for before another of the name may run.
 }
 
 // Metrics of the engine. What is started is stopped once, for whatever reason.
@@ -98,8 +97,6 @@ func WithServiceAccount(serviceAccount string) ControllerEngineOption {
 // client c, and with nc where the cache may be too old. The informers should come
 // from NewCache, and be what c reads from. Others work, with what they bring: see
 // TrackInformers.
-//
-// The engine has no goroutine of its own but while it has controllers.
 func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client.Client, o ...ControllerEngineOption) *ControllerEngine {
 	e := &ControllerEngine{
 		mgr:            mgr,
@@ -116,7 +113,6 @@ func New(mgr manager.Manager, infs TrackingInformers, c client.Client, nc client
 	for _, fn := range o {
 		fn(e)
 	}
-
 	if t, ok := infs.(*InformerTrackingCache); ok {
 		e.set = t.set
 	} else {
@@ -258,14 +254,12 @@ func (e *ControllerEngine) retire(c *incarnation) <-chan struct{} {
 
 // Stop a controller and its watches, and wait until none of its handlers and
 // reconciles run any more; they get a context that has ended. It waits until its
-// context ends, at most 10 seconds: then the error matches
-// ErrNotDrained, and the controller is stopped. A controller that
-// is started again under the name waits until this one has ended. Called from
-// a reconcile or handler of the controller, Stop can't wait for it, and doesn't.
-//
-// Stop doesn't need the API server. If the controller isn't running it waits for what
-// still runs of the one that was stopped before. It does nothing if it is called from
-// an earlier controller of that name.
+// context ends, at most 10 seconds: then the error matches ErrNotDrained, and the
+// controller is stopped. A controller that is started again under the name waits until
+// this one has ended. Called from a reconcile or handler of the controller, Stop can't
+// wait for it, and doesn't. Called from an earlier controller of that name, it does
+// nothing. If the controller isn't running it waits for what still runs of the one that
+// was stopped before. Stop doesn't need the API server.
 func (e *ControllerEngine) Stop(ctx context.Context, name string) error {
 	from := e.caller(ctx)
 	within := from != nil && from.name == name
@@ -314,18 +308,16 @@ func (e *ControllerEngine) GetWatches(name string) ([]WatchID, error) {
 }
 
 // StartWatches starts watches of a controller, and waits for their informers to
-// sync. A watch that is there already stays as it is, with the handler and the
-// predicates that it was started with: most callers make handlers at each reconcile,
-// of which only the first belong to the controller that runs. To change a handler,
-// stop the watch and start it again.
+// sync, unless the cache isn't started. A watch that is there already stays as it is, with
+// the handler and the predicates that it was started with: most callers make handlers at
+// each reconcile, of which only the first belong to the controller that runs. To change a
+// handler, stop the watch and start it again.
 //
 // Each watch is started, or not, whatever becomes of the others. The error is
 // about those that don't deliver events yet, and matches for each ErrNoSuchKind,
 // ErrNotWatchable, ErrForbidden, ErrNotSynced or ErrUnreachable. They stay: they
 // begin to deliver when they can, without another call. Watches that can never
 // be started, whose error matches ErrInvalidWatch or ErrConflictingWatch, don't.
-//
-// Before the cache is started there is nothing to wait for.
 func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...Watch) error {
 	c, err := e.running(ctx, name)
 	if err != nil {
@@ -369,7 +361,6 @@ func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatc
 	if err != nil || !isNew {
 		return w, err
 	}
-
 	// The controller calls back with its queue: at once if it runs, else when it
 	// starts to.
 	if err := c.ctrl.Watch(w); err != nil {

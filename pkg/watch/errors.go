@@ -14,49 +14,32 @@ import (
 // error of any call that needs a kind's informer: StartWatches, Get, List,
 // GetInformer and IndexField.
 var (
-	// ErrNoSuchKind means that the API server doesn't serve the kind, or that it
-	// answers its lists with not found.
-	ErrNoSuchKind = errors.New("no such kind")
-
-	// ErrNotWatchable means that the API server serves the kind, but not list
-	// and watch.
-	ErrNotWatchable = errors.New("kind can't be listed and watched")
-
-	// ErrForbidden means that the API server forbids to list or watch the kind.
-	ErrForbidden = errors.New("forbidden")
-
-	// ErrNotSynced means that the informer didn't sync in the time that the
-	// call had, and met no error.
-	ErrNotSynced = errors.New("informer isn't synced")
-
-	// ErrUnreachable means that the API server can't be reached, or doesn't
-	// give a usable answer.
-	ErrUnreachable = errors.New("API server can't be reached")
+	ErrNoSuchKind   = errors.New("no such kind")                     // It isn't served, or its lists are answered by not found.
+	ErrNotWatchable = errors.New("kind can't be listed and watched") // It is served without these verbs.
+	ErrForbidden    = errors.New("forbidden")                        // To list or watch it.
+	ErrNotSynced    = errors.New("informer isn't synced")            // In the time that the call had, and without an error.
+	ErrUnreachable  = errors.New("API server can't be reached")      // Or doesn't give a usable answer.
 )
 
-// Errors of calls.
+// Errors of calls. Match with errors.Is.
 var (
-	// ErrNotRunning is matched by the error of a call for a controller that
-	// isn't running, or from a reconcile of an earlier controller of the same
-	// name.
+	// ErrNotRunning is for a call for a controller that isn't running, or from a
+	// reconcile of an earlier controller of the same name.
 	ErrNotRunning = errors.New("is not running")
 
-	// ErrNotDrained is matched by the error of a Stop or StopWatches that gave
-	// up waiting for a handler or a reconcile. What it stopped is stopped all
-	// the same: nothing new is delivered.
+	// ErrNotDrained is for a Stop or StopWatches that gave up waiting for a handler or a
+	// reconcile. What it stopped stays stopped: nothing new is delivered.
 	ErrNotDrained = errors.New("gave up waiting for what was running")
 
-	// ErrInvalidWatch is matched by the error for a watch without an object, or
-	// with one whose kind isn't known, without a handler, or with a predicate
-	// that is nil.
+	// ErrInvalidWatch is for a watch without an object, or with one whose kind isn't
+	// known, without a handler, or with a predicate that is nil.
 	ErrInvalidWatch = errors.New("invalid watch")
 
-	// ErrConflictingWatch is matched by the error for a watch that is already
-	// there for another representation (typed, unstructured, metadata) of the
-	// same kind.
+	// ErrConflictingWatch is for a watch that is already there for another representation
+	// (typed, unstructured, metadata) of the same kind.
 	ErrConflictingWatch = errors.New("conflicting watch")
 
-	// ErrShutDown is matched by the error of a call after the cache was shut down.
+	// ErrShutDown is for a call after the cache was shut down.
 	ErrShutDown = errors.New("shut down")
 )
 

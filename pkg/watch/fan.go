@@ -68,14 +68,9 @@ type subscription struct {
 	with      *dispatcher
 	delivered atomic.Uint64
 	synced    atomic.Bool
-
-	// before is closed when an earlier subscription has ended that must not deliver at
-	// the same time; nil if there is none.
-	before <-chan struct{}
-
-	// ctx ends when the subscription is stopped.
-	ctx    context.Context //nolint:containedctx // As above.
-	cancel context.CancelFunc
+	before    <-chan struct{} // Closed when an earlier one has ended; nil if there is none.
+	ctx       context.Context //nolint:containedctx // Ends when the subscription is stopped.
+	cancel    context.CancelFunc
 
 	mu      sync.Mutex
 	waiting []delivery

@@ -26,26 +26,15 @@ import (
 // A State says how far a watch, or the kind that it watches, has come.
 type State string
 
-// States of a watch. A kind has the same states, for all its watches together.
+// States of a watch. A kind has the same states, for all its watches together. Dormant and
+// Degraded end by themselves; while the informer runs, what was delivered stays readable.
 const (
-	// StatePending means that something must happen first: the cache or the
-	// controller must start, or the kind must be looked up.
-	StatePending State = "Pending"
-	// StateSyncing means that the informer runs and hasn't delivered its first
-	// list, or hasn't opened its first watch.
-	StateSyncing State = "Syncing"
-	// StateActive means that the handler gets the events of a running, synced informer.
-	StateActive State = "Active"
-	// StateDormant means that the API server doesn't serve the kind. Nothing
-	// runs for it. The watch resumes by itself when the kind comes back.
-	StateDormant State = "Dormant"
-	// StateDegraded means that the kind should be there and that something is
-	// wrong: it can't be listed and watched, the API server can't be reached, or
-	// the first list takes longer than two minutes. It is tried again by itself. What
-	// was delivered before stays readable while the informer runs.
-	StateDegraded State = "Degraded"
-	// StateStopped means that the watch was stopped, or that the cache has ended.
-	StateStopped State = "Stopped"
+	StatePending  State = "Pending"  // The cache or controller must start, or the kind must be looked up.
+	StateSyncing  State = "Syncing"  // The informer runs, without its first list or its first watch.
+	StateActive   State = "Active"   // The handler gets the events of a running, synced informer.
+	StateDormant  State = "Dormant"  // The API server doesn't serve the kind. Nothing runs for it.
+	StateDegraded State = "Degraded" // It can't be listed and watched, or syncs for more than two minutes.
+	StateStopped  State = "Stopped"  // The watch was stopped, or the cache has ended.
 )
 
 const (

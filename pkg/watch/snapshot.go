@@ -20,74 +20,45 @@ type Snapshot struct {
 	// watch and controller that something is wrong with.
 	Summary []string `json:"summary"`
 
-	// Elected says whether the manager is elected. Until then no controller
-	// reconciles.
-	Elected bool `json:"elected"`
-
-	// Controllers that were started and not stopped, by name.
-	Controllers []ControllerSnapshot `json:"controllers"`
-
-	// Ending are the names of controllers that were stopped, and of which
-	// something still runs: a reconcile or a handler that doesn't heed its
-	// context.
-	Ending []string `json:"ending,omitempty"`
-
-	// Kinds that the cache has, by name.
-	Kinds []KindSnapshot `json:"kinds"`
+	Elected     bool                 `json:"elected"`          // Until the manager is, no controller reconciles.
+	Controllers []ControllerSnapshot `json:"controllers"`      // That were started and not stopped, by name.
+	Ending      []string             `json:"ending,omitempty"` // Controllers that were stopped, and of which something still runs.
+	Kinds       []KindSnapshot       `json:"kinds"`            // That the cache has, by name.
 }
 
 // A ControllerSnapshot is what a controller does.
 type ControllerSnapshot struct {
-	Name string `json:"name"`
-
-	// Running says whether it reconciles. If not, it waits for the manager to be
-	// elected, or for the controller before it to end.
-	Running bool `json:"running"`
-
-	// Watches by kind and type.
-	Watches []WatchSnapshot `json:"watches"`
+	Name    string          `json:"name"`
+	Running bool            `json:"running"` // Else it waits for the election, or for the one before it to end.
+	Watches []WatchSnapshot `json:"watches"` // By kind and type.
 }
 
 // A Status is how a kind does, or a watch of it.
 type Status struct {
-	State State     `json:"state"`
-	Since time.Time `json:"since"`
-
-	// Error that the kind met last, unless it was overcome.
-	Error string `json:"error,omitempty"`
-
-	// Generation counts the kind's informers.
-	Generation uint64 `json:"generation"`
+	State      State     `json:"state"`
+	Since      time.Time `json:"since"`
+	Error      string    `json:"error,omitempty"` // The last, unless it was overcome.
+	Generation uint64    `json:"generation"`      // How many informers the kind had.
 }
 
 // A WatchSnapshot is how a watch does.
 type WatchSnapshot struct { //nolint:revive // There is a Snapshot.
 	Type WatchType               `json:"type"`
 	GVK  schema.GroupVersionKind `json:"gvk"`
-
 	Status
 
-	// Delivered counts events that reached the handler or were held back by a
-	// predicate.
-	Delivered uint64 `json:"delivered"`
+	Delivered uint64 `json:"delivered"` // Events, also those that a predicate held back.
 }
 
 // A KindSnapshot is how a kind does: one informer, as its owners see it.
 type KindSnapshot struct {
-	GVK schema.GroupVersionKind `json:"gvk"`
-
-	// Representation of its objects: typed, unstructured or metadata.
-	Representation string `json:"representation"`
-
-	// Resource that it is served as, and whether in namespaces. Empty if it
-	// wasn't found yet.
-	Resource   string `json:"resource,omitempty"`
-	Namespaced bool   `json:"namespaced"`
-
+	GVK            schema.GroupVersionKind `json:"gvk"`
+	Representation string                  `json:"representation"`     // Typed, unstructured or metadata.
+	Resource       string                  `json:"resource,omitempty"` // Empty if it wasn't found yet.
+	Namespaced     bool                    `json:"namespaced"`
 	Status
 
-	// Objects that are known.
-	Objects int `json:"objects"`
+	Objects int `json:"objects"` // How many are known.
 }
 
 // Snapshot returns what the engine does now. Its parts are taken one after the
