@@ -274,26 +274,30 @@ func (f *fakeInformer) HasSynced() bool { return true }
 
 func TestStoppableSource(t *testing.T) {
 	boom := errors.New("boom")
-	type sources = *watch.StoppableSource
 	cases := map[string]struct {
 		reason   string
-		do       func(ctx context.Context, s sources) error
+		calls    string
 		err      error // Of the informer.
 		handlers int
 	}{
-		"StartedOnce": {"A source that is started twice has one handler.", func(ctx context.Context, s sources) error {
-			return stderrors.Join(s.Start(ctx, nil), s.Start(ctx, nil))
-		}, nil, 1},
-		"StoppedTwice": {"A source can be stopped again.", func(ctx context.Context, s sources) error {
-			return stderrors.Join(s.Start(ctx, nil), s.Stop(ctx), s.Stop(ctx))
-		}, nil, 0},
-		"StoppedFirst": {"A source that was stopped before it was started never starts.", func(ctx context.Context, s sources) error { return stderrors.Join(s.Stop(ctx), s.Start(ctx, nil)) }, nil, 0},
-		"CannotAdd":    {"Errors are returned.", func(ctx context.Context, s sources) error { return s.Start(ctx, nil) }, boom, 0},
+		"StartedOnce":  {"A source that is started twice has one handler.", "start start", nil, 1},
+		"StoppedTwice": {"A source can be stopped again.", "start stop stop", nil, 0},
+		"StoppedFirst": {"A source that was stopped before it was started never starts.", "stop start", nil, 0},
+		"CannotAdd":    {"Errors are returned.", "start", boom, 0},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			inf := &fakeInformer{err: tc.err}
-			if err := tc.do(t.Context(), watch.NewStoppableSource(inf, &recorder{})); !errors.Is(err, tc.err) || inf.handlers != tc.handlers {
+			src := watch.NewStoppableSource(inf, &recorder{})
+			var err error
+			for _, call := range strings.Fields(tc.calls) {
+				if call == "start" {
+					err = stderrors.Join(err, src.Start(t.Context(), nil))
+				} else {
+					err = stderrors.Join(err, src.Stop(t.Context()))
+				}
+			}
+			if !errors.Is(err, tc.err) || inf.handlers != tc.handlers {
 				t.Errorf("\n%s\nerror: %v, want %v; %d handlers, want %d", tc.reason, err, tc.err, inf.handlers, tc.handlers)
 			}
 		})

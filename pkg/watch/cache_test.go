@@ -155,9 +155,8 @@ func TestReadsThatMakeNoInformer(t *testing.T) {
 		if n := len(api.Requests(watchtest.Everything())); n != 0 {
 			t.Errorf("%d requests", n)
 		}
-		if _, err := ca.GetInformer(t.Context(), k.New()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := ca.GetInformer(t.Context(), k.New())
+		ok(t, err)
 
 		// What was asked for once can be read, also if its informer lingers no more.
 		pass(time.Hour)
@@ -203,9 +202,8 @@ func TestStartWaitsForInformers(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := background(func() error { return ca.Start(ctx) })
 			ca.WaitForCacheSync(ctx)
-			if _, err := ca.GetInformer(ctx, k.New()); err != nil {
-				t.Fatal(err)
-			}
+			_, err = ca.GetInformer(ctx, k.New())
+			ok(t, err)
 			cancel()
 			pass(time.Hour)
 			select {
@@ -257,45 +255,31 @@ func TestRemoveInformer_IsOutOfUse(t *testing.T) {
 	})
 }
 
-// A source waits for its own kind.
+// A source waits for its own kind, not for others, nor for one that was asked for before
+// the cache was started, and went since.
 func TestWaitForCacheSync_DoesNotWaitForOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k, stuck := watchtest.NewKind("Widget"), watchtest.NewKind("Stuck")
 		api := watchtest.NewAPI(k, stuck)
-		r := graft(t, api)
 		defer api.Inject(watchtest.Of(stuck), watchtest.Hang())()
-		if _, err := r.infs.GetInformer(t.Context(), stuck.New(), cache.BlockUntilSynced(false)); err != nil {
-			t.Fatal(err)
-		}
+		ca, err := watch.NewCache(api.Config(), cache.Options{Scheme: scheme()})
+		ok(t, err)
+		_, err = ca.GetInformer(t.Context(), watchtest.NewKind("Gone").New(), cache.BlockUntilSynced(false))
+		ok(t, err)
+		startCache(t, ca)
+		pass(time.Hour)
+		_, err = ca.GetInformer(t.Context(), stuck.New(), cache.BlockUntilSynced(false))
+		ok(t, err)
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()
-		src := source.Kind[client.Object](r.cache, k.New(), &handler.EnqueueRequestForObject{})
+		src := source.Kind[client.Object](ca, k.New(), &handler.EnqueueRequestForObject{})
 		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
 		ok(t, src.Start(ctx, q))
 		if took, err := timed(func() error { return limited(t, time.Minute, src.WaitForSync) }); err != nil || took > quick+100*time.Millisecond {
 			t.Errorf("WaitForSync(...) of a healthy kind: %v after %s", err, took)
 		}
 		cancel()
 		pass(time.Second)
-	})
-}
-
-// Nor for a kind that was asked for before the cache was started, and went since.
-func TestWaitForCacheSync_DoesNotWaitForWhatWent(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ca, err := watch.NewCache(watchtest.NewAPI().Config(), cache.Options{Scheme: scheme()})
-		ok(t, err)
-		if _, err := ca.GetInformer(t.Context(), watchtest.NewKind("Gone").New(), cache.BlockUntilSynced(false)); err != nil {
-			t.Fatal(err)
-		}
-		startCache(t, ca)
-		pass(time.Hour)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if !ca.WaitForCacheSync(ctx) {
-			t.Error("WaitForCacheSync(...) waits for a kind that went")
-		}
 	})
 }
 
@@ -363,12 +347,9 @@ func TestStart_Ends(t *testing.T) {
 		if err := limited(t, time.Second, ca.Start); err == nil {
 			t.Error("Start(...) of a cache that runs: no error")
 		}
-		if limited(t, time.Second, func(ctx context.Context) error {
-			if ca.WaitForCacheSync(ctx) {
-				return nil
-			}
-			return ctx.Err()
-		}) == nil {
+		short, cancelShort := context.WithTimeout(t.Context(), time.Second)
+		defer cancelShort()
+		if ca.WaitForCacheSync(short) {
 			t.Error("WaitForCacheSync(...) doesn't wait for a kind that was asked for before")
 		}
 		cancel()

@@ -3,7 +3,6 @@ package watch_test
 import (
 	"context"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,49 +14,20 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-// A needs is a Tracker that a test tells what is needed.
-type needs struct {
-	mu   sync.Mutex
-	gvks []schema.GroupVersionKind
-	err  error
-
-	// asked, if set, is called while the collector waits for the answer.
-	asked func()
-}
-
-func (n *needs) set(err error, ks ...watchtest.Kind) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.gvks, n.err = nil, err
-	for _, k := range ks {
-		n.gvks = append(n.gvks, k.GVK)
-	}
-}
-
-func (n *needs) Needed(context.Context) ([]schema.GroupVersionKind, error) {
-	n.mu.Lock()
-	gvks, err, asked := n.gvks, n.err, n.asked
-	n.mu.Unlock()
-	if asked != nil {
-		asked()
-	}
-	return gvks, err
-}
-
-// collecting is a rig with a controller that watches a composite kind and two
-// composed ones, whose watches are collected.
-func collecting(t *testing.T, n *needs) (r *rig, a, b watchtest.Kind) {
+// collecting is a rig with a controller that watches a composite kind and two composed
+// ones, whose watches are collected.
+func collecting(t *testing.T, needed watch.DependenciesFn) *rig {
 	t.Helper()
 	xr, a, b := watchtest.NewKind("XR"), watchtest.NewKind("A"), watchtest.NewKind("B")
-	r = graft(t, watchtest.NewAPI(xr, a, b))
+	r := graft(t, watchtest.NewAPI(xr, a, b))
 	r.mgr.Elect()
 	o := idle()
-	o.Collector = watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
+	o.Collector = watch.NewGarbageCollector("c", r.ours, needed, []watch.WatchType{watch.WatchTypeDependency})
 	r.start("c", o)
 	composite := watchOf(xr, &recorder{})
 	composite.Type = watch.WatchTypeCompositeResource
 	r.watch("c", composite, watchOf(a, &recorder{}), watchOf(b, &recorder{}))
-	return r, a, b
+	return r
 }
 
 // watched returns the kinds that controller c watches.
@@ -92,12 +62,13 @@ func TestCollectsOnlyWhatItMay(t *testing.T) {
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			n := &needs{}
-			r, _, b := collecting(t, n)
-			if tc.requests {
-				n.asked = func() { _ = r.StartWatches(t.Context(), "c", watchOf(b, &recorder{})) }
-			}
-			n.set(tc.err, watchtest.NewKind(tc.needed))
+			var r *rig
+			r = collecting(t, func(ctx context.Context) ([]schema.GroupVersionKind, error) {
+				if tc.requests {
+					_ = r.StartWatches(ctx, "c", watchOf(watchtest.NewKind("B"), &recorder{}))
+				}
+				return []schema.GroupVersionKind{watchtest.NewKind(tc.needed).GVK}, tc.err
+			})
 			pass(5 * time.Minute)
 			if diff := cmp.Diff(tc.want, r.watched()); diff != "" {
 				t.Errorf("\n%s\nwatches: -want, +got:\n%s", tc.reason, diff)
@@ -110,12 +81,14 @@ func TestCollectsOnlyWhatItMay(t *testing.T) {
 // in between stays.
 func TestNothingNeededTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		n := &needs{}
-		r, a, b := collecting(t, n)
-		gc := watch.NewGarbageCollector("c", r.ours, n, []watch.WatchType{watch.WatchTypeDependency})
-		look := func(when string, want int, err error, ks ...watchtest.Kind) {
+		var needed []schema.GroupVersionKind
+		var failed error
+		ask := func(context.Context) ([]schema.GroupVersionKind, error) { return needed, failed }
+		r, a, b := collecting(t, ask), watchtest.NewKind("A"), watchtest.NewKind("B")
+		gc := watch.NewGarbageCollector("c", r.ours, watch.DependenciesFn(ask), []watch.WatchType{watch.WatchTypeDependency})
+		look := func(when string, want int, err error, gvks ...schema.GroupVersionKind) {
 			t.Helper()
-			n.set(err, ks...)
+			needed, failed = gvks, err
 			if got := gc.GarbageCollectWatchesNow(t.Context()); (got == nil) != (err == nil) {
 				t.Errorf("%s: GarbageCollectWatchesNow(...): %v", when, got)
 			}
@@ -124,7 +97,7 @@ func TestNothingNeededTwice(t *testing.T) {
 			}
 		}
 		look("first", 3, nil)
-		look("something is needed", 3, nil, a, b)
+		look("something is needed", 3, nil, a.GVK, b.GVK)
 		look("first again", 3, nil)
 		look("failed", 3, errors.New("boom"))
 		look("first after a failure", 3, nil)

@@ -27,60 +27,43 @@ import (
 )
 
 func TestDiscoveryResolver(t *testing.T) {
+	type resources = []metav1.APIResource
 	const group, core = "/apis/example.org/v1", "/api/v1"
 	widget := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"}
-	all := metav1.Verbs{"create", "get", "list", "watch"}
+	of := func(name, kind string, namespaced bool) metav1.APIResource {
+		return metav1.APIResource{Name: name, Kind: kind, Namespaced: namespaced, Verbs: metav1.Verbs{"list", "watch"}}
+	}
+	only := func(name, verb string) metav1.APIResource {
+		return metav1.APIResource{Name: name, Kind: "Widget", Verbs: metav1.Verbs{verb}}
+	}
 	notWatchable := func(err error) bool { return errors.Is(err, ErrNotWatchable) }
 	cases := map[string]struct {
 		reason string
 		gvk    schema.GroupVersionKind
 		path   string // Of what is served.
-		served []metav1.APIResource
+		served resources
 		want   string // The resource.
-		scope  meta.RESTScopeName
+		scope  meta.RESTScope
 		err    func(error) bool
 	}{
 		"Namespaced": {
-			reason: "What is served in namespaces is found so.", gvk: widget, path: group,
-			served: []metav1.APIResource{{Name: "gadgets", Kind: "Gadget", Verbs: all}, {Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: all}},
-			want:   "widgets", scope: meta.RESTScopeNameNamespace,
+			"What is served in namespaces is found so.", widget, group,
+			resources{of("gadgets", "Gadget", true), of("widgets", "Widget", true)}, "widgets", meta.RESTScopeNamespace, nil,
 		},
-		"ClusterScoped": {
-			reason: "And what isn't, so.", gvk: widget, path: group,
-			served: []metav1.APIResource{{Name: "widgetry", Kind: "Widget", Verbs: all}},
-			want:   "widgetry", scope: meta.RESTScopeNameRoot,
-		},
+		"ClusterScoped": {"And what isn't, so.", widget, group, resources{of("widgetry", "Widget", false)}, "widgetry", meta.RESTScopeRoot, nil},
 		"Core": {
-			reason: "The group without a name is served elsewhere.", gvk: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, path: core,
-			served: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: all}},
-			want:   "configmaps", scope: meta.RESTScopeNameNamespace,
-		},
-		"Subresource": {
-			reason: "Subresources have kinds, and aren't what is watched.", gvk: widget, path: group,
-			served: []metav1.APIResource{{Name: "gadgets/widget", Kind: "Widget", Verbs: all}},
-			err:    meta.IsNoMatchError,
-		},
-		"NotWatchable": {
-			reason: "Some are only created.", gvk: widget, path: group,
-			served: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Verbs: metav1.Verbs{"create"}}},
-			err:    notWatchable,
-		},
-		"OnlyListable": {
-			reason: "What can be listed and not watched can't be kept up to date.", gvk: widget, path: group,
-			served: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Verbs: metav1.Verbs{"list"}}},
-			err:    notWatchable,
+			"The group without a name is served elsewhere.", schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, core,
+			resources{of("configmaps", "ConfigMap", true)}, "configmaps", meta.RESTScopeNamespace, nil,
 		},
 		"TwoResources": {
-			reason: "Of two resources of one kind, that which can be watched is meant.", gvk: widget, path: group,
-			served: []metav1.APIResource{{Name: "widgetreviews", Kind: "Widget", Verbs: metav1.Verbs{"create"}}, {Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: all}},
-			want:   "widgets", scope: meta.RESTScopeNameNamespace,
+			"Of two resources of one kind, that which can be watched is meant.", widget, group,
+			resources{only("widgetreviews", "create"), of("widgets", "Widget", true)}, "widgets", meta.RESTScopeNamespace, nil,
 		},
-		"NoSuchKind": {
-			reason: "The group is there, the kind isn't.", gvk: widget, path: group,
-			served: []metav1.APIResource{{Name: "gadgets", Kind: "Gadget", Verbs: all}},
-			err:    meta.IsNoMatchError,
-		},
-		"NoSuchGroup": {reason: "Nothing of the group is there.", gvk: widget, path: core, err: kerrors.IsNotFound},
+		"Subresource":  {"Subresources have kinds, and aren't what is watched.", widget, group, resources{of("gadgets/widget", "Widget", false)}, "", nil, meta.IsNoMatchError},
+		"NotWatchable": {"Some are only created.", widget, group, resources{only("widgets", "create")}, "", nil, notWatchable},
+		"OnlyListable": {"What can be listed and not watched can't be kept up to date.", widget, group, resources{only("widgets", "list")}, "", nil, notWatchable},
+		"NoSuchKind":   {"The group is there, the kind isn't.", widget, group, resources{of("gadgets", "Gadget", false)}, "", nil, meta.IsNoMatchError},
+		"NoSuchGroup":  {"Nothing of the group is there.", widget, core, nil, "", nil, kerrors.IsNotFound},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -106,12 +89,9 @@ func TestDiscoveryResolver(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatalf("\n%s\nresolve(...): %v", tc.reason, err)
-			}
-			want := &meta.RESTMapping{Resource: tc.gvk.GroupVersion().WithResource(tc.want), GroupVersionKind: tc.gvk, Scope: m.Scope}
-			if diff := cmp.Diff(want, m, cmp.Comparer(func(a, b meta.RESTScope) bool { return a.Name() == b.Name() })); diff != "" || m.Scope.Name() != tc.scope {
-				t.Errorf("\n%s\nin scope %s, want %s; -want, +got:\n%s", tc.reason, m.Scope.Name(), tc.scope, diff)
+			want := &meta.RESTMapping{Resource: tc.gvk.GroupVersion().WithResource(tc.want), GroupVersionKind: tc.gvk, Scope: tc.scope}
+			if diff := cmp.Diff(want, m, cmp.Comparer(func(a, b meta.RESTScope) bool { return a.Name() == b.Name() })); diff != "" {
+				t.Errorf("\n%s\nresolve(...): %v, -want, +got:\n%s", tc.reason, err, diff)
 			}
 		})
 	}

@@ -80,10 +80,16 @@ func TestInformersHaveOwners(t *testing.T) {
 				t.Errorf("\n%s\nthe informer runs %s after its owner went", tc.reason, linger/2+tc.stays)
 			}
 
-			// It isn't missed. The next one stays while it is read now and then.
+			// It isn't missed. The next one stays while it is read now and then, or asked
+			// whether it is synced, as by a health check.
+			inf := r.informer(k)
 			for range 10 {
 				if err := limited(t, time.Second, func(ctx context.Context) error { return r.list(ctx, k) }); err != nil {
 					t.Errorf("\n%s\nList(...) afterwards: %v", tc.reason, err)
+				}
+				pass(readLinger * 9 / 10)
+				if !inf.HasSynced() {
+					t.Errorf("\n%s\nHasSynced(...) afterwards is false", tc.reason)
 				}
 				pass(readLinger * 9 / 10)
 			}
@@ -98,55 +104,28 @@ func TestInformersHaveOwners(t *testing.T) {
 	}
 }
 
-// An informer stays synced while it is asked whether it is, as by a health check.
-func TestHasSynced_KeepsInformers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, k := withOne(t)
-		inf := r.informer(k)
-		for i := range 360 {
-			pass(10 * time.Second)
-			if !inf.HasSynced() {
-				t.Fatalf("HasSynced(...) is false after %d s", 10*i)
-			}
-		}
-	})
-}
-
 // Whatever one owner does, or fails to, is none of another's business.
 func TestOwnersDontAffectEachOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		api := watchtest.NewAPI(k)
-		r := graft(t, api)
-		r.mgr.Elect()
-		lift := api.Inject(watchtest.Of(k), watchtest.Hang())
+		r, k := withOne(t)
+		lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
 		defer lift()
 		patient := &recorder{}
-		r.start("patient", idle())
-		done := background(func() error { return r.StartWatches(t.Context(), "patient", watchOf(k, patient)) })
+		done := background(func() error { return r.StartWatches(t.Context(), "c", watchOf(k, patient)) })
 
-		// Others give up, are stopped, or remove what they asked for.
-		for i := range 10 {
-			name := fmt.Sprintf("impatient%d", i)
-			r.start(name, idle())
-			if err := r.watchFor(time.Second, name, watchOf(k, &recorder{})); err == nil {
-				t.Error("StartWatches(...): no error")
+		// Others give up, and are stopped.
+		for range 10 {
+			r.start("impatient", idle())
+			if r.watchFor(time.Second, "impatient", watchOf(k, &recorder{})) == nil || r.readFor(time.Second, k, "one") == nil {
+				t.Error("StartWatches(...) or Get(...): no error")
 			}
-			if err := r.readFor(time.Second, k, "one"); err == nil {
-				t.Error("Get(...): no error")
-			}
-			if err := r.Stop(t.Context(), name); err != nil {
-				t.Error(err)
-			}
+			r.stop("impatient")
 		}
 		lift()
-		if err := <-done; err != nil {
-			t.Errorf("StartWatches(...) of one who waited: %v", err)
-		}
-		api.Put(k.Object("one"), k)
+		err := <-done
 		pass(time.Second)
-		if n := patient.count("create", "one"); n != 1 {
-			t.Errorf("the watch of one who waited got %d events, want 1", n)
+		if n := patient.count("create", "one"); err != nil || n != 1 {
+			t.Errorf("the watch of one who waited got %d events, want 1; StartWatches(...): %v", n, err)
 		}
 	})
 }
@@ -361,59 +340,35 @@ func TestIndexes_AfterRemoveInformer(t *testing.T) {
 	})
 }
 
-// goroutines that there are.
-func goroutines() int { return runtime.NumGoroutine() }
-
-// heap returns the bytes that are reachable.
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
 // Of a thousand cycles nothing is left.
 func TestCyclesLeaveNothing(t *testing.T) {
 	cycles := map[string]struct {
 		reason string
 		times  int
-		cycle  func(t *testing.T, r *rig, i int)
+		cycle  func(r *rig, i int)
 	}{
 		"Controllers": {
 			reason: "Controllers start, watch, and stop.",
 			times:  1000,
-			cycle: func(t *testing.T, r *rig, i int) {
+			cycle: func(r *rig, i int) {
 				name := fmt.Sprintf("c%d", i%7)
-				k := watchtest.NewKind(fmt.Sprintf("Widget%d", i%5))
-				ok(t, r.Start(name, idle()))
-				r.watch(name, watchOf(k, &recorder{}))
+				ok(r.t, r.Start(name, idle()))
+				r.watch(name, watchOf(watchtest.NewKind(fmt.Sprintf("Widget%d", i%5)), &recorder{}))
 				r.stop(name)
 			},
 		},
-		"KindsThatDontExist": {
-			reason: "Controllers watch kinds that don't exist, each another one.",
+		"Kinds": {
+			reason: "Kinds come and go under a watch, and others never come.",
 			times:  300,
-			cycle: func(t *testing.T, r *rig, i int) {
-				ok(t, r.Start("c", idle()))
-				_ = r.StartWatches(t.Context(), "c", watchOf(watchtest.NewKind(fmt.Sprintf("None%d", i)), &recorder{}))
-				r.stop("c")
-
-				// It lingers. A thousand at once would leave a large map behind.
-				pass(time.Minute)
-			},
-		},
-		"Definitions": {
-			reason: "Kinds come and go under a watch.",
-			times:  300,
-			cycle: func(t *testing.T, r *rig, i int) {
-				k := watchtest.NewKind("Widget0")
-				ok(t, r.Start("c", idle()))
-				_ = r.StartWatches(t.Context(), "c", watchOf(k, &recorder{}))
+			cycle: func(r *rig, i int) {
+				k, none := watchtest.NewKind("Widget0"), watchtest.NewKind(fmt.Sprintf("None%d", i))
+				ok(r.t, r.Start("c", idle()))
+				_ = r.StartWatches(r.t.Context(), "c", watchOf(k, &recorder{}), watchOf(none, &recorder{}))
 				r.api.Undefine(k)
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				r.api.Define(k)
-				pass(time.Second)
+				r.unwatch("c", idOf(none))
+				pass(time.Minute) // It lingers. A thousand at once would leave a large map behind.
 				if i%10 == 9 {
 					r.stop("c")
 				}
@@ -423,37 +378,30 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	for name, tc := range cycles {
 		inBubble(t, name, func(t *testing.T) {
 			api := watchtest.NewAPI()
-			for i := range 5 {
-				api.Define(watchtest.NewKind(fmt.Sprintf("Widget%d", i)))
-			}
+			manyKinds(api, 5)
 			r := graft(t, api)
 			r.mgr.Elect()
 			r.watchCRDs()
-
-			// What is made once, and kept, is made now.
-			for i := range 30 {
-				tc.cycle(t, r, i)
+			for i := range 30 { // What is made once, and kept, is made now.
+				tc.cycle(r, i)
 			}
-			rest := func() (int, uint64) {
+			rest := func() usage {
 				r.stop("c")
 				pass(time.Hour)
 				api.Forget()
 				api.Compact(watchtest.CRD())
-				return runtime.NumGoroutine(), heap()
+				return settled()
 			}
-			goroutines, bytes := rest()
+			before := rest()
 			for i := range tc.times {
-				tc.cycle(t, r, i)
+				tc.cycle(r, i)
 			}
-			g, b := rest()
-			// The runtime has one or two that come and go, for cleanups.
-			if g > goroutines+2 {
-				t.Errorf("\n%s\n%d goroutines before, %d after", tc.reason, goroutines, g)
-			}
+			after := rest()
 
-			// A kind, forgotten, is ten times that.
-			if b > bytes+uint64(tc.times)*500 {
-				t.Errorf("\n%s\n%d bytes before, %d after", tc.reason, bytes, b)
+			// The runtime has a goroutine or two that come and go, for cleanups. A kind,
+			// forgotten, takes ten times the memory.
+			if after.goroutines > before.goroutines+2 || after.heap > before.heap+uint64(tc.times)*500 {
+				t.Errorf("\n%s\nin use before: %+v, after: %+v", tc.reason, before, after)
 			}
 			s := r.ours.Snapshot()
 			if len(s.Controllers) > 0 || len(s.Ending) > 0 || len(s.Kinds) > 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	stderrors "errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -326,7 +327,7 @@ func TestStart_BehindAHangingController(t *testing.T) {
 			t.Errorf("%d watches of a controller that hangs weren't stopped", w)
 		}
 		pass(time.Minute)
-		before := goroutines()
+		before := runtime.NumGoroutine()
 		for range 50 {
 			r.start("c", idle())
 			if err := stop(); !errors.Is(err, watch.ErrNotDrained) {
@@ -334,7 +335,7 @@ func TestStart_BehindAHangingController(t *testing.T) {
 			}
 		}
 		pass(time.Minute)
-		if n := goroutines() - before; n > 25 { // Others have some that come and go.
+		if n := runtime.NumGoroutine() - before; n > 25 { // Others have some that come and go.
 			t.Errorf("50 controllers that never ran left %d goroutines", n)
 		}
 		var ran atomic.Bool
