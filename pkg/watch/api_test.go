@@ -18,6 +18,8 @@ import (
 	"github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
 	authv1 "k8s.io/api/authorization/v1"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -178,6 +180,9 @@ func TestIsAuthorizedFor(t *testing.T) {
 			r := graft(t, watchtest.NewAPI(k))
 			e := watch.New(r.mgr, r.infs, nil, c, watch.WithNamespace("system"), watch.WithServiceAccount("me"))
 			got, err := e.IsAuthorizedFor(t.Context(), tc.kind.GVK, tc.namespace)
+			if meta.IsNoMatchError(err) != (name == "NoSuchKind") || kerrors.IsNotFound(err) {
+				t.Errorf("\n%s\nIsNoMatchError: %t, IsNotFound: %t: %v", tc.reason, meta.IsNoMatchError(err), kerrors.IsNotFound(err), err)
+			}
 			if got == tc.isErr || (err != nil) != tc.isErr || tc.err != nil && !errors.Is(err, tc.err) || reviews != tc.reviews {
 				t.Errorf("\n%s\nIsAuthorizedFor(...): %t, %v after %d reviews", tc.reason, got, err, reviews)
 			}

@@ -20,7 +20,7 @@ func (e *ControllerEngine) IsAuthorizedFor(ctx context.Context, gvk schema.Group
 	}
 	m, err := r.resolve(ctx, gvk)
 	if err != nil {
-		return false, errors.Wrapf(err, "no resource found for %q", gvk)
+		return false, errors.Wrapf(classify(gvk, err), "no resource found for %q", gvk)
 	}
 
 	var denied []string
