@@ -54,18 +54,22 @@ func NewGarbageCollector(controller string, e *ControllerEngine, d Dependencies,
 	return &GarbageCollector{controller: controller, engine: e, needed: d, types: slices.Clone(types)}
 }
 
-// GarbageCollectWatches collects at the interval, until the context ends.
+// GarbageCollectWatches collects at the interval, until the context ends. Failures in a
+// row are logged once.
 func (gc *GarbageCollector) GarbageCollectWatches(ctx context.Context, interval time.Duration) {
 	t := time.NewTicker(interval)
 	defer t.Stop()
+	var last error
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			if err := gc.GarbageCollectWatchesNow(ctx); err != nil && ctx.Err() == nil {
+			err := gc.GarbageCollectWatchesNow(ctx)
+			if err != nil && last == nil && ctx.Err() == nil {
 				gc.engine.log.Info("Cannot garbage collect watches", "controller", gc.controller, "error", err)
 			}
+			last = err
 		}
 	}
 }
@@ -91,9 +95,9 @@ func (gc *GarbageCollector) GarbageCollectWatchesNow(ctx context.Context) error 
 	if err != nil {
 		return errors.Wrap(err, "cannot get kinds that are needed")
 	}
-	_, err = gc.engine.stopAndDrain(ctx, c, func(w *controllerWatch) bool {
+	_, err = gc.engine.stopAndDrain(ctx, c, func(id WatchID, w *controllerWatch) bool {
 		requests, was := asked[w]
-		return was && requests == w.requests.Load() && slices.Contains(gc.types, w.id.Type) && !slices.Contains(needed, w.id.GVK)
+		return was && requests == w.requests.Load() && slices.Contains(gc.types, id.Type) && !slices.Contains(needed, id.GVK)
 	})
 	return errors.Wrap(err, "cannot stop watches that aren't needed")
 }

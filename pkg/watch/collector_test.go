@@ -73,6 +73,9 @@ func TestCollectsOnlyWhatItMay(t *testing.T) {
 			if diff := cmp.Diff(tc.want, r.watched()); diff != "" {
 				t.Errorf("\n%s\nwatches: -want, +got:\n%s", tc.reason, diff)
 			}
+			if said := r.lines.all(); tc.err != nil && len(said) != 1 || tc.err == nil && len(said) > 0 {
+				t.Errorf("\n%s\n%d log lines: %q", tc.reason, len(said), said)
+			}
 		})
 	}
 }

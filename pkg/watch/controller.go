@@ -92,30 +92,34 @@ func newIncarnation(name string, ctrl kcontroller.Controller, e *ControllerEngin
 
 // stopWatches stops those watches for which stop returns true, without a request or a
 // wait. No call can ask for a watch between the question and its end. The returned
-// channels, which may be nil, are closed when the handler has returned. A call that finds
-// no watch can wait for handlers that run, and none will follow.
-func (c *incarnation) stopWatches(stop func(w *controllerWatch) bool) map[*controllerWatch]<-chan struct{} {
+// channels are closed when handlers have returned: theirs, and those of watches that were
+// stopped before, of which stop gets the identity alone. None will follow.
+func (c *incarnation) stopWatches(stop func(id WatchID, w *controllerWatch) bool) (int, map[WatchID]<-chan struct{}) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	maps.DeleteFunc(c.draining, func(_ WatchID, ch <-chan struct{}) bool { return isClosed(ch) })
-	stopped := make(map[*controllerWatch]<-chan struct{})
+	ending := maps.Clone(c.draining)
+	maps.DeleteFunc(ending, func(id WatchID, _ <-chan struct{}) bool { return !stop(id, nil) })
+	stopped := make([]*controllerWatch, 0, len(c.watches))
 	for id, w := range c.watches {
-		if !stop(w) {
+		if !stop(id, w) {
 			continue
 		}
 		delete(c.watches, id)
-		stopped[w] = w.sub.stop()
-		if stopped[w] != nil {
-			c.draining[id] = stopped[w]
+		stopped = append(stopped, w)
+		if ch := w.sub.stop(); ch != nil {
+			c.draining[id], ending[id] = ch, ch
 		}
-		w.on.release(w.sub)
-		c.engine.metrics.WatchStopped(c.name, id.Type)
-		c.engine.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
 	}
-	return stopped
+	c.mu.Unlock()
+	for _, w := range stopped {
+		w.on.release(w.sub)
+		c.engine.metrics.WatchStopped(c.name, w.id.Type)
+		c.engine.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
+	}
+	return len(stopped), ending
 }
 
-func everyWatch(*controllerWatch) bool { return true }
+func everyWatch(WatchID, *controllerWatch) bool { return true }
 
 // requests returns how often each watch was asked for again.
 func (c *incarnation) requests() map[*controllerWatch]uint64 {

@@ -339,7 +339,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		defer cancel()
 		defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // It is the controller that may end.
 		for _, w := range waiting {
-			if _, err := w.on.wait(ctx, nil); err != nil {
+			if _, err := w.on.wait(ctx, nil); err != nil && w.sub.ctx.Err() == nil {
 				errs = append(errs, errors.Wrapf(err, "cannot get informer for %q", w.id.GVK))
 			}
 		}
@@ -364,7 +364,7 @@ func (e *ControllerEngine) startWatch(c *incarnation, r *Watch) (*controllerWatc
 	// The controller calls back with its queue: at once if it runs, else when it
 	// starts to.
 	if err := c.ctrl.Watch(w); err != nil {
-		c.stopWatches(func(o *controllerWatch) bool { return o == w })
+		c.stopWatches(func(_ WatchID, o *controllerWatch) bool { return o == w })
 		return nil, errors.Wrapf(err, "cannot start %q watch for %q", id.Type, id.GVK)
 	}
 	e.log.Debug("Started watching GVK", "controller", c.name, "watch-type", id.Type, "watched-gvk", id.GVK)
@@ -401,26 +401,26 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 
 // StopWatches stops watches of a controller, and waits until none of their
 // handlers runs any more, as Stop does, but for one that calls it. It returns how many it
-// stopped. Those that aren't there are ignored.
+// stopped. Of those that were stopped before it waits for handlers that still run.
 func (e *ControllerEngine) StopWatches(ctx context.Context, name string, ws ...WatchID) (int, error) {
 	c, err := e.running(ctx, name)
 	if err != nil {
 		return 0, err
 	}
-	return e.stopAndDrain(ctx, c, func(w *controllerWatch) bool { return slices.Contains(ws, w.id) })
+	return e.stopAndDrain(ctx, c, func(id WatchID, _ *controllerWatch) bool { return slices.Contains(ws, id) })
 }
 
 // stopAndDrain stops watches, and waits for their handlers.
-func (e *ControllerEngine) stopAndDrain(ctx context.Context, c *incarnation, stop func(w *controllerWatch) bool) (int, error) {
+func (e *ControllerEngine) stopAndDrain(ctx context.Context, c *incarnation, stop func(id WatchID, w *controllerWatch) bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-	stopped := c.stopWatches(stop)
-	errs := make([]error, 0, len(stopped))
-	for w, ch := range stopped {
-		if ctx.Value(subscriptionKey{}) == w.sub {
+	stopped, ending := c.stopWatches(stop)
+	errs := make([]error, 0, len(ending))
+	for id, ch := range ending {
+		if ctx.Value(doneKey{}) == ch {
 			continue // Its handler calls.
 		}
-		errs = append(errs, errors.Wrapf(drain(ctx, ch), "cannot wait for %q watch for %q", w.id.Type, w.id.GVK))
+		errs = append(errs, errors.Wrapf(drain(ctx, ch), "cannot wait for %q watch for %q", id.Type, id.GVK))
 	}
-	return len(stopped), stderrors.Join(errs...)
+	return stopped, stderrors.Join(errs...)
 }

@@ -74,15 +74,15 @@ type subscription struct {
 
 	mu      sync.Mutex
 	waiting []delivery
-	done    chan struct{} // Closed when its goroutine ends; nil if it has none.
+	done    <-chan struct{} // Closed when its goroutine ends; nil if it has none.
 }
 
-// subscriptionKey finds, in a context, the subscription that delivers with it.
-type subscriptionKey struct{}
+// doneKey finds, in a context, what is closed when the goroutine that delivers with it ends.
+type doneKey struct{}
 
 func newSubscription(deliver func(ctx context.Context, d delivery), with *dispatcher) *subscription {
 	s := &subscription{deliver: deliver, with: with}
-	s.ctx, s.cancel = context.WithCancel(context.WithValue(with.ctx, subscriptionKey{}, s))
+	s.ctx, s.cancel = context.WithCancel(with.ctx)
 	return s
 }
 
@@ -93,18 +93,21 @@ func (s *subscription) enqueue(ds ...delivery) {
 		return
 	}
 	s.waiting = append(s.waiting, ds...)
-	if s.done == nil && len(s.waiting) > 0 {
-		s.done = make(chan struct{})
-		s.with.run(s.dispatch)
+	if (s.done == nil || isClosed(s.done)) && len(s.waiting) > 0 {
+		done := make(chan struct{})
+		s.done = done
+		s.with.run(func() {
+			defer close(done) // A receiver may end the goroutine.
+			s.dispatch(context.WithValue(s.ctx, doneKey{}, s.done))
+		})
 	}
 }
 
-func (s *subscription) dispatch() {
-	_ = await(s.ctx, s.before)
+func (s *subscription) dispatch(ctx context.Context) {
+	_ = await(ctx, s.before)
 	for {
 		s.mu.Lock()
 		if len(s.waiting) == 0 || s.ctx.Err() != nil {
-			close(s.done)
 			s.waiting, s.done = nil, nil
 			s.mu.Unlock()
 			return
@@ -116,7 +119,7 @@ func (s *subscription) dispatch() {
 			s.synced.Store(true)
 			continue
 		}
-		ctx, cancel := context.WithCancel(s.ctx)
+		ctx, cancel := context.WithCancel(ctx)
 		s.deliver(ctx, d)
 		cancel()
 		s.delivered.Add(1)

@@ -146,7 +146,7 @@ func (w *controllerWatch) snapshot() WatchSnapshot {
 	if w.when.After(s.Since) {
 		s.Since = w.when
 	}
-	if w.queue.Load() == nil {
+	if w.queue.Load() == nil || w.sub.before != nil && !isClosed(w.sub.before) {
 		// The controller doesn't run yet.
 		s.State, s.Since = StatePending, w.when
 	}

@@ -249,8 +249,8 @@ func TestStop_FromAReconcile(t *testing.T) {
 	}
 }
 
-// A handler stops its own watch without waiting for itself. One that heeds its context
-// lets StopWatches return.
+// A handler stops its own watch without waiting for itself, also if it started it again. One
+// that heeds its context, or ends its goroutine, as t.FailNow does, lets StopWatches return.
 func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, k := withOne(t)
@@ -262,7 +262,11 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 			return err
 		}
 		stopped := make(chan error)
-		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) { stopped <- stop(ctx) })))
+		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) {
+			err := stop(ctx)
+			_ = r.StartWatches(ctx, "c", watchOf(k, &recorder{}))
+			stopped <- stderrors.Join(err, stop(ctx))
+		})))
 		if err := <-stopped; err != nil {
 			t.Errorf("StopWatches(...) from a handler: %v", err)
 		}
@@ -271,6 +275,31 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 		pass(time.Second)
 		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took > 0 {
 			t.Errorf("StopWatches(...) of a handler that heeds its context: %v after %s", err, took)
+		}
+		calls := 0
+		r.watch("c", watchOf(k, creating(func(context.Context, client.Object) { calls++; runtime.Goexit() })))
+		pass(time.Second)
+		r.api.Put(k.Object("two"), k)
+		pass(time.Second)
+		if took, err := timed(func() error { return stop(t.Context()) }); err != nil || took > 0 || calls != 2 {
+			t.Errorf("StopWatches(...) of a handler that ends its goroutine: %v after %s, and %d calls, want 2", err, took, calls)
+		}
+	})
+}
+
+// A watch that is stopped while StartWatches waits for another one is no error of that.
+func TestStartWatches_OfWhatIsStoppedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k, stuck := watchtest.NewKind("Widget"), watchtest.NewKind("Stuck")
+		r := running(t, watchtest.NewAPI(k, stuck))
+		defer r.api.Inject(watchtest.Of(stuck), watchtest.Hang())()
+		started := background(func() error {
+			return r.StartWatches(t.Context(), "c", watchOf(stuck, &recorder{}), watchOf(k, &recorder{}))
+		})
+		pass(time.Second)
+		r.unwatch("c", idOf(k))
+		if err := <-started; !errors.Is(err, watch.ErrNotSynced) || errors.Is(err, watch.ErrShutDown) {
+			t.Errorf("StartWatches(...): got %v, want %v", err, watch.ErrNotSynced)
 		}
 	})
 }
@@ -288,18 +317,24 @@ func TestStartWatches_WaitsForOldHandler(t *testing.T) {
 			<-release
 			now.Add(-1)
 		})
-		for range 4 {
-			r.watch("c", watchOf(k, h))
-			pass(time.Second)
+		for i := range 8 {
+			if i%2 == 0 { // A call that finds no watch waits, too.
+				r.watch("c", watchOf(k, h))
+				pass(time.Second)
+			}
 			err := limited(t, time.Second, func(ctx context.Context) error { _, err := r.StopWatches(ctx, "c", idOf(k)); return err })
 			if !errors.Is(err, watch.ErrNotDrained) {
-				t.Errorf("StopWatches(...) while a handler runs: got %v, want %v", err, watch.ErrNotDrained)
+				t.Errorf("StopWatches(...) %d while a handler runs: got %v, want %v", i, err, watch.ErrNotDrained)
 			}
 		}
 		r.watch("c", watchOf(k, h))
 		pass(time.Second)
+		waits := stateOf(t, r).State
 		close(release)
 		pass(time.Second)
+		if delivers := stateOf(t, r).State; waits != watch.StatePending || delivers != watch.StateActive {
+			t.Errorf("a watch that waits for a handler is %s, and later %s", waits, delivers)
+		}
 		if most.Load() != 1 || calls.Load() != 2 {
 			t.Errorf("at most %d handlers ran at once, %d in all; want 1, and 2: the first and the last", most.Load(), calls.Load())
 		}
