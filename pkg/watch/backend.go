@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -135,8 +136,9 @@ func (o *opened) outcomes() (watching bool, closed time.Time, listErr, watchErr 
 	defer o.mu.Unlock()
 	watching, listErr = true, o.other
 	for _, p := range o.parts {
-		watching = watching && p.open != nil
-		if p.open == nil && !p.closed.IsZero() && (closed.IsZero() || p.closed.Before(closed)) {
+		open := p.open != nil && (p.closed.IsZero() || !p.open.short())
+		watching = watching && open
+		if !open && !p.closed.IsZero() && (closed.IsZero() || p.closed.Before(closed)) {
 			closed = p.closed
 		}
 		listErr, watchErr = cmp.Or(p.listErr, listErr), cmp.Or(p.watchErr, watchErr)
@@ -272,15 +274,16 @@ type part struct {
 	listErr, watchErr error
 	watched           bool          // Ever.
 	open              *drainedWatch // Nil if there is none, since it was closed.
-	closed            time.Time
+	closed            time.Time     // The last that wasn't short, or the first.
 }
 
-// RunWithContext runs the informer, unless its context has ended.
+// RunWithContext runs the informer, unless its context has ended. What client-go logs at
+// each attempt is for debugging: kinds say that they fail.
 func (p *part) RunWithContext(ctx context.Context) {
 	p.running <- struct{}{}
 	defer func() { <-p.running }()
 	if ctx.Err() == nil {
-		p.SharedIndexInformer.RunWithContext(ctx)
+		p.SharedIndexInformer.RunWithContext(logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).V(1)))
 	}
 }
 
@@ -326,7 +329,7 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 		}
 		return nil, err
 	}
-	out := &drainedWatch{Interface: w, part: p}
+	out := &drainedWatch{Interface: w, part: p, opened: time.Now()}
 	if failed == nil {
 		if streams {
 			p.listed(nil)
@@ -357,7 +360,14 @@ func (t notingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 type drainedWatch struct {
 	apiwatch.Interface
 
-	part *part
+	part   *part
+	opened time.Time
+}
+
+// short reports whether the watch is, or was, open for a moment only. There may be nothing
+// but such ones, behind a proxy that buffers, say.
+func (w *drainedWatch) short() bool {
+	return time.Since(w.opened) < time.Second
 }
 
 // Stop the watch.
@@ -368,8 +378,12 @@ func (w *drainedWatch) Stop() {
 		}
 	})
 	w.part.whole.note(func() {
-		if w.part.open == w {
-			w.part.open, w.part.closed = nil, time.Now()
+		if w.part.open != w {
+			return
+		}
+		w.part.open = nil
+		if w.part.closed.IsZero() || !w.short() {
+			w.part.closed = time.Now()
 		}
 	})
 }

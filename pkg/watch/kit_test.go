@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
-	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -39,11 +39,14 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
+// others has what controller-runtime logs, and client-go for it.
+var others logLines
+
 func TestMain(m *testing.M) {
 	// Reflectors tell of every fault that a test injects.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	ctrllog.SetLogger(logr.Discard())
+	ctrllog.SetLogger(funcr.New(func(_, line string) { others.Info(line) }, funcr.Options{}))
 
 	// Handlers of errors that are global remember when they were called last, and
 	// wait until a while after that. Each bubble has a time of its own.
@@ -361,15 +364,18 @@ func partial(k watchtest.Kind) *metav1.PartialObjectMetadata {
 type logLines struct {
 	mu    sync.Mutex
 	lines []string
+
+	before hook // Called at each line, also for debugging.
 }
 
 func (l *logLines) Info(msg string, kvs ...any) {
+	l.before.call()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, fmt.Sprint(append([]any{msg}, kvs...)...))
 }
 
-func (l *logLines) Debug(string, ...any)             {}
+func (l *logLines) Debug(string, ...any)             { l.before.call() }
 func (l *logLines) WithValues(...any) logging.Logger { return l }
 
 func (l *logLines) all() []string {

@@ -172,6 +172,11 @@ func troubles() map[string]trouble {
 			begin:  inject(watches, watchtest.Status(http.StatusForbidden)),
 			state:  watch.StateDegraded, lists: true,
 		},
+		"WatchesEndAtOnce": {
+			reason: "One that is opened isn't one that tells anything.",
+			begin:  inject(watches, watchtest.Status(http.StatusOK)), // It isn't an event.
+			state:  watch.StateDegraded, lists: true,
+		},
 		"OneNamespaceForbidden": {
 			reason: "What works in one namespace says nothing about another.",
 			opts:   cache.Options{DefaultNamespaces: map[string]cache.Config{"default": {}, "secret": {}}},
@@ -248,6 +253,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	}
 	r := newGraft(t, api, api.Config(), tc.opts)
 	r.mgr.Elect()
+	logged := len(others.all())
 	if crds {
 		r.watchCRDs()
 	}
@@ -286,6 +292,9 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	}
 	if tc.life && (s.Since != at.Since || s.Generation != at.Generation) {
 		t.Errorf("\n%s\nthe watch is another one: %+v, was %+v", tc.reason, s, at)
+	}
+	if lines := others.all()[logged:]; len(lines) > 0 {
+		t.Errorf("\n%s\n%d log lines by others: %s", tc.reason, len(lines), lines[0])
 	}
 	said := slices.DeleteFunc(r.lines.all(), func(l string) bool { return !strings.Contains(l, k.GVK.Kind) })
 	if bad && len(said) != 1 || tc.life && len(said) > 0 {
