@@ -236,10 +236,15 @@ func TestCRDs_WatchedTwice(t *testing.T) {
 	})
 }
 
-// Failures that take turns are one trouble, of which each is logged once.
+// Failures that take turns are one trouble, of which each is logged once. Those that reads
+// meet aren't: the callers are told.
 func TestLogs_OfFailuresThatTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, k := withOne(t)
+		for range 60 {
+			_ = r.read(t.Context(), watchtest.NewKind("Absent"), "one")
+			pass(time.Minute)
+		}
 		r.watch("c", watchOf(k, &recorder{}))
 		fail := func(f watchtest.Fault) {
 			defer r.api.Inject(watchtest.Of(k), f)()

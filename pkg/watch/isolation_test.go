@@ -17,7 +17,7 @@ import (
 )
 
 // A kind in trouble delays no calls but those for it. In a batch each watch succeeds or
-// fails on its own, with a typed error.
+// fails on its own, with a typed error. No lock is held while something is logged.
 func TestTroubleStaysWithItsKind(t *testing.T) {
 	k, healthy, fresh := watchtest.NewKind("Trouble"), watchtest.NewKind("Healthy"), watchtest.NewKind("Fresh")
 	cases := map[string]struct {
@@ -41,6 +41,7 @@ func TestTroubleStaysWithItsKind(t *testing.T) {
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			r := running(t, watchtest.NewAPI(k, fresh))
+			r.lines.before.set(func() { r.ours.Snapshot() })
 			r.define(healthy)
 			r.start("healthy", idle())
 			r.watch("healthy", watchOf(healthy, &recorder{}))

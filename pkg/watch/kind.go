@@ -29,7 +29,7 @@ type State string
 // States of a watch. A kind has the same states, for all its watches together. Dormant and
 // Degraded end by themselves; while the informer runs, what was delivered stays readable.
 const (
-	StatePending  State = "Pending"  // The cache or controller must start, or the kind must be looked up.
+	StatePending  State = "Pending"  // The cache or controller must start, an earlier handler return, or the kind be looked up.
 	StateSyncing  State = "Syncing"  // The informer runs, without its first list or its first watch.
 	StateActive   State = "Active"   // The handler gets the events of a running, synced informer.
 	StateDormant  State = "Dormant"  // The API server doesn't serve the kind. Nothing runs for it.
@@ -201,8 +201,8 @@ func (k *trackedKind) move(s State, err *KindError) {
 	k.changed = make(chan struct{})
 }
 
-// complain counts an error, logs it if it is news, and moves to the state for it. The
-// mutex must be held.
+// complain counts an error, logs it if it is news and callers that wait aren't all who need
+// to know, and moves to the state for it. The mutex must be held.
 func (k *trackedKind) complain(err *KindError) {
 	k.set.counts.WithLabelValues(reasons()[err.Reason]).Inc()
 	s := StateDegraded
@@ -212,8 +212,10 @@ func (k *trackedKind) complain(err *KindError) {
 	if k.state == StateActive && time.Since(k.since) > wellFor {
 		k.logged = nil
 	}
-	if !slices.Contains(k.logged, err.Reason) {
-		(*k.set.log.Load()).Info("Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", s, "error", err)
+	if (k.owners > 0 || k.current.Load() != nil) && !slices.Contains(k.logged, err.Reason) {
+		k.set.wg.Go(func() { // Without the mutex.
+			(*k.set.log.Load()).Info("Cannot watch kind; will resume when it can be watched", "gvk", k.id.GroupVersionKind, "state", s, "error", err)
+		})
 		k.logged = append(k.logged, err.Reason)
 	}
 	k.move(s, err)
