@@ -327,6 +327,9 @@ func (p *part) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Int
 		if !streams || !kerrors.IsInvalid(err) { // Else the server can't stream. The informer lists.
 			ended(err)
 		}
+		if streams && opts.ResourceVersion == "" && passing(err) {
+			err = errors.New(err.Error()) // Else client-go doesn't list, but asks again without a pause.
+		}
 		return nil, err
 	}
 	out := &drainedWatch{Interface: w, part: p, opened: time.Now()}

@@ -172,6 +172,13 @@ func troubles() map[string]trouble {
 			begin:  inject(watches, watchtest.Status(http.StatusForbidden)),
 			state:  watch.StateDegraded, lists: true,
 		},
+		"StreamsExpire": {
+			reason: "To a streamed list of the last version that is no answer. Others are.",
+			begin: inject(func(k watchtest.Kind) watchtest.Match {
+				return watchtest.Of(k).Initial()
+			}, watchtest.Status(http.StatusGone)),
+			state: watch.StateActive, lists: true,
+		},
 		"WatchesEndAtOnce": {
 			reason: "One that is opened isn't one that tells anything.",
 			begin:  inject(watches, watchtest.Status(http.StatusOK)), // It isn't an event.
