@@ -396,7 +396,6 @@ func (w *drainedWatch) Stop() {
 type wrapped struct {
 	cache.Informers
 
-	reader    client.Reader                     // Nil if the informers aren't also a cache.
 	resolver  atomic.Pointer[discoveryResolver] // Nil if no API server is known to ask.
 	questions sync.Map                          // That aren't answered yet, one for a kind.
 }
@@ -453,7 +452,7 @@ func (w *wrapped) open(ctx context.Context, k *trackedKind, _ *meta.RESTMapping)
 	if is.Nil(q.inf) {
 		return nil, errors.Errorf("%T returned no informer", w.Informers)
 	}
-	out := &opened{kind: k, inf: q.inf, reader: w.reader, indexer: w.Informers}
+	out := &opened{kind: k, inf: q.inf, reader: k.set.wraps, indexer: w.Informers}
 	var asked chan struct{} // Closed when start's question is answered.
 	out.start = func() {
 		asked = make(chan struct{})

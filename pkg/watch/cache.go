@@ -99,14 +99,14 @@ func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 		return t
 	}
 	set := newWrappedSet(ca, ca, s)
-	set.wraps = ca
 	return &InformerTrackingCache{Cache: set, set: set}
 }
 
-// newWrappedSet returns the kinds of another cache.
-func newWrappedSet(infs cache.Informers, r client.Reader, s *runtime.Scheme) *kindSet {
+// newWrappedSet returns the kinds of another cache, or of informers that aren't one.
+func newWrappedSet(infs cache.Informers, ca cache.Cache, s *runtime.Scheme) *kindSet {
 	set := newKindSet(s)
-	set.backend = &wrapped{Informers: infs, reader: r}
+	set.wraps = ca
+	set.backend = &wrapped{Informers: infs}
 	close(set.starting)
 	return set
 }
