@@ -38,7 +38,9 @@ func benchSides() []benchSide {
 	return []benchSide{
 		{"ControllerRuntime", func(t testing.TB, api *watchtest.API, _ ...watch.CacheOption) *rig {
 			r := shaped(t, api)
-			r.engine, r.reader = nil, r.infs.(*baseline.Cache).Cache //nolint:forcetypeassert // It is what the baseline has.
+			if c, ok := r.infs.(*baseline.Cache); ok {
+				r.engine, r.reader = nil, c.Cache
+			}
 			return r
 		}},
 		{"Baseline", shaped},
@@ -105,26 +107,28 @@ func settled() (u usage) {
 // one on a kind of its own. The API server is in the same process.
 func BenchmarkIdleWatch(b *testing.B) {
 	const kinds = 200
-	cases := map[string]func(api *watchtest.API) (first, then []baseline.Watch){
-		"OnAKindThatIsWatched": func(api *watchtest.API) (first, then []baseline.Watch) {
+	cases := map[string]struct {
+		first   int // Those that aren't measured.
+		watches func(api *watchtest.API) []baseline.Watch
+	}{
+		"OnAKindThatIsWatched": {1, func(api *watchtest.API) []baseline.Watch {
 			k := manyKinds(api, 1)[0]
 			ws := make([]baseline.Watch, 10*kinds+1)
 			for i := range ws {
 				ws[i] = watchOf(k, &handler.EnqueueRequestForObject{})
 				ws[i].Type = watch.WatchType(fmt.Sprintf("Type%d", i))
 			}
-			return ws[:1], ws[1:]
-		},
-		"OnAKindOfItsOwn": func(api *watchtest.API) (first, then []baseline.Watch) {
-			return nil, watchesOf(manyKinds(api, kinds))
-		},
+			return ws
+		}},
+		"OnAKindOfItsOwn": {0, func(api *watchtest.API) []baseline.Watch { return watchesOf(manyKinds(api, kinds)) }},
 	}
-	for name, watches := range cases {
+	for name, tc := range cases {
 		for _, side := range benchSides() {
 			b.Run(name+"/"+side.name, func(b *testing.B) {
 				for b.Loop() {
 					api := watchtest.NewAPI()
-					first, then := watches(api)
+					ws := tc.watches(api)
+					first, then := ws[:tc.first], ws[tc.first:]
 					r := side.make(b, api)
 					r.mgr.Elect()
 					if r.engine != nil {

@@ -16,13 +16,14 @@ import (
 
 // collecting is a rig with a controller that watches a composite kind and two composed
 // ones, whose watches are collected.
-func collecting(t *testing.T, needed watch.DependenciesFn) *rig {
+func collecting(t *testing.T, needed func(r *rig) ([]schema.GroupVersionKind, error)) *rig {
 	t.Helper()
 	xr, a, b := watchtest.NewKind("XR"), watchtest.NewKind("A"), watchtest.NewKind("B")
 	r := graft(t, watchtest.NewAPI(xr, a, b))
 	r.mgr.Elect()
 	o := idle()
-	o.Collector = watch.NewGarbageCollector("c", r.ours, needed, []watch.WatchType{watch.WatchTypeDependency})
+	ask := watch.DependenciesFn(func(context.Context) ([]schema.GroupVersionKind, error) { return needed(r) })
+	o.Collector = watch.NewGarbageCollector("c", r.ours, ask, []watch.WatchType{watch.WatchTypeDependency})
 	r.start("c", o)
 	composite := watchOf(xr, &recorder{})
 	composite.Type = watch.WatchTypeCompositeResource
@@ -62,10 +63,9 @@ func TestCollectsOnlyWhatItMay(t *testing.T) {
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			var r *rig
-			r = collecting(t, func(ctx context.Context) ([]schema.GroupVersionKind, error) {
+			r := collecting(t, func(r *rig) ([]schema.GroupVersionKind, error) {
 				if tc.requests {
-					_ = r.StartWatches(ctx, "c", watchOf(watchtest.NewKind("B"), &recorder{}))
+					_ = r.StartWatches(t.Context(), "c", watchOf(watchtest.NewKind("B"), &recorder{}))
 				}
 				return []schema.GroupVersionKind{watchtest.NewKind(tc.needed).GVK}, tc.err
 			})
@@ -87,7 +87,7 @@ func TestNothingNeededTwice(t *testing.T) {
 		var needed []schema.GroupVersionKind
 		var failed error
 		ask := func(context.Context) ([]schema.GroupVersionKind, error) { return needed, failed }
-		r, a, b := collecting(t, ask), watchtest.NewKind("A"), watchtest.NewKind("B")
+		r, a, b := collecting(t, func(*rig) ([]schema.GroupVersionKind, error) { return needed, failed }), watchtest.NewKind("A"), watchtest.NewKind("B")
 		gc := watch.NewGarbageCollector("c", r.ours, watch.DependenciesFn(ask), []watch.WatchType{watch.WatchTypeDependency})
 		look := func(when string, want int, err error, gvks ...schema.GroupVersionKind) {
 			t.Helper()

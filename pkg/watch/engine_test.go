@@ -49,17 +49,29 @@ func TestQueueMetrics(t *testing.T) {
 type foreign struct {
 	watch.TrackingInformers
 
-	get   func() (cache.Informer, error)
-	calls *atomic.Int64
+	get            func() (cache.Informer, error)
+	synced         func() // Called before a call that waits is answered.
+	calls, removed *atomic.Int64
 }
 
-func (f foreign) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+func (f foreign) GetInformer(_ context.Context, _ client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	f.calls.Add(1)
+	o := &cache.InformerGetOptions{}
+	for _, fn := range opts {
+		fn(o)
+	}
+	if *o.BlockUntilSynced {
+		f.synced()
+	}
 	return f.get()
 }
 
-func (foreign) RemoveInformer(context.Context, client.Object) error { return nil }
-func (foreign) ActiveInformers() []schema.GroupVersionKind          { return nil }
+func (f foreign) RemoveInformer(context.Context, client.Object) error {
+	f.removed.Add(1)
+	return nil
+}
+
+func (foreign) ActiveInformers() []schema.GroupVersionKind { return nil }
 
 // A refusing controller can't watch.
 type refusing struct {
@@ -75,7 +87,9 @@ func (c refusing) Watch(source.Source) error { return c.err }
 func TestForeignInformers(t *testing.T) {
 	k := watchtest.NewKind("Widget")
 	boom := errors.New("boom")
-	release := make(chan struct{})
+	var release chan struct{}
+	living := &fakeInformer{}
+	lives := func() (cache.Informer, error) { return living, nil }
 	cases := map[string]struct {
 		reason string
 		get    func() (cache.Informer, error)
@@ -87,15 +101,16 @@ func TestForeignInformers(t *testing.T) {
 		"Panics":       {"In a reconcile, controller-runtime makes an error of that.", func() (cache.Informer, error) { panic(boom) }, 70, "boom"},
 		"Hangs":        {"Discovery inside a cache may. The next call would hang, too.", func() (cache.Informer, error) { <-release; return nil, boom }, 1, "deadline exceeded"},
 		"IsStopped":    {"As those of a cache that has ended.", func() (cache.Informer, error) { return &fakeInformer{stopped: true}, nil }, 140, "stopped"},
+		"Lives":        {"It may live on, without our handlers.", lives, 2, ""},
+		"AnswersLate":  {"A question after it was removed would make another one.", lives, 2, ""},
 		"Registration": {"Informers of tests have none. They work.", func() (cache.Informer, error) { return &fakeInformer{bare: true}, nil }, 2, ""},
 	}
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
-			infs := foreign{get: tc.get, calls: &atomic.Int64{}}
-			if name == "Hangs" {
-				release = make(chan struct{})
-				defer pass(time.Hour)
-				defer close(release)
+			release = make(chan struct{})
+			infs := foreign{get: tc.get, synced: func() {}, calls: &atomic.Int64{}, removed: &atomic.Int64{}}
+			if name == "AnswersLate" {
+				infs.synced = func() { <-release }
 			}
 			mgr := watchtest.NewManager(watchtest.NewAPI(k).Config(), scheme())
 			mgr.Elect()
@@ -113,6 +128,14 @@ func TestForeignInformers(t *testing.T) {
 			}
 			_ = stopAll(context.Background(), e)
 			pass(time.Hour)
+			if n := infs.removed.Load(); living.handlers != 0 || name == "AnswersLate" && n != 0 {
+				t.Errorf("\n%s\n%d handlers are left; removed %d times", tc.reason, living.handlers, n)
+			}
+			close(release)
+			pass(time.Hour)
+			if name == "AnswersLate" && infs.removed.Load() == 0 {
+				t.Errorf("\n%s\nit isn't removed", tc.reason)
+			}
 		})
 	}
 }
@@ -387,28 +410,4 @@ func TestWrappedCache(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A handler is removed from an informer that isn't ours, which may live on, as those of our
-// cache do while they have handlers.
-func TestWrapped_LeavesNoHandler(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := watchtest.NewKind("Widget")
-		r := graft(t, watchtest.NewAPI(k))
-		r.mgr.Elect()
-		e := watch.New(r.mgr, struct{ watch.TrackingInformers }{r.cache}, nil, nil)
-		ok(t, e.Start("c", watch.WithRuntimeOptions(idle().Runtime)))
-		rec := &recorder{}
-		ok(t, e.StartWatches(t.Context(), "c", watch.WatchFor(k.New(), "x", rec)))
-		r.api.Put(k.Object("one"), k)
-		pass(time.Second)
-		if n := rec.count("create", "one"); n != 1 {
-			t.Errorf("%d events, want 1", n)
-		}
-		ok(t, e.Stop(t.Context(), "c"))
-		pass(time.Hour)
-		if n := r.api.Open(watchtest.Of(k)); n != 0 {
-			t.Errorf("%d informers are left", n)
-		}
-	})
 }

@@ -21,40 +21,243 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
+func TestFacts(t *testing.T) {
+	prove(t, map[string]fact{
+		"FailedWatchIsTriedAgain": {
+			reason: "A kind counts as active from before its informer synced, and for ever after: a watch whose restart failed once is silently dead, though it is listed.",
+			scenario: func(t *testing.T, r *rig) string {
+				k := watchtest.NewKind("Widget")
+				r.api.Define(k)
+				r.mgr.Elect()
+				r.watchCRDs()
+				rec := &recorder{}
+				r.start("c", idle())
+				start := func() error { return r.watchFor(stuckFor, "c", watchOf(k, rec)) }
+				ok(t, start())
+
+				// The informer goes with the definition, and a restart fails.
+				r.api.Undefine(k)
+				pass(time.Second)
+				_ = start()
+
+				// The kind comes back, and the caller does what it always does.
+				r.define(k)
+				for range 10 {
+					if err := start(); err != nil {
+						t.Logf("StartWatches(...): %v", err)
+					}
+					pass(time.Minute)
+				}
+				if rec.count("create", "one") == 0 {
+					ids, err := r.GetWatches("c")
+					return fmt.Sprintf("10 minutes after the kind came back nothing is delivered; GetWatches(...): %v, %v", ids, err)
+				}
+				return ""
+			},
+		},
+		"ReadsDontWaitForAnotherKind": {
+			reason: "The cache's write lock is held while an informer syncs: cached reads of every kind wait.",
+			scenario: func(t *testing.T, r *rig) string {
+				stuck, healthy := stuckAndHealthy(t, r)
+				r.mgr.Elect()
+				r.start("c", idle())
+				done := background(func() error { return r.watchFor(stuckFor, "c", watchOf(stuck, &recorder{})) })
+				r.await(watchtest.Of(stuck))
+				took, err := timed(func() error { return r.readFor(20*time.Millisecond, healthy, "one") })
+				tookList, errList := timed(func() error {
+					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.list(ctx, healthy) })
+				})
+				if err := <-done; err == nil {
+					t.Error("StartWatches(...) of a kind that never syncs: no error")
+				}
+				return found(max(took, tookList) > 20*time.Millisecond+quick, "calls with a context of 20 ms: Get: %v after %s, List: %v after %s", err, took, errList, tookList)
+			},
+		},
+		"ControllersDontWaitForEachOther": {
+			reason: "A controller's lock is held while an informer syncs, and Stop waits for it with the engine's lock in hand: calls for other controllers wait.",
+			scenario: func(t *testing.T, r *rig) string {
+				stuck, healthy := stuckAndHealthy(t, r)
+				r.mgr.Elect()
+				r.start("a", idle())
+				r.start("b", idle())
+				var waited, stopping time.Duration
+				started := background(func() (err error) {
+					waited, err = timed(func() error { return r.watchFor(stuckFor, "a", watchOf(stuck, &recorder{})) })
+					return err
+				})
+				r.await(watchtest.Of(stuck))
+				stopped := background(func() (err error) {
+					stopping, err = timed(func() error { return r.Stop(t.Context(), "a") })
+					return err
+				})
+				pass(time.Millisecond)
+				var findings []string
+				start := time.Now()
+				r.IsRunning("b")
+				if took := time.Since(start); took > quick {
+					findings = append(findings, fmt.Sprintf("IsRunning of another controller took %s", took))
+				}
+				for what, fn := range map[string]func() error{
+					"GetWatches":   func() error { _, err := r.GetWatches("b"); return err },
+					"StartWatches": func() error { return r.StartWatches(t.Context(), "b", watchOf(healthy, &recorder{})) },
+					"Start":        func() error { return r.Start("b", idle()) },
+				} {
+					// The baseline can be shown to wait only once: after that, it has.
+					// A kind that is there syncs at the next poll of its informer.
+					if took, err := timed(fn); took > 2*quick {
+						findings = append(findings, fmt.Sprintf("%s of another controller took %s: %v", what, took, err))
+					}
+				}
+
+				// Nor does Stop wait for that, or StartWatches outlive it.
+				if stop, start := <-stopped, <-started; stop != nil || start == nil || r.ours != nil && (!errors.Is(start, watch.ErrNotRunning) || waited > quick || stopping > 0) {
+					findings = append(findings, fmt.Sprintf("Stop(...): %v after %s, StartWatches(...): %v after %s", stop, stopping, start, waited))
+				}
+				return strings.Join(findings, "; ")
+			},
+		},
+		"StopAttemptsEverything": {
+			reason: "Stop returns at the first error: the controller still runs, with some of its watches gone.",
+			scenario: func(t *testing.T, r *rig) string {
+				var specs []baseline.Watch
+				kinds := make([]watchtest.Kind, 5)
+				for i := range kinds {
+					kinds[i] = watchtest.NewKind(fmt.Sprintf("Widget%d", i))
+					r.api.Define(kinds[i])
+					specs = append(specs, watchOf(kinds[i], &recorder{}))
+				}
+				r.mgr.Elect()
+				r.start("c", idle())
+				r.watch("c", specs...)
+				heal := r.breakWatch(kinds[2], specs[2])
+				defer heal()
+				err := r.stopFor(stuckFor)
+				if err == nil {
+					t.Error("Stop(...): no error")
+				}
+				if r.IsRunning("c") {
+					ids, _ := r.GetWatches("c")
+					return fmt.Sprintf("it still runs, with %d of %d watches: %v", len(ids), len(kinds), err)
+				}
+				return ""
+			},
+		},
+		"StopBeatsStartWatches": {
+			reason: "StartWatches has looked the controller up when Stop comes: it returns nil, and leaves a handler that is never removed.",
+			scenario: func(t *testing.T, r *rig) string {
+				k := r.ready()
+
+				// A call that asks for the scheme is about to start the watch.
+				stop := sync.OnceValue(func() error { return r.Stop(t.Context(), "c") })
+				r.mgr.onScheme.set(func() { _ = stop() })
+				rec := &recorder{}
+				err := r.StartWatches(t.Context(), "c", watchOf(k, rec))
+				r.mgr.onScheme.set(nil)
+				if err := stop(); err != nil {
+					t.Errorf("Stop(...): %v", err)
+				}
+				r.api.Put(k.Object("one"), k)
+				pass(time.Minute)
+				n := rec.count("", "one")
+				return found(n > 0, "StartWatches returned %v; after Stop its handler got %d events", err, n)
+			},
+		},
+		"OldIncarnationsStopNobody": {
+			reason: "A controller that fails after it was stopped stops the one that has its name now.",
+			scenario: func(t *testing.T, r *rig) string {
+				r.mgr.Elect()
+				fail := make(chan error, 1)
+				r.start("c", failing(fail))
+				pass(time.Second)
+
+				// That it doesn't end in time is an error.
+				_ = r.stopFor(time.Second)
+				r.start("c", idle())
+				pass(time.Second)
+				fail <- errors.New("boom")
+				pass(time.Minute)
+				if !r.IsRunning("c") {
+					return "the new controller doesn't run any more"
+				}
+				return ""
+			},
+		},
+		"OldReconcilesStartNoWatches": {
+			reason: "A reconcile of the old controller starts a watch on the new one: then the new one's own handler is ignored.",
+			scenario: func(t *testing.T, r *rig) string {
+				trigger, k := watchtest.NewKind("Trigger"), watchtest.NewKind("Widget")
+				r.api.Define(trigger)
+				r.api.Define(k)
+				r.api.Put(trigger.Object("one"), trigger)
+				r.mgr.Elect()
+				was, is := &recorder{}, &recorder{}
+				running, proceed := make(chan struct{}), make(chan struct{})
+				started := make(chan error, 1)
+				r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+					close(running)
+					<-proceed
+
+					// The context has ended, and this one cares as little as its informer.
+					ctx = context.WithoutCancel(ctx)
+					err := r.StartWatches(ctx, "c", watchOf(k, was))
+					if r.ours != nil {
+						// Nor does it stop what is another's, or wait for that, which waits for it.
+						took, stop := timed(func() error { return r.Stop(ctx, "c") })
+						if _, watches := r.StopWatches(ctx, "c", idOf(k)); stop != nil || took > 0 || !errors.Is(watches, watch.ErrNotRunning) {
+							t.Errorf("from the old reconcile: Stop(...): %v after %s, StopWatches(...): %v", stop, took, watches)
+						}
+					}
+					started <- err
+					return reconcile.Result{}, nil
+				}))
+				r.watch("c", watchOf(trigger, &recorder{}))
+				<-running
+				_ = r.stopFor(time.Second)
+				r.start("c", idle())
+				close(proceed)
+				err := <-started
+
+				// Even while the new one has no watch of its own.
+				pass(time.Second)
+				r.api.Put(k.Object("early"), k)
+				pass(time.Second)
+				if n := was.count("", "early"); n > 0 {
+					return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events", err, n)
+				}
+				r.watch("c", watchOf(k, is))
+				r.api.Put(k.Object("one"), k)
+				pass(time.Minute)
+				if was.count("", "one") > 0 || is.count("", "one") == 0 {
+					return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events, the new one's %d",
+						err, was.count("", "one"), is.count("", "one"))
+				}
+				return ""
+			},
+		},
+		"KindsOfABatchDontShareAFate": {
+			reason: "One kind that can't be watched fails the rest of the batch, and whatever needs it.",
+			scenario: func(t *testing.T, r *rig) string {
+				dead, healthy := watchtest.NewKind("Dead"), watchtest.NewKind("Healthy")
+				r.define(healthy)
+				r.mgr.Elect()
+				r.start("c", idle())
+				rec := &recorder{}
+				err := r.watchFor(stuckFor, "c", watchOf(dead, &recorder{}), watchOf(healthy, rec))
+				if err == nil {
+					t.Error("StartWatches(...) of a kind that doesn't exist: no error")
+				}
+				pass(time.Second)
+				return found(rec.count("create", "one") == 0, "the healthy kind isn't watched, since another could not be: %v", err)
+			},
+		},
+	})
+}
+
 // A clingingInformer doesn't let handlers go.
 type clingingInformer struct{ cache.Informer }
 
 func (clingingInformer) RemoveEventHandler(kcache.ResourceEventHandlerRegistration) error {
 	return errors.New("boom")
-}
-
-func TestFact_StopAttemptsEverything(t *testing.T) {
-	prove(t, map[string]fact{"AWatchThatCantBeStopped": {
-		reason: "Stop returns at the first error: the controller still runs, with some of its watches gone.",
-		scenario: func(t *testing.T, r *rig) string {
-			var specs []baseline.Watch
-			kinds := make([]watchtest.Kind, 5)
-			for i := range kinds {
-				kinds[i] = watchtest.NewKind(fmt.Sprintf("Widget%d", i))
-				r.api.Define(kinds[i])
-				specs = append(specs, watchOf(kinds[i], &recorder{}))
-			}
-			r.mgr.Elect()
-			r.start("c", idle())
-			r.watch("c", specs...)
-			heal := r.breakWatch(kinds[2], specs[2])
-			defer heal()
-			err := r.stopFor(stuckFor)
-			if err == nil {
-				t.Error("Stop(...): no error")
-			}
-			if r.IsRunning("c") {
-				ids, _ := r.GetWatches("c")
-				return fmt.Sprintf("it still runs, with %d of %d watches: %v", len(ids), len(kinds), err)
-			}
-			return ""
-		},
-	}})
 }
 
 // breakWatch makes it impossible to stop a watch cleanly: the baseline's informer
@@ -79,53 +282,6 @@ func (r *rig) breakWatch(k watchtest.Kind, s baseline.Watch) (heal func()) {
 	r.api.Put(k.Object("one"), k)
 	<-entered
 	return func() { released.Do(func() { close(release) }) }
-}
-
-func TestFact_StopBeatsStartWatches(t *testing.T) {
-	prove(t, map[string]fact{"StopWhileStarting": {
-		reason: "StartWatches has looked the controller up when Stop comes: it returns nil, and leaves a handler that is never removed.",
-		scenario: func(t *testing.T, r *rig) string {
-			k := r.ready()
-
-			// A call that asks for the scheme is about to start the watch.
-			stop := sync.OnceValue(func() error { return r.Stop(t.Context(), "c") })
-			r.mgr.onScheme.set(func() { _ = stop() })
-			rec := &recorder{}
-			err := r.StartWatches(t.Context(), "c", watchOf(k, rec))
-			r.mgr.onScheme.set(nil)
-			if err := stop(); err != nil {
-				t.Errorf("Stop(...): %v", err)
-			}
-			r.api.Put(k.Object("one"), k)
-			pass(time.Minute)
-			n := rec.count("", "one")
-			return found(n > 0, "StartWatches returned %v; after Stop its handler got %d events", err, n)
-		},
-	}, "StopWhileSyncing": {
-		reason: "The informer of a new watch syncs when Stop comes. Stop must not wait for that, and StartWatches must not outlive it.",
-		scenario: func(t *testing.T, r *rig) string {
-			k := watchtest.NewKind("Widget")
-			r.api.Define(k)
-			lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
-			defer lift()
-			r.mgr.Elect()
-			r.start("c", idle())
-			rec := &recorder{}
-			done := background(func() error { return r.watchFor(time.Minute, "c", watchOf(k, rec)) })
-			r.await(watchtest.Of(k))
-			took, err := timed(func() error { return r.Stop(t.Context(), "c") })
-			if waited, err := timed(func() error { return <-done }); err == nil || waited > quick || r.ours != nil && !errors.Is(err, watch.ErrNotRunning) {
-				return fmt.Sprintf("StartWatches of a controller that was stopped meanwhile ended after %s: %v", waited, err)
-			}
-			lift()
-			r.api.Put(k.Object("one"), k)
-			pass(time.Minute)
-			if n := rec.count("", "one"); n > 0 {
-				return fmt.Sprintf("after Stop the handler got %d events", n)
-			}
-			return found(took > quick, "Stop took %s: %v", took, err)
-		},
-	}})
 }
 
 // waitingCollector collects nothing until its context ends.
@@ -189,29 +345,6 @@ func failing(fail chan error) baseline.Options {
 	return o
 }
 
-func TestFact_OldIncarnationsStopNobody(t *testing.T) {
-	prove(t, map[string]fact{"LateFailure": {
-		reason: "A controller that fails after it was stopped stops the one that has its name now.",
-		scenario: func(t *testing.T, r *rig) string {
-			r.mgr.Elect()
-			fail := make(chan error, 1)
-			r.start("c", failing(fail))
-			pass(time.Second)
-
-			// That it doesn't end in time is an error.
-			_ = r.stopFor(time.Second)
-			r.start("c", idle())
-			pass(time.Second)
-			fail <- errors.New("boom")
-			pass(time.Minute)
-			if !r.IsRunning("c") {
-				return "the new controller doesn't run any more"
-			}
-			return ""
-		},
-	}})
-}
-
 func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 	again := func(t *testing.T, r *rig, patience time.Duration) string {
 		t.Helper()
@@ -252,61 +385,6 @@ func TestFact_KeysAreReconciledOnceAtATime(t *testing.T) {
 			scenario: func(t *testing.T, r *rig) string { return again(t, r, time.Second) },
 		},
 	})
-}
-
-func TestFact_OldReconcilesStartNoWatches(t *testing.T) {
-	prove(t, map[string]fact{"OldHandler": {
-		reason: "A reconcile of the old controller starts a watch on the new one: then the new one's own handler is ignored.",
-		scenario: func(t *testing.T, r *rig) string {
-			trigger, k := watchtest.NewKind("Trigger"), watchtest.NewKind("Widget")
-			r.api.Define(trigger)
-			r.api.Define(k)
-			r.api.Put(trigger.Object("one"), trigger)
-			r.mgr.Elect()
-			was, is := &recorder{}, &recorder{}
-			running, proceed := make(chan struct{}), make(chan struct{})
-			started := make(chan error, 1)
-			r.start("c", reconciling(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-				close(running)
-				<-proceed
-
-				// The context has ended, and this one cares as little as its informer.
-				ctx = context.WithoutCancel(ctx)
-				err := r.StartWatches(ctx, "c", watchOf(k, was))
-				if r.ours != nil {
-					// Nor does it stop what is another's, or wait for that, which waits for it.
-					took, stop := timed(func() error { return r.Stop(ctx, "c") })
-					if _, watches := r.StopWatches(ctx, "c", idOf(k)); stop != nil || took > 0 || !errors.Is(watches, watch.ErrNotRunning) {
-						t.Errorf("from the old reconcile: Stop(...): %v after %s, StopWatches(...): %v", stop, took, watches)
-					}
-				}
-				started <- err
-				return reconcile.Result{}, nil
-			}))
-			r.watch("c", watchOf(trigger, &recorder{}))
-			<-running
-			_ = r.stopFor(time.Second)
-			r.start("c", idle())
-			close(proceed)
-			err := <-started
-
-			// Even while the new one has no watch of its own.
-			pass(time.Second)
-			r.api.Put(k.Object("early"), k)
-			pass(time.Second)
-			if n := was.count("", "early"); n > 0 {
-				return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events", err, n)
-			}
-			r.watch("c", watchOf(k, is))
-			r.api.Put(k.Object("one"), k)
-			pass(time.Minute)
-			if was.count("", "one") > 0 || is.count("", "one") == 0 {
-				return fmt.Sprintf("StartWatches of the old reconcile returned %v; its handler got %d events, the new one's %d",
-					err, was.count("", "one"), is.count("", "one"))
-			}
-			return ""
-		},
-	}})
 }
 
 // Sources get an informer that lets Stop in while Start adds its handler. That is also a
@@ -463,122 +541,6 @@ func stuckAndHealthy(t *testing.T, r *rig) (stuck, healthy watchtest.Kind) {
 		t.Fatalf("Get(...) of a healthy kind: %v", err)
 	}
 	return stuck, healthy
-}
-
-func TestFact_FailedWatchIsTriedAgain(t *testing.T) {
-	prove(t, map[string]fact{"Restart": {
-		reason: "A kind counts as active from before its informer synced, and for ever after: a watch whose restart failed once is silently dead, though it is listed.",
-		scenario: func(t *testing.T, r *rig) string {
-			k := watchtest.NewKind("Widget")
-			r.api.Define(k)
-			r.mgr.Elect()
-			r.watchCRDs()
-			rec := &recorder{}
-			r.start("c", idle())
-			start := func() error { return r.watchFor(stuckFor, "c", watchOf(k, rec)) }
-			ok(t, start())
-
-			// The informer goes with the definition, and a restart fails.
-			r.api.Undefine(k)
-			pass(time.Second)
-			_ = start()
-
-			// The kind comes back, and the caller does what it always does.
-			r.define(k)
-			for range 10 {
-				if err := start(); err != nil {
-					t.Logf("StartWatches(...): %v", err)
-				}
-				pass(time.Minute)
-			}
-			if rec.count("create", "one") == 0 {
-				ids, err := r.GetWatches("c")
-				return fmt.Sprintf("10 minutes after the kind came back nothing is delivered; GetWatches(...): %v, %v", ids, err)
-			}
-			return ""
-		},
-	}})
-}
-
-func TestFact_ReadsDontWaitForAnotherKind(t *testing.T) {
-	slow := func(what string, took time.Duration, err error) string {
-		return found(took > 20*time.Millisecond+quick, "%s with a context of 20 ms took %s: %v", what, took, err)
-	}
-	prove(t, map[string]fact{
-		"FirstTry": {
-			reason: "The cache's write lock is held while an informer syncs: cached reads of every kind wait.",
-			scenario: func(t *testing.T, r *rig) string {
-				stuck, healthy := stuckAndHealthy(t, r)
-				r.mgr.Elect()
-				r.start("c", idle())
-				done := background(func() error { return r.watchFor(stuckFor, "c", watchOf(stuck, &recorder{})) })
-				r.await(watchtest.Of(stuck))
-				took, err := timed(func() error { return r.readFor(20*time.Millisecond, healthy, "one") })
-				tookList, errList := timed(func() error {
-					return limited(t, 20*time.Millisecond, func(ctx context.Context) error { return r.list(ctx, healthy) })
-				})
-				if err := <-done; err == nil {
-					t.Error("StartWatches(...) of a kind that never syncs: no error")
-				}
-				return slow("Get", took, err) + slow("List", tookList, errList)
-			},
-		},
-	})
-}
-
-func TestFact_ControllersDontWaitForEachOther(t *testing.T) {
-	prove(t, map[string]fact{"IsRunning": {
-		reason: "A controller's lock is held while an informer syncs, and Stop waits for it with the engine's lock in hand: calls for other controllers wait.",
-		scenario: func(t *testing.T, r *rig) string {
-			stuck, healthy := stuckAndHealthy(t, r)
-			r.mgr.Elect()
-			r.start("a", idle())
-			r.start("b", idle())
-			started := background(func() error { return r.watchFor(stuckFor, "a", watchOf(stuck, &recorder{})) })
-			r.await(watchtest.Of(stuck))
-			stopped := background(func() error { return r.Stop(t.Context(), "a") })
-			pass(time.Millisecond)
-			var findings []string
-			start := time.Now()
-			r.IsRunning("b")
-			if took := time.Since(start); took > quick {
-				findings = append(findings, fmt.Sprintf("IsRunning of another controller took %s", took))
-			}
-			for what, fn := range map[string]func() error{
-				"GetWatches":   func() error { _, err := r.GetWatches("b"); return err },
-				"StartWatches": func() error { return r.StartWatches(t.Context(), "b", watchOf(healthy, &recorder{})) },
-				"Start":        func() error { return r.Start("b", idle()) },
-			} {
-				// The baseline can be shown to wait only once: after that, it has.
-				// A kind that is there syncs at the next poll of its informer.
-				if took, err := timed(fn); took > 2*quick {
-					findings = append(findings, fmt.Sprintf("%s of another controller took %s: %v", what, took, err))
-				}
-			}
-			<-started
-			<-stopped
-			return strings.Join(findings, "; ")
-		},
-	}})
-}
-
-func TestFact_KindsOfABatchDontShareAFate(t *testing.T) {
-	prove(t, map[string]fact{"DeadKindFirst": {
-		reason: "One kind that can't be watched fails the rest of the batch, and whatever needs it.",
-		scenario: func(t *testing.T, r *rig) string {
-			dead, healthy := watchtest.NewKind("Dead"), watchtest.NewKind("Healthy")
-			r.define(healthy)
-			r.mgr.Elect()
-			r.start("c", idle())
-			rec := &recorder{}
-			err := r.watchFor(stuckFor, "c", watchOf(dead, &recorder{}), watchOf(healthy, rec))
-			if err == nil {
-				t.Error("StartWatches(...) of a kind that doesn't exist: no error")
-			}
-			pass(time.Second)
-			return found(rec.count("create", "one") == 0, "the healthy kind isn't watched, since another could not be: %v", err)
-		},
-	}})
 }
 
 func TestFact_InformersGoWithTheirLastWatch(t *testing.T) {

@@ -261,6 +261,13 @@ func TestStopWatches_WhileItsHandlerRuns(t *testing.T) {
 			}
 			return err
 		}
+		var handled context.Context
+		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) { handled = ctx })))
+		pass(time.Second)
+		if handled.Err() == nil {
+			t.Error("the context of a handler that returned hasn't ended")
+		}
+		ok(t, stop(t.Context()))
 		stopped := make(chan error)
 		r.watch("c", watchOf(k, creating(func(ctx context.Context, _ client.Object) {
 			err := stop(ctx)
