@@ -100,9 +100,12 @@ func TestAsyncDeleteRefused(t *testing.T) {
 					}
 					time.Sleep(5 * time.Minute)
 				}
-				if n, deletes := len(rec.Events(reasonDeleted)), x.did("delete"); deletes < 3 || tc.refuse != nil && (n != tc.want || len(rec.Events()) < deletes) || tc.refuse == nil && n < deletes {
-					t.Errorf("\n%s\nevents of %d requests: %d, of %d in all", tc.reason, deletes, n, len(rec.Events()))
+				if n, deletes := len(rec.Events(reasonDeleted)), x.did("delete"); deletes < 3 || tc.refuse != nil && n != tc.want || tc.refuse == nil && n < deletes {
+					t.Errorf("\n%s\nevents of %d requests: %d", tc.reason, deletes, n)
 				}
+				x.on("observe", func(*v1alpha1.Bucket) error { return errors.New("boom") })
+				try(r, 1)
+				wants(t, "Other events are not left out.", "events", 1, len(rec.Events("CannotObserveExternalResource")))
 			})
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -173,6 +174,18 @@ func TestUnchangedStatus(t *testing.T) {
 			reason: "The object in memory has another resource version than the one that was confirmed.",
 			do:     []func(*testing.T, scene){func(_ *testing.T, s scene) { s.b.SetResourceVersion("999") }},
 			writes: 1,
+			fails:  true,
+		},
+		"WrittenInDoubt": {
+			reason: "A write that failed may have been done.",
+			do: []func(*testing.T, scene){func(_ *testing.T, s scene) {
+				s.a.After = func(context.Context, testkit.Request) error { return kerrors.NewInternalError(errors.New("no leader")) }
+				written := s.b.DeepCopyObject().(*v1alpha1.Bucket) //nolint:forcetypeassert // It is one.
+				written.Status.AtProvider.ID = "x"
+				_ = s.c.Status().Update(s.ctx, written)
+				s.a.After = nil
+			}},
+			writes: 2,
 			fails:  true,
 		},
 		"WrittenWithOptions": {reason: "A write with options is made.", opts: []client.SubResourceUpdateOption{client.FieldOwner("me")}, writes: 1},

@@ -255,12 +255,14 @@ func TestWriteConditions(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		moves  bool  // Another writer writes before each patch.
+		old    bool  // The object in memory is an older one.
 		fails  error // What patches end in.
 		wait   error
 		live   error
 		want   want
 	}{
 		"MovesAlways":         {reason: "After five attempts the conflict is returned.", moves: true, want: want{Waits: []string{"20ms", "40ms", "80ms", "160ms"}, Patches: 5, Lives: 5, Err: metav1.StatusReasonConflict}},
+		"OlderObject":         {reason: "What is older than what the session knows stays so.", old: true, want: want{Patches: 1}},
 		"NoTimeLeft":          {reason: "If waiting fails, that error is returned.", moves: true, wait: kerrors.NewTimeoutError("stop", 0), want: want{Waits: []string{"20ms"}, Patches: 1, Lives: 1, Err: metav1.StatusReasonTimeout}},
 		"NoStatusSubresource": {reason: "If the object is there, it is its status that was not found.", fails: notFound, want: want{Patches: 1, Lives: 1, NoStatus: true}},
 		"Invalid":             {reason: "If the object has not moved, the API server refuses the condition itself.", fails: kerrors.NewInvalid(schema.GroupKind{}, "b", nil), want: want{Patches: 1, Lives: 1, Err: metav1.StatusReasonInvalid}},
@@ -289,7 +291,11 @@ func TestWriteConditions(t *testing.T) {
 				return tc.wait
 			}
 			must(t, "Reconcile", run(t, withSession(t, a, Options{Wait: wait}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+				if tc.old {
+					b.SetResourceVersion("0")
+				}
 				err := s.WriteConditions(ctx, b, func(client.Object) []xpv2.Condition { return []xpv2.Condition{xpv2.Deleting()} })
+				wants(t, tc.reason, "older", tc.old, b.GetResourceVersion() == "0")
 				got.NoStatus, got.Err = errors.Is(err, ErrNoStatus), kerrors.ReasonForError(err)
 				return nil
 			})))
@@ -375,7 +381,9 @@ func TestRemoveFinalizers(t *testing.T) {
 		remove []string
 		left   []string
 		gone   bool
+		before bool // It was so before.
 	}{
+		"Gone": {reason: "An object that is gone has none.", remove: []string{"a"}, gone: true, before: true},
 		"Some": {reason: "The object gets the version that the API server then has.", remove: []string{"a"}, left: []string{"b"}},
 		"All":  {reason: "An object without finalizers is gone.", remove: []string{"a", "b"}, gone: true},
 	}
@@ -386,10 +394,13 @@ func TestRemoveFinalizers(t *testing.T) {
 			a := testkit.NewAPI(b)
 			must(t, "Delete", a.Server().Delete(context.Background(), newBucket()))
 			must(t, "Reconcile", run(t, withSession(t, a, Options{}, func(ctx context.Context, s *Session, b *v1alpha1.Bucket) error {
+				if tc.before {
+					must(t, "Update", a.Server().Update(ctx, without(stored(t, a))))
+				}
 				ok, err := s.RemoveFinalizers(ctx, b, tc.remove)
 				must(t, "RemoveFinalizers", err)
 				live := stored(t, a)
-				wants(t, tc.reason, "RemoveFinalizers(...), gone, left", []any{true, tc.gone, tc.left}, []any{ok, s.Gone(), live.GetFinalizers()})
+				wants(t, tc.reason, "RemoveFinalizers(...), gone, left", []any{!tc.before, tc.gone, tc.left}, []any{ok, s.Gone(), live.GetFinalizers()})
 				if !tc.gone {
 					wants(t, tc.reason, "version and finalizers in memory", []any{live.GetResourceVersion(), tc.left}, []any{b.GetResourceVersion(), b.GetFinalizers()})
 				}
@@ -609,3 +620,8 @@ func annotates(k, v string) func(ctx context.Context, c client.Client) error {
 }
 
 func removes(ctx context.Context, c client.Client) error { return c.Delete(ctx, newBucket()) }
+
+func without(b *v1alpha1.Bucket) *v1alpha1.Bucket {
+	b.SetFinalizers(nil)
+	return b
+}

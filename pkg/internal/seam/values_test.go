@@ -361,35 +361,38 @@ func TestMoveInlinedStatus(t *testing.T) {
 	wants(t, "", "equal, phase, equal once moved", []any{false, "fine", true}, []any{before, a.Status.Phase, k.statusEqual(a, b)})
 }
 
-func ordinaryKind() Kind {
-	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Ordinary"}
-	s := runtime.NewScheme()
-	s.AddKnownTypeWithName(gvk, &ordinary{})
-	return NewKind(gvk, s)
-}
-
-// The conditions of an object without methods for them are found by their JSON name.
+// The conditions of an object without methods for them are found by their JSON name, also in
+// an inlined struct, and in an unstructured object.
 func TestConditionsOfOrdinaryObject(t *testing.T) {
-	k, o := ordinaryKind(), &ordinary{}
-	if err := k.ConditionsError(); err != nil {
-		t.Fatalf("ConditionsError(): %v", err)
+	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Ordinary"}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{}}}}
+	u.SetGroupVersionKind(gvk)
+	for name, o := range map[string]client.Object{"Ordinary": &ordinary{}, "Inlined": &inlined{}, "Unstructured": u} {
+		t.Run(name, func(t *testing.T) {
+			s := runtime.NewScheme()
+			s.AddKnownTypeWithName(gvk, o)
+			k := NewKind(gvk, s)
+			c, ok := k.Conditioned(o)
+			if err := k.ConditionsError(); err != nil || !ok {
+				t.Fatalf("ConditionsError(), Conditioned(...): %v, %t", err, ok)
+			}
+			now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+			deleting, synced := xpv2.Deleting().WithMessage("why").WithObservedGeneration(7), xpv2.ReconcileSuccess()
+			deleting.LastTransitionTime, synced.LastTransitionTime = now, now
+			c.SetConditions(xpv2.Available(), synced)
+			c.SetConditions(deleting)
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+			must(t, "ToUnstructured", err)
+			want := []any{
+				map[string]any{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "Deleting", "message": "why", "observedGeneration": int64(7)},
+				map[string]any{"type": "Synced", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "ReconcileSuccess", "message": ""},
+			}
+			got, _, _ := unstructured.NestedFieldNoCopy(content, "status", "conditions")
+			wants(t, "", "SetConditions(...)", want, got)
+			type fields xpv2.Condition // Without the Equal of conditions.
+			wants(t, "", "ConditionOf(...)", fields(deleting), fields(k.ConditionOf(o, xpv2.TypeReady)), cmp.Comparer(func(a, b metav1.Time) bool { return a.Equal(&b) }))
+		})
 	}
-	c, ok := k.Conditioned(o)
-	if !ok {
-		t.Fatal("Conditioned(...): want conditions")
-	}
-	now := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	deleting, synced := xpv2.Deleting().WithMessage("why"), xpv2.ReconcileSuccess()
-	deleting.LastTransitionTime, synced.LastTransitionTime = now, now
-	c.SetConditions(xpv2.Available(), synced)
-	c.SetConditions(deleting)
-	want := []metav1.Condition{
-		{Type: "Ready", Status: metav1.ConditionFalse, LastTransitionTime: now, Reason: "Deleting", Message: "why"},
-		{Type: "Synced", Status: metav1.ConditionTrue, LastTransitionTime: now, Reason: "ReconcileSuccess"},
-	}
-	sameTime := cmp.Comparer(func(a, b metav1.Time) bool { return a.Equal(&b) })
-	wants(t, "", "SetConditions(...)", want, o.Status.Conditions, sameTime)
-	wants(t, "", "ConditionOf(...)", deleting, k.ConditionOf(o, xpv2.TypeReady), sameTime)
 }
 
 // An unstructured object has conditions if what it has looks like conditions.
@@ -508,6 +511,7 @@ type textualCondition struct {
 	Reason             string `json:"reason"`
 	Message            string `json:"message"`
 	LastTransitionTime string `json:"lastTransitionTime"`
+	Severity           string `json:"severity"`
 }
 
 func (o *textual) DeepCopyObject() runtime.Object { c := *o; return &c }
@@ -518,7 +522,7 @@ func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
 	s := runtime.NewScheme()
 	s.AddKnownTypeWithName(gvk, &textual{})
 	other := textualCondition{Type: "Other", Status: "True", LastTransitionTime: "yesterday"}
-	o := &textual{Status: textualStatus{Conditions: []textualCondition{other}}}
+	o := &textual{Status: textualStatus{Conditions: []textualCondition{{Type: "Ready", Status: "False", Severity: "low"}, other}}}
 	c, ok := NewKind(gvk, s).Conditioned(o)
 	if !ok {
 		t.Fatal("Conditioned(...): want conditions")
@@ -528,6 +532,6 @@ func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
 		ready.LastTransitionTime = metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		c.SetConditions(ready)
 	}
-	want := []textualCondition{other, {Type: "Ready", Status: "True", Reason: "Available", LastTransitionTime: "2026-01-02T03:04:05Z"}}
-	wants(t, "A condition is added once.", "SetConditions(...)", want, o.Status.Conditions)
+	want := []textualCondition{{Type: "Ready", Status: "True", Reason: "Available", LastTransitionTime: "2026-01-02T03:04:05Z", Severity: "low"}, other}
+	wants(t, "A condition is set in its place, and keeps what else it has.", "SetConditions(...)", want, o.Status.Conditions)
 }
