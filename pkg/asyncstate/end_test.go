@@ -335,10 +335,13 @@ func TestEnds(t *testing.T) {
 	}
 
 	// An API server that is away for half an hour loses nothing, and neither does one whose
-	// answers are lost, or that does not serve the version.
+	// answers are lost, that refuses all, or that does not serve the version.
 	for name, fault := range map[string]func(p *process){
 		"Away":        func(p *process) { p.faults(away, nil) },
 		"AnswersLost": func(p *process) { p.loses(func(verb string, _ client.Object) bool { return verb != testkit.LiveGet }) },
+		"Forbidden": func(p *process) {
+			p.faults(func(string, client.Object) error { return kerrors.NewForbidden(schema.GroupResource{}, "b", errQuota) }, nil)
+		},
 		"NotServed": func(p *process) {
 			p.faults(func(verb string, _ client.Object) error {
 				return kerrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{Resource: "buckets"}, "b", "404 page not found", 0, true)

@@ -109,6 +109,7 @@ func TestOperationWrites(t *testing.T) {
 			if n, want := w.api.Count(testkit.Update, testkit.Patch), []int{3, 2, 3}[i]; n != want {
 				t.Errorf("A %s takes %d writes, want %d", typ, n, want)
 			}
+			contains(t, "events", w.said.All(), fmt.Sprintf("The %s has succeeded", typ))
 			w.api.Forget()
 		}
 	})

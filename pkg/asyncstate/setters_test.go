@@ -23,7 +23,7 @@ import (
 )
 
 // acting returns a world whose external client acts as told. Its external resource
-// exists if it has a name, and is up to date then, or if exists says so.
+// exists if it has a name, and is up to date then unless that is "old", or if exists says so.
 func acting(t *testing.T, exists bool, act func(ctx context.Context, mg resource.Managed) error) *world {
 	t.Helper()
 	w := newWorld(t, nothing, bucket("b"))
@@ -40,8 +40,8 @@ func (w *world) acts(exists bool, act func(ctx context.Context, mg resource.Mana
 func actor(exists bool, act func(ctx context.Context, mg resource.Managed) error) *upstream.ExternalClientFns {
 	return &upstream.ExternalClientFns{
 		ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
-			named := meta.GetExternalName(mg) != ""
-			return upstream.ExternalObservation{ResourceExists: exists || named, ResourceUpToDate: named}, nil
+			name := meta.GetExternalName(mg)
+			return upstream.ExternalObservation{ResourceExists: exists || name != "", ResourceUpToDate: name != "" && name != "old"}, nil
 		},
 		CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
 			return upstream.ExternalCreation{}, act(ctx, mg)
@@ -198,9 +198,13 @@ func TestLearned(t *testing.T) {
 	}{
 		"MidCreate": {reason: "A name is where it survives everything before the call returns.", acts: renames, want: "old"},
 		"MidUpdate": {reason: "Also if it goes back to what it was.", exists: true, had: "old", acts: renames, want: "old"},
-		"Refused":   {reason: "The API server doesn't want it.", acts: stores(true, false, true, kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)), want: "name"},
-		"Away":      {reason: "The API server can't be reached.", acts: stores(true, false, true, errQuota), want: "name"},
-		"Lost":      {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
+		"Emptied": {reason: "A client that empties the name takes nothing away.", exists: true, had: "old", want: "old", acts: func(_ context.Context, _ *testing.T, _ *world, mg resource.Managed) error {
+			meta.SetExternalName(mg, "")
+			return nil
+		}},
+		"Refused": {reason: "The API server doesn't want it.", acts: stores(true, false, true, kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)), want: "name"},
+		"Away":    {reason: "The API server can't be reached.", acts: stores(true, false, true, errQuota), want: "name"},
+		"Lost":    {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
 		"AtOnce": {reason: "Goroutines of a client may set at once.", want: "last", acts: func(ctx context.Context, t *testing.T, _ *world, _ resource.Managed) error {
 			var wg sync.WaitGroup
 			for i := range 8 {

@@ -306,6 +306,9 @@ type rig struct {
 	passes  int
 	opts    []reconciler.Option
 
+	// cached is whether there is no live reader.
+	cached bool
+
 	// inner is what the inner reconciler does. It counts passes if that is nil.
 	inner func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)
 }
@@ -326,13 +329,15 @@ func (r *rig) restart() {
 		}
 		return r.inner(ctx, c, o)
 	})
+	if !r.cached {
+		r.opts = append(r.opts, reconciler.WithLiveReader(r.c.server))
+	}
 	r.Reconciler = reconciler.New(r.c, composites, inner, append([]reconciler.Option{
 		reconciler.WithClock(func() time.Time { return r.now }),
 		reconciler.WithoutWait(),
 		reconciler.WithRecorder(r.said),
 		reconciler.WithLogger(r.said),
 		reconciler.WithMetrics(r.metrics),
-		reconciler.WithLiveReader(r.c.server),
 	}, r.opts...)...)
 }
 

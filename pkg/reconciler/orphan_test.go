@@ -92,9 +92,10 @@ func TestForceOrphan(t *testing.T) {
 		// garbage collector needs three reconciles.
 		lost, slow bool
 
-		// writes is whether the inner reconciler writes status.
-		writes bool
-		want   want
+		// writes is whether the inner reconciler writes status, and cached whether there is
+		// no live reader.
+		writes, cached bool
+		want           want
 	}{
 		"Asked": {reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.", want: want{Gone: true, Trails: 1, Deletes: 1}},
 		"NoConditions": {
@@ -189,6 +190,7 @@ func TestForceOrphan(t *testing.T) {
 			mod:    []func(*unstructured.Unstructured){held(mine, theirs)}, verb: "status", nth: 1, meanwhile: freeze,
 			want: want{Finalizers: []string{theirs}, Trails: 1, Passes: 5, Deletes: 1, Deleting: afterwards},
 		},
+		"NoLiveReader": {reason: "Everything can be read from the cache.", cached: true, want: want{Gone: true, Trails: 1, Deletes: 1}},
 		"Foreground": {
 			reason: "The garbage collector's mind is changed if the object was deleted in the foreground.",
 			mod:    []func(*unstructured.Unstructured){held(gcForeground, mine)}, want: want{Gone: true, Trails: 1, Deletes: 1},
@@ -214,6 +216,10 @@ func TestForceOrphan(t *testing.T) {
 				tc.opts = append(tc.opts, option)
 			}
 			r := newRig(t, newCluster(append(owned, o)...), xr(), tc.opts...)
+			if r.cached = tc.cached; r.cached {
+				r.opts = tc.opts
+				r.restart()
+			}
 			r.c.fail = func(verb string, _ client.Object, after bool) error {
 				switch {
 				case verb != tc.verb || tc.nth > 0 && tc.nth != r.c.count(verb):
