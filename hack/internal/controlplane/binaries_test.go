@@ -104,21 +104,14 @@ func TestBinariesFailure(t *testing.T) {
 					t.Errorf("\n%s\nwant %q in:\n%v", tc.reason, want, err)
 				}
 			}
-			leavesNothing(t, f)
+			for _, name := range list(t, f.cache) {
+				if strings.HasSuffix(name, ".lock") {
+					continue
+				}
+				if diff := cmp.Diff([]string{kubectl}, list(t, filepath.Join(f.cache, name))); diff != "" {
+					t.Errorf("\n%s\nA failed build leaves nothing half done: %s: -want, +got:\n%s", tc.reason, name, diff)
+				}
+			}
 		})
-	}
-}
-
-// leavesNothing fails the test if a build has left more in the cache than an
-// empty set and its lock.
-func leavesNothing(t *testing.T, f *fixture) {
-	t.Helper()
-	for _, name := range list(t, f.cache) {
-		if strings.HasSuffix(name, ".lock") {
-			continue
-		}
-		if diff := cmp.Diff([]string{kubectl}, list(t, filepath.Join(f.cache, name))); diff != "" {
-			t.Errorf("A failed build leaves nothing half done: %s: -want, +got:\n%s", name, diff)
-		}
 	}
 }
