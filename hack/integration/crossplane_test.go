@@ -5,7 +5,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -42,12 +40,6 @@ type crossplaneSetup struct {
 	// interval is that of reports. Graft's own if it is zero.
 	interval time.Duration
 
-	// limiter is one that makes tests quick, if it is nil.
-	limiter func() workqueue.TypedRateLimiter[reconcile.Request]
-
-	// claims builds the reconciler of claims, if it isn't nil.
-	claims builder
-
 	// requests see Crossplane's requests but those to watch, if they aren't nil. The
 	// API server ends the watch of a slow client at an unknown time.
 	requests *traffic
@@ -65,8 +57,7 @@ type crossplaneProcess struct {
 	stop func()
 
 	mu     sync.Mutex
-	rounds map[schema.GroupVersionKind]map[client.ObjectKey]int
-	took   map[schema.GroupVersionKind][]time.Duration
+	rounds map[string]int
 }
 
 // startCrossplane starts one, as Crossplane starts its controllers: from a cached
@@ -78,16 +69,10 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	if s.requests != nil {
 		cfg.Wrap(exceptWatches(s.requests.wrap))
 	}
-	if s.claims == nil {
-		s.claims = newClaims
-	}
-	if s.limiter == nil {
-		s.limiter = quickly
-	}
 	m, err := process.NewManager(cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}})
 	must(t, "ctrl.NewManager()", err)
-	x := &crossplaneProcess{rounds: map[schema.GroupVersionKind]map[client.ObjectKey]int{}, took: map[schema.GroupVersionKind][]time.Duration{}}
-	x.add(t, m, s, appKind(), s.claims, reconciler.CompositeOfClaim(xappKind()), crossplane.FinalizerClaim)
+	x := &crossplaneProcess{rounds: map[string]int{}}
+	x.add(t, m, s, appKind(), newClaims, reconciler.CompositeOfClaim(xappKind()), crossplane.FinalizerClaim)
 	x.add(t, m, s, xappKind(), newComposites(xappKind(), composite.SchemaLegacy), reconciler.ComposedResources(), crossplane.FinalizerComposite)
 	x.add(t, m, s, stackKind(), newComposites(stackKind(), composite.SchemaModern), reconciler.ComposedResources(), crossplane.FinalizerComposite)
 	x.stop = background(t, m.Start)
@@ -112,15 +97,17 @@ func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup,
 	b := ctrl.NewControllerManagedBy(m).
 		Named(k.Kind).
 		For(object(k, "", "")).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 10, RateLimiter: s.limiter()})
+		WithOptions(controller.Options{MaxConcurrentReconciles: 10, RateLimiter: quickly()})
 	if k == appKind() {
 		b = b.Watches(object(xappKind(), "", ""), handler.EnqueueRequestsFromMapFunc(claimOf))
 	}
 	must(t, "cannot add a controller", b.Complete(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		began := time.Now()
-		result, err := inner.Reconcile(ctx, req)
-		x.reconciled(k, req.NamespacedName, time.Since(began))
-		return result, err
+		defer func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.rounds[k.Kind+req.String()]++
+		}()
+		return inner.Reconcile(ctx, req)
 	})))
 }
 
@@ -146,28 +133,11 @@ func claimOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}}}
 }
 
-func (x *crossplaneProcess) reconciled(k schema.GroupVersionKind, key client.ObjectKey, took time.Duration) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.rounds[k] == nil {
-		x.rounds[k] = map[client.ObjectKey]int{}
-	}
-	x.rounds[k][key]++
-	x.took[k] = append(x.took[k], took)
-}
-
 // count the reconciles of an object that have come to their ends.
 func (x *crossplaneProcess) count(o client.Object) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.rounds[o.GetObjectKind().GroupVersionKind()][client.ObjectKeyFromObject(o)]
-}
-
-// times that the reconciles of a kind took which have come to their ends.
-func (x *crossplaneProcess) times(k schema.GroupVersionKind) []time.Duration {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.Clone(x.took[k])
+	return x.rounds[o.GetObjectKind().GroupVersionKind().Kind+client.ObjectKeyFromObject(o).String()]
 }
 
 // wait until each of the objects was reconciled n times more.
