@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,7 +45,7 @@ const (
 type side struct {
 	name, program string
 
-	crds []*extv1.CustomResourceDefinition
+	crds string // is a folder
 	db   postgres
 
 	cluster
@@ -70,7 +69,7 @@ func sides(t *testing.T) []*side {
 	p := provider{path: "github.com/crossplane-contrib/provider-sql", version: "v0.16.0", runtime: "v2.2.1", graft: "v0.22.0"}
 	source, adopted := p.source(t), p.adopted(t)
 	run(t, adopted, "go", "mod", "tidy")
-	crds := definitions(t, filepath.Join(source, "package", "crds"))
+	crds := filepath.Join(source, "package", "crds")
 	return []*side{
 		{name: "stock", program: build(t, source, "./cmd/provider"), crds: crds},
 		{name: graftSide, program: build(t, adopted, "./cmd/provider"), crds: crds},

@@ -64,11 +64,8 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
-	definitions, err := readCRDs()
-	if err == nil {
-		plane, err = controlplane.Start(ctx, controlplane.Options{CRDs: definitions, Progress: os.Stderr})
-	}
-	if err != nil {
+	var err error
+	if plane, err = controlplane.Start(ctx, controlplane.Options{CRDDir: "crds", Progress: os.Stderr}); err != nil {
 		fmt.Fprintln(os.Stderr, "upjet:", err)
 		return 1
 	}

@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,6 @@ import (
 	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
 	"github.com/crossplane/upjet/v2/pkg/resource"
 	corev1 "k8s.io/api/core/v1"
-	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,7 +30,6 @@ import (
 	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/apis"
@@ -140,26 +137,6 @@ func (w *world) create(t *testing.T) {
 	must(t, "Marshal()", err)
 	must(t, "Unmarshal()", json.Unmarshal(b, mg))
 	must(t, "Create()", w.client.Create(t.Context(), mg))
-}
-
-func readCRDs() ([]*extv1.CustomResourceDefinition, error) {
-	files, err := filepath.Glob("crds/*.yaml")
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*extv1.CustomResourceDefinition, 0, len(files))
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
-		}
-		crd := &extv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal(b, crd); err != nil {
-			return nil, err
-		}
-		out = append(out, crd)
-	}
-	return out, nil
 }
 
 // empty managed resource of the world's kind and name.
