@@ -70,7 +70,6 @@ func TestSameProvider(t *testing.T) {
 
 type newReconcilerFn = func(manager.Manager, resource.ManagedKind, managed.ExternalConnector) reconcile.Reconciler
 
-// broken returns what makes reconcilers that do as fn does.
 func broken(fn reconcile.Func) newReconcilerFn {
 	return func(manager.Manager, resource.ManagedKind, managed.ExternalConnector) reconcile.Reconciler { return fn }
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A builder builds a reconciler that uses a client.
 type builder func(c client.Client) reconcile.Reconciler
 
 func newClaims(c client.Client) reconcile.Reconciler {
@@ -35,7 +34,6 @@ func newComposites(k schema.GroupVersionKind, s composite.Schema) builder {
 	return func(c client.Client) reconcile.Reconciler { return crossplane.NewCompositeReconciler(c, k, s) }
 }
 
-// A crossplaneSetup is how Crossplane is set up.
 type crossplaneSetup struct {
 	// interval is that of reports. Graft's own if it is zero.
 	interval time.Duration
@@ -79,7 +77,6 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	return x
 }
 
-// add a controller of a kind.
 func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build builder, dependents reconciler.DependentLister, finalizer string) {
 	t.Helper()
 	c := xpunstructured.NewClient(m.GetClient())
@@ -120,7 +117,6 @@ func uncached(t *testing.T, m ctrl.Manager) client.Client {
 	return c
 }
 
-// claimOf returns a request for the claim of a composite resource.
 func claimOf(_ context.Context, o client.Object) []reconcile.Request {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
@@ -133,14 +129,12 @@ func claimOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}}}
 }
 
-// count the reconciles of an object that have come to their ends.
 func (x *crossplaneProcess) count(o client.Object) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.rounds[o.GetObjectKind().GroupVersionKind().Kind+client.ObjectKeyFromObject(o).String()]
 }
 
-// wait until each of the objects was reconciled n times more.
 func (x *crossplaneProcess) wait(t *testing.T, n int, os ...client.Object) {
 	t.Helper()
 	before := map[client.Object]int{}

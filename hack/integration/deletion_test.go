@@ -171,7 +171,6 @@ func comesToRest(t *testing.T, s server, x *crossplaneProcess, tr *traffic, a ap
 	}
 }
 
-// versions of everything that there is of an app.
 func (s server) versions(t *testing.T, a app) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -54,7 +54,6 @@ type moment struct {
 	After time.Duration
 }
 
-// throwMoment throws one of some places.
 func throwMoment(r *rand.Rand, places ...moment) moment {
 	m := places[r.IntN(len(places))]
 	m.Nth, m.After = 1+r.Int64N(2), time.Second+time.Duration(r.IntN(int(time.Second)))
@@ -64,7 +63,6 @@ func throwMoment(r *rand.Rand, places ...moment) moment {
 	return m
 }
 
-// A processConfig is what a process of the provider has to know.
 type processConfig struct {
 	Kubeconfig, Cloud string
 	Moment            moment
@@ -141,7 +139,6 @@ func die() {
 	select {} // Until it takes effect.
 }
 
-// A hunt has a cloud for processes that are killed.
 type hunt struct {
 	url string
 

@@ -42,7 +42,6 @@ const (
 	gone = "gone"
 )
 
-// protecting is Graft with usages that are protected.
 var protecting = flavour{name: "Protecting", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 	return newGraft(m, of, s, managed.WithUsageProtection(usageKind()))
 }}
@@ -212,7 +211,6 @@ func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 	return &tenancy{server: s, world: cloud.New(cloud.Options{Token: token}), name: ns.Name, bucket: b, traffic: &traffic{}}
 }
 
-// start a provider of Buckets and of provider configs.
 func (is *tenancy) start(t *testing.T, f flavour) *provider {
 	t.Helper()
 	track := managed.NewProviderConfigUsageTracker
@@ -282,7 +280,6 @@ func (is *tenancy) namespace() *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: is.name}}
 }
 
-// left returns what is left, and what Synced says of the Bucket.
 func (is *tenancy) left(t *testing.T) (l left, says string) {
 	t.Helper()
 	usages, configs := &v1alpha1.ProviderConfigUsageList{}, &v1alpha1.ProviderConfigList{}

@@ -27,7 +27,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// lanes are how many requests are made at the same time where there are many.
 const lanes = 16
 
 // What a platform team defines, as Crossplane serves it: a claim with a composite
@@ -98,7 +97,6 @@ func newPlatform(t *testing.T) server {
 	return s
 }
 
-// An app is a claim, its composite resource, and what that composes.
 type app struct {
 	claim     *unstructured.Unstructured
 	composite *unstructured.Unstructured
@@ -118,7 +116,6 @@ func (s server) newApp(t *testing.T, name string, composed ...client.Object) app
 	return app{claim: cm, composite: xr, composed: composed}
 }
 
-// compose creates the composite resource and what it composes.
 func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, composed ...client.Object) error {
 	path := []string{"spec", "crossplane", "resourceRefs"}
 	if xr.GetKind() == xappKind().Kind {
@@ -149,7 +146,6 @@ func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, comp
 	return nil
 }
 
-// inParallel calls fn for each number below n, in so many lanes.
 func inParallel(t *testing.T, lanes, n int, fn func(i int) error) {
 	t.Helper()
 	next, errs := make(chan int), make([]error, lanes)
@@ -169,14 +165,12 @@ func inParallel(t *testing.T, lanes, n int, fn func(i int) error) {
 	must(t, "in parallel", errors.Join(errs...))
 }
 
-// heldDatabase has another controller's finalizer.
 func heldDatabase(name string) client.Object {
 	d := v1alpha1.NewDatabase(name)
 	d.SetFinalizers([]string{otherFinalizer})
 	return d
 }
 
-// objects are managed resources to compose.
 func objects(fleet []sample.Instance) []client.Object {
 	out := make([]client.Object, 0, len(fleet))
 	for _, mg := range fleet {

@@ -32,7 +32,6 @@ import (
 // external resource to show up.
 const grace = time.Nanosecond
 
-// A flavour is what the provider is built with.
 type flavour struct {
 	name string
 
@@ -126,7 +125,6 @@ func syncConnectors(world *cloud.Cloud) connectors {
 	}
 }
 
-// A setup is how a provider is set up.
 type setup struct {
 	connectors connectors
 
@@ -174,7 +172,6 @@ func newProvider(cfg *rest.Config, f flavour, s setup) (ctrl.Manager, error) {
 	return m, nil
 }
 
-// quickly is a backoff that makes tests quick.
 func quickly() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond)
 }

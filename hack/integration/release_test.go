@@ -47,7 +47,6 @@ func TestFinalizerRace(t *testing.T) {
 	}
 }
 
-// A race is between Release and all other writers.
 type race struct {
 	// client is Release's, and theirs is the one of all other writers.
 	client, theirs client.Client

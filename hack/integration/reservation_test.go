@@ -124,7 +124,6 @@ func (r *referee) provider() flavour {
 	}}
 }
 
-// owner returns whose the external resource is.
 func (r *referee) owner() types.UID {
 	for _, is := range r.world.Inventory() {
 		return types.UID(is.Owner)
@@ -153,7 +152,6 @@ func (r *referee) handOver(t *testing.T, s server, silently bool) {
 	})
 }
 
-// A refereed client reports each call and its managed resource to the referee.
 type refereed struct {
 	managed.ExternalClient
 

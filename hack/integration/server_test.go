@@ -67,7 +67,6 @@ func newServer(t *testing.T) server {
 	return s
 }
 
-// createFor creates objects that are removed at the test's end, whatever holds them.
 func (s server) createFor(t *testing.T, os ...client.Object) {
 	t.Helper()
 	for _, o := range os {
@@ -76,13 +75,11 @@ func (s server) createFor(t *testing.T, os ...client.Object) {
 	}
 }
 
-// erase an object, whatever holds it, when the test's own context has ended.
 func (s server) erase(t *testing.T, o client.Object) {
 	t.Helper()
 	must(t, "cannot clean up", answers.Erase(t, s, o))
 }
 
-// list returns all managed resources, by UID.
 func (s server) list(ctx context.Context, t *testing.T) map[types.UID]sample.Instance {
 	t.Helper()
 	out := map[types.UID]sample.Instance{}
@@ -102,7 +99,6 @@ func (s server) list(ctx context.Context, t *testing.T) map[types.UID]sample.Ins
 	return out
 }
 
-// read returns the object as the API server has it.
 func read[O client.Object](t *testing.T, s server, o O) O {
 	t.Helper()
 	out, ok := o.DeepCopyObject().(O)
@@ -113,19 +109,16 @@ func read[O client.Object](t *testing.T, s server, o O) O {
 	return out
 }
 
-// create the objects, all at the same time.
 func (s server) create(t *testing.T, fleet ...sample.Instance) {
 	t.Helper()
 	s.all(t, "Create()", fleet, func(mg sample.Instance) error { return s.Create(t.Context(), mg) })
 }
 
-// remove the objects, all at the same time.
 func (s server) remove(t *testing.T, fleet ...sample.Instance) {
 	t.Helper()
 	s.all(t, "Delete()", fleet, func(mg sample.Instance) error { return s.Delete(t.Context(), mg) })
 }
 
-// merge a JSON merge patch into each object.
 func (s server) merge(t *testing.T, patch string, fleet ...sample.Instance) {
 	t.Helper()
 	s.all(t, "Patch()", fleet, func(mg sample.Instance) error { return s.Patch(t.Context(), mg, mergePatch(patch)) })
@@ -142,7 +135,6 @@ func (s server) all(t *testing.T, what string, fleet []sample.Instance, fn func(
 	must(t, what, errors.Join(errs...))
 }
 
-// until waits until a condition holds for every object of the fleet.
 func (s server) until(t *testing.T, what string, fleet []sample.Instance, holds func(mg sample.Instance) bool) {
 	t.Helper()
 	eventually(t, what, func() (bool, string) {
@@ -160,7 +152,6 @@ func (s server) until(t *testing.T, what string, fleet []sample.Instance, holds 
 	})
 }
 
-// untilGone waits until there is no managed resource any more.
 func (s server) untilGone(t *testing.T) {
 	t.Helper()
 	eventually(t, "all managed resources are gone", func() (bool, string) {
@@ -196,7 +187,6 @@ func must(t *testing.T, what string, err error) {
 	}
 }
 
-// fleet returns n Databases and as many Buckets.
 func fleet(name string, n int, change ...func(mg sample.Instance)) []sample.Instance {
 	out := make([]sample.Instance, 0, 2*n)
 	for i := range n {
@@ -221,14 +211,12 @@ func condition(mg resource.Conditioned, ct xpv2.ConditionType) string {
 	return string(c.Status) + "/" + string(c.Reason)
 }
 
-// isAvailable reports whether a managed resource is as it should be at rest.
 func isAvailable(mg sample.Instance) bool {
 	return condition(mg, xpv2.TypeReady) == "True/Available" && condition(mg, xpv2.TypeSynced) == "True/ReconcileSuccess"
 }
 
 func externalName(o client.Object) string { return meta.GetExternalName(o) }
 
-// size of a managed resource's external resource.
 func size(world *cloud.Cloud, mg sample.Instance) string {
 	for _, r := range world.Inventory() {
 		if r.Owner == string(mg.GetUID()) {

@@ -23,7 +23,6 @@ import (
 // shardLabel says which process of a provider has a managed resource.
 const shardLabel = "example.org/shard"
 
-// startShard starts a process that sees nothing but its own managed resources.
 func startShard(t *testing.T, name string, f flavour, c connectors) {
 	t.Helper()
 	start(t, f, setup{only: labels.SelectorFromSet(labels.Set{shardLabel: name}), poll: time.Second, connectors: c})
@@ -33,7 +32,6 @@ func shardConnectors(world *cloud.Cloud) connectors {
 	return connectors{untyped: sample.NewLasting[resource.Managed](world), typed: sample.NewLasting[*v1alpha1.Bucket](world, sample.WithCreateTokens())}
 }
 
-// assign managed resources to a process, those that exist.
 func (s server) assign(t *testing.T, shard string, fleet ...sample.Instance) {
 	t.Helper()
 	for _, mg := range fleet {

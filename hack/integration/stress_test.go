@@ -108,7 +108,6 @@ func TestStress(t *testing.T) {
 	t.Logf("%d faults of the API server, %d of the cloud", api.count(), calls.count())
 }
 
-// others write to managed resources that aren't theirs.
 type others struct {
 	server server
 	fleet  []sample.Instance
@@ -117,7 +116,6 @@ type others struct {
 	wrote map[types.UID]map[string]string
 }
 
-// check that everything that they wrote last is there.
 func (o *others) check(t *testing.T) {
 	t.Helper()
 	for uid, mg := range o.server.list(t.Context(), t) {
@@ -159,7 +157,6 @@ func (o *others) write(t *testing.T) {
 	wg.Wait()
 }
 
-// touch writes a value into an annotation, the spec and a condition.
 func (o *others) touch(ctx context.Context, mg client.Object, writer int, value string) error {
 	got, ok := mg.DeepCopyObject().(sample.Instance)
 	if !ok {
@@ -185,7 +182,6 @@ func (o *others) touch(ctx context.Context, mg client.Object, writer int, value 
 	return err
 }
 
-// note what was written.
 func (o *others) note(mg client.Object, what, value string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

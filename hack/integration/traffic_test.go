@@ -20,7 +20,6 @@ import (
 
 type call = apicalls.Call
 
-// A fault is what happens to a request on its way.
 type fault int
 
 const (
@@ -44,7 +43,6 @@ type traffic struct {
 	fault func(c call, body []byte) fault
 }
 
-// wrap the transport of a rest.Config.
 func (t *traffic) wrap(next http.RoundTripper) http.RoundTripper {
 	return t.Wrap(roundTripper(func(r *http.Request) (*http.Response, error) { return t.send(next, r, apicalls.Classify(r)) }))
 }
@@ -100,7 +98,6 @@ func answer(r *http.Request, code int, reason metav1.StatusReason) (*http.Respon
 	return response, err
 }
 
-// exceptWatches wraps a transport for all requests but those to watch.
 func exceptWatches(wrap func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		wrapped := wrap(next)
@@ -136,7 +133,6 @@ func (d *dice) set(percent int, faults ...fault) {
 	d.percent, d.faults = percent, faults
 }
 
-// throw returns a fault, usually none.
 func (d *dice) throw() fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +143,6 @@ func (d *dice) throw() fault {
 	return d.faults[d.rand.IntN(len(d.faults))]
 }
 
-// count the faults so far.
 func (d *dice) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -66,7 +66,6 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// fill a slot, unless there is a managed resource in it.
 func (u *users) fill(t *testing.T, i int) {
 	t.Helper()
 	mg := fleet("slot", len(u.slots)/2)[i]
@@ -80,7 +79,6 @@ func (u *users) fill(t *testing.T, i int) {
 	u.created = append(u.created, mg.GetUID())
 }
 
-// change some of what is wanted.
 func (u *users) change(t *testing.T, n int) {
 	t.Helper()
 	for range n {

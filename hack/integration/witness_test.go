@@ -23,7 +23,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A sight is an object as a watch showed it.
 type sight struct {
 	*unstructured.Unstructured
 
@@ -77,14 +76,12 @@ func (w *witness) saw(e watch.Event) {
 	w.seen[u.GetName()] = append(w.seen[u.GetName()], sight{Unstructured: u, at: at, gone: e.Type == watch.Deleted})
 }
 
-// of returns all that was seen of an object.
 func (w *witness) of(name string) []sight {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.seen[name])
 }
 
-// len counts all that was seen.
 func (w *witness) len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

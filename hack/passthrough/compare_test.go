@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The header of ours in these tests.
 const oursHeader = `package managed
 import upstream "` + testUpstreamPath + `"
 var _ upstream.Anchor

@@ -22,7 +22,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
 )
 
-// A cluster is a control plane with the provider's CRDs.
 type cluster struct {
 	client.Client
 
@@ -73,14 +72,12 @@ func (c cluster) requests(t *testing.T, group string) requests {
 	return n
 }
 
-// label returns the value of a label of a metric.
 func label(labels, name string) string {
 	_, rest, _ := strings.Cut(","+labels, ","+name+`="`)
 	value, _, _ := strings.Cut(rest, `"`)
 	return value
 }
 
-// since says what was served since earlier.
 func (n requests) since(earlier requests) string {
 	var said []string
 	for verb, now := range n {
@@ -95,7 +92,6 @@ func (n requests) since(earlier requests) string {
 	return strings.Join(said, ", ")
 }
 
-// condition returns a condition of an object: its status, reason and message.
 func condition(o unstructured.Unstructured, kind string) (status, reason, message string) {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, c := range conditions {

@@ -99,13 +99,11 @@ func (f *fixture) built(t *testing.T) []string {
 	return out
 }
 
-// script writes a shell script.
 func script(t *testing.T, path, text string) {
 	t.Helper()
 	must(t, writeScript(path, "#!/bin/sh\n"+text+"\n"))
 }
 
-// folder makes a folder of executable files of the given names.
 func folder(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
