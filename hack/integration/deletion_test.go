@@ -218,48 +218,6 @@ func TestClaimDeletionIsSeenAtOnce(t *testing.T) {
 	}
 }
 
-// A thousand composite resources are deleted at once. None of them can go for
-// a while, in which none is written to.
-func TestThousandDeletions(t *testing.T) {
-	const n = 1000
-	s := newPlatform(t)
-	x := startCrossplane(t, crossplaneSetup{interval: 2 * time.Second})
-	w := watchKind(t, platformResource("xapps"))
-	xrs, composed := make([]client.Object, n), make([]client.Object, n)
-	inParallel(t, lanes, n, func(i int) error {
-		xr := object(xappKind(), "", fmt.Sprintf("many-%d", i))
-		xrs[i], composed[i] = xr, heldDatabase(fmt.Sprintf("many-%d", i))
-		return s.compose(t.Context(), xr, composed[i])
-	})
-	for _, xr := range xrs {
-		w.until(t, xr.GetName(), "it is Available", isReady)
-	}
-
-	began := time.Now()
-	inParallel(t, lanes, n, func(i int) error {
-		return s.Delete(t.Context(), object(xappKind(), "", xrs[i].GetName()), client.PropagationPolicy(metav1.DeletePropagationForeground))
-	})
-	for _, xr := range xrs {
-		w.until(t, xr.GetName(), "it says what it waits for", func(s sight) bool {
-			return saysOf(s.Unstructured, reconciler.TypeDeleting).Message == "0 of 1 dependents deleted, 0%. Database/"+xr.GetName()+" since T: held by example.org/other."
-		})
-	}
-	t.Logf("%d objects were deleted, and all say why after %s", n, time.Since(began).Round(time.Millisecond))
-
-	// They stay as they are, and are looked at every now and then.
-	states := w.len()
-	x.wait(t, 2, xrs...)
-	if n := w.len() - states; n != 0 {
-		t.Errorf("%d writes while nothing changes", n)
-	}
-	inParallel(t, lanes, n, func(i int) error {
-		return s.Patch(t.Context(), composed[i], mergePatch(`{"metadata":{"finalizers":null}}`))
-	})
-	for _, xr := range xrs {
-		w.until(t, xr.GetName(), "it is gone", isGone)
-	}
-}
-
 // A composite resource composes three objects: Crossplane may not read the first,
 // the second is of an undefined kind, and the third has another controller's
 // finalizer. Each is reported, and the deletion proceeds without extra delay.

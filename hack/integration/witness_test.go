@@ -82,16 +82,6 @@ func (w *witness) of(name string) []sight {
 	return slices.Clone(w.seen[name])
 }
 
-func (w *witness) len() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := 0
-	for _, seen := range w.seen {
-		n += len(seen)
-	}
-	return n
-}
-
 // until waits until something was seen of an object, and returns that: the first
 // time, however often it was seen.
 func (w *witness) until(t *testing.T, name, what string, holds func(s sight) bool) sight {
