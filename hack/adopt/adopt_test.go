@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -225,31 +224,6 @@ func TestFileModes(t *testing.T) {
 	}
 	if info, err := os.Lstat(filepath.Join(dir, "linked.go")); err != nil || info.Mode().Type() != os.ModeSymlink {
 		t.Errorf("the symbolic link is gone: %v, %v", info, err)
-	}
-}
-
-func TestFlags(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		args   []string
-		status int
-		stdout string
-		stderr string
-	}{
-		"Unknown": {reason: "An unknown flag is named.", args: []string{"-x"}, status: exitFailed, stderr: "flag provided but not defined: -x"},
-		"Latest":  {reason: "What latest means only the network knows.", args: []string{"-version", "latest"}, status: exitFailed, stderr: "doesn't use the network"},
-		"Major":   {reason: "A version has to fit the module's path.", args: []string{"-version", "v2.0.0"}, status: exitFailed, stderr: "-version v2.0.0"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			if got := run(tc.args, &stdout, &stderr); got != tc.status {
-				t.Errorf("\n%s\nwant status %d, got %d", tc.reason, tc.status, got)
-			}
-			if stdout.String() != tc.stdout || !strings.Contains(stderr.String(), tc.stderr) {
-				t.Errorf("\n%s\nstdout:\n%s\nstderr:\n%s", tc.reason, stdout.String(), stderr.String())
-			}
-		})
 	}
 }
 

@@ -31,14 +31,26 @@ func TestLineVersion(t *testing.T) {
 	}
 }
 
-// A provider that no line fits is told so before anything is changed.
-func TestNoLineFits(t *testing.T) {
+// What can't be done is said before anything is changed.
+func TestRefused(t *testing.T) {
 	cases := map[string]struct {
 		reason, gomod string
 		args          []string
 		status        int
 		says          []string
 	}{
+		"UnknownFlag": {
+			reason: "An unknown flag is named.",
+			gomod:  goMod, args: []string{"-x"}, status: exitFailed, says: []string{"flag provided but not defined: -x"},
+		},
+		"Latest": {
+			reason: "What latest means only the network knows.",
+			gomod:  goMod, args: []string{"-version", "latest"}, status: exitFailed, says: []string{"doesn't use the network"},
+		},
+		"Major": {
+			reason: "A version has to fit the module's path.",
+			gomod:  goMod, args: []string{"-version", "v2.0.0"}, status: exitFailed, says: []string{"-version v2.0.0"},
+		},
 		"OlderLineAsked": {
 			reason: "The line is named that fits.",
 			gomod:  goMod, args: []string{"-version", "v0.22.0"}, status: exitFailed,

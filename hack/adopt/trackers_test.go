@@ -13,7 +13,6 @@ const (
 	resource = `"` + upstreamResource + `"`
 )
 
-// A trackerCase is a file, and what the command makes of it.
 type trackerCase struct{ reason, src, want string }
 
 // trackerCases runs the command on each file, twice: the second run has to change nothing.
@@ -32,7 +31,6 @@ func trackerCases(t *testing.T, cases map[string]trackerCase, args ...string) {
 	}
 }
 
-// TestTrackers runs the command with -trackers.
 func TestTrackers(t *testing.T) {
 	const use = "\nvar (\n\tt = resource.NewProviderConfigUsageTracker(c, u)\n\tm resource.Managed\n)\n"
 	const alone = "\nvar t = resource.NewProviderConfigUsageTracker(c, u)\n"

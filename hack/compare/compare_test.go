@@ -114,7 +114,6 @@ func TestQuoted(t *testing.T) {
 	}
 }
 
-// isPicture checks that a file is one, and shows a text.
 func isPicture(t *testing.T, file, text string) {
 	t.Helper()
 	svg := read(t, file)

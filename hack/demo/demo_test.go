@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -70,7 +71,6 @@ func TestSameProvider(t *testing.T) {
 
 type newReconcilerFn = func(manager.Manager, resource.ManagedKind, managed.ExternalConnector) reconcile.Reconciler
 
-// broken returns what makes reconcilers that do as fn does.
 func broken(fn reconcile.Func) newReconcilerFn {
 	return func(manager.Manager, resource.ManagedKind, managed.ExternalConnector) reconcile.Reconciler { return fn }
 }
@@ -209,5 +209,28 @@ func TestJSON(t *testing.T) {
 	}
 	if f := got.Stories[0].Upstream.Findings[1]; f.Seen != "100" || f.Good || !f.Broken {
 		t.Errorf("status writes with upstream: got %+v", f)
+	}
+}
+
+// checkLayout checks what every output has to be: of lines that fit, without
+// colours, and in ASCII if the locale has no more.
+func checkLayout(t *testing.T, out string, ascii bool) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		line = strings.TrimSuffix(line, "\n")
+		if n := utf8.RuneCountInString(line); n > width {
+			t.Errorf("a line of %d characters, at most %d fit: %q", n, width, line)
+		}
+		if strings.TrimRight(line, " ") != line {
+			t.Errorf("spaces at the end of a line: %q", line)
+		}
+		if strings.Contains(line, "\x1b") {
+			t.Errorf("colours where there is no terminal: %q", line)
+		}
+		for _, c := range line {
+			if ascii && c >= utf8.RuneSelf {
+				t.Errorf("%q isn't ASCII: %q", c, line)
+			}
+		}
 	}
 }

@@ -99,7 +99,6 @@ func checkout(t *testing.T) string {
 	return dir
 }
 
-// graftDir returns the absolute path of this checkout of Graft.
 func graftDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs(root)
@@ -109,7 +108,6 @@ func graftDir(t *testing.T) string {
 	return dir
 }
 
-// follow a page of the documentation.
 func follow(t *testing.T, dir, doc string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, doc))

@@ -37,7 +37,7 @@ func TestAPIServerNotServed(t *testing.T) {
 	config := plane.Config()
 	config.GroupVersion = &schema.GroupVersion{Group: v1alpha1.Group, Version: "v99"}
 	config.APIPath = "/apis"
-	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme(t))
+	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme())
 	c, err := rest.RESTClientFor(config)
 	must(t, "RESTClientFor()", err)
 	err = c.Patch(types.MergePatchType).Namespace(namespace).Resource("buckets").Name("gone").Body([]byte(`{}`)).Do(t.Context()).Error()

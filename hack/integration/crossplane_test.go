@@ -5,7 +5,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -26,7 +24,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A builder builds a reconciler that uses a client.
 type builder func(c client.Client) reconcile.Reconciler
 
 func newClaims(c client.Client) reconcile.Reconciler {
@@ -37,16 +34,9 @@ func newComposites(k schema.GroupVersionKind, s composite.Schema) builder {
 	return func(c client.Client) reconcile.Reconciler { return crossplane.NewCompositeReconciler(c, k, s) }
 }
 
-// A crossplaneSetup is how Crossplane is set up.
 type crossplaneSetup struct {
 	// interval is that of reports. Graft's own if it is zero.
 	interval time.Duration
-
-	// limiter is one that makes tests quick, if it is nil.
-	limiter func() workqueue.TypedRateLimiter[reconcile.Request]
-
-	// claims builds the reconciler of claims, if it isn't nil.
-	claims builder
 
 	// requests see Crossplane's requests but those to watch, if they aren't nil. The
 	// API server ends the watch of a slow client at an unknown time.
@@ -65,8 +55,7 @@ type crossplaneProcess struct {
 	stop func()
 
 	mu     sync.Mutex
-	rounds map[schema.GroupVersionKind]map[client.ObjectKey]int
-	took   map[schema.GroupVersionKind][]time.Duration
+	rounds map[string]int
 }
 
 // startCrossplane starts one, as Crossplane starts its controllers: from a cached
@@ -78,23 +67,16 @@ func startCrossplane(t *testing.T, s crossplaneSetup) *crossplaneProcess {
 	if s.requests != nil {
 		cfg.Wrap(exceptWatches(s.requests.wrap))
 	}
-	if s.claims == nil {
-		s.claims = newClaims
-	}
-	if s.limiter == nil {
-		s.limiter = quickly
-	}
 	m, err := process.NewManager(cfg, ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}})
 	must(t, "ctrl.NewManager()", err)
-	x := &crossplaneProcess{rounds: map[schema.GroupVersionKind]map[client.ObjectKey]int{}, took: map[schema.GroupVersionKind][]time.Duration{}}
-	x.add(t, m, s, appKind(), s.claims, reconciler.CompositeOfClaim(xappKind()), crossplane.FinalizerClaim)
+	x := &crossplaneProcess{rounds: map[string]int{}}
+	x.add(t, m, s, appKind(), newClaims, reconciler.CompositeOfClaim(xappKind()), crossplane.FinalizerClaim)
 	x.add(t, m, s, xappKind(), newComposites(xappKind(), composite.SchemaLegacy), reconciler.ComposedResources(), crossplane.FinalizerComposite)
 	x.add(t, m, s, stackKind(), newComposites(stackKind(), composite.SchemaModern), reconciler.ComposedResources(), crossplane.FinalizerComposite)
 	x.stop = background(t, m.Start)
 	return x
 }
 
-// add a controller of a kind.
 func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup, k schema.GroupVersionKind, build builder, dependents reconciler.DependentLister, finalizer string) {
 	t.Helper()
 	c := xpunstructured.NewClient(m.GetClient())
@@ -112,15 +94,17 @@ func (x *crossplaneProcess) add(t *testing.T, m ctrl.Manager, s crossplaneSetup,
 	b := ctrl.NewControllerManagedBy(m).
 		Named(k.Kind).
 		For(object(k, "", "")).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 10, RateLimiter: s.limiter()})
+		WithOptions(controller.Options{MaxConcurrentReconciles: 10, RateLimiter: quickly()})
 	if k == appKind() {
 		b = b.Watches(object(xappKind(), "", ""), handler.EnqueueRequestsFromMapFunc(claimOf))
 	}
 	must(t, "cannot add a controller", b.Complete(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		began := time.Now()
-		result, err := inner.Reconcile(ctx, req)
-		x.reconciled(k, req.NamespacedName, time.Since(began))
-		return result, err
+		defer func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.rounds[k.Kind+req.String()]++
+		}()
+		return inner.Reconcile(ctx, req)
 	})))
 }
 
@@ -133,7 +117,6 @@ func uncached(t *testing.T, m ctrl.Manager) client.Client {
 	return c
 }
 
-// claimOf returns a request for the claim of a composite resource.
 func claimOf(_ context.Context, o client.Object) []reconcile.Request {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
@@ -146,31 +129,12 @@ func claimOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}}}
 }
 
-func (x *crossplaneProcess) reconciled(k schema.GroupVersionKind, key client.ObjectKey, took time.Duration) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.rounds[k] == nil {
-		x.rounds[k] = map[client.ObjectKey]int{}
-	}
-	x.rounds[k][key]++
-	x.took[k] = append(x.took[k], took)
-}
-
-// count the reconciles of an object that have come to their ends.
 func (x *crossplaneProcess) count(o client.Object) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.rounds[o.GetObjectKind().GroupVersionKind()][client.ObjectKeyFromObject(o)]
+	return x.rounds[o.GetObjectKind().GroupVersionKind().Kind+client.ObjectKeyFromObject(o).String()]
 }
 
-// times that the reconciles of a kind took which have come to their ends.
-func (x *crossplaneProcess) times(k schema.GroupVersionKind) []time.Duration {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.Clone(x.took[k])
-}
-
-// wait until each of the objects was reconciled n times more.
 func (x *crossplaneProcess) wait(t *testing.T, n int, os ...client.Object) {
 	t.Helper()
 	before := map[client.Object]int{}

@@ -18,7 +18,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// plane is the control plane that all tests share.
 var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/providerconfig"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,7 +42,6 @@ const (
 	gone = "gone"
 )
 
-// protecting is Graft with usages that are protected.
 var protecting = flavour{name: "Protecting", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 	return newGraft(m, of, s, managed.WithUsageProtection(usageKind()))
 }}
@@ -69,106 +68,62 @@ type left struct {
 func TestTerminatingNamespace(t *testing.T) {
 	nothing := left{Namespace: gone, Bucket: gone}
 	stuck := left{Namespace: string(corev1.NamespaceTerminating), Bucket: "False/ReconcileError", External: 1}
-	refused := []string{"connect failed", "providerconfigusages", "is forbidden", "because it is being terminated"}
 	ofCluster := xpv2.ProviderConfigReference{Kind: v1alpha1.ClusterProviderConfigKind, Name: "default"}
 	ofNamespace := xpv2.ProviderConfigReference{Kind: v1alpha1.ProviderConfigKind, Name: "own"}
 	cases := map[string]struct {
 		reason  string
 		flavour flavour
-		track   newTracker
 		refers  xpv2.ProviderConfigReference
+		// remove deletes the namespace if it is nil.
+		remove func(ctx context.Context, is *tenancy) error
+		// byHand is whether the Bucket is then freed by hand, while the provider isn't
+		// running.
+		byHand bool
 		// want is what is found once the external system has deleted the external
 		// resource, and says what Synced says then.
 		want left
 		says []string
-		// moves is whether the Bucket is then pointed to a provider config that
-		// isn't in the namespace, after which nothing is left.
-		moves bool
+		// frees a Bucket that is stuck, after which nothing is left.
+		frees func(t *testing.T, is *tenancy, p *provider)
 	}{
 		"Upstream": {
-			reason:  "The Bucket can't connect any more, and nothing is deleted.",
-			flavour: upstream, track: resource.NewProviderConfigUsageTracker, refers: ofCluster,
-			want: stuck, says: refused,
+			reason:  "The Bucket can't connect any more, and nothing is deleted until the provider is replaced by one with Graft's tracker.",
+			flavour: upstream, refers: ofCluster,
+			want: stuck, says: []string{"connect failed", "providerconfigusages", "is forbidden", "because it is being terminated"},
+			frees: func(t *testing.T, is *tenancy, p *provider) {
+				t.Helper()
+				p.stop()
+				is.start(t, graft)
+			},
 		},
 		"ClusterProviderConfig": {
 			reason:  "With Graft's tracker everything is deleted.",
-			flavour: graft, track: managed.NewProviderConfigUsageTracker, refers: ofCluster,
+			flavour: graft, refers: ofCluster,
 			want: nothing,
 		},
 		"ProviderConfig": {
 			reason: "A provider config in the namespace goes when nothing says any more that it is used. " +
 				"It can't come back; but the Bucket can be given another one.",
-			flavour: graft, track: managed.NewProviderConfigUsageTracker, refers: ofNamespace,
+			flavour: graft, refers: ofNamespace,
 			want: stuck, says: []string{"connect failed", "cannot get the provider config", "not found"},
-			moves: true,
+			frees: func(t *testing.T, is *tenancy, _ *provider) {
+				t.Helper()
+				is.server.merge(t, fmt.Sprintf(`{"spec":{"providerConfigRef":{"kind":%q,"name":"default"}}}`, v1alpha1.ClusterProviderConfigKind), is.bucket)
+			},
 		},
 		"ProtectedUsage": {
 			reason:  "If usages are protected it goes last.",
-			flavour: protecting, track: managed.NewProviderConfigUsageTracker, refers: ofNamespace,
+			flavour: protecting, refers: ofNamespace,
 			want: nothing,
 		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			is := newTenancy(t, tc.refers)
-			p := is.start(t, tc.flavour, tc.track)
-			is.untilUsed(t)
-			is.world.SetHooks(refusing(cloud.OpDelete, "the bucket is not empty"))
-			must(t, "Delete()", is.server.Delete(t.Context(), is.namespace()))
-			if tc.flavour.name == protecting.name {
-				is.untilHeld(t)
-			} else {
-				eventually(t, "usages and provider configs of the namespace are gone", func() (bool, string) {
-					l, _ := is.left(t)
-					return l.InUse == 0, fmt.Sprintf("%+v", l)
-				})
-			}
-			is.world.SetHooks(cloud.Hooks{})
-			is.settle(t)
-			got, says := is.left(t)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\n-want, +got:\n%s\nSynced: %s", tc.reason, diff, says)
-			}
-			for _, w := range tc.says {
-				if !strings.Contains(says, w) {
-					t.Errorf("\n%s\nSynced: want %q in it, got %q", tc.reason, w, says)
-				}
-			}
-			if tc.moves {
-				is.server.merge(t, fmt.Sprintf(`{"spec":{"providerConfigRef":{"kind":%q,"name":"default"}}}`, v1alpha1.ClusterProviderConfigKind), is.bucket)
-			} else {
-				// The provider is replaced by one with Graft's tracker, and what was
-				// stuck goes.
-				p.stop()
-				is.start(t, graft, managed.NewProviderConfigUsageTracker)
-			}
-			is.settle(t)
-			if got, says := is.left(t); got != nothing {
-				t.Errorf("\n%s\nwant nothing left, got %+v\nSynced: %s", tc.reason, got, says)
-			}
-		})
-	}
-}
-
-// A usage that is protected goes with its Bucket, however that goes, and the provider
-// config after it.
-func TestProtectedUsage(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		remove func(ctx context.Context, is *tenancy) error
-		// byHand is whether the Bucket is then freed by hand, while the provider isn't
-		// running.
-		byHand bool
-		want   left
-	}{
 		"FreedByHand": {
-			reason: "If an operator removes the finalizer of the Bucket, the namespace is deleted. Its external resource stays.",
-			remove: func(ctx context.Context, is *tenancy) error { return is.server.Delete(ctx, is.namespace()) },
-			byHand: true,
-			want:   left{Namespace: gone, Bucket: gone, External: 1},
+			reason:  "If an operator removes the finalizer of the Bucket, the namespace is deleted. Its external resource stays.",
+			flavour: protecting, refers: ofNamespace, byHand: true,
+			want: left{Namespace: gone, Bucket: gone, External: 1},
 		},
 		"Foreground": {
-			reason: "A foreground deletion waits for the Bucket, not for its usage; and the provider config for both.",
+			reason:  "A foreground deletion waits for the Bucket, not for its protected usage; and the provider config for both.",
+			flavour: protecting, refers: ofNamespace,
 			remove: func(ctx context.Context, is *tenancy) error {
 				return errors.Join(
 					is.server.Delete(ctx, is.config()),
@@ -179,34 +134,55 @@ func TestProtectedUsage(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			is := newTenancy(t, xpv2.ProviderConfigReference{Kind: v1alpha1.ProviderConfigKind, Name: "own"})
-			p := is.start(t, protecting, managed.NewProviderConfigUsageTracker)
+			is := newTenancy(t, tc.refers)
+			p := is.start(t, tc.flavour)
 			is.untilUsed(t)
-			eventually(t, "the usage is protected", func() (bool, string) {
-				u := &v1alpha1.ProviderConfigUsage{}
-				must(t, "Get()", is.server.Get(t.Context(), client.ObjectKey{Namespace: is.name, Name: string(is.bucket.GetUID())}, u))
-				return meta.FinalizerExists(u, managed.UsageFinalizerName), fmt.Sprintf("%+v", u.ObjectMeta)
-			})
-			is.world.SetHooks(refusing(cloud.OpDelete, "the bucket is not empty"))
-			must(t, "cannot delete", tc.remove(t.Context(), is))
-			is.untilHeld(t)
+			is.world.SetHooks(cloud.Hooks{Before: func(_ context.Context, c cloud.Call) error {
+				if c.Op == cloud.OpDelete {
+					return errors.New("the bucket is not empty")
+				}
+				return nil
+			}})
+			if tc.remove == nil {
+				must(t, "Delete()", is.server.Delete(t.Context(), is.namespace()))
+			} else {
+				must(t, "cannot delete", tc.remove(t.Context(), is))
+			}
+			if tc.flavour.name == protecting.name {
+				is.untilHeld(t)
+			} else {
+				eventually(t, "usages and provider configs of the namespace are gone", func() (bool, string) {
+					l, _ := is.left(t)
+					return l.InUse == 0, fmt.Sprintf("%+v", l)
+				})
+			}
 			if tc.byHand {
 				p.stop()
 				is.server.merge(t, `{"metadata":{"finalizers":null}}`, is.bucket)
-				is.start(t, protecting, managed.NewProviderConfigUsageTracker)
+				is.start(t, tc.flavour)
 			} else {
 				is.world.SetHooks(cloud.Hooks{})
 			}
-			eventually(t, "all is gone", func() (bool, string) {
-				got, says := is.left(t)
-				return got == tc.want, fmt.Sprintf("%s: want %+v, got %+v, Synced: %s", tc.reason, tc.want, got, says)
-			})
+			refused := func(c call) bool { return c.Method == http.MethodPost && c.Resource == "providerconfigusages" }
+			before := is.traffic.Counted().Sum(refused)
+			comesTo := func(want left, texts ...string) {
+				t.Helper()
+				eventually(t, tc.reason, func() (bool, string) {
+					got, says := is.left(t)
+					n := is.traffic.Counted().Sum(refused) - before
+					ok := got == want && (got.Bucket == gone || n >= tries) &&
+						!slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(says, text) })
+					return ok, fmt.Sprintf("want %+v, got %+v, %d refusals, Synced: %s", want, got, n, says)
+				})
+			}
+			comesTo(tc.want, tc.says...)
+			if tc.frees != nil {
+				tc.frees(t, is, p)
+				comesTo(nothing)
+			}
 		})
 	}
 }
-
-// A newTracker is a constructor of usage trackers, upstream's or Graft's.
-type newTracker func(c client.Client, of resource.TypedProviderConfigUsage) *resource.ProviderConfigUsageTracker
 
 // A tenancy is a namespace with a Bucket in it, of a provider that logs in with
 // the token of the provider config that the Bucket refers to.
@@ -235,9 +211,12 @@ func newTenancy(t *testing.T, refers xpv2.ProviderConfigReference) *tenancy {
 	return &tenancy{server: s, world: cloud.New(cloud.Options{Token: token}), name: ns.Name, bucket: b, traffic: &traffic{}}
 }
 
-// start a provider of Buckets and of provider configs.
-func (is *tenancy) start(t *testing.T, f flavour, track newTracker) *provider {
+func (is *tenancy) start(t *testing.T, f flavour) *provider {
 	t.Helper()
+	track := managed.NewProviderConfigUsageTracker
+	if f.name == upstream.name {
+		track = resource.NewProviderConfigUsageTracker
+	}
 	build := func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		for kind, o := range map[string]client.Object{
 			v1alpha1.ProviderConfigKind:        &v1alpha1.ProviderConfig{},
@@ -301,20 +280,6 @@ func (is *tenancy) namespace() *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: is.name}}
 }
 
-// settle waits until the namespace is gone, or the provider was refused again and
-// again.
-func (is *tenancy) settle(t *testing.T) {
-	t.Helper()
-	refused := func(c call) bool { return c.Method == http.MethodPost && c.Resource == "providerconfigusages" }
-	before := is.traffic.Counted().Sum(refused)
-	eventually(t, "the namespace is gone, or nothing more happens", func() (bool, string) {
-		l, says := is.left(t)
-		n := is.traffic.Counted().Sum(refused) - before
-		return l.Namespace == gone || l.Bucket != gone && n >= tries, fmt.Sprintf("%+v, %d refusals, Synced: %s", l, n, says)
-	})
-}
-
-// left returns what is left, and what Synced says of the Bucket.
 func (is *tenancy) left(t *testing.T) (l left, says string) {
 	t.Helper()
 	usages, configs := &v1alpha1.ProviderConfigUsageList{}, &v1alpha1.ProviderConfigList{}

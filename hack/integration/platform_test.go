@@ -4,7 +4,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -24,10 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-// lanes are how many requests are made at the same time where there are many.
 const lanes = 16
 
 // What a platform team defines, as Crossplane serves it: a claim with a composite
@@ -85,23 +84,19 @@ func platformCRDs() []*extv1.CustomResourceDefinition {
 func newPlatform(t *testing.T) server {
 	t.Helper()
 	s := newServer(t)
-	t.Cleanup(func() { s.purgePlatform(t) })
+	t.Cleanup(func() {
+		for _, k := range []schema.GroupVersionKind{appKind(), xappKind(), stackKind()} {
+			l := &unstructured.UnstructuredList{}
+			l.SetGroupVersionKind(k)
+			must(t, "List()", s.List(context.WithoutCancel(t.Context()), l))
+			for i := range l.Items {
+				s.erase(t, &l.Items[i])
+			}
+		}
+	})
 	return s
 }
 
-func (s server) purgePlatform(t *testing.T) {
-	t.Helper()
-	for _, k := range []schema.GroupVersionKind{appKind(), xappKind(), stackKind()} {
-		l := &unstructured.UnstructuredList{}
-		l.SetGroupVersionKind(k)
-		must(t, "List()", s.List(context.WithoutCancel(t.Context()), l))
-		for i := range l.Items {
-			s.erase(t, &l.Items[i])
-		}
-	}
-}
-
-// An app is a claim, its composite resource, and what that composes.
 type app struct {
 	claim     *unstructured.Unstructured
 	composite *unstructured.Unstructured
@@ -121,8 +116,6 @@ func (s server) newApp(t *testing.T, name string, composed ...client.Object) app
 	return app{claim: cm, composite: xr, composed: composed}
 }
 
-// compose creates the composite resource and what it composes. What exists
-// already is only given to it.
 func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, composed ...client.Object) error {
 	path := []string{"spec", "crossplane", "resourceRefs"}
 	if xr.GetKind() == xappKind().Kind {
@@ -145,16 +138,6 @@ func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, comp
 	}
 	owners := []metav1.OwnerReference{meta.AsController(&xpv2.TypedReference{APIVersion: xr.GetAPIVersion(), Kind: xr.GetKind(), Name: xr.GetName(), UID: xr.GetUID()})}
 	for _, o := range composed {
-		if o.GetUID() != "" {
-			body, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": owners}})
-			if err == nil {
-				err = s.Patch(ctx, o, client.RawPatch(types.MergePatchType, body))
-			}
-			if err != nil {
-				return err
-			}
-			continue
-		}
 		o.SetOwnerReferences(owners)
 		if err := s.Create(ctx, o); err != nil {
 			return err
@@ -163,7 +146,6 @@ func (s server) compose(ctx context.Context, xr *unstructured.Unstructured, comp
 	return nil
 }
 
-// inParallel calls fn for each number below n, in so many lanes.
 func inParallel(t *testing.T, lanes, n int, fn func(i int) error) {
 	t.Helper()
 	next, errs := make(chan int), make([]error, lanes)
@@ -183,21 +165,18 @@ func inParallel(t *testing.T, lanes, n int, fn func(i int) error) {
 	must(t, "in parallel", errors.Join(errs...))
 }
 
-func databaseResource() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "databases"}
-}
-
-// A database to compose, as cluster scoped composite resources do.
-func database(name string, change ...func(o client.Object)) client.Object {
+func heldDatabase(name string) client.Object {
 	d := v1alpha1.NewDatabase(name)
-	for _, fn := range change {
-		fn(d)
-	}
+	d.SetFinalizers([]string{otherFinalizer})
 	return d
 }
 
-func withFinalizers(f ...string) func(o client.Object) {
-	return func(o client.Object) { o.SetFinalizers(f) }
+func objects(fleet []sample.Instance) []client.Object {
+	out := make([]client.Object, 0, len(fleet))
+	for _, mg := range fleet {
+		out = append(out, mg)
+	}
+	return out
 }
 
 func object(k schema.GroupVersionKind, ns, name string) *unstructured.Unstructured {

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	upstreammanaged "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,7 +32,6 @@ import (
 // external resource to show up.
 const grace = time.Nanosecond
 
-// A flavour is what the provider is built with.
 type flavour struct {
 	name string
 
@@ -56,7 +57,7 @@ func newUpstream(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Rec
 		upstreammanaged.WithManagementPolicies(),
 		upstreammanaged.WithInitializers(),
 		upstreammanaged.WithCreationGracePeriod(grace),
-		upstreammanaged.WithPollInterval(s.pollInterval()),
+		upstreammanaged.WithPollInterval(cmp.Or(s.poll, time.Hour)),
 		connect)
 }
 
@@ -72,7 +73,7 @@ func newGraft(m ctrl.Manager, of resource.ManagedKind, s setup, o ...managed.Rec
 		managed.WithManagementPolicies(),
 		managed.WithInitializers(),
 		managed.WithCreationGracePeriod(grace),
-		managed.WithPollInterval(s.pollInterval()),
+		managed.WithPollInterval(cmp.Or(s.poll, time.Hour)),
 		connect,
 	}, o...)...)
 }
@@ -86,11 +87,21 @@ type asyncReconciler struct {
 
 func (r asyncReconciler) Source() source.Source { return r.tracker.Source() }
 
-// newAsync is Graft with one option more.
-func newAsync(m ctrl.Manager, of resource.ManagedKind, s setup, connect func(t *asyncstate.Tracker) connectors, o ...asyncstate.TrackerOption) asyncReconciler {
-	t := asyncstate.NewTracker(m.GetClient(), append([]asyncstate.TrackerOption{asyncstate.WithLiveReader(m.GetAPIReader())}, o...)...)
-	s.connectors = connect(t)
-	return asyncReconciler{Reconciler: newGraft(m, of, s, managed.WithAsync(t)), tracker: t}
+// async is Graft with one option more. Databases are looked for after a crash or a
+// hand-over; Buckets are created again with the same token.
+func async(o ...asyncstate.TrackerOption) flavour {
+	return flavour{name: "Async", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
+		o := append([]asyncstate.TrackerOption{
+			asyncstate.WithLiveReader(m.GetAPIReader()),
+			asyncstate.WithTimeout(10 * time.Second),
+			asyncstate.WithBackoff(100*time.Millisecond, time.Second),
+		}, o...)
+		if of.Kind == v1alpha1.BucketKind {
+			o = append(o, asyncstate.WithIdempotentTokens())
+		}
+		t := asyncstate.NewTracker(m.GetClient(), o...)
+		return asyncReconciler{Reconciler: newGraft(m, of, s, managed.WithAsync(t)), tracker: t}
+	}}
 }
 
 // connectors of one process of the provider: untyped for Databases, typed for
@@ -114,7 +125,6 @@ func syncConnectors(world *cloud.Cloud) connectors {
 	}
 }
 
-// A setup is how a provider is set up.
 type setup struct {
 	connectors connectors
 
@@ -127,18 +137,8 @@ type setup struct {
 	// only objects with these labels are in the provider's cache, unless it is nil.
 	only labels.Selector
 
-	// user of the provider. If it is empty, the provider may do everything.
-	user string
-
 	// kinds are the sample's if they are nil.
 	kinds []resource.ManagedKind
-}
-
-func (s setup) pollInterval() time.Duration {
-	if s.poll == 0 {
-		return time.Hour
-	}
-	return s.poll
 }
 
 // A provider is a process of the provider. It has a manager, with a cache, and
@@ -148,32 +148,30 @@ type provider struct{ stop func() }
 // start a provider. It is stopped at the test's end at the latest.
 func start(t *testing.T, f flavour, s setup) *provider {
 	t.Helper()
-	cfg := plane.Config()
-	cfg.Impersonate.UserName = s.user
-	if s.wrap != nil {
-		cfg.Wrap(s.wrap)
-	}
-	if s.kinds == nil {
-		s.kinds = sampleKinds()
-	}
-	m, err := process.NewManager(cfg, ctrl.Options{Scheme: newScheme(t), Cache: cache.Options{DefaultLabelSelector: s.only}})
-	must(t, "ctrl.NewManager()", err)
-	for _, k := range s.kinds {
-		must(t, "cannot add a controller", control(m, k, f.build(m, k, s), 2))
-	}
+	m, err := newProvider(plane.Config(), f, s)
+	must(t, "newProvider()", err)
 	return &provider{stop: background(t, m.Start)}
 }
 
-func sampleKinds() []resource.ManagedKind {
-	return []resource.ManagedKind{v1alpha1.DatabaseManagedKind(), v1alpha1.BucketManagedKind()}
+func newProvider(cfg *rest.Config, f flavour, s setup) (ctrl.Manager, error) {
+	if s.wrap != nil {
+		cfg.Wrap(s.wrap)
+	}
+	m, err := process.NewManager(cfg, ctrl.Options{Scheme: newScheme(), Cache: cache.Options{DefaultLabelSelector: s.only}})
+	if err != nil {
+		return nil, err
+	}
+	if s.kinds == nil {
+		s.kinds = []resource.ManagedKind{v1alpha1.DatabaseManagedKind(), v1alpha1.BucketManagedKind()}
+	}
+	for _, k := range s.kinds {
+		if err := process.Control(m, k, f.build(m, k, s), quickly(), 2); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
 }
 
-// control adds a controller of a kind to a manager.
-func control(m ctrl.Manager, of resource.ManagedKind, r reconcile.Reconciler, workers int) error {
-	return process.Control(m, of, r, quickly(), workers)
-}
-
-// quickly is a backoff that makes tests quick.
 func quickly() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 250*time.Millisecond)
 }

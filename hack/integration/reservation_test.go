@@ -3,95 +3,132 @@
 package integration
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
+	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// Managed resources of two kinds have one external name. The one that holds the
-// external resource is deleted, or removed without releasing its reservation. The
-// next one takes over. Two never act on it at the same time, even if requests for
-// Leases fail.
+const (
+	// sharedName is the external name that all contenders have.
+	sharedName = "shared"
+
+	leaseNamespace = "leases"
+)
+
+// 200 managed resources of two kinds have one external name, and one in three requests
+// for Leases fails. The one that holds the external resource is deleted, or removed
+// without releasing its reservation, and the next one takes over. Two never act on it at
+// the same time. `make demo` shows that they do without a reservation.
 func TestReservation(t *testing.T) {
-	faults := []fault{refuseForbidden, refuseInternal, loseRequest, refuseConflict, loseAnswer}
-	cases := map[string]struct {
-		reason string
-		// contenders is how many there are of each kind, and turns how many of
-		// them have it, one after the other, before all are deleted.
-		contenders, turns int
-		unreserved        bool
-		// outage is how all requests for Leases fail before the first turn, and
-		// faults how one in three does during the turns.
-		outage, faults []fault
-	}{
-		"Unreserved": {
-			reason:     "Without a reservation they act on it all at once.",
-			contenders: 10,
-			unreserved: true,
-		},
-		"TwoHundred": {
-			reason:     "Of 200, one does.",
-			contenders: 100,
-			turns:      4,
-		},
-		"LeasesFail": {
-			reason:     "While the holder of the Lease is unknown, no managed resource acts. A Lease whose answer was lost may be held.",
-			contenders: 5,
-			turns:      8,
-			outage:     faults[:3],
-			faults:     faults,
-		},
+	const (
+		contenders = 100 // of each kind
+		turns      = 4
+	)
+	s := newServer(t)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaseNamespace}}
+	must(t, "Create()", client.IgnoreAlreadyExists(s.Create(t.Context(), ns)))
+	must(t, "DeleteAllOf()", s.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(leaseNamespace)))
+	r := &referee{world: cloud.New(cloud.Options{RequestLatency: 2 * time.Millisecond}), inside: map[types.UID]int{}}
+	d := newDice(33, refuseForbidden, refuseInternal, loseRequest, refuseConflict, loseAnswer)
+	tr := &traffic{fault: func(c call, _ []byte) fault {
+		if c.Resource != "leases" {
+			return noFault
+		}
+		return d.throw()
+	}}
+
+	// Each is of another size: none would leave the external resource of another as it is.
+	size := int64(0)
+	s.create(t, fleet("wants", contenders, func(mg sample.Instance) {
+		size++
+		mg.GetForProvider().Size = size
+		meta.SetExternalName(mg, sharedName)
+	})...)
+	start(t, r.provider(), setup{wrap: tr.wrap})
+	for turn := range turns {
+		r.handOver(t, s, turn%2 == 1)
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			s.createLeaseNamespace(t)
-			r := newReferee(cloud.New(cloud.Options{RequestLatency: 2 * time.Millisecond}))
-			f := r.reserved(name)
-			if tc.unreserved {
-				f = r.provider(name)
-			}
-			d := newDice(100, tc.outage...)
-			tr := &traffic{fault: func(c call, _ []byte) fault {
-				if c.Resource != "leases" {
-					return noFault
-				}
-				return d.throw()
-			}}
-			s.create(t, contenders(tc.contenders)...)
-			start(t, f, setup{wrap: tr.wrap})
-			if tc.outage != nil {
-				eventually(t, "requests for Leases fail", func() (bool, string) {
-					return d.count() >= 20*tc.contenders, fmt.Sprint(d.count())
-				})
-				if acts := r.acted(func(act) bool { return true }); len(acts) > 0 {
-					t.Errorf("\n%s\nwant nothing done while there are no Leases, got %v", tc.reason, acts)
-				}
-			}
-			d.set(33, tc.faults...)
-			if tc.unreserved {
-				eventually(t, "two act on it", func() (bool, string) { return len(r.seen()) > 0, "none do" })
-				// They delete what isn't theirs, and wait for what is created again.
-				return
-			}
-			for turn := range tc.turns {
-				r.handOver(t, s, turn%2 == 1)
-			}
-			for _, mg := range s.list(t.Context(), t) {
-				s.remove(t, mg)
-			}
-			s.untilGone(t)
-			r.check(t)
-		})
+	for _, mg := range s.list(t.Context(), t) {
+		s.remove(t, mg)
 	}
+	s.untilGone(t)
+	if len(r.fouls) > 0 || len(r.world.Inventory()) > 0 || d.count() == 0 {
+		t.Errorf("want no fouls, no external resource left and faults, got %v, %v, %d", r.fouls, r.world.Inventory(), d.count())
+	}
+}
+
+// A referee stands at the cloud, in which one name is contested. It notes a foul if a
+// managed resource changes what is another's, or while another does.
+type referee struct {
+	world *cloud.Cloud
+
+	mu     sync.Mutex
+	inside map[types.UID]int
+	fouls  []string
+}
+
+// enter notes that a managed resource acts, until leave is called.
+func (r *referee) enter(by types.UID, op cloud.Op) (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.inside {
+		if other != by {
+			r.fouls = append(r.fouls, fmt.Sprintf("%s by %s while %s is at it", op, by, other))
+		}
+	}
+
+	// To ask for a name that is taken changes nothing.
+	for _, is := range r.world.Inventory() {
+		if is.Owner != string(by) && op != cloud.OpCreate {
+			r.fouls = append(r.fouls, fmt.Sprintf("%s by %s of what is %s's", op, by, is.Owner))
+		}
+	}
+	r.inside[by]++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.inside[by]--; r.inside[by] == 0 {
+			delete(r.inside, by)
+		}
+	}
+}
+
+// provider of two kinds that share their external resources.
+func (r *referee) provider() flavour {
+	inner := sample.NewSync[resource.Managed](r.world, sample.WithDeterministicNames())
+	connect := managed.ExternalConnectorFn(func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
+		c, err := inner.Connect(ctx, mg)
+		return &refereed{ExternalClient: c, referee: r}, err
+	})
+	return flavour{build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
+		s.connectors = connectors{untyped: connect}
+		return newGraft(m, of, s, managed.WithDeterministicExternalName(true), managed.WithExternalNameReservation(leaseNamespace,
+			managed.WithReservationKey(func(mg resource.Managed) string { return meta.GetExternalName(mg) })))
+	}}
+}
+
+func (r *referee) owner() types.UID {
+	for _, is := range r.world.Inventory() {
+		return types.UID(is.Owner)
+	}
+	return ""
 }
 
 // handOver waits until a managed resource holds the external resource, and deletes
@@ -100,28 +137,38 @@ func (r *referee) handOver(t *testing.T, s server, silently bool) {
 	t.Helper()
 	var has sample.Instance
 	eventually(t, "a managed resource holds it", func() (bool, string) {
-		owner := r.owner(t)
-		has = s.list(t.Context(), t)[owner]
+		has = s.list(t.Context(), t)[r.owner()]
 
 		// One that is available does nothing more: it isn't looked at for an hour.
-		return has != nil && isAvailable(has), fmt.Sprintf("%q has it", owner)
+		return has != nil && isAvailable(has), fmt.Sprintf("%q has it", r.owner())
 	})
 	if silently {
-		r.lose(t)
+		must(t, "Delete()", r.world.Session("").Delete(t.Context(), sharedName))
 		s.merge(t, `{"metadata":{"finalizers":null}}`, has)
 	}
 	s.remove(t, has)
 	eventually(t, "it is another one's", func() (bool, string) {
-		owner := r.owner(t)
-		return owner != "" && owner != has.GetUID(), fmt.Sprintf("%q has it", owner)
+		return !slices.Contains([]types.UID{"", has.GetUID()}, r.owner()), fmt.Sprintf("%q has it", r.owner())
 	})
 }
 
-// createLeaseNamespace makes the namespace with the Leases. None is left from a
-// test before.
-func (s server) createLeaseNamespace(t *testing.T) {
-	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaseNamespace}}
-	must(t, "Create()", client.IgnoreAlreadyExists(s.Create(t.Context(), ns)))
-	must(t, "DeleteAllOf()", s.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(leaseNamespace)))
+type refereed struct {
+	managed.ExternalClient
+
+	referee *referee
+}
+
+func (c *refereed) Create(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+	defer c.referee.enter(mg.GetUID(), cloud.OpCreate)()
+	return c.ExternalClient.Create(ctx, mg)
+}
+
+func (c *refereed) Update(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
+	defer c.referee.enter(mg.GetUID(), cloud.OpUpdate)()
+	return c.ExternalClient.Update(ctx, mg)
+}
+
+func (c *refereed) Delete(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
+	defer c.referee.enter(mg.GetUID(), cloud.OpDelete)()
+	return c.ExternalClient.Delete(ctx, mg)
 }

@@ -17,9 +17,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,10 +46,9 @@ const (
 // A server is the API server as a user sees it: without a cache.
 type server struct{ client.Client }
 
-func newScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
+func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	must(t, "AddToScheme()", errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s), rbacv1.AddToScheme(s), admissionregv1.AddToScheme(s)))
+	utilruntime.Must(errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), coordinationv1.AddToScheme(s), rbacv1.AddToScheme(s), admissionregv1.AddToScheme(s)))
 	return s
 }
 
@@ -57,35 +56,17 @@ func newScheme(t *testing.T) *runtime.Scheme {
 // leaves is removed at its end.
 func newServer(t *testing.T) server {
 	t.Helper()
-	c, err := client.New(plane.Config(), client.Options{Scheme: newScheme(t)})
+	c, err := client.New(plane.Config(), client.Options{Scheme: newScheme()})
 	must(t, "client.New()", err)
 	s := server{c}
-	t.Cleanup(func() { s.purge(t) })
+	t.Cleanup(func() {
+		for _, mg := range s.list(context.WithoutCancel(t.Context()), t) {
+			s.erase(t, mg)
+		}
+	})
 	return s
 }
 
-// purge removes all managed resources, whatever holds them.
-func (s server) purge(t *testing.T) {
-	t.Helper()
-	for _, mg := range s.list(context.WithoutCancel(t.Context()), t) {
-		s.erase(t, mg)
-	}
-}
-
-// allow a user to do what rules say, until the test's end.
-func (s server) allow(t *testing.T, user string, rules ...rbacv1.PolicyRule) {
-	t.Helper()
-	named := metav1.ObjectMeta{Name: user}
-	s.createFor(t,
-		&rbacv1.ClusterRole{ObjectMeta: named, Rules: rules},
-		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: named,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
-		})
-}
-
-// createFor creates objects that are removed at the test's end, whatever holds them.
 func (s server) createFor(t *testing.T, os ...client.Object) {
 	t.Helper()
 	for _, o := range os {
@@ -94,13 +75,11 @@ func (s server) createFor(t *testing.T, os ...client.Object) {
 	}
 }
 
-// erase an object, whatever holds it, when the test's own context has ended.
 func (s server) erase(t *testing.T, o client.Object) {
 	t.Helper()
 	must(t, "cannot clean up", answers.Erase(t, s, o))
 }
 
-// list returns all managed resources, by UID.
 func (s server) list(ctx context.Context, t *testing.T) map[types.UID]sample.Instance {
 	t.Helper()
 	out := map[types.UID]sample.Instance{}
@@ -120,7 +99,6 @@ func (s server) list(ctx context.Context, t *testing.T) map[types.UID]sample.Ins
 	return out
 }
 
-// read returns the object as the API server has it.
 func read[O client.Object](t *testing.T, s server, o O) O {
 	t.Helper()
 	out, ok := o.DeepCopyObject().(O)
@@ -131,28 +109,19 @@ func read[O client.Object](t *testing.T, s server, o O) O {
 	return out
 }
 
-// create the objects, all at the same time.
 func (s server) create(t *testing.T, fleet ...sample.Instance) {
 	t.Helper()
 	s.all(t, "Create()", fleet, func(mg sample.Instance) error { return s.Create(t.Context(), mg) })
 }
 
-// remove the objects, all at the same time.
 func (s server) remove(t *testing.T, fleet ...sample.Instance) {
 	t.Helper()
 	s.all(t, "Delete()", fleet, func(mg sample.Instance) error { return s.Delete(t.Context(), mg) })
 }
 
-// merge a JSON merge patch into each object.
 func (s server) merge(t *testing.T, patch string, fleet ...sample.Instance) {
 	t.Helper()
 	s.all(t, "Patch()", fleet, func(mg sample.Instance) error { return s.Patch(t.Context(), mg, mergePatch(patch)) })
-}
-
-// annotate each object.
-func (s server) annotate(t *testing.T, key, value string, fleet ...sample.Instance) {
-	t.Helper()
-	s.merge(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value), fleet...)
 }
 
 func (s server) all(t *testing.T, what string, fleet []sample.Instance, fn func(mg sample.Instance) error) {
@@ -166,7 +135,6 @@ func (s server) all(t *testing.T, what string, fleet []sample.Instance, fn func(
 	must(t, what, errors.Join(errs...))
 }
 
-// until waits until a condition holds for every object of the fleet.
 func (s server) until(t *testing.T, what string, fleet []sample.Instance, holds func(mg sample.Instance) bool) {
 	t.Helper()
 	eventually(t, what, func() (bool, string) {
@@ -184,7 +152,6 @@ func (s server) until(t *testing.T, what string, fleet []sample.Instance, holds 
 	})
 }
 
-// untilGone waits until there is no managed resource any more.
 func (s server) untilGone(t *testing.T) {
 	t.Helper()
 	eventually(t, "all managed resources are gone", func() (bool, string) {
@@ -220,7 +187,6 @@ func must(t *testing.T, what string, err error) {
 	}
 }
 
-// fleet returns n Databases and as many Buckets.
 func fleet(name string, n int, change ...func(mg sample.Instance)) []sample.Instance {
 	out := make([]sample.Instance, 0, 2*n)
 	for i := range n {
@@ -245,14 +211,12 @@ func condition(mg resource.Conditioned, ct xpv2.ConditionType) string {
 	return string(c.Status) + "/" + string(c.Reason)
 }
 
-// isAvailable reports whether a managed resource is as it should be at rest.
 func isAvailable(mg sample.Instance) bool {
 	return condition(mg, xpv2.TypeReady) == "True/Available" && condition(mg, xpv2.TypeSynced) == "True/ReconcileSuccess"
 }
 
 func externalName(o client.Object) string { return meta.GetExternalName(o) }
 
-// size of a managed resource's external resource.
 func size(world *cloud.Cloud, mg sample.Instance) string {
 	for _, r := range world.Inventory() {
 		if r.Owner == string(mg.GetUID()) {
@@ -262,30 +226,20 @@ func size(world *cloud.Cloud, mg sample.Instance) string {
 	return ""
 }
 
-// owned checks that each managed resource has one external resource, had no other
+// owned checks that each of n managed resources has one external resource, had no other
 // one, and that there is none beside.
 func (s server) owned(t *testing.T, world *cloud.Cloud, n int) {
 	t.Helper()
-	all, owners := s.list(t.Context(), t), idsByOwner(world)
+	all, owners := s.list(t.Context(), t), map[types.UID]string{}
+	for _, r := range world.Inventory() {
+		owners[types.UID(r.Owner)] = r.ID
+	}
 	if len(all) != n || len(owners) != n || len(world.Inventory()) != n {
 		t.Errorf("want %d managed resources, and external resources of as many owners, got %d, and %d of %d", n, len(all), len(world.Inventory()), len(owners))
 	}
 	for uid, mg := range all {
-		if want := owners[uid]; want == "" || externalName(mg) != want {
-			t.Errorf("%T %s: want external name %q, got %q", mg, mg.GetName(), want, externalName(mg))
-		}
-		if st := world.Stats(string(uid)); st.Created != 1 {
-			t.Errorf("%T %s: want one external resource ever, got %+v", mg, mg.GetName(), st)
+		if st := world.Stats(string(uid)); owners[uid] == "" || externalName(mg) != owners[uid] || st.Created != 1 {
+			t.Errorf("%T %s: want the external name %q, and one external resource ever, got %q and %+v", mg, mg.GetName(), owners[uid], externalName(mg), st)
 		}
 	}
-}
-
-// idsByOwner returns the ids of the external resources by the UIDs of the managed
-// resources that they were created for.
-func idsByOwner(world *cloud.Cloud) map[types.UID]string {
-	out := map[types.UID]string{}
-	for _, r := range world.Inventory() {
-		out[types.UID(r.Owner)] = r.ID
-	}
-	return out
 }

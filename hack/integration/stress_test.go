@@ -18,9 +18,10 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
@@ -68,8 +69,11 @@ func TestStress(t *testing.T) {
 	all := fleet("stress", objects/2, func(mg sample.Instance) { mg.SetFinalizers([]string{otherFinalizer}) })
 	p := start(t, graft, setup{connectors: syncConnectors(world), poll: 200 * time.Millisecond, wrap: tr.wrap})
 	s.create(t, all...)
-	others := newOthers(t, s, all)
-	others.write(t, others.condition, others.annotation, others.spec)
+	others := &others{server: s, wrote: map[types.UID]map[string]string{}}
+	for _, mg := range all {
+		others.fleet = append(others.fleet, read(t, s, mg)) // The test keeps its own copies.
+	}
+	others.write(t)
 	s.until(t, "all show Available, of the size asked for", all, func(mg sample.Instance) bool {
 		return isAvailable(mg) && size(world, mg) == fmt.Sprint(mg.GetForProvider().Size)
 	})
@@ -78,7 +82,7 @@ func TestStress(t *testing.T) {
 
 	// They write while everything is being deleted, and when it goes.
 	var wg sync.WaitGroup
-	wg.Go(func() { others.write(t, others.condition, others.annotation, others.spec) })
+	wg.Go(func() { others.write(t) })
 	s.remove(t, all...)
 	wg.Wait()
 
@@ -93,7 +97,7 @@ func TestStress(t *testing.T) {
 	s.owned(t, world, objects)
 	api.set(percent, refuseConflict, refuseInternal, loseAnswer)
 	calls.set(percent, refuseInternal)
-	wg.Go(func() { others.write(t, others.condition, others.annotation, others.spec) })
+	wg.Go(func() { others.write(t) })
 	s.merge(t, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, managedFinalizer), all...)
 	wg.Wait()
 	s.untilGone(t)
@@ -104,7 +108,6 @@ func TestStress(t *testing.T) {
 	t.Logf("%d faults of the API server, %d of the cloud", api.count(), calls.count())
 }
 
-// others write to managed resources that aren't theirs.
 type others struct {
 	server server
 	fleet  []sample.Instance
@@ -113,19 +116,6 @@ type others struct {
 	wrote map[types.UID]map[string]string
 }
 
-func newOthers(t *testing.T, s server, fleet []sample.Instance) *others {
-	t.Helper()
-	o := &others{server: s, wrote: map[types.UID]map[string]string{}}
-
-	// The test keeps its own copies.
-	for _, mg := range fleet {
-		o.fleet = append(o.fleet, read(t, s, mg))
-		o.wrote[mg.GetUID()] = map[string]string{}
-	}
-	return o
-}
-
-// check that everything that they wrote last is there.
 func (o *others) check(t *testing.T) {
 	t.Helper()
 	for uid, mg := range o.server.list(t.Context(), t) {
@@ -147,80 +137,56 @@ func (o *others) check(t *testing.T) {
 	}
 }
 
-// A foreignWrite is one of a controller to an object that isn't its own.
-type foreignWrite func(ctx context.Context, mg sample.Instance, writer int, value int64) error
-
 // write to random objects, all writers at the same time. It returns when all have
 // written.
-func (o *others) write(t *testing.T, all ...foreignWrite) {
+func (o *others) write(t *testing.T) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for w := range writers {
-		for n, write := range all {
-			pick := rand.New(rand.NewPCG(1, uint64(10*w+n)))
-			wg.Go(func() {
-				for range writes {
-					mg := o.fleet[pick.IntN(len(o.fleet))]
-					if err := client.IgnoreNotFound(write(t.Context(), mg, w, 1+pick.Int64N(1e6))); err != nil {
-						t.Errorf("cannot write to %s: %v", mg.GetName(), err)
-						return
-					}
+		pick := rand.New(rand.NewPCG(1, uint64(w)))
+		wg.Go(func() {
+			for range writes {
+				mg := o.fleet[pick.IntN(len(o.fleet))]
+				if err := client.IgnoreNotFound(o.touch(t.Context(), mg, w, fmt.Sprint(1+pick.Int64N(1e6)))); err != nil {
+					t.Errorf("cannot write to %s: %v", mg.GetName(), err)
+					return
 				}
-			})
-		}
+			}
+		})
 	}
 	wg.Wait()
 }
 
-func (o *others) condition(ctx context.Context, mg sample.Instance, writer int, value int64) error {
-	ct := fmt.Sprintf("Other%d", writer)
-	for {
-		got, ok := mg.DeepCopyObject().(sample.Instance)
-		if !ok {
-			return fmt.Errorf("%T is not the sample's", mg)
-		}
+func (o *others) touch(ctx context.Context, mg client.Object, writer int, value string) error {
+	got, ok := mg.DeepCopyObject().(sample.Instance)
+	if !ok {
+		return fmt.Errorf("%T is not the sample's", mg)
+	}
+	key, ct := fmt.Sprintf("example.org/other-%d", writer), fmt.Sprintf("Other%d", writer)
+	if err := o.server.Patch(ctx, got, mergePatch(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"forProvider":{"size":%s}}}`, key, value, value))); err != nil {
+		return err
+	}
+	o.note(mg, key, value)
+	err := retry.RetryOnConflict(wait.Backoff{Steps: 100}, func() error {
 		if err := o.server.Get(ctx, client.ObjectKeyFromObject(mg), got); err != nil {
 			return err
 		}
 		got.SetConditions(xpv2.Condition{
-			Type:               xpv2.ConditionType(ct),
-			Status:             corev1.ConditionTrue,
-			Reason:             "Written",
-			Message:            fmt.Sprint(value),
-			LastTransitionTime: metav1.Now(),
+			Type: xpv2.ConditionType(ct), Status: corev1.ConditionTrue, Reason: "Written", Message: value, LastTransitionTime: metav1.Now(),
 		})
-		err := o.server.Status().Update(ctx, got)
-		if kerrors.IsConflict(err) {
-			continue
-		}
-		return o.note(err, mg, ct, value)
-	}
-}
-
-func (o *others) annotation(ctx context.Context, mg sample.Instance, writer int, value int64) error {
-	key := fmt.Sprintf("example.org/other-%d", writer)
-	return o.note(o.patch(ctx, mg, `{"metadata":{"annotations":{%q:"%d"}}}`, key, value), mg, key, value)
-}
-
-func (o *others) spec(ctx context.Context, mg sample.Instance, _ int, value int64) error {
-	return o.patch(ctx, mg, `{"spec":{"forProvider":{"size":%d}}}`, value)
-}
-
-// patch a copy, since a write reads its answer into the object.
-func (o *others) patch(ctx context.Context, mg client.Object, format string, a ...any) error {
-	c, ok := mg.DeepCopyObject().(client.Object)
-	if !ok {
-		return fmt.Errorf("%T is no object", mg)
-	}
-	return o.server.Patch(ctx, c, mergePatch(fmt.Sprintf(format, a...)))
-}
-
-// note what was written, unless it failed.
-func (o *others) note(err error, mg client.Object, what string, value int64) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+		return o.server.Status().Update(ctx, got)
+	})
 	if err == nil {
-		o.wrote[mg.GetUID()][what] = fmt.Sprint(value)
+		o.note(mg, ct, value)
 	}
 	return err
+}
+
+func (o *others) note(mg client.Object, what, value string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.wrote[mg.GetUID()] == nil {
+		o.wrote[mg.GetUID()] = map[string]string{}
+	}
+	o.wrote[mg.GetUID()][what] = value
 }

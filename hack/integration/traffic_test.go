@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync"
 
@@ -17,24 +18,20 @@ import (
 	"github.com/crossplane-graft/graft/pkg/hack/internal/apicalls"
 )
 
-type (
-	call   = apicalls.Call
-	counts = apicalls.Counts
-)
+type call = apicalls.Call
 
-// A fault is what happens to a request on its way.
 type fault int
 
 const (
-	noFault fault = iota
+	noFault fault = 0
 	// The API server never sees the request, and the answer is a failure, or
 	// doesn't come.
-	refuseConflict
-	refuseInternal
-	refuseForbidden
-	loseRequest
+	refuseConflict  fault = http.StatusConflict
+	refuseInternal  fault = http.StatusInternalServerError
+	refuseForbidden fault = http.StatusForbidden
+	loseRequest     fault = 1
 	// The API server does what it was asked, and the answer gets lost.
-	loseAnswer
+	loseAnswer fault = 2
 )
 
 // A traffic counts the requests of one process, and makes some of them fail.
@@ -46,7 +43,6 @@ type traffic struct {
 	fault func(c call, body []byte) fault
 }
 
-// wrap the transport of a rest.Config.
 func (t *traffic) wrap(next http.RoundTripper) http.RoundTripper {
 	return t.Wrap(roundTripper(func(r *http.Request) (*http.Response, error) { return t.send(next, r, apicalls.Classify(r)) }))
 }
@@ -66,13 +62,12 @@ func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.R
 		r = r.Clone(r.Context())
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	switch t.fault(c, body) {
-	case refuseConflict:
-		return answer(r, http.StatusConflict, metav1.StatusReasonConflict)
-	case refuseInternal:
-		return answer(r, http.StatusInternalServerError, metav1.StatusReasonInternalError)
-	case refuseForbidden:
-		return answer(r, http.StatusForbidden, metav1.StatusReasonForbidden)
+	refused := map[fault]metav1.StatusReason{
+		refuseConflict: metav1.StatusReasonConflict, refuseInternal: metav1.StatusReasonInternalError, refuseForbidden: metav1.StatusReasonForbidden,
+	}
+	switch f := t.fault(c, body); f {
+	case refuseConflict, refuseInternal, refuseForbidden:
+		return answer(r, int(f), refused[f])
 	case loseRequest:
 		return nil, fmt.Errorf("injected: no answer: %w", os.ErrDeadlineExceeded)
 	case noFault:
@@ -90,28 +85,19 @@ func (t *traffic) send(next http.RoundTripper, r *http.Request, c call) (*http.R
 
 type roundTripper = apicalls.RoundTripperFn
 
-func answer(r *http.Request, code int32, reason metav1.StatusReason) (*http.Response, error) {
-	body, err := json.Marshal(metav1.Status{
+func answer(r *http.Request, code int, reason metav1.StatusReason) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	err := json.NewEncoder(w).Encode(metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure,
-		Code:     code,
-		Reason:   reason,
-		Message:  "injected: refused",
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: "injected: refused",
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &http.Response{
-		StatusCode: int(code),
-		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header:        http.Header{"Content-Type": {"application/json"}},
-		Body:          io.NopCloser(bytes.NewReader(body)),
-		ContentLength: int64(len(body)),
-		Request:       r,
-	}, nil
+	response := w.Result()
+	response.Request = r
+	return response, err
 }
 
-// exceptWatches wraps a transport for all requests but those to watch.
 func exceptWatches(wrap func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		wrapped := wrap(next)
@@ -147,7 +133,6 @@ func (d *dice) set(percent int, faults ...fault) {
 	d.percent, d.faults = percent, faults
 }
 
-// throw returns a fault, usually none.
 func (d *dice) throw() fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,7 +143,6 @@ func (d *dice) throw() fault {
 	return d.faults[d.rand.IntN(len(d.faults))]
 }
 
-// count the faults so far.
 func (d *dice) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -4,10 +4,8 @@ package integration
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +23,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// A sight is an object as a watch showed it.
 type sight struct {
 	*unstructured.Unstructured
 
@@ -38,7 +35,6 @@ type sight struct {
 type witness struct {
 	mu   sync.Mutex
 	seen map[string][]sight
-	news chan struct{}
 }
 
 // watchKind starts to watch what happens from now on. It ends with the test.
@@ -57,7 +53,7 @@ func watchKind(t *testing.T, of schema.GroupVersionResource) *witness {
 		},
 	})
 	must(t, "NewRetryWatcherWithContext()", err)
-	out := &witness{seen: map[string][]sight{}, news: make(chan struct{})}
+	out := &witness{seen: map[string][]sight{}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -78,71 +74,36 @@ func (w *witness) saw(e watch.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen[u.GetName()] = append(w.seen[u.GetName()], sight{Unstructured: u, at: at, gone: e.Type == watch.Deleted})
-	close(w.news)
-	w.news = make(chan struct{})
 }
 
-// of returns all that was seen of an object.
 func (w *witness) of(name string) []sight {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.seen[name])
 }
 
-// len counts all that was seen.
-func (w *witness) len() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := 0
-	for _, seen := range w.seen {
-		n += len(seen)
-	}
-	return n
-}
-
 // until waits until something was seen of an object, and returns that: the first
 // time, however often it was seen.
 func (w *witness) until(t *testing.T, name, what string, holds func(s sight) bool) sight {
 	t.Helper()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	for n := 0; ; {
-		w.mu.Lock()
-		seen, news := w.seen[name], w.news
-		w.mu.Unlock()
-		for ; n < len(seen); n++ {
-			if holds(seen[n]) {
-				return seen[n]
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	n, last := 0, sight{Unstructured: &unstructured.Unstructured{}}
+	for end := time.Now().Add(patience); time.Now().Before(end); <-ticker.C {
+		for _, last = range w.of(name)[n:] {
+			if n++; holds(last) {
+				return last
 			}
-		}
-		select {
-		case <-news:
-		case <-timeout.C:
-			last := "nothing was seen of it"
-			if n > 0 {
-				is := saysOf(seen[n-1].Unstructured, reconciler.TypeDeleting)
-				last = fmt.Sprintf("Ready %s, Deleting %s: %s", saysOf(seen[n-1].Unstructured, xpv2.TypeReady), is, is.Message)
-			}
-			t.Fatalf("waiting for %s: %s: %s", name, what, last)
 		}
 	}
+	is := saysOf(last.Unstructured, reconciler.TypeDeleting)
+	t.Fatalf("waiting for %s: %s: Ready %s, Deleting %s: %s", name, what, saysOf(last.Unstructured, xpv2.TypeReady), is, is.Message)
+	return sight{}
 }
 
 func isGone(s sight) bool { return s.gone }
 
 func isReady(s sight) bool { return saysOf(s.Unstructured, xpv2.TypeReady).Status == "True" }
-
-func isDeleting(s sight) bool {
-	return saysOf(s.Unstructured, xpv2.TypeReady).String() == "False/Deleting" && saysOf(s.Unstructured, reconciler.TypeDeleting).Status == "True"
-}
-
-// quotes says that the Deleting condition has some texts.
-func quotes(texts ...string) func(s sight) bool {
-	return func(s sight) bool {
-		m := saysOf(s.Unstructured, reconciler.TypeDeleting).Message
-		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(m, text) })
-	}
-}
 
 // A said is what a condition says, without times.
 type said struct{ Status, Reason, Message string }

@@ -147,7 +147,6 @@ func newUser(t *testing.T, root, proxy string) user {
 		"GOMODCACHE="+t.TempDir(), fmt.Sprintf("GOPROXY=file://%s,file://%s/cache/download,%s", proxy, cache, others))}
 }
 
-// run runs a command in a directory, and returns what it prints.
 func (u user) run(t *testing.T, dir, command string) (string, error) {
 	t.Helper()
 	args := strings.Split(command, " ")

@@ -16,7 +16,6 @@ const (
 	testOursPath     = "example.org/graft/managed"
 )
 
-// packageMap imports the packages it holds, by their path.
 type packageMap map[string]*types.Package
 
 func (m packageMap) Import(path string) (*types.Package, error) {
@@ -26,7 +25,6 @@ func (m packageMap) Import(path string) (*types.Package, error) {
 	return nil, fmt.Errorf("no package %q in this test", path)
 }
 
-// check type-checks src as the package with the given path.
 func check(t *testing.T, path, src string, imports packageMap) api {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -42,7 +40,6 @@ func check(t *testing.T, path, src string, imports packageMap) api {
 	return api{types: p, syntax: []*ast.File{f}}
 }
 
-// checkUpstream type-checks src as a package in upstream's place.
 func checkUpstream(t *testing.T, src string) api {
 	t.Helper()
 	return check(t, testUpstreamPath, "package managed\n"+src, nil)

@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The header of ours in these tests.
 const oursHeader = `package managed
 import upstream "` + testUpstreamPath + `"
 var _ upstream.Anchor
@@ -152,5 +151,20 @@ func TestCompare(t *testing.T) {
 				t.Errorf("%s\nCompare(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+const (
+	oursDir  = "../../pkg/managed"
+	oursPath = "github.com/crossplane-graft/graft/pkg/managed"
+)
+
+// TestParity holds Graft's pkg/managed against upstream's package, at the version that
+// go.mod selects.
+func TestParity(t *testing.T) {
+	pkgs, err := load(oursDir, upstreamPath, oursPath)
+	must(t, err)
+	for _, d := range Compare(pkgs[upstreamPath].Types, pkgs[oursPath].Types) {
+		t.Errorf("%s: run make generate, or declare it by hand", d)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// read the files that a pattern matches, in one text each.
 func read(t *testing.T, pattern string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)

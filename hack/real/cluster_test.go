@@ -5,7 +5,6 @@ package real
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,28 +13,25 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/controlplane"
 )
 
-// A cluster is a control plane with the provider's CRDs.
 type cluster struct {
 	client.Client
 
 	plane *controlplane.ControlPlane
 }
 
-func startCluster(t *testing.T, crds []*extv1.CustomResourceDefinition) cluster {
+func startCluster(t *testing.T, crds string) cluster {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{CRDs: crds, Progress: os.Stderr})
+	plane, err := controlplane.Start(t.Context(), controlplane.Options{CRDDir: crds, Progress: os.Stderr})
 	must(t, err)
 	t.Cleanup(func() {
 		if err := plane.Stop(); err != nil {
@@ -47,26 +43,6 @@ func startCluster(t *testing.T, crds []*extv1.CustomResourceDefinition) cluster 
 	c, err := client.New(plane.Config(), client.Options{Scheme: s})
 	must(t, err)
 	return cluster{Client: c, plane: plane}
-}
-
-// definitions returns the CRDs in a directory.
-func definitions(t *testing.T, dir string) []*extv1.CustomResourceDefinition {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no CRDs in %s: %v", dir, err)
-	}
-	var crds []*extv1.CustomResourceDefinition
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		must(t, err)
-		crd := &extv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal(text, crd); err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
-		crds = append(crds, crd)
-	}
-	return crds
 }
 
 // Requests are the numbers of requests that the API server has served, by verb and
@@ -96,14 +72,12 @@ func (c cluster) requests(t *testing.T, group string) requests {
 	return n
 }
 
-// label returns the value of a label of a metric.
 func label(labels, name string) string {
 	_, rest, _ := strings.Cut(","+labels, ","+name+`="`)
 	value, _, _ := strings.Cut(rest, `"`)
 	return value
 }
 
-// since says what was served since earlier.
 func (n requests) since(earlier requests) string {
 	var said []string
 	for verb, now := range n {
@@ -118,7 +92,6 @@ func (n requests) since(earlier requests) string {
 	return strings.Join(said, ", ")
 }
 
-// condition returns a condition of an object: its status, reason and message.
 func condition(o unstructured.Unstructured, kind string) (status, reason, message string) {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, c := range conditions {

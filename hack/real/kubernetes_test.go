@@ -50,7 +50,6 @@ func NewPrivateKeyParser(key []byte, publicKeyID, serviceAccountID string) any {
 `
 )
 
-// TestKubernetes adopts Graft in provider-kubernetes, and runs the provider's own tests.
 func TestKubernetes(t *testing.T) {
 	dir := provider{
 		path: "github.com/crossplane-contrib/provider-kubernetes", version: "v1.3.1", runtime: "v2.4.0", graft: "v0.24.0",

@@ -27,7 +27,6 @@ const (
 	prefix = "graft-test-"
 )
 
-// A postgres is a PostgreSQL server.
 type postgres struct{ url *url.URL }
 
 // startPostgres starts a server that ends with the test, unless one is named.
@@ -104,12 +103,10 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// psql returns a command that runs SQL.
 func (p postgres) psql(sql string) *exec.Cmd {
 	return exec.Command("psql", p.url.String(), "-X", "-A", "-t", "-c", sql)
 }
 
-// query returns the result of a query.
 func (p postgres) query(t *testing.T, sql string) string {
 	t.Helper()
 	out, err := p.psql(sql).CombinedOutput()
@@ -147,13 +144,11 @@ func (p postgres) holdRoles(t *testing.T) (release func()) {
 	}
 }
 
-// held returns how many creates of roles wait for the lock.
 func (p postgres) held(t *testing.T) string {
 	t.Helper()
 	return p.query(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'CREATE ROLE%'")
 }
 
-// clear drops all that exists.
 func (p postgres) clear(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("psql", p.url.String(), "-X", "-v", "ON_ERROR_STOP=1")
@@ -165,7 +160,6 @@ func (p postgres) clear(t *testing.T) {
 	}
 }
 
-// eventually waits until something is so.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	if !within(patience, is) {
@@ -173,7 +167,6 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// within reports whether something becomes so in time.
 func within(timeout time.Duration, is func() bool) bool {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()

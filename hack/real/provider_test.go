@@ -22,7 +22,6 @@ type provider struct {
 	runtime, graft string
 }
 
-// source returns a copy of the provider's source.
 func (p provider) source(t *testing.T) string {
 	t.Helper()
 	var downloaded struct{ Dir string }
@@ -44,7 +43,6 @@ func (p provider) adopted(t *testing.T) string {
 	return dir
 }
 
-// build builds a program of the provider.
 func build(t *testing.T, dir, pkg string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "provider")
@@ -68,7 +66,6 @@ func background(t *testing.T, signal string, cmd *exec.Cmd) (stop func()) {
 	}
 }
 
-// run runs a command in a directory, and returns what it prints.
 func run(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	var stderr strings.Builder

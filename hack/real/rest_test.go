@@ -103,7 +103,6 @@ func (s *side) measureRest(t *testing.T) (before, after cost) {
 	return before, s.cost(t, metrics)
 }
 
-// cost asks the API server and the provider.
 func (s *side) cost(t *testing.T, metrics string) cost {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+metrics+"/metrics", nil)
@@ -123,7 +122,6 @@ func (s *side) cost(t *testing.T, metrics string) cost {
 	}
 }
 
-// sum adds up the series of a metric.
 func sum(metrics, name string) float64 {
 	total := 0.0
 	for line := range strings.Lines(metrics) {

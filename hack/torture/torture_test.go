@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"flag"
 	"slices"
 	"strings"
 	"testing"
@@ -19,19 +18,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
-var (
-	seedFlag   = flag.Uint64("seed", 1, "which points to sample, and how they go")
-	livesFlag  = flag.Int("lives", 6, "how many lives to sample")
-	sampleFlag = flag.Int("sample", 16, "at how many points to disturb them")
-)
-
 // TestSample disturbs lives at points that a seed picks. The command does it at all
 // of them.
 func TestSample(t *testing.T) {
 	graft := slices.DeleteFunc(columns(), func(c column) bool { return c.side != graftSide })
-	e := environment{seed: *seedFlag}
+	e := environment{seed: 1}
 	fs := slices.DeleteFunc(faults(), func(f fault) bool { return f.optional })
-	for _, v := range (sweep{columns: graft, faults: fs, environment: e, lives: *livesFlag, sample: *sampleFlag, pairs: *sampleFlag}).run(t) {
+	for _, v := range (sweep{columns: graft, faults: fs, environment: e, lives: 6, sample: 16, pairs: 16}).run(t) {
 		if text := violates(v.point, v.finding); text != "" {
 			t.Errorf("%s: %s\n%s", v.point.name(), text, v.point.command(e))
 		}

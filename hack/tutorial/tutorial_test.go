@@ -16,7 +16,6 @@ const (
 	example  = root + "/docs/examples/provider"
 )
 
-// A block is a fenced block of a document.
 type block struct{ language, text string }
 
 func blocks(t *testing.T) []block {

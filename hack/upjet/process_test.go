@@ -46,7 +46,6 @@ import (
 // processVariable turns the test binary into a process of the provider.
 const processVariable = "GRAFT_TEST_UPJET_PROVIDER"
 
-// plane is the control plane that all tests share.
 var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
@@ -64,11 +63,8 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
-	definitions, err := readCRDs()
-	if err == nil {
-		plane, err = controlplane.Start(ctx, controlplane.Options{CRDs: definitions, Progress: os.Stderr})
-	}
-	if err != nil {
+	var err error
+	if plane, err = controlplane.Start(ctx, controlplane.Options{CRDDir: "crds", Progress: os.Stderr}); err != nil {
 		fmt.Fprintln(os.Stderr, "upjet:", err)
 		return 1
 	}
@@ -80,7 +76,6 @@ func run(m *testing.M) int {
 	return code
 }
 
-// processConfig is what a process of the provider has to know.
 type processConfig struct {
 	Kubeconfig string
 	Cloud      string
@@ -186,7 +181,6 @@ func runProcess(text string) error {
 	return mgr.Start(ctx)
 }
 
-// operations that run.
 type operations struct {
 	store *tjcontroller.OperationTrackerStore
 
@@ -223,7 +217,6 @@ func (o *operations) hold(r *upjetconfig.Resource, name string) {
 	}
 }
 
-// killer kills its own process.
 type killer struct {
 	config  processConfig
 	steps   atomic.Int64
@@ -246,7 +239,6 @@ func die() {
 	select {} // Until it is there.
 }
 
-// deadly is a transport of requests to the API server.
 type deadly struct {
 	killer *killer
 	inner  http.RoundTripper

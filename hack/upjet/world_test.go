@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,6 @@ import (
 	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
 	"github.com/crossplane/upjet/v2/pkg/resource"
 	corev1 "k8s.io/api/core/v1"
-	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,7 +30,6 @@ import (
 	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/hack/upjet/apis"
@@ -52,7 +49,6 @@ import (
 // setup adds a generated controller to a manager.
 type setup func(mgr ctrl.Manager, o tjcontroller.Options) error
 
-// kind is one of the four resources.
 type kind struct {
 	name, group, kind string
 	stock, graft      setup
@@ -69,10 +65,8 @@ func kinds() []kind {
 
 func (k kind) assigned() bool { return k.kind == "Server" }
 
-// object is the name of the managed resource.
 func (k kind) object() string { return k.group + "-" + strings.ToLower(k.kind) }
 
-// provider is how a provider is built.
 type provider struct {
 	name    string
 	graft   bool
@@ -142,27 +136,6 @@ func (w *world) create(t *testing.T) {
 	must(t, "Create()", w.client.Create(t.Context(), mg))
 }
 
-func readCRDs() ([]*extv1.CustomResourceDefinition, error) {
-	files, err := filepath.Glob("crds/*.yaml")
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*extv1.CustomResourceDefinition, 0, len(files))
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
-		}
-		crd := &extv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal(b, crd); err != nil {
-			return nil, err
-		}
-		out = append(out, crd)
-	}
-	return out, nil
-}
-
-// empty managed resource of the world's kind and name.
 func (w *world) empty(t *testing.T) resource.Terraformed {
 	t.Helper()
 	gvk := schema.GroupVersionKind{Group: w.kind.group + ".cloud.graft.example.org", Version: "v1alpha1", Kind: w.kind.kind}
@@ -178,7 +151,6 @@ func (w *world) empty(t *testing.T) resource.Terraformed {
 	return mg
 }
 
-// get the managed resource. It is nil if it no longer exists.
 func (w *world) get(t *testing.T) resource.Terraformed {
 	t.Helper()
 	mg := w.empty(t)
@@ -240,7 +212,6 @@ func earlier(t *testing.T, mg xpresource.Managed) map[string]string {
 	return as
 }
 
-// recordOf the operation of a managed resource.
 func recordOf(t *testing.T, mg xpresource.Managed) map[string]any {
 	t.Helper()
 	text, ok := mg.GetAnnotations()[asyncstate.AnnotationKeyOperation]
@@ -252,7 +223,6 @@ func recordOf(t *testing.T, mg xpresource.Managed) map[string]any {
 	return r
 }
 
-// process is a process of the provider.
 type process struct {
 	*group
 
@@ -265,7 +235,6 @@ type process struct {
 	errors strings.Builder
 }
 
-// start a process. It is killed at the end of the test.
 func (g *group) start(t *testing.T, change ...func(c *processConfig)) *process {
 	t.Helper()
 	c := processConfig{Kubeconfig: plane.Kubeconfig(), Cloud: g.url, Namespace: g.namespace, Graft: g.provider.graft, Finders: g.provider.finders}
@@ -297,13 +266,11 @@ func (g *group) start(t *testing.T, change ...func(c *processConfig)) *process {
 	return p
 }
 
-// kill a process, and wait for its end.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.died
 }
 
-// shutDown has a process end by itself.
 func (p *process) shutDown(t *testing.T) {
 	t.Helper()
 	must(t, "Close()", p.in.Close())
@@ -358,7 +325,6 @@ func (g *group) creating(t *testing.T, change ...func(c *processConfig)) *proces
 	return p
 }
 
-// created returns a process whose creates have ended, and were reconciled.
 func (g *group) created(t *testing.T) *process {
 	t.Helper()
 	p := g.creating(t)
@@ -391,7 +357,6 @@ func (p *process) rest(t *testing.T) {
 	})
 }
 
-// remove asks for the deletion of the managed resources.
 func (g *group) remove(t *testing.T) {
 	t.Helper()
 	for _, w := range g.worlds {
@@ -401,12 +366,10 @@ func (g *group) remove(t *testing.T) {
 	}
 }
 
-// external resources of the managed resource.
 func (w *world) external() []cloud.Resource {
 	return slices.DeleteFunc(w.cloud.Inventory(), func(r cloud.Resource) bool { return r.Owner != w.name })
 }
 
-// creates of the managed resource so far.
 func (w *world) creates() int { return w.cloud.Stats(w.name).Created }
 
 func (w *world) requested() bool { return w.creates() > 0 }
@@ -426,13 +389,11 @@ func ready(mg xpresource.Managed) bool {
 	return mg != nil && mg.GetCondition("Ready").Status == "True"
 }
 
-// named reports whether the name of the only external resource is stored.
 func (w *world) named(mg xpresource.Managed) bool {
 	rs := w.external()
 	return mg != nil && len(rs) == 1 && meta.GetExternalName(mg) == rs[0].ID
 }
 
-// waits lets time pass if a managed resource waits for it.
 func (w *world) waits(t *testing.T, mg xpresource.Managed) {
 	t.Helper()
 

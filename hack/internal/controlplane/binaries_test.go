@@ -14,7 +14,7 @@ import (
 // Of a folder of envtest's, the one program that it lacks is built. A folder that isn't
 // ours is not written to.
 func TestBinariesOfAssets(t *testing.T) {
-	f := newFixture(t, buildOK)
+	f := newFixture(t)
 	assets := folder(t, etcd, apiServer, kubectl)
 	f.env[assetsVariable] = assets
 	before := list(t, assets)
@@ -38,7 +38,7 @@ func TestBinariesOfAssets(t *testing.T) {
 }
 
 func TestBinariesAreCached(t *testing.T) {
-	f := newFixture(t, buildOK)
+	f := newFixture(t)
 	binaries := func() string {
 		dir, err := f.source.binaries(context.Background())
 		if err != nil {
@@ -75,50 +75,21 @@ func TestBinariesAreCached(t *testing.T) {
 	}
 }
 
-func TestBinariesFailure(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		build  string
-		want   []string
-	}{
-		"Disk": {
-			reason: "A full disk is told with the space that is needed and where.",
-			build:  `echo "link: writing output: write /x: no space left on device" >&2; exit 1`,
-			want:   []string{"cannot build etcd", "the disk is full", "3 GB", "GOCACHE", "no space left on device"},
-		},
-		"Other": {
-			reason: "An error of an unknown kind shows the last lines of the output, and only these.",
-			build:  `i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo "line $i."; done; exit 3`,
-			want:   []string{"cannot build etcd: exit status 3\nthe go command said last:\n\tline 26.\n", "\tline 40."},
-		},
+func TestStartFails(t *testing.T) {
+	assets := folder(t, apiServer, controllerManager)
+	script(t, filepath.Join(assets, etcd), `echo "cannot do anything today" >&2; exit 1`)
+	tmp, logs := t.TempDir(), filepath.Join(t.TempDir(), "logs")
+	t.Setenv("TMPDIR", tmp)
+	_, err := Start(context.Background(), Options{Assets: assets, LogDir: logs})
+	want := "etcd said last:\n\tcannot do anything today"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("The error has the last words of what didn't start: want %q, got: %v", want, err)
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, tc.build)
-			_, err := f.source.binaries(context.Background())
-			if err == nil {
-				t.Fatalf("\n%s\nno error", tc.reason)
-			}
-			for _, want := range tc.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("\n%s\nwant %q in:\n%v", tc.reason, want, err)
-				}
-			}
-			leavesNothing(t, f)
-		})
+	if diff := cmp.Diff([]string(nil), list(t, tmp)); diff != "" {
+		t.Errorf("Nothing is left: -want, +got:\n%s", diff)
 	}
-}
-
-// leavesNothing fails the test if a build has left more in the cache than an
-// empty set and its lock.
-func leavesNothing(t *testing.T, f *fixture) {
-	t.Helper()
-	for _, name := range list(t, f.cache) {
-		if strings.HasSuffix(name, ".lock") {
-			continue
-		}
-		if diff := cmp.Diff([]string{kubectl}, list(t, filepath.Join(f.cache, name))); diff != "" {
-			t.Errorf("A failed build leaves nothing half done: %s: -want, +got:\n%s", name, diff)
-		}
+	kept, err := os.ReadFile(filepath.Join(logs, etcd+".log"))
+	if err != nil || !strings.Contains(string(kept), "cannot do anything today") {
+		t.Errorf("The folder for the output has it, got: %q, %v", kept, err)
 	}
 }

@@ -37,6 +37,9 @@ type Options struct {
 	// 30 seconds, its fixed period of looking for new kinds.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
 
+	// CRDDir is a folder of YAML files with further CRDs, unless it is empty.
+	CRDDir string
+
 	// Assets is the folder with the programs. If it's empty, they are what
 	// Binaries returns.
 	Assets string
@@ -115,7 +118,7 @@ func (c *ControlPlane) start(ctx context.Context, assets string, o Options) erro
 		return err
 	}
 	defer logs.close()
-	if err := c.startAPI(assets, o.CRDs, logs); err != nil {
+	if err := c.startAPI(assets, o, logs); err != nil {
 		return err
 	}
 	if err := os.WriteFile(c.kubeconfig, c.env.KubeConfig, 0o600); err != nil {
@@ -128,7 +131,7 @@ func (c *ControlPlane) start(ctx context.Context, assets string, o Options) erro
 }
 
 // startAPI starts etcd and kube-apiserver and installs the CRDs.
-func (c *ControlPlane) startAPI(assets string, crds []*apiextensionsv1.CustomResourceDefinition, logs *logs) error {
+func (c *ControlPlane) startAPI(assets string, o Options, logs *logs) error {
 	dirs := make(map[string]string)
 	scripts := make(map[string]string)
 	for _, name := range []string{etcd, apiServer} {
@@ -148,9 +151,13 @@ func (c *ControlPlane) startAPI(assets string, crds []*apiextensionsv1.CustomRes
 		UseExistingCluster:       new(bool),
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  stopTimeout,
+		ErrorIfCRDPathMissing:    true,
 	}
-	for _, crd := range crds {
+	for _, crd := range o.CRDs {
 		env.CRDs = append(env.CRDs, crd.DeepCopy())
+	}
+	if o.CRDDir != "" {
+		env.CRDDirectoryPaths = []string{o.CRDDir}
 	}
 	env.ControlPlane.Etcd = &envtest.Etcd{
 		Path: scripts[etcd], DataDir: dirs[etcd],

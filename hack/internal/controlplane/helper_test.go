@@ -37,12 +37,8 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// buildOK is what a go command does that has nothing to complain of.
-const buildOK = `printf '#!/bin/sh\n' >"$out" && chmod 755 "$out"`
-
-// newFixture returns a fixture whose go command runs the given shell commands to
-// build the file $out.
-func newFixture(t *testing.T, build string) *fixture {
+// newFixture returns a fixture whose go command builds empty scripts.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	root := t.TempDir()
 	f := &fixture{
@@ -67,8 +63,7 @@ func newFixture(t *testing.T, build string) *fixture {
 echo "$*" >>`+quote(f.calls)+`
 if [ "$1" = env ]; then echo go1.26.8; exit; fi
 while [ "$1" != -o ]; do shift; done
-out=$2
-`+build)
+printf '#!/bin/sh\n' >"$2" && chmod 755 "$2"`)
 	f.source = source{
 		getenv:    func(name string) string { return f.env[name] },
 		getwd:     func() (string, error) { return f.checkout, nil },
@@ -99,13 +94,11 @@ func (f *fixture) built(t *testing.T) []string {
 	return out
 }
 
-// script writes a shell script.
 func script(t *testing.T, path, text string) {
 	t.Helper()
 	must(t, writeScript(path, "#!/bin/sh\n"+text+"\n"))
 }
 
-// folder makes a folder of executable files of the given names.
 func folder(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()

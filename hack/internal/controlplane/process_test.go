@@ -14,7 +14,6 @@ import (
 // or for a control plane of seconds, on a machine that has other things to do.
 const patience = 2 * time.Minute
 
-// until calls done until it returns true.
 func until(t *testing.T, done func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(2 * time.Millisecond)
