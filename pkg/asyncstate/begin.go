@@ -120,7 +120,10 @@ func (e *external[M]) background(ctx context.Context, mg M, r *record, call func
 	e.start = func() { //nolint:contextcheck // An operation has a context of its own.
 		go op.run(theirs, func(ctx context.Context) (managed.ConnectionDetails, error) {
 			defer func() {
-				if err := e.inner.Disconnect(context.WithoutCancel(ctx)); err != nil {
+				// If it panics, that says nothing of the operation.
+				if _, err := op.call(func(ctx context.Context) (managed.ConnectionDetails, error) {
+					return nil, e.inner.Disconnect(context.WithoutCancel(ctx))
+				}); err != nil {
 					e.tracker.log.Debug("Cannot disconnect from provider", "uid", theirs.GetUID(), "error", err)
 				}
 			}()

@@ -36,7 +36,10 @@ func TestPanic(t *testing.T) {
 		exists bool
 		end    func()
 		want   xpv2.ConditionReason
+
+		disconnects bool // Whether it is Disconnect that panics.
 	}{
+		"Disconnect":   {reason: "It has succeeded by then.", end: func() {}, disconnects: true, want: asyncstate.ReasonFinished},
 		"Create":       {reason: "The outcome is unknown.", end: func() { panic(secret) }, want: asyncstate.ReasonResultUnknown},
 		"Error":        {reason: "As above.", end: func() { panic(errors.New(secret)) }, want: asyncstate.ReasonResultUnknown},
 		"Update":       {reason: "It failed.", exists: true, end: func() { panic(secret) }, want: asyncstate.ReasonFailed},
@@ -45,7 +48,19 @@ func TestPanic(t *testing.T) {
 	}
 	for name, tc := range cases {
 		bubble(t, name, func(t *testing.T) {
-			w := acting(t, tc.exists, func(context.Context, resource.Managed) error { tc.end(); return nil })
+			w := acting(t, tc.exists, func(_ context.Context, mg resource.Managed) error {
+				tc.end()
+				meta.SetExternalName(mg, "good")
+				return nil
+			})
+			connect := w.connect
+			w.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
+				c, err := connect(p, mg)
+				if fns, ok := c.(*upstream.ExternalClientFns); ok && tc.disconnects && meta.GetExternalName(mg) == "" {
+					fns.DisconnectFn = func(context.Context) error { panic(secret) }
+				}
+				return c, err
+			}
 			p := w.start()
 			reconciled(t, p, "b")
 			pass(time.Second / 2)
@@ -59,6 +74,9 @@ func TestPanic(t *testing.T) {
 			}
 			if !strings.HasSuffix(name, "Goexit") {
 				contains(t, "the log", all, "panicked", "end_test.go")
+			}
+			if tc.disconnects {
+				contains(t, "the events", all, "The create has succeeded")
 			}
 		})
 	}

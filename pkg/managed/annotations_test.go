@@ -581,6 +581,22 @@ func TestCreateRecordedByObserveIsStoredAtOnce(t *testing.T) {
 	wants(t, "", "stored", n, meta.GetExternalCreateFailed(get(t, a)).Unix())
 }
 
+// What could not be stored, and is refused later, keeps nothing from being deleted.
+func TestPendingAnnotationIsRefused(t *testing.T) {
+	a, x := testkit.NewAPI(bucket(named("id-1"), finalizers(FinalizerName))), &outside{there: true}
+	x.on("observe", func(b *v1alpha1.Bucket) error { annotated(addedKey, "v")(b); return nil })
+	a.Before = failing(verb(testkit.Patch), errProvider)
+	r := newBucketReconciler(a, connects(x.client()))
+	try(r, 1)
+	a.Before = failing(func(r testkit.Request) bool {
+		_, has := r.Object.GetAnnotations()[addedKey]
+		return r.Verb == testkit.Update && has || strings.Contains(r.Body, addedKey)
+	}, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil))
+	remove(t, a, "b")
+	repeat(t, r, 3)
+	wants(t, "", "UID, external resource", []any{types.UID(""), false}, []any{get(t, a).GetUID(), x.there})
+}
+
 // The API server has a mark in the place of each byte that is not UTF-8.
 func TestAnnotationsOfBytesAreStoredOnce(t *testing.T) {
 	a := testkit.NewAPI(bucket(finalizers(FinalizerName)))

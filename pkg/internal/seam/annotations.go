@@ -146,7 +146,7 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 
 		if IsRefused(err) {
 			// It will be refused again, and with it each write of the whole object.
-			left = slices.DeleteFunc(left, func(c Change) bool { return !IdentifiesResource(c.Key) })
+			left = left.identifying()
 			if server != nil {
 				s.keep(left)
 				left = nil
@@ -156,7 +156,7 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 		for i := range left {
 			left[i].Insist = left[i].Insist || so.Insist
 		}
-		s.memory.update(s.base, func(e *entry) { e.pending = merged(e.pending, left) })
+		s.memory.update(s.base, func(e *entry) { e.pending = merged(e.pending.without(cs), left) })
 		return err
 	}
 
@@ -401,6 +401,11 @@ func (cs Changes) Only(keys ...string) Changes {
 	return only
 }
 
+// identifying returns the changes that say which external resource there is.
+func (cs Changes) identifying() Changes {
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !IdentifiesResource(c.Key) })
+}
+
 // without returns the changes of other annotations than those of done.
 func (cs Changes) without(done Changes) Changes {
 	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool {
@@ -473,10 +478,10 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			})
 			return err
 		case Permanent(err):
-			// Waiting doesn't help. With the annotations in memory nothing is
+			// Waiting doesn't help. With these annotations in memory nothing is
 			// created again, the reconcile can say what is wrong, and the object
 			// can be deleted.
-			e.pending.Apply(o)
+			e.pending.identifying().Apply(o)
 			return nil
 		case err != nil:
 			return errors.Wrap(err, "cannot store annotations left over from an earlier reconcile")
