@@ -293,6 +293,20 @@ func TestLookUps_AreShared(t *testing.T) {
 			if took := requests[len(requests)-1].At.Sub(requests[0].At); took < time.Duration(len(requests)-10)*time.Second/10 {
 				t.Errorf("%d look-ups in %s: that is more than the configured rate", len(requests), took)
 			}
+
+			// Nor do those of kinds that work, which come by themselves, come all at once.
+			defer api.Inject(watchtest.Everything().Only(watchtest.Discover), watchtest.Delay(10*time.Millisecond))()
+			api.Forget()
+			pass(time.Hour)
+			requests = api.Requests(watchtest.Everything().Only(watchtest.Discover))
+			if n := len(requests); n < 3*groups || n > 9*groups {
+				t.Errorf("%d look-ups in an hour, want about %d", n, 4*groups)
+			}
+			for i, r := range requests[10:] {
+				if took := r.At.Sub(requests[i].At); took < time.Second {
+					t.Errorf("10 look-ups in %s", took)
+				}
+			}
 		})
 	}
 }

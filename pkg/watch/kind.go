@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -499,7 +501,7 @@ func (k *trackedKind) close(o *opened) {
 func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.ResourceEventHandlerRegistration) error {
 	var syncedAt time.Time
 	poll := firstPoll
-	o.next = nextLookUp()
+	o.next = nextLookUp(k.id.GroupVersion())
 	for {
 		if ctx.Err() != nil || k.retiresIn() <= 0 {
 			return nil
@@ -535,9 +537,11 @@ func (k *trackedKind) follow(ctx context.Context, o *opened, t *tap, reg kcache.
 	}
 }
 
-// nextLookUp is the same time for all kinds.
-func nextLookUp() time.Time {
-	return time.Now().Truncate(lookUpEvery).Add(lookUpEvery)
+// nextLookUp is the same time for all kinds of a group and version, which share requests, and
+// mostly another one for others: new kinds would wait behind them all.
+func nextLookUp(gv schema.GroupVersion) time.Time {
+	at := time.Duration(crc32.ChecksumIEEE([]byte(gv.String()))) * time.Second % lookUpEvery
+	return time.Now().Add(-at).Truncate(lookUpEvery).Add(lookUpEvery + at)
 }
 
 // confirm looks the kind up again if the epoch was raised, or if it is time to. It
@@ -553,7 +557,7 @@ func (k *trackedKind) confirm(ctx context.Context, o *opened) (stay bool, err er
 	if o.epoch == epoch && time.Until(o.next) > 0 {
 		return true, nil
 	}
-	o.next = nextLookUp()
+	o.next = nextLookUp(k.id.GroupVersion())
 	m, err := k.lookUp(ctx)
 	switch {
 	case k.gone:
