@@ -388,12 +388,12 @@ func (e *ControllerEngine) addWatch(c *incarnation, id WatchID, r *Watch) (w *co
 
 	// Not the result: a function that refers to that makes every call allocate it.
 	added := &controllerWatch{id: id, when: time.Now()}
-	h, ps := r.handler, slices.Clone(r.predicates)
-	added.sub = newSubscription(func(ctx context.Context, d delivery) { d.to(ctx, *added.queue.Load(), h, ps) }, &c.handlers)
-	added.sub.before = c.draining[id]
 	if added.on, err = e.set.acquire(kindID{GroupVersionKind: id.GVK, as: as}, r.obj); err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
+	h, ps := r.handler, slices.Clone(r.predicates)
+	added.sub = newSubscription(func(ctx context.Context, d delivery) { d.to(ctx, *added.queue.Load(), h, ps) }, &c.handlers)
+	added.sub.before = c.draining[id]
 	c.watches[id] = added
 	e.metrics.WatchStarted(c.name, id.Type)
 	return added, true, nil
