@@ -369,21 +369,14 @@ func TestTypedClientOfAnotherType(t *testing.T) {
 
 // A connector that returns a client and an error, or neither, has not connected.
 func TestTypedConnectorFails(t *testing.T) {
+	type typed = TypedExternalClient[*v1alpha1.Bucket]
 	boom := errors.New("boom")
-	for reason, returns := range map[string]struct {
-		client TypedExternalClient[*v1alpha1.Bucket]
-		err    error
-	}{
-		"The error is returned, and no client.":          {client: TypedExternalClientFns[*v1alpha1.Bucket]{}, err: boom},
-		"Nothing is returned, which the caller reports.": {},
-	} {
+	for err, ec := range map[error]typed{boom: TypedExternalClientFns[*v1alpha1.Bucket]{}, nil: nil} {
 		c := &typedConnector[*v1alpha1.Bucket]{inner: TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{
-			ConnectFn: func(context.Context, *v1alpha1.Bucket) (TypedExternalClient[*v1alpha1.Bucket], error) {
-				return returns.client, returns.err
-			},
+			ConnectFn: func(context.Context, *v1alpha1.Bucket) (typed, error) { return ec, err },
 		}}
-		got, err := c.Connect(t.Context(), bucket())
-		wants(t, reason, "client, error", []any{nil, returns.err}, []any{got, err}, cmpopts.EquateErrors())
+		got, gotErr := c.Connect(t.Context(), bucket())
+		wants(t, "What the caller reports is the error, or that there is nothing.", "client, error", []any{nil, err}, []any{got, gotErr}, cmpopts.EquateErrors())
 	}
 }
 

@@ -104,26 +104,12 @@ func (f patchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Objec
 func settledAs(t *testing.T, reason string, a *testkit.API, w *cloud.Cloud) {
 	t.Helper()
 	b := get(t, a)
-	got := map[string]any{
-		"external resources": slices.Collect(maps.Keys(resources(w))),
-		"creates":            w.Counts()[cloud.OpCreate],
-		"name":               meta.GetExternalName(b),
-		"id":                 b.Status.AtProvider.ID,
-		"ready":              b.GetCondition(xpv2.TypeReady).Status,
-		"synced":             b.GetCondition(xpv2.TypeSynced).Status,
-		"finalizers":         b.GetFinalizers(),
-		"incomplete":         meta.ExternalCreateIncomplete(b),
-	}
-	wants(t, reason, "at rest", map[string]any{
-		"external resources": []string{"id-0001"},
-		"creates":            1,
-		"name":               "id-0001",
-		"id":                 "id-0001",
-		"ready":              corev1.ConditionTrue,
-		"synced":             corev1.ConditionTrue,
-		"finalizers":         []string{FinalizerName},
-		"incomplete":         false,
-	}, got)
+	wants(t, reason, "at rest: external resources, creates, name, ID, Ready, Synced, finalizers, incomplete",
+		[]any{[]string{"id-0001"}, 1, "id-0001", "id-0001", corev1.ConditionTrue, corev1.ConditionTrue, []string{FinalizerName}, false},
+		[]any{
+			slices.Collect(maps.Keys(resources(w))), w.Counts()[cloud.OpCreate], meta.GetExternalName(b), b.Status.AtProvider.ID,
+			b.GetCondition(xpv2.TypeReady).Status, b.GetCondition(xpv2.TypeSynced).Status, b.GetFinalizers(), meta.ExternalCreateIncomplete(b),
+		})
 }
 
 // faults disturb the k-th request, or the k-th write, from now on: before it takes
@@ -156,15 +142,12 @@ func faults() map[string]func(t *testing.T, a *testkit.API, k int) {
 		}
 	}
 	return map[string]func(t *testing.T, a *testkit.API, k int){
-		"Conflict":   func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, lostRace) },
-		"Error":      func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, broken) },
-		"LostAnswer": func(_ *testing.T, a *testkit.API, k int) { a.After = on(k, isWrite, broken) },
-		"AnotherWriterBefore": func(t *testing.T, a *testkit.API, k int) {
-			a.Before = on(k, all, foreign(t, a))
-		},
-		"AnotherWriterAfter": func(t *testing.T, a *testkit.API, k int) {
-			a.After = on(k, all, foreign(t, a))
-		},
+		"Conflict":            func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, lostRace) },
+		"Error":               func(_ *testing.T, a *testkit.API, k int) { a.Before = on(k, isWrite, broken) },
+		"LostAnswer":          func(_ *testing.T, a *testkit.API, k int) { a.After = on(k, isWrite, broken) },
+		"AnotherWriterBefore": func(t *testing.T, a *testkit.API, k int) { a.Before = on(k, all, foreign(t, a)) },
+		"AnotherWriterAfter":  func(t *testing.T, a *testkit.API, k int) { a.After = on(k, all, foreign(t, a)) },
+
 		// Both last for longer than a writer is patient.
 		"Outage":         func(_ *testing.T, a *testkit.API, k int) { a.Before = outage(k, 25, all) },
 		"OutageOfWrites": func(_ *testing.T, a *testkit.API, k int) { a.Before = outage(k, 13, isWrite) },

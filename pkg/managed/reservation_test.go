@@ -1214,6 +1214,7 @@ func TestLeases(t *testing.T) {
 		reason  string
 		given   func(t *testing.T, a *testkit.API)
 		release bool                               // What is held.
+		unread  bool                               // Reads fail.
 		forget  bool                               // What is in memory.
 		then    func(t *testing.T, a *testkit.API) // Before the first write.
 		err     error                              // What writes end in, the first n of them.
@@ -1228,6 +1229,8 @@ func TestLeases(t *testing.T) {
 		"Conflicts":        {reason: "After five attempts it is an error.", given: hasNone, err: kerrors.NewConflict(gr, "x", nil), n: 9, want: want{Holders: map[string]string{"key": ""}, Writes: 5, Err: "too many conflicting writes (5 attempts)"}},
 		"NoNamespace":      {reason: "A lease can't be created in a namespace that does not exist.", err: kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, leaseNamespace), n: 9, want: want{Holders: none, Writes: 1, Err: "does the namespace exist?"}},
 		"Forbidden":        {reason: "Another error is returned at once.", err: kerrors.NewForbidden(gr, "x", nil), n: 9, want: want{Holders: none, Writes: 1, Err: "cannot write lease"}},
+		"Unread":           {reason: "A lease that can't be read is not known to be free.", unread: true, want: want{Holders: none, Err: "cannot read lease"}},
+		"ReleaseUnread":    {reason: "Nor to be released.", release: true, forget: true, unread: true, want: want{Holders: held, Err: "cannot read lease"}},
 		"Release":          {reason: "The holder releases its lease.", release: true, want: want{Holders: none, Writes: 1}},
 		"ReleaseUnknown":   {reason: "Also if nothing is in memory.", release: true, forget: true, want: want{Holders: none, Writes: 1}},
 		"Rewritten":        {reason: "Also if another writer has changed it since.", release: true, then: rewritten(func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) }), want: want{Holders: none, Writes: 2}},
@@ -1252,7 +1255,10 @@ func TestLeases(t *testing.T) {
 			}
 			var got want
 			a.Before = func(_ context.Context, r testkit.Request) error {
-				if !isWrite(r) {
+				switch {
+				case !isWrite(r) && tc.unread:
+					return serverError()
+				case !isWrite(r):
 					return nil
 				}
 				if got.Writes++; got.Writes == 1 && tc.then != nil {
