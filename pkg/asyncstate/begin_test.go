@@ -189,9 +189,12 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		exists bool
-		gone   bool
-		begun  func(op *asyncstate.Operation)
-		find   func() (asyncstate.Finding, error)
+
+		// gone is whether the object is meanwhile, replaced whether its record is.
+		gone, replaced bool
+
+		begun func(op *asyncstate.Operation)
+		find  func() (asyncstate.Finding, error)
 
 		// calls within three hours of the deadline, want and name then.
 		calls int
@@ -211,6 +214,9 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 		"Gone": {
 			reason: "Nothing is waited for if the object no longer exists.",
 			gone:   true, begun: func(*asyncstate.Operation) {}, calls: 1,
+		},
+		"Replaced": {
+			reason: "Nor if its record is another writer's.", replaced: true, begun: func(*asyncstate.Operation) {}, calls: 1, want: asyncstate.ReasonRecordUnusable,
 		},
 		"EndsInTime": {
 			reason: "A client that ends when its context does has not forgotten anything.",
@@ -264,6 +270,12 @@ func TestBegin_EndIsForgotten(t *testing.T) {
 				})}, nil
 			}
 			p := w.start()
+			if tc.replaced {
+				pass(time.Minute)
+				w.edit("b", func(b *v1alpha1.Bucket) {
+					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "theirs"})
+				})
+			}
 			if tc.gone {
 				pass(time.Minute)
 				w.delete("b")
