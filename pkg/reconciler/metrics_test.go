@@ -51,7 +51,7 @@ func counted(t *testing.T, m *reconciler.Metrics, name string) map[string]int {
 	t.Helper()
 	out := map[string]int{}
 	for _, l := range exposed(t, m) {
-		if s := series.FindStringSubmatch(l); s != nil && s[1] == name && s[3] != "0" {
+		if s := series.FindStringSubmatch(l); len(s) > 3 && s[1] == name && s[3] != "0" {
 			n, _ := strconv.Atoi(s[3])
 			out[s[2]] += n
 		}
