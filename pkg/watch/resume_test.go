@@ -48,8 +48,7 @@ func TestDormantKindsResume(t *testing.T) {
 	for name, tc := range cases {
 		inBubble(t, name, func(t *testing.T) {
 			r, rec := watching(t, was, true)
-			byColour := func(o client.Object) []string { return []string{o.GetLabels()["colour"]} }
-			ok(t, r.infs.IndexField(t.Context(), was.New(), "colour", byColour))
+			ok(t, r.indexAs(time.Minute, was, "x", "x"))
 			rec.forget()
 			if tc.atOnce {
 				r.api.Replace(was, tc.is)
@@ -61,17 +60,15 @@ func TestDormantKindsResume(t *testing.T) {
 				}
 				r.api.Define(tc.is)
 			}
-			red := tc.is.Object("red")
-			red.SetLabels(map[string]string{"colour": "red"})
-			r.api.Put(red, tc.is)
-			r.api.Put(tc.is.Object("plain"), tc.is)
+			r.api.Put(tc.is.Object("two"), tc.is)
+			r.api.Put(tc.is.Object("three"), tc.is)
 
 			// At once means: not after a backoff.
 			pass(2 * time.Second)
 			if n := rec.count("delete", "one"); n != 1 {
 				t.Errorf("\n%s\nan object that went with its kind was deleted %d times", tc.reason, n)
 			}
-			for _, n := range []string{"red", "plain"} {
+			for _, n := range []string{"two", "three"} {
 				// If the kind was replaced unseen, its informer may have found the new
 				// objects before the definition says that all is new.
 				if c := rec.count("create", n); c < 1 || c > 1 && !tc.atOnce {
@@ -81,16 +78,13 @@ func TestDormantKindsResume(t *testing.T) {
 					t.Errorf("\n%s\nan object that came back was deleted %d times", tc.reason, c)
 				}
 			}
-			l := tc.is.NewList()
-			if err := r.reader.List(t.Context(), l, client.MatchingFields{"colour": "red"}); err != nil || len(l.Items) != 1 {
-				t.Errorf("\n%s\nList(...) by index: %d objects, %v", tc.reason, len(l.Items), err)
-			}
-			if err := r.read(t.Context(), tc.is, "red"); err != nil {
+			r.indexed(tc.is, "x", "x", 2)
+			if err := r.read(t.Context(), tc.is, "two"); err != nil {
 				t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
 			}
-			r.api.Remove(tc.is, tc.is.Key("red"))
+			r.api.Remove(tc.is, tc.is.Key("two"))
 			pass(time.Second)
-			if n := rec.count("delete", "red"); n != 1 {
+			if n := rec.count("delete", "two"); n != 1 {
 				t.Errorf("\n%s\nan object that was deleted was deleted %d times", tc.reason, n)
 			}
 		})
@@ -293,10 +287,8 @@ func TestHandlersOfInformers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := watchtest.NewKind("Widget")
 		r, _ := watching(t, k, true)
-		inf := r.informer(k)
 		rec := &recorder{}
-		reg, err := inf.AddEventHandler(rec.funcs())
-		ok(t, err)
+		inf, reg := r.handle(k, rec)
 		eventually(t, "the handler has synced", reg.HasSynced)
 		if n := rec.count("create", "one"); n != 1 {
 			t.Errorf("HasSynced is true, and the handler was told %d times of what is there", n)

@@ -60,7 +60,6 @@ type schedule struct {
 	t   *testing.T
 	rnd *rand.Rand
 	r   *rig
-	log []string
 
 	defining sync.Mutex
 
@@ -90,9 +89,7 @@ const (
 )
 
 func (s *schedule) note(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log = append(s.log, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	s.t.Log(time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...))
 }
 
 func (s *schedule) kind(i int) watchtest.Kind {
@@ -396,7 +393,7 @@ func runSchedule(t *testing.T, seed uint64) {
 			}
 			s.watchDefinitions(false)
 			if t.Failed() {
-				t.Log(strings.Join(append(s.log, s.r.ours.Snapshot().Summary...), "\n"))
+				t.Log(strings.Join(s.r.ours.Snapshot().Summary, "\n"))
 			}
 		}()
 		s.watchDefinitions(s.rnd.IntN(2) == 1)

@@ -84,19 +84,15 @@ func TestStopNeedsNoAPIServer(t *testing.T) {
 // called again: without an error when nothing runs any more.
 func TestStopAlwaysStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		api := watchtest.NewAPI()
-		r := graft(t, api)
-		r.mgr.Elect()
+		r := running(t, watchtest.NewAPI())
 		released := make(chan struct{})
 		release := sync.OnceFunc(func() { close(released) })
 		defer release()
 		stuck := func() *recorder { return calling(func() { <-released }) }
 		a, b, c := watchtest.NewKind("A"), watchtest.NewKind("B"), watchtest.NewKind("C")
 		for _, k := range []watchtest.Kind{a, b, c} {
-			api.Define(k)
-			api.Put(k.Object("one"), k)
+			r.define(k)
 		}
-		r.start("c", idle())
 		r.watch("c", watchOf(a, stuck()), watchOf(b, stuck()), watchOf(c, &recorder{}))
 		pass(time.Second)
 		var n int

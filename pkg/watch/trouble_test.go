@@ -3,7 +3,6 @@ package watch_test
 import (
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -125,11 +124,6 @@ func troubles() map[string]trouble {
 		"ConnectionsEnd": {
 			reason: "Behind a proxy that has no API server. Of a watch client-go tells no error.",
 			begin:  inject(watchtest.Of, watchtest.Break(io.EOF)),
-			state:  watch.StateDegraded, readable: true,
-		},
-		"ConnectionsTimeOut": {
-			reason: "Nor of one that doesn't connect.",
-			begin:  inject(watchtest.Of, watchtest.Break(os.ErrDeadlineExceeded).After(30*time.Second)),
 			state:  watch.StateDegraded, readable: true,
 		},
 		"Unprocessable": {
