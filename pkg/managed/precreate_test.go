@@ -161,6 +161,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 		acts   []string
 		gone   bool
 		synced corev1.ConditionStatus
+		said   string // What is said to be refused, in the end.
 	}{
 		"Interrupted": {
 			reason: "It was created once, and when it was to be created again the process ended between the refusal and the result of the create.",
@@ -169,15 +170,16 @@ func TestRefusedStaysRefused(t *testing.T) {
 			},
 			opts:   []ReconcilerOption{WithDeterministicExternalName(true)},
 			synced: corev1.ConditionFalse,
+			said:   "id-1",
 		},
 		"Deleting":          {reason: "It is removed without the external resource.", mods: []func(b *v1alpha1.Bucket){refused, deleting}, gone: true, synced: corev1.ConditionUnknown},
-		"Managed":           {reason: "It is not updated.", mods: []func(b *v1alpha1.Bucket){refused}, synced: corev1.ConditionFalse},
+		"Managed":           {reason: "It is not updated.", mods: []func(b *v1alpha1.Bucket){refused}, synced: corev1.ConditionFalse, said: "id-1"},
 		"Adopted":           {reason: "To remove the annotation is to adopt the external resource.", acts: []string{"update b"}, synced: corev1.ConditionTrue},
 		"AdoptedAndDeleted": {reason: "Then it is deleted, too.", mods: []func(b *v1alpha1.Bucket){deleting}, acts: []string{"delete b"}, synced: corev1.ConditionTrue},
-		"OfAnotherName":     {reason: "The refusal is of one external resource.", mods: []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")}, acts: []string{"update b"}, synced: corev1.ConditionTrue},
+		"OfAnotherName":     {reason: "The refusal is of one external resource.", mods: []func(b *v1alpha1.Bucket){annotated(AnnotationKeyCreateRefused, "id-2")}, acts: []string{"update b"}, synced: corev1.ConditionTrue, said: "id-2"},
 		"WentAway":          {reason: "When what stood in the way is gone, ours is created, and is ours.", mods: []func(b *v1alpha1.Bucket){refused}, absent: true, acts: []string{"create b", "update b"}, synced: corev1.ConditionTrue},
-		"ObserveFails":      {reason: "What an Observe returns besides an error says nothing.", mods: []func(b *v1alpha1.Bucket){refused, deleting}, fails: errors.New("boom"), synced: corev1.ConditionFalse},
-		"Flaky":             {reason: "One wrong not-found does not make it ours.", mods: []func(b *v1alpha1.Bucket){refused}, absent: true, fails: errors.New("already exists"), acts: []string{"create b"}, synced: corev1.ConditionFalse},
+		"ObserveFails":      {reason: "What an Observe returns besides an error says nothing.", mods: []func(b *v1alpha1.Bucket){refused, deleting}, fails: errors.New("boom"), synced: corev1.ConditionFalse, said: "id-1"},
+		"Flaky":             {reason: "One wrong not-found does not make it ours.", mods: []func(b *v1alpha1.Bucket){refused}, absent: true, fails: errors.New("already exists"), acts: []string{"create b"}, synced: corev1.ConditionFalse, said: "id-1"},
 	}
 	for name, tc := range cases {
 		for with, opts := range map[string][]ReconcilerOption{
@@ -193,7 +195,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 					run(t, r, "b")
 				}
 				b := get(t, a)
-				wants(t, tc.reason, "calls, gone, Synced", []any{tc.acts, tc.gone, tc.synced}, []any{x.acts, b.GetName() == "", b.GetCondition(xpv2.TypeSynced).Status})
+				wants(t, tc.reason, "calls, gone, Synced, refused", []any{tc.acts, tc.gone, tc.synced, tc.said}, []any{x.acts, b.GetName() == "", b.GetCondition(xpv2.TypeSynced).Status, b.GetAnnotations()[AnnotationKeyCreateRefused]})
 			})
 		}
 	}

@@ -522,12 +522,12 @@ func TestReservationStories(t *testing.T) {
 			reason: "Nor does one whose cache shows a name of before what another one has reserved again.",
 			do: func(s *story) {
 				s.run("b")
-				edit(s.T, s.a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "renamed") })
-				s.a.Before = failing(func(q testkit.Request) bool { return q.Verb == testkit.Delete && isLease(q.Object) }, refused())
+				edit(s.T, s.a, "b", named("renamed"))
+				s.a.Before = failing(deletesLease, refused())
 				s.run("b")
 				s.a.Before = nil
 				before, next := get(s.T, s.a), s.process()
-				edit(s.T, s.a, "b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "shared") })
+				edit(s.T, s.a, "b", named("shared"))
 				run(s.T, next, "b")
 				s.a.FreezeAs(before)
 				try(s.r, 1)
@@ -537,6 +537,18 @@ func TestReservationStories(t *testing.T) {
 			},
 			holder: "b",
 			then:   []string{"other"},
+		},
+		"RenamedThenObserveOnly": {
+			reason: "What only looks holds no name of before, either.",
+			do: func(s *story) {
+				s.run("b")
+				edit(s.T, s.a, "b", named("renamed"))
+				s.a.Before = failing(deletesLease, refused())
+				s.run("b")
+				s.a.Before = nil
+				edit(s.T, s.a, "b", policies(xpv2.ManagementActionObserve))
+				s.run("b")
+			},
 		},
 		"CacheLagsAfterCreate": {
 			reason:  "An earlier create failed, and the external system is still without what the next one made, too.",
@@ -781,6 +793,18 @@ func TestReservationStories(t *testing.T) {
 			do:     func(s *story) { s.run("b", "b", "b") },
 			holder: "b",
 			acts:   []string{"create b", "create b", "create b"},
+			then:   rivals,
+		},
+		"NoAnswerThenRestart": {
+			reason: "Nor does the next process know better.", opts: deterministic,
+			creates: func(s *story, _ *v1alpha1.Bucket) error {
+				if s.x.did("create b") == 1 {
+					return context.DeadlineExceeded
+				}
+				return errQuota
+			},
+			do:     func(s *story) { s.run("b", "b"); s.r = s.process(); s.run("b") },
+			holder: "b",
 			then:   rivals,
 		},
 		"LaterStep": {

@@ -180,7 +180,7 @@ func TestUnchangedStatus(t *testing.T) {
 			reason: "A write that failed may have been done.",
 			do: []func(*testing.T, scene){func(_ *testing.T, s scene) {
 				s.a.After = func(context.Context, testkit.Request) error { return kerrors.NewInternalError(errors.New("no leader")) }
-				written := s.b.DeepCopyObject().(*v1alpha1.Bucket) //nolint:forcetypeassert // It is one.
+				written, _ := s.b.DeepCopyObject().(*v1alpha1.Bucket)
 				written.Status.AtProvider.ID = "x"
 				_ = s.c.Status().Update(s.ctx, written)
 				s.a.After = nil
